@@ -1,0 +1,95 @@
+"""What one read of an event file found: columns of points by tag, ready for the wire."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+Steps = npt.NDArray[np.int64]
+WallTimes = npt.NDArray[np.float64]
+
+
+@dataclass(slots=True)
+class ScalarColumns:
+    """Points of a scalar series in file order: three arrays of one length; `values` float32 or float64, as written."""
+
+    steps: Steps
+    wall_times: WallTimes
+    values: npt.NDArray[np.float32] | npt.NDArray[np.float64]
+
+
+@dataclass(slots=True)
+class LegacyHistogram:
+    """The fields of a HistogramProto as its writer left them."""
+
+    min: float
+    max: float
+    num: float
+    sum: float
+    sum_squares: float
+    bucket_limit: list[float]
+    bucket: list[float]
+
+
+@dataclass(slots=True)
+class Tensor:
+    """A tensor as `tbwire.tensors` packs it: TensorFlow's data type, shape, bytes."""
+
+    dtype: int
+    shape: tuple[int, ...]
+    data: bytes
+    histogram: LegacyHistogram | None = None
+
+
+@dataclass(slots=True)
+class TensorColumns:
+    """Points of a tensor series in file order; `tensors` is as long as the two arrays."""
+
+    steps: Steps
+    wall_times: WallTimes
+    tensors: list[Tensor]
+
+
+@dataclass(slots=True)
+class BlobSequenceColumns:
+    """Points of a blob sequence series in file order; each sequence is the ordered blobs of one step."""
+
+    steps: Steps
+    wall_times: WallTimes
+    sequences: list[list[bytes]]
+
+
+Columns = ScalarColumns | TensorColumns | BlobSequenceColumns
+
+
+@dataclass(slots=True)
+class SeriesPoints:
+    """What was read for one tag.
+
+    `metadata` is a serialized `tbwire.tensorboard_pb2.SummaryMetadata` with plugin name and data class always set. It is
+    the first one of the tag in this file, except for plugin `hparams`, where it is the latest.
+    """
+
+    tag: str
+    plugin: str
+    metadata: bytes
+    columns: Columns
+
+
+@dataclass(slots=True)
+class Chunk:
+    """The whole records in bytes [start, end) of one event file, and what was in them.
+
+    `start_checksum` and `end_checksum` are `tbwire.checksums.trail_checksum` of the bytes before each offset.
+    `skipped` counts, by a reason a person can read, what could not be sent; what a filter left out is not in it.
+    """
+
+    start: int
+    end: int
+    start_checksum: int
+    end_checksum: int
+    series: list[SeriesPoints] = field(default_factory=list)
+    skipped: Counter[str] = field(default_factory=Counter)

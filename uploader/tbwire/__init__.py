@@ -1,0 +1,1 @@
+"""What uploader and service say to each other: the wire's messages, TensorBoard's messages, packed tensors."""
