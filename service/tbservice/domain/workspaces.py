@@ -1,0 +1,22 @@
+"""The tenants; made by whoever runs the service."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection
+
+from tbservice import limits
+from tbservice.errors import Invalid
+from tbservice.store import workspaces
+from tbservice.types import WorkspaceId
+
+
+def create_workspace(db: Connection, name: str) -> WorkspaceId:
+    """A new workspace. Raises Invalid for a name that is empty or too long."""
+    if not name or len(name) > limits.experiment_name_chars_max or "\0" in name:
+        raise Invalid(f"a workspace's name has 1 to {limits.experiment_name_chars_max} characters, and no NUL")
+    return workspaces.create(db, name)
+
+
+def list_workspaces(db: Connection) -> list[tuple[WorkspaceId, str]]:
+    """Every workspace's id and name, the oldest first."""
+    return workspaces.list_all(db)

@@ -1,0 +1,77 @@
+"""Every limit the server keeps to, with its unit. A client learns the ones it must keep to from each `WriteResult`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+batch_bytes_max: Final = 16 * MIB
+"""Bytes of one decompressed WriteBatch, and of its compressed form."""
+
+batch_segments_max: Final = 10_000
+"""Segments in one WriteBatch."""
+
+blob_inline_bytes_max: Final = 256 * KIB
+"""Bytes of a blob that may travel inside a batch."""
+
+blob_bytes_max: Final = 1024 * MIB
+"""Bytes of one blob."""
+
+blob_sequence_length_max: Final = 1_000
+"""Blobs of one step."""
+
+tensor_bytes_max: Final = 4 * MIB
+"""Bytes of one tensor's data."""
+
+tensor_rank_max: Final = 64
+"""Dimensions of one tensor."""
+
+metadata_bytes_max: Final = 4 * MIB
+"""Bytes of one serialized SummaryMetadata."""
+
+name_chars_max: Final = 10_000
+"""Characters of a run's or a tag's name."""
+
+file_name_chars_max: Final = 1_000
+"""Characters of an event file's name."""
+
+experiment_name_chars_max: Final = 200
+"""Characters of an experiment's name, and of a token's label."""
+
+experiment_description_chars_max: Final = 100_000
+"""Characters of an experiment's description."""
+
+json_body_bytes_max: Final = 1 * MIB
+"""Bytes of a JSON request body."""
+
+read_points_max: Final = 1_000_000
+"""Points in one answer: min(downsample, points) summed over the selected series."""
+
+read_bytes_max: Final = 256 * MIB
+"""Bytes of tensors in one answer."""
+
+page_items_max: Final = 1_000
+"""Items on one page of a listing; `streams_page_items_max` for streams."""
+
+streams_page_items_max: Final = 10_000
+"""Streams on one page."""
+
+body_seconds_max: Final = 120
+"""Seconds a client may take to send a request's body."""
+
+blob_seconds_max: Final = 3_600
+"""Seconds a client may take to send one large blob."""
+
+block_points: Final = 8_192
+"""Points of a sealed scalar block."""
+
+tail_rows_max: Final = 64
+"""Tail rows of a series that make it due for a merge."""
+
+tail_points_max: Final = 8_192
+"""Tail points of a series that make it due for a merge."""
+
+tail_packed_points_min: Final = 1_024
+"""Points from which a tail row is packed; below, it is raw records."""

@@ -1,0 +1,46 @@
+"""The settings of `tbservice serve` and `migrate`, read from environment variables that begin with TBHUB_."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """Every setting, with its unit and its default; secrets are never printed."""
+
+    model_config = SettingsConfigDict(env_prefix="TBHUB_", extra="ignore", frozen=True)
+
+    database_url: SecretStr = Field(
+        description="PostgreSQL, as postgresql://user:password@host:port/database; an ordinary role that owns the database",
+    )
+    database_pool_size: int = Field(default=10, ge=1, le=200, description="Connections of one worker process")
+    s3_bucket: str = Field(
+        default="tbhub", description="Bucket for blobs; made at start-up where it is missing and may be"
+    )
+    s3_endpoint: str | None = Field(default=None, description="URL of the S3 server; empty for AWS")
+    s3_region: str = Field(default="us-east-1", description="Region of the bucket")
+    s3_access_key: SecretStr | None = Field(
+        default=None, description="Access key; empty: boto3's own search for credentials"
+    )
+    s3_secret_key: SecretStr | None = Field(default=None, description="Secret key")
+    s3_path_style: bool = Field(default=False, description="Address buckets by path instead of by host name")
+    s3_ca_file: Path | None = Field(
+        default=None, description="PEM file with the certificate authority of the S3 server"
+    )
+    s3_server_side_encryption: Literal["AES256", "aws:kms"] | None = Field(
+        default=None, description="Encryption asked of the S3 server for every object"
+    )
+    s3_kms_key_id: str | None = Field(default=None, description="Key for aws:kms")
+    public_url: str = Field(
+        default="http://127.0.0.1:6060", description="How people reach the service; links begin with it"
+    )
+    allowed_hosts: list[str] = Field(
+        default=["*"], description='Host headers that are answered, as a JSON list; ["*"] for any'
+    )
+    host: str = Field(default="127.0.0.1", description="Address to listen on")
+    port: int = Field(default=6060, ge=0, le=65535, description="Port to listen on; 0 for any free one")
+    workers: int = Field(default=1, ge=1, le=64, description="Worker processes")

@@ -1,0 +1,103 @@
+"""Queries on `blob_points`: a row a step, with the digests of its blobs in order, in the order to sample by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, text
+
+from tbservice.store.tensor_points import ends_as_arrays
+from tbservice.types import ExperimentGrant, ExperimentId
+
+
+@dataclass(frozen=True, slots=True)
+class BlobPoint:
+    """A point of a blob sequence series; (rank, sample_key) is its step's place in the order to sample by."""
+
+    series_id: int
+    rank: int
+    sample_key: int
+    step: int
+    wall_time: float
+    digests: Sequence[bytes]
+
+
+def upsert(db: Connection, grant: ExperimentGrant, points: Sequence[BlobPoint]) -> dict[int, int]:
+    """Inserts points, at most one a series and step; where there is one, the greater wall time wins, then this one.
+
+    Gives, for each series, how many steps are new.
+    """
+    rows = db.execute(
+        text("""
+            INSERT INTO blob_points AS old
+                (experiment_id, workspace_id, series_id, rank, sample_key, step, wall_time, digests)
+            SELECT :experiment_id, :workspace_id, series_id, rank, sample_key, step, wall_time, CAST(digests AS bytea[])
+            FROM unnest(CAST(:series_ids AS bigint[]), CAST(:ranks AS smallint[]), CAST(:sample_keys AS bigint[]),
+                CAST(:steps AS bigint[]), CAST(:wall_times AS float8[]), CAST(:digests AS text[]))
+                AS u (series_id, rank, sample_key, step, wall_time, digests)
+            ORDER BY series_id, rank, sample_key
+            ON CONFLICT (experiment_id, series_id, rank, sample_key) DO UPDATE
+                SET wall_time = excluded.wall_time, digests = excluded.digests
+                WHERE excluded.wall_time >= old.wall_time
+            RETURNING series_id, (xmax = 0) AS is_new
+        """),
+        {
+            "experiment_id": grant.experiment_id,
+            "workspace_id": grant.workspace_id,
+            "series_ids": [point.series_id for point in points],
+            "ranks": [point.rank for point in points],
+            "sample_keys": [point.sample_key for point in points],
+            "steps": [point.step for point in points],
+            "wall_times": [point.wall_time for point in points],
+            # unnest flattens an array of arrays, so that each sequence travels as its text.
+            "digests": ["{" + ",".join(f'"\\\\x{d.hex()}"' for d in point.digests) + "}" for point in points],
+        },
+    )
+    new: dict[int, int] = {}
+    for row in rows:
+        new[row.series_id] = new.get(row.series_id, 0) + row.is_new
+    return new
+
+
+def sample(
+    db: Connection, experiment_id: ExperimentId, k: int, ends: Mapping[int, Sequence[tuple[int, int]]]
+) -> list[BlobPoint]:
+    """For each series, the points at its `ends` (series id to (rank, sample key) pairs) and the k that come first.
+
+    In no order; a point may come twice.
+    """
+    rows = db.execute(
+        text("""
+            SELECT p.* FROM unnest(CAST(:series_ids AS bigint[])) AS w (series_id)
+            CROSS JOIN LATERAL (
+                SELECT series_id, rank, sample_key, step, wall_time, digests FROM blob_points
+                WHERE experiment_id = :experiment_id AND series_id = w.series_id
+                ORDER BY rank, sample_key LIMIT :k
+            ) AS p
+            UNION ALL
+            SELECT p.series_id, p.rank, p.sample_key, step, wall_time, digests
+            FROM unnest(CAST(:end_ids AS bigint[]), CAST(:ranks AS smallint[]), CAST(:keys AS bigint[]))
+                AS e (series_id, rank, sample_key)
+            JOIN blob_points AS p ON p.experiment_id = :experiment_id AND p.series_id = e.series_id
+                AND p.rank = e.rank AND p.sample_key = e.sample_key
+        """),
+        {"experiment_id": experiment_id, "k": k, **ends_as_arrays(ends)},
+    )
+    return [
+        BlobPoint(row.series_id, row.rank, row.sample_key, row.step, row.wall_time, [bytes(d) for d in row.digests])
+        for row in rows
+    ]
+
+
+def find_digests(
+    db: Connection, experiment_id: ExperimentId, series_id: int, rank: int, sample_key: int
+) -> list[bytes] | None:
+    """The digests of the blobs of one point, in order."""
+    statement = text("""
+        SELECT digests FROM blob_points
+        WHERE experiment_id = :experiment_id AND series_id = :series_id AND rank = :rank AND sample_key = :sample_key
+    """)
+    parameters = {"experiment_id": experiment_id, "series_id": series_id, "rank": rank, "sample_key": sample_key}
+    digests = db.execute(statement, parameters).scalar()
+    return None if digests is None else [bytes(digest) for digest in digests]

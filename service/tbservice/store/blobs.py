@@ -1,0 +1,61 @@
+"""Queries on `blobs`: which bytes a workspace has put into the object store. Object first, row last."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, text
+
+from tbservice.types import Blob, WorkspaceId
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBlob:
+    """A blob whose object is there; `size` in bytes."""
+
+    sha256: bytes
+    size: int
+    content_type: str
+
+
+def object_key(workspace_id: WorkspaceId, sha256: bytes) -> str:
+    """Where a workspace's blob is in the bucket. No object is shared between workspaces."""
+    return f"{workspace_id}/{sha256.hex()}"
+
+
+def record(db: Connection, workspace_id: WorkspaceId, blobs: Sequence[StoredBlob]) -> None:
+    """Notes that these objects are there; noting it again changes nothing."""
+    ordered = sorted(blobs, key=lambda blob: blob.sha256)
+    db.execute(
+        text("""
+            INSERT INTO blobs (workspace_id, sha256, size, content_type)
+            SELECT :workspace_id, sha256, size, content_type
+            FROM unnest(CAST(:digests AS bytea[]), CAST(:sizes AS bigint[]), CAST(:content_types AS text[]))
+                AS u (sha256, size, content_type)
+            ON CONFLICT DO NOTHING
+        """),
+        {
+            "workspace_id": workspace_id,
+            "digests": [blob.sha256 for blob in ordered],
+            "sizes": [blob.size for blob in ordered],
+            "content_types": [blob.content_type for blob in ordered],
+        },
+    )
+
+
+def list_known(db: Connection, workspace_id: WorkspaceId, digests: Collection[bytes]) -> dict[bytes, int]:
+    """Those of the digests that the workspace has, with their size in bytes."""
+    statement = text("""
+        SELECT sha256, size FROM blobs
+        WHERE workspace_id = :workspace_id AND sha256 = ANY (CAST(:digests AS bytea[]))
+    """)
+    rows = db.execute(statement, {"workspace_id": workspace_id, "digests": list(digests)})
+    return {bytes(row.sha256): row.size for row in rows}
+
+
+def find(db: Connection, workspace_id: WorkspaceId, sha256: bytes) -> Blob | None:
+    """A workspace's blob."""
+    statement = text("SELECT size, content_type FROM blobs WHERE workspace_id = :workspace_id AND sha256 = :sha256")
+    row = db.execute(statement, {"workspace_id": workspace_id, "sha256": sha256}).one_or_none()
+    return None if row is None else Blob(object_key(workspace_id, sha256), row.size, row.content_type, sha256.hex())

@@ -1,0 +1,95 @@
+"""The connections to PostgreSQL: transactions that name their tenant, and the check that the schema is the right one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from sqlalchemy import Connection, create_engine, event, exc, text
+
+from tbservice.errors import Unavailable
+from tbservice.types import WorkspaceId
+
+STATEMENT_SECONDS_MAX = 60
+"""Seconds a statement may run."""
+
+_UNAVAILABLE = "the database cannot be reached or is out of capacity; nothing was lost, try again"
+
+
+class Database:
+    """A pool of connections. Every transaction sees one workspace's rows, or none of any tenant's."""
+
+    def __init__(self, url: str, pool_size: int) -> None:
+        """`url` is a libpq URL (postgresql://…) of an ordinary role; connections are made when first needed."""
+        self.engine = create_engine(
+            url.replace("postgresql://", "postgresql+psycopg://", 1).replace("postgres://", "postgresql+psycopg://", 1),
+            pool_size=pool_size,
+            max_overflow=0,
+            pool_timeout=30,
+            pool_pre_ping=True,
+            connect_args={"connect_timeout": 10, "options": f"-c statement_timeout={STATEMENT_SECONDS_MAX}s"},
+        )
+        event.listen(self.engine, "connect", _use_utc)
+
+    @contextmanager
+    def transaction(self, workspace_id: WorkspaceId | None = None) -> Iterator[Connection]:
+        """A READ COMMITTED transaction that commits at the end, and rolls back when an error leaves it.
+
+        Raises Unavailable when PostgreSQL cannot be reached, stops in the middle, or has no room: try again.
+        """
+        with _driver_errors_as_ours(), self.engine.connect() as db, db.begin():
+            _set_tenant(db, workspace_id)
+            yield db
+
+    @contextmanager
+    def snapshot(self, workspace_id: WorkspaceId | None = None) -> Iterator[Connection]:
+        """A read-only REPEATABLE READ transaction: all its statements see one state. Raises as `transaction` does."""
+        with _driver_errors_as_ours(), self.engine.connect() as connection:
+            db = connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+            with db.begin():
+                _set_tenant(db, workspace_id)
+                yield db
+
+    def close(self) -> None:
+        """Closes every idle connection."""
+        self.engine.dispose()
+
+
+def set_local(db: Connection, name: str, value: str) -> None:
+    """Sets `tbhub.<name>` until the transaction ends; the row policies read it."""
+    db.execute(text("SELECT set_config('tbhub.' || :name, :value, true)"), {"name": name, "value": value})
+
+
+def binary_rows(db: Connection, statement: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    """Runs a query with %(name)s parameters in `db`'s transaction and fetches in binary: for columns of many bytes."""
+    driver = db.connection.driver_connection
+    assert isinstance(driver, psycopg.Connection)  # noqa: S101 - the dialect is always psycopg's
+    with driver.cursor(binary=True) as cursor:
+        return cursor.execute(statement.encode(), parameters).fetchall()
+
+
+def _use_utc(connection: psycopg.Connection[Any], _record: object) -> None:
+    connection.execute("SET TIME ZONE 'UTC'")
+    connection.commit()
+
+
+def _set_tenant(db: Connection, workspace_id: WorkspaceId | None) -> None:
+    if workspace_id is not None:
+        set_local(db, "workspace_id", str(workspace_id))
+
+
+@contextmanager
+def _driver_errors_as_ours() -> Iterator[None]:
+    """Turns what the driver raises when PostgreSQL is away, stopping, full or at odds with itself into Unavailable."""
+    try:
+        yield
+    except (exc.OperationalError, exc.InterfaceError, exc.TimeoutError) as error:
+        raise Unavailable(_UNAVAILABLE) from error
+    except (psycopg.OperationalError, psycopg.InterfaceError) as error:  # from `binary_rows`, past SQLAlchemy
+        raise Unavailable(_UNAVAILABLE) from error
+    except exc.DBAPIError as error:
+        if error.connection_invalidated:
+            raise Unavailable(_UNAVAILABLE) from error
+        raise

@@ -1,0 +1,133 @@
+"""Queries on `experiments`."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import Connection, Row, text
+
+from tbservice.store.database import set_local
+from tbservice.types import Experiment, ExperimentId, Visibility, WorkspaceId
+
+_COLUMNS: Final = "experiment_id, name, description, visibility, created_at, updated_at, version"
+
+
+def find_owner(db: Connection, experiment_id: ExperimentId) -> tuple[WorkspaceId, Visibility] | None:
+    """Whose an experiment is and who may see it, before the tenant is known: whoever knows the id may ask."""
+    set_local(db, "experiment_id", experiment_id)
+    statement = text("SELECT workspace_id, visibility FROM experiments WHERE experiment_id = :experiment_id")
+    row = db.execute(statement, {"experiment_id": experiment_id}).one_or_none()
+    return None if row is None else (WorkspaceId(row.workspace_id), Visibility(row.visibility))
+
+
+def create(
+    db: Connection,
+    workspace_id: WorkspaceId,
+    experiment_id: ExperimentId,
+    name: str,
+    description: str,
+    visibility: Visibility,
+    request_key: str | None,
+) -> Experiment:
+    """Makes an experiment, or gives the one that the same request key made before."""
+    db.execute(
+        text("SELECT pg_advisory_xact_lock(hashtextextended(:workspace_id || '/' || :request_key, 0))"),
+        {"workspace_id": str(workspace_id), "request_key": request_key or experiment_id},
+    )
+    found = db.execute(
+        text(f"SELECT {_COLUMNS} FROM experiments WHERE workspace_id = :workspace_id AND request_key = :request_key"),  # noqa: S608 - a constant above
+        {"workspace_id": workspace_id, "request_key": request_key},
+    ).one_or_none()
+    if found is not None:
+        return _experiment(found)
+    made = db.execute(
+        text(f"""
+            INSERT INTO experiments (experiment_id, workspace_id, name, description, visibility, request_key)
+            VALUES (:experiment_id, :workspace_id, :name, :description, :visibility, :request_key) RETURNING {_COLUMNS}
+        """),  # noqa: S608 - a constant above
+        {
+            "experiment_id": experiment_id,
+            "workspace_id": workspace_id,
+            "name": name,
+            "description": description,
+            "visibility": visibility.value,
+            "request_key": request_key,
+        },
+    ).one()
+    return _experiment(made)
+
+
+def find(db: Connection, experiment_id: ExperimentId) -> Experiment | None:
+    """An experiment of the transaction's tenant."""
+    statement = text(f"SELECT {_COLUMNS} FROM experiments WHERE experiment_id = :experiment_id")  # noqa: S608 - a constant above
+    row = db.execute(statement, {"experiment_id": experiment_id}).one_or_none()
+    return None if row is None else _experiment(row)
+
+
+def list_page(
+    db: Connection, workspace_id: WorkspaceId, words: str, before: tuple[datetime, ExperimentId] | None, limit: int
+) -> list[Experiment]:
+    """The newest experiments whose name or description holds `words`, from just before a (created_at, id) place on."""
+    rows = db.execute(
+        text(f"""
+            SELECT {_COLUMNS} FROM experiments
+            WHERE workspace_id = :workspace_id
+                AND (:words = '' OR position(lower(:words) IN lower(name)) > 0
+                    OR position(lower(:words) IN lower(description)) > 0)
+                AND (CAST(:created_at AS timestamptz) IS NULL OR created_at < :created_at
+                    OR (created_at = :created_at AND experiment_id > :experiment_id))
+            ORDER BY created_at DESC, experiment_id LIMIT :limit
+        """),  # noqa: S608 - a constant above
+        {
+            "workspace_id": workspace_id,
+            "words": words,
+            "created_at": before[0] if before else None,
+            "experiment_id": before[1] if before else "",
+            "limit": limit,
+        },
+    )
+    return [_experiment(row) for row in rows]
+
+
+def update(
+    db: Connection,
+    experiment_id: ExperimentId,
+    name: str | None,
+    description: str | None,
+    visibility: Visibility | None,
+) -> Experiment | None:
+    """Changes what is not None; None when there is no such experiment."""
+    row = db.execute(
+        text(f"""
+            UPDATE experiments SET updated_at = now(), name = coalesce(:name, name),
+                description = coalesce(:description, description), visibility = coalesce(:visibility, visibility)
+            WHERE experiment_id = :experiment_id RETURNING {_COLUMNS}
+        """),  # noqa: S608 - a constant above
+        {
+            "experiment_id": experiment_id,
+            "name": name,
+            "description": description,
+            "visibility": None if visibility is None else visibility.value,
+        },
+    ).one_or_none()
+    return None if row is None else _experiment(row)
+
+
+def bump_version(db: Connection, experiment_id: ExperimentId) -> bool:
+    """Marks the experiment's data as changed, holding its row until the transaction ends: make it the last statement.
+
+    False when the experiment is gone: the caller must roll back.
+    """
+    statement = text("UPDATE experiments SET version = version + 1, updated_at = now() WHERE experiment_id = :id")
+    return db.execute(statement, {"id": experiment_id}).rowcount == 1
+
+
+def delete(db: Connection, experiment_id: ExperimentId) -> bool:
+    """Deletes the experiment and, by cascade, all but its points. False when there was none."""
+    statement = text("DELETE FROM experiments WHERE experiment_id = :experiment_id")
+    return db.execute(statement, {"experiment_id": experiment_id}).rowcount == 1
+
+
+def _experiment(row: Row[Any]) -> Experiment:
+    return Experiment(**{**row._mapping, "visibility": Visibility(row.visibility)})

@@ -1,0 +1,106 @@
+"""Queries on `runs` and `tags`: names of any length, unique in an experiment by their SHA-256."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from sqlalchemy import Connection, text
+
+from tbservice.types import ExperimentGrant, ExperimentId, Run
+
+
+def _resolve_statement(table: str, id_column: str) -> str:
+    return f"""
+        WITH want AS MATERIALIZED (
+            SELECT name, digest FROM unnest(CAST(:names AS text[]), CAST(:digests AS bytea[])) AS w (name, digest)),
+        have AS MATERIALIZED (
+            SELECT {id_column} AS id, name_digest FROM {table}
+            WHERE experiment_id = :experiment_id AND name_digest = ANY (CAST(:digests AS bytea[]))),
+        made AS (
+            INSERT INTO {table} (experiment_id, workspace_id, name, name_digest)
+            SELECT :experiment_id, :workspace_id, name, digest FROM want
+            WHERE digest NOT IN (SELECT name_digest FROM have)
+            ORDER BY digest
+            ON CONFLICT DO NOTHING
+            RETURNING {id_column} AS id, name_digest)
+        SELECT id, name_digest FROM have UNION ALL SELECT id, name_digest FROM made
+    """  # noqa: S608 - called with the two constants below
+
+
+_RESOLVE_RUNS: Final = _resolve_statement("runs", "run_id")
+_RESOLVE_TAGS: Final = _resolve_statement("tags", "tag_id")
+
+
+def digest(name: str) -> bytes:
+    """What makes a name unique: an index row ends at 2,704 bytes, a name need not."""
+    return hashlib.sha256(name.encode()).digest()
+
+
+def resolve_runs(db: Connection, grant: ExperimentGrant, names: Collection[str]) -> dict[str, int]:
+    """The id of each run, made where it is new."""
+    return _resolve(db, grant, _RESOLVE_RUNS, names)
+
+
+def resolve_tags(db: Connection, grant: ExperimentGrant, names: Collection[str]) -> dict[str, int]:
+    """The id of each tag, made where it is new."""
+    return _resolve(db, grant, _RESOLVE_TAGS, names)
+
+
+def _resolve(db: Connection, grant: ExperimentGrant, statement: str, names: Collection[str]) -> dict[str, int]:
+    by_digest = {digest(name): name for name in names}
+    parameters = {
+        "experiment_id": grant.experiment_id,
+        "workspace_id": grant.workspace_id,
+        "names": list(by_digest.values()),
+        "digests": list(by_digest),
+    }
+    while True:
+        rows = db.execute(text(statement), parameters).all()
+        if len(rows) == len(by_digest):
+            return {by_digest[bytes(row.name_digest)]: row.id for row in rows}
+        # Another transaction made one of them meanwhile and has committed: the next statement sees it.
+
+
+def set_start_times(
+    db: Connection, experiment_id: ExperimentId, run_ids: Sequence[int], times: Sequence[float]
+) -> None:
+    """Moves each run's start time back to the given wall time (seconds) where that is earlier."""
+    db.execute(
+        text("""
+            UPDATE runs SET start_time = u.start_time
+            FROM unnest(CAST(:run_ids AS bigint[]), CAST(:times AS float8[])) AS u (run_id, start_time)
+            WHERE experiment_id = :experiment_id AND runs.run_id = u.run_id
+                AND (runs.start_time IS NULL OR runs.start_time > u.start_time)
+        """),
+        {"experiment_id": experiment_id, "run_ids": list(run_ids), "times": list(times)},
+    )
+
+
+def list_runs(db: Connection, experiment_id: ExperimentId) -> list[Run]:
+    """Every run, in the order in which they came: that order only ever grows at its end."""
+    statement = text("SELECT name, start_time FROM runs WHERE experiment_id = :experiment_id ORDER BY run_id")
+    return [Run(row.name, row.start_time) for row in db.execute(statement, {"experiment_id": experiment_id})]
+
+
+def find_run(db: Connection, experiment_id: ExperimentId, name: str) -> int | None:
+    """A run's id."""
+    return _find(db, "SELECT run_id FROM runs", experiment_id, name)
+
+
+def find_tag(db: Connection, experiment_id: ExperimentId, name: str) -> int | None:
+    """A tag's id."""
+    return _find(db, "SELECT tag_id FROM tags", experiment_id, name)
+
+
+def _find(db: Connection, select: str, experiment_id: ExperimentId, name: str) -> int | None:
+    statement = text(f"{select} WHERE experiment_id = :experiment_id AND name_digest = :digest")
+    found: int | None = db.execute(statement, {"experiment_id": experiment_id, "digest": digest(name)}).scalar()
+    return found
+
+
+def delete_run(db: Connection, experiment_id: ExperimentId, run_id: int) -> None:
+    """Deletes a run's row; its series, points and streams are deleted by whoever calls this."""
+    statement = text("DELETE FROM runs WHERE experiment_id = :experiment_id AND run_id = :run_id")
+    db.execute(statement, {"experiment_id": experiment_id, "run_id": run_id})

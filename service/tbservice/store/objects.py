@@ -1,0 +1,104 @@
+"""The S3 calls: one bucket, one object a blob."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from tbservice.errors import Unavailable
+from tbservice.settings import Settings
+
+_CHUNK_BYTES = 256 * 1024
+_CONNECTIONS_MAX = 32
+
+
+class ObjectStore:
+    """An S3 bucket. Every method raises Unavailable when the server is away or refuses: nothing was lost, try again."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._bucket = settings.s3_bucket
+        self._region = settings.s3_region
+        self._put_options = _encryption_options(settings)
+        self._client = boto3.session.Session().client(
+            "s3",
+            endpoint_url=settings.s3_endpoint,
+            region_name=settings.s3_region,
+            aws_access_key_id=settings.s3_access_key.get_secret_value() if settings.s3_access_key else None,
+            aws_secret_access_key=settings.s3_secret_key.get_secret_value() if settings.s3_secret_key else None,
+            verify=str(settings.s3_ca_file) if settings.s3_ca_file else None,
+            config=Config(
+                max_pool_connections=_CONNECTIONS_MAX,
+                connect_timeout=5,
+                read_timeout=60,
+                retries={"mode": "standard", "total_max_attempts": 3},
+                s3={"addressing_style": "path" if settings.s3_path_style else "auto"},
+                # Not every S3-compatible server knows the newer checksum headers; a blob's name is its SHA-256 anyway.
+                request_checksum_calculation="when_required",
+                response_checksum_validation="when_required",
+            ),
+        )
+
+    def ensure_bucket(self) -> None:
+        """Makes the bucket where it is missing."""
+        with _client_errors_as_ours():
+            try:
+                self._client.head_bucket(Bucket=self._bucket)
+            except ClientError as error:
+                if error.response["ResponseMetadata"]["HTTPStatusCode"] != 404:  # noqa: PLR2004 - HTTP's own number
+                    raise
+                self._create_bucket()
+
+    def _create_bucket(self) -> None:
+        options: dict[str, Any] = {}
+        if self._region != "us-east-1":  # AWS refuses its own default region as a location
+            options["CreateBucketConfiguration"] = {"LocationConstraint": self._region}
+        try:
+            self._client.create_bucket(Bucket=self._bucket, **options)
+        except ClientError as error:  # another process was quicker
+            if error.response["Error"]["Code"] not in {"BucketAlreadyOwnedByYou", "BucketAlreadyExists"}:
+                raise
+
+    def put(self, key: str, content: bytes | IO[bytes]) -> None:
+        """Writes an object whole; writing it again changes nothing. A file is read from where it stands to its end."""
+        with _client_errors_as_ours():
+            self._client.put_object(Bucket=self._bucket, Key=key, Body=content, **self._put_options)
+
+    def read(self, key: str, start: int, end: int) -> Iterator[bytes]:
+        """The bytes [start, end) of an object, in pieces; the first piece is asked for before this returns."""
+        if start >= end:
+            return iter(())
+        with _client_errors_as_ours():
+            answer = self._client.get_object(Bucket=self._bucket, Key=key, Range=f"bytes={start}-{end - 1}")
+        pieces: Iterator[bytes] = answer["Body"].iter_chunks(_CHUNK_BYTES)
+        return pieces
+
+    def check(self) -> None:
+        """Raises Unavailable unless the bucket answers."""
+        with _client_errors_as_ours():
+            self._client.head_bucket(Bucket=self._bucket)
+
+    def close(self) -> None:
+        """Closes every connection."""
+        self._client.close()
+
+
+def _encryption_options(settings: Settings) -> dict[str, str]:
+    options: dict[str, str] = {}
+    if settings.s3_server_side_encryption:
+        options["ServerSideEncryption"] = settings.s3_server_side_encryption
+    if settings.s3_kms_key_id:
+        options["SSEKMSKeyId"] = settings.s3_kms_key_id
+    return options
+
+
+@contextmanager
+def _client_errors_as_ours() -> Iterator[None]:
+    try:
+        yield
+    except (BotoCoreError, ClientError) as error:
+        raise Unavailable("the object store cannot be reached or refuses; nothing was lost, try again") from error

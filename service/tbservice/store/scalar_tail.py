@@ -1,0 +1,81 @@
+"""Queries on `scalar_tail`: what came in since a series was last merged, a row a series and batch."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import Connection, text
+
+from tbservice import limits
+from tbservice.store.database import binary_rows
+from tbservice.store.packing import Points, concatenate, pack, pack_raw, unpack, unpack_raw
+from tbservice.types import ExperimentGrant, ExperimentId
+
+
+def append(db: Connection, grant: ExperimentGrant, parts: Mapping[int, Points]) -> None:
+    """Adds one row a series: raw records when they are few, so that rows concatenate; packed when they are many."""
+    is_packed = [len(points) >= limits.tail_packed_points_min for points in parts.values()]
+    db.execute(
+        text("""
+            INSERT INTO scalar_tail (experiment_id, workspace_id, series_id, count, is_packed, data)
+            SELECT :experiment_id, :workspace_id, series_id, count, is_packed, data
+            FROM unnest(CAST(:series_ids AS bigint[]), CAST(:counts AS integer[]), CAST(:is_packed AS boolean[]),
+                CAST(:data AS bytea[])) AS u (series_id, count, is_packed, data)
+        """),
+        {
+            "experiment_id": grant.experiment_id,
+            "workspace_id": grant.workspace_id,
+            "series_ids": list(parts),
+            "counts": [len(points) for points in parts.values()],
+            "is_packed": is_packed,
+            "data": [
+                pack(points) if packed else pack_raw(points)
+                for points, packed in zip(parts.values(), is_packed, strict=True)
+            ],
+        },
+    )
+
+
+def read(db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int]) -> dict[int, Points]:
+    """Each series' tail points in order of arrival; a series without a tail is left out."""
+    return _gather(
+        db,
+        """
+            SELECT series_id, false, string_agg(data, ''::bytea ORDER BY block_id), min(block_id) FROM scalar_tail
+            WHERE experiment_id = %(experiment_id)s AND series_id = ANY (%(series_ids)s) AND NOT is_packed
+            GROUP BY series_id
+            UNION ALL
+            SELECT series_id, true, data, block_id FROM scalar_tail
+            WHERE experiment_id = %(experiment_id)s AND series_id = ANY (%(series_ids)s) AND is_packed
+            ORDER BY 1, 4
+        """,
+        experiment_id,
+        series_ids,
+    )
+
+
+def take(db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int]) -> dict[int, Points]:
+    """Deletes the series' tail rows and gives exactly what was deleted, in order of arrival."""
+    return _gather(
+        db,
+        """
+            WITH gone AS (
+                DELETE FROM scalar_tail
+                WHERE experiment_id = %(experiment_id)s AND series_id = ANY (%(series_ids)s)
+                RETURNING series_id, is_packed, data, block_id)
+            SELECT * FROM gone ORDER BY series_id, block_id
+        """,
+        experiment_id,
+        series_ids,
+    )
+
+
+def _gather(
+    db: Connection, statement: str, experiment_id: ExperimentId, series_ids: Sequence[int]
+) -> dict[int, Points]:
+    rows = binary_rows(db, statement, {"experiment_id": experiment_id, "series_ids": list(series_ids)})
+    parts: defaultdict[int, list[Points]] = defaultdict(list)
+    for series_id, is_packed, data, _ in rows:
+        parts[series_id].append(unpack(data) if is_packed else unpack_raw(data))
+    return {series_id: concatenate(points) for series_id, points in parts.items()}

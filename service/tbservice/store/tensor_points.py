@@ -1,0 +1,114 @@
+"""Queries on `tensor_points`: a row a point, in the order to sample by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, text
+
+from tbservice.types import ExperimentGrant, ExperimentId, TensorValue
+
+
+@dataclass(frozen=True, slots=True)
+class TensorPoint:
+    """A point of a tensor series; (rank, sample_key) is its step's place in the order to sample by."""
+
+    series_id: int
+    rank: int
+    sample_key: int
+    step: int
+    wall_time: float
+    value: TensorValue
+
+
+def upsert(db: Connection, grant: ExperimentGrant, points: Sequence[TensorPoint]) -> dict[int, int]:
+    """Inserts points, at most one a series and step; where there is one, the greater wall time wins, then this one.
+
+    Gives, for each series, how many steps are new.
+    """
+    rows = db.execute(
+        text("""
+            INSERT INTO tensor_points AS old
+                (experiment_id, workspace_id, series_id, rank, sample_key, step, wall_time, dtype, shape, data, histogram)
+            SELECT :experiment_id, :workspace_id, series_id, rank, sample_key, step, wall_time, dtype,
+                CAST(shape AS bigint[]), data, histogram
+            FROM unnest(CAST(:series_ids AS bigint[]), CAST(:ranks AS smallint[]), CAST(:sample_keys AS bigint[]),
+                CAST(:steps AS bigint[]), CAST(:wall_times AS float8[]), CAST(:dtypes AS smallint[]),
+                CAST(:shapes AS text[]), CAST(:data AS bytea[]), CAST(:histograms AS bytea[]))
+                AS u (series_id, rank, sample_key, step, wall_time, dtype, shape, data, histogram)
+            ORDER BY series_id, rank, sample_key
+            ON CONFLICT (experiment_id, series_id, rank, sample_key) DO UPDATE
+                SET wall_time = excluded.wall_time, dtype = excluded.dtype, shape = excluded.shape,
+                    data = excluded.data, histogram = excluded.histogram
+                WHERE excluded.wall_time >= old.wall_time
+            RETURNING series_id, (xmax = 0) AS is_new
+        """),
+        {
+            "experiment_id": grant.experiment_id,
+            "workspace_id": grant.workspace_id,
+            "series_ids": [point.series_id for point in points],
+            "ranks": [point.rank for point in points],
+            "sample_keys": [point.sample_key for point in points],
+            "steps": [point.step for point in points],
+            "wall_times": [point.wall_time for point in points],
+            "dtypes": [point.value.dtype for point in points],
+            # unnest flattens an array of arrays, so that each shape travels as its text.
+            "shapes": ["{" + ",".join(map(str, point.value.shape)) + "}" for point in points],
+            "data": [point.value.data for point in points],
+            "histograms": [point.value.histogram for point in points],
+        },
+    )
+    new: dict[int, int] = {}
+    for row in rows:
+        new[row.series_id] = new.get(row.series_id, 0) + row.is_new
+    return new
+
+
+def sample(
+    db: Connection, experiment_id: ExperimentId, k: int, ends: Mapping[int, Sequence[tuple[int, int]]]
+) -> Iterator[TensorPoint]:
+    """For each series, the points at its `ends` (series id to (rank, sample key) pairs) and the k that come first.
+
+    In no order; a point may come twice. The rows are streamed, so that a caller may stop when they are too many bytes.
+    """
+    return (
+        TensorPoint(
+            row.series_id,
+            row.rank,
+            row.sample_key,
+            row.step,
+            row.wall_time,
+            TensorValue(
+                row.dtype, tuple(row.shape), bytes(row.data), None if row.histogram is None else bytes(row.histogram)
+            ),
+        )
+        for row in db.execution_options(stream_results=True, max_row_buffer=100).execute(
+            text("""
+                SELECT p.* FROM unnest(CAST(:series_ids AS bigint[])) AS w (series_id)
+                CROSS JOIN LATERAL (
+                    SELECT series_id, rank, sample_key, step, wall_time, dtype, shape, data, histogram FROM tensor_points
+                    WHERE experiment_id = :experiment_id AND series_id = w.series_id
+                    ORDER BY rank, sample_key LIMIT :k
+                ) AS p
+                UNION ALL
+                SELECT p.series_id, p.rank, p.sample_key, step, wall_time, dtype, shape, data, histogram
+                FROM unnest(CAST(:end_ids AS bigint[]), CAST(:ranks AS smallint[]), CAST(:keys AS bigint[]))
+                    AS e (series_id, rank, sample_key)
+                JOIN tensor_points AS p ON p.experiment_id = :experiment_id AND p.series_id = e.series_id
+                    AND p.rank = e.rank AND p.sample_key = e.sample_key
+            """),
+            {"experiment_id": experiment_id, "k": k, **ends_as_arrays(ends)},
+        )
+    )
+
+
+def ends_as_arrays(ends: Mapping[int, Sequence[tuple[int, int]]]) -> dict[str, list[int]]:
+    """The parameters of a sample's ends: the series' ids, and three parallel arrays."""
+    flat = [(series_id, rank, key) for series_id, places in ends.items() for rank, key in places]
+    return {
+        "series_ids": list(ends),
+        "end_ids": [series_id for series_id, _, _ in flat],
+        "ranks": [rank for _, rank, _ in flat],
+        "keys": [key for _, _, key in flat],
+    }

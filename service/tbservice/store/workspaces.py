@@ -1,0 +1,19 @@
+"""Queries on `workspaces`, the tenants."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, text
+
+from tbservice.types import WorkspaceId
+
+
+def create(db: Connection, name: str) -> WorkspaceId:
+    """Makes a workspace; several may have one name."""
+    statement = text("INSERT INTO workspaces (name) VALUES (:name) RETURNING workspace_id")
+    return WorkspaceId(db.execute(statement, {"name": name}).scalar_one())
+
+
+def list_all(db: Connection) -> list[tuple[WorkspaceId, str]]:
+    """Every workspace's id and name, the oldest first."""
+    rows = db.execute(text("SELECT workspace_id, name FROM workspaces ORDER BY workspace_id"))
+    return [(WorkspaceId(row.workspace_id), row.name) for row in rows]

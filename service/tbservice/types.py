@@ -1,0 +1,230 @@
+"""The plain values that pass between the layers: ids, grants, series, points, samples."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NewType
+
+import numpy as np
+import numpy.typing as npt
+
+ExperimentId = NewType("ExperimentId", str)
+"""128 random bits in base62, 22 characters."""
+
+WorkspaceId = NewType("WorkspaceId", int)
+TokenId = NewType("TokenId", str)
+
+Int64s = npt.NDArray[np.int64]
+UInt64s = npt.NDArray[np.uint64]
+Float64s = npt.NDArray[np.float64]
+
+
+class DataClass(enum.IntEnum):
+    """What a time series is made of; the numbers are TensorBoard's."""
+
+    SCALAR = 1
+    TENSOR = 2
+    BLOB_SEQUENCE = 3
+
+
+class Visibility(enum.StrEnum):
+    """Who may read an experiment: those with a grant, or anyone who has its link."""
+
+    PRIVATE = "private"
+    LINK = "link"
+
+
+class Scope(enum.StrEnum):
+    """What a token may do. `admin` includes the others."""
+
+    APPEND = "append"
+    READ = "read"
+    ADMIN = "admin"
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Proof that a check was made: only `domain/access.py` makes these."""
+
+    workspace_id: WorkspaceId
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceGrant(Grant):
+    """May create and list experiments in the workspace."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentGrant(Grant):
+    """Some right on one experiment; the subclass says which."""
+
+    experiment_id: ExperimentId
+
+
+@dataclass(frozen=True, slots=True)
+class ReadGrant(ExperimentGrant):
+    """May read everything in the experiment."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppendGrant(ExperimentGrant):
+    """May add to the experiment, and read its cursors."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdminGrant(ExperimentGrant):
+    """May rename, delete and share the experiment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """An experiment as its owner sees it. `version` grows with every change of its data."""
+
+    experiment_id: ExperimentId
+    name: str
+    description: str
+    visibility: Visibility
+    created_at: datetime
+    updated_at: datetime
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token without its secret. `prefix` is how it begins, to tell it by."""
+
+    token_id: TokenId
+    experiment_id: ExperimentId | None
+    scopes: tuple[Scope, ...]
+    label: str
+    prefix: str
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    last_used_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run; `start_time` is the wall time of its first event, in seconds, None when not known."""
+
+    name: str
+    start_time: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which series to list or read: the cross product of runs and tags, of one plugin and one data class.
+
+    None selects all, an empty set selects nothing.
+    """
+
+    plugin: str | None = None
+    runs: frozenset[str] | None = None
+    tags: frozenset[str] | None = None
+    data_class: DataClass | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One time series and what is known of it without reading its points.
+
+    `count` is exact while `count_is_exact`; otherwise it counts some steps twice. `sealed_count` points of a scalar series
+    are in sealed blocks. `max_length` is the length of the longest blob sequence. First and last point are those with the
+    least and the greatest step; their values are None unless the series is scalar.
+    """
+
+    series_id: int
+    run_id: int
+    run: str
+    tag: str
+    plugin: str
+    data_class: DataClass
+    summary_metadata: bytes
+    count: int
+    count_is_exact: bool
+    sealed_count: int
+    max_length: int
+    first_step: int
+    first_wall_time: float
+    first_value: float | None
+    last_step: int
+    last_wall_time: float
+    last_value: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarSample:
+    """Points of a scalar series in step order, one a step, and of how many they were taken (`total`)."""
+
+    steps: Int64s
+    wall_times: Float64s
+    values: Float64s
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class TensorValue:
+    """A tensor as `tbwire.tensors` packs it; a legacy histogram also keeps its fields, as a serialized LegacyHistogram."""
+
+    dtype: int
+    shape: tuple[int, ...]
+    data: bytes
+    histogram: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSample:
+    """Points of a tensor series in step order; `tensors` is as long as `steps`."""
+
+    steps: Int64s
+    wall_times: Float64s
+    tensors: Sequence[TensorValue]
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlobSequenceSample:
+    """Points of a blob sequence series in step order; each sequence is the blob keys of one step, in order."""
+
+    steps: Int64s
+    wall_times: Float64s
+    sequences: Sequence[Sequence[str]]
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """A blob that may be read: where it is, how long it is (bytes), what it looks like, and its SHA-256 in hexadecimal."""
+
+    object_key: str
+    size: int
+    content_type: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One event file of one run, read through one set of filters."""
+
+    run: str
+    file_name: str
+    first_record_digest: bytes
+    generation: int
+    filters_digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """How far a stream has been committed, and what its uploader had to leave out, counted by reason."""
+
+    stream: Stream
+    offset: int
+    checksum: int
+    skipped: dict[str, int] = field(default_factory=dict)
+
+
+Json = dict[str, Any]
