@@ -1,0 +1,110 @@
+"""The application: the only file that knows every part."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+from tbservice.errors import CursorConflict, ServiceError, Unauthenticated, Unavailable
+from tbservice.merger import Merger
+from tbservice.routes import blobs, experiments, health, reading, tokens, uploads
+from tbservice.routes.body import BodyLimit
+from tbservice.settings import Settings
+from tbservice.store.database import Database
+from tbservice.store.objects import ObjectStore
+from tbservice.store.schema import check_schema
+from tbservice.tensorboard.mount import mount
+
+_log = logging.getLogger(__name__)
+
+_DESCRIPTION = """
+A hosted home for TensorBoard data. Send `Authorization: Bearer <token>`; an error is `{"code", "detail"}`, where the code
+is for programs and the detail says what to do. Numbers that are not finite travel as "NaN", "Infinity", "-Infinity".
+"""
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The application over these settings. Nothing is connected to before it starts up.
+
+    At start-up it makes the bucket where it is missing, and raises SchemaMismatch when a migration is.
+    """
+    app = FastAPI(
+        title="tbhub",
+        version=version("tbhub"),
+        description=_DESCRIPTION,
+        openapi_url="/api/v1/openapi.json",
+        docs_url="/api/v1/docs",
+        redoc_url=None,
+        lifespan=_lifespan,
+    )
+    app.state.settings = settings
+    app.state.database = Database(settings.database_url.get_secret_value(), settings.database_pool_size)
+    app.state.objects = ObjectStore(settings)
+    app.state.merger = Merger(app.state.database)
+    for part in (health, experiments, tokens, uploads, reading, blobs):
+        app.include_router(part.router)
+    mount(app)
+    app.add_middleware(BodyLimit)
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=settings.allowed_hosts, www_redirect=False)
+    app.add_exception_handler(ServiceError, _render)
+    app.add_exception_handler(RequestValidationError, _render_invalid)
+    app.add_exception_handler(HTTPException, _render_http)
+    app.add_exception_handler(Exception, _render_unexpected)
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    await run_in_threadpool(check_schema, app.state.database)
+    await run_in_threadpool(app.state.objects.ensure_bucket)
+    app.state.merger.start()
+    try:
+        yield
+    finally:
+        await run_in_threadpool(app.state.merger.stop)
+        app.state.database.close()
+        app.state.objects.close()
+
+
+def _render(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, ServiceError)  # noqa: S101 - registered for these alone
+    content: dict[str, object] = {"code": error.code, "detail": error.detail}
+    headers = {}
+    if isinstance(error, CursorConflict):
+        content |= {"segment": error.segment, "offset": error.offset, "checksum": error.checksum}
+    if isinstance(error, Unauthenticated):
+        headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(error, Unavailable):
+        headers["Retry-After"] = str(error.retry_after_seconds)
+        _log.warning("unavailable: %s", error.__cause__)
+    return JSONResponse(content, error.status, headers)
+
+
+def _render_invalid(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for these alone
+    problems = error.errors()
+    if any(problem["type"] == "json_invalid" for problem in problems):
+        return JSONResponse({"code": "malformed", "detail": "the body is no JSON"}, 400)
+    detail = "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems)
+    return JSONResponse({"code": "invalid", "detail": detail}, 422)
+
+
+def _render_http(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)  # noqa: S101 - registered for these alone
+    codes = {404: "not_found", 405: "method_not_allowed"}
+    code = codes.get(error.status_code, "malformed")
+    return JSONResponse({"code": code, "detail": error.detail}, error.status_code, error.headers)
+
+
+def _render_unexpected(_request: Request, _error: Exception) -> JSONResponse:
+    detail = "the server failed on this request; it was logged, and nothing of it was kept"
+    return JSONResponse({"code": "internal", "detail": detail}, 500)

@@ -1,0 +1,125 @@
+"""Samples and series as JSON: run, then tag, then columns. Numbers that are not finite travel as strings."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+from fastapi import Response
+
+from tbservice.types import BlobSequenceSample, DataClass, Json, ScalarSample, Series, TensorSample, TensorValue
+from tbwire import tensors
+from tbwire.tensorboard_pb2 import SummaryMetadata
+from tbwire.wire_pb2 import LegacyHistogram
+
+T = TypeVar("T")
+
+SAMPLING = "uniform"
+"""The rule by which the points of an answer were chosen."""
+
+_NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+
+
+def json_response(content: Any) -> Response:
+    """The answer with this content, which may hold numpy arrays of finite numbers."""
+    return Response(orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY), media_type="application/json")
+
+
+def by_run_and_tag(samples: Mapping[str, Mapping[str, T]], encode: Any) -> Json:
+    """The same nesting with each sample encoded."""
+    return {run: {tag: encode(sample) for tag, sample in tags.items()} for run, tags in samples.items()}
+
+
+def scalar_sample(sample: ScalarSample) -> Json:
+    """A scalar series' points: values are numbers, or "NaN", "Infinity", "-Infinity"."""
+    return _columns(sample, _numbers(sample.values))
+
+
+def tensor_sample(sample: TensorSample) -> Json:
+    """A tensor series' points: values are {dtype, shape, data}, and the original fields of a legacy histogram."""
+    return _columns(sample, [_tensor(value) for value in sample.tensors])
+
+
+def blob_sequence_sample(sample: BlobSequenceSample) -> Json:
+    """A blob sequence series' points: values are lists of {key}."""
+    return _columns(sample, [[{"key": key} for key in keys] for keys in sample.sequences])
+
+
+def series_metadata(series: Series) -> Json:
+    """What is known of a series without its points."""
+    known = {
+        "plugin": series.plugin,
+        "data_class": series.data_class.name.lower(),
+        "count": series.count,
+        "max_step": series.last_step,
+        "max_wall_time": series.last_wall_time,
+        "summary_metadata": summary_metadata(series),
+    }
+    if series.data_class is DataClass.SCALAR:
+        known["last_value"] = _numbers(np.array([series.last_value], np.float64))[0]
+    if series.data_class is DataClass.BLOB_SEQUENCE:
+        known["max_length"] = series.max_length
+    return known
+
+
+def summary_metadata(series: Series) -> Json:
+    """A series' summary metadata; the plugin's own content is bytes, in base64."""
+    metadata = SummaryMetadata.FromString(series.summary_metadata)
+    return {
+        "plugin": metadata.plugin_data.plugin_name,
+        "display_name": metadata.display_name,
+        "description": metadata.summary_description,
+        "content": base64.b64encode(metadata.plugin_data.content).decode(),
+    }
+
+
+def _columns(sample: ScalarSample | TensorSample | BlobSequenceSample, values: Any) -> Json:
+    return {
+        "steps": np.ascontiguousarray(sample.steps),
+        "wall_times": np.ascontiguousarray(sample.wall_times),
+        "values": values,
+        "total": sample.total,
+        "sampling": SAMPLING,
+    }
+
+
+def _tensor(value: TensorValue) -> Json:
+    answer: Json = {"dtype": tensors.NAMES[value.dtype], "shape": list(value.shape), **_tensor_data(value)}
+    if value.histogram is not None:
+        answer["histogram"] = _histogram(LegacyHistogram.FromString(value.histogram))
+    return answer
+
+
+def _tensor_data(value: TensorValue) -> Json:
+    """A tensor's elements in row-major order: numbers, [real, imaginary] pairs, text, or base64 where it is no text."""
+    elements = tensors.to_numpy(value.dtype, value.shape, value.data).reshape(-1)
+    if value.dtype == tensors.STRING:
+        try:
+            return {"data": [element.decode() for element in elements]}
+        except UnicodeDecodeError:
+            return {"data": [base64.b64encode(element).decode() for element in elements], "encoding": "base64"}
+    if value.dtype == tensors.BFLOAT16:
+        elements = (elements.astype(np.uint32) << 16).view(np.float32)
+    if elements.dtype.kind == "c":
+        parts = zip(_numbers(elements.real), _numbers(elements.imag), strict=True)
+        return {"data": [list(pair) for pair in parts]}
+    return {"data": _numbers(elements)}
+
+
+def _histogram(histogram: LegacyHistogram) -> Json:
+    single = {name: getattr(histogram, name) for name in ("min", "max", "num", "sum", "sum_squares")}
+    repeated = {"limits": histogram.bucket_limit, "counts": histogram.bucket}
+    return {name: _numbers(np.array([number]))[0] for name, number in single.items()} | {
+        name: _numbers(np.array(numbers, np.float64)) for name, numbers in repeated.items()
+    }
+
+
+def _numbers(values: npt.NDArray[Any]) -> Any:
+    """A column that orjson can write: as it is when all are finite, else a list with strings for those that are not."""
+    if values.dtype.kind != "f" or bool(np.isfinite(values).all()):
+        return np.ascontiguousarray(values) if len(values) > 1 else values.tolist()
+    return [_NOT_FINITE.get(str(number), number) for number in values.tolist()]

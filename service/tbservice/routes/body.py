@@ -1,0 +1,104 @@
+"""Reading a request's body within a size and a time."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import tempfile
+import zlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import IO, Final
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tbservice import limits
+from tbservice.errors import Malformed, TooLarge
+
+_READ_BY_THE_ROUTE: Final = re.compile(r"/api/v1/experiments/[^/]+/(batches|blobs/[^/]+)|/experiment/.*")
+_SPOOLED_BYTES: Final = 1024 * 1024
+
+
+async def read_body(request: Request, bytes_max: int, seconds_max: float) -> bytes:
+    """The request's body. Raises TooLarge; Malformed when it takes longer than `seconds_max` or breaks off."""
+    body = bytearray()
+    async for piece in _pieces(request, bytes_max, seconds_max):
+        body += piece
+    return bytes(body)
+
+
+@asynccontextmanager
+async def spooled_body(request: Request, bytes_max: int, seconds_max: float) -> AsyncIterator[tuple[IO[bytes], int]]:
+    """The request's body as a file that stands at its start, and its size; on disk when it is large. Raises as above."""
+    with tempfile.SpooledTemporaryFile(_SPOOLED_BYTES) as file:
+        size = 0
+        async for piece in _pieces(request, bytes_max, seconds_max):
+            size += len(piece)
+            await asyncio.to_thread(file.write, piece)
+        file.seek(0)
+        yield file, size
+
+
+async def _pieces(request: Request, bytes_max: int, seconds_max: float) -> AsyncIterator[bytes]:
+    size = 0
+    try:
+        async with asyncio.timeout(seconds_max):
+            async for piece in request.stream():
+                size += len(piece)
+                if size > bytes_max:
+                    raise TooLarge(f"a request to this address may have at most {bytes_max} bytes")
+                yield piece
+    except (TimeoutError, ClientDisconnect) as error:
+        raise Malformed(f"the request's body did not arrive within {seconds_max:g} seconds") from error
+
+
+def decompressed(body: bytes, encoding: str, bytes_max: int) -> bytes:
+    """The body without its gzip encoding; never grows over `bytes_max`. Raises Malformed or TooLarge."""
+    if encoding in {"", "identity"}:
+        return body
+    if encoding != "gzip":
+        raise Malformed(f"Content-Encoding {encoding[:50]!r} is not known here; send gzip or none")
+    decompressor = zlib.decompressobj(wbits=31)
+    try:
+        content = decompressor.decompress(body, bytes_max)
+    except zlib.error as error:
+        raise Malformed("the body is not whole gzip data") from error
+    if decompressor.unconsumed_tail:
+        raise TooLarge(f"the body has over {bytes_max} bytes when decompressed")
+    if not decompressor.eof:
+        raise Malformed("the body is not whole gzip data")
+    return content
+
+
+class BodyLimit:
+    """Bounds the bodies that the framework reads by itself, before any grant is looked at."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request; a body over its size or its time raises out of the route that reads it."""
+        if scope["type"] != "http" or _READ_BY_THE_ROUTE.fullmatch(scope["path"]):
+            await self._app(scope, receive, send)
+            return
+        size = 0
+        deadline = asyncio.get_running_loop().time() + limits.body_seconds_max
+        is_whole = False
+
+        async def bounded() -> Message:
+            nonlocal size, is_whole
+            if is_whole:
+                return await receive()
+            try:
+                async with asyncio.timeout_at(deadline):
+                    message = await receive()
+            except TimeoutError as error:
+                raise Malformed(f"the body did not arrive within {limits.body_seconds_max} seconds") from error
+            size += len(message.get("body", b""))
+            if size > limits.json_body_bytes_max:
+                raise TooLarge(f"a request to this address may have at most {limits.json_body_bytes_max} bytes")
+            is_whole = not message.get("more_body", False)
+            return message
+
+        await self._app(scope, bounded, send)

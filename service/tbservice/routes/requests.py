@@ -1,0 +1,75 @@
+"""What routes depend on: the token of a request, and the grants it gives. The order of parameters is the order of work."""
+
+from __future__ import annotations
+
+from typing import Annotated, cast
+
+from fastapi import Depends, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from tbservice.domain import access
+from tbservice.errors import Unauthenticated
+from tbservice.settings import Settings
+from tbservice.store.database import Database
+from tbservice.store.objects import ObjectStore
+from tbservice.types import AdminGrant, AppendGrant, ReadGrant, WorkspaceGrant
+
+_bearer = HTTPBearer(auto_error=False, description="A tbhub token: an owner's, or one made for an experiment")
+
+
+def database_of(request: Request) -> Database:
+    """The application's database."""
+    return cast("Database", request.app.state.database)
+
+
+def objects_of(request: Request) -> ObjectStore:
+    """The application's object store."""
+    return cast("ObjectStore", request.app.state.objects)
+
+
+def settings_of(request: Request) -> Settings:
+    """The application's settings."""
+    return cast("Settings", request.app.state.settings)
+
+
+def secret_of(
+    request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+) -> str | None:
+    """The token of a request, None when it has none. A header of another kind is refused, not passed over."""
+    if credentials is not None:
+        return credentials.credentials
+    if "authorization" in request.headers:
+        raise Unauthenticated("the Authorization header must be 'Bearer <token>'")
+    return None
+
+
+UsesDatabase = Annotated[Database, Depends(database_of)]
+UsesObjects = Annotated[ObjectStore, Depends(objects_of)]
+UsesSettings = Annotated[Settings, Depends(settings_of)]
+Secret = Annotated[str | None, Depends(secret_of)]
+
+
+def _workspace(database: UsesDatabase, secret: Secret) -> WorkspaceGrant:
+    with database.transaction() as db:
+        return access.grant_workspace(db, secret)
+
+
+def _read(experiment_id: str, database: UsesDatabase, secret: Secret) -> ReadGrant:
+    with database.transaction() as db:
+        return access.grant_read(db, experiment_id, secret)
+
+
+def _append(experiment_id: str, database: UsesDatabase, secret: Secret) -> AppendGrant:
+    with database.transaction() as db:
+        return access.grant_append(db, experiment_id, secret)
+
+
+def _admin(experiment_id: str, database: UsesDatabase, secret: Secret) -> AdminGrant:
+    with database.transaction() as db:
+        return access.grant_admin(db, experiment_id, secret)
+
+
+MayUseWorkspace = Annotated[WorkspaceGrant, Depends(_workspace)]
+MayRead = Annotated[ReadGrant, Depends(_read)]
+MayAppend = Annotated[AppendGrant, Depends(_append)]
+MayAdminister = Annotated[AdminGrant, Depends(_admin)]

@@ -1,0 +1,81 @@
+"""An experiment's tokens over HTTP: make, list, revoke."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from fastapi import APIRouter, status
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+from tbservice import limits
+from tbservice.domain import tokens
+from tbservice.routes.requests import MayAdminister, UsesDatabase
+from tbservice.types import Scope, Token
+
+router = APIRouter(prefix="/api/v1/experiments/{experiment_id}/tokens", tags=["tokens"])
+
+
+class NewToken(BaseModel):
+    """What a token is made from."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    scopes: list[Scope] = Field(description="`append`, `read`, or both")
+    label: str = Field(default="", max_length=limits.experiment_name_chars_max)
+    expires_at: AwareDatetime | None = Field(default=None, description="With its time zone; null: never")
+
+
+class TokenAnswer(BaseModel):
+    """A token without its secret."""
+
+    id: str
+    scopes: list[Scope]
+    label: str
+    prefix: str = Field(description="How the secret begins")
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    last_used_at: datetime | None = Field(description="To the minute")
+
+
+class NewTokenAnswer(TokenAnswer):
+    """A token just made."""
+
+    token: str = Field(description="The secret; it is told only now")
+
+
+class TokenList(BaseModel):
+    """An experiment's tokens, the newest first."""
+
+    tokens: list[TokenAnswer]
+
+
+@router.post("", status_code=status.HTTP_201_CREATED)
+def create_token(grant: MayAdminister, new: NewToken, database: UsesDatabase) -> NewTokenAnswer:
+    """Makes a token that may append to this experiment, read it, or both."""
+    with database.transaction(grant.workspace_id) as db:
+        token, secret = tokens.create_token(db, grant, new.scopes, new.label, new.expires_at)
+    return NewTokenAnswer(**_fields(token), token=secret)
+
+
+@router.get("")
+def list_tokens(grant: MayAdminister, database: UsesDatabase) -> TokenList:
+    """The experiment's tokens, expired and revoked ones too."""
+    with database.snapshot(grant.workspace_id) as db:
+        return TokenList(tokens=[TokenAnswer(**_fields(token)) for token in tokens.list_tokens(db, grant)])
+
+
+@router.delete("/{token_id}", status_code=status.HTTP_204_NO_CONTENT)
+def revoke_token(grant: MayAdminister, token_id: str, database: UsesDatabase) -> None:
+    """Makes a token count no more, from now on."""
+    with database.transaction(grant.workspace_id) as db:
+        tokens.revoke_token(db, grant, token_id)
+
+
+def _fields(token: Token) -> dict[str, Any]:
+    fields = asdict(token)
+    fields["id"] = fields.pop("token_id")
+    del fields["experiment_id"]
+    return fields

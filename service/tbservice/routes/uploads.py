@@ -1,0 +1,154 @@
+"""What an uploader sends and asks: batches, large blobs, cursors."""
+
+from __future__ import annotations
+
+import binascii
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request, Response, status
+from pydantic import BaseModel, Field
+from starlette.concurrency import run_in_threadpool
+
+from tbservice import limits
+from tbservice.domain import batch, blobs, cursors, ingest
+from tbservice.errors import Invalid, Malformed
+from tbservice.merger import Merger
+from tbservice.routes.body import decompressed, read_body, spooled_body
+from tbservice.routes.experiments import experiment_url
+from tbservice.routes.requests import MayAppend, UsesDatabase, UsesObjects, UsesSettings
+from tbservice.types import Cursor, Stream
+from tbwire import wire_pb2
+
+router = APIRouter(prefix="/api/v1/experiments/{experiment_id}", tags=["uploads"])
+
+_PROTOBUF = "application/x-protobuf"
+
+
+class StreamAnswer(BaseModel):
+    """How far one event file has been committed."""
+
+    run: str
+    file_name: str
+    first_record_digest: str = Field(description="SHA-256 of the file's first record, in hexadecimal")
+    generation: int
+    filters_digest: str = Field(description="SHA-256 of the filters in force, in hexadecimal")
+    offset: int = Field(description="Bytes of the file committed so far")
+    checksum: int = Field(description="CRC-32C of the (at most 1,024) bytes before the offset")
+    skipped: dict[str, int] = Field(description="What could not be kept so far: how many, by reason")
+
+
+class StreamPage(BaseModel):
+    """A page of an experiment's streams, with what an uploader must know to go on."""
+
+    experiment_id: str
+    url: str
+    limits: dict[str, int]
+    streams: list[StreamAnswer]
+    next: str | None = Field(description="Give it as `after` to get the next page; null at the end")
+
+
+async def _batch_body(_grant: MayAppend, request: Request) -> bytes:
+    """The body, read only when the grant is there, and before any connection is taken."""
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip()
+    if content_type != _PROTOBUF:
+        raise Malformed(f"a batch is sent as Content-Type: {_PROTOBUF}")
+    return await read_body(request, limits.batch_bytes_max, limits.body_seconds_max)
+
+
+@router.post(
+    "/batches",
+    responses={200: {"content": {_PROTOBUF: {}}, "description": "A WriteResult"}},
+    openapi_extra={"requestBody": {"content": {_PROTOBUF: {}}, "description": "A WriteBatch, as is or as gzip"}},
+    response_class=Response,
+)
+def write_batch(
+    grant: MayAppend,
+    body: Annotated[bytes, Depends(_batch_body)],
+    request: Request,
+    database: UsesDatabase,
+    objects: UsesObjects,
+) -> Response:
+    """Commits a batch whole, or refuses it whole. Sending it again changes nothing."""
+    encoding = request.headers.get("content-encoding", "").strip().lower()
+    segments = batch.decode(decompressed(body, encoding, limits.batch_bytes_max))
+    blobs.keep_inline(database, objects, grant, segments)
+    with database.transaction(grant.workspace_id) as db:
+        outcome = ingest.write_batch(db, grant, segments)
+    merger: Merger = request.app.state.merger
+    merger.notice(grant, outcome.touched_run_ids, outcome.due_run_ids)
+    return Response(_result(outcome).SerializeToString(), media_type=_PROTOBUF)
+
+
+@router.put("/blobs/{sha256}", status_code=status.HTTP_204_NO_CONTENT)
+async def put_blob(
+    grant: MayAppend, sha256: str, request: Request, database: UsesDatabase, objects: UsesObjects
+) -> None:
+    """Keeps a blob, which a batch may name afterwards. Sending it again changes nothing."""
+    digest = _digest(sha256)
+    async with spooled_body(request, limits.blob_bytes_max, limits.blob_seconds_max) as (file, size):
+        await run_in_threadpool(blobs.keep, database, objects, grant, digest, file, size)
+
+
+@router.get("/streams")
+def list_streams(
+    grant: MayAppend,
+    database: UsesDatabase,
+    settings: UsesSettings,
+    after: Annotated[str, Query(description="The `next` of the page before")] = "",
+    limit: Annotated[int, Query(ge=1, le=limits.streams_page_items_max)] = limits.streams_page_items_max,
+) -> StreamPage:
+    """How far each event file has been committed: where an uploader goes on, from any machine."""
+    with database.snapshot(grant.workspace_id) as db:
+        page, following = cursors.list_cursors(db, grant, after, limit)
+    return StreamPage(
+        experiment_id=grant.experiment_id,
+        url=experiment_url(settings, grant.experiment_id),
+        limits=_limits(),
+        streams=[_stream_answer(cursor) for cursor in page],
+        next=following,
+    )
+
+
+def _digest(sha256: str) -> bytes:
+    try:
+        digest = binascii.unhexlify(sha256)
+    except (binascii.Error, ValueError) as error:
+        raise Invalid("a blob is named by its SHA-256, 64 hexadecimal digits") from error
+    if len(digest) != 32:  # noqa: PLR2004 - bytes of a SHA-256
+        raise Invalid("a blob is named by its SHA-256, 64 hexadecimal digits")
+    return digest
+
+
+def _limits() -> dict[str, int]:
+    return {field.name: getattr(limits, field.name) for field in wire_pb2.Limits.DESCRIPTOR.fields}
+
+
+def _stream_answer(cursor: Cursor) -> StreamAnswer:
+    fields: dict[str, Any] = asdict(cursor.stream)
+    fields["first_record_digest"] = cursor.stream.first_record_digest.hex()
+    fields["filters_digest"] = cursor.stream.filters_digest.hex()
+    return StreamAnswer(**fields, offset=cursor.offset, checksum=cursor.checksum, skipped=cursor.skipped)
+
+
+def _result(outcome: ingest.Outcome) -> wire_pb2.WriteResult:
+    return wire_pb2.WriteResult(
+        cursors=[_cursor_message(cursor) for cursor in outcome.cursors],
+        scalars=outcome.scalars,
+        tensors=outcome.tensors,
+        blobs=outcome.blobs,
+        limits=wire_pb2.Limits(**_limits()),
+    )
+
+
+def _cursor_message(cursor: Cursor) -> wire_pb2.Cursor:
+    return wire_pb2.Cursor(
+        stream=_stream_message(cursor.stream),
+        offset=cursor.offset,
+        checksum=cursor.checksum,
+        skipped=[wire_pb2.Skipped(reason=reason, count=count) for reason, count in cursor.skipped.items()],
+    )
+
+
+def _stream_message(stream: Stream) -> wire_pb2.Stream:
+    return wire_pb2.Stream(**asdict(stream))

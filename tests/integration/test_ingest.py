@@ -1,0 +1,241 @@
+"""Batches over HTTP into a real database: whole, once, the newest point of a step wins."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+
+import numpy as np
+import pytest
+
+from support import batches
+from support.batches import Api, images, scalars, segment, stream, texts
+from tbwire import wire_pb2
+
+
+@pytest.fixture
+def api(client, owner_token):
+    return Api(client, owner_token)
+
+
+@pytest.fixture
+def experiment(api):
+    return api.new_experiment(name="ingest")
+
+
+def read(api, experiment, path="scalars/data", **parameters):
+    return api.get(experiment, path, downsample=1_000_000, **parameters)
+
+
+def test_what_is_written_is_read_back_bit_by_bit(api, experiment):
+    values = np.array([1 / 3, -0.0, 5e-324, 1e308])
+    result = api.write(experiment, segment(stream(), 0, 100, scalars("loss", [0, 1, 2, 3], values)))
+    assert (result.scalars, result.cursors[0].offset) == (4, 100)
+    series = read(api, experiment)["train"]["loss"]
+    assert series["steps"] == [0, 1, 2, 3]
+    assert np.array(series["values"]).tobytes() == values.tobytes()
+    assert series["wall_times"] == [1.7e9, 1.7e9 + 1, 1.7e9 + 2, 1.7e9 + 3]
+    assert series["total"] == 4
+
+
+def test_numbers_that_are_not_finite_travel_as_strings(api, experiment):
+    api.write(experiment, segment(stream(), 0, 100, scalars("loss", [0, 1, 2], [np.nan, np.inf, -np.inf])))
+    assert read(api, experiment)["train"]["loss"]["values"] == ["NaN", "Infinity", "-Infinity"]
+
+
+def test_a_repeated_segment_changes_nothing(api, experiment):
+    sent = segment(stream(), 0, 100, scalars("loss", [0, 1, 2]))
+    assert api.write(experiment, sent).scalars == 3
+    again = api.write(experiment, sent)
+    assert (again.scalars, again.cursors[0].offset) == (0, 100)
+    assert read(api, experiment)["train"]["loss"]["total"] == 3
+
+
+def test_a_segment_that_leaves_a_gap_or_straddles_is_refused_with_the_cursor(api, experiment):
+    api.write(experiment, segment(stream(), 0, 100, scalars("loss", [0])))
+    for start, end in ((150, 200), (50, 200)):
+        answer = api.send(experiment, segment(stream(), start, end, scalars("loss", [1])))
+        assert answer.status_code == 409
+        assert (answer.json()["code"], answer.json()["offset"]) == ("cursor_conflict", 100)
+    assert read(api, experiment)["train"]["loss"]["total"] == 1
+
+
+def test_a_file_that_changed_before_the_segment_is_noticed_and_starts_a_new_generation(api, experiment):
+    api.write(experiment, segment(stream(), 0, 100, scalars("loss", [0])))
+    answer = api.send(experiment, segment(stream(), 100, 200, scalars("loss", [1]), start_checksum=7))
+    assert (answer.status_code, answer.json()["code"]) == (409, "stream_replaced")
+    api.write(experiment, segment(stream(generation=1), 0, 50, scalars("loss", [0, 5])))
+    assert read(api, experiment)["train"]["loss"]["steps"] == [0, 5]
+
+
+def test_a_batch_with_one_bad_segment_is_refused_whole(api, experiment):
+    good = segment(stream("a"), 0, 100, scalars("loss", [0]))
+    bad = segment(stream("b"), 5, 100, scalars("loss", [0]))
+    assert api.send(experiment, good, bad).status_code == 409
+    assert read(api, experiment) == {}
+    assert api.get(experiment, "streams")["streams"] == []
+
+
+def test_one_batch_may_carry_several_segments_of_a_stream(api, experiment):
+    first = segment(stream(), 0, 100, scalars("loss", [0]))
+    second = segment(stream(), 100, 200, scalars("loss", [1]))
+    assert [cursor.offset for cursor in api.write(experiment, first, second).cursors] == [200, 200]
+    assert read(api, experiment)["train"]["loss"]["steps"] == [0, 1]
+
+
+def test_the_newest_point_of_a_step_wins_in_whatever_order_they_come(api, experiment):
+    old = scalars("loss", [1, 2], [10, 20], [100, 100])
+    new = scalars("loss", [1, 2], [11, 21], [200, 200])
+    late = scalars("loss", [2], [99], [50])
+    api.write(experiment, segment(stream(file_name="b"), 0, 9, new))
+    api.write(experiment, segment(stream(file_name="a"), 0, 9, old))
+    api.write(experiment, segment(stream(file_name="c"), 0, 9, late))
+    series = read(api, experiment)["train"]["loss"]
+    assert (series["steps"], series["values"], series["total"]) == ([1, 2], [11, 21], 2)
+    listed = api.get(experiment, "scalars")["train"]["loss"]
+    assert (listed["count"], listed["last_value"], listed["max_wall_time"]) == (2, 21, 200)
+
+
+def test_the_newest_tensor_and_blob_sequence_of_a_step_win_too(api, experiment):
+    api.write(experiment, segment(stream(file_name="b"), 0, 9, texts("note", [1], [b"new"], [200])))
+    api.write(experiment, segment(stream(file_name="a"), 0, 9, texts("note", [1, 2], [b"old", b"two"], [100, 100])))
+    series = read(api, experiment, "tensors/data")["train"]["note"]
+    assert [value["data"] for value in series["values"]] == [["new"], ["two"]]
+    assert series["total"] == 2
+    api.write(experiment, segment(stream(file_name="c"), 0, 9, images("cat", [1, 1], [[b"a"], [b"b", b"c"]])))
+    series = read(api, experiment, "blob_sequences/data")["train"]["cat"]
+    assert [len(value) for value in series["values"]] == [2]
+    assert api.get(experiment, "blob_sequences")["train"]["cat"]["max_length"] == 2
+
+
+def test_steps_may_be_negative_repeated_backwards_and_as_great_as_they_get(api, experiment):
+    steps = [2**63 - 1, -(2**63), 5, 5, 0, -7]
+    api.write(experiment, segment(stream(), 0, 9, scalars("loss", steps, [1, 2, 3, 4, 5, 6], [10] * 6)))
+    series = read(api, experiment)["train"]["loss"]
+    assert series["steps"] == [-(2**63), -7, 0, 5, 2**63 - 1]
+    assert series["values"] == [2, 6, 5, 4, 1]
+    assert series["total"] == 5
+
+
+@pytest.mark.parametrize(
+    "name", ["a b", "a/b//c", "it's \"quoted\"", "../..", "😀", "x" * 10_000, "%(x)s :y $1", "", ".", "a\nb"]
+)
+def test_runs_and_tags_may_have_any_name(api, experiment, name):
+    api.write(experiment, segment(stream(name), 0, 9, scalars(name, [0]), texts(name[1:] + "!", [0], [b"t"])))
+    assert read(api, experiment)[name][name]["total"] == 1
+    chosen = api.request("POST", f"/experiments/{experiment}/scalars/data", json={"run": [name], "tag": [name]})
+    assert list(chosen.json()) == [name]
+    api.request("DELETE", f"/experiments/{experiment}/series", params={"run": name, "tag": name}).raise_for_status()
+    assert read(api, experiment) == {}
+
+
+def test_a_series_that_is_new_needs_its_metadata_and_a_known_one_does_not(api, experiment):
+    answer = api.send(experiment, segment(stream(), 0, 9, scalars("loss", [0], summary_metadata=b"")))
+    assert (answer.status_code, answer.json()["code"], answer.json()["segment"]) == (409, "metadata_missing", 0)
+    api.write(experiment, segment(stream(), 0, 9, scalars("loss", [0])))
+    api.write(experiment, segment(stream(), 9, 19, scalars("loss", [1], summary_metadata=b"")))
+    assert read(api, experiment)["train"]["loss"]["total"] == 2
+
+
+def test_a_tag_of_another_plugin_is_counted_as_skipped_and_the_rest_is_kept(api, experiment):
+    api.write(experiment, segment(stream(), 0, 9, scalars("loss", [0])))
+    result = api.write(experiment, segment(stream(), 9, 19, texts("loss", [0, 1], [b"a", b"b"]), scalars("acc", [0])))
+    (skipped,) = result.cursors[0].skipped
+    assert (skipped.count, "loss" in skipped.reason, result.tensors) == (2, True, 0)
+    assert set(read(api, experiment)["train"]) == {"loss", "acc"}
+    (listed,) = api.get(experiment, "streams")["streams"]
+    assert list(listed["skipped"].values()) == [2]
+
+
+def test_what_a_client_skipped_is_added_up_and_told_with_the_cursor(api, experiment):
+    api.write(experiment, segment(stream(), 0, 9, skipped={"bad record": 2}))
+    result = api.write(experiment, segment(stream(), 9, 19, skipped={"bad record": 3}))
+    assert [(skipped.reason, skipped.count) for skipped in result.cursors[0].skipped] == [("bad record", 5)]
+
+
+def test_the_metadata_of_hparams_is_the_newest_and_of_others_the_first(api, experiment):
+    def described(tag, plugin, data_class, text, wall_time):
+        series = texts(tag, [0], [b""], [wall_time])
+        series.summary_metadata = batches.metadata(plugin, data_class, description=text)
+        return series
+
+    for name, text, wall_time in (("a", "second", 20), ("b", "first", 10), ("c", "third", 30)):
+        sent = [described("h", "hparams", 2, text, wall_time), described("t", "text", 2, text, wall_time)]
+        api.write(experiment, segment(stream(file_name=name), 0, 9, *sent))
+    listed = api.get(experiment, "tensors")["train"]
+    assert listed["h"]["summary_metadata"]["description"] == "third"
+    assert listed["t"]["summary_metadata"]["description"] == "second"
+
+
+def test_a_batch_may_be_gzip(api, experiment):
+    body = gzip.compress(batches.batch(segment(stream(), 0, 9, scalars("loss", [0]))))
+    headers = batches.PROTOBUF | {"Content-Encoding": "gzip"}
+    answer = api.request("POST", f"/experiments/{experiment}/batches", content=body, headers=headers)
+    assert answer.status_code == 200, answer.text
+    for bad in (body[:-3], b"no gzip"):
+        answer = api.request("POST", f"/experiments/{experiment}/batches", content=bad, headers=headers)
+        assert (answer.status_code, answer.json()["code"]) == (400, "malformed")
+    bomb = gzip.compress(bytes(17 * 1024 * 1024))
+    answer = api.request("POST", f"/experiments/{experiment}/batches", content=bomb, headers=headers)
+    assert answer.status_code == 413
+
+
+def test_batches_that_lie_are_refused_with_a_reason(api, experiment):
+    def one(**columns):
+        series = wire_pb2.Series(tag="x", summary_metadata=batches.metadata())
+        series.scalars.CopyFrom(wire_pb2.ScalarPoints(**columns))
+        return segment(stream(), 0, 9, series)
+
+    eight, four = bytes(8), bytes(4)
+    for sent, status in (
+        (one(steps=eight, wall_times=eight, values32=eight), 422),
+        (one(steps=eight, wall_times=eight), 422),
+        (one(steps=b"123", wall_times=eight, values32=four), 422),
+        (one(steps=eight, wall_times=np.array([np.nan]).tobytes(), values32=four), 422),
+        (segment(stream(), 10, 9), 422),
+        (segment(stream("a\0b"), 0, 9), 422),
+        (segment(stream("x" * 10_001), 0, 9), 413),
+        (segment(stream(), 0, 9, scalars("a\0b", [0])), 422),
+        (segment(stream(), 0, 9, texts("t", [0, 1], [b"only one"])), 422),
+        (segment(stream(), 0, 9, texts("t", [0], [bytes(5 * 1024 * 1024)])), 413),
+    ):
+        answer = api.send(experiment, sent)
+        assert answer.status_code == status, (answer.text, str(sent)[:200])
+        assert answer.json()["detail"]
+    answer = api.request("POST", f"/experiments/{experiment}/batches", content=b"\xff", headers=batches.PROTOBUF)
+    assert (answer.status_code, answer.json()["code"]) == (400, "malformed")
+    huge = bytes(16 * 1024 * 1024 + 1)
+    answer = api.request("POST", f"/experiments/{experiment}/batches", content=huge, headers=batches.PROTOBUF)
+    assert answer.status_code == 413
+    assert read(api, experiment) == {}
+
+
+def test_a_large_blob_goes_before_its_batch_and_only_its_own_workspace_may_name_it(api, experiment, client, settings):
+    content = b"\x89PNG\r\n\x1a\n" + bytes(1_000_000)
+    digest = hashlib.sha256(content)
+    reference = wire_pb2.BlobReference(sha256=digest.digest(), size=len(content))
+    sent = segment(stream(), 0, 9, images("cat", [0], [[reference, b""]]))
+    answer = api.send(experiment, sent)
+    assert (answer.status_code, answer.json()["code"]) == (409, "blob_missing")
+    path = f"/experiments/{experiment}/blobs/{digest.hexdigest()}"
+    assert api.request("PUT", path, content=content[:-1]).status_code == 422
+    for _ in range(2):
+        assert api.request("PUT", path, content=content).status_code == 204
+    assert api.write(experiment, sent).blobs == 2
+
+    from support.servers import new_owner  # noqa: PLC0415 - only here
+
+    stranger = Api(client, new_owner(settings.database_url.get_secret_value()))
+    answer = stranger.send(stranger.new_experiment(), sent)
+    assert (answer.status_code, answer.json()["code"]) == (409, "blob_missing")
+
+
+def test_a_deleted_run_can_be_uploaded_again(api, experiment):
+    sent = segment(stream(), 0, 100, scalars("loss", [0, 1]), texts("note", [0], [b"t"]))
+    api.write(experiment, sent)
+    assert api.request("DELETE", f"/experiments/{experiment}/runs", params={"run": "train"}).status_code == 204
+    assert api.get(experiment, "runs") == {"runs": []}
+    assert api.get(experiment, "streams")["streams"] == []
+    assert api.write(experiment, sent).scalars == 2
+    assert api.request("DELETE", f"/experiments/{experiment}").status_code == 204
+    assert api.send(experiment, sent).status_code == 404
