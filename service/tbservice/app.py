@@ -98,8 +98,10 @@ def _render_invalid(_request: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"code": "invalid", "detail": detail}, 422)
 
 
-def _render_http(_request: Request, error: Exception) -> JSONResponse:
+def _render_http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for these alone
+    if isinstance(error.__cause__, ServiceError):  # raised while the framework read the body
+        return _render(request, error.__cause__)
     codes = {404: "not_found", 405: "method_not_allowed"}
     code = codes.get(error.status_code, "malformed")
     return JSONResponse({"code": code, "detail": error.detail}, error.status_code, error.headers)

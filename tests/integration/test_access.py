@@ -1,0 +1,181 @@
+"""Who gets what at every route: each one without a token, with another's, an expired, a revoked, and one of each scope."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from starlette.routing import Route
+
+from support.batches import PROTOBUF, Api, batch, images, scalars, segment, stream, texts
+from support.servers import new_owner
+
+# Route, what it needs, what it answers to one who has it, and what is sent along.
+SHA256 = "0" * 64
+JSON = {"json": {}}
+TABLE = [
+    ("POST", "/experiments", "workspace", 201, JSON),
+    ("GET", "/experiments", "workspace", 200, {}),
+    ("GET", "/experiments/{experiment_id}", "read", 200, {}),
+    ("PATCH", "/experiments/{experiment_id}", "admin", 200, JSON),
+    ("DELETE", "/experiments/{experiment_id}", "admin", 204, {}),
+    ("DELETE", "/experiments/{experiment_id}/runs", "admin", 204, {"params": {"run": "train"}}),
+    ("DELETE", "/experiments/{experiment_id}/series", "admin", 204, {"params": {"run": "train", "tag": "loss"}}),
+    ("POST", "/experiments/{experiment_id}/tokens", "admin", 201, {"json": {"scopes": ["read"]}}),
+    ("GET", "/experiments/{experiment_id}/tokens", "admin", 200, {}),
+    ("DELETE", "/experiments/{experiment_id}/tokens/{token_id}", "admin", 404, {}),
+    ("POST", "/experiments/{experiment_id}/batches", "append", 200, {"content": batch(), "headers": PROTOBUF}),
+    ("PUT", "/experiments/{experiment_id}/blobs/{sha256}", "append", 422, {"content": b"x"}),
+    ("GET", "/experiments/{experiment_id}/streams", "append", 200, {}),
+    ("GET", "/experiments/{experiment_id}/runs", "read", 200, {}),
+    ("GET", "/experiments/{experiment_id}/plugins", "read", 200, {}),
+    *[
+        ("GET", f"/experiments/{{experiment_id}}/{kind}", "read", 200, {})
+        for kind in ("scalars", "tensors", "blob_sequences")
+    ],
+    *[
+        (method, f"/experiments/{{experiment_id}}/{kind}/data", "read", 200, options)
+        for kind in ("scalars", "tensors", "blob_sequences")
+        for method, options in (("GET", {}), ("POST", JSON))
+    ],
+    ("GET", "/blobs/{blob_key}", "read", 200, {}),
+]
+OPEN = {"/healthz", "/readyz", "/api/v1/openapi.json", "/api/v1/docs"}
+
+
+@pytest.fixture
+def api(client, owner_token):
+    return Api(client, owner_token)
+
+
+@pytest.fixture
+def experiment(api):
+    experiment = api.new_experiment()
+    sent = segment(stream(), 0, 9, scalars("loss", [0]), texts("note", [0], [b"t"]), images("cat", [0], [[b"png"]]))
+    api.write(experiment, sent)
+    return experiment
+
+
+@pytest.fixture
+def tokens(api, experiment, client, settings):
+    expires_at = datetime.now(UTC) + timedelta(milliseconds=300)
+    stranger = Api(client, new_owner(settings.database_url.get_secret_value()))
+    made = {scope: api.new_token(experiment, scope) for scope in ("append", "read")}
+    made["expired"] = api.new_token(experiment, "read", "append", expires_at=expires_at.isoformat())
+    made["revoked"] = api.new_token(experiment, "read", "append")
+    (revoked,) = [t for t in api.get(experiment, "tokens")["tokens"] if made["revoked"].startswith(t["prefix"])][:1]
+    newest = api.get(experiment, "tokens")["tokens"][0]
+    assert newest["created_at"] >= revoked["created_at"]
+    api.request("DELETE", f"/experiments/{experiment}/tokens/{newest['id']}").raise_for_status()
+    made["another's experiment"] = stranger.new_token(stranger.new_experiment(), "read", "append")
+    made["another's owner"] = stranger.headers["Authorization"].removeprefix("Bearer ")
+    made["another experiment"] = api.new_token(api.new_experiment(), "read", "append")
+    made["mistyped"] = made["read"][:-1] + ("0" if made["read"][-1] != "0" else "1")
+    while datetime.now(UTC) <= expires_at:
+        pass
+    return made
+
+
+@pytest.fixture
+def blob_key(api, experiment):
+    return api.get(experiment, "blob_sequences/data")["train"]["cat"]["values"][0][0]["key"]
+
+
+@pytest.mark.parametrize(("method", "path", "need", "status", "options"), TABLE, ids=lambda value: str(value)[:60])
+def test_every_route_takes_its_grant_and_no_other(
+    client, api, experiment, tokens, blob_key, method, path, need, status, options
+):
+    path = path.format(experiment_id=experiment, token_id="none", sha256=SHA256, blob_key=blob_key)  # noqa: S106 - no token
+
+    def ask(token):
+        return Api(client, token).request(method, path, **options)
+
+    for useless in (None, tokens["expired"], tokens["revoked"], tokens["mistyped"], "nonsense"):
+        answer = ask(useless)
+        assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
+    for token in ("another's experiment", "another's owner", "another experiment"):
+        answer = ask(tokens[token])
+        if need == "workspace":
+            assert answer.status_code == (status if token == "another's owner" else 403)
+        else:
+            assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+    for scope in ("append", "read"):
+        if scope != need:
+            assert ask(tokens[scope]).status_code == 403
+        else:
+            assert ask(tokens[scope]).status_code == status
+    assert ask(api.headers["Authorization"].removeprefix("Bearer ")).status_code == status
+
+
+def test_every_route_of_the_application_stands_in_the_table(client):
+    paths = client.get("/api/v1/openapi.json").json()["paths"]
+    routes = {(method.upper(), path) for path, methods in paths.items() for method in methods}
+    tabled = {(method, f"/api/v1{path}") for method, path, *_ in TABLE}
+    assert {(method, path) for method, path in routes if path not in OPEN} == tabled
+    outside = {route.path for route in client.app.routes if isinstance(route, Route)} - OPEN
+    assert outside <= {"/docs/oauth2-redirect"}
+
+
+def test_an_experiment_that_is_not_there_looks_like_another_tenants(client, api, experiment, tokens):
+    nothing = "A" * 22
+    for token in (None, tokens["another's owner"]):
+        there = Api(client, token).request("GET", f"/experiments/{experiment}")
+        absent = Api(client, token).request("GET", f"/experiments/{nothing}")
+        assert (there.status_code, there.json()) == (absent.status_code, absent.json())
+    assert api.request("GET", f"/experiments/{nothing}").status_code == 404
+    assert api.request("GET", "/experiments/..%2f").status_code == 404
+
+
+def test_with_visibility_link_anyone_may_read_and_nobody_else_write(client, api, experiment, blob_key):
+    api.request("PATCH", f"/experiments/{experiment}", json={"visibility": "link"}).raise_for_status()
+    anyone = Api(client, None)
+    assert anyone.get(experiment, "scalars")["train"]["loss"]["count"] == 1
+    assert anyone.request("GET", f"/blobs/{blob_key}").content == b"png"
+    assert anyone.send(experiment).status_code == 401
+    assert anyone.request("DELETE", f"/experiments/{experiment}").status_code == 401
+    api.request("PATCH", f"/experiments/{experiment}", json={"visibility": "private"}).raise_for_status()
+    assert anyone.request("GET", f"/experiments/{experiment}").status_code == 401
+
+
+def test_a_token_is_told_once_and_kept_as_a_hash(api, experiment, database):
+    from sqlalchemy import text  # noqa: PLC0415 - only here
+
+    made = api.request("POST", f"/experiments/{experiment}/tokens", json={"scopes": ["read"], "label": "mail"}).json()
+    secret = made["token"]
+    (listed,) = api.get(experiment, "tokens")["tokens"]
+    assert "token" not in listed
+    assert (listed["label"], listed["scopes"], listed["last_used_at"]) == ("mail", ["read"], None)
+    assert secret.startswith(listed["prefix"])
+    assert len(listed["prefix"]) < 10
+    Api(api.client, secret).get(experiment, "runs")
+    assert api.get(experiment, "tokens")["tokens"][0]["last_used_at"] is not None
+    with database.transaction() as db:
+        assert db.execute(text("SELECT count(*) FROM tokens")).scalar() == 0  # row-level security: no tenant, no rows
+        db.execute(text("SELECT set_config('tbhub.workspace_id', '1', true)"))
+        stored = str(db.execute(text("SELECT * FROM tokens")).all())
+    assert "mail" in stored
+    assert secret not in stored
+
+
+def test_tokens_that_make_no_sense_are_refused(api, experiment):
+    for body in (
+        {"scopes": []},
+        {"scopes": ["admin"]},
+        {"scopes": ["read"], "expires_at": "2020-01-01T00:00:00Z"},
+        {"scopes": ["read"], "expires_at": "2099-01-01T00:00:00"},
+        {"scopes": ["read"], "label": "x" * 201},
+        {"scopes": ["read"], "experiment": "all"},
+    ):
+        answer = api.request("POST", f"/experiments/{experiment}/tokens", json=body)
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
+
+
+def test_row_level_security_hides_every_tenants_rows_from_every_other(api, experiment, database):
+    from sqlalchemy import text  # noqa: PLC0415 - only here
+
+    tables = ("experiments", "runs", "tags", "time_series", "scalar_tail", "tensor_points", "blob_points", "blobs")
+    for workspace_id, is_seen in ((None, False), (1, True), (2, False)):
+        with database.transaction(workspace_id) as db:
+            for table in (*tables, "upload_streams"):
+                count = db.execute(text(f"SELECT count(*) FROM {table}")).scalar()  # noqa: S608 - a constant above
+                assert (count > 0) == is_seen, table

@@ -1,0 +1,228 @@
+"""Experiments over HTTP: created, listed, renamed, described, deleted; and everything in them read."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import text
+
+from support.batches import Api, images, scalars, segment, stream, texts
+
+POINT_TABLES = ("scalar_tail", "scalar_blocks", "tensor_points", "blob_points")
+
+
+@pytest.fixture
+def api(client, owner_token):
+    return Api(client, owner_token)
+
+
+def test_an_experiment_lives_from_creation_to_deletion(api, database):
+    made = api.request("POST", "/experiments", json={"name": "first", "description": "a try"}).json()
+    assert made["url"] == f"http://testserver/experiment/{made['experiment_id']}/"
+    path = f"/experiments/{made['experiment_id']}"
+    assert api.request("GET", path).json() == made
+    changed = api.request("PATCH", path, json={"name": "renamed"}).json()
+    assert (changed["name"], changed["description"]) == ("renamed", "a try")
+    api.write(made["experiment_id"], segment(stream(), 0, 9, scalars("a", [0]), texts("b", [0], [b"t"])))
+    assert api.request("DELETE", path).status_code == 204
+    assert api.request("DELETE", path).status_code == 404
+    assert api.request("GET", path).status_code == 404
+    with database.transaction(1) as db:
+        for table in (*POINT_TABLES, "runs", "tags", "time_series", "upload_streams"):
+            assert db.execute(text(f"SELECT count(*) FROM {table}")).scalar() == 0, table  # noqa: S608 - a constant
+
+
+def test_a_repeated_creation_makes_one_experiment(api):
+    headers = {"Idempotency-Key": "one"}
+    ids = {api.request("POST", "/experiments", json={}, headers=headers).json()["experiment_id"] for _ in range(3)}
+    assert len(ids) == 1
+    assert len(api.request("GET", "/experiments").json()["experiments"]) == 1
+
+
+def test_experiments_are_listed_in_pages_the_newest_first_and_searched(api):
+    made = [api.new_experiment(name=f"run {n}", description="ODD" if n % 2 else "") for n in range(5)]
+    seen, after = [], None
+    while True:
+        page = api.request("GET", "/experiments", params={"limit": 2} | ({"after": after} if after else {})).json()
+        seen += [experiment["experiment_id"] for experiment in page["experiments"]]
+        after = page["next"]
+        if after is None:
+            break
+    assert seen == made[::-1]
+    found = api.request("GET", "/experiments", params={"q": "odd"}).json()["experiments"]
+    assert [experiment["name"] for experiment in found] == ["run 3", "run 1"]
+    assert api.request("GET", "/experiments", params={"q": "%"}).json()["experiments"] == []
+    assert api.request("GET", "/experiments", params={"after": "nonsense"}).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"name": "x" * 201}, 422),
+        ({"name": "a\0b"}, 422),
+        ({"description": "x" * 100_001}, 422),
+        ({"visibility": "public"}, 422),
+        ({"nom": "x"}, 422),
+        ([], 422),
+    ],
+)
+def test_what_cannot_be_is_refused_and_told(api, body, status):
+    answer = api.request("POST", "/experiments", json=body)
+    assert answer.status_code == status
+    assert set(answer.json()) == {"code", "detail"}
+
+
+def test_a_body_that_is_no_json_or_too_large_is_refused(api):
+    headers = {"Content-Type": "application/json"}
+    answer = api.request("POST", "/experiments", content=b"{", headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (400, "malformed")
+    answer = api.request("POST", "/experiments", content=b" " * 2_000_000, headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+
+
+def test_runs_plugins_and_series_are_listed(api):
+    experiment = api.new_experiment()
+    first = segment(stream("b"), 0, 9, scalars("loss", [0, 7]), texts("note", [3], [b"t"]))
+    first.run_start_time = 5.5
+    api.write(experiment, first, segment(stream("a"), 0, 9, images("cat", [2], [[b"x", b"y"]])))
+    assert {run["run"]: run["start_time"] for run in api.get(experiment, "runs")["runs"]} == {"b": 5.5, "a": None}
+    assert api.get(experiment, "plugins") == {"plugins": ["images", "scalars", "text"]}
+    assert api.get(experiment, "plugins", plugin="text")["b"]["note"]["data_class"] == "tensor"
+    assert api.get(experiment, "plugins", plugin="none") == {}
+    loss = api.get(experiment, "scalars")["b"]["loss"]
+    assert (loss["count"], loss["max_step"], loss["last_value"]) == (2, 7, 7 / 3)
+    assert loss["summary_metadata"]["plugin"] == "scalars"
+    assert api.get(experiment, "blob_sequences")["a"]["cat"]["max_length"] == 2
+    assert api.get(experiment, "scalars", plugin="text") == {}
+    assert api.get(experiment, "scalars", run="a") == {}
+    assert list(api.get(experiment, "scalars", tag=["loss", "x"], run="b")) == ["b"]
+
+
+def test_samples_are_exactly_k_aligned_across_data_classes_and_nested(api):
+    experiment = api.new_experiment()
+    steps = list(range(0, 500, 5))
+    sent = [scalars("s", steps), texts("t", steps, [b"x"] * 100), images("i", steps, [[b"y"]] * 100)]
+    api.write(experiment, segment(stream(), 0, 9, *sent))
+    before = set()
+    for k in (0, 1, 2, 10, 50, 100, 1000):
+        samples = [
+            next(iter(api.get(experiment, f"{kind}/data", downsample=k)["train"].values()))
+            for kind in ("scalars", "tensors", "blob_sequences")
+        ]
+        assert samples[0]["steps"] == samples[1]["steps"] == samples[2]["steps"]
+        assert {sample["total"] for sample in samples} == {100}
+        chosen = set(samples[0]["steps"])
+        assert len(chosen) == min(k, 100)
+        assert before <= chosen
+        assert not chosen or 495 in chosen
+        before = chosen
+
+
+def test_an_answer_over_the_limit_is_refused_with_the_number(api):
+    experiment = api.new_experiment()
+    many = [scalars(f"tag {n}", range(1)) for n in range(3)]
+    api.write(experiment, segment(stream(), 0, 9, *many, scalars("long", range(350_000))))
+    api.write(experiment, segment(stream(), 9, 19, scalars("long", range(350_000, 700_000))))
+    api.write(experiment, segment(stream(file_name="b", run="b"), 0, 9, scalars("long", range(350_000))))
+    answer = api.request("GET", f"/experiments/{experiment}/scalars/data", params={"downsample": 1_000_000})
+    assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+    assert "1050003" in answer.json()["detail"]
+    assert "1000000" in answer.json()["detail"]
+    assert api.get(experiment, "scalars/data", downsample=1_000_000, run="train")["train"]["long"]["total"] == 700_000
+
+
+@pytest.mark.parametrize("parameters", [{"downsample": -1}, {"downsample": "x"}, {"step_min": 3}, {"downsample": 2**31}])
+def test_parameters_that_are_not_known_are_refused_and_not_passed_over(api, parameters):
+    experiment = api.new_experiment()
+    answer = api.request("GET", f"/experiments/{experiment}/scalars/data", params=parameters)
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
+
+
+def test_tensors_of_every_type_are_read_back(api):
+    import numpy as np  # noqa: PLC0415 - only here
+
+    from support.batches import metadata  # noqa: PLC0415
+    from tbwire import tensors, wire_pb2  # noqa: PLC0415
+
+    experiment = api.new_experiment()
+    sent = []
+    for dtype, name in tensors.NAMES.items():
+        if dtype == tensors.STRING:
+            data, shape = tensors.pack_strings([b"a", b"", "é".encode()]), [3]
+        else:
+            data, shape = np.array([[0, 1], [1, 0]]).astype(tensors.numpy_dtype(dtype)).tobytes(), [2, 2]
+        points = wire_pb2.TensorPoints(
+            steps=bytes(8), wall_times=bytes(8), tensors=[wire_pb2.Tensor(dtype=dtype, shape=shape, data=data)]
+        )
+        sent.append(wire_pb2.Series(tag=name, summary_metadata=metadata("x", 2), tensors=points))
+    sent.append(texts("binary", [0], [b"\xff"]))
+    api.write(experiment, segment(stream(), 0, 9, *sent))
+    read = api.get(experiment, "tensors/data")["train"]
+    assert read["string"]["values"][0]["data"] == ["a", "", "é"]
+    assert read["binary"]["values"][0] == {"dtype": "string", "shape": [1], "data": ["/w=="], "encoding": "base64"}
+    assert read["float16"]["values"][0] == {"dtype": "float16", "shape": [2, 2], "data": [0, 1, 1, 0]}
+    assert read["complex64"]["values"][0]["data"] == [[0, 0], [1, 0], [1, 0], [0, 0]]
+    assert read["bool"]["values"][0]["data"] == [False, True, True, False]
+    assert set(read) == {*tensors.NAMES.values(), "binary"}
+
+
+def test_a_legacy_histogram_keeps_its_fields(api):
+    import numpy as np  # noqa: PLC0415 - only here
+
+    from support.batches import metadata  # noqa: PLC0415
+    from tbwire import wire_pb2  # noqa: PLC0415
+
+    histogram = wire_pb2.LegacyHistogram(min=-1, max=float("inf"), num=3, sum=2, sum_squares=5, bucket_limit=[0, 1], bucket=[1, 2])
+    tensor = wire_pb2.Tensor(dtype=1, shape=[1, 3], data=np.zeros(3, "<f4").tobytes(), histogram=histogram)
+    points = wire_pb2.TensorPoints(steps=bytes(8), wall_times=bytes(8), tensors=[tensor])
+    experiment = api.new_experiment()
+    sent = wire_pb2.Series(tag="h", summary_metadata=metadata("histograms", 2), tensors=points)
+    api.write(experiment, segment(stream(), 0, 9, sent))
+    read = api.get(experiment, "tensors/data")["train"]["h"]["values"][0]["histogram"]
+    assert read == {
+        "min": -1, "max": "Infinity", "num": 3, "sum": 2, "sum_squares": 5, "limits": [0, 1], "counts": [1, 2],
+    }  # fmt: skip
+
+
+def test_a_blob_is_served_with_type_length_etag_and_ranges(api):
+    experiment = api.new_experiment()
+    png = b"\x89PNG\r\n\x1a\n" + bytes(range(200))
+    api.write(experiment, segment(stream(), 0, 9, images("cat", [0], [[png, b"", b"<script>"]])))
+    keys = [blob["key"] for blob in api.get(experiment, "blob_sequences/data")["train"]["cat"]["values"][0]]
+
+    def get(key, path="/blobs", **headers):
+        return api.request("GET", f"{path}/{key}", headers={name.replace("_", "-"): v for name, v in headers.items()})
+
+    whole = get(keys[0])
+    assert (whole.status_code, whole.content, whole.headers["content-type"]) == (200, png, "image/png")
+    assert whole.headers["content-length"] == str(len(png))
+    assert api.client.get(f"/data/blob/{keys[0]}", headers=api.headers).content == png
+    assert get(keys[1]).content == b""
+    assert get(keys[2]).headers["content-type"] == "application/octet-stream"
+    assert get(keys[0], If_None_Match=whole.headers["etag"]).status_code == 304
+    for asked, start, end in (("bytes=0-0", 0, 1), ("bytes=5-", 5, 208), ("bytes=-8", 200, 208), ("bytes=9-999", 9, 208)):
+        part = get(keys[0], Range=asked)
+        assert (part.status_code, part.content) == (206, png[start:end])
+        assert part.headers["content-range"] == f"bytes {start}-{end - 1}/208"
+    assert get(keys[0], Range="bytes=208-").status_code == 416
+    assert get(keys[0], Range="bytes=0-5", If_Range='"another"').status_code == 200
+    for key in ("nonsense", "a.b.c.d.e", keys[0] + "0", keys[0].replace(".0.0.", ".0.9."), f"{experiment}.99.0.0.{'0' * 16}"):
+        assert get(key).status_code == 404
+
+
+def test_a_newer_blob_of_the_same_step_has_another_key_and_the_old_one_is_gone(api):
+    experiment = api.new_experiment()
+
+    def key_after(file_name, content, wall_time):
+        api.write(experiment, segment(stream(file_name=file_name), 0, 9, images("cat", [0], [[content]], [wall_time])))
+        return api.get(experiment, "blob_sequences/data")["train"]["cat"]["values"][0][0]["key"]
+
+    old, new = key_after("a", b"old", 1), key_after("b", b"new", 2)
+    assert api.request("GET", f"/blobs/{old}").status_code == 404
+    assert api.request("GET", f"/blobs/{new}").content == b"new"
+
+
+def test_the_service_says_that_it_runs_and_is_ready(client):
+    assert client.get("/healthz").status_code == 204
+    assert client.get("/readyz").status_code == 200
+    assert client.get("/nothing").json() == {"code": "not_found", "detail": "Not Found"}
+    assert client.put("/healthz").json()["code"] == "method_not_allowed"

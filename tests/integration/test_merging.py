@@ -1,0 +1,208 @@
+"""Merges change where points are kept, and nothing that anybody reads."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+from sqlalchemy import text
+
+from tbservice.domain import merging, reading, sampling
+from tbservice.domain.batch import Segment, SentMetadata, SentSeries
+from tbservice.domain.experiments import create_experiment
+from tbservice.domain.ingest import write_batch
+from tbservice.domain.workspaces import create_workspace
+from tbservice.store import names, sample_slots
+from tbservice.store.packing import Points
+from tbservice.types import AppendGrant, DataClass, ReadGrant, Selection, Stream, WorkspaceGrant
+
+METADATA = SentMetadata("scalars", DataClass.SCALAR, b"")
+
+
+class Series:
+    """One scalar series in a database, written and read through the domain."""
+
+    def __init__(self, database):
+        self.database = database
+        with database.transaction() as db:
+            workspace_id = create_workspace(db, "merging")
+        with database.transaction(workspace_id) as db:
+            experiment = create_experiment(db, WorkspaceGrant(workspace_id))
+        self.append = AppendGrant(workspace_id, experiment.experiment_id)
+        self.read = ReadGrant(workspace_id, experiment.experiment_id)
+        self.offset = 0
+
+    def write(self, steps, values=None, wall_time=None, file_name="f"):
+        steps = np.asarray(steps, np.int64)
+        values = steps / 3 if values is None else np.asarray(values, np.float64)
+        wall_times = 1.7e9 + steps / 7 if wall_time is None else np.full(len(steps), wall_time)
+        stream = Stream("run", file_name, bytes(32), 0, bytes(32))
+        start, self.offset = self.offset, self.offset + 1
+        series = SentSeries("tag", METADATA, Points(steps, wall_times, values))
+        segment = Segment(0, stream, start, self.offset, start, self.offset, [series], {}, 0.0)
+        with self.database.transaction(self.append.workspace_id) as db:
+            return write_batch(db, self.append, [segment])
+
+    def merge(self, **options):
+        with self.database.transaction(self.append.workspace_id) as db:
+            run_id = names.find_run(db, self.append.experiment_id, "run")
+            return merging.merge_run(db, self.append, run_id, **options)
+
+    def sample(self, k):
+        with self.database.snapshot(self.read.workspace_id) as db:
+            return reading.read_scalars(db, self.read, Selection(), k)["run"]["tag"]
+
+    def listed(self):
+        with self.database.snapshot(self.read.workspace_id) as db:
+            (series,) = reading.list_series(db, self.read, Selection())
+            return series
+
+    def rows(self, table, columns="count(*)"):
+        with self.database.snapshot(self.read.workspace_id) as db:
+            return db.execute(text(f"SELECT {columns} FROM {table}")).all()  # noqa: S608 - constants of this file
+
+
+@pytest.fixture
+def series(database):
+    return Series(database)
+
+
+def expected_sample(series, steps, k):
+    with series.database.snapshot(series.read.workspace_id) as db:
+        ranks = sample_slots.get_ranks(db)
+    steps = np.unique(np.asarray(steps, np.int64))
+    return steps[sampling.choose(steps, k, ranks)].tolist()
+
+
+def test_a_series_in_many_batches_reads_the_same_before_and_after_its_merge(series):
+    steps = np.arange(20_000) * 3
+    for part in np.array_split(steps, 70):
+        outcome = series.write(part)
+    assert outcome.due_run_ids
+    before = {k: series.sample(k) for k in (1, 10, 1000, 100_000)}
+    assert series.merge() == 1
+    assert series.merge() == 0
+    for k, sample in before.items():
+        after = series.sample(k)
+        assert after.steps.tolist() == sample.steps.tolist() == expected_sample(series, steps, k)
+        assert np.array_equal(after.values, after.steps / 3)
+        assert np.array_equal(after.wall_times, sample.wall_times)
+        assert after.total == sample.total == 20_000
+    assert series.rows("scalar_tail") == [(0,)]
+    assert series.rows("scalar_blocks WHERE level = 0", "count") == [(8192,), (8192,)]
+
+
+def test_a_sample_of_a_long_series_comes_from_a_level_and_equals_one_of_all_points(series):
+    steps = np.arange(400_000)
+    for part in np.array_split(steps, 8):
+        series.write(part)
+        series.merge()
+    levels = dict(series.rows("scalar_blocks GROUP BY level ORDER BY level", "level, sum(count)"))
+    assert 40_000 < levels[1] < 60_000
+    assert 5_000 < levels[2] < 7_500
+    for k in (2, 3, 50, 1000, 7_000):
+        assert series.sample(k).steps.tolist() == expected_sample(series, steps, k)
+    series.write([400_000])
+    assert series.sample(1000).steps[-1] == 400_000
+
+
+def test_live_and_bulk_series_with_the_same_steps_give_the_same_sample(database):
+    live, bulk = Series(database), Series(database)
+    steps = np.arange(0, 60_000, 2)
+    bulk.write(steps)
+    for part in np.array_split(steps, 130):
+        if live.write(part).due_run_ids:
+            live.merge()
+    for k in (5, 500, 3000):
+        assert live.sample(k).steps.tolist() == bulk.sample(k).steps.tolist()
+
+
+def test_a_restart_from_a_checkpoint_supersedes_and_the_merge_settles_the_count(series):
+    series.write(np.arange(20_000), wall_time=100.0)
+    series.merge()
+    assert series.listed().count == 20_000
+    series.write(np.arange(15_000, 25_000), np.full(10_000, 7.0), wall_time=200.0)
+    assert series.listed().count == 25_000  # counted, as the row's own figure is not exact now
+    assert series.sample(100_000).total == 25_000
+    series.merge()
+    sample = series.sample(100_000)
+    assert sample.steps.tolist() == list(range(25_000))
+    assert np.all(sample.values[15_000:] == 7.0)
+    assert sample.values[14_999] == 14_999 / 3
+    assert series.rows("time_series", "count, count_is_exact") == [(25_000, True)]
+    some = series.sample(100)
+    assert np.all(some.values[some.steps >= 15_000] == 7.0)
+
+
+def test_a_late_point_that_is_older_loses_and_one_that_is_newer_wins(series):
+    series.write(np.arange(10_000), wall_time=100.0)
+    series.merge()
+    series.write([5], [1e9], wall_time=50.0)
+    series.write([6], [1e9], wall_time=150.0)
+    for _ in range(2):
+        sample = series.sample(100_000)
+        assert (sample.values[5], sample.values[6], sample.total) == (5 / 3, 1e9, 10_000)
+        series.merge(settle=True)
+
+
+def test_steps_in_any_order_cost_no_rewrite_of_everything_and_lose_nothing(series):
+    steps = np.random.default_rng(3).permutation(300_000)
+    for part in np.array_split(steps, 30):
+        series.write(part)
+        series.merge()
+    sample = series.sample(1_000_000)
+    assert sample.steps.tolist() == list(range(300_000))
+    assert np.array_equal(sample.values, sample.steps / 3)
+    assert sample.total == 300_000
+    assert series.sample(1000).steps.tolist() == expected_sample(series, steps, 1000)
+
+
+def test_writers_mergers_and_a_reader_at_once_end_where_one_writer_would(database):
+    series = Series(database)
+    series.write([0], [0.0], wall_time=1.0)
+    series.offset = 0
+    rng = np.random.default_rng(5)
+    batches = [(rng.integers(0, 5000, 400), float(n + 2)) for n in range(60)]
+    errors, is_done = [], threading.Event()
+
+    def write(worker):
+        mine = Series.__new__(Series)
+        mine.__dict__.update(series.__dict__, offset=0)
+        for steps, wall_time in batches[worker::2]:
+            unique = np.unique(steps)
+            mine.write(unique, np.full(len(unique), wall_time), wall_time=wall_time, file_name=f"w{worker}")
+
+    def merge():
+        while not is_done.is_set():
+            series.merge(settle=True)
+
+    def read():
+        seen = 0
+        while not is_done.is_set():
+            total = series.sample(10_000).total
+            if total < seen:
+                errors.append(f"a read shrank from {seen} to {total}")
+            seen = total
+
+    def guarded(function, *arguments):
+        try:
+            function(*arguments)
+        except BaseException as error:  # noqa: BLE001 - told to the test's own thread
+            errors.append(repr(error))
+
+    helpers = [threading.Thread(target=guarded, args=(function,)) for function in (merge, read)]
+    writers = [threading.Thread(target=guarded, args=(write, worker)) for worker in range(2)]
+    for thread in helpers + writers:
+        thread.start()
+    for thread in writers:
+        thread.join()
+    is_done.set()
+    for thread in helpers:
+        thread.join()
+    assert errors == []
+    expected = {0: 0.0}
+    for steps, wall_time in batches:
+        expected.update(dict.fromkeys(steps.tolist(), wall_time))
+    sample = series.sample(10_000)
+    assert dict(zip(sample.steps.tolist(), sample.values.tolist(), strict=True)) == expected

@@ -1,0 +1,61 @@
+"""Packed scalar points come back bit by bit, and are small."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tbservice.domain.newest import newest_of_each_step
+from tbservice.store.packing import Points, concatenate, pack, pack_raw, unpack, unpack_raw
+
+POINT = st.tuples(st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), st.floats(width=64))
+
+
+def points_of(rows):
+    steps, wall_times, values = zip(*rows, strict=True)
+    return Points(np.array(steps, np.int64), np.array(wall_times, np.float64), np.array(values, np.float64))
+
+
+def bits(points):
+    return [column.tobytes() for column in (points.steps, points.wall_times, points.values)]
+
+
+@given(st.lists(POINT, min_size=1, max_size=50).map(points_of))
+def test_packed_points_come_back_bit_by_bit(points):
+    assert bits(unpack(pack(points))) == bits(points)
+
+
+@given(st.lists(POINT, min_size=1, max_size=50).map(points_of), st.lists(POINT, min_size=1, max_size=5).map(points_of))
+def test_raw_rows_concatenate(first, second):
+    assert bits(unpack_raw(pack_raw(first) + pack_raw(second))) == bits(concatenate([first, second]))
+
+
+def test_a_block_of_an_ordinary_series_takes_eight_bytes_a_point():
+    rng = np.random.default_rng(0)
+    n = 8192
+    points = Points(
+        np.arange(n) * 10, 1.7e9 + np.cumsum(rng.random(n)), rng.normal(size=n).astype(np.float32).astype(np.float64)
+    )
+    assert len(pack(points)) < 8.1 * n
+
+
+def test_a_block_of_a_newer_format_is_refused():
+    data = bytearray(pack(points_of([(1, 2.0, 3.0)])))
+    data[0] = 99
+    with pytest.raises(ValueError, match="newer tbhub"):
+        unpack(bytes(data))
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.floats(0, 3).map(round).map(float), st.floats(0, 9)), min_size=1))
+def test_of_each_step_the_greatest_wall_time_wins_then_the_later_arrival(rows):
+    kept = newest_of_each_step(points_of(rows))
+    expected = {}
+    for step, wall_time, value in rows:
+        if step not in expected or wall_time >= expected[step][0]:
+            expected[step] = (wall_time, value)
+    assert kept.steps.tolist() == sorted(expected)
+    assert list(zip(kept.wall_times.tolist(), kept.values.tolist(), strict=True)) == [
+        expected[step] for step in sorted(expected)
+    ]

@@ -1,0 +1,69 @@
+"""The order to sample by: exactly k, the last point kept, nested, by the steps alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tbservice.domain.sampling import RANK_MAX, choose, coarsest_level, level_ranks_max, rank_and_key, splitmix64
+
+# As the migration draws it: each rank holds about half of the slots of the rank above.
+DRAW = np.random.default_rng(1).random(65536)
+RANKS = np.sum([0.5 ** (RANK_MAX - rank) <= DRAW for rank in range(RANK_MAX)], axis=0).astype(np.uint8)
+
+INT64S = st.integers(-(2**63), 2**63 - 1)
+STEPS = st.lists(INT64S, unique=True, max_size=300).map(lambda steps: np.array(sorted(steps), np.int64))
+
+
+def test_splitmix64_is_the_published_one():
+    # The first outputs of the reference implementation with seed 0, which adds the constant before each.
+    golden = 0x9E3779B97F4A7C15
+    seeds = np.array([0, golden, 2 * golden % 2**64], np.uint64).view(np.int64)
+    assert [hex(int(hash_)) for hash_ in splitmix64(seeds)] == [
+        "0xe220a8397b1dcdaf",
+        "0x6e789e6aa1b965f4",
+        "0x6c45d188009454f",
+    ]
+
+
+@given(STEPS, st.integers(0, 400))
+def test_a_sample_is_exactly_min_n_k_and_keeps_the_ends(steps, k):
+    chosen = choose(steps, k, RANKS)
+    assert len(chosen) == min(len(steps), k)
+    assert np.all(np.diff(chosen) > 0)
+    if len(steps) and k >= 1:
+        assert chosen[-1] == len(steps) - 1
+    if len(steps) and k >= 2:
+        assert chosen[0] == 0
+
+
+@given(STEPS, st.integers(1, 300))
+def test_asking_for_more_moves_no_point(steps, k):
+    fewer, more = choose(steps, k, RANKS), choose(steps, k + 1, RANKS)
+    assert set(fewer.tolist()) <= set(more.tolist())
+
+
+@given(STEPS, st.integers(2, 300))
+def test_a_sample_is_the_ends_and_then_the_first_of_the_order(steps, k):
+    rank, key = rank_and_key(steps, RANKS)
+    inner = sorted(range(1, len(steps) - 1), key=lambda i: (rank[i], key[i]))[: k - 2]
+    ends = {0, len(steps) - 1} if len(steps) else set()
+    assert set(choose(steps, k, RANKS).tolist()) == ends | set(inner)
+
+
+@pytest.mark.parametrize("n", [10_000, 1_000_000])
+@pytest.mark.parametrize("k", [10, 1000])
+def test_a_level_gives_the_same_sample_as_all_points(n, k):
+    steps = np.arange(n) * 7
+    rank, _ = rank_and_key(steps, RANKS)
+    whole = steps[choose(steps, k, RANKS)]
+    level = coarsest_level(n, k, [float(np.mean(RANKS <= level_ranks_max(level))) for level in range(6)])
+    assert level > 0 or k * 8 > n / 2
+    held = (rank <= level_ranks_max(level)) | (steps == steps[0]) | (steps == steps[-1])
+    assert np.array_equal(steps[held][choose(steps[held], k, RANKS, level_ranks_max(level))], whole)
+
+
+def test_a_level_with_too_few_points_says_so():
+    assert choose(np.arange(10), 8, RANKS, level_ranks_max(5)) is None
