@@ -96,7 +96,7 @@ CREATE TABLE time_series (
     CONSTRAINT time_series_by_name UNIQUE (experiment_id, run_id, tag_id)
 ) WITH (fillfactor = 60);
 
--- Points carry no foreign key to their series: the check costs 60-80 % of the insert. Who deletes a series deletes them.
+-- Points carry no foreign key to their series: the check costs 60-80 % of the insert. Who deletes a series deletes its.
 CREATE TABLE scalar_tail (
     experiment_id text COLLATE "C" NOT NULL,
     series_id bigint NOT NULL,
@@ -181,8 +181,8 @@ CREATE TABLE sample_slots (
 );
 """
 
-# A second lock behind the grants: a connection sees one tenant's rows, the one named in its transaction. Two rows must be
-# found before the tenant is known: an experiment by its id (128 random bits) and a token by its digest.
+# A second lock behind the grants: a connection sees one tenant's rows, the one named in its transaction. Two rows
+# must be found before the tenant is known: an experiment by its id (128 random bits) and a token by its digest.
 POLICIES = """
 CREATE FUNCTION current_workspace() RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE AS
 $$ SELECT nullif(current_setting('tbhub.workspace_id', true), '')::bigint $$;

@@ -26,9 +26,9 @@ from tbservice.tensorboard.mount import mount
 
 _log = logging.getLogger(__name__)
 
-_DESCRIPTION = """
-A hosted home for TensorBoard data. Send `Authorization: Bearer <token>`; an error is `{"code", "detail"}`, where the code
-is for programs and the detail says what to do. Numbers that are not finite travel as "NaN", "Infinity", "-Infinity".
+_DESCRIPTION = """ A hosted home for TensorBoard data. Send `Authorization: Bearer <token>`; an error is `{"code",
+"detail"}`, where the code is for programs and the detail says what to do. Numbers that are not finite travel as
+"NaN", "Infinity", "-Infinity".
 """
 
 

@@ -90,8 +90,9 @@ class Unavailable(ServiceError):
 class CursorConflict(Conflict):
     """A segment does not start at its stream's cursor, or the file before it has changed.
 
-    `code` is `cursor_conflict` (go back to `offset` and cut again) or `stream_replaced` (the bytes before the segment are
-    not those that were committed: start a new generation of the stream at 0). `segment` is its index in the batch.
+    `code` is `cursor_conflict` (go back to `offset` and cut again) or `stream_replaced` (the bytes before the segment
+    are not those that were committed: start a new generation of the stream at 0). `segment` is its index in the
+    batch.
     """
 
     code = "cursor_conflict"

@@ -1,4 +1,4 @@
-"""The thread that merges scalar tails in the background: soon when they are due, once more when a run has come to rest."""
+"""The thread that merges scalar tails in the background: when they are due, and when a run has come to rest."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Merger:
             except ServiceError as error:  # the database is away; whatever is not merged stays readable
                 _log.warning("merging stopped: %s", error)
                 time.sleep(1)
-            except Exception:  # a thread that died here would leave every later tail unmerged
+            except Exception:  # noqa: BLE001 - a thread that died here would leave every later tail unmerged
                 _log.exception("merging run %s of experiment %s failed", run_id, grant.experiment_id)
 
     def _next(self) -> tuple[_Place, bool] | None:

@@ -132,9 +132,9 @@ class Selection:
 class Series:
     """One time series and what is known of it without reading its points.
 
-    `count` is exact while `count_is_exact`; otherwise it counts some steps twice. `sealed_count` points of a scalar series
-    are in sealed blocks. `max_length` is the length of the longest blob sequence. First and last point are those with the
-    least and the greatest step; their values are None unless the series is scalar.
+    `count` is exact while `count_is_exact`; otherwise it counts some steps twice. `sealed_count` points of a scalar
+    series are in sealed blocks. `max_length` is the length of the longest blob sequence. First and last point are
+    those with the least and the greatest step; their values are None unless the series is scalar.
     """
 
     series_id: int
@@ -168,7 +168,7 @@ class ScalarSample:
 
 @dataclass(frozen=True, slots=True)
 class TensorValue:
-    """A tensor as `tbwire.tensors` packs it; a legacy histogram also keeps its fields, as a serialized LegacyHistogram."""
+    """A tensor as `tbwire.tensors` packs it; a legacy histogram keeps its fields too, as a serialized message."""
 
     dtype: int
     shape: tuple[int, ...]
@@ -198,7 +198,7 @@ class BlobSequenceSample:
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """A blob that may be read: where it is, how long it is (bytes), what it looks like, and its SHA-256 in hexadecimal."""
+    """A blob that may be read: where it is, its size in bytes, its content type, and its SHA-256 in hexadecimal."""
 
     object_key: str
     size: int

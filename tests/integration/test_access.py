@@ -1,4 +1,4 @@
-"""Who gets what at every route: each one without a token, with another's, an expired, a revoked, and one of each scope."""
+"""Who gets what at every route: without a token, with another's, an expired, a revoked, and one of each scope."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def blob_key(api, experiment):
 def test_every_route_takes_its_grant_and_no_other(
     client, api, experiment, tokens, blob_key, method, path, need, status, options
 ):
-    path = path.format(experiment_id=experiment, token_id="none", sha256=SHA256, blob_key=blob_key)  # noqa: S106 - no token
+    path = path.format(experiment_id=experiment, token_id="none", sha256=SHA256, blob_key=blob_key)
 
     def ask(token):
         return Api(client, token).request(method, path, **options)
@@ -170,7 +170,8 @@ def test_tokens_that_make_no_sense_are_refused(api, experiment):
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
 
 
-def test_row_level_security_hides_every_tenants_rows_from_every_other(api, experiment, database):
+@pytest.mark.usefixtures("experiment")
+def test_row_level_security_hides_every_tenants_rows_from_every_other(database):
     from sqlalchemy import text  # noqa: PLC0415 - only here
 
     tables = ("experiments", "runs", "tags", "time_series", "scalar_tail", "tensor_points", "blob_points", "blobs")

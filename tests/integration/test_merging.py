@@ -158,49 +158,58 @@ def test_steps_in_any_order_cost_no_rewrite_of_everything_and_lose_nothing(serie
     assert series.sample(1000).steps.tolist() == expected_sample(series, steps, 1000)
 
 
-def test_writers_mergers_and_a_reader_at_once_end_where_one_writer_would(database):
-    series = Series(database)
-    series.write([0], [0.0], wall_time=1.0)
-    series.offset = 0
-    rng = np.random.default_rng(5)
-    batches = [(rng.integers(0, 5000, 400), float(n + 2)) for n in range(60)]
-    errors, is_done = [], threading.Event()
+class AtOnce:
+    """Threads whose errors are told to the test's own."""
 
-    def write(worker):
-        mine = Series.__new__(Series)
-        mine.__dict__.update(series.__dict__, offset=0)
-        for steps, wall_time in batches[worker::2]:
-            unique = np.unique(steps)
-            mine.write(unique, np.full(len(unique), wall_time), wall_time=wall_time, file_name=f"w{worker}")
+    def __init__(self):
+        self.errors = []
 
-    def merge():
-        while not is_done.is_set():
-            series.merge(settle=True)
+    def start(self, function, *arguments):
+        thread = threading.Thread(target=self._guarded, args=(function, *arguments))
+        thread.start()
+        return thread
 
-    def read():
-        seen = 0
-        while not is_done.is_set():
-            total = series.sample(10_000).total
-            if total < seen:
-                errors.append(f"a read shrank from {seen} to {total}")
-            seen = total
-
-    def guarded(function, *arguments):
+    def _guarded(self, function, *arguments):
         try:
             function(*arguments)
         except BaseException as error:  # noqa: BLE001 - told to the test's own thread
-            errors.append(repr(error))
+            self.errors.append(repr(error))
 
-    helpers = [threading.Thread(target=guarded, args=(function,)) for function in (merge, read)]
-    writers = [threading.Thread(target=guarded, args=(write, worker)) for worker in range(2)]
-    for thread in helpers + writers:
-        thread.start()
+
+def write_all(series, batches, worker):
+    mine = Series.__new__(Series)
+    mine.__dict__.update(series.__dict__, offset=0)
+    for steps, wall_time in batches:
+        unique = np.unique(steps)
+        mine.write(unique, np.full(len(unique), wall_time), wall_time=wall_time, file_name=f"w{worker}")
+
+
+def merge_until(series, is_done):
+    while not is_done.is_set():
+        series.merge(settle=True)
+
+
+def read_until(series, is_done):
+    seen = 0
+    while not is_done.is_set():
+        total = series.sample(10_000).total
+        assert total >= seen, "a read shrank"
+        seen = total
+
+
+def test_writers_mergers_and_a_reader_at_once_end_where_one_writer_would(series):
+    series.write([0], [0.0], wall_time=1.0)
+    rng = np.random.default_rng(5)
+    batches = [(rng.integers(0, 5000, 400), float(n + 2)) for n in range(60)]
+    at_once, is_done = AtOnce(), threading.Event()
+    helpers = [at_once.start(function, series, is_done) for function in (merge_until, merge_until, read_until)]
+    writers = [at_once.start(write_all, series, batches[worker::2], worker) for worker in range(2)]
     for thread in writers:
         thread.join()
     is_done.set()
     for thread in helpers:
         thread.join()
-    assert errors == []
+    assert at_once.errors == []
     expected = {0: 0.0}
     for steps, wall_time in batches:
         expected.update(dict.fromkeys(steps.tolist(), wall_time))

@@ -106,8 +106,8 @@ class Segment:
 def decode(body: bytes) -> list[Segment]:
     """The segments of a serialized WriteBatch, in its order.
 
-    Raises Malformed when it is no WriteBatch, TooLarge over a limit, Invalid for columns of unequal length, wall times that
-    are not finite, tensors whose bytes and shape differ, and names that cannot be kept.
+    Raises Malformed when it is no WriteBatch, TooLarge over a limit, Invalid for columns of unequal length, wall
+    times that are not finite, tensors whose bytes and shape differ, and names that cannot be kept.
     """
     try:
         batch = wire_pb2.WriteBatch.FromString(body)

@@ -108,7 +108,7 @@ def blob_experiment(key: str) -> ExperimentId:
 
 
 def find_blob(db: Connection, grant: ReadGrant, key: str) -> Blob:
-    """The blob that a key names. Raises NotFound for another experiment's, and when the step shows other bytes by now."""
+    """The blob that a key names. Raises NotFound for another experiment's, and when the step shows other bytes."""
     experiment_id, series_id, step, index, digest_start = _parse_key(key)
     if experiment_id != grant.experiment_id:
         raise NotFound(_NO_BLOB)

@@ -25,7 +25,7 @@ def create_experiment(
     visibility: Visibility = Visibility.PRIVATE,
     request_key: str | None = None,
 ) -> Experiment:
-    """A new experiment, or the one that the same `request_key` made before. Raises Invalid for texts over their limit."""
+    """A new experiment, or the one that the same `request_key` made before. Raises Invalid for long texts."""
     _check_texts(name, description)
     _check_text("an Idempotency-Key", request_key or "", limits.experiment_name_chars_max)
     experiment_id = secrets.new_experiment_id()

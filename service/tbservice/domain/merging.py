@@ -1,12 +1,13 @@
 """Merging scalar tails into packed blocks, and thinning sealed blocks into levels.
 
-A merge holds the rows of the series it works on, passes over those that an ingest holds, and re-inserts only what its own
-DELETE … RETURNING gave it: it may run in the ingest process or beside it, several at once, and crash anywhere.
+A merge holds the rows of the series it works on, passes over those that an ingest holds, and re-inserts only what its
+own DELETE … RETURNING gave it: it may run in the ingest process or beside it, several at once, and crash anywhere.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import Final
 
 import numpy as np
@@ -24,14 +25,17 @@ from tbservice.types import ExperimentGrant
 SERIES_A_MERGE: Final = 32
 """Series taken in one transaction, which holds their rows for as long."""
 
+_POINTS_A_MERGE: Final = 200_000
+"""Tail points after which a transaction takes no further series: bounds what a merge holds in memory."""
+
 _REWRITE_FACTOR: Final = 16
 """Sealed points that one gathered point may cause to be rewritten: keeps steps in any order from costing n squared."""
 
 _SETTLED_BELOW: Final = (4, 128)
 """Tail rows and points under which a series at rest is left as it is: merging so little gains nothing."""
 
-_SMALL_POINTS: Final = limits.block_points // 8
-"""Points up to which a thinned block is always merged with what comes."""
+_SMALL_POINTS: Final = limits.block_points // 2
+"""Points up to which a thinned block is merged with what comes; a fuller one is left as it is for good."""
 
 
 def merge_run(db: Connection, grant: ExperimentGrant, run_id: int, *, settle: bool = False) -> int:
@@ -40,7 +44,9 @@ def merge_run(db: Connection, grant: ExperimentGrant, run_id: int, *, settle: bo
     A series is due with `tail_rows_max` rows or `tail_points_max` points in its tail; with `settle`, with a few.
     """
     rows_min, points_min = _SETTLED_BELOW if settle else (limits.tail_rows_max, limits.tail_points_max)
-    states = time_series.lock_due(db, grant.experiment_id, run_id, rows_min, points_min, SERIES_A_MERGE)
+    locked = time_series.lock_due(db, grant.experiment_id, run_id, rows_min, points_min, SERIES_A_MERGE)
+    points_before = accumulate((state.tail_points for state in locked), initial=0)
+    states = [state for state, before in zip(locked, points_before, strict=False) if before < _POINTS_A_MERGE]
     if not states:
         return 0
     tails = scalar_tail.take(db, grant.experiment_id, [state.series_id for state in states])
@@ -114,7 +120,7 @@ def _thin(db: Connection, grant: ExperimentGrant, series_id: int, sealed: Points
         thinned = sealed.take(step_ranks <= level_ranks_max(level))
         if not len(thinned):
             return
-        small = scalar_blocks.take_small(db, grant.experiment_id, series_id, level, max(len(thinned), _SMALL_POINTS))
+        small = scalar_blocks.take_small(db, grant.experiment_id, series_id, level, _SMALL_POINTS)
         yield from _cut(series_id, level, newest_of_each_step(concatenate([*small, thinned])))
 
 

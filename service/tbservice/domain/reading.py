@@ -88,7 +88,7 @@ def read_scalars(db: Connection, grant: ReadGrant, selection: Selection, downsam
 
 
 def read_tensors(db: Connection, grant: ReadGrant, selection: Selection, downsample: int) -> ByRunAndTag[TensorSample]:
-    """A uniform sample of every selected tensor series. Raises as `read_scalars`, and TooLarge over `read_bytes_max`."""
+    """A uniform sample of every selected tensor series. Raises as `read_scalars`; TooLarge over `read_bytes_max`."""
     found = _select(db, grant, selection, DataClass.TENSOR, downsample)
     ranks = sample_slots.get_ranks(db)
     rows: defaultdict[int, dict[int, TensorPoint]] = defaultdict(dict)
@@ -195,7 +195,7 @@ def _with_ends(points: Points, series: Series) -> Points:
 
 
 def _ends(found: Iterable[Series], ranks: Ranks, downsample: int) -> dict[int, list[tuple[int, int]]]:
-    """Where the first and the last step of each series stand in the order to sample by; nothing for a sample of none."""
+    """Where the first and the last step of each series stand in the order to sample by; none for a sample of 0."""
     ends = {}
     for series in found:
         steps = [series.last_step, series.first_step][: min(downsample, series.count, 2)]

@@ -1,9 +1,9 @@
 """The order to sample by: which points a uniform sample of k keeps.
 
 Every step falls into one of 65,536 slots, the top 16 bits of splitmix64(step). A migration drew each slot's rank with
-TABLESAMPLE. Steps are ordered by (rank, splitmix64(step)), which is a total order, as splitmix64 is a bijection. A uniform
-sample of k is the last point, the first point, and the k - 2 others that come first in that order: it depends on the set
-of steps alone, asking for more moves no point, and parallel series keep the same steps.
+TABLESAMPLE. Steps are ordered by (rank, splitmix64(step)), which is a total order, as splitmix64 is a bijection. A
+uniform sample of k is the last point, the first point, and the k - 2 others that come first in that order: it depends
+on the set of steps alone, asking for more moves no point, and parallel series keep the same steps.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def rank_and_key(steps: Int64s, ranks: Ranks) -> tuple[Ranks, Int64s]:
 
 
 def level_ranks_max(level: int) -> int:
-    """The greatest rank that a thinned level holds: level 0 holds all, level 1 an eighth, …"""
+    """The greatest rank that a thinned level holds: level 0 holds all, level 1 an eighth, and so on."""
     return RANK_MAX - RANKS_A_LEVEL * level
 
 
@@ -62,8 +62,8 @@ def coarsest_level(count: int, k: int, fractions: list[float]) -> int:
 def choose(steps: Int64s, k: int, ranks: Ranks, ranks_max: int = RANK_MAX) -> npt.NDArray[np.int64] | None:
     """Indices, ascending, of a uniform sample of `k` of these distinct, ascending steps, from a level's candidates.
 
-    `steps` holds every step of rank at most `ranks_max`, and may hold more; the first and the last are always the series'
-    own. None when too few of them have such a rank to be sure of the answer: ask again with a lower level.
+    `steps` holds every step of rank at most `ranks_max`, and may hold more; the first and the last are always the
+    series' own. None when too few of them have such a rank to be sure of the answer: ask again with a lower level.
     """
     n = len(steps)
     if ranks_max == RANK_MAX and n <= k:

@@ -1,7 +1,7 @@
 """What ids and tokens are made of: 128 random bits in base62, and tokens that can be known by their looks.
 
-A token is `tbh_`, 32 random base62 characters (190 bits), and 6 that are the CRC-32 of what stands before them: a secret
-scanner can tell it, and a mistyped one is refused before anything is asked of the database.
+A token is `tbh_`, 32 random base62 characters (190 bits), and 6 that are the CRC-32 of what stands before them: a
+secret scanner can tell it, and a mistyped one is refused before anything is asked of the database.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def create_token(
 
 
 def create_session_token(db: Connection, grant: ReadGrant) -> str:
-    """The secret of a token for a browser to keep in the place of one that can do more; it reads, for `SESSION_LIFE`."""
+    """The secret of a token that reads for `SESSION_LIFE`, for a browser to keep in the place of a wider one."""
     expires_at = datetime.now(UTC) + SESSION_LIFE
     return _create(db, grant.workspace_id, grant.experiment_id, (Scope.READ,), "browser session", expires_at)[1]
 

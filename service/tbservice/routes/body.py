@@ -30,7 +30,7 @@ async def read_body(request: Request, bytes_max: int, seconds_max: float) -> byt
 
 @asynccontextmanager
 async def spooled_body(request: Request, bytes_max: int, seconds_max: float) -> AsyncIterator[tuple[IO[bytes], int]]:
-    """The request's body as a file that stands at its start, and its size; on disk when it is large. Raises as above."""
+    """The request's body as a file that stands at its start, and its size; on disk when large. Raises as above."""
     with tempfile.SpooledTemporaryFile(_SPOOLED_BYTES) as file:
         size = 0
         async for piece in _pieces(request, bytes_max, seconds_max):

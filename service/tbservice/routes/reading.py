@@ -38,8 +38,8 @@ class SampleQuery(SeriesQuery):
         default=1000,
         ge=0,
         le=2**31 - 1,
-        description="Points of each series, exactly, or all when it has fewer: the last, the first, and a uniform choice "
-        "that depends on the steps alone. 0 gives none, 1 the last.",
+        description="Points of each series, exactly, or all when it has fewer: the last, the first, and a uniform "
+        "choice that depends on the steps alone. 0 gives none, 1 the last.",
     )
 
 

@@ -1,4 +1,4 @@
-"""What routes depend on: the token of a request, and the grants it gives. The order of parameters is the order of work."""
+"""What routes depend on: a request's token and the grants it gives. Parameters stand in the order of work."""
 
 from __future__ import annotations
 

@@ -134,9 +134,9 @@ def _stream_answer(cursor: Cursor) -> StreamAnswer:
 def _result(outcome: ingest.Outcome) -> wire_pb2.WriteResult:
     return wire_pb2.WriteResult(
         cursors=[_cursor_message(cursor) for cursor in outcome.cursors],
-        scalars=outcome.scalars,
-        tensors=outcome.tensors,
-        blobs=outcome.blobs,
+        scalars=outcome.counts.scalars,
+        tensors=outcome.counts.tensors,
+        blobs=outcome.counts.blobs,
         limits=wire_pb2.Limits(**_limits()),
     )
 

@@ -1,4 +1,4 @@
-"""The connections to PostgreSQL: transactions that name their tenant, and the check that the schema is the right one."""
+"""The connections to PostgreSQL: transactions that name their tenant, and driver errors turned into ours."""
 
 from __future__ import annotations
 

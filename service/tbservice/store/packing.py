@@ -1,7 +1,7 @@
 """How scalar points become bytes: raw records for small tail rows, packed columns for everything else.
 
-Raw: 24 bytes a point (step int64, wall time float64, value float64; little-endian), so that rows concatenate.
-Packed: a header, then three columns. Steps, and wall times as the integer bits of the float64, are differences minus their
+Raw: 24 bytes a point (step int64, wall time float64, value float64; little-endian), so that rows concatenate. Packed:
+a header, then three columns. Steps, and wall times as the integer bits of the float64, are differences minus their
 minimum over their greatest common divisor, in 0, 1, 2, 4 or 8 bytes each; values are float32 when that is bit-exact.
 Lossless: what goes in comes out, bit by bit.
 """

@@ -34,7 +34,8 @@ def insert(db: Connection, grant: ExperimentGrant, blocks: Sequence[NewBlock]) -
     """Packs and inserts the blocks."""
     db.execute(
         text("""
-            INSERT INTO scalar_blocks (experiment_id, workspace_id, series_id, level, count, first_step, last_step, data)
+            INSERT INTO scalar_blocks
+                (experiment_id, workspace_id, series_id, level, count, first_step, last_step, data)
             SELECT :experiment_id, :workspace_id, series_id, level, count, first_step, last_step, data
             FROM unnest(CAST(:series_ids AS bigint[]), CAST(:levels AS smallint[]), CAST(:counts AS integer[]),
                 CAST(:first_steps AS bigint[]), CAST(:last_steps AS bigint[]), CAST(:data AS bytea[]))
@@ -58,7 +59,8 @@ def read(db: Connection, experiment_id: ExperimentId, levels: Mapping[int, int])
     rows = binary_rows(
         db,
         """
-            SELECT w.series_id, b.data FROM unnest(%(series_ids)s::bigint[], %(levels)s::smallint[]) AS w (series_id, level)
+            SELECT w.series_id, b.data
+            FROM unnest(%(series_ids)s::bigint[], %(levels)s::smallint[]) AS w (series_id, level)
             CROSS JOIN LATERAL (
                 SELECT first_step, data FROM scalar_blocks
                 WHERE experiment_id = %(experiment_id)s AND series_id = w.series_id AND level IN (w.level, -1)

@@ -27,6 +27,6 @@ def check_schema(database: Database) -> None:
         ).one()
         if role.sees_all:
             raise SchemaMismatch(
-                f"the database role {role.rolname!r} is a superuser or bypasses row-level security, so that nothing would "
-                "keep tenants apart: connect as an ordinary role that owns the database"
+                f"the database role {role.rolname!r} is a superuser or bypasses row-level security, so that nothing "
+                "would keep tenants apart: connect as an ordinary role that owns the database"
             )

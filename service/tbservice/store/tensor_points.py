@@ -30,7 +30,8 @@ def upsert(db: Connection, grant: ExperimentGrant, points: Sequence[TensorPoint]
     rows = db.execute(
         text("""
             INSERT INTO tensor_points AS old
-                (experiment_id, workspace_id, series_id, rank, sample_key, step, wall_time, dtype, shape, data, histogram)
+                (experiment_id, workspace_id, series_id, rank, sample_key, step, wall_time,
+                dtype, shape, data, histogram)
             SELECT :experiment_id, :workspace_id, series_id, rank, sample_key, step, wall_time, dtype,
                 CAST(shape AS bigint[]), data, histogram
             FROM unnest(CAST(:series_ids AS bigint[]), CAST(:ranks AS smallint[]), CAST(:sample_keys AS bigint[]),
@@ -87,7 +88,8 @@ def sample(
             text("""
                 SELECT p.* FROM unnest(CAST(:series_ids AS bigint[])) AS w (series_id)
                 CROSS JOIN LATERAL (
-                    SELECT series_id, rank, sample_key, step, wall_time, dtype, shape, data, histogram FROM tensor_points
+                    SELECT series_id, rank, sample_key, step, wall_time, dtype, shape, data, histogram
+                    FROM tensor_points
                     WHERE experiment_id = :experiment_id AND series_id = w.series_id
                     ORDER BY rank, sample_key LIMIT :k
                 ) AS p

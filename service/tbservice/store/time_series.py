@@ -165,8 +165,10 @@ def list_series(db: Connection, experiment_id: ExperimentId, selection: Selectio
     conditions, parameters = _conditions(selection)
     rows = db.execute(
         text(f"""
-            SELECT s.series_id, s.run_id, runs.name AS run, tags.name AS tag, s.plugin, s.data_class, s.summary_metadata,
-                s.count AS points, s.count_is_exact, s.sealed_count, s.max_length, s.first_step, s.first_wall_time, s.first_value,
+            SELECT s.series_id, s.run_id, runs.name AS run, tags.name AS tag,
+                s.plugin, s.data_class, s.summary_metadata,
+                s.count AS points, s.count_is_exact, s.sealed_count, s.max_length,
+                s.first_step, s.first_wall_time, s.first_value,
                 s.last_step, s.last_wall_time, s.last_value
             FROM time_series AS s
             JOIN runs ON runs.experiment_id = s.experiment_id AND runs.run_id = s.run_id

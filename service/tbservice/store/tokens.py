@@ -69,7 +69,8 @@ def create(
     row = db.execute(
         text(f"""
             INSERT INTO tokens (token_id, workspace_id, experiment_id, scopes, label, prefix, digest, expires_at)
-            VALUES (:token_id, :workspace_id, :experiment_id, CAST(:scopes AS text[]), :label, :prefix, :digest, :expires_at)
+            VALUES (:token_id, :workspace_id, :experiment_id, CAST(:scopes AS text[]),
+                :label, :prefix, :digest, :expires_at)
             RETURNING {_COLUMNS}
         """),  # noqa: S608 - a constant above
         {

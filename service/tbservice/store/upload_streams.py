@@ -62,11 +62,13 @@ def advance(db: Connection, grant: ExperimentGrant, advances: Sequence[Advance])
                 first_record_digest, generation, filters_digest, cursor, checksum, CAST(skipped AS jsonb)
             FROM unnest(CAST(:digests AS bytea[]), CAST(:run_ids AS bigint[]), CAST(:file_names AS text[]),
                 CAST(:first_records AS bytea[]), CAST(:generations AS integer[]), CAST(:filters AS bytea[]),
-                CAST(:starts AS bigint[]), CAST(:cursors AS bigint[]), CAST(:checksums AS bigint[]), CAST(:skipped AS text[]))
+                CAST(:starts AS bigint[]), CAST(:cursors AS bigint[]), CAST(:checksums AS bigint[]),
+                CAST(:skipped AS text[]))
                 AS u (stream_digest, run_id, file_name, first_record_digest, generation, filters_digest, start, cursor,
                     checksum, skipped)
             ON CONFLICT (experiment_id, stream_digest) DO UPDATE
-                SET cursor = excluded.cursor, checksum = excluded.checksum, skipped = excluded.skipped, updated_at = now()
+                SET cursor = excluded.cursor, checksum = excluded.checksum, skipped = excluded.skipped,
+                    updated_at = now()
                 WHERE (old.stream_digest, old.cursor) IN (
                     SELECT * FROM unnest(CAST(:digests AS bytea[]), CAST(:starts AS bigint[])))
             RETURNING 1
