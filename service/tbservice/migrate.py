@@ -4,31 +4,29 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, NullPool, create_engine, text
 
 ADVISORY_LOCK = 8_317_446_903
 """Number of the lock that lets one process migrate a database at a time; any number nobody else uses."""
 
 
+class UnknownMigration(Exception):
+    """The database was migrated by a newer program."""
+
+
 def upgrade(database_url: str) -> list[str]:
     """Brings a database to the newest schema and returns the names of the migrations that ran, oldest first.
 
     All of them in one transaction: either all take effect or none. Of several processes at once one works and the
-    others wait, then find nothing to do. `database_url` is a libpq URL of the role that owns the database.
+    others wait, then find nothing to do. `database_url` is a libpq URL of the role that owns the database. Raises
+    UnknownMigration.
     """
     engine = create_engine(driver_url(database_url), poolclass=NullPool)
     with engine.begin() as db:
         db.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": ADVISORY_LOCK})
         missing = missing_migrations(db)
-        configuration = Config()
-        configuration.set_main_option("script_location", str(find_migrations()).replace("%", "%%"))
-        # Migrations are plain SQL: several statements in one string, and % with no meaning to the driver.
-        configuration.attributes["connection"] = db.execution_options(no_parameters=True)
-        command.upgrade(configuration, "head")
+        if missing:
+            _run(db)
         return missing
 
 
@@ -37,23 +35,13 @@ def missing_migrations(db: Connection) -> list[str]:
 
     Raises UnknownMigration when the database has one that this program does not know: it is older than the database.
     """
-    scripts = ScriptDirectory(find_migrations())
-    applied = MigrationContext.configure(db).get_current_revision()
-    revisions = list(scripts.walk_revisions())  # newest first
-    if applied is not None and applied not in {revision.revision for revision in revisions}:
+    names = sorted(file.stem for file in (find_migrations() / "versions").glob("[0-9]*.py"))
+    applied = _applied(db)
+    if applied is not None and applied not in map(_number, names):
         raise UnknownMigration(
             f"the database has migration {applied}, which this tbhub does not know: install a newer one"
         )
-    missing = []
-    for revision in revisions:
-        if revision.revision == applied:
-            break
-        missing.append(Path(revision.path).stem)
-    return missing[::-1]
-
-
-class UnknownMigration(Exception):
-    """The database was migrated by a newer program."""
+    return [name for name in names if applied is None or _number(name) > applied]
 
 
 def find_migrations() -> Path:
@@ -65,3 +53,27 @@ def find_migrations() -> Path:
 def driver_url(database_url: str) -> str:
     """SQLAlchemy's form of a libpq URL."""
     return "postgresql+psycopg://" + database_url.split("://", 1)[1]
+
+
+def _run(db: Connection) -> None:
+    from alembic import command  # noqa: PLC0415 - takes long, and most starts have nothing to migrate
+    from alembic.config import Config  # noqa: PLC0415
+
+    configuration = Config()
+    configuration.set_main_option("script_location", str(find_migrations()).replace("%", "%%"))
+    # Migrations are plain SQL: several statements in one string, and % with no meaning to the driver.
+    configuration.attributes["connection"] = db.execution_options(no_parameters=True)
+    command.upgrade(configuration, "head")
+
+
+def _applied(db: Connection) -> str | None:
+    """The number of the newest migration that the database has; None for an empty database."""
+    if db.execute(text("SELECT to_regclass('alembic_version')")).scalar() is None:
+        return None
+    applied: str | None = db.execute(text("SELECT max(version_num) FROM alembic_version")).scalar()
+    return applied
+
+
+def _number(name: str) -> str:
+    """`0001` of `0001_first`: a file's number is Alembic's revision."""
+    return name.split("_", 1)[0]

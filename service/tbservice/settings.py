@@ -15,7 +15,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="TBHUB_", extra="ignore", frozen=True)
 
     database_url: SecretStr = Field(
-        description="PostgreSQL: postgresql://user:password@host:port/database; as a role that owns it and is no superuser",
+        description="PostgreSQL: postgresql://user:password@host:port/name, as its owner, no superuser",
     )
     database_pool_size: int = Field(default=10, ge=1, le=200, description="Connections of one worker process")
     s3_bucket: str = Field(

@@ -1,0 +1,147 @@
+"""The command `tbservice`: parse, run, and turn each error into one line and an exit code.
+
+Only the standard library is imported here, so that a missing extra is told by a sentence. Exit codes: 0 done or stopped
+as asked, 1 failed, 2 used wrongly.
+"""
+# ruff: noqa: PLC0415, T201 - each command imports what it needs, and prints its answer
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+INSTALL = "the server's packages are not installed here: pip install 'tbhub[service]'"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code."""
+    chosen = _parser().parse_args(arguments)
+    try:
+        return _run(chosen)
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] in {"tbservice", "tbwire"}:
+            raise
+        return _fail(f"{INSTALL} ({error})")
+
+
+def _run(chosen: argparse.Namespace) -> int:
+    from pydantic import ValidationError
+
+    from tbservice.errors import ServiceError
+    from tbservice.startup_errors import CannotRun
+
+    try:
+        chosen.command(chosen)
+    except (CannotRun, ServiceError) as error:
+        return _fail(str(error))
+    except ValidationError as error:
+        if error.title != "Settings":
+            raise
+        return _fail(_explain_settings(error))
+    return 0
+
+
+def _up(chosen: argparse.Namespace) -> None:
+    from tbservice.up import Options, up
+
+    up(Options(chosen.host, chosen.port, chosen.data_dir, chosen.demo))
+
+
+def _serve(_chosen: argparse.Namespace) -> None:
+    from tbservice.administration import serve
+
+    serve()
+
+
+def _migrate(_chosen: argparse.Namespace) -> None:
+    from tbservice.administration import upgrade_database
+
+    for name in upgrade_database():
+        print(name)
+
+
+def _openapi(_chosen: argparse.Namespace) -> None:
+    from tbservice.administration import openapi
+
+    print(openapi())
+
+
+def _create_workspace(chosen: argparse.Namespace) -> None:
+    from tbservice.administration import new_workspace
+
+    print(new_workspace(chosen.name))
+
+
+def _list_workspaces(_chosen: argparse.Namespace) -> None:
+    from tbservice.administration import all_workspaces
+
+    for workspace_id, name in all_workspaces():
+        print(f"{workspace_id}\t{name}")
+
+
+def _create_token(chosen: argparse.Namespace) -> None:
+    from tbservice.administration import new_owner_token
+
+    print(new_owner_token(chosen.workspace, chosen.label))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="tbservice", description="The tbhub server.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_up(commands.add_parser("up", help="start everything on this machine: PostgreSQL, SeaweedFS and the service"))
+    for name, command, text in (
+        ("serve", _serve, "serve from an external PostgreSQL and S3, given by TBHUB_* settings"),
+        ("migrate", _migrate, "bring the database of TBHUB_DATABASE_URL to the newest schema"),
+        ("openapi", _openapi, "print the OpenAPI document of the HTTP interface"),
+    ):
+        commands.add_parser(name, help=text, description=text).set_defaults(command=command)
+    _add_workspace(commands.add_parser("workspace", help="make and list workspaces").add_subparsers(required=True))
+    _add_token(commands.add_parser("token", help="make an owner's token").add_subparsers(required=True))
+    return parser
+
+
+def _add_up(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    parser.add_argument("--port", type=_port, default=6060, help="port to listen on, 0 for any (default: %(default)s)")
+    parser.add_argument("--data-dir", type=Path, help="where data is kept (default: tbhub in ~/.local/share)")
+    parser.add_argument("--demo", action="store_true", help="upload an experiment with every kind of data, to look at")
+    parser.set_defaults(command=_up)
+
+
+def _add_workspace(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    create = commands.add_parser("create", help="make a workspace and print its id")
+    create.add_argument("name")
+    create.set_defaults(command=_create_workspace)
+    commands.add_parser("list", help="print every workspace's id and name").set_defaults(command=_list_workspaces)
+
+
+def _add_token(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    create = commands.add_parser("create", help="make a token that may do everything in a workspace, and print it once")
+    create.add_argument("--workspace", type=int, required=True, metavar="ID", help="the workspace's id")
+    create.add_argument("--label", default="", help="what the token is for")
+    create.set_defaults(command=_create_token)
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65_535:  # noqa: PLR2004 - the highest port there is
+        raise argparse.ArgumentTypeError(f"{text} is no port: 0 to 65535")
+    return int(text)
+
+
+def _explain_settings(error: object) -> str:
+    from pydantic import ValidationError
+
+    assert isinstance(error, ValidationError)  # noqa: S101 - the caller's word
+    problems = [f"TBHUB_{'_'.join(map(str, item['loc'])).upper()}: {item['msg']}" for item in error.errors()]
+    return f"the settings are not right: {'; '.join(problems)}"
+
+
+def _fail(line: str) -> int:
+    print(f"tbservice: {' '.join(line.split())}", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""Becomes another program that runs as the given account, dies with its parent, and holds a lock while it lives.
+
+Run as a script, by path, with only the standard library: everything here happens between fork and exec, in a process
+of its own, so the parent may have threads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import errno
+import fcntl
+import os
+import sys
+from pathlib import Path
+
+CLONE_NEWUSER = 0x10000000
+PR_SET_PDEATHSIG = 1
+NO_NAMESPACE = 71
+"""Exit code: this system allows no user namespace here."""
+
+
+def main() -> None:
+    """Prepares this process as the arguments say, then replaces it by the command after `--`."""
+    arguments = _parse(sys.argv[1:])
+    if arguments.lock is not None:
+        hold_lock(arguments.lock)
+    if arguments.namespace_uid is not None:
+        enter_namespace(arguments.namespace_uid)
+    if arguments.uid is not None:
+        become(arguments.uid, arguments.gid)
+    if arguments.death_signal is not None:
+        die_with_parent(arguments.death_signal, arguments.parent)
+    os.execv(arguments.command[0], arguments.command)  # noqa: S606 - an argument list, no shell
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--lock", type=Path)
+    parser.add_argument("--namespace-uid", type=int)
+    parser.add_argument("--uid", type=int)
+    parser.add_argument("--gid", type=int)
+    parser.add_argument("--death-signal", type=int)
+    parser.add_argument("--parent", type=int)
+    parser.add_argument("command", nargs="+")
+    return parser.parse_args(arguments)
+
+
+def hold_lock(path: Path) -> None:
+    """Locks the file for as long as this process or a child of it lives, and writes the process id into it.
+
+    The descriptor survives exec on purpose: whoever finds the file locked knows that the id in it is ours.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    os.ftruncate(descriptor, 0)
+    os.write(descriptor, b"%d\n" % os.getpid())
+    os.set_inheritable(descriptor, True)
+
+
+def enter_namespace(uid: int) -> None:
+    """Makes root look like the ordinary user `uid` to this process, which still owns root's files and gains nothing.
+
+    PostgreSQL refuses to run as root. In a user namespace that maps `uid` to root it sees `uid`, and nothing has to be
+    copied or handed to another account. Exits with NO_NAMESPACE where the system forbids it, as many containers do.
+    """
+    if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWUSER) != 0:
+        sys.exit(NO_NAMESPACE)
+    try:
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{uid} 0 1")
+        Path("/proc/self/gid_map").write_text(f"{uid} 0 1")
+    except OSError as error:
+        if error.errno in (errno.EPERM, errno.EACCES, errno.ENOENT):
+            sys.exit(NO_NAMESPACE)
+        raise
+
+
+def become(uid: int, gid: int) -> None:
+    """Gives up root for good."""
+    os.setgroups([])
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+
+
+def die_with_parent(signal: int, parent: int) -> None:
+    """Asks Linux for `signal` when the thread that started this process ends, however it ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal)
+    if os.getppid() != parent:  # it ended before the request was made
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

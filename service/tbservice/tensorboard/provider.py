@@ -1,0 +1,251 @@
+"""TensorBoard's DataProvider over our reading domain: what the stock handlers list and read.
+
+Whatever the address said, only the experiment of the request's grant is read: every method asks for the grant first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from sqlalchemy import Connection
+from tensorboard import errors
+from tensorboard.auth import AuthProvider
+from tensorboard.context import RequestContext
+from tensorboard.data import provider
+
+from tbservice.domain import blobs, reading
+from tbservice.store.database import Database
+from tbservice.store.objects import ObjectStore
+from tbservice.types import BlobSequenceSample, DataClass, ReadGrant, ScalarSample, Selection, Series, TensorSample
+from tbwire import tensors
+from tbwire.tensorboard_pb2 import SummaryMetadata
+
+READER_KEY: Final = "tbhub.reader"
+"""Where the mount leaves the request's `Reader` in the WSGI environment."""
+
+_T = TypeVar("_T")
+_Nested = dict[str, dict[str, _T]]
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Who reads, and from where."""
+
+    grant: ReadGrant
+    database: Database
+    objects: ObjectStore
+
+
+class ReaderAuth(AuthProvider):  # type: ignore[misc] # tensorboard has no annotations
+    """Hands the `Reader` the mount made on to the data provider; a request without one fails."""
+
+    def authenticate(self, environ: dict[str, Any]) -> Reader:
+        """The request's reader."""
+        reader = environ[READER_KEY]
+        if not isinstance(reader, Reader):
+            raise TypeError("a request came to TensorBoard without a reader")
+        return reader
+
+
+class StoreProvider(provider.DataProvider):  # type: ignore[misc] # tensorboard has no annotations
+    """Reads one experiment a request. It keeps no state: who reads, and from where, is in the request's context."""
+
+    def list_plugins(self, ctx: RequestContext, *, experiment_id: str) -> list[str]:
+        """The plugins that own series."""
+        with _snapshot(ctx, experiment_id) as (db, grant):
+            return reading.list_plugins(db, grant)
+
+    def list_runs(self, ctx: RequestContext, *, experiment_id: str) -> list[provider.Run]:
+        """The runs in the order they were first uploaded in."""
+        with _snapshot(ctx, experiment_id) as (db, grant):
+            runs = reading.list_runs(db, grant)
+        return [provider.Run(run_id=run.name, run_name=run.name, start_time=run.start_time) for run in runs]
+
+    def list_scalars(
+        self,
+        ctx: RequestContext,
+        *,
+        experiment_id: str,
+        plugin_name: str,
+        run_tag_filter: provider.RunTagFilter | None = None,
+    ) -> _Nested[provider.ScalarTimeSeries]:
+        """What is known of each scalar series without reading its points."""
+        selection = _selection(plugin_name, run_tag_filter, DataClass.SCALAR)
+        return _nested(
+            (one, provider.ScalarTimeSeries(**_description(one), last_value=one.last_value))
+            for one in _list_series(ctx, experiment_id, selection)
+        )
+
+    def list_tensors(
+        self,
+        ctx: RequestContext,
+        *,
+        experiment_id: str,
+        plugin_name: str,
+        run_tag_filter: provider.RunTagFilter | None = None,
+    ) -> _Nested[provider.TensorTimeSeries]:
+        """What is known of each tensor series without reading its points."""
+        selection = _selection(plugin_name, run_tag_filter, DataClass.TENSOR)
+        return _nested(
+            (one, provider.TensorTimeSeries(**_description(one))) for one in _list_series(ctx, experiment_id, selection)
+        )
+
+    def list_blob_sequences(
+        self,
+        ctx: RequestContext,
+        *,
+        experiment_id: str,
+        plugin_name: str,
+        run_tag_filter: provider.RunTagFilter | None = None,
+    ) -> _Nested[provider.BlobSequenceTimeSeries]:
+        """What is known of each blob sequence series without reading its points."""
+        selection = _selection(plugin_name, run_tag_filter, DataClass.BLOB_SEQUENCE)
+        return _nested(
+            (one, provider.BlobSequenceTimeSeries(**_description(one), max_length=one.max_length))
+            for one in _list_series(ctx, experiment_id, selection)
+        )
+
+    def read_scalars(
+        self,
+        ctx: RequestContext,
+        *,
+        experiment_id: str,
+        plugin_name: str,
+        downsample: int,
+        run_tag_filter: provider.RunTagFilter | None = None,
+    ) -> _Nested[list[provider.ScalarDatum]]:
+        """At most `downsample` points of each series, in step order."""
+        selection = _selection(plugin_name, run_tag_filter, DataClass.SCALAR)
+        with _snapshot(ctx, experiment_id) as (db, grant):
+            samples = reading.read_scalars(db, grant, selection, downsample)
+        return {run: {tag: _scalar_data(sample) for tag, sample in tags.items()} for run, tags in samples.items()}
+
+    def read_last_scalars(
+        self,
+        ctx: RequestContext,
+        *,
+        experiment_id: str,
+        plugin_name: str,
+        run_tag_filter: provider.RunTagFilter | None = None,
+    ) -> _Nested[provider.ScalarDatum]:
+        """The point with the greatest step of each series; no points are read for it."""
+        selection = _selection(plugin_name, run_tag_filter, DataClass.SCALAR)
+        return _nested(
+            (one, provider.ScalarDatum(one.last_step, one.last_wall_time, one.last_value))
+            for one in _list_series(ctx, experiment_id, selection)
+        )
+
+    def read_tensors(
+        self,
+        ctx: RequestContext,
+        *,
+        experiment_id: str,
+        plugin_name: str,
+        downsample: int,
+        run_tag_filter: provider.RunTagFilter | None = None,
+    ) -> _Nested[list[provider.TensorDatum]]:
+        """At most `downsample` points of each series, in step order; strings are object arrays of bytes."""
+        selection = _selection(plugin_name, run_tag_filter, DataClass.TENSOR)
+        with _snapshot(ctx, experiment_id) as (db, grant):
+            samples = reading.read_tensors(db, grant, selection, downsample)
+        return {run: {tag: _tensor_data(sample) for tag, sample in tags.items()} for run, tags in samples.items()}
+
+    def read_blob_sequences(
+        self,
+        ctx: RequestContext,
+        *,
+        experiment_id: str,
+        plugin_name: str,
+        downsample: int,
+        run_tag_filter: provider.RunTagFilter | None = None,
+    ) -> _Nested[list[provider.BlobSequenceDatum]]:
+        """At most `downsample` points of each series, in step order; a point is the keys of its blobs."""
+        selection = _selection(plugin_name, run_tag_filter, DataClass.BLOB_SEQUENCE)
+        with _snapshot(ctx, experiment_id) as (db, grant):
+            samples = reading.read_blob_sequences(db, grant, selection, downsample)
+        return {run: {tag: _blob_data(sample) for tag, sample in tags.items()} for run, tags in samples.items()}
+
+    def read_blob(self, ctx: RequestContext, *, blob_key: str) -> bytes:
+        """The whole of one blob of the grant's experiment; NotFound for any other key."""
+        reader = _reader(ctx)
+        with _snapshot(ctx, reader.grant.experiment_id) as (db, grant):
+            blob = blobs.find_blob(db, grant, blob_key)
+        return b"".join(reader.objects.read(blob.object_key, 0, blob.size))
+
+
+def _reader(ctx: RequestContext) -> Reader:
+    reader: Reader = ctx.auth.get(READER_KEY)
+    return reader
+
+
+@contextmanager
+def _snapshot(ctx: RequestContext, experiment_id: str) -> Iterator[tuple[Connection, ReadGrant]]:
+    """One consistent view of the experiment, for whoever holds the request's grant on that very experiment."""
+    reader = _reader(ctx)
+    if experiment_id != reader.grant.experiment_id:
+        raise errors.PermissionDeniedError("the grant is for another experiment")
+    with reader.database.snapshot(reader.grant.workspace_id) as db:
+        yield db, reader.grant
+
+
+def _list_series(ctx: RequestContext, experiment_id: str, selection: Selection) -> list[Series]:
+    with _snapshot(ctx, experiment_id) as (db, grant):
+        return reading.list_series(db, grant, selection)
+
+
+def _selection(plugin: str, chosen: provider.RunTagFilter | None, data_class: DataClass) -> Selection:
+    """A filter's None selects all and its empty set nothing, as in `Selection`."""
+    if chosen is None:
+        return Selection(plugin=plugin, data_class=data_class)
+    return Selection(plugin=plugin, runs=chosen.runs, tags=chosen.tags, data_class=data_class)
+
+
+def _nested(pairs: Iterable[tuple[Series, _T]]) -> _Nested[_T]:
+    answer: _Nested[_T] = {}
+    for series, value in pairs:
+        answer.setdefault(series.run, {})[series.tag] = value
+    return answer
+
+
+def _description(series: Series) -> dict[str, Any]:
+    metadata = SummaryMetadata.FromString(series.summary_metadata)
+    return {
+        "max_step": series.last_step,
+        "max_wall_time": series.last_wall_time,
+        "plugin_content": metadata.plugin_data.content,
+        "description": metadata.summary_description,
+        "display_name": metadata.display_name,
+    }
+
+
+def _scalar_data(sample: ScalarSample) -> list[provider.ScalarDatum]:
+    points = zip(sample.steps.tolist(), sample.wall_times.tolist(), sample.values.tolist(), strict=True)
+    return [provider.ScalarDatum(step, wall_time, value) for step, wall_time, value in points]
+
+
+def _tensor_data(sample: TensorSample) -> list[provider.TensorDatum]:
+    points = zip(sample.steps.tolist(), sample.wall_times.tolist(), sample.tensors, strict=True)
+    return [
+        provider.TensorDatum(step, wall_time, _as_array(tensor.dtype, tensor.shape, tensor.data))
+        for step, wall_time, tensor in points
+    ]
+
+
+def _blob_data(sample: BlobSequenceSample) -> list[provider.BlobSequenceDatum]:
+    points = zip(sample.steps.tolist(), sample.wall_times.tolist(), sample.sequences, strict=True)
+    return [
+        provider.BlobSequenceDatum(step, wall_time, tuple(provider.BlobReference(key) for key in keys))
+        for step, wall_time, keys in points
+    ]
+
+
+def _as_array(dtype: int, shape: tuple[int, ...], data: bytes) -> npt.NDArray[Any]:
+    array = tensors.to_numpy(dtype, shape, data)
+    if dtype == tensors.BFLOAT16:  # the upper half of a float32's bits, which numpy can show
+        return (array.astype(np.uint32) << 16).view(np.float32)
+    return array

@@ -1,0 +1,84 @@
+"""`tbservice up`: PostgreSQL, SeaweedFS and the service on one machine, from one command, in one process group."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from tbservice import listening
+from tbservice.embedded.accounts import can_use_namespace, is_reachable
+from tbservice.embedded.instance import Instance
+from tbservice.embedded.postgres import find_programs
+from tbservice.startup_errors import CannotRun
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line asks for."""
+
+    host: str
+    port: int
+    data_dir: Path | None
+    demo: bool
+
+
+def up(options: Options) -> None:
+    """Starts everything and serves until a signal. Raises CannotRun with one line; stops all it started in any case."""
+    for number in STOP_SIGNALS:
+        signal.signal(number, _end)
+    with listening.bind(options.host, options.port) as bound:
+        try:
+            instance = Instance(options.data_dir or default_data_dir())
+            try:
+                _run(instance, bound, options)
+            finally:
+                for number in STOP_SIGNALS:
+                    signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C must not leave a server behind
+                instance.stop()
+        except OSError as error:
+            if error.filename is None:
+                raise
+            raise CannotRun(f"{error.filename}: {error.strerror}") from error
+
+
+def default_data_dir() -> Path:
+    """Where data is kept unless told otherwise: among the user's own data.
+
+    Root on a system without user namespaces runs PostgreSQL as another account, which cannot enter root's home.
+    """
+    home = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    if os.geteuid() == 0 and not is_reachable(Path.home()) and not can_use_namespace(find_programs() / "postgres"):
+        return Path("/var/lib/tbhub")
+    return home / "tbhub"
+
+
+def _run(instance: Instance, bound: socket.socket, options: Options) -> None:
+    if instance.directory.is_new:
+        _say(f"first start: creating {instance.directory.path}")
+    _say("starting PostgreSQL and SeaweedFS")
+    instance.begin()
+    from tbservice import local_service  # noqa: PLC0415 - takes long, so it is imported while the servers start
+
+    instance.wait_ready()
+    url = listening.local_url(options.host, bound.getsockname()[1])
+    local_service.prepare(instance, url, _say)
+    local_service.serve(instance, bound, options.host, _announce)
+
+
+def _announce(url: str) -> None:
+    print(f"tbhub is ready at {url}", flush=True)  # noqa: T201 - the command's answer
+
+
+def _say(line: str) -> None:
+    print(f"tbservice: {line}", file=sys.stderr, flush=True)  # noqa: T201 - progress
+
+
+def _end(_number: int, _frame: FrameType | None) -> None:
+    sys.exit(0)
