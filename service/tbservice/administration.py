@@ -1,51 +1,29 @@
-"""What the commands other than `up` do, on the PostgreSQL and the S3 that the settings name."""
+"""What an administrator's commands do in the database that the settings name."""
 
 from __future__ import annotations
 
-import json
-import signal
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
 
-from pydantic import SecretStr
 from sqlalchemy import exc
 
-from tbservice import migrate, serving
-from tbservice.app import create_app
+from tbservice import migrate
 from tbservice.domain.tokens import create_owner_token
 from tbservice.domain.workspaces import create_workspace, list_workspaces
-from tbservice.errors import NotFound, Unavailable
-from tbservice.serving import read_settings
-from tbservice.settings import Settings
+from tbservice.errors import NotFound
+from tbservice.settings import read_settings
+from tbservice.startup_errors import CannotRun
 from tbservice.store.database import Database
 from tbservice.store.schema import check_schema
 from tbservice.types import WorkspaceId
 
 
-def serve() -> None:
-    """Serves until a signal. Raises SchemaMismatch when the database is not migrated: `serve` never does it itself."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _end)
-    settings = read_settings()
-    with _database() as database:
-        check_schema(database)
-    address = f"{settings.host} port {settings.port}, {settings.workers} worker(s)"
-    serving.serve(settings, lambda: print(f"tbhub listens on {address}", flush=True))  # noqa: T201 - the command's answer
-
-
 def upgrade_database() -> list[str]:
-    """Migrates the database and returns the names of the migrations that ran."""
+    """Migrates the database and returns the names of the migrations that ran. Raises CannotRun; then nothing changed."""
     try:
         return migrate.upgrade(read_settings().database_url.get_secret_value())
-    except exc.OperationalError as error:
-        raise Unavailable(f"the database cannot be migrated: {error.orig}") from error
-
-
-def openapi() -> str:
-    """The OpenAPI document as JSON; needs neither settings nor servers."""
-    return json.dumps(create_app(Settings(database_url=SecretStr("postgresql://"))).openapi(), indent=2)
+    except exc.DBAPIError as error:
+        raise CannotRun(f"the database cannot be migrated, and is as it was: {error.orig}") from error
 
 
 def new_workspace(name: str) -> WorkspaceId:
@@ -71,12 +49,10 @@ def new_owner_token(workspace_id: int, label: str) -> str:
 
 @contextmanager
 def _database() -> Iterator[Database]:
+    """The database, found to have the right schema. Raises SchemaMismatch."""
     database = Database(read_settings().database_url.get_secret_value(), 1)
     try:
+        check_schema(database)
         yield database
     finally:
         database.close()
-
-
-def _end(_number: int, _frame: FrameType | None) -> None:
-    sys.exit(0)

@@ -50,7 +50,7 @@ def _up(chosen: argparse.Namespace) -> None:
 
 
 def _serve(_chosen: argparse.Namespace) -> None:
-    from tbservice.administration import serve
+    from tbservice.serving import serve
 
     serve()
 
@@ -63,7 +63,7 @@ def _migrate(_chosen: argparse.Namespace) -> None:
 
 
 def _openapi(_chosen: argparse.Namespace) -> None:
-    from tbservice.administration import openapi
+    from tbservice.serving import openapi
 
     print(openapi())
 

@@ -41,7 +41,10 @@ def prepare(instance: Instance, url: str, say: Say) -> str:
 
 
 def serve(instance: Instance, bound: socket.socket, host: str, when_ready: Callable[[str], None]) -> None:
-    """Serves until a signal; `when_ready` is told the public URL. Raises CannotRun when a server stops by itself."""
+    """Serves until a signal; `when_ready` is told the public URL. Raises CannotRun when a server stops by itself.
+
+    `when_ready` is called in the event loop: it must not block.
+    """
     port = bound.getsockname()[1]
     url = os.environ.get("TBHUB_PUBLIC_URL") or listening.public_url(host, port)
     settings = settings_for(instance, host=host, port=port, public_url=url)

@@ -6,11 +6,13 @@ from pathlib import Path
 
 from sqlalchemy import Connection, NullPool, create_engine, text
 
+from tbservice.startup_errors import CannotRun
+
 ADVISORY_LOCK = 8_317_446_903
 """Number of the lock that lets one process migrate a database at a time; any number nobody else uses."""
 
 
-class UnknownMigration(Exception):
+class UnknownMigration(CannotRun):
     """The database was migrated by a newer program."""
 
 

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import signal
 import socket
+import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
+from pydantic import SecretStr
 from uvicorn.supervisors import Multiprocess
 
 from tbservice import listening
 from tbservice.app import create_app
 from tbservice.embedded.launch import die_with_parent
-from tbservice.settings import Settings
+from tbservice.settings import Settings, read_settings
 from tbservice.startup_errors import CannotRun
+from tbservice.store.database import Database
+from tbservice.store.schema import check_schema
 
 STOP_SECONDS = 3
 """Seconds that requests under way are given when the server stops; what is cut off can be sent again."""
@@ -63,15 +69,27 @@ def configure(app: FastAPI | str, **options: Any) -> uvicorn.Config:
     )
 
 
-def serve(settings: Settings, when_ready: Callable[[], None]) -> None:
-    """Serves until a signal, in one process or in `settings.workers` of them, each with an application of its own."""
+def serve() -> None:
+    """Serves as the settings say until a signal, in one process or in several, each with an application of its own.
+
+    Raises SchemaMismatch when the database is not migrated: that is never done from here, where many may do it at once.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _end)
+    settings = read_settings()
+    _check_database(settings)
     with listening.bind(settings.host, settings.port) as bound:
         if settings.workers == 1:
-            run(Server(configure(create_app(settings)), when_ready), bound)
+            run(Server(configure(create_app(settings)), lambda: _announce(settings)), bound)
         else:
-            when_ready()
+            _announce(settings)
             factory = f"{__name__}:{create_worker_app.__name__}"
             Multiprocess(configure(factory, factory=True, workers=settings.workers), sockets=[bound]).run()
+
+
+def openapi() -> str:
+    """The OpenAPI document as JSON; needs neither settings nor servers."""
+    return json.dumps(create_app(Settings(database_url=SecretStr("postgresql://"))).openapi(), indent=2)
 
 
 def run(server: Server, bound: socket.socket) -> None:
@@ -89,6 +107,18 @@ def create_worker_app() -> FastAPI:
     return create_app(read_settings())
 
 
-def read_settings() -> Settings:
-    """The settings in the environment. Raises ValidationError where one is missing or makes no sense."""
-    return Settings()  # type: ignore[call-arg]  # the required ones come from the environment
+def _check_database(settings: Settings) -> None:
+    database = Database(settings.database_url.get_secret_value(), 1)
+    try:
+        check_schema(database)
+    finally:
+        database.close()
+
+
+def _announce(settings: Settings) -> None:
+    address = f"{settings.host} port {settings.port}"
+    print(f"tbhub listens on {address}, workers: {settings.workers}", flush=True)  # noqa: T201 - the command's answer
+
+
+def _end(_number: int, _frame: FrameType | None) -> None:
+    sys.exit(0)

@@ -64,16 +64,28 @@ def _run(instance: Instance, bound: socket.socket, options: Options) -> None:
         _say(f"first start: creating {instance.directory.path}")
     _say("starting PostgreSQL and SeaweedFS")
     instance.begin()
-    from tbservice import local_service  # noqa: PLC0415 - takes long, so it is imported while the servers start
+    # These take long to import, so it is done while the servers start.
+    from tbservice import local_service  # noqa: PLC0415
+    from tbservice.demo.upload import DemoUpload  # noqa: PLC0415
 
     instance.wait_ready()
     url = listening.local_url(options.host, bound.getsockname()[1])
-    local_service.prepare(instance, url, _say)
-    local_service.serve(instance, bound, options.host, _announce)
+    token = local_service.prepare(instance, url, _say)
+    demo = DemoUpload(instance.directory.path / "demo", url, token, _tell)
+
+    def when_ready(public_url: str) -> None:
+        _tell(f"tbhub is ready at {public_url}")
+        if options.demo:
+            demo.start()
+
+    try:
+        local_service.serve(instance, bound, options.host, when_ready)
+    finally:
+        demo.stop()
 
 
-def _announce(url: str) -> None:
-    print(f"tbhub is ready at {url}", flush=True)  # noqa: T201 - the command's answer
+def _tell(line: str) -> None:
+    print(line, flush=True)  # noqa: T201 - the command's answer
 
 
 def _say(line: str) -> None:

