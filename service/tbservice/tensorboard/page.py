@@ -25,7 +25,7 @@ from tbservice.types import Experiment
 
 PAGE_POLICY: Final = (
     "default-src 'self'; base-uri 'self'; connect-src 'self'; font-src 'self' data:; form-action 'self'; "
-    "frame-ancestors 'self'; img-src data:; object-src 'none'; script-src 'self'; "
+    "frame-ancestors 'self'; img-src 'self' data: blob:; object-src 'none'; script-src 'self'; "
     "style-src 'self' 'unsafe-inline'"
 )
 """Content-Security-Policy of TensorBoard's page: the stock one, less the outside addresses, and not to be framed."""

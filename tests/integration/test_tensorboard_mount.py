@@ -1,0 +1,448 @@
+"""The stock TensorBoard page over real data: who may see it, what it is told, and what it cannot be made to do."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import socket
+import time
+from datetime import UTC, datetime, timedelta
+
+import httpx
+import numpy as np
+import pytest
+from tensorboard.auth import AuthContext
+from tensorboard.context import RequestContext
+from tensorboard.data.provider import RunTagFilter
+from tensorboard.errors import PermissionDeniedError
+from tensorboard.plugins.hparams.summary_v2 import hparams_pb
+
+from support.batches import Api, images, metadata, scalars, segment, stream, texts
+from support.event_files import PNG
+from tbservice.domain import access
+from tbservice.errors import NotFound
+from tbservice.tensorboard.provider import READER_KEY, Reader, ReaderAuth, StoreProvider
+from tbwire import wire_pb2
+
+# Every kind of address below /experiment/<id>/: the page, native and stock data, blobs, the front end's files.
+ADDRESSES = (
+    ("GET", ""),
+    ("GET", "data/environment"),
+    ("GET", "data/runs"),
+    ("GET", "experiment/defaultExperimentId/data/runs"),
+    ("GET", "data/plugins_listing"),
+    ("GET", "data/plugin/timeseries/tags"),
+    ("POST", "experiment/defaultExperimentId/data/plugin/timeseries/timeSeries"),
+    ("GET", "data/plugin/scalars/scalars?run=train&tag=loss"),
+    ("GET", "data/plugin/text/text?run=train&tag=note&markdown=true"),
+    ("POST", "data/plugin/hparams/experiment"),
+    ("GET", "data/blob/{blob}"),
+    ("GET", "data/plugin/images/individualImage?blob_key={blob}&ts=1"),
+    ("GET", "data/plugin/audio/individualAudio?blob_key={blob}&content_type=audio/wav&ts=1"),
+    ("GET", "data/plugin/timeseries/imageData?imageId={blob}"),
+    ("GET", "chart_worker.js"),
+    ("GET", "no/such/file.js"),
+)
+
+
+@pytest.fixture
+def api(client, owner_token):
+    return Api(client, owner_token)
+
+
+@pytest.fixture
+def experiment(api):
+    return new_experiment(api, name="Réseau <b>1</b>")
+
+
+def new_experiment(api, **fields):
+    """An experiment with a scalar, a text and an image series, of one run."""
+    experiment = api.new_experiment(**fields)
+    media = [texts("note", [0, 1], [b"**one**", b"<script>two</script>"]), images("photo", [0], [[b"1", b"1", PNG]])]
+    api.write(experiment, segment(stream(), 0, 100, scalars("loss", [0, 1, 2], [0.5, np.nan, 2.0]), *media))
+    return experiment
+
+
+def blob_key(api, experiment):
+    answer = api.get(experiment, "blob_sequences/data", run="train", tag="photo", plugin="images", downsample=10)
+    return answer["train"]["photo"]["values"][0][2]["key"]
+
+
+def request_context(client, api, experiment):
+    """What a stock handler hands to the data provider in a request of the owner's."""
+    with client.app.state.database.transaction() as db:
+        grant = access.grant_read(db, experiment, api.headers["Authorization"].split()[1])
+    environ = {READER_KEY: Reader(grant, client.app.state.database, client.app.state.objects)}
+    return RequestContext(auth=AuthContext({READER_KEY: ReaderAuth()}, environ))
+
+
+def bearer(token):
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def cookie(token):
+    return {"Cookie": f"tbhub_read={token}"}
+
+
+def statuses(client, api, experiment, headers):
+    """The status of every kind of address."""
+    blob = blob_key(api, experiment)
+    forms = {"data": {"requests": json.dumps([{"plugin": "scalars", "tag": "loss"}])}}
+    answers = {}
+    for method, path in ADDRESSES:
+        body = ({"content": "{}"} if "hparams" in path else forms) if method == "POST" else {}
+        url = f"/experiment/{experiment}/{path.format(blob=blob)}"
+        answer = client.request(method, url, headers=headers, follow_redirects=False, **body)
+        answers[method, path] = answer.status_code
+    return answers
+
+
+def all_of(status, **others):
+    return {address: others.get(address[1].split("/", 1)[0], status) for address in ADDRESSES}
+
+
+OPEN = all_of(200, no=404)
+CLOSED = all_of(401)
+
+
+def test_every_address_opens_only_for_who_may_read(client, api, experiment):
+    other = Api(client, api.headers["Authorization"].split()[1]).new_experiment()
+    expired = api.new_token(experiment, "read", expires_at=(datetime.now(UTC) + timedelta(seconds=1)).isoformat())
+    table = {
+        "no token": ({}, CLOSED),
+        "nonsense": (bearer("tbh_nonsense"), CLOSED),
+        "another scheme": ({"Authorization": "Basic dGJoOng="}, CLOSED),
+        "another experiment's": (bearer(api.new_token(other, "read")), {**all_of(404), ("GET", ""): 401}),
+        "append-only": (bearer(api.new_token(experiment, "append")), {**all_of(403), ("GET", ""): 401}),
+        "read": (bearer(api.new_token(experiment, "read")), OPEN),
+        "owner": (api.headers, OPEN),
+        "a read cookie": (cookie(api.new_token(experiment, "read")), OPEN),
+        "another experiment's cookie": (cookie(api.new_token(other, "read")), CLOSED),
+        "an append cookie": (cookie(api.new_token(experiment, "append")), CLOSED),
+        "a good cookie, a bad header": (cookie(api.new_token(experiment, "read")) | bearer("tbh_no"), CLOSED),
+    }
+    for who, (headers, expected) in table.items():
+        assert statuses(client, api, experiment, headers) == expected, who
+    time.sleep(1.1)
+    for headers in (bearer(expired), cookie(expired)):
+        assert statuses(client, api, experiment, headers) == CLOSED
+
+
+def test_a_revoked_token_closes_the_page_at_once(client, api, experiment):
+    answer = api.request("POST", f"/experiments/{experiment}/tokens", json={"scopes": ["read"]}).json()
+    assert statuses(client, api, experiment, cookie(answer["token"])) == OPEN
+    token_id = api.get(experiment, "tokens")["tokens"][0]["id"]
+    assert api.request("DELETE", f"/experiments/{experiment}/tokens/{token_id}").status_code == 204
+    assert statuses(client, api, experiment, cookie(answer["token"])) == CLOSED
+
+
+def test_with_link_visibility_everybody_who_knows_the_address_may_read(client, api):
+    experiment = new_experiment(api, visibility="link")
+    assert statuses(client, api, experiment, {}) == OPEN
+    assert statuses(client, api, experiment, cookie("tbh_stale")) == OPEN
+    api.request("PATCH", f"/experiments/{experiment}", json={"visibility": "private"})
+    assert statuses(client, api, experiment, {}) == CLOSED
+
+
+def test_an_experiment_that_does_not_exist_looks_like_a_private_one(client, api, experiment):
+    missing = experiment[::-1]
+    for path in ("", "data/runs", "?token=tbh_wrong"):
+        for headers in ({}, bearer(api.new_token(api.new_experiment(), "read"))):
+            there = client.get(f"/experiment/{experiment}/{path}", headers=headers)
+            gone = client.get(f"/experiment/{missing}/{path}", headers=headers)
+            assert (there.status_code, there.text, there.headers) == (gone.status_code, gone.text, gone.headers)
+            assert there.status_code in {401, 404}
+
+
+def test_a_share_link_leaves_its_token_in_a_cookie_of_this_experiment_alone(client, api, experiment):
+    token = api.new_token(experiment, "read")
+    link = f"/experiment/{experiment}?tagFilter=a%20b&token={token}&darkMode=true"
+    slash = client.get(link, follow_redirects=False)
+    assert slash.headers["location"] == link.replace("?", "/?")
+    answer = client.get(slash.headers["location"], follow_redirects=False)
+    assert (answer.status_code, answer.headers["location"]) == (303, "./?tagFilter=a+b&darkMode=true")
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["referrer-policy"] == "no-referrer"
+    expected = f"tbhub_read={token}; HttpOnly; Path=/experiment/{experiment}/; SameSite=lax"
+    assert answer.headers["set-cookie"] == expected
+    assert client.get(f"/experiment/{experiment}/").status_code == 200
+
+
+def test_the_cookie_is_for_https_alone_where_the_service_is(client, api, experiment):
+    token = api.new_token(experiment, "read")
+    answer = client.get(f"https://testserver/experiment/{experiment}/?token={token}", follow_redirects=False)
+    assert "; Secure" in answer.headers["set-cookie"]
+
+
+def kept_token(answer):
+    return answer.headers["set-cookie"].split(";")[0].removeprefix("tbhub_read=")
+
+
+@pytest.mark.parametrize("scopes", [None, ("append", "read")])
+def test_a_token_that_can_do_more_than_read_is_not_kept_in_the_browser(client, api, owner_token, experiment, scopes):
+    token = api.new_token(experiment, *scopes) if scopes else owner_token
+    answer = client.get(f"/experiment/{experiment}/?token={token}", follow_redirects=False)
+    kept = kept_token(answer)
+    assert kept != token
+    assert statuses(client, api, experiment, cookie(kept)) == OPEN
+    assert Api(client, kept).send(experiment, segment(stream(), 100, 200)).status_code == 403
+    assert Api(client, kept).request("POST", "/experiments", json={}).status_code == 403
+    session = next(made for made in api.get(experiment, "tokens")["tokens"] if made["label"] == "browser session")
+    assert session["scopes"] == ["read"]
+    life = datetime.fromisoformat(session["expires_at"]) - datetime.fromisoformat(session["created_at"])
+    assert timedelta(hours=11) < life < timedelta(hours=13)
+
+
+def test_a_token_that_opens_nothing_leaves_no_cookie_even_where_anyone_may_read(client, api):
+    experiment = new_experiment(api, visibility="link")
+    elsewhere = api.new_token(api.new_experiment(), "read")
+    for token in ("", "nonsense", elsewhere, api.new_token(experiment, "append")):
+        answer = client.get(f"/experiment/{experiment}/?token={token}", follow_redirects=False)
+        assert (answer.status_code, answer.headers.get("set-cookie")) == (303, None)
+
+
+def test_the_form_takes_a_pasted_token_and_says_when_it_is_wrong(client, api, experiment):
+    address = f"/experiment/{experiment}/?darkMode=true&token=tbh_old%22%3E"
+    form = client.get(address)
+    assert form.status_code == 401
+    assert 'action="./?darkMode=true"' in form.text
+    assert "tbh_old" not in form.text
+    assert "<script" not in form.text
+    assert "script-src" not in form.headers["content-security-policy"]
+    wrong = client.post(address, data={"token": "tbh_wrong"})
+    assert wrong.status_code == 401
+    assert "This token does not open this experiment." in wrong.text
+    token = api.new_token(experiment, "read")
+    for pasted in (f" {token}\n", f"https://host/experiment/x/?token={token}&a=b"):
+        right = client.post(address, data={"token": pasted}, follow_redirects=False)
+        assert (right.status_code, right.headers["location"]) == (303, "./?darkMode=true")
+        assert kept_token(right) == token
+    other_site = client.post(address, data={"token": token}, headers={"Sec-Fetch-Site": "cross-site"})
+    assert other_site.status_code == 403
+    assert client.post(address, content=b"token=" + b"x" * 100_000).status_code == 413
+
+
+def test_a_header_cannot_name_another_experiment(client, api, experiment):
+    other = api.new_experiment(name="secret")
+    reader = bearer(api.new_token(experiment, "read"))
+    url = f"/experiment/{experiment}/data/plugin/scalars/tags"
+    for header in ("Tensorboard-Experiment-Id", "Tensorboard_Experiment_Id"):
+        for target in (url, url.replace(experiment, other)):
+            assert client.get(target, headers=reader | {header: other}).status_code == (200 if target == url else 404)
+        answer = client.get(url, headers=reader | {header: other}).json()
+        assert answer == {"train": {"loss": {"displayName": "", "description": ""}}}
+
+
+def test_the_provider_reads_no_experiment_but_the_grants(client, api, experiment):
+    other = new_experiment(api)
+    ctx, provider = request_context(client, api, experiment), StoreProvider()
+    whose = {"experiment_id": experiment, "plugin_name": "scalars"}
+    assert list(provider.list_scalars(ctx, **whose)["train"]) == ["loss"]
+    assert provider.list_scalars(ctx, **whose, run_tag_filter=RunTagFilter(runs=[])) == {}
+    assert provider.list_scalars(ctx, **whose, run_tag_filter=RunTagFilter(runs=["train"], tags=[])) == {}
+    assert provider.read_scalars(ctx, **whose, downsample=9, run_tag_filter=RunTagFilter(tags=["other"])) == {}
+    assert provider.read_last_scalars(ctx, **whose)["train"]["loss"].value == 2.0
+    assert provider.read_blob(ctx, blob_key=blob_key(api, experiment)) == PNG
+    with pytest.raises(PermissionDeniedError):
+        provider.list_runs(ctx, experiment_id=other)
+    with pytest.raises(NotFound):
+        provider.read_blob(ctx, blob_key=blob_key(api, other))
+
+
+def test_a_request_that_reaches_the_provider_without_a_grant_fails(experiment):
+    ctx = RequestContext(auth=AuthContext({READER_KEY: ReaderAuth()}, {}))
+    with pytest.raises(KeyError):
+        StoreProvider().list_runs(ctx, experiment_id=experiment)
+
+
+def tensor_series(tag, plugin, dtype, shape, data, content=b""):
+    points = wire_pb2.TensorPoints(
+        steps=np.array([3], "<i8").tobytes(),
+        wall_times=np.array([5.0], "<f8").tobytes(),
+        tensors=[wire_pb2.Tensor(dtype=dtype, shape=shape, data=data)],
+    )
+    return wire_pb2.Series(tag=tag, summary_metadata=metadata(plugin, 2, content=content), tensors=points)
+
+
+def test_tensors_reach_the_stock_handlers_as_arrays_of_their_type(client, api, experiment):
+    bfloat16 = np.array([1.5, -2.0], "<f4").view("<u4") >> 16
+    sent = [
+        tensor_series("a", "mine", 1, [1, 2], np.array([1, 2], "<f4").tobytes()),
+        tensor_series("b", "mine", 14, [2], bfloat16.astype("<u2").tobytes()),
+        tensor_series("c", "mine", 7, [], b"\x02\0\0\0\xffx"),
+    ]
+    api.write(experiment, segment(stream("other"), 0, 9, *sent))
+    read = StoreProvider().read_tensors(
+        request_context(client, api, experiment), experiment_id=experiment, plugin_name="mine", downsample=10
+    )
+    points = {tag: series[0] for tag, series in read["other"].items()}
+    assert (points["a"].step, points["a"].wall_time, points["a"].numpy.tolist()) == (3, 5.0, [[1.0, 2.0]])
+    assert points["b"].numpy.tolist() == [1.5, -2.0]
+    assert points["c"].numpy.item() == b"\xffx"
+
+
+class Page:
+    """An experiment's addresses as the stock page asks for them, for its owner."""
+
+    def __init__(self, client, api, experiment):
+        self._client, self._headers, self._base = client, api.headers, f"/experiment/{experiment}/"
+
+    def get(self, path, method="GET", **options):
+        headers = self._headers | options.pop("headers", {})
+        return self._client.request(method, self._base + path, headers=headers, **options)
+
+
+@pytest.fixture
+def page(client, api, experiment):
+    return Page(client, api, experiment)
+
+
+def test_the_page_carries_the_experiments_name_escaped_and_no_address_outside(page):
+    answer = page.get("")
+    assert "<title>Réseau &lt;b&gt;1&lt;/b&gt; · TensorBoard</title>" in answer.text
+    assert "url(/font-roboto" not in answer.text
+    policy = answer.headers["content-security-policy"]
+    assert "http" not in policy
+    assert "unsafe-eval" not in policy
+    assert "frame-ancestors 'self'" in policy
+
+
+def test_the_environment_tells_of_the_experiment_and_nothing_of_the_server(page):
+    environment = page.get("data/environment").json()
+    created = environment.pop("creation_time")
+    assert abs(created - time.time()) < 100
+    assert environment.pop("version").startswith("2.21.")
+    assert environment == {
+        "data_location": "Réseau <b>1</b>",
+        "window_title": "Réseau <b>1</b> · TensorBoard",
+        "experiment_name": "Réseau <b>1</b>",
+        "experiment_description": "",
+    }
+
+
+def test_runs_stay_in_the_order_they_came_in(api, experiment, page):
+    early = segment(stream("a"), 0, 9, scalars("loss", [0]))
+    early.run_start_time = 1.0
+    api.write(experiment, early)
+    assert page.get("data/runs").json() == ["train", "a"]
+
+
+def test_the_stock_handlers_answer_with_the_uploaded_data(page):
+    tags = page.get("data/plugin/timeseries/tags").json()
+    assert tags["scalars"]["runTagInfo"] == {"train": ["loss"]}
+    assert tags["images"]["tagRunSampledInfo"] == {"photo": {"train": {"maxSamplesPerStep": 1}}}
+    series = page.get("data/plugin/scalars/scalars_multirun", "POST", data={"tag": "loss", "runs": ["train"]}).json()
+    assert series == {"train": [[1.7e9, 0, 0.5], [1.7e9 + 1, 1, "NaN"], [1.7e9 + 2, 2, 2.0]]}
+    notes = page.get("data/plugin/text/text?run=train&tag=note&markdown=true").json()
+    assert "<strong>one</strong>" in notes[0]["text"]
+    assert "<script" not in notes[1]["text"]
+    (image,) = page.get("data/plugin/images/images?run=train&tag=photo&sample=0").json()
+    answer = page.get(f"data/plugin/images/individualImage?{image['query']}")
+    assert (answer.content, answer.headers["content-type"]) == (PNG, "image/png")
+    part = page.get(f"data/plugin/images/individualImage?{image['query']}", headers={"Range": "bytes=0-3"})
+    assert (part.status_code, part.content) == (206, PNG[:4])
+
+
+def test_only_plugins_that_are_safe_between_tenants_are_there(page):
+    listing = page.get("data/plugins_listing").json()
+    assert [name for name, plugin in listing.items() if plugin["enabled"]] == [
+        "timeseries",
+        "scalars",
+        "images",
+        "text",
+    ]
+    assert listing.keys().isdisjoint(
+        {"projector", "debugger-v2", "profile", "profile_redirect", "whatif", "wit_redirect"}
+    )
+    for path in ("projector/runs", "debugger-v2/runs", "profile/tools"):
+        assert page.get(f"data/plugin/{path}").status_code == 404
+
+
+def test_input_that_a_stock_handler_chokes_on_is_the_clients_error_and_logged_without_its_query(page, caplog):
+    broken = (
+        ("GET", "data/plugin/images/images?run=train&tag=photo&sample=abc&token=tbh_secret", {}),
+        ("GET", "data/plugin/images/images?sample=0", {}),
+        ("GET", "data/plugin/audio/individualAudio", {}),
+        ("GET", "data/plugin/pr_curves/pr_curves", {}),
+        ("POST", "data/plugin/timeseries/timeSeries", {"data": {"requests": "7"}}),
+        ("POST", "data/plugin/hparams/session_groups", {"content": "{"}),
+        ("GET", "data/runs/../environment?x", {"headers": {"X-TensorBoard-Feature-Flags": "{"}}),
+        ("GET", "data/plugin/scalars/tags", {"headers": {"X-TensorBoard-Feature-Flags": "[" * 50_000}}),
+    )
+    with caplog.at_level(logging.WARNING):
+        for method, path, options in broken:
+            assert page.get(path, method, **options).status_code in {200, 400, 404}, path
+    assert page.get(broken[0][1]).json()["code"] == "malformed"
+    assert "data/plugin/images/images" in caplog.text
+    assert "tbh_secret" not in caplog.text
+
+
+def test_a_body_over_the_limit_is_refused(page):
+    answer = page.get("data/plugin/timeseries/timeSeries", "POST", content=b"x" * 1_048_577)
+    assert answer.status_code == 413
+
+
+def test_no_regular_expression_keeps_the_server_busy(api, experiment, page):
+    tag = "a" * 40 + "!"
+    start_info = hparams_pb({"word": tag}).value[0].metadata.plugin_data.content
+    session = tensor_series("_hparams_/session_start_info", "hparams", 1, [], bytes(4), start_info)
+    api.write(experiment, segment(stream("session"), 0, 9, scalars(tag, [0], [7.0]), session))
+    start = time.monotonic()
+    answer = page.get("data/plugin/custom_scalars/scalars", params={"run": "session", "tag": "(a+)+$"}).json()
+    assert answer == {"regex_valid": True, "tag_to_events": {}}
+    assert time.monotonic() - start < 5
+    matching = page.get("data/plugin/custom_scalars/scalars", params={"run": "session", "tag": "a+"}).json()
+    assert matching["tag_to_events"] == {tag: [[1.7e9, 0, 7.0]]}
+    for pattern in ("", "(", "(?=a)", "x" * 10_001):
+        answer = page.get("data/plugin/custom_scalars/scalars", params={"run": "session", "tag": pattern})
+        assert answer.json() == {"regex_valid": False, "tag_to_events": {}}
+    for pattern, size in (("(a+)+$", 0), ("a+!", 1)):
+        columns = {"colParams": [{"hparam": "word", "filterRegexp": pattern}], "allowedStatuses": [0], "sliceSize": 9}
+        found = page.get("data/plugin/hparams/session_groups", "POST", json=columns).json()
+        assert found["totalSize"] == size
+    columns["colParams"][0]["filterRegexp"] = "(?=a)"
+    assert page.get("data/plugin/hparams/session_groups", "POST", json=columns).status_code == 400
+    assert time.monotonic() - start < 5
+
+
+def test_the_front_ends_files_are_everybodys_and_kept_for_ever(client, page):
+    script = re.search(r'src="\.\./\.\.(/static/tensorboard/\w+/index\.js)\?', page.get("").text)[1]
+    plain, packed = (client.get(script, headers={"Accept-Encoding": kind}) for kind in ("identity", "gzip"))
+    assert plain.content == packed.content
+    assert (plain.headers.get("content-encoding"), packed.headers["content-encoding"]) == (None, "gzip")
+    assert "immutable" in plain.headers["cache-control"]
+    folder = script.removesuffix("index.js")
+    assert client.get(f"{folder}font-roboto/oMMgfZMQthOryQo9n22dcuvvDin1pK8aKteLpeZ5c0A.woff2").status_code == 200
+    for path in ("index.html", "../version.py", "%2e%2e/version.py", "tf-imports/vs/python/python.js", ""):
+        assert client.get(folder + path).status_code == 404
+    assert client.get("/static/tensorboard/0000/index.js").status_code == 404
+
+
+def test_every_answer_says_who_may_keep_frame_and_guess_at_it(page):
+    for path in ("", "data/runs", "data/plugin/scalars/tags", "data/nothing", "chart_worker.js"):
+        for answer in (page.get(path), page.get(path, headers={"Authorization": "Bearer no"})):
+            assert answer.headers["x-content-type-options"] == "nosniff"
+            assert answer.headers["referrer-policy"] == "no-referrer"
+            assert re.match("private|no-store", answer.headers["cache-control"])
+            assert "frame-ancestors" in answer.headers["content-security-policy"]
+
+
+def test_slow_clients_keep_nobody_else_from_the_page(live_service):
+    owner = live_service.new_owner()
+    with httpx.Client(base_url=live_service.url, trust_env=False) as client:
+        api = Api(client, owner)
+        experiment = new_experiment(api)
+        host, port = live_service.url.removeprefix("http://").split(":")
+        head = f"POST /experiment/{experiment}/data/plugin/timeseries/timeSeries HTTP/1.1\r\nHost: {host}\r\n"
+        head += f"Authorization: Bearer {owner}\r\nContent-Length: 1000\r\n\r\n"
+        slow = [socket.create_connection((host, int(port))) for _ in range(50)]
+        try:
+            for connection in slow:
+                connection.sendall(head.encode() + b"x")
+            time.sleep(0.5)
+            answer = Page(client, api, experiment).get("data/plugin/scalars/tags", timeout=5)
+            assert answer.status_code == 200
+        finally:
+            for connection in slow:
+                connection.close()
