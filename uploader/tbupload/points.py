@@ -69,8 +69,8 @@ Columns = ScalarColumns | TensorColumns | BlobSequenceColumns
 class SeriesPoints:
     """What was read for one tag.
 
-    `metadata` is a serialized `tbwire.tensorboard_pb2.SummaryMetadata` with plugin name and data class always set. It is
-    the first one of the tag in this file, except for plugin `hparams`, where it is the latest.
+    `metadata` is a serialized `tbwire.tensorboard_pb2.SummaryMetadata` with plugin name and data class always set. It
+    is the first one of the tag in this file, except for plugin `hparams`, where it is the latest.
     """
 
     tag: str

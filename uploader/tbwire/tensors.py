@@ -36,7 +36,7 @@ NAMES: Final[dict[int, str]] = {
     22: "uint32",
     23: "uint64",
 }
-"""Each data type we carry, by TensorFlow's number (tensorflow/core/framework/types.proto), with the API's word for it."""
+"""Each data type we carry, by TensorFlow's number (core/framework/types.proto), with the API's word for it."""
 
 _CARRIERS: Final[dict[int, str]] = {
     1: "<f4",
@@ -101,7 +101,7 @@ def check(dtype: int, shape: Sequence[int], data: bytes) -> None:
 
 
 def to_numpy(dtype: int, shape: Sequence[int], data: bytes) -> npt.NDArray[Any]:
-    """The array of a tensor that passed `check`: read-only, of the type's carrier; strings as an object array of bytes."""
+    """The array of a tensor that passed `check`: read-only, of the type's carrier; strings as objects, of bytes."""
     if dtype == STRING:
         array = np.empty(element_count(shape), dtype=object)
         array[:] = unpack_strings(data, array.size)

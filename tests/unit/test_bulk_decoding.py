@@ -1,0 +1,282 @@
+"""Scalars in bulk, by template, against protobuf one by one: the same points, the same reasons, in every mixture."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.event_files import (
+    encode_records,
+    histogram_event,
+    hparams_event,
+    plugin_event,
+    scalar_event,
+    string_tensor_proto,
+    summary_event,
+    tensor_proto,
+    version_event,
+)
+from support.reading import LIMITS, join
+from tbupload import decoder, refusals, tf_record
+from tbupload.event_layout import parse_layout
+from tbupload.filters import SeriesFilter
+from tbupload.points import Chunk
+from tbupload.series_memory import SeriesMemory
+from tbwire import tensorboard_pb2 as pb
+
+INFINITE = float("inf")
+NAN = float("nan")
+
+
+def decode(payloads, *, bulk=True, series_filter=None, spoilt=()):
+    """The points of records, and what was skipped, by tag; `spoilt` are records to damage."""
+    buffer = bytearray(encode_records(payloads))
+    frames = tf_record.frame(bytes(buffer), 0)
+    for record in spoilt:
+        buffer[int(frames.starts[record]) + 12 + int(frames.lengths[record])] ^= 1
+    memory = SeriesMemory(series_filter or SeriesFilter(), LIMITS)
+    with pytest.MonkeyPatch.context() as patch:
+        if not bulk:
+            patch.setattr(decoder, "_GROUP_RECORDS_MIN", 1 << 60)
+        chunk_decoder = decoder.ChunkDecoder(bytes(buffer), frames, memory, LIMITS)
+        series = chunk_decoder.decode()
+    return join([Chunk(0, len(buffer), 0, 0, series, chunk_decoder.skipped)])
+
+
+def assert_same_both_ways(payloads, **options):
+    in_bulk, one_by_one = decode(payloads, **options), decode(payloads, bulk=False, **options)
+    assert in_bulk == one_by_one
+    assert list(in_bulk[0]) == list(one_by_one[0])
+    return in_bulk
+
+
+def field(number, kind, content):
+    """A protobuf field as it stands in a file."""
+    key = bytes([number << 3 | kind])
+    return key + (varint(len(content)) + content if kind == 2 else content)
+
+
+def varint(number, padding=0):
+    number &= (1 << 64) - 1
+    encoded = []
+    while number >= 0x80 or padding:
+        encoded.append(number & 0x7F | 0x80)
+        padding -= number < 0x80
+        number >>= 7
+    return bytes([*encoded, number])
+
+
+tags = st.sampled_from(["a", "b", "loss", "lost", "accuracy/top 1", "accuracy/top 5", "ä/漢", "x" * 70])
+steps = st.sampled_from([0, 1, 127, 128, 300, 16_383, 16_384, 2**31, 2**63 - 1, -1, -5, -(2**63)])
+wall_times = st.sampled_from([0.0, 1.5, 1_700_000_000.25, -3.0]) | st.sampled_from([NAN, INFINITE])
+floats = st.sampled_from([0.0, -0.0, 1 / 3, NAN, INFINITE, -INFINITE, 1e-45, 3.4e38])
+
+metadatas = st.sampled_from(
+    [
+        None,
+        None,
+        pb.SummaryMetadata(plugin_data={"plugin_name": "scalars"}).SerializeToString(),
+        pb.SummaryMetadata(plugin_data={"plugin_name": "scalars"}, display_name="x").SerializeToString(),
+        pb.SummaryMetadata(plugin_data={"plugin_name": "other"}).SerializeToString(),
+        pb.SummaryMetadata(plugin_data={"plugin_name": "other"}, data_class=1).SerializeToString(),
+        pb.SummaryMetadata(plugin_data={"plugin_name": "hparams"}, data_class=1).SerializeToString(),
+        pb.SummaryMetadata(plugin_data={"plugin_name": "a\0"}).SerializeToString(),
+        pb.SummaryMetadata().SerializeToString(),
+        b"\x1a\x01\xff",  # a display name that is no UTF-8
+        b"\xff",
+    ]
+)
+
+
+@st.composite
+def tensors(draw):
+    """Tensors of one element or nearly so, in the ways writers have, fields in any order."""
+    dtype, pack, number = draw(
+        st.sampled_from(
+            [(1, "<f", 5), (2, "<d", 6), (3, "<i", 7), (9, "<q", 10), (4, "<B", 7), (19, "<e", 13), (10, "<?", 11)]
+        )
+    )
+    content = struct.pack(pack, draw(st.sampled_from([0, 1, 2.5 if pack[1] in "fde" else 2])))
+    value = draw(
+        st.sampled_from(
+            [
+                field(4, 2, content),
+                field(number, 2, content) if dtype in (1, 2) else field(number, 0, varint(1)),
+                field(number, {4: 5, 8: 1}.get(len(content), 0), content if dtype in (1, 2, 3, 9) else b"\1"),
+                field(4, 2, content + content),
+                field(4, 2, content[:-1]),
+                b"",
+            ]
+        )
+    )
+    shape = draw(
+        st.sampled_from([field(2, 2, b""), b"", field(2, 2, b"\x12\x02\x08\x01"), field(2, 2, b"\x12\x02\x08\x02")])
+    )
+    parts = [field(1, 0, varint(dtype)), shape, value, draw(st.sampled_from([b"", b"", field(3, 0, b"\1")]))]
+    return b"".join(draw(st.permutations(parts)))
+
+
+@st.composite
+def values(draw):
+    name = draw(st.sampled_from([b"\xff", b"a\0b"]) | tags.map(str.encode))
+    simple = st.builds(lambda number: field(2, 5, struct.pack("<f", number)), floats)
+    parts = [field(1, 2, name), draw(simple | tensors().map(lambda tensor: field(8, 2, tensor)))]
+    metadata = draw(metadatas)
+    if metadata is not None:
+        parts.append(field(9, 2, metadata))
+    return field(1, 2, b"".join(draw(st.permutations(parts))))
+
+
+@st.composite
+def events(draw):
+    """A plain event, its fields in any order, some absent; its step's varint may be longer than it needs to be."""
+    summary = b"".join(draw(st.lists(values(), min_size=1, max_size=3)))
+    parts = [field(5, 2, summary)]
+    if draw(st.booleans()):
+        parts.append(field(1, 1, struct.pack("<d", draw(wall_times))))
+    if draw(st.booleans()):
+        step = draw(steps)
+        parts.append(field(2, 0, varint(step, padding=draw(st.integers(0, 1)) if 0 <= step < 2**31 else 0)))
+    return b"".join(draw(st.permutations(parts)))
+
+
+oddities = st.sampled_from(
+    [
+        b"",
+        b"\xff\xff",
+        field(5, 2, b""),
+        version_event().SerializeToString(),
+        hparams_event("_hparams_/x", b"one").SerializeToString(),
+        hparams_event("_hparams_/x", b"two").SerializeToString(),
+        histogram_event("loss", 3, [[0, 1, 2]]).SerializeToString(),
+        plugin_event("text", "a", 1, string_tensor_proto([b"t"], ())).SerializeToString(),
+    ]
+)
+
+
+@st.composite
+def files(draw):
+    """Events repeated often enough to be decoded in bulk, and shuffled."""
+    kinds = draw(st.lists(st.tuples(events() | oddities, st.integers(1, 12)), min_size=1, max_size=8))
+    payloads = [payload for payload, count in kinds for _ in range(count)]
+    return draw(st.permutations(payloads)) if draw(st.booleans()) else payloads
+
+
+@settings(max_examples=150, deadline=None)
+@given(files(), st.data())
+def test_both_ways_give_the_same(payloads, data):
+    spoilt = data.draw(st.sets(st.integers(0, len(payloads) - 1), max_size=3))
+    series_filter = data.draw(
+        st.sampled_from([SeriesFilter(), SeriesFilter(plugins=frozenset({"scalars"}))]) | st.just(SeriesFilter())
+    )
+    assert_same_both_ways(payloads, spoilt=spoilt, series_filter=series_filter)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.tuples(tags, steps, wall_times, floats), min_size=8, max_size=60), st.sampled_from(["simple", "tensor"])
+)
+def test_what_writers_produce_is_decoded_without_protobuf(scalars, style):
+    payloads = [
+        scalar_event(tag, step, value, wall_time, style).SerializeToString() for tag, step, value, wall_time in scalars
+    ]
+    assert_same_both_ways(payloads)
+    assert all(parse_layout(payload) is not None for payload in payloads)
+
+
+@settings(max_examples=150, deadline=None)
+@given(events(), st.data())
+def test_bytes_that_were_changed_are_refused_or_read_alike(payload, data):
+    changed = []
+    for _ in range(data.draw(st.integers(1, 4))):
+        at, byte = data.draw(st.integers(0, len(payload) - 1)), data.draw(st.integers(0, 255))
+        changed += [payload[:at] + bytes([byte]) + payload[at + 1 :]] * 8
+    assert_same_both_ways([*changed, *[payload] * 8])
+
+
+def test_several_values_of_an_event_keep_their_order():
+    payloads = [
+        summary_event(
+            step,
+            1.0,
+            *(pb.Summary.Value(tag=tag, simple_value=step + place) for place, tag in enumerate(["a", "b", "a"])),
+        )
+        for step in range(20)
+    ]
+    series, _ = assert_same_both_ways(payloads)
+    values = [struct.unpack("<f", value[1])[0] for _, _, value in series["a"].points]
+    assert values == [number for step in range(20) for number in (step, step + 2)]
+
+
+def test_a_tensor_of_float64_is_not_rounded():
+    payloads = [plugin_event("scalars", "t", step, tensor_proto(1 / 3)) for step in range(20)]
+    series, _ = assert_same_both_ways(payloads)
+    assert {value for *_, value in series["t"].points} == {("float64", struct.pack("<d", 1 / 3))}
+
+
+def test_float32_and_wider_values_of_one_tag_become_float64_together():
+    payloads = [plugin_event("scalars", "t", step, tensor_proto(1 / 3 if step % 2 else 0.5)) for step in range(20)] + [
+        scalar_event("t", step, 1 / 3) for step in range(20, 40)
+    ]
+    series, _ = assert_same_both_ways(payloads)
+    assert [step for step, *_ in series["t"].points] == list(range(40))
+    assert {value[0] for *_, value in series["t"].points} == {"float64"}
+
+
+def test_only_the_first_value_of_a_tag_needs_metadata():
+    payloads = [scalar_event("t", step, step, style="tensor", metadata=step == 0) for step in range(100)]
+    series, skipped = assert_same_both_ways(payloads)
+    assert (len(series["t"].points), skipped) == (100, {})
+
+
+def test_values_before_their_tags_metadata_are_refused_and_those_after_it_kept():
+    payloads = [scalar_event("t", step, step, style="tensor", metadata=step == 50) for step in range(100)]
+    series, skipped = assert_same_both_ways(payloads)
+    assert [step for step, *_ in series["t"].points] == list(range(50, 100))
+    assert skipped == {refusals.NO_PLUGIN: 50}
+
+
+def test_the_first_value_of_a_tag_decides_its_plugin_wherever_the_others_stand():
+    text = plugin_event("text", "t", 0, string_tensor_proto([b"x"], ()))
+    scalars = [scalar_event("t", step, step) for step in range(20)]
+    series, skipped = assert_same_both_ways([*scalars[:10], text, *scalars[10:]])
+    assert (series["t"].plugin, len(series["t"].points)) == ("scalars", 20)
+    assert skipped == {refusals.OTHER_PLUGIN: 1}
+    series, skipped = assert_same_both_ways([text, *scalars])
+    assert (series["t"].plugin, len(series["t"].points)) == ("text", 1)
+    assert skipped == {refusals.OTHER_PLUGIN: 20}
+
+
+def test_damaged_records_are_counted_and_the_rest_is_read():
+    series, skipped = assert_same_both_ways([scalar_event("t", step, step) for step in range(100)], spoilt=[0, 7, 99])
+    assert [step for step, *_ in series["t"].points] == [step for step in range(100) if step not in (0, 7, 99)]
+    assert skipped == {refusals.RECORD_DAMAGED: 3}
+
+
+def test_wall_times_that_are_no_numbers_are_counted():
+    walls = [NAN, 1.0, INFINITE, 2.0, -INFINITE] * 4
+    series, skipped = assert_same_both_ways([scalar_event("t", 1, 0, wall) for wall in walls])
+    assert (len(series["t"].points), skipped) == (8, {refusals.WALL_TIME: 12})
+
+
+@pytest.mark.parametrize("count", [1, 5, 500, 2000])
+def test_many_tags_of_one_length_are_told_apart(count):
+    payloads = [
+        scalar_event(f"layer_{tag:04}/weight_{tag:05}", step, tag) for step in range(10) for tag in range(count)
+    ]
+    series, skipped = decode(payloads)
+    assert len(series) == count
+    assert not skipped
+    for tag in range(count):
+        points = series[f"layer_{tag:04}/weight_{tag:05}"].points
+        assert [step for step, *_ in points] == list(range(10))
+        assert {value[1] for *_, value in points} == {struct.pack("<f", tag)}
+
+
+def test_a_group_of_many_shapes_is_left_to_protobuf():
+    shapes = [field(1, 1, bytes(8)) + field(15, 2, bytes([n]) * 20) for n in range(100)]
+    scalars = [scalar_event("t", step, step).SerializeToString() for step in range(100)]
+    assert_same_both_ways([*shapes, *scalars])

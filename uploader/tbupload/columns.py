@@ -1,0 +1,158 @@
+"""Gathers the points of a chunk, in whatever order they were decoded, into columns by series in file order."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from tbupload.points import (
+    BlobSequenceColumns,
+    Columns,
+    ScalarColumns,
+    SeriesPoints,
+    Steps,
+    Tensor,
+    TensorColumns,
+    WallTimes,
+)
+from tbupload.series_memory import KnownSeries, SeriesMemory
+from tbupload.summaries import Point
+from tbupload.tf_record import Indices
+
+_SLOT_BITS: Final = 32
+"""A point's place in the file is its record, then its slot in the event: a chunk has fewer than 2^31 of either."""
+
+_SHORT: Final = np.iinfo(np.uint16).max
+
+Places = npt.NDArray[np.int64]
+
+
+def place(records: Indices, slot: int) -> Places:
+    """Where scalars of these records stand in the file, as numbers that sort."""
+    return (records.astype(np.int64) << _SLOT_BITS) | slot
+
+
+@dataclass(frozen=True, slots=True)
+class _Scalars:
+    """Columns of one length: the series by index, the place in the file, and the point."""
+
+    series: Indices
+    places: Places
+    steps: Steps
+    wall_times: WallTimes
+    values: npt.NDArray[Any]
+
+    def take(self, order: Indices | slice) -> _Scalars:
+        return _Scalars(
+            self.series[order], self.places[order], self.steps[order], self.wall_times[order], self.values[order]
+        )
+
+
+@dataclass(slots=True)
+class _Points:
+    """Points decoded one by one, in file order; `places` is used by scalars only."""
+
+    places: list[int] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    wall_times: list[float] = field(default_factory=list)
+    values: list[Any] = field(default_factory=list)
+
+
+class PointGatherer:
+    """Takes points by series index and gives `SeriesPoints`."""
+
+    def __init__(self) -> None:
+        self._pieces: list[_Scalars] = []
+        self._points: defaultdict[int, _Points] = defaultdict(_Points)
+
+    def add_scalars(
+        self, series: Indices, places: Places, steps: Steps, wall_times: WallTimes, values: npt.NDArray[Any]
+    ) -> None:
+        """Takes columns of scalars, of many series at once; any real type but float32 becomes float64."""
+        if not len(series):
+            return
+        if values.dtype != np.float32:
+            values = values.astype(np.float64)
+        self._pieces.append(_Scalars(series, places, steps, wall_times, values))
+
+    def add_point(self, series: KnownSeries, record: int, slot: int, event: tuple[int, float], point: Point) -> None:
+        """Takes one point, which must come after those of its series given before; `event` is step and wall time."""
+        points = self._points[series.index]
+        points.places.append((record << _SLOT_BITS) | slot)
+        points.steps.append(event[0])
+        points.wall_times.append(event[1])
+        points.values.append(point)
+
+    def series_points(self, memory: SeriesMemory) -> list[SeriesPoints]:
+        """All points given, by series, in the order the series were met in the file."""
+        columns: dict[int, Columns] = {}
+        for index, points in self._points.items():
+            if isinstance(points.values[0], np.floating):
+                self._add_scalar_points(index, points)
+            else:
+                columns[index] = _object_columns(points)
+        columns.update(self._scalar_columns())
+        return [_series_points(memory[index], columns[index]) for index in sorted(columns)]
+
+    def _add_scalar_points(self, index: int, points: _Points) -> None:
+        for dtype in (np.float32, np.float64):
+            chosen = [row for row, value in enumerate(points.values) if isinstance(value, dtype)]
+            if chosen:
+                self._pieces.append(
+                    _Scalars(
+                        np.full(len(chosen), index),
+                        np.array([points.places[row] for row in chosen], np.int64),
+                        np.array([points.steps[row] for row in chosen], np.int64),
+                        np.array([points.wall_times[row] for row in chosen], np.float64),
+                        np.array([points.values[row] for row in chosen], dtype),
+                    )
+                )
+
+    def _scalar_columns(self) -> dict[int, Columns]:
+        """The scalars of each series; float64 as soon as a value of the series in this chunk is."""
+        found: dict[int, _Scalars] = {}
+        for dtype in (np.float32, np.float64):
+            pieces = [piece for piece in self._pieces if piece.values.dtype == dtype]
+            for index, scalars in _split(_concatenate(pieces)) if pieces else []:
+                found[index] = _concatenate([found[index], scalars]) if index in found else scalars
+        return {index: ScalarColumns(each.steps, each.wall_times, each.values) for index, each in found.items()}
+
+
+def _concatenate(pieces: list[_Scalars]) -> _Scalars:
+    """All pieces in file order."""
+    if len(pieces) == 1:
+        return pieces[0]
+    joined = _Scalars(
+        np.concatenate([piece.series for piece in pieces]),
+        np.concatenate([piece.places for piece in pieces]),
+        np.concatenate([piece.steps for piece in pieces]),
+        np.concatenate([piece.wall_times for piece in pieces]),
+        np.concatenate([piece.values for piece in pieces]),
+    )
+    return joined.take(np.argsort(joined.places, kind="stable"))
+
+
+def _split(scalars: _Scalars) -> list[tuple[int, _Scalars]]:
+    """By series, each in file order."""
+    keys = scalars.series
+    if int(keys.max()) <= _SHORT:
+        keys = keys.astype(np.uint16)  # sorted by radix, several times faster
+    ordered = scalars.take(np.argsort(keys, kind="stable"))
+    bounds = [0, *(np.flatnonzero(np.diff(ordered.series)) + 1).tolist(), len(ordered.series)]
+    return [(int(ordered.series[start]), ordered.take(slice(start, end))) for start, end in pairwise(bounds)]
+
+
+def _object_columns(points: _Points) -> Columns:
+    steps, wall_times = np.array(points.steps, np.int64), np.array(points.wall_times, np.float64)
+    if isinstance(points.values[0], Tensor):
+        return TensorColumns(steps, wall_times, points.values)
+    return BlobSequenceColumns(steps, wall_times, points.values)
+
+
+def _series_points(series: KnownSeries, columns: Columns) -> SeriesPoints:
+    return SeriesPoints(series.tag, series.plugin, series.metadata, columns)

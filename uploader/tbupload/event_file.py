@@ -1,0 +1,235 @@
+"""Reads one event file while a job may still be writing it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import google_crc32c
+from google.protobuf.message import DecodeError
+
+from tbupload import tf_record
+from tbupload.decoder import ChunkDecoder
+from tbupload.errors import CorruptRecord, FileReplaced, NotAnEventFile, ReadError
+from tbupload.filters import SeriesFilter
+from tbupload.limits import ReadLimits
+from tbupload.points import Chunk
+from tbupload.refusals import over_limit
+from tbupload.series_memory import SeriesMemory
+from tbupload.tf_record import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, Frames
+from tbwire import tensorboard_pb2 as pb
+from tbwire.checksums import TRAIL_BYTES, trail_checksum
+
+_PIECE_BYTES: Final = 1 << 20
+"""How much of a long first record is held at a time while it is digested."""
+
+
+@dataclass(frozen=True, slots=True)
+class _FirstRecord:
+    digest: bytes
+    wall_time: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """Bytes of the file around the reader's offset: up to `TRAIL_BYTES` before it, and what was read after it.
+
+    `base` is where the offset lies in `content`; `size` is the file's, at least as far as `content` reaches.
+    """
+
+    content: bytes
+    base: int
+    size: int
+
+
+class EventFile:
+    """An event file, read in chunks of whole records from byte `start` on.
+
+    The end of the file is not the end of the run. Holds no file descriptor between calls.
+    `start` must be 0 or an offset a chunk of this file ended at.
+    """
+
+    def __init__(self, path: Path, *, start: int, series_filter: SeriesFilter, limits: ReadLimits) -> None:
+        self.path = path
+        self._start = start
+        self._end: int | None = None  # of what may be read; when recalling only
+        self._series_filter = series_filter
+        self._limits = limits
+        self._begin()
+
+    @property
+    def offset(self) -> int:
+        """Bytes read so far: where the next chunk starts."""
+        return self._offset
+
+    @property
+    def start_time(self) -> float | None:
+        """Wall time of the file's first event, seconds since the epoch; None until there is one that says it."""
+        first = self._find_first_record()
+        return None if first is None else first.wall_time
+
+    def first_record_digest(self) -> bytes | None:
+        """SHA-256 of the file's first whole record, framing included; None until it is there."""
+        first = self._find_first_record()
+        return None if first is None else first.digest
+
+    def matches(self, offset: int, checksum: int) -> bool:
+        """Whether the bytes before `offset` have this `trail_checksum`; False too when the file is shorter."""
+        with self.path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size < offset:
+                return False
+            return trail_checksum(_read_trail(file, offset)) == checksum
+
+    def rewind(self) -> None:
+        """Starts again at byte 0, as a new generation: nothing learnt from the old bytes is kept."""
+        self._start = 0
+        self._begin()
+
+    def read(self, *, final: bool = False) -> Chunk | None:
+        """The next chunk of whole records that are there now; None means: call again later.
+
+        A record cut at the end of the file is not an error: the job may still be writing it. The same goes for a last
+        record whose payload fails its checksum, unless `final` says that nobody is writing any more.
+
+        Raises NotAnEventFile, CorruptRecord (after the chunk before it was returned) and FileReplaced, as errors.py
+        says, and OSError when the file cannot be opened or read. After any of them nothing has changed: calling again
+        looks again at the same place.
+        """
+        with self.path.open("rb") as file:
+            self._check_identity(file)
+            window = self._load(file, self._limits.chunk_bytes)
+            frames = tf_record.frame(window.content, window.base)
+            if not len(frames.starts) and frames.next_bytes:
+                if self._offset + frames.next_bytes > window.size:
+                    return None
+                if frames.next_bytes - FRAME_BYTES > self._limits.record_bytes_max:
+                    return self._pass_over(file, frames.next_bytes)
+                window = self._load(file, frames.next_bytes)
+                frames = tf_record.frame(window.content, window.base)
+        return self._decode(window, frames, final=final)
+
+    def _begin(self) -> None:
+        self._offset = self._start
+        self._trail: int | None = 0 if self._start == 0 else None  # checksum of the bytes before the offset
+        self._first: _FirstRecord | None = None
+        self._inode: tuple[int, int] | None = None
+        self._memory = SeriesMemory(self._series_filter, self._limits, self._recall if self._start else None)
+
+    def _decode(self, window: _Window, frames: Frames, *, final: bool) -> Chunk | None:
+        if frames.is_corrupt and not len(frames.starts):
+            raise CorruptRecord(self.path, self._offset) if self._offset else NotAnEventFile(self.path)
+        if not final and self._offset + frames.end - window.base == window.size:
+            frames = tf_record.without_unsound_end(window.content, frames)
+        if not len(frames.starts):
+            return None
+        decoder = ChunkDecoder(window.content, frames, self._memory, self._limits)
+        series = decoder.decode()
+        trail = window.content[max(0, frames.end - TRAIL_BYTES) : frames.end]
+        chunk = self._advance(frames.end - window.base, trail)
+        chunk.series, chunk.skipped = series, decoder.skipped
+        return chunk
+
+    def _pass_over(self, file: BinaryIO, size: int) -> Chunk:
+        """Leaves out the record at the offset, of `size` bytes in the file."""
+        chunk = self._advance(size, _read_trail(file, self._offset + size))
+        chunk.skipped[over_limit("record", self._limits.record_bytes_max, "bytes").reason] = 1
+        return chunk
+
+    def _advance(self, size: int, trail: bytes) -> Chunk:
+        """Moves the offset on by `size` bytes, of which (and of those before) `trail` are the last."""
+        assert self._trail is not None, "a window was loaded"  # noqa: S101 - for the type checker
+        start, start_checksum = self._offset, self._trail
+        self._offset, self._trail = start + size, trail_checksum(trail)
+        return Chunk(start, self._offset, start_checksum, self._trail)
+
+    def _load(self, file: BinaryIO, bytes_max: int) -> _Window:
+        """Reads on from the offset, a header at least; raises FileReplaced when the bytes before are others."""
+        size = os.fstat(file.fileno()).st_size
+        if size < self._offset:
+            raise FileReplaced(self.path)
+        wanted = max(bytes_max, HEADER_BYTES)
+        if self._end is not None:
+            wanted, size = min(wanted, self._end - self._offset), self._end
+        base = min(self._offset, TRAIL_BYTES)
+        file.seek(self._offset - base)
+        content = file.read(base + wanted)
+        trail = trail_checksum(content[:base])
+        if len(content) < base or self._trail not in (None, trail):
+            raise FileReplaced(self.path)
+        self._trail = trail
+        return _Window(content, base, max(size, self._offset + len(content) - base))
+
+    def _check_identity(self, file: BinaryIO) -> None:
+        """Raises FileReplaced when another file bears the name now and begins otherwise.
+
+        A copy that grew (rsync writes a new file and renames it) goes on as the same file.
+        """
+        status = os.fstat(file.fileno())
+        inode = (status.st_dev, status.st_ino)
+        if self._first is None:
+            self._first = _read_first_record(file)
+        elif inode != self._inode or self._offset == 0:
+            first = _read_first_record(file)
+            if first is None or first.digest != self._first.digest:
+                raise FileReplaced(self.path)
+        self._inode = inode
+
+    def _find_first_record(self) -> _FirstRecord | None:
+        if self._first is None:
+            with self.path.open("rb") as file:
+                self._check_identity(file)
+        return self._first
+
+    def _recall(self) -> SeriesMemory:
+        """What the part of the file before `start` told about its series."""
+        before = EventFile(self.path, start=0, series_filter=self._series_filter, limits=self._limits)
+        before._end = self._start
+        with contextlib.suppress(ReadError):
+            while before.offset < self._start and before.read(final=True) is not None:
+                pass
+        return before._memory
+
+
+def _read_trail(file: BinaryIO, offset: int) -> bytes:
+    size = min(offset, TRAIL_BYTES)
+    file.seek(offset - size)
+    return file.read(size)
+
+
+def _read_first_record(file: BinaryIO) -> _FirstRecord | None:
+    """The file's first record; None while it is not wholly there, or damaged and the last: it may still be written."""
+    file.seek(0)
+    header = file.read(HEADER_BYTES)
+    length = tf_record.header_length(header) if len(header) == HEADER_BYTES else None
+    if length is None or os.fstat(file.fileno()).st_size < length + FRAME_BYTES:
+        return None
+    digest, checksum, payload = hashlib.sha256(header), 0, b""
+    for size in _pieces(length):
+        payload = file.read(size)
+        digest.update(payload)
+        checksum = google_crc32c.extend(checksum, payload)
+    footer = file.read(FOOTER_BYTES)
+    digest.update(footer)
+    if footer != tf_record.footer(checksum) and not file.read(1):
+        return None
+    return _FirstRecord(digest.digest(), _wall_time(payload) if length <= _PIECE_BYTES else None)
+
+
+def _pieces(length: int) -> Iterator[int]:
+    while length > 0:
+        yield min(length, _PIECE_BYTES)
+        length -= _PIECE_BYTES
+
+
+def _wall_time(payload: bytes) -> float | None:
+    try:
+        wall_time = pb.Event.FromString(payload).wall_time
+    except (DecodeError, UnicodeDecodeError):
+        return None
+    return wall_time if wall_time and math.isfinite(wall_time) else None

@@ -1,0 +1,31 @@
+"""Why a value of an event file is not sent: the reasons that `Chunk.skipped` counts by."""
+
+from __future__ import annotations
+
+from typing import Final
+
+RECORD_DAMAGED: Final = "record whose checksum does not match its bytes"
+NO_EVENT: Final = "record that is not a TensorBoard event"
+NO_VALUE: Final = "summary value without content"
+NO_PLUGIN: Final = "summary value without metadata to say which plugin it belongs to"
+OTHER_PLUGIN: Final = "value whose tag belongs to another plugin in the same file"
+WALL_TIME: Final = "value whose wall time is not a finite number"
+TAG_NUL: Final = "tag or plugin name with a NUL character"
+NOT_ONE_NUMBER: Final = "scalar that is not exactly one real number"
+NOT_A_VECTOR: Final = "blob sequence that is not a vector of strings"
+TENSOR_MALFORMED: Final = "tensor whose content does not fit its shape and type"
+TENSOR_TYPE: Final = "tensor of a data type that cannot be kept"
+HISTOGRAM_MALFORMED: Final = "histogram whose limits and counts do not fit together"
+
+
+class ValueRefused(Exception):  # not an UploadError: it never leaves the reader, which counts it and goes on
+    """A value that cannot be sent, and the reason a person is told."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def over_limit(what: str, limit: int, unit: str) -> ValueRefused:
+    """The refusal of something larger than a limit, which the reason names."""
+    return ValueRefused(f"{what} over the limit of {limit:,} {unit}")

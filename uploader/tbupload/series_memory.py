@@ -1,0 +1,142 @@
+"""What one event file has told about its series so far: the first metadata of each tag decides what the tag is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from tbupload import refusals
+from tbupload.filters import SeriesFilter
+from tbupload.limits import ReadLimits
+from tbupload.refusals import ValueRefused, over_limit
+from tbwire import tensorboard_pb2 as pb
+
+HPARAMS: Final = "hparams"
+
+_DATA_CLASSES: Final = {
+    "scalars": pb.DATA_CLASS_SCALAR,
+    "histograms": pb.DATA_CLASS_TENSOR,
+    "text": pb.DATA_CLASS_TENSOR,
+    HPARAMS: pb.DATA_CLASS_TENSOR,
+    "pr_curves": pb.DATA_CLASS_TENSOR,
+    "mesh": pb.DATA_CLASS_TENSOR,
+    "custom_scalars": pb.DATA_CLASS_TENSOR,
+    "images": pb.DATA_CLASS_BLOB_SEQUENCE,
+    "audio": pb.DATA_CLASS_BLOB_SEQUENCE,
+    "graph_run_metadata": pb.DATA_CLASS_BLOB_SEQUENCE,
+    "graph_run_metadata_graph": pb.DATA_CLASS_BLOB_SEQUENCE,
+    "graph_keras_model": pb.DATA_CLASS_BLOB_SEQUENCE,
+}
+"""The data class of plugins older than data classes, as TensorBoard 2.21's dataclass_compat.py has them."""
+
+
+@dataclass(slots=True)
+class KnownSeries:
+    """A tag of the file. `index` counts the file's tags from 0 in the order they were met.
+
+    `metadata` is serialized, with the data class set. `refusal` is why none of its values can be sent, if so.
+    """
+
+    index: int
+    tag: str
+    plugin: str
+    data_class: int
+    metadata: bytes
+    is_wanted: bool
+    refusal: ValueRefused | None
+
+
+class SeriesMemory:
+    """The tags of one event file, by name.
+
+    Writers put metadata on the first value of a tag only. When the file was not read from its start, a value may need
+    what an earlier part said: `recall` is then called, once, to read that part and give its memory.
+    """
+
+    def __init__(
+        self, series_filter: SeriesFilter, limits: ReadLimits, recall: Callable[[], SeriesMemory] | None = None
+    ) -> None:
+        self._filter = series_filter
+        self._limits = limits
+        self._recall = recall
+        self._by_tag: dict[str, KnownSeries] = {}
+        self._all: list[KnownSeries] = []
+
+    def __getitem__(self, index: int) -> KnownSeries:
+        return self._all[index]
+
+    def find(self, tag: str) -> KnownSeries | None:
+        """The tag's series, if a value told what it is."""
+        return self._by_tag.get(tag)
+
+    def resolve(self, tag: str, offered: pb.SummaryMetadata | None) -> KnownSeries | None:
+        """The series of a value with this metadata, or without any; None when a filter leaves it out.
+
+        Raises ValueRefused when the value, or every value of its tag, cannot be sent.
+        """
+        series = self._by_tag.get(tag)
+        if series is None:
+            if not self._filter.accepts_tag(tag):
+                return None
+            series = self._learn(tag, offered) if _names_plugin(offered) else self._remember(tag)
+        elif offered is not None:
+            self._compare(series, offered)
+        if not series.is_wanted:
+            return None
+        if series.refusal is not None:
+            raise series.refusal
+        return series
+
+    def _learn(self, tag: str, offered: pb.SummaryMetadata) -> KnownSeries:
+        metadata = pb.SummaryMetadata()
+        metadata.CopyFrom(offered)
+        plugin = metadata.plugin_data.plugin_name
+        if metadata.data_class not in (pb.DATA_CLASS_SCALAR, pb.DATA_CLASS_TENSOR, pb.DATA_CLASS_BLOB_SEQUENCE):
+            # A plugin nobody knows keeps its values as they are.
+            metadata.data_class = _DATA_CLASSES.get(plugin, pb.DATA_CLASS_TENSOR)
+        is_wanted = self._filter.accepts_series(tag, plugin)
+        encoded = metadata.SerializeToString()
+        refusal = self._refusal(tag, plugin, encoded)
+        return self._add(KnownSeries(0, tag, plugin, metadata.data_class, encoded, is_wanted, refusal))
+
+    def _refusal(self, tag: str, plugin: str, metadata: bytes) -> ValueRefused | None:
+        if "\0" in tag or "\0" in plugin:
+            return ValueRefused(refusals.TAG_NUL)
+        if max(len(tag), len(plugin)) > self._limits.name_chars_max:
+            return over_limit("tag or plugin name", self._limits.name_chars_max, "characters")
+        if len(metadata) > self._limits.metadata_bytes_max:
+            return over_limit("summary metadata", self._limits.metadata_bytes_max, "bytes")
+        return None
+
+    def _compare(self, series: KnownSeries, offered: pb.SummaryMetadata) -> None:
+        plugin = offered.plugin_data.plugin_name
+        if plugin and plugin != series.plugin:
+            raise ValueRefused(refusals.OTHER_PLUGIN)
+        if plugin == HPARAMS:  # what a session is about lives in its metadata, and may be written again
+            latest = pb.SummaryMetadata()
+            latest.CopyFrom(offered)
+            latest.data_class = pb.DataClass.ValueType(series.data_class)
+            series.metadata = latest.SerializeToString()
+            series.refusal = self._refusal(series.tag, plugin, series.metadata)
+
+    def _remember(self, tag: str) -> KnownSeries:
+        """The tag as the part of the file that was not read told it; raises ValueRefused when it did not."""
+        if self._recall is not None:
+            recall, self._recall = self._recall, None
+            for series in recall()._all:  # noqa: SLF001 - another memory of the same file
+                if series.tag not in self._by_tag:
+                    self._add(series)
+        if tag not in self._by_tag:
+            raise ValueRefused(refusals.NO_PLUGIN)
+        return self._by_tag[tag]
+
+    def _add(self, series: KnownSeries) -> KnownSeries:
+        series.index = len(self._all)
+        self._all.append(series)
+        self._by_tag[series.tag] = series
+        return series
+
+
+def _names_plugin(metadata: pb.SummaryMetadata | None) -> bool:
+    return metadata is not None and bool(metadata.plugin_data.plugin_name)

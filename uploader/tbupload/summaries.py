@@ -1,0 +1,136 @@
+"""One summary value, read by protobuf, as a point of its series' data class."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from tbupload import refusals
+from tbupload.legacy import histogram_tensor, image_blobs, legacy_metadata, simple_value
+from tbupload.limits import ReadLimits
+from tbupload.points import Tensor
+from tbupload.refusals import ValueRefused, over_limit
+from tbupload.series_memory import HPARAMS, KnownSeries, SeriesMemory
+from tbupload.tensor_protos import to_number, to_strings, to_tensor
+from tbwire import tensorboard_pb2 as pb
+
+Point = np.float32 | np.float64 | Tensor | list[bytes]
+"""A scalar, a tensor, or the blobs of one step."""
+
+_FLOAT: Final = 1
+_STRING: Final = 7
+_GRAPH_TAG: Final = "__run_graph__"
+_GRAPH_SUB_PLUGINS: Final = ("graph_run_metadata", "graph_run_metadata_graph", "graph_keras_model")
+
+
+def summary_values(event: pb.Event) -> Iterator[pb.Summary.Value]:
+    """The values of an event: of its summary, or the one TensorBoard makes of a graph or of tagged run metadata.
+
+    File versions, log messages and session logs are no data; nor is a meta graph, which TensorBoard 2.21 does not read
+    through its data provider either.
+    """
+    what = event.WhichOneof("what")
+    if what == "summary":
+        yield from event.summary.value
+    elif what == "graph_def":
+        yield _blob_value(_GRAPH_TAG, "graphs", event.graph_def)
+    elif what == "tagged_run_metadata":
+        tagged = event.tagged_run_metadata
+        yield _blob_value(tagged.tag, "graph_tagged_run_metadata", tagged.run_metadata)
+
+
+def identity(value: pb.Summary.Value) -> tuple[str, pb.SummaryMetadata | None]:
+    """A value's tag, and the metadata it brings or, if it is a legacy one, implies."""
+    kind = value.WhichOneof("value")
+    implied = legacy_metadata(value, kind) if kind is not None else None
+    if implied is None and value.HasField("metadata"):
+        implied = value.metadata
+    return value.tag or (value.node_name if kind == "tensor" else ""), implied
+
+
+def read_value(
+    value: pb.Summary.Value, wall_time: float, memory: SeriesMemory, limits: ReadLimits
+) -> tuple[KnownSeries, Point] | None:
+    """The series a value belongs to, and its point; None when a filter leaves it out.
+
+    Raises ValueRefused when it cannot be sent.
+    """
+    series = memory.resolve(*identity(value))
+    if series is None:
+        return None
+    if not math.isfinite(wall_time):
+        raise ValueRefused(refusals.WALL_TIME)
+    return series, _point(value, series, limits)
+
+
+def _point(value: pb.Summary.Value, series: KnownSeries, limits: ReadLimits) -> Point:
+    if series.data_class == pb.DATA_CLASS_SCALAR:
+        return _scalar(value, limits)
+    if series.data_class == pb.DATA_CLASS_BLOB_SEQUENCE:
+        return _checked_blobs(_blobs(value, series, limits), limits)
+    return _tensor(value, series, limits)
+
+
+def _scalar(value: pb.Summary.Value, limits: ReadLimits) -> np.float32 | np.float64:
+    kind = value.WhichOneof("value")
+    if kind == "simple_value":
+        return simple_value(value)
+    if kind == "tensor":
+        return to_number(value.tensor, limits)
+    raise ValueRefused(refusals.NO_VALUE)
+
+
+def _tensor(value: pb.Summary.Value, series: KnownSeries, limits: ReadLimits) -> Tensor:
+    kind = value.WhichOneof("value")
+    if kind == "tensor":
+        return to_tensor(value.tensor, limits)
+    if kind == "histo":
+        tensor = histogram_tensor(value.histo)
+        if len(tensor.data) > limits.tensor_bytes_max:
+            raise over_limit("tensor", limits.tensor_bytes_max, "bytes")
+        return tensor
+    if kind is None and series.plugin == HPARAMS:
+        return Tensor(_FLOAT, (0,), b"")  # all there is to say is in the metadata
+    raise ValueRefused(refusals.NO_VALUE)
+
+
+def _blobs(value: pb.Summary.Value, series: KnownSeries, limits: ReadLimits) -> list[bytes]:
+    kind = value.WhichOneof("value")
+    if kind == "image":
+        return image_blobs(value.image)
+    if kind == "audio":
+        return [value.audio.encoded_audio_string]
+    if kind != "tensor":
+        raise ValueRefused(refusals.NO_VALUE)
+    shape, strings = to_strings(value.tensor, limits)
+    if series.plugin == "audio" and len(shape) > 1:
+        # Each clip comes with a label, which the audio dashboard no longer shows: the first column is the clips.
+        return strings[:: math.prod(shape[1:])] if strings else []
+    if not shape and series.plugin in _GRAPH_SUB_PLUGINS:
+        return strings
+    if len(shape) != 1:
+        raise ValueRefused(refusals.NOT_A_VECTOR)
+    return strings
+
+
+def _checked_blobs(blobs: list[bytes], limits: ReadLimits) -> list[bytes]:
+    if len(blobs) > limits.blob_sequence_length_max:
+        raise over_limit("blob sequence", limits.blob_sequence_length_max, "blobs")
+    if any(len(blob) > limits.blob_bytes_max for blob in blobs):
+        raise over_limit("blob", limits.blob_bytes_max, "bytes")
+    return blobs
+
+
+def _blob_value(tag: str, plugin: str, blob: bytes) -> pb.Summary.Value:
+    shape = pb.TensorShapeProto(dim=[pb.TensorShapeProto.Dim(size=1)])
+    return pb.Summary.Value(
+        tag=tag,
+        tensor=pb.TensorProto(dtype=_STRING, tensor_shape=shape, string_val=[blob]),
+        metadata=pb.SummaryMetadata(
+            plugin_data=pb.SummaryMetadata.PluginData(plugin_name=plugin),
+            data_class=pb.DATA_CLASS_BLOB_SEQUENCE,
+        ),
+    )

@@ -1,0 +1,164 @@
+"""TFRecord framing: where the records of a file's bytes are, and which of them are as they were written.
+
+A record is a length (uint64), the length's masked CRC-32C (uint32), the payload, the payload's masked CRC-32C (uint32);
+all little-endian.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+from numpy.lib.stride_tricks import sliding_window_view
+
+from tbupload import linear_checksum
+from tbupload.linear_checksum import Bytes
+from tbupload.record_walk import Indices, walk
+
+HEADER_BYTES: Final = 12
+FOOTER_BYTES: Final = 4
+FRAME_BYTES: Final = HEADER_BYTES + FOOTER_BYTES
+
+_LENGTH: Final = struct.Struct("<Q")
+_CHECKSUM: Final = struct.Struct("<I")
+_LONG_LENGTH: Final = 65_535
+"""Payloads of this length and more share one group: sorting 16-bit keys is several times faster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """The whole records of a buffer: where each starts, and its payload's length, in bytes.
+
+    `end` is where the last of them ends. `is_corrupt` says that the header there fails its checksum: where the record
+    after it begins cannot be known. `next_bytes` is how long the record at `end` is, framing included, when its header
+    is there and sound, otherwise 0: it is longer than what the buffer holds of it.
+    """
+
+    starts: Indices
+    lengths: Indices
+    end: int
+    is_corrupt: bool
+    next_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordGroup:
+    """Records whose payloads have one length, by their index in `Frames`, in file order.
+
+    Those of `_LONG_LENGTH` bytes and more are in one group whatever their length.
+    """
+
+    length: int
+    records: Indices
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the records' lengths differ, so that they cannot be gathered into a matrix."""
+        return self.length >= _LONG_LENGTH
+
+
+def header_length(header: bytes) -> int | None:
+    """The payload length a record's first 12 bytes tell; None when it fails its checksum."""
+    (length,) = _LENGTH.unpack_from(header)
+    if _CHECKSUM.unpack_from(header, 8)[0] != _masked_checksum(header[:8]):
+        return None
+    return int(length)
+
+
+def payload(buffer: bytes, start: int, length: int) -> bytes | None:
+    """The payload of the whole record at byte `start`; None when it does not match its checksum."""
+    end = start + HEADER_BYTES + length
+    content = buffer[start + HEADER_BYTES : end]
+    return content if _CHECKSUM.unpack_from(buffer, end)[0] == _masked_checksum(content) else None
+
+
+def footer(checksum: int) -> bytes:
+    """The last bytes of a record whose payload has this CRC-32C."""
+    return _CHECKSUM.pack(_mask(checksum))
+
+
+def frame(buffer: bytes, start: int) -> Frames:
+    """Finds the whole records of `buffer` from byte `start` on, up to the first header that fails its checksum."""
+    starts, end = walk(buffer, start)
+    if not len(starts):
+        return Frames(starts, starts, start, is_corrupt=False, next_bytes=0)
+    ends = np.append(starts[1:], min(end, np.iinfo(np.intp).max))
+    lengths = ends - starts - FRAME_BYTES
+    sound = _sound_headers(buffer, starts, lengths)
+    if sound < len(starts):
+        return Frames(starts[:sound], lengths[:sound], int(starts[sound]), is_corrupt=True, next_bytes=0)
+    if end <= len(buffer):
+        return Frames(starts, lengths, end, is_corrupt=False, next_bytes=0)
+    return Frames(starts[:-1], lengths[:-1], int(starts[-1]), is_corrupt=False, next_bytes=end - int(starts[-1]))
+
+
+def without_unsound_end(buffer: bytes, frames: Frames) -> Frames:
+    """The same records but for the last one, if that does not match its checksum."""
+    if not len(frames.starts) or payload(buffer, int(frames.starts[-1]), int(frames.lengths[-1])) is not None:
+        return frames
+    return replace(frames, starts=frames.starts[:-1], lengths=frames.lengths[:-1], end=int(frames.starts[-1]))
+
+
+def group_by_length(frames: Frames) -> Iterator[RecordGroup]:
+    """The records, grouped by their payload's length, shortest first."""
+    return _groups(frames.lengths)
+
+
+def gather(buffer: bytes, frames: Frames, group: RecordGroup) -> Bytes:
+    """The records of a group that is not long, as a matrix: one a row, header and footer included."""
+    windows = sliding_window_view(np.frombuffer(buffer, np.uint8), group.length + FRAME_BYTES)
+    return windows[frames.starts[group.records]]
+
+
+def differing_columns(rows: Bytes) -> Indices:
+    """The columns that are not the same in all rows."""
+    return np.flatnonzero((rows != rows[0]).any(axis=0))
+
+
+def sound_rows(rows: Bytes, differing: Indices) -> npt.NDArray[np.bool_]:
+    """Which records of a matrix from `gather` have a payload that matches its checksum."""
+    payloads = rows[:, HEADER_BYTES:-FOOTER_BYTES]
+    columns = differing - HEADER_BYTES
+    columns = columns[(columns >= 0) & (columns < payloads.shape[1])]
+    written = np.ascontiguousarray(rows[:, -FOOTER_BYTES:]).view("<u4")[:, 0]
+    return np.asarray(linear_checksum.mask(linear_checksum.checksums(payloads, columns)) == written)
+
+
+def _sound_headers(buffer: bytes, starts: Indices, lengths: Indices) -> int:
+    """How many records from the first on have a length that matches its checksum."""
+    windows = sliding_window_view(np.frombuffer(buffer, np.uint8), FOOTER_BYTES)
+    written = windows[starts + _LENGTH.size].view("<u4")[:, 0]
+    expected = np.empty(len(starts), np.uint32)
+    for group in _groups(lengths):
+        expected[group.records] = (
+            [_length_checksum(length) for length in lengths[group.records].tolist()]
+            if group.is_long
+            else _length_checksum(group.length)
+        )
+    unsound = np.flatnonzero(written != expected)
+    return int(unsound[0]) if len(unsound) else len(starts)
+
+
+def _length_checksum(length: int) -> int:
+    return _masked_checksum(_LENGTH.pack(length))
+
+
+def _groups(lengths: Indices) -> Iterator[RecordGroup]:
+    keys = np.minimum(lengths, _LONG_LENGTH).astype(np.uint16)
+    order = np.argsort(keys, kind="stable")
+    for records in np.split(order, np.flatnonzero(np.diff(keys[order])) + 1):
+        if len(records):
+            yield RecordGroup(int(keys[records[0]]), records)
+
+
+def _masked_checksum(content: bytes) -> int:
+    return _mask(google_crc32c.value(content))
+
+
+def _mask(checksum: int) -> int:
+    return (((checksum >> 15) | (checksum << 17)) + 0xA282EAD8) & 0xFFFFFFFF
