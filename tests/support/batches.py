@@ -120,9 +120,7 @@ class Api:
 
     def send(self, experiment_id, *segments):
         """Posts a batch and gives the response."""
-        return self.request(
-            "POST", f"/experiments/{experiment_id}/batches", content=batch(*segments), headers=PROTOBUF
-        )
+        return self.request("POST", f"/experiments/{experiment_id}/batches", content=batch(*segments), headers=PROTOBUF)
 
     def write(self, experiment_id, *segments):
         """Posts a batch that must be taken, and gives the WriteResult."""

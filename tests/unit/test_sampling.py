@@ -59,7 +59,7 @@ def test_a_level_gives_the_same_sample_as_all_points(n, k):
     steps = np.arange(n) * 7
     rank, _ = rank_and_key(steps, RANKS)
     whole = steps[choose(steps, k, RANKS)]
-    level = coarsest_level(n, k, [float(np.mean(RANKS <= level_ranks_max(level))) for level in range(6)])
+    level = coarsest_level(n, k, [float(np.mean(level_ranks_max(level) >= RANKS)) for level in range(6)])
     assert level > 0 or k * 8 > n / 2
     held = (rank <= level_ranks_max(level)) | (steps == steps[0]) | (steps == steps[-1])
     assert np.array_equal(steps[held][choose(steps[held], k, RANKS, level_ranks_max(level))], whole)

@@ -1,0 +1,216 @@
+"""`tbupload` while the job still writes, and while network, server and uploader break: nothing lost or doubled."""
+
+import signal
+
+import numpy as np
+import pytest
+
+from support import event_files
+from support import servers as support_servers
+from support.flaky_proxy import flaky_proxy
+from support.uploading import Reader, Uploader, tensorboard_scalars, wait_until
+from tbservice.embedded.ports import choose_ports
+
+
+def scalar_records(tag, steps, value=None):
+    return [event_files.scalar_event(tag, step, float(step) if value is None else value) for step in steps]
+
+
+def append(path, events):
+    event_files.write_records(path, events, append=True)
+
+
+def count(reader, experiment_id, run="run", tag="loss"):
+    return reader.get(experiment_id, "scalars").get(run, {}).get(tag, {}).get("count", 0)
+
+
+def has(reader, experiment_id, number, run="run"):
+    return lambda: count(reader, experiment_id, run) == number
+
+
+def test_what_is_written_meanwhile_is_sent_and_ctrl_c_ends_with_0(uploader, reader, logdir):
+    path = logdir / "run" / "tfevents.1"
+    append(path, [event_files.version_event(), *scalar_records("loss", range(10))])
+    with uploader.follow(logdir) as following:
+        experiment_id = following.wait_for_experiment()
+        wait_until(has(reader, experiment_id, 10))
+        append(path, scalar_records("loss", range(10, 20)))
+        wait_until(has(reader, experiment_id, 20))
+        record = event_files.encode_records(scalar_records("loss", [20]))
+        with path.open("ab") as file:
+            file.write(record[:9])
+        append(logdir / "new" / "run" / "tfevents.1", scalar_records("loss", range(5)))
+        wait_until(has(reader, experiment_id, 5, "new/run"))
+        assert count(reader, experiment_id) == 20
+        with path.open("ab") as file:
+            file.write(record[9:])
+        wait_until(has(reader, experiment_id, 21))
+        append(logdir / "run" / "tfevents.2", scalar_records("loss", range(100, 103)))
+        ended = following.stop(signal.SIGINT)
+    assert ended.code == 0, ended.err
+    assert "sent 29 scalars" in ended.err
+    assert reader.scalars(experiment_id) == tensorboard_scalars(logdir)
+
+
+def test_an_empty_logdir_is_waited_for(uploader, reader, logdir):
+    with uploader.follow(logdir) as following:
+        experiment_id = following.wait_for_experiment()
+        wait_until(lambda: "no event files there yet" in following.err())
+        append(logdir / "run" / "tfevents.1", scalar_records("loss", range(5)))
+        wait_until(has(reader, experiment_id, 5))
+        assert following.stop(signal.SIGTERM).code == 0
+
+
+def test_a_file_truncated_and_written_anew_is_read_from_its_beginning(uploader, reader, logdir):
+    path = logdir / "run" / "tfevents.1"
+    append(path, [event_files.version_event(), *scalar_records("loss", range(10))])
+    with uploader.follow(logdir) as following:
+        experiment_id = following.wait_for_experiment()
+        wait_until(has(reader, experiment_id, 10))
+        event_files.write_records(path, [event_files.version_event(), *scalar_records("loss", range(50, 54))])
+        wait_until(has(reader, experiment_id, 14))
+        ended = following.stop()
+    assert ended.code == 0
+    assert "was truncated or replaced" in ended.err
+
+
+def test_a_file_that_goes_bad_is_reported_once_and_the_others_are_followed(uploader, reader, logdir):
+    path = logdir / "bad" / "tfevents.1"
+    append(path, [event_files.version_event(), *scalar_records("loss", range(10))])
+    event_files.spoil_length_checksum(path, 5)
+    append(logdir / "run" / "tfevents.1", scalar_records("loss", range(3)))
+    with uploader.follow(logdir) as following:
+        experiment_id = following.wait_for_experiment()
+        wait_until(has(reader, experiment_id, 3))
+        append(logdir / "run" / "tfevents.1", scalar_records("loss", range(3, 6)))
+        wait_until(has(reader, experiment_id, 6))
+        assert following.err().count("is corrupt") == 1
+        ended = following.stop()
+    assert ended.code == 1
+    assert count(reader, experiment_id, "bad") == 4
+
+
+def test_an_experiment_deleted_meanwhile_ends_the_upload_with_1(uploader, reader, logdir):
+    path = logdir / "run" / "tfevents.1"
+    append(path, scalar_records("loss", range(10)))
+    with uploader.follow(logdir) as following:
+        experiment_id = following.wait_for_experiment()
+        wait_until(has(reader, experiment_id, 10))
+        reader.http.delete(f"/api/v1/experiments/{experiment_id}").raise_for_status()
+        append(path, scalar_records("loss", range(10, 12)))
+        ended = following.wait()
+    assert ended.code == 1
+    assert "no such experiment" in ended.err
+
+
+def test_a_run_deleted_meanwhile_is_read_again_when_it_grows(uploader, reader, logdir):
+    path = logdir / "run" / "tfevents.1"
+    append(path, scalar_records("loss", range(10)))
+    with uploader.follow(logdir) as following:
+        experiment_id = following.wait_for_experiment()
+        wait_until(has(reader, experiment_id, 10))
+        reader.http.delete(f"/api/v1/experiments/{experiment_id}/runs", params={"run": "run"}).raise_for_status()
+        append(path, scalar_records("loss", range(10, 12)))
+        wait_until(has(reader, experiment_id, 12))
+        assert following.stop().code == 0
+
+
+@pytest.fixture
+def many_runs(logdir):
+    """Sixty runs of 10,000 points: several batches' worth."""
+    content = event_files.encode_records([event_files.version_event(), *scalar_records("loss", range(10_000))])
+    for number in range(60):
+        path = logdir / f"run{number}" / "tfevents.1"
+        path.parent.mkdir()
+        path.write_bytes(content)
+    return logdir
+
+
+def test_a_killed_uploader_goes_on_where_it_was(uploader, reader, many_runs):
+    with uploader.follow(many_runs) as following:
+        experiment_id = following.wait_for_experiment()
+        wait_until(lambda: reader.get(experiment_id, "streams")["streams"])
+        following.process.kill()
+        assert following.wait().code == -signal.SIGKILL
+    committed = sum(stream["offset"] for stream in reader.get(experiment_id, "streams")["streams"])
+    total = sum(path.stat().st_size for path in many_runs.rglob("tfevents.1"))
+    assert 0 < committed < total
+    ended = uploader.run("--logdir", many_runs, "--one-shot", "--experiment", experiment_id, "--json")
+    assert ended.code == 0, ended.err
+    assert 0 < ended.done["bytes"] <= total - committed  # less when a batch under way was committed after the kill
+    expected = {step: (event_files.WALL_TIME, float(step)) for step in range(10_000)}
+    stored = reader.get(experiment_id, "scalars/data", downsample=10_000, tag="loss", run=["run0", "run59"])
+    assert stored["run0"]["loss"]["total"] == stored["run59"]["loss"]["total"] == 10_000
+    assert reader.get(experiment_id, "scalars").keys() == {f"run{number}" for number in range(60)}
+    assert stored["run59"]["loss"]["values"] == [value for _, value in expected.values()]
+
+
+def test_a_second_ctrl_c_ends_at_once_with_75(uploader, many_runs, live_service):
+    with flaky_proxy(live_service.url, ["", "503"]) as proxy:  # nothing after the experiment's creation gets through
+        through_proxy = Uploader(proxy, uploader.token, uploader.directory)
+        with uploader.follow(many_runs, "--server", through_proxy.server) as following:
+            following.wait_for_experiment()
+            wait_until(lambda: "trying again" in following.err())
+            following.process.send_signal(signal.SIGINT)
+            wait_until(lambda: "once more to end at once" in following.err())
+            ended = following.stop(signal.SIGINT)
+    assert ended.code == 75
+
+
+@pytest.mark.parametrize(
+    "faults", [["", "unanswered"], ["unanswered", "lost", "", "503"]], ids=["answers lost", "everything"]
+)
+def test_a_bad_network_neither_loses_nor_doubles(uploader, reader, live_service, logdir, faults):
+    rng = np.random.default_rng(1)
+    for run in range(3):
+        images = [event_files.image_event("image", step, [rng.bytes(300_000)]) for step in range(3)]
+        append(logdir / f"run{run}" / "tfevents.1", [*scalar_records("loss", range(1000)), *images])
+    with flaky_proxy(live_service.url, faults) as proxy:
+        ended = uploader.run("--logdir", logdir, "--one-shot", "--json", "--server", proxy)
+    assert ended.code == 0, ended.err
+    assert (ended.done["scalars"], ended.done["blobs"]) == (3000, 27)
+    assert reader.scalars(ended.experiment_id) == tensorboard_scalars(logdir)
+    experiments = reader.http.get("/api/v1/experiments").json()["experiments"]
+    assert [experiment["experiment_id"] for experiment in experiments] == [ended.experiment_id]
+
+
+def test_a_proxy_that_takes_small_requests_only_is_fed_small_ones(uploader, reader, live_service, logdir):
+    for run in range(3):
+        append(logdir / f"run{run}" / "tfevents.1", scalar_records("loss", range(5000)))
+    with flaky_proxy(live_service.url, [""], bytes_max=30_000) as proxy:
+        ended = uploader.run("--logdir", logdir, "--one-shot", "--json", "--server", proxy)
+    assert ended.code == 0, ended.err
+    assert reader.scalars(ended.experiment_id) == tensorboard_scalars(logdir)
+
+
+def test_a_server_that_stays_away_ends_with_75(uploader, logdir):
+    append(logdir / "run" / "tfevents.1", scalar_records("loss", range(10)))
+    port = choose_ports(["nobody"], {})["nobody"]
+    ended = uploader.run(
+        "--logdir", logdir, "--one-shot", "--server", f"http://127.0.0.1:{port}", "--give-up-seconds", "1"
+    )
+    assert (ended.code, ended.out) == (75, "")
+    assert "cannot connect" in ended.err
+
+
+def test_a_server_that_starts_late_and_dies_in_the_middle_costs_nothing(servers, database_url, logdir, tmp_path):
+    path = logdir / "run" / "tfevents.1"
+    append(path, scalar_records("loss", range(10)))
+    port = choose_ports(["service"], {})["service"]
+    token = support_servers.new_owner(database_url)
+    uploader = Uploader(f"http://127.0.0.1:{port}", token, tmp_path)
+    reader = Reader(uploader.server, token)
+    with servers.settings(database_url) as settings, uploader.follow(logdir) as following:
+        wait_until(lambda: "trying again" in following.err())
+        with support_servers.live_service(settings, port, tmp_path / "first.log") as live:
+            experiment_id = following.wait_for_experiment()
+            wait_until(has(reader, experiment_id, 10))
+            live.process.kill()
+            append(path, scalar_records("loss", range(10, 5000)))
+        with support_servers.live_service(settings, port, tmp_path / "second.log"):
+            wait_until(has(reader, experiment_id, 5000))
+            ended = following.stop(signal.SIGTERM)
+            assert reader.scalars(experiment_id) == tensorboard_scalars(logdir)
+    reader.http.close()
+    assert ended.code == 0, ended.err
+    assert "answers again" in ended.err

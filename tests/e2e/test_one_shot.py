@@ -1,0 +1,273 @@
+"""`tbupload --one-shot` as a process, a live service, and the read API: what was in the files is there, bit by bit."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from support import event_files
+from support.uploading import tensorboard_scalars
+
+DATA = Path(__file__).parent.parent / "data"
+
+
+def write_run(logdir, run, points, tag="loss", name="events.out.tfevents.1.host"):
+    events = [event_files.version_event(), *(event_files.scalar_event(tag, step, value) for step, value in points)]
+    event_files.write_records(logdir / run / name, events)
+    return logdir / run / name
+
+
+def values(scalars, run="run", tag="loss"):
+    return {step: value for step, (_, value) in scalars[run][tag].items()}
+
+
+def test_files_of_every_real_writer_arrive_as_tensorboard_reads_them(uploader, reader):
+    ended = uploader.run("--logdir", DATA, "--one-shot", "--json", "--plugins", "scalars")
+    expected = tensorboard_scalars(DATA)
+    assert len(expected) > 15
+    np.testing.assert_equal(reader.scalars(ended.experiment_id), expected)
+    assert ended.code == (1 if ended.done["skipped"] else 0)
+
+
+def test_real_runs_end_with_0(uploader, reader):
+    ended = uploader.run("--logdir", DATA / "tensorboard_reducer", "--one-shot")
+    assert ended.code == 0, ended.err
+    np.testing.assert_equal(reader.scalars(ended.experiment_id), tensorboard_scalars(DATA / "tensorboard_reducer"))
+
+
+def test_the_url_comes_on_stdout_and_the_summary_on_stderr(uploader, logdir):
+    write_run(logdir, "run", [(0, 1.0)])
+    ended = uploader.run("--logdir", logdir, "--one-shot", "--name", "a name")
+    assert ended.code == 0
+    assert ended.out == f"{uploader.server}/experiment/{ended.experiment_id}/\n"
+    assert f"tbupload share {ended.experiment_id}" in ended.err
+    assert "sent 1 scalars" in ended.err
+    assert f"{ended.experiment_id}  " in uploader.run("list").out
+    assert "name: a name" in uploader.run("show", ended.experiment_id).out
+
+
+def test_json_begins_with_created_and_ends_with_done(uploader, logdir):
+    write_run(logdir, "run", [(0, 1.0)])
+    ended = uploader.run("--logdir", logdir, "--one-shot", "--json", "--quiet")
+    first, last = map(json.loads, ended.out.splitlines())
+    assert first == {"event": "created", "experiment_id": ended.experiment_id, "url": first["url"]}
+    assert (last["event"], last["scalars"], last["skipped"]) == ("done", 1, {})
+    assert ended.err == ""
+
+
+def test_a_large_blob_arrives_whole(uploader, reader, logdir):
+    images = [event_files.PNG, np.random.default_rng(0).bytes(700_000), b""]
+    event_files.write_records(
+        logdir / "run" / "tfevents.1", [event_files.version_event(), event_files.image_event("image", 3, images)]
+    )
+    ended = uploader.run("--logdir", logdir, "--one-shot")
+    assert ended.code == 0, ended.err
+    assert reader.blobs(ended.experiment_id, "run", "image") == [[b"1", b"1", *images]]
+
+
+def test_names_of_every_kind_arrive(uploader, reader, logdir):
+    names = ["a b/c 'd' \"e\"", "…/../🚀", "x" * 200]
+    for name in names:
+        write_run(logdir, f"run {name[:80].replace('..', 'dots')}", [(1, 2.0)], tag=name * 40)
+    ended = uploader.run("--logdir", logdir, "--one-shot")
+    assert ended.code == 0, ended.err
+    np.testing.assert_equal(reader.scalars(ended.experiment_id), tensorboard_scalars(logdir))
+
+
+def test_a_second_upload_of_the_same_files_sends_nothing(uploader, reader, logdir):
+    write_run(logdir, "run", [(step, float(step)) for step in range(100)])
+    first = uploader.run("--logdir", logdir, "--one-shot", "--json")
+    before = reader.scalars(first.experiment_id)
+    again = uploader.run("--logdir", logdir, "--one-shot", "--json", "--experiment", first.experiment_id)
+    assert (again.code, again.done["scalars"], again.done["bytes"]) == (0, 0, 0)
+    assert again.experiment_id == first.experiment_id
+    assert reader.scalars(first.experiment_id) == before
+
+
+def test_two_uploads_at_once_into_one_experiment_store_nothing_twice(uploader, reader, logdir):
+    for run in range(8):
+        write_run(logdir, f"run{run}", [(step, float(step)) for step in range(2000)])
+    empty = logdir.parent / "other"
+    write_run(empty, "first", [(0, 0.0)])
+    experiment_id = uploader.run("--logdir", empty, "--one-shot").experiment_id
+    with uploader.follow(logdir, "--one-shot", "--experiment", experiment_id, "--json") as other:
+        two = uploader.run("--logdir", logdir, "--one-shot", "--experiment", experiment_id, "--json")
+        one = other.wait()
+    assert (one.code, two.code) == (0, 0), one.err + two.err
+    assert one.done["scalars"] + two.done["scalars"] == 16_000
+    del (stored := reader.scalars(experiment_id))["first"]
+    assert stored == tensorboard_scalars(logdir)
+
+
+def test_other_filters_read_the_files_again_and_store_nothing_twice(uploader, reader, logdir):
+    write_run(logdir, "run", [(step, float(step)) for step in range(10)])
+    first = uploader.run("--logdir", logdir, "--one-shot", "--include-tags", "nothing")
+    assert reader.scalars(first.experiment_id) == {}
+    second = uploader.run("--logdir", logdir, "--one-shot", "--experiment", first.experiment_id, "--json")
+    assert second.done["scalars"] == 10
+    assert reader.get(first.experiment_id, "scalars")["run"]["loss"]["count"] == 10
+
+
+def test_filters_choose_runs_tags_and_plugins(uploader, reader, logdir):
+    for run in ("train", "eval"):
+        for number, tag in enumerate(("loss", "accuracy")):
+            write_run(logdir, run, [(1, 1.0)], tag=tag, name=f"tfevents.{number}")
+    event_files.write_records(logdir / "train" / "tfevents.2", [event_files.text_event("note", 1, "a text")])
+    ended = uploader.run(
+        *(
+            "--logdir",
+            logdir,
+            "--one-shot",
+            "--exclude-runs",
+            "ev.*",
+            "--include-tags",
+            "lo.*|note",
+            "--plugins",
+            "scalars",
+        )
+    )
+    assert ended.code == 0
+    assert reader.get(ended.experiment_id, "plugins", plugin="scalars").keys() == {"train"}
+    assert list(reader.scalars(ended.experiment_id)["train"]) == ["loss"]
+    assert reader.get(ended.experiment_id, "plugins") == {"plugins": ["scalars"]}
+
+
+def test_a_corrupt_file_is_named_and_the_others_go_on(uploader, reader, logdir):
+    bad = write_run(logdir, "bad", [(step, float(step)) for step in range(10)])
+    event_files.spoil_length_checksum(bad, 5)
+    write_run(logdir, "good", [(1, 1.0)])
+    (logdir / "none").mkdir()
+    (logdir / "none" / "tfevents.txt").write_text("this is a text, and no event file at all")
+    ended = uploader.run("--logdir", logdir, "--one-shot", "--json")
+    assert ended.code == 1
+    assert ended.done["skipped"] == {"corrupt file": 1, "file that is no event file": 1}
+    assert str(bad) in ended.err
+    assert "tfevents.txt" in ended.err
+    stored = reader.scalars(ended.experiment_id)
+    assert values(stored, "good") == {1: 1.0}
+    assert values(stored, "bad") == {0: 0.0, 1: 1.0, 2: 2.0, 3: 3.0}
+
+
+def test_a_damaged_record_is_counted_now_and_by_whoever_resumes(uploader, reader, logdir):
+    path = write_run(logdir, "run", [(step, float(step)) for step in range(10)])
+    event_files.spoil_payload(path, 5)
+    first = uploader.run("--logdir", logdir, "--one-shot", "--json")
+    again = uploader.run("--logdir", logdir, "--one-shot", "--json", "--experiment", first.experiment_id)
+    assert (first.code, again.code) == (1, 1)
+    assert sum(first.done["skipped"].values()) == 1
+    assert again.done["skipped"] == first.done["skipped"]
+    assert again.done["scalars"] == 0
+    assert len(values(reader.scalars(first.experiment_id))) == 9
+
+
+def test_a_record_cut_short_is_left_for_later(uploader, reader, logdir):
+    path = write_run(logdir, "run", [(step, float(step)) for step in range(10)])
+    whole = path.read_bytes()
+    event_files.cut(path, -7)
+    first = uploader.run("--logdir", logdir, "--one-shot")
+    assert first.code == 0
+    assert "no whole record yet" in first.err
+    assert len(values(reader.scalars(first.experiment_id))) == 9
+    path.write_bytes(whole)
+    assert uploader.run("--logdir", logdir, "--one-shot", "--experiment", first.experiment_id).code == 0
+    assert len(values(reader.scalars(first.experiment_id))) == 10
+
+
+def test_a_file_replaced_between_two_uploads_is_read_from_its_beginning(uploader, reader, logdir):
+    write_run(logdir, "run", [(step, 1.0) for step in range(10)])
+    first = uploader.run("--logdir", logdir, "--one-shot")
+    later = event_files.WALL_TIME + 1
+    events = [event_files.version_event(), *(event_files.scalar_event("loss", step, 2.0, later) for step in range(3))]
+    event_files.write_records(logdir / "run" / "events.out.tfevents.1.host", events)
+    assert uploader.run("--logdir", logdir, "--one-shot", "--experiment", first.experiment_id).code == 0
+    stored = values(reader.scalars(first.experiment_id))
+    assert stored == {0: 2.0, 1: 2.0, 2: 2.0} | dict.fromkeys(range(3, 10), 1.0)
+
+
+def constant(tag, step):
+    """A tensor of 4 MiB that takes a few bytes in the file: one value stands for all."""
+    shape = event_files.pb.TensorShapeProto(dim=[event_files.pb.TensorShapeProto.Dim(size=1 << 20)])
+    tensor = event_files.pb.TensorProto(dtype=1, tensor_shape=shape, float_val=[1.5])
+    return event_files.plugin_event("a_plugin", tag, step, tensor, data_class=2)
+
+
+def test_records_that_together_are_too_much_for_one_request_go_in_several(uploader, reader, logdir):
+    events = [event_files.version_event(), *(constant("t", step) for step in range(6))]
+    events += [event_files.scalar_event("loss", step, 1.0) for step in range(5)]
+    event_files.write_records(logdir / "run" / "tfevents.1", events)
+    ended = uploader.run("--logdir", logdir, "--one-shot", "--json")
+    assert ended.code == 0, ended.err
+    assert reader.get(ended.experiment_id, "tensors")["run"]["t"]["count"] == 6
+    assert reader.get(ended.experiment_id, "scalars")["run"]["loss"]["count"] == 5
+
+
+def test_one_record_that_is_too_much_for_one_request_loses_its_largest_part_loudly(uploader, reader, logdir):
+    parts = [value for number in range(5) for value in constant(f"t{number}", 1).summary.value]
+    event_files.write_records(
+        logdir / "run" / "tfevents.1", [event_files.version_event(), event_files.summary_event(1, 1.0, *parts)]
+    )
+    ended = uploader.run("--logdir", logdir, "--one-shot", "--json")
+    assert ended.code == 1
+    assert ended.done["skipped"] == {"too much in one record for one request": 2}
+    assert len(reader.get(ended.experiment_id, "tensors")["run"]) == 3
+
+
+def test_an_append_only_token_is_enough_to_go_on_with_an_experiment(uploader, reader, logdir):
+    write_run(logdir, "run", [(1, 1.0)])
+    experiment_id = uploader.run("--logdir", logdir, "--one-shot").experiment_id
+    answer = reader.http.post(f"/api/v1/experiments/{experiment_id}/tokens", json={"scopes": ["append"]})
+    write_run(logdir, "other", [(1, 1.0)])
+    limited = type(uploader)(uploader.server, answer.json()["token"], uploader.directory)
+    assert limited.run("--logdir", logdir, "--one-shot", "--experiment", experiment_id).code == 0
+    assert reader.scalars(experiment_id).keys() == {"run", "other"}
+    refused = limited.run("--logdir", logdir, "--one-shot")
+    assert refused.code == 1
+    assert "may not do this" in refused.err
+
+
+def test_a_shared_link_reads_until_it_is_revoked(uploader, reader, logdir):
+    write_run(logdir, "run", [(1, 1.0)])
+    experiment_id = uploader.run("--logdir", logdir, "--one-shot").experiment_id
+    shared = json.loads(uploader.run("share", experiment_id, "--json", "--label", "x").out)
+    assert shared["url"].startswith(f"{uploader.server}/experiment/{experiment_id}/?token=tbh_")
+    headers = {"Authorization": f"Bearer {shared['token']}"}
+    address = f"/api/v1/experiments/{experiment_id}/scalars"
+    assert reader.http.get(address, headers=headers).status_code == 200
+    assert shared["id"] in uploader.run("share", experiment_id, "--list").out
+    assert uploader.run("share", experiment_id, "--revoke", shared["id"]).code == 0
+    assert reader.http.get(address, headers=headers).status_code == 401
+
+
+def test_an_experiment_is_changed_and_deleted(uploader, logdir):
+    write_run(logdir, "run", [(1, 1.0)])
+    experiment_id = uploader.run("--logdir", logdir, "--one-shot").experiment_id
+    changed = uploader.run("update-metadata", experiment_id, "--name", "new", "--visibility", "link", "--json")
+    assert (json.loads(changed.out)["name"], json.loads(changed.out)["visibility"]) == ("new", "link")
+    assert uploader.run("delete", experiment_id).code == 2
+    assert uploader.run("delete", experiment_id, "--yes").code == 0
+    gone = uploader.run("show", experiment_id)
+    assert gone.code == 1
+    assert "no such experiment" in gone.err
+
+
+def test_login_makes_the_flags_unnecessary(uploader, logdir):
+    write_run(logdir, "run", [(1, 1.0)])
+    unconfigured = type(uploader)("", "", uploader.directory)
+    assert unconfigured.run("--logdir", logdir, "--one-shot").code == 2
+    assert unconfigured.run("login", "--server", uploader.server, stdin=f"{uploader.token}\n").code == 0
+    assert unconfigured.run("--logdir", logdir, "--one-shot").code == 0
+
+
+def test_a_wrong_token_ends_with_1_and_says_what_to_do(uploader, logdir):
+    write_run(logdir, "run", [(1, 1.0)])
+    stranger = type(uploader)(uploader.server, "tbh_" + "x" * 40, uploader.directory)
+    ended = stranger.run("--logdir", logdir, "--one-shot")
+    assert (ended.code, ended.out) == (1, "")
+    assert "tbupload login" in ended.err
+
+
+def test_an_experiment_that_is_not_there_ends_with_1(uploader, logdir):
+    write_run(logdir, "run", [(1, 1.0)])
+    ended = uploader.run("--logdir", logdir, "--one-shot", "--experiment", "0" * 22)
+    assert ended.code == 1
+    assert "no such experiment" in ended.err

@@ -1,0 +1,144 @@
+"""`tbservice serve` and the commands around it, on a PostgreSQL and an S3 server that only the settings name."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import httpx
+import psutil
+import pytest
+
+from support.servers import environment_of, live_service, wait_ready
+from tbservice.embedded.ports import LOOPBACK, choose_ports
+
+
+def tbservice(settings, *arguments, **more):
+    """Runs a command to its end with these settings; returns the exit code, what it printed and what it said."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tbservice", *arguments],
+        env=environment_of(settings) | more,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def free_port():
+    return choose_ports(["service"], {})["service"]
+
+
+def test_from_an_empty_database_to_an_upload_token_by_the_commands_alone(servers, empty_database_url, tmp_path):
+    with servers.settings(empty_database_url) as settings:
+        code, _, said = tbservice(settings, "serve")
+        assert (code, said) == (1, "tbservice: the database lacks the migrations 0001_first: run 'tbservice migrate'\n")
+        assert tbservice(settings, "migrate") == (0, "0001_first\n", "")
+        assert tbservice(settings, "migrate") == (0, "", "")
+        assert tbservice(settings, "workspace", "create", "team") == (0, "1\n", "")
+        assert tbservice(settings, "workspace", "list") == (0, "1\tteam\n", "")
+        code, token, _ = tbservice(settings, "token", "create", "--workspace", "1", "--label", "first")
+        assert code == 0
+        assert tbservice(settings, "token", "create", "--workspace", "7")[0::2] == (
+            1,
+            "tbservice: there is no workspace 7: `tbservice workspace list` shows them\n",
+        )
+        with live_service(settings, free_port(), tmp_path / "log") as live:
+            headers = {"Authorization": f"Bearer {token.strip()}"}
+            answer = httpx.post(f"{live.url}/api/v1/experiments", json={"name": "x"}, headers=headers, trust_env=False)
+            assert answer.status_code == httpx.codes.CREATED
+            assert answer.json()["url"].startswith(live.url)
+
+
+def test_several_workers_serve_one_database_and_end_together_at_sigterm(settings, owner_token, tmp_path):
+    headers = {"Authorization": f"Bearer {owner_token}"}
+    with live_service(settings, free_port(), tmp_path / "log", TBHUB_WORKERS="2") as live:
+        workers = workers_of(live.process)
+        assert len(workers) == 2
+        for number in range(20):  # a new connection each time: the kernel spreads them over the workers
+            answer = httpx.post(
+                f"{live.url}/api/v1/experiments", json={"name": f"n{number}"}, headers=headers, trust_env=False
+            )
+            assert answer.status_code == httpx.codes.CREATED
+        listed = httpx.get(f"{live.url}/api/v1/experiments", headers=headers, trust_env=False).json()["experiments"]
+        assert len(listed) == 20
+        live.process.send_signal(signal.SIGTERM)
+        assert live.process.wait(15) == 0
+    assert not psutil.wait_procs(workers, 1)[1]
+
+
+def test_workers_end_when_their_parent_is_killed(settings, tmp_path):
+    with live_service(settings, free_port(), tmp_path / "log", TBHUB_WORKERS="2") as live:
+        workers = workers_of(live.process)
+        wait_ready(live.process, live.url, tmp_path / "log")
+        time.sleep(1)  # the second worker may still be importing: the promise holds from when its application is made
+        live.process.kill()
+        live.process.wait()
+        assert not psutil.wait_procs(workers, 10)[1]
+
+
+def test_no_token_of_a_share_link_is_ever_logged(settings, owner_token, tmp_path):
+    log = tmp_path / "log"
+    with live_service(settings, free_port(), log) as live:
+        for path in (f"/experiment/x/?token={owner_token}", f"/nowhere?token={owner_token}"):
+            httpx.get(f"{live.url}{path}", trust_env=False)
+    assert owner_token not in log.read_text()
+
+
+def test_an_idle_connection_does_not_hold_up_the_stop(settings, tmp_path):
+    with live_service(settings, free_port(), tmp_path / "log") as live, httpx.Client(trust_env=False) as client:
+        client.get(f"{live.url}/healthz")
+        with socket.create_connection((LOOPBACK, int(live.url.rsplit(":", 1)[1]))):
+            begin = time.monotonic()
+            live.process.send_signal(signal.SIGTERM)
+            assert live.process.wait(15) == 0
+            assert time.monotonic() - begin < 10
+
+
+def test_a_superuser_is_refused_because_it_would_see_every_tenants_rows(servers, settings):
+    superuser = settings.database_url.get_secret_value().replace("tbhub:", "postgres:", 1)
+    secrets = servers.instance.directory.secrets
+    url = superuser.replace(secrets.tbhub_password, secrets.postgres_password)
+    code, _, said = tbservice(settings, "serve", TBHUB_DATABASE_URL=url)
+    assert code == 1
+    assert "superuser" in said
+    assert len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", [["serve"], ["migrate"], ["workspace", "list"]])
+def test_a_server_that_is_not_there_and_a_missing_setting_are_one_line_each(settings, command):
+    away = f"postgresql://tbhub:secret@{LOOPBACK}:{free_port()}/tbhub"
+    code, _, said = tbservice(settings, *command, TBHUB_DATABASE_URL=away)
+    assert (code, len(said.splitlines())) == (1, 1), said
+    assert "the database" in said
+    assert "secret" not in said
+
+    environment = {name: value for name, value in environment_of(settings).items() if name != "TBHUB_DATABASE_URL"}
+    done = subprocess.run(
+        [sys.executable, "-m", "tbservice", *command], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1), done.stderr
+    assert "TBHUB_DATABASE_URL" in done.stderr
+
+
+def test_a_taken_port_is_one_line(settings):
+    with socket.socket() as taken:
+        taken.bind((LOOPBACK, 0))
+        taken.listen()
+        code, _, said = tbservice(settings, "serve", TBHUB_PORT=str(taken.getsockname()[1]))
+    assert (code, len(said.splitlines())) == (1, 1), said
+    assert "is taken" in said
+
+
+def test_the_openapi_document_needs_no_server_and_names_the_routes():
+    done = subprocess.run([sys.executable, "-m", "tbservice", "openapi"], capture_output=True, check=True)
+    paths = json.loads(done.stdout)["paths"]
+    assert "/api/v1/experiments/{experiment_id}/batches" in paths
+
+
+def workers_of(process):
+    """The worker processes of a server; Python's own resource tracker is none."""
+    return [child for child in psutil.Process(process.pid).children() if "spawn_main" in " ".join(child.cmdline())]

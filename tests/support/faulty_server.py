@@ -1,0 +1,101 @@
+"""A small HTTP server on loopback that answers by a script, faults included: dropped connections, half answers."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What is sent back. `fault`: "drop" closes the connection unanswered, "half" in the middle of the answer."""
+
+    status: int = 200
+    body: bytes = b"{}"
+    headers: dict[str, str] = field(default_factory=dict)
+    fault: str = ""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What arrived."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
+def refusal(status: int, code: str = "some_code", *, headers: dict[str, str] | None = None, **fields) -> Reply:
+    """An error as the service writes it."""
+    content = {"code": code, "detail": f"the detail of {code}", **fields}
+    return Reply(status, json.dumps(content).encode(), headers or {})
+
+
+class FaultyServer:
+    """Answers with `replies`, one after the other, the last one for ever; keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.replies: list[Reply] = [Reply()]
+        self.requests: list[Request] = []
+        self._lock = threading.Lock()
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+
+    def take(self, request: Request) -> Reply:
+        """Notes the request and decides the answer."""
+        with self._lock:
+            self.requests.append(request)
+            return self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        faulty = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def _answer(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                reply = faulty.take(
+                    Request(
+                        self.command, self.path, {name.title(): value for name, value in self.headers.items()}, body
+                    )
+                )
+                if reply.fault == "drop":
+                    self.close_connection = True
+                    self.connection.shutdown(socket.SHUT_RDWR)
+                    return
+                self.send_response(reply.status)
+                for name, value in reply.headers.items():
+                    self.send_header(name, value)
+                if reply.status != 204:
+                    self.send_header("Content-Length", str(len(reply.body)))
+                self.end_headers()
+                self.wfile.write(reply.body[: len(reply.body) // 2] if reply.fault == "half" else reply.body)
+                self.close_connection = self.close_connection or reply.fault == "half"
+
+            def log_message(self, *_arguments) -> None:
+                """Says nothing: the requests are kept."""
+
+        for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
+            setattr(Handler, f"do_{method}", Handler._answer)
+        return Handler
+
+
+@contextmanager
+def faulty_server():
+    """A running FaultyServer."""
+    faulty = FaultyServer()
+    thread = threading.Thread(target=faulty.server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield faulty
+    finally:
+        faulty.server.shutdown()
+        thread.join()
+        faulty.server.server_close()

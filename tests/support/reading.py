@@ -1,0 +1,73 @@
+"""Reads whole event files in the tests: every chunk there is, joined by tag into plain values that compare."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from tbupload.event_file import EventFile
+from tbupload.filters import SeriesFilter
+from tbupload.limits import ReadLimits
+from tbupload.points import BlobSequenceColumns, Chunk, ScalarColumns, TensorColumns
+from tbwire import tensorboard_pb2 as pb
+
+LIMITS = ReadLimits(tensor_bytes_max=4 << 20, blob_bytes_max=1 << 30, name_chars_max=10_000, metadata_bytes_max=4 << 20)
+
+
+@dataclass
+class Read:
+    """One series: points are (step, wall time, value), floats by their bits so that NaN compares."""
+
+    plugin: str
+    metadata: pb.SummaryMetadata
+    points: list[tuple] = field(default_factory=list)
+
+
+def open_file(path: Path, start: int = 0, series_filter: SeriesFilter | None = None, limits: ReadLimits = LIMITS):
+    """An EventFile with the tests' limits and no filter, unless told."""
+    return EventFile(path, start=start, series_filter=series_filter or SeriesFilter(), limits=limits)
+
+
+def read_chunks(file: EventFile, *, final: bool = True) -> list[Chunk]:
+    """All chunks that are there now."""
+    chunks = []
+    while (chunk := file.read(final=final)) is not None:
+        chunks.append(chunk)
+    return chunks
+
+
+def join(chunks: Iterable[Chunk]) -> tuple[dict[str, Read], Counter[str]]:
+    """The series of several chunks by tag, and all that was skipped."""
+    series: dict[str, Read] = {}
+    skipped: Counter[str] = Counter()
+    for chunk in chunks:
+        skipped += chunk.skipped
+        for read in chunk.series:
+            known = series.setdefault(read.tag, Read(read.plugin, pb.SummaryMetadata.FromString(read.metadata)))
+            assert known.plugin == read.plugin
+            known.points += points(read.columns)
+    return series, skipped
+
+
+def points(columns: ScalarColumns | TensorColumns | BlobSequenceColumns) -> list[tuple]:
+    """The points of columns, which must be well-formed."""
+    assert (columns.steps.dtype, columns.wall_times.dtype) == (np.int64, np.float64)
+    match columns:
+        case ScalarColumns():
+            assert columns.values.dtype in (np.float32, np.float64)
+            values = [(str(value.dtype), value.tobytes()) for value in columns.values]
+        case TensorColumns():
+            values = columns.tensors
+        case BlobSequenceColumns():
+            values = columns.sequences
+    walls = [wall_time.tobytes() for wall_time in columns.wall_times]
+    return list(zip(columns.steps.tolist(), walls, values, strict=True))
+
+
+def read_all(path: Path, **options) -> tuple[dict[str, Read], Counter[str]]:
+    """Every series of the file, and what was skipped."""
+    return join(read_chunks(open_file(path, **options)))

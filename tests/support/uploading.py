@@ -1,0 +1,178 @@
+"""`tbupload` as a process, what the server then has, and what TensorBoard's own reader finds in the same files."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import numpy as np
+
+SECONDS_MAX = 60
+"""No process and no wait of these tests takes longer."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A `tbupload` that has ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def experiment_id(self) -> str:
+        """The experiment whose URL was printed."""
+        return experiment_id_of(self.out)
+
+    @property
+    def done(self) -> dict:
+        """The last object of `--json`."""
+        return json.loads(self.out.splitlines()[-1])
+
+
+class Following:
+    """A `tbupload` that runs; its output goes to files."""
+
+    def __init__(self, process: subprocess.Popen, out: Path, err: Path) -> None:
+        self.process = process
+        self._out = out
+        self._err = err
+
+    def wait_for_experiment(self) -> str:
+        """The id of the experiment it prints."""
+        return experiment_id_of(wait_until(lambda: self._out.read_text() or None))
+
+    def err(self) -> str:
+        """What it has said until now."""
+        return self._err.read_text()
+
+    def stop(self, number: int = signal.SIGINT) -> Ended:
+        """Sends a signal and waits for the end."""
+        self.process.send_signal(number)
+        return self.wait()
+
+    def wait(self) -> Ended:
+        """Waits for the end."""
+        return Ended(self.process.wait(SECONDS_MAX), self._out.read_text(), self._err.read_text())
+
+
+@dataclass(frozen=True)
+class Uploader:
+    """Starts `tbupload` for one server and one token; its configuration and output are in `directory`."""
+
+    server: str
+    token: str
+    directory: Path
+
+    def run(self, *arguments: object, stdin: str = "") -> Ended:
+        """Runs it to its end."""
+        ended = subprocess.run(
+            self._command(arguments),
+            env=self._environment(),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS_MAX,
+            check=False,
+        )
+        return Ended(ended.returncode, ended.stdout, ended.stderr)
+
+    @contextmanager
+    def follow(self, logdir: Path, *arguments: object):
+        """Runs it while the block lasts; it is killed if the block has not ended it."""
+        name = f"following-{time.monotonic_ns()}"
+        out, err = self.directory / f"{name}.out", self.directory / f"{name}.err"
+        command = self._command(("--logdir", logdir, "--poll-seconds", "0.05", *arguments))
+        with out.open("w") as stdout, err.open("w") as stderr:
+            process = subprocess.Popen(command, env=self._environment(), stdout=stdout, stderr=stderr)
+        try:
+            yield Following(process, out, err)
+        finally:
+            process.kill()
+            process.wait()
+
+    def _command(self, arguments) -> list[str]:
+        return [sys.executable, "-m", "tbupload", *map(str, arguments)]
+
+    def _environment(self) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("TBHUB_")}
+        return kept | {
+            "TBHUB_SERVER": self.server,
+            "TBHUB_TOKEN": self.token,
+            "TBHUB_CONFIG": str(self.directory / "config.toml"),
+        }
+
+
+class Reader:
+    """The server's read API with one token."""
+
+    def __init__(self, server: str, token: str) -> None:
+        headers = {"Authorization": f"Bearer {token}"}
+        self.http = httpx.Client(base_url=server, headers=headers, trust_env=False, timeout=SECONDS_MAX)
+
+    def get(self, experiment_id: str, path: str, **query):
+        """The JSON of something of an experiment."""
+        answer = self.http.get(f"/api/v1/experiments/{experiment_id}/{path}", params=query)
+        answer.raise_for_status()
+        return answer.json()
+
+    def scalars(self, experiment_id: str) -> dict:
+        """{run: {tag: {step: (wall time, value)}}}, every point."""
+        found = self.get(experiment_id, "scalars/data", downsample=10_000)
+        return {run: {tag: _points(columns) for tag, columns in tags.items()} for run, tags in found.items()}
+
+    def blobs(self, experiment_id: str, run: str, tag: str) -> list[list[bytes]]:
+        """The bytes of each step's blobs."""
+        columns = self.get(experiment_id, "blob_sequences/data", run=run, tag=tag)[run][tag]
+        return [[self.http.get(f"/api/v1/blobs/{blob['key']}").content for blob in step] for step in columns["values"]]
+
+
+def _points(columns: dict) -> dict:
+    values = [float(value) for value in columns["values"]]
+    return dict(zip(columns["steps"], zip(columns["wall_times"], values, strict=True), strict=True))
+
+
+def experiment_id_of(text: str) -> str:
+    """The id in a printed URL."""
+    return text.split("/experiment/")[1].partition("/")[0]
+
+
+def wait_until(condition):
+    """Asks again and again until the answer is true; that answer."""
+    deadline = time.monotonic() + SECONDS_MAX
+    while not (answer := condition()):
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+    return answer
+
+
+def tensorboard_scalars(logdir: Path) -> dict:
+    """What TensorBoard's own reader finds: {run: {tag: {step: (wall time, value)}}}, the newest point of a step."""
+    found: dict = {}
+    for path in sorted(logdir.rglob("*tfevents*")):
+        run = path.parent.relative_to(logdir).as_posix()
+        for tag, step, wall_time, value in _tensorboard_points(path):
+            points = found.setdefault(run, {}).setdefault(tag, {})
+            if step not in points or points[step][0] <= wall_time:
+                points[step] = (wall_time, value)
+    return found
+
+
+def _tensorboard_points(path: Path):
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader  # noqa: PLC0415 - slow to import
+    from tensorboard.util.tensor_util import make_ndarray  # noqa: PLC0415
+
+    plugins: dict[str, str] = {}
+    for event in EventFileLoader(str(path)).Load():
+        for value in event.summary.value:
+            plugins.setdefault(value.tag, value.metadata.plugin_data.plugin_name)
+            if plugins[value.tag] == "scalars":
+                yield value.tag, event.step, event.wall_time, float(np.float64(make_ndarray(value.tensor).item()))

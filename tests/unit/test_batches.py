@@ -1,0 +1,146 @@
+"""How chunks become segments: columns bit by bit, blobs by size, metadata until it is acknowledged."""
+
+import hashlib
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from tbupload.batches import Batch, WireLimits, drop_largest_series, encode
+from tbupload.points import (
+    BlobSequenceColumns,
+    Chunk,
+    LegacyHistogram,
+    ScalarColumns,
+    SeriesPoints,
+    Tensor,
+    TensorColumns,
+)
+from tbwire import wire_pb2
+
+LIMITS = WireLimits(
+    batch_bytes_max=1 << 20,
+    blob_inline_bytes_max=1000,
+    blob_bytes_max=1 << 30,
+    tensor_bytes_max=1 << 20,
+    name_chars_max=100,
+    metadata_bytes_max=1 << 20,
+)
+STREAM = wire_pb2.Stream(run="run", file_name="tfevents.1", first_record_digest=b"d" * 32, filters_digest=b"f" * 32)
+STEPS = np.array([3, -1, 2**63 - 1], dtype=np.int64)
+WALL_TIMES = np.array([1.5, 2.5, 3.5])
+
+
+def chunk_of(*series, skipped=()):
+    return Chunk(100, 900, 1, 2, list(series), Counter(dict(skipped)))
+
+
+def scalars(tag="loss", dtype=np.float32, metadata=b"metadata"):
+    values = np.array([np.nan, np.inf, 1 / 3], dtype=dtype)
+    return SeriesPoints(tag, "scalars", metadata, ScalarColumns(STEPS, WALL_TIMES, values))
+
+
+def tensors(size, tag="tensor", histogram=None):
+    tensor = Tensor(4, (size,), bytes(size), histogram)
+    return SeriesPoints(tag, "p", b"m", TensorColumns(STEPS[:1], WALL_TIMES[:1], [tensor]))
+
+
+def blobs(*contents, tag="images"):
+    return SeriesPoints(tag, "images", b"m", BlobSequenceColumns(STEPS[:1], WALL_TIMES[:1], [list(contents)]))
+
+
+def encoded(chunk, acknowledged=None, limits=LIMITS):
+    segment = encode(STREAM, chunk, 1.25, acknowledged or {}, limits)
+    return segment, wire_pb2.WriteBatch.FromString(segment.body).segments[0]
+
+
+def test_a_segment_says_which_bytes_of_which_stream_it_covers():
+    segment, sent = encoded(chunk_of(skipped={"bad": 2}))
+    assert (sent.start, sent.end, sent.start_checksum, sent.end_checksum) == (100, 900, 1, 2)
+    assert sent.stream == STREAM
+    assert sent.run_start_time == 1.25
+    assert [(skipped.reason, skipped.count) for skipped in sent.skipped] == [("bad", 2)]
+    assert (segment.start, segment.end) == (100, 900)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "column", "other"), [(np.float32, "values32", "values64"), (np.float64, "values64", "values32")]
+)
+def test_scalars_travel_bit_by_bit_in_the_column_of_their_type(dtype, column, other):
+    segment, sent = encoded(chunk_of(scalars(dtype=dtype)))
+    points = sent.series[0].scalars
+    assert np.frombuffer(points.steps, "<i8").tolist() == STEPS.tolist()
+    assert np.frombuffer(points.wall_times, "<f8").tolist() == WALL_TIMES.tolist()
+    assert getattr(points, column) == np.array([np.nan, np.inf, 1 / 3], dtype).tobytes()
+    assert getattr(points, other) == b""
+    assert segment.counts["scalars"] == 3
+
+
+def test_strided_columns_arrive_in_order():
+    matrix = np.arange(12, dtype=np.int64).reshape(6, 2)
+    columns = ScalarColumns(matrix[:, 1], matrix[:, 0].astype(float)[::-1], matrix[:, 0].astype(np.float32))
+    _, sent = encoded(chunk_of(SeriesPoints("t", "scalars", b"m", columns)))
+    assert np.frombuffer(sent.series[0].scalars.steps, "<i8").tolist() == [1, 3, 5, 7, 9, 11]
+    assert np.frombuffer(sent.series[0].scalars.wall_times, "<f8").tolist() == [10, 8, 6, 4, 2, 0]
+
+
+def test_a_legacy_histogram_keeps_its_fields_beside_its_tensor():
+    histogram = LegacyHistogram(-1.0, 2.0, 3.0, 4.0, 5.0, [0.5, 1e308], [1.0, 2.0])
+    _, sent = encoded(chunk_of(tensors(8, histogram=histogram), tensors(8, tag="plain")))
+    tensor = sent.series[0].tensors.tensors[0]
+    assert (tensor.dtype, list(tensor.shape), tensor.data) == (4, [8], bytes(8))
+    assert list(tensor.histogram.bucket_limit) == [0.5, 1e308]
+    assert (tensor.histogram.min, tensor.histogram.sum_squares) == (-1.0, 5.0)
+    assert not sent.series[1].tensors.tensors[0].HasField("histogram")
+
+
+def test_small_blobs_travel_inside_and_large_ones_by_their_digest():
+    small, large = b"", b"x" * 1001
+    segment, sent = encoded(chunk_of(blobs(small, large, large)))
+    digest = hashlib.sha256(large).digest()
+    sources = sent.series[0].blob_sequences.sequences[0].blobs
+    assert sources[0].WhichOneof("source") == "content"
+    assert (sources[1].reference.sha256, sources[1].reference.size) == (digest, 1001)
+    assert segment.blobs == {digest: large}
+    assert segment.counts["blobs"] == 3
+
+
+def test_when_inline_blobs_are_too_many_for_one_request_they_are_put_before_it():
+    contents = [bytes([number]) * 900 for number in range(20)]
+    segment, _ = encoded(chunk_of(blobs(*contents)), limits=WireLimits(5000, 1000, 1 << 30, 1 << 20, 100, 1 << 20))
+    assert len(segment.body) < 5000
+    assert len(segment.blobs) == 20
+
+
+def test_metadata_is_sent_until_it_is_acknowledged_and_again_when_it_changes():
+    segment, sent = encoded(chunk_of(scalars()))
+    assert sent.series[0].summary_metadata == b"metadata"
+    assert segment.metadata == {"loss": b"metadata"}
+    segment, sent = encoded(chunk_of(scalars()), acknowledged={"loss": b"metadata"})
+    assert sent.series[0].summary_metadata == b""
+    assert segment.metadata == {}
+    _, sent = encoded(chunk_of(scalars(metadata=b"other")), acknowledged={"loss": b"metadata"})
+    assert sent.series[0].summary_metadata == b"other"
+
+
+def test_a_batch_of_several_segments_is_their_bodies_end_to_end():
+    batch = Batch(bytes_max=1 << 20)
+    for tag in ("a", "b", "c"):
+        batch.add(encoded(chunk_of(scalars(tag)))[0], None)
+    sent = wire_pb2.WriteBatch.FromString(batch.body())
+    assert [segment.series[0].tag for segment in sent.segments] == ["a", "b", "c"]
+    assert batch.body_bytes == len(batch.body())
+
+
+def test_a_batch_takes_nothing_over_the_servers_limit():
+    segment = encoded(chunk_of(tensors(600)))[0]
+    batch = Batch(bytes_max=1000)
+    assert batch.fits(segment)
+    batch.add(segment, None)
+    assert not batch.fits(segment)
+
+
+def test_dropping_the_largest_series_counts_its_points():
+    chunk = drop_largest_series(chunk_of(tensors(500, tag="large"), tensors(5, tag="small"), skipped={"bad": 1}))
+    assert [series.tag for series in chunk.series] == ["small"]
+    assert chunk.skipped == {"bad": 1, "too much in one record for one request": 1}

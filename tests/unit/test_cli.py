@@ -1,0 +1,251 @@
+"""The command line: which verb, which exit code, what goes to stdout, and that nothing is asked without a terminal."""
+
+import io
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from support.faulty_server import Reply, faulty_server, refusal
+from tbupload.cli import main
+from tbupload.commands import expiry
+from tbupload.config import Config, read_config
+from tbupload.connect import find_experiment_id
+from tbupload.errors import UsageError
+
+EXPERIMENT = {
+    "experiment_id": "abc",
+    "url": "http://tbhub.example/experiment/abc/",
+    "name": "a name",
+    "description": "",
+    "visibility": "private",
+    "created_at": "2026-11-01T00:00:00Z",
+    "updated_at": "2026-11-01T00:00:00Z",
+}
+TOKEN = {
+    "id": "t1",
+    "scopes": ["read"],
+    "label": "for the paper",
+    "prefix": "tbh_ab",
+    "created_at": "2026-11-01T00:00:00Z",
+    "expires_at": None,
+    "revoked_at": None,
+    "last_used_at": None,
+}
+
+
+def reply(content, status=200):
+    return Reply(status, json.dumps(content).encode())
+
+
+@pytest.fixture
+def server():
+    with faulty_server() as server:
+        server.replies = [reply(EXPERIMENT)]
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def config(tmp_path, monkeypatch):
+    """No configuration of the person who runs the tests, and no terminal."""
+    for name in ("TBHUB_SERVER", "TBHUB_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    path = tmp_path / "tbhub.toml"
+    monkeypatch.setenv("TBHUB_CONFIG", str(path))
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    return path
+
+
+@pytest.fixture
+def run(server, capsys, monkeypatch):
+    monkeypatch.setenv("TBHUB_SERVER", server.url)
+    monkeypatch.setenv("TBHUB_TOKEN", "tbh_secret")
+
+    def run(*arguments):
+        try:
+            code = main(arguments)
+        except SystemExit as ended:
+            code = ended.code
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def test_help_names_every_verb_and_the_exit_codes(run):
+    code, out, _ = run("--help")
+    assert code == 0
+    for word in ("upload", "list", "show", "update-metadata", "delete", "share", "login", "exit codes"):
+        assert word in out
+
+
+def test_no_arguments_is_a_usage_error_with_help(run):
+    code, out, err = run()
+    assert (code, out) == (2, "")
+    assert "examples:" in err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--one-shot",),
+        ("--logdir", "x", "--include-tags", "("),
+        ("--logdir", "x", "--poll-seconds", "0"),
+        ("--logdir", "x", "--visibility", "public"),
+        ("--logdir", "x", "--token", "tbh_x"),
+        ("--logdir", "x", "--quiet", "--verbose"),
+        ("show",),
+        ("frobnicate",),
+    ],
+)
+def test_wrong_usage_ends_with_2(run, arguments):
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert "tbupload" in err
+
+
+def test_upload_is_the_default_verb(run, tmp_path):
+    missing = str(tmp_path / "missing")
+    assert run("--logdir", missing) == run("upload", "--logdir", missing)
+
+
+def test_a_logdir_that_is_none_ends_with_1_and_asks_no_server(run, server, tmp_path):
+    code, out, err = run("--logdir", str(tmp_path / "missing"))
+    assert (code, out) == (1, "")
+    assert "no such directory" in err
+    (tmp_path / "file").touch()
+    assert "is a file" in run("--logdir", str(tmp_path / "file"))[2]
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("spelling", ["--one-shot", "--one_shot"])
+def test_an_empty_logdir_read_once_ends_with_1_and_makes_no_experiment(run, server, tmp_path, spelling):
+    code, _, err = run("--logdir", str(tmp_path), spelling)
+    assert code == 1
+    assert "no event files found" in err
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("spelling", ["--dry-run", "--dry_run"])
+def test_a_dry_run_asks_no_server(run, server, tmp_path, spelling):
+    code, out, err = run("--logdir", str(tmp_path), spelling, "--json")
+    assert code == 0
+    assert json.loads(out)["event"] == "done"
+    assert "would send 0 scalars" in err
+    assert server.requests == []
+
+
+def test_no_server_is_a_usage_error(run, monkeypatch):
+    monkeypatch.delenv("TBHUB_SERVER")
+    code, _, err = run("list")
+    assert code == 2
+    assert "tbupload login" in err
+
+
+def test_a_resumed_upload_takes_no_new_name(run, server, tmp_path):
+    code, _, err = run("--logdir", str(tmp_path), "--experiment", "abc", "--name", "x")
+    assert code == 2
+    assert "update-metadata" in err
+    assert server.requests == []
+
+
+def test_list_prints_one_line_an_experiment(run, server):
+    server.replies = [reply({"experiments": [EXPERIMENT], "next": None})]
+    code, out, _ = run("list")
+    assert (code, out) == (0, "abc  2026-11-01T00:00:00Z  http://tbhub.example/experiment/abc/  a name\n")
+    assert json.loads(run("list", "--json")[1]) == EXPERIMENT
+
+
+def test_show_takes_an_id_or_the_url_of_the_experiment(run, server):
+    for text in ("abc", "http://tbhub.example/experiment/abc/?token=tbh_x#scalars"):
+        code, out, _ = run("show", text)
+        assert code == 0
+        assert "name: a name" in out
+    assert {request.path for request in server.requests} == {"/api/v1/experiments/abc"}
+
+
+def test_update_metadata_sends_what_was_given_and_nothing_else(run, server):
+    assert run("update-metadata", "abc", "--name", "")[0] == 0
+    assert (server.requests[0].method, json.loads(server.requests[0].body)) == ("PATCH", {"name": ""})
+    assert run("update-metadata", "abc")[0] == 2
+
+
+def test_delete_without_a_terminal_needs_yes(run, server):
+    code, _, err = run("delete", "abc")
+    assert code == 2
+    assert "--yes" in err
+    assert server.requests == []
+    server.replies = [Reply(204, b"")]
+    assert run("delete", "abc", "--yes")[:2] == (0, "deleted abc\n")
+    assert server.requests[0].method == "DELETE"
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 1), ("\n", 1), ("", 1)])
+def test_delete_asks_on_a_terminal(run, server, monkeypatch, answer, code):
+    terminal = io.StringIO(answer)
+    terminal.isatty = lambda: True
+    monkeypatch.setattr("sys.stdin", terminal)
+    assert run("delete", "abc")[0] == code
+    assert ("DELETE" in {request.method for request in server.requests}) == (code == 0)
+
+
+def test_share_prints_a_link_with_a_read_token(run, server):
+    server.replies = [reply(EXPERIMENT), reply({**TOKEN, "token": "tbh_abcd"}, 201)]
+    code, out, _ = run("share", "abc", "--expires", "30d", "--label", "for the paper")
+    assert (code, out) == (0, "http://tbhub.example/experiment/abc/?token=tbh_abcd\n")
+    asked = json.loads(server.requests[1].body)
+    assert (asked["scopes"], asked["label"]) == (["read"], "for the paper")
+    assert 29 <= (datetime.fromisoformat(asked["expires_at"]) - datetime.now(UTC)).days <= 30
+
+
+def test_share_lists_and_revokes_tokens(run, server):
+    server.replies = [reply({"tokens": [TOKEN]})]
+    assert run("share", "abc", "--list")[1] == "t1  read  tbh_ab…  expires never  for the paper\n"
+    server.replies = [Reply(204, b"")]
+    assert run("share", "abc", "--revoke", "t1")[0] == 0
+    assert (server.requests[-1].method, server.requests[-1].path) == ("DELETE", "/api/v1/experiments/abc/tokens/t1")
+
+
+def test_an_expiry_is_a_number_and_a_unit():
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    assert expiry("12h", now) == datetime(2026, 1, 1, 12, tzinfo=UTC)
+    assert expiry("8w", now) == datetime(2026, 2, 26, tzinfo=UTC)
+    for text in ("", "30", "d", "0d", "-1d", "1.5d", "30 d", "1y"):
+        with pytest.raises(UsageError, match="30d"):
+            expiry(text, now)
+
+
+def test_what_is_no_experiment_is_refused_before_any_request():
+    for text in ("../tokens", "a b", "", "http://tbhub.example/list"):
+        with pytest.raises(UsageError):
+            find_experiment_id(text)
+
+
+def test_login_keeps_a_token_from_stdin_that_the_server_accepts(run, server, config, monkeypatch):
+    server.replies = [reply({"experiments": [], "next": None})]
+    monkeypatch.setattr("sys.stdin", io.StringIO("tbh_new\n"))
+    code, out, err = run("login")
+    assert (code, out) == (0, "")
+    assert "tbh_new" not in err
+    assert read_config(config) == Config(server.url, "tbh_new")
+    assert server.requests[0].headers["Authorization"] == "Bearer tbh_new"
+
+
+def test_login_keeps_a_token_that_is_for_one_experiment_only(run, server, config, monkeypatch):
+    server.replies = [refusal(403)]
+    monkeypatch.setattr("sys.stdin", io.StringIO("tbh_new\n"))
+    assert run("login")[0] == 0
+    assert read_config(config).token == "tbh_new"
+
+
+def test_login_keeps_nothing_the_server_refuses(run, server, config, monkeypatch):
+    server.replies = [refusal(401)]
+    monkeypatch.setattr("sys.stdin", io.StringIO("tbh_wrong\n"))
+    code, _, err = run("login")
+    assert code == 1
+    assert "does not accept the token" in err
+    assert not config.exists()
+
+
+def test_login_without_a_token_on_stdin_is_a_usage_error(run, server):
+    assert run("login")[0] == 2
+    assert server.requests == []

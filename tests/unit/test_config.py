@@ -1,0 +1,115 @@
+"""Where server and token come from, and that a token goes to no other server than its own."""
+
+import stat
+
+import pytest
+
+from tbupload.config import Config, check_server, check_token, config_path, find_access, read_config, write_config
+from tbupload.errors import UsageError
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "tbhub" / "config.toml"
+
+
+@pytest.fixture
+def environment(path):
+    return {"TBHUB_CONFIG": str(path)}
+
+
+def test_what_is_written_is_read_again_and_only_the_owner_may(path):
+    config = Config("https://tbhub.example", 'tbh_"quoted"\\')
+    write_config(path, config)
+    assert read_config(path) == config
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [file.name for file in path.parent.iterdir()] == ["config.toml"]
+
+
+def test_a_config_file_that_others_could_read_is_closed_to_them_when_written(path):
+    path.parent.mkdir()
+    path.write_text("")
+    path.chmod(0o644)
+    write_config(path, Config("https://tbhub.example", "tbh_x"))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_no_config_file_is_an_empty_one(path):
+    assert read_config(path) == Config()
+
+
+@pytest.mark.parametrize("text", ["server = [", "server = 3\n", "token = []\n"])
+def test_a_config_file_that_makes_no_sense_is_named(path, text):
+    path.parent.mkdir()
+    path.write_text(text)
+    with pytest.raises(UsageError, match=r"config\.toml"):
+        read_config(path)
+
+
+def test_the_flag_comes_before_the_environment_and_that_before_the_file(path, environment):
+    write_config(path, Config("https://file.example", "tbh_file"))
+    assert find_access(None, environment).server == "https://file.example"
+    environment["TBHUB_SERVER"] = "https://environment.example"
+    assert find_access(None, environment).server == "https://environment.example"
+    assert find_access("https://flag.example/", environment).server == "https://flag.example"
+
+
+def test_the_files_token_goes_to_the_files_server_only(path, environment):
+    write_config(path, Config("https://file.example", "tbh_file"))
+    assert find_access("https://file.example/", environment).token == "tbh_file"
+    assert find_access("https://other.example", environment).token is None
+    environment["TBHUB_TOKEN"] = "tbh_environment"
+    assert find_access("https://other.example", environment).token == "tbh_environment"
+    assert find_access(None, environment).token == "tbh_environment"
+
+
+def test_a_token_that_others_can_read_is_warned_of(path, environment):
+    write_config(path, Config("https://file.example", "tbh_file"))
+    assert find_access(None, environment).warnings == ()
+    path.chmod(0o640)
+    assert "chmod 600" in find_access(None, environment).warnings[0]
+
+
+def test_a_token_on_an_open_connection_is_warned_of_but_not_on_this_machine(environment):
+    environment["TBHUB_TOKEN"] = "tbh_x"
+    assert "not https" in find_access("http://tbhub.example", environment).warnings[0]
+    for server in ("http://127.0.0.1:6060", "http://localhost:6060", "http://[::1]:6060", "https://tbhub.example"):
+        assert find_access(server, environment).warnings == ()
+
+
+def test_no_server_anywhere_is_a_usage_error_that_says_what_to_do(environment):
+    with pytest.raises(UsageError, match="tbupload login"):
+        find_access(None, environment)
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        "tbhub.example:6060",
+        "ftp://tbhub.example",
+        "https://",
+        "https://user:secret@host",
+        "https://h?x=1",
+        "http://h:x",
+    ],
+)
+def test_what_is_no_server_address_is_refused(server):
+    with pytest.raises(UsageError, match="no server address"):
+        check_server(server)
+
+
+def test_a_server_may_live_under_a_path():
+    assert check_server(" https://host.example/tbhub/ ") == "https://host.example/tbhub"
+
+
+@pytest.mark.parametrize("token", ["", " \n", "tbh_a b", "tbh_ä", "tbh_\x00"])
+def test_what_cannot_be_a_token_is_refused_without_repeating_it(token):
+    with pytest.raises(UsageError) as caught:
+        check_token(token)
+    assert "tbh_" not in str(caught.value)
+
+
+def test_the_config_file_is_where_the_environment_says(tmp_path):
+    assert config_path({"TBHUB_CONFIG": "/x/y.toml"}).as_posix() == "/x/y.toml"
+    assert config_path({"XDG_CONFIG_HOME": str(tmp_path)}) == tmp_path / "tbhub" / "config.toml"
+    assert config_path({}).parts[-3:] == (".config", "tbhub", "config.toml")

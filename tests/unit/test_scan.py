@@ -1,0 +1,139 @@
+"""Which files of a logdir are event files of which run, and what is said of the rest."""
+
+import os
+import re
+
+import pytest
+
+from tbupload.errors import LogdirError
+from tbupload.filters import SeriesFilter
+from tbupload.scan import check_logdir, scan_logdir
+
+EVERYTHING = SeriesFilter()
+NAME_CHARS_MAX = 10_000
+
+
+def touch(path, content=b""):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def found(logdir, series_filter=EVERYTHING, name_chars_max=NAME_CHARS_MAX):
+    scan = scan_logdir(logdir, series_filter, name_chars_max)
+    return [(file.run, file.path.name) for file in scan.files], list(scan.problems.values())
+
+
+def test_a_run_is_a_directory_with_an_event_file_directly_in_it(tmp_path):
+    touch(tmp_path / "a" / "b" / "events.out.tfevents.1.host")
+    touch(tmp_path / "a" / "checkpoint.pt")
+    assert found(tmp_path) == ([("a/b", "events.out.tfevents.1.host")], [])
+
+
+def test_the_logdir_itself_is_a_run_named_dot(tmp_path):
+    touch(tmp_path / "events.out.tfevents.1.host")
+    assert found(tmp_path) == ([(".", "events.out.tfevents.1.host")], [])
+
+
+def test_files_come_by_run_and_name_and_their_sizes_add_up(tmp_path):
+    for name in ("b/tfevents.2", "b/tfevents.1", "a/tfevents.3"):
+        touch(tmp_path / name, b"12345")
+    scan = scan_logdir(tmp_path, EVERYTHING, NAME_CHARS_MAX)
+    assert [file.path.name for file in scan.files] == ["tfevents.3", "tfevents.1", "tfevents.2"]
+    assert scan.bytes == 15
+
+
+def test_profile_markers_and_hidden_files_hold_no_events(tmp_path):
+    touch(tmp_path / "events.out.tfevents.1.host.profile-empty")
+    touch(tmp_path / ".events.out.tfevents.1.host.Xy12ab")
+    assert found(tmp_path) == ([], [])
+
+
+def test_a_directory_whose_name_looks_like_an_event_file_is_walked(tmp_path):
+    touch(tmp_path / "tfevents" / "tfevents.1")
+    assert found(tmp_path) == ([("tfevents", "tfevents.1")], [])
+
+
+def test_links_are_followed_and_loops_of_links_end(tmp_path):
+    touch(tmp_path / "elsewhere" / "run" / "tfevents.1")
+    logdir = tmp_path / "logdir"
+    logdir.mkdir()
+    (logdir / "link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "run" / "up").symlink_to(logdir)
+    (logdir / "self").symlink_to(".")
+    assert found(logdir) == ([("link/run", "tfevents.1")], [])
+
+
+def test_two_links_to_one_directory_are_two_runs(tmp_path):
+    touch(tmp_path / "run" / "tfevents.1")
+    (tmp_path / "latest").symlink_to("run")
+    assert found(tmp_path)[0] == [("latest", "tfevents.1"), ("run", "tfevents.1")]
+
+
+def test_a_link_that_leads_nowhere_is_a_problem_and_no_end(tmp_path):
+    (tmp_path / "tfevents.gone").symlink_to("nothing")
+    touch(tmp_path / "tfevents.1")
+    files, problems = found(tmp_path)
+    assert files == [(".", "tfevents.1")]
+    assert len(problems) == 1
+    assert "tfevents.gone" in problems[0]
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "tfevents.pipe")
+    files, problems = found(tmp_path)
+    assert files == []
+    assert "not a regular file" in problems[0]
+
+
+def test_a_directory_that_cannot_be_listed_is_a_problem_and_no_end(tmp_path, monkeypatch):
+    # Root may list everything, so the refusal comes from the call itself.
+    touch(tmp_path / "good" / "tfevents.1")
+    touch(tmp_path / "locked" / "tfevents.1")
+    scandir = os.scandir
+
+    def refusing(path):
+        if os.fspath(path).endswith("locked"):
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    files, problems = found(tmp_path)
+    assert files == [("good", "tfevents.1")]
+    assert problems == [f"{tmp_path / 'locked'}: Permission denied"]
+
+
+def test_names_that_are_no_text_are_problems(tmp_path):
+    touch(tmp_path / os.fsdecode(b"run\xff") / "tfevents.1")
+    files, problems = found(tmp_path)
+    assert files == []
+    assert "not valid UTF-8" in problems[0]
+    problems[0].encode()  # it can be printed
+
+
+def test_a_run_name_over_the_servers_limit_is_a_problem(tmp_path):
+    touch(tmp_path / "abcdef" / "tfevents.1")
+    files, problems = found(tmp_path, name_chars_max=5)
+    assert files == []
+    assert "6 characters" in problems[0]
+
+
+def test_names_with_spaces_quotes_and_emoji_are_kept(tmp_path):
+    name = "lr=0.1 'quoted' \"too\" 🚀 ünï"
+    touch(tmp_path / name / "tfevents.1")
+    assert found(tmp_path)[0] == [(name, "tfevents.1")]
+
+
+def test_runs_that_are_filtered_out_are_not_listed(tmp_path):
+    touch(tmp_path / "train" / "tfevents.1")
+    touch(tmp_path / "eval" / "tfevents.1")
+    only_train = SeriesFilter(include_runs=re.compile("tr.*"))
+    assert found(tmp_path, only_train)[0] == [("train", "tfevents.1")]
+
+
+def test_a_logdir_that_is_none_is_refused_with_a_sentence(tmp_path):
+    with pytest.raises(LogdirError, match="no such directory"):
+        check_logdir(tmp_path / "missing")
+    with pytest.raises(LogdirError, match="is a file"):
+        check_logdir(touch(tmp_path / "file"))
+    check_logdir(tmp_path)

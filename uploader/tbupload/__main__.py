@@ -1,0 +1,7 @@
+"""Runs `tbupload` as `python -m tbupload`."""
+
+import sys
+
+from tbupload.cli import main
+
+sys.exit(main())

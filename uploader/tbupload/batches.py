@@ -1,0 +1,243 @@
+"""Packs what was read from event files into segments and batches of the wire, under the server's limits."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from tbupload.points import (
+    BlobSequenceColumns,
+    Chunk,
+    Columns,
+    LegacyHistogram,
+    ScalarColumns,
+    SeriesPoints,
+    Tensor,
+    TensorColumns,
+)
+from tbwire import wire_pb2
+
+BATCH_BYTES: Final = 4 << 20
+"""A batch is sent when it has about this many bytes, or when there is no more to put in it; the server takes more."""
+
+BATCH_SEGMENTS: Final = 1_000
+"""Segments in a batch, at most; the server takes more."""
+
+BLOB_REFERENCE_BYTES_MIN: Final = 64
+"""A smaller blob always travels inside its batch: a reference to it would be no shorter."""
+
+
+@dataclass(frozen=True, slots=True)
+class WireLimits:
+    """What the server takes, as it says in its answers: the wire's `Limits`. Bytes unless the name says otherwise."""
+
+    batch_bytes_max: int
+    blob_inline_bytes_max: int
+    blob_bytes_max: int
+    tensor_bytes_max: int
+    name_chars_max: int
+    metadata_bytes_max: int
+
+
+@dataclass(slots=True)
+class EncodedSegment:
+    """A segment ready to be sent: `body` is a WriteBatch of it alone, `blobs` (by SHA-256) have to be put before it."""
+
+    stream: wire_pb2.Stream
+    start: int
+    end: int
+    body: bytes
+    blobs: dict[bytes, bytes]
+    metadata: dict[str, bytes]
+    counts: Counter[str]
+    skipped: Counter[str]
+
+    @property
+    def size(self) -> int:
+        """Bytes it holds in memory until it is acknowledged."""
+        return len(self.body) + sum(map(len, self.blobs.values()))
+
+
+@dataclass(slots=True)
+class Batch:
+    """Segments that travel in one request, each beside whoever (`owners`) is to be told how it ended.
+
+    `size` is what they hold in memory, blobs included, and `body_bytes` the length of `body`, which is never over
+    `bytes_max`; from `bytes_wanted` on, no more is put in. All in bytes.
+    """
+
+    bytes_max: int
+    bytes_wanted: int = BATCH_BYTES
+    segments: list[EncodedSegment] = field(default_factory=list)
+    owners: list[Any] = field(default_factory=list)
+    size: int = 0
+    body_bytes: int = 0
+    is_closed: bool = False
+
+    def has_room(self) -> bool:
+        """Whether another segment should be looked for."""
+        return not self.is_closed and len(self.segments) < BATCH_SEGMENTS and self.size < self.bytes_wanted
+
+    def fits(self, segment: EncodedSegment) -> bool:
+        """Whether the server would take the batch with this segment in it as well."""
+        return self.body_bytes + len(segment.body) <= self.bytes_max
+
+    def add(self, segment: EncodedSegment, owner: Any) -> None:
+        """Puts a segment at the end."""
+        self.segments.append(segment)
+        self.owners.append(owner)
+        self.size += segment.size
+        self.body_bytes += len(segment.body)
+
+    def body(self) -> bytes:
+        """The serialized WriteBatch: protobuf messages joined end to end are one message with all their segments."""
+        return b"".join(segment.body for segment in self.segments)
+
+    def blobs(self) -> dict[bytes, bytes]:
+        """The blobs to be put before the batch, by SHA-256, each once."""
+        return {digest: content for segment in self.segments for digest, content in segment.blobs.items()}
+
+
+def encode(
+    stream: wire_pb2.Stream,
+    chunk: Chunk,
+    start_time: float | None,
+    acknowledged: Mapping[str, bytes],
+    limits: WireLimits,
+) -> EncodedSegment:
+    """The chunk as a segment of its stream; metadata the server has `acknowledged` (by tag) is left out.
+
+    Its body may be longer than `batch_bytes_max`, when the points themselves are: then the chunk must be made smaller.
+    """
+    encoded = _encode(stream, chunk, start_time, acknowledged, limits.blob_inline_bytes_max)
+    if len(encoded.body) > limits.batch_bytes_max:
+        encoded = _encode(stream, chunk, start_time, acknowledged, BLOB_REFERENCE_BYTES_MIN)
+    return encoded
+
+
+def drop_largest_series(chunk: Chunk) -> Chunk:
+    """The chunk without the series that takes the most bytes, whose points it counts as skipped."""
+    largest = max(chunk.series, key=_series_bytes)
+    skipped = Counter(chunk.skipped)
+    skipped["too much in one record for one request"] += len(largest.columns.steps)
+    rest = [series for series in chunk.series if series is not largest]
+    return Chunk(chunk.start, chunk.end, chunk.start_checksum, chunk.end_checksum, rest, skipped)
+
+
+def _series_bytes(series: SeriesPoints) -> int:
+    columns = series.columns
+    size = len(series.metadata) + 16 * len(columns.steps)
+    if isinstance(columns, TensorColumns):
+        size += sum(len(tensor.data) for tensor in columns.tensors)
+    return size
+
+
+def _encode(
+    stream: wire_pb2.Stream,
+    chunk: Chunk,
+    start_time: float | None,
+    acknowledged: Mapping[str, bytes],
+    inline_bytes_max: int,
+) -> EncodedSegment:
+    batch = wire_pb2.WriteBatch()
+    segment = batch.segments.add(
+        stream=stream,
+        start=chunk.start,
+        end=chunk.end,
+        start_checksum=chunk.start_checksum,
+        end_checksum=chunk.end_checksum,
+        run_start_time=start_time or 0.0,
+    )
+    for reason, count in sorted(chunk.skipped.items()):
+        segment.skipped.add(reason=reason, count=count)
+    blobs: dict[bytes, bytes] = {}
+    metadata: dict[str, bytes] = {}
+    counts: Counter[str] = Counter()
+    for points in chunk.series:
+        series = segment.series.add(tag=points.tag)
+        if acknowledged.get(points.tag) != points.metadata:
+            series.summary_metadata = metadata[points.tag] = points.metadata
+        kind, count = _add_columns(series, points.columns, inline_bytes_max, blobs)
+        counts[kind] += count
+    return EncodedSegment(
+        stream, chunk.start, chunk.end, batch.SerializeToString(), blobs, metadata, counts, Counter(chunk.skipped)
+    )
+
+
+def _add_columns(
+    series: wire_pb2.Series, columns: Columns, inline_bytes_max: int, blobs: dict[bytes, bytes]
+) -> tuple[str, int]:
+    """Fills in the series' points; answers what they count as, and how many."""
+    if isinstance(columns, ScalarColumns):
+        _add_scalars(series.scalars, columns)
+        return "scalars", len(columns.steps)
+    if isinstance(columns, TensorColumns):
+        _add_tensors(series.tensors, columns)
+        return "tensors", len(columns.steps)
+    _add_blob_sequences(series.blob_sequences, columns, inline_bytes_max, blobs)
+    return "blobs", sum(map(len, columns.sequences))
+
+
+def _add_scalars(wire: wire_pb2.ScalarPoints, columns: ScalarColumns) -> None:
+    wire.SetInParent()  # a series without points still says that it is scalar
+    wire.steps = _packed(columns.steps, "<i8")
+    wire.wall_times = _packed(columns.wall_times, "<f8")
+    if columns.values.dtype == np.float32:
+        wire.values32 = _packed(columns.values, "<f4")
+    else:
+        wire.values64 = _packed(columns.values, "<f8")
+
+
+def _add_tensors(wire: wire_pb2.TensorPoints, columns: TensorColumns) -> None:
+    wire.SetInParent()
+    wire.steps = _packed(columns.steps, "<i8")
+    wire.wall_times = _packed(columns.wall_times, "<f8")
+    for tensor in columns.tensors:
+        _add_tensor(wire, tensor)
+
+
+def _add_tensor(wire: wire_pb2.TensorPoints, tensor: Tensor) -> None:
+    message = wire.tensors.add(dtype=tensor.dtype, shape=tensor.shape, data=tensor.data)
+    if tensor.histogram is not None:
+        message.histogram.CopyFrom(_histogram(tensor.histogram))
+
+
+def _histogram(histogram: LegacyHistogram) -> wire_pb2.LegacyHistogram:
+    return wire_pb2.LegacyHistogram(
+        min=histogram.min,
+        max=histogram.max,
+        num=histogram.num,
+        sum=histogram.sum,
+        sum_squares=histogram.sum_squares,
+        bucket_limit=histogram.bucket_limit,
+        bucket=histogram.bucket,
+    )
+
+
+def _add_blob_sequences(
+    wire: wire_pb2.BlobSequencePoints, columns: BlobSequenceColumns, inline_bytes_max: int, blobs: dict[bytes, bytes]
+) -> None:
+    wire.SetInParent()
+    wire.steps = _packed(columns.steps, "<i8")
+    wire.wall_times = _packed(columns.wall_times, "<f8")
+    for contents in columns.sequences:
+        sequence = wire.sequences.add()
+        for content in contents:
+            blob = sequence.blobs.add()
+            if len(content) <= inline_bytes_max:
+                blob.content = content
+            else:
+                digest = hashlib.sha256(content).digest()
+                blobs[digest] = content
+                blob.reference.sha256 = digest
+                blob.reference.size = len(content)
+
+
+def _packed(column: npt.NDArray[Any], dtype: str) -> bytes:
+    return column.astype(dtype, copy=False).tobytes()

@@ -1,0 +1,205 @@
+"""The command `tbupload`: parse, build, run, turn each error into one line and an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from tbupload import commands
+from tbupload.errors import Unreachable, UploadError, UsageError
+from tbupload.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_LATER, EXIT_USAGE
+from tbupload.output import tell
+from tbupload.upload_command import upload
+
+DESCRIPTION: Final = "Uploads TensorBoard logdirs to a tbhub server and prints the URL where they can be seen."
+
+EXAMPLES: Final = """\
+examples:
+  tbupload --logdir runs/                      upload, and follow the files until Ctrl-C
+  tbupload --logdir runs/ --one-shot           upload what is there, and end
+  tbupload --logdir runs/ --experiment ID      go on with an experiment, from this or another machine
+  tbupload share ID --expires 30d              print a link that opens it, for 30 days
+  tbupload login --server https://HOST         keep a server's address and a token for later
+
+The server and the token come from --server, then TBHUB_SERVER and TBHUB_TOKEN, then ~/.config/tbhub/config.toml.
+A token is never given on the command line, where other users of the machine could see it.
+
+exit codes: 0 everything committed; 1 failed, or something was skipped; 2 wrong usage; 75 try again later, nothing lost.
+"""
+
+Command = Callable[[argparse.Namespace], int]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command and answers its exit code."""
+    argv = list(sys.argv[1:] if arguments is None else arguments)
+    parser, verbs = _parser()
+    if argv and argv[0] not in verbs and argv[0] not in {"-h", "--help", "--version"}:
+        argv.insert(0, "upload")
+    options = parser.parse_args(argv)
+    command: Command | None = getattr(options, "command", None)
+    if command is None:
+        parser.print_help(sys.stderr)
+        return EXIT_USAGE
+    return _run(command, options)
+
+
+def _run(command: Command, options: argparse.Namespace) -> int:
+    try:
+        return command(options)
+    except UsageError as error:
+        return _fail(error, EXIT_USAGE)
+    except Unreachable as error:
+        return _fail(error, EXIT_LATER)
+    except UploadError as error:
+        return _fail(error, EXIT_FAILED)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has gone; a later flush of it at exit would fail once more, so it goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED
+
+
+def _fail(error: UploadError, code: int) -> int:
+    tell(f"tbupload: {error}")
+    return code
+
+
+def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
+    parser = argparse.ArgumentParser(
+        prog="tbupload", description=DESCRIPTION, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--version", action="version", version=f"tbupload {importlib.metadata.version('tbhub')}")
+    common = _common_options()
+    verbs = parser.add_subparsers(title="commands", metavar="COMMAND")
+    for name, add_options, command, text in (
+        ("upload", _upload_options, upload, "upload a logdir (the default)"),
+        ("list", _list_options, commands.list_experiments, "list your experiments, the newest first"),
+        ("show", _id_option, commands.show, "show one experiment"),
+        ("update-metadata", _update_options, commands.update_metadata, "change name, description or visibility"),
+        ("delete", _delete_options, commands.delete, "delete an experiment and all its data"),
+        ("share", _share_options, commands.share, "make a link that opens an experiment, list or revoke its tokens"),
+        ("login", _no_options, commands.login, "keep a server's address and a token (read from stdin) for later"),
+    ):
+        verb = verbs.add_parser(
+            name,
+            parents=[common],
+            help=text,
+            description=text[0].upper() + text[1:] + ".",
+            epilog=EXAMPLES if name == "upload" else None,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        add_options(verb)
+        verb.set_defaults(command=command)
+    return parser, frozenset(verbs.choices)
+
+
+def _common_options() -> argparse.ArgumentParser:
+    common = argparse.ArgumentParser(add_help=False)
+    group = common.add_argument_group("server and output")
+    group.add_argument("--server", metavar="URL", help="the server's address")
+    group.add_argument("--cacert", metavar="FILE", type=Path, help="certificate authorities to trust, as a PEM file")
+    group.add_argument("--json", action="store_true", help="print JSON on stdout, one object a line")
+    loudness = group.add_mutually_exclusive_group()
+    loudness.add_argument("--verbose", "-v", action="store_true", help="say more on stderr")
+    loudness.add_argument("--quiet", "-q", action="store_true", help="say on stderr only what went wrong")
+    return common
+
+
+def _upload_options(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--logdir", metavar="DIR", type=Path, required=True, help="the directory that holds the runs")
+    verb.add_argument("--experiment", metavar="ID", help="append to this experiment, or resume its upload (ID or URL)")
+    verb.add_argument("--one-shot", "--one_shot", action="store_true", help="end when everything present is committed")
+    verb.add_argument(
+        "--dry-run", "--dry_run", action="store_true", help="read everything, send nothing, tell what it is"
+    )
+    new = verb.add_argument_group("a new experiment")
+    new.add_argument("--name", help="its name")
+    new.add_argument("--description", help="its description, Markdown")
+    new.add_argument("--visibility", choices=("private", "link"), help="who may read it: you, or all who have the link")
+    choice = verb.add_argument_group("what is uploaded (regular expressions have to match a whole name)")
+    choice.add_argument("--plugins", metavar="A,B", type=_names, help="only series of these plugins")
+    for side in ("runs", "tags"):
+        choice.add_argument(f"--include-{side}", metavar="REGEX", type=_pattern, help=f"only {side} that match")
+        choice.add_argument(f"--exclude-{side}", metavar="REGEX", type=_pattern, help=f"no {side} that match")
+    pace = verb.add_argument_group("pace")
+    pace.add_argument(
+        "--poll-seconds",
+        metavar="N",
+        type=_seconds,
+        default=5.0,
+        help="how often the logdir is looked at (default: %(default)s)",
+    )
+    pace.add_argument(
+        "--give-up-seconds",
+        metavar="N",
+        type=_seconds,
+        help="how long a server that does not answer is tried (default: 300 with --one-shot, for ever without)",
+    )
+
+
+def _list_options(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--query", metavar="TEXT", help="only those with this text in their name or description")
+
+
+def _id_option(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("experiment", metavar="ID", help="the experiment's id, or its URL")
+
+
+def _update_options(verb: argparse.ArgumentParser) -> None:
+    _id_option(verb)
+    verb.add_argument("--name", help="the new name")
+    verb.add_argument("--description", help="the new description, Markdown")
+    verb.add_argument(
+        "--visibility", choices=("private", "link"), help="who may read it: you, or all who have the link"
+    )
+
+
+def _delete_options(verb: argparse.ArgumentParser) -> None:
+    _id_option(verb)
+    verb.add_argument(
+        "--yes", "-y", action="store_true", help="do not ask; needed where there is no terminal to ask on"
+    )
+
+
+def _share_options(verb: argparse.ArgumentParser) -> None:
+    _id_option(verb)
+    verb.add_argument(
+        "--expires", metavar="TIME", help="when the link ends, as 12h, 30d or 8w from now (default: never)"
+    )
+    verb.add_argument("--label", help="a word to tell the link by")
+    action = verb.add_mutually_exclusive_group()
+    action.add_argument("--list", action="store_true", help="list the experiment's tokens instead")
+    action.add_argument("--revoke", metavar="TOKEN_ID", help="make a token worthless instead")
+
+
+def _no_options(_verb: argparse.ArgumentParser) -> None:
+    pass
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(name.strip() for name in text.split(",") if name.strip())
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from error
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above zero")
+    return seconds

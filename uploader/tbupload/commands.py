@@ -1,0 +1,150 @@
+"""The short verbs of `tbupload`, each from its options to its exit code: experiments, their links, and logging in."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import os
+import re
+import sys
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from tbupload.client import Client
+from tbupload.config import Access, Config, check_token, config_path, find_access, write_config
+from tbupload.connect import SHORT_GIVE_UP_SECONDS, client_of, find_experiment_id, make_client, progress_of
+from tbupload.errors import Refused, UsageError
+from tbupload.exit_codes import EXIT_FAILED
+from tbupload.output import put_json, put_line, tell
+from tbupload.patience import Patience
+
+EXPIRY_UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+FORBIDDEN: Final = 403
+
+
+def list_experiments(options: argparse.Namespace) -> int:
+    """`tbupload list`: one line an experiment."""
+    for experiment in make_client(options).list_experiments(options.query):
+        if options.json:
+            put_json(experiment)
+        else:
+            put_line("  ".join(experiment[key] for key in ("experiment_id", "created_at", "url", "name")).rstrip())
+    return 0
+
+
+def show(options: argparse.Namespace) -> int:
+    """`tbupload show ID`: its fields, one a line."""
+    _put_experiment(make_client(options).get_experiment(find_experiment_id(options.experiment)), options)
+    return 0
+
+
+def update_metadata(options: argparse.Namespace) -> int:
+    """`tbupload update-metadata ID`: changes the fields that were given."""
+    names = ("name", "description", "visibility")
+    fields = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    if not fields:
+        raise UsageError("nothing to change: give --name, --description or --visibility")
+    _put_experiment(make_client(options).update_experiment(find_experiment_id(options.experiment), fields), options)
+    return 0
+
+
+def delete(options: argparse.Namespace) -> int:
+    """`tbupload delete ID`: asks on a terminal, and needs --yes elsewhere."""
+    experiment_id = find_experiment_id(options.experiment)
+    if not options.yes and not sys.stdin.isatty():
+        raise UsageError("deleting needs --yes where there is no terminal to ask on")
+    client = make_client(options)
+    if not options.yes and not _is_confirmed(client, experiment_id):
+        return EXIT_FAILED
+    client.delete_experiment(experiment_id)
+    if options.json:
+        put_json({"event": "deleted", "experiment_id": experiment_id})
+    else:
+        put_line(f"deleted {experiment_id}")
+    return 0
+
+
+def share(options: argparse.Namespace) -> int:
+    """`tbupload share ID`: prints a link with a new read token; `--list` and `--revoke` look after those there are."""
+    experiment_id = find_experiment_id(options.experiment)
+    if options.list:
+        for token in make_client(options).list_tokens(experiment_id):
+            _put_token(token, options)
+    elif options.revoke is not None:
+        make_client(options).revoke_token(experiment_id, options.revoke)
+        tell(f"revoked {options.revoke}")
+    else:
+        _make_link(experiment_id, options)
+    return 0
+
+
+def login(options: argparse.Namespace) -> int:
+    """`tbupload login`: keeps a server's address and a token, once the server has accepted them."""
+    server = find_access(options.server, os.environ).server
+    token = check_token(_read_token(server))
+    _check_accepted(client_of(Access(server, token), options, Patience(SHORT_GIVE_UP_SECONDS), progress_of(options)))
+    path = config_path(os.environ)
+    write_config(path, Config(server, token))
+    tell(f"kept {server} and its token in {path}")
+    return 0
+
+
+def expiry(text: str, now: datetime) -> datetime:
+    """The moment "30d" (or m, h, w) after `now`; UsageError when it is no such time."""
+    match = re.fullmatch(r"([1-9][0-9]{0,4})([mhdw])", text)
+    if match is None:
+        raise UsageError(f"--expires {text!r}: write a number and m, h, d or w, as in 30d")
+    return now + timedelta(**{EXPIRY_UNITS[match[2]]: int(match[1])})
+
+
+def _make_link(experiment_id: str, options: argparse.Namespace) -> None:
+    fields: dict[str, Any] = {"scopes": ["read"]}
+    if options.label is not None:
+        fields["label"] = options.label
+    if options.expires is not None:
+        fields["expires_at"] = expiry(options.expires, datetime.now(UTC)).isoformat()
+    client = make_client(options)
+    url = client.get_experiment(experiment_id)["url"]
+    token = client.create_token(experiment_id, fields)
+    link = f"{url}?token={token['token']}"
+    if options.json:
+        put_json({**token, "url": link})
+    else:
+        put_line(link)
+
+
+def _check_accepted(client: Client) -> None:
+    """Raises Refused unless the server knows the token; one for a single experiment may not list, and will do."""
+    try:
+        next(client.list_experiments(), None)
+    except Refused as refusal:
+        if refusal.status != FORBIDDEN:
+            raise
+
+
+def _is_confirmed(client: Client, experiment_id: str) -> bool:
+    name = client.get_experiment(experiment_id)["name"]
+    tell(f"Delete experiment {experiment_id} ({name or 'without a name'}) and all its data? [y/N] ", end="")
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+def _read_token(server: str) -> str:
+    if sys.stdin.isatty():
+        return getpass.getpass(f"token for {server} (it is not shown): ")
+    return sys.stdin.readline()
+
+
+def _put_experiment(experiment: dict[str, Any], options: argparse.Namespace) -> None:
+    if options.json:
+        put_json(experiment)
+    else:
+        put_line("\n".join(f"{name}: {value}" for name, value in experiment.items()))
+
+
+def _put_token(token: dict[str, Any], options: argparse.Namespace) -> None:
+    if options.json:
+        put_json(token)
+        return
+    state = "revoked" if token["revoked_at"] else f"expires {token['expires_at'] or 'never'}"
+    put_line("  ".join((token["id"], ",".join(token["scopes"]), f"{token['prefix']}…", state, token["label"])))

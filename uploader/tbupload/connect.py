@@ -1,0 +1,50 @@
+"""From a command's parsed options to a client of the server they mean."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from typing import Final
+
+from tbupload.client import Client
+from tbupload.config import Access, find_access
+from tbupload.errors import UsageError
+from tbupload.patience import Patience
+from tbupload.progress import Progress, make_progress
+from tbupload.transport import Transport
+
+SHORT_GIVE_UP_SECONDS: Final = 20.0
+"""How long the short commands try a server that does not answer."""
+
+
+def make_client(options: argparse.Namespace) -> Client:
+    """A client for a short command."""
+    progress = progress_of(options)
+    return client_of(access_of(options, progress), options, Patience(SHORT_GIVE_UP_SECONDS), progress)
+
+
+def client_of(access: Access, options: argparse.Namespace, patience: Patience, progress: Progress) -> Client:
+    """A client of this server, which tries as long as `patience` lasts and warns of what goes wrong."""
+    return Client(Transport(access.server, access.token, options.cacert, patience, progress.warn))
+
+
+def access_of(options: argparse.Namespace, progress: Progress) -> Access:
+    """The server and token in force; what a person should know about them is said."""
+    access = find_access(options.server, os.environ)
+    for warning in access.warnings:
+        progress.warn(f"tbupload: {warning}")
+    return access
+
+
+def progress_of(options: argparse.Namespace) -> Progress:
+    """Progress as loud as the options say."""
+    return make_progress(int(options.verbose) - int(options.quiet))
+
+
+def find_experiment_id(text: str) -> str:
+    """The id in an experiment's URL, or the text itself; UsageError when it can be neither."""
+    match = re.search(r"/experiment/([0-9A-Za-z]+)(?:[/?#]|$)", text) or re.fullmatch(r"([0-9A-Za-z]+)", text)
+    if match is None:
+        raise UsageError(f"{text!r} is neither an experiment's id nor its URL")
+    return match[1]
