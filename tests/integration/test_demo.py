@@ -1,0 +1,159 @@
+"""The demo's logdir, read back by TensorBoard's own readers."""
+
+from __future__ import annotations
+
+import io
+import json
+import wave
+
+import numpy as np
+import pytest
+from PIL import Image
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader, LegacyEventFileLoader
+from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
+from tensorboard.compat.proto.config_pb2 import RunMetadata
+from tensorboard.compat.proto.graph_pb2 import GraphDef
+from tensorboard.plugins.graph import keras_util
+from tensorboard.plugins.hparams import metadata as hparams_metadata
+from tensorboard.util.tensor_util import make_ndarray
+
+from tbservice.demo import write_demo_logdir
+from tbservice.demo.hyperparameters import CHOICES
+from tbservice.demo.training import STEPS
+
+RUN = CHOICES[0].run
+
+
+@pytest.fixture(scope="module")
+def logdir(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("demo")
+    write_demo_logdir(directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def multiplexer(logdir):
+    everything = {"scalars": 0, "images": 0}
+    return EventMultiplexer(tensor_size_guidance=everything).AddRunsFromDirectory(str(logdir)).Reload()
+
+
+def arrays(multiplexer, run, tag):
+    return [make_ndarray(event.tensor_proto) for event in multiplexer.Tensors(run, tag)]
+
+
+def events(logdir, loader=LegacyEventFileLoader):
+    return [
+        (path.parent.relative_to(logdir).as_posix(), event)
+        for path in sorted(logdir.rglob("*.tfevents.*"))
+        for event in loader(str(path)).Load()
+    ]
+
+
+@pytest.mark.parametrize(
+    "plugin",
+    [
+        *("scalars", "histograms", "text", "images", "audio", "pr_curves", "mesh", "custom_scalars", "hparams"),
+        *("graphs", "graph_keras_model", "graph_tagged_run_metadata"),
+    ],
+)
+def test_the_demo_has_data_of_every_plugin(multiplexer, plugin):
+    assert plugin in multiplexer.ActivePlugins()
+
+
+def test_each_session_has_a_run_of_its_own_and_one_for_each_set_of_points(multiplexer):
+    assert set(multiplexer.Runs()) == {c.run + part for c in CHOICES for part in ("", "/train", "/validation")}
+
+
+def test_a_tag_belongs_to_one_plugin_only(logdir):
+    owners = {}
+    for run, event in events(logdir, EventFileLoader):
+        for value in event.summary.value:
+            plugin = value.metadata.plugin_data.plugin_name
+            if plugin:
+                assert owners.setdefault((run, value.tag), plugin) == plugin
+
+
+def test_every_network_learns(multiplexer):
+    for choice in CHOICES:
+        accuracies = arrays(multiplexer, f"{choice.run}/validation", "accuracy")
+        assert accuracies[0] < 0.7
+        assert accuracies[-1] > 0.9
+
+
+def test_every_step_of_the_training_has_its_loss(logdir):
+    steps = [
+        event.step
+        for run, event in events(logdir)
+        for value in event.summary.value
+        if run == f"{RUN}/train" and value.tag == "loss"
+    ]
+    assert steps == list(range(STEPS + 1))
+
+
+def test_pictures_and_sounds_can_be_decoded(multiplexer):
+    for tag, count in (("decision", 1), ("neurons", 4)):
+        width, height, *pictures = arrays(multiplexer, f"{RUN}/validation", tag)[-1]
+        assert len(pictures) == count
+        for picture in pictures:
+            assert Image.open(io.BytesIO(picture)).size == (int(width), int(height))
+    (clip,) = arrays(multiplexer, f"{RUN}/train", "sound of the loss")[-1]
+    with wave.open(io.BytesIO(clip)) as file:
+        assert file.getnframes() == 1.5 * file.getframerate()
+
+
+def test_a_curve_counts_every_point_at_every_threshold(multiplexer):
+    for hits, alarms, rest, misses, precision, recall in arrays(multiplexer, f"{RUN}/validation", "spirals"):
+        np.testing.assert_array_equal(hits + alarms + rest + misses, 400)
+        np.testing.assert_allclose(recall, hits / (hits + misses))
+        assert precision.max() <= 1
+
+
+def test_a_surface_names_only_vertices_it_has(multiplexer):
+    vertices, faces, colors = (
+        arrays(multiplexer, f"{RUN}/validation", f"surface_{part}")[-1] for part in ("VERTEX", "FACE", "COLOR")
+    )
+    assert vertices.shape == colors.shape
+    assert (faces.min(), faces.max()) == (0, vertices.shape[1] - 1)
+
+
+def test_the_graphs_can_be_parsed_and_the_run_metadata_speaks_of_their_nodes(multiplexer):
+    graph = GraphDef.FromString(arrays(multiplexer, RUN, "__run_graph__")[0].item())
+    names = {node.name for node in graph.node}
+    assert {source for node in graph.node for source in node.input} <= names
+    metadata = RunMetadata.FromString(arrays(multiplexer, RUN, "forward pass")[0].item())
+    assert {stats.node_name for stats in metadata.step_stats.dev_stats[0].node_stats} <= names
+    model = keras_util.keras_model_to_graph_def(json.loads(arrays(multiplexer, RUN, "keras")[0].item()))
+    assert [node.name for node in model.node] == [f"spirals/{n}" for n in ("points", "hidden_1", "hidden_2", "output")]
+
+
+def test_the_metrics_of_the_sessions_are_tags_of_their_runs(multiplexer):
+    contents = multiplexer.PluginRunToTagToContent("hparams")
+    for choice in CHOICES:
+        experiment = hparams_metadata.parse_experiment_plugin_data(contents[choice.run]["_hparams_/experiment"])
+        start = hparams_metadata.parse_session_start_info_plugin_data(
+            contents[choice.run]["_hparams_/session_start_info"]
+        )
+        assert start.hparams["rate"].number_value == choice.rate
+        assert {info.name for info in experiment.hparam_infos} == set(start.hparams)
+        for metric in experiment.metric_infos:
+            assert arrays(multiplexer, f"{choice.run}/{metric.name.group}", metric.name.tag)
+
+
+def test_written_again_the_demo_replaces_itself_and_has_the_same_values(logdir, tmp_path):
+    def values(directory):
+        return [
+            (run, event.step, value.SerializeToString())
+            for run, event in events(directory)
+            for value in event.summary.value
+            if not value.tag.startswith("_hparams_")  # these hold the time
+        ]
+
+    write_demo_logdir(tmp_path)
+    names = sorted(tmp_path.rglob("*.tfevents.*"))
+    write_demo_logdir(tmp_path)
+    assert sorted(tmp_path.rglob("*.tfevents.*")) == names
+    assert values(tmp_path) == values(logdir)
+
+
+def test_the_demo_is_small(logdir):
+    assert sum(path.stat().st_size for path in logdir.rglob("*.tfevents.*")) < 4_000_000

@@ -1,0 +1,78 @@
+"""The generated protobuf code says what the .proto files say."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+from google.protobuf.descriptor import FieldDescriptor
+
+from support.proto_source import declared
+from support.source_code import ROOT
+from tbwire import tensorboard_pb2, wire_pb2
+
+FILES = {"wire": wire_pb2, "tensorboard": tensorboard_pb2}
+SOURCES = ROOT / "uploader/tbwire"
+
+
+def generated(module):
+    """The same as `declared`, from the descriptors the generated code builds."""
+    found = {}
+    for message in module.DESCRIPTOR.message_types_by_name.values():
+        add_message(message, found)
+    for enum in module.DESCRIPTOR.enum_types_by_name.values():
+        found[enum.name] = {value.name: (value.number,) for value in enum.values}
+    return found
+
+
+def add_message(message, found):
+    name = message.full_name.removeprefix(f"{message.file.package}.")
+    found[name] = {
+        field.name: (
+            field.number,
+            type_name(field),
+            field.is_repeated,
+            field.containing_oneof and field.containing_oneof.name,
+        )
+        for field in message.fields
+    }
+    for nested in message.nested_types:
+        add_message(nested, found)
+
+
+def type_name(field):
+    if field.message_type is not None:
+        return field.message_type.name
+    if field.enum_type is not None:
+        return field.enum_type.name
+    kinds = {value: name for name, value in vars(FieldDescriptor).items() if name.startswith("TYPE_")}
+    return kinds[field.type].removeprefix("TYPE_").lower()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_generated_code_is_current(name):
+    source = declared(SOURCES / f"{name}.proto")
+    assert source
+    assert generated(FILES[name]) == source
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_stubs_for_type_checkers_know_every_field(name):
+    tree = ast.parse((SOURCES / f"{name}_pb2.pyi").read_text())
+    stubs = {}
+    gather_fields(tree.body, "", stubs)
+    for message, fields in declared(SOURCES / f"{name}.proto").items():
+        assert fields.keys() <= stubs[message]
+
+
+def gather_fields(body, outer, stubs):
+    for node in body:
+        if isinstance(node, ast.ClassDef):
+            stubs[outer + node.name] = {
+                item.target.id for item in (*node.body, *body) if isinstance(item, ast.AnnAssign)
+            }
+            gather_fields(node.body, f"{outer}{node.name}.", stubs)
+
+
+def test_our_messages_never_take_the_names_of_tensorboards():
+    assert {module.DESCRIPTOR.package for module in FILES.values()} == {"tbhub.wire", "tbhub.tensorboard"}

@@ -1,0 +1,41 @@
+"""Every limit has a unit, and every setting is told to whoever runs the service."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import pytest
+
+from support.source_code import ROOT, modules
+from tbservice.settings import Settings
+
+UNITS = re.compile(r"bytes|characters|chars|points|rows|seconds|segments|blobs|dimensions|items|streams|tokens|tags")
+
+LIMITS = [module for module in modules("service/tbservice", "uploader/tbupload") if module.path.name == "limits.py"]
+
+
+def documented_names(tree):
+    """(name, docstring or None) of each assignment at the top of a module."""
+    for node, following in zip(tree.body, [*tree.body[1:], None], strict=True):
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+            is_text = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
+            yield target.id, following.value.value if is_text else None
+
+
+@pytest.mark.parametrize("module", LIMITS, ids=lambda module: module.name)
+def test_every_limit_has_a_docstring_and_a_unit(module):
+    limits = {name: text for name, text in documented_names(module.tree) if name not in {"KIB", "MIB", "GIB"}}
+    assert limits
+    assert not {name: text for name, text in limits.items() if text is None}
+    assert not [name for name, text in limits.items() if not UNITS.search(f"{name} {text}".lower())]
+
+
+def test_every_setting_says_what_it_is():
+    assert not [name for name, field in Settings.model_fields.items() if not field.description]
+
+
+def test_every_setting_is_documented():
+    pages = "".join(page.read_text() for page in [ROOT / "README.md", *(ROOT / "deploy").rglob("*.md")])
+    assert not [name for name in Settings.model_fields if f"TBHUB_{name.upper()}" not in pages]

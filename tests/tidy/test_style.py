@@ -1,0 +1,94 @@
+"""What the style guide asks of every file, where no linter looks."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import pytest
+
+from support.source_code import modules, product
+
+LINES_MAX = 500
+FUNCTION_LINES_MAX = 50
+DRAWERS = {"utils", "util", "helpers", "common", "manager", "misc"}
+MOCKS = {"unittest.mock", "mock", "pytest_mock", "moto", "responses", "respx", "vcr", "fakeredis", "freezegun"}
+OTHER_MACHINES = ("sys.platform", "os.geteuid()", "os.name")
+
+EXCEPTION = re.compile(r"[#] (ruff: )?noqa\b|[#] type: ignore\b")
+EXPLAINED = re.compile(r"^\s*# (?!noqa|type:|ruff:)\w|(noqa: [A-Z0-9, ]+|type: ignore\[[\w, -]+\]) +(-|#) \w")
+
+PRODUCT = product()
+TESTS = modules("tests")
+
+
+def functions(module):
+    return [node for node in ast.walk(module.tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
+def attributes_of(module):
+    return [ast.unparse(node) for node in ast.walk(module.tree) if isinstance(node, ast.Attribute)]
+
+
+def test_no_module_is_too_long():
+    assert not [(module.name, n) for module in PRODUCT if (n := len(module.text.splitlines())) > LINES_MAX]
+
+
+def test_no_function_is_too_long():
+    assert not [
+        (module.name, function.name)
+        for module in PRODUCT
+        for function in functions(module)
+        if function.end_lineno - function.lineno >= FUNCTION_LINES_MAX
+    ]
+
+
+def test_no_module_is_a_drawer_for_everything():
+    assert not [module.name for module in [*PRODUCT, *TESTS] if DRAWERS & set(re.split(r"[._]", module.name))]
+
+
+def unexplained(lines):
+    """The numbers of lines that silence a linter without a reason beside it, or in a comment just above."""
+    has_reason = False
+    for number, line in enumerate(lines, 1):
+        is_exception = EXCEPTION.search(line)
+        if is_exception and not (has_reason or EXPLAINED.search(line)):
+            yield number
+        has_reason = bool(EXPLAINED.search(line)) or (bool(is_exception) and has_reason)
+
+
+def test_every_exception_to_a_linter_has_a_reason_beside_it():
+    found = [(module.name, n) for module in [*PRODUCT, *TESTS] for n in unexplained(module.text.splitlines())]
+    assert not found
+
+
+def test_no_test_pretends():
+    assert not [(module.name, name) for module in TESTS for name in module.imports if name.startswith(tuple(MOCKS))]
+
+
+def test_no_test_is_skipped_but_for_another_kind_of_machine():
+    attributes = [(module.name, text) for module in TESTS for text in attributes_of(module)]
+    assert not [found for found in attributes if re.search(r"pytest\.(mark\.)?(skip|xfail|importorskip)$", found[1])]
+    conditions = [
+        (module.name, ast.unparse(node.args[0]))
+        for module in TESTS
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.skipif"
+    ]
+    assert not [found for found in conditions if not found[1].startswith(OTHER_MACHINES)]
+
+
+def test_names_of_tests_are_sentences():
+    assert not [
+        (module.name, function.name)
+        for module in TESTS
+        for function in functions(module)
+        if function.name.startswith("test_") and function.name.count("_") < 3
+    ]
+
+
+@pytest.mark.parametrize("package", ["service/tbservice", "uploader/tbupload", "uploader/tbwire"])
+def test_every_module_begins_with_a_sentence(package):
+    for module in modules(package):
+        first = (ast.get_docstring(module.tree) or "").partition("\n\n")[0]
+        assert first.endswith((".", ":")) or not module.tree.body, module.name
