@@ -58,6 +58,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_exception_handler(ServiceError, _render)
     app.add_exception_handler(RequestValidationError, _render_invalid)
     app.add_exception_handler(HTTPException, _render_http)
+    app.add_exception_handler(UnicodeEncodeError, _render_unencodable)
     app.add_exception_handler(Exception, _render_unexpected)
     return app
 
@@ -105,6 +106,11 @@ def _render_http(request: Request, error: Exception) -> JSONResponse:
     codes = {404: "not_found", 405: "method_not_allowed"}
     code = codes.get(error.status_code, "malformed")
     return JSONResponse({"code": code, "detail": error.detail}, error.status_code, error.headers)
+
+
+def _render_unencodable(_request: Request, _error: Exception) -> JSONResponse:
+    detail = "a text holds half of a character (a lone surrogate), which cannot be kept"
+    return JSONResponse({"code": "invalid", "detail": detail}, 422)
 
 
 def _render_unexpected(_request: Request, _error: Exception) -> JSONResponse:

@@ -44,3 +44,8 @@ class Settings(BaseSettings):
     host: str = Field(default="127.0.0.1", description="Address to listen on")
     port: int = Field(default=6060, ge=0, le=65535, description="Port to listen on; 0 for any free one")
     workers: int = Field(default=1, ge=1, le=64, description="Worker processes")
+
+
+def read_settings() -> Settings:
+    """The settings in the environment. Raises ValidationError where one is missing or makes no sense."""
+    return Settings()  # type: ignore[call-arg]  # the required ones come from the environment

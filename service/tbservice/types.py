@@ -21,6 +21,9 @@ Int64s = npt.NDArray[np.int64]
 UInt64s = npt.NDArray[np.uint64]
 Float64s = npt.NDArray[np.float64]
 
+Ranks = npt.NDArray[np.uint8]
+"""A column of ranks; where slots are meant, one for each of the 65,536: 0 is the finest draw, 15 everything."""
+
 
 class DataClass(enum.IntEnum):
     """What a time series is made of; the numbers are TensorBoard's."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from sqlalchemy import text
 
-from support.batches import Api, images, scalars, segment, stream, texts
+from support.batches import Api, images, metadata, scalars, segment, stream, texts
+from tbwire import tensors, wire_pb2
 
 POINT_TABLES = ("scalar_tail", "scalar_blocks", "tensor_points", "blob_points")
 
@@ -79,6 +81,19 @@ def test_a_body_that_is_no_json_or_too_large_is_refused(api):
     assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
 
 
+def test_texts_that_no_database_can_keep_are_refused(api):
+    experiment = api.new_experiment()
+    for path, parameters in (("plugins", {"plugin": "a\0b"}), ("scalars", {"run": "a\0b", "plugin": "a\0b"})):
+        answer = api.request("GET", f"/experiments/{experiment}/{path}", params=parameters)
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
+    assert api.request("DELETE", f"/experiments/{experiment}/tokens/a%00b").status_code == 422
+    assert api.request("DELETE", f"/experiments/{experiment}/runs", params={"run": "a\0b"}).status_code == 404
+    lone = b'{"run": ["\\ud800"]}'
+    headers = {"Content-Type": "application/json"}
+    answer = api.request("POST", f"/experiments/{experiment}/scalars/data", content=lone, headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
+
+
 def test_runs_plugins_and_series_are_listed(api):
     experiment = api.new_experiment()
     first = segment(stream("b"), 0, 9, scalars("loss", [0, 7]), texts("note", [3], [b"t"]))
@@ -138,11 +153,6 @@ def test_parameters_that_are_not_known_are_refused_and_not_passed_over(api, para
 
 
 def test_tensors_of_every_type_are_read_back(api):
-    import numpy as np  # noqa: PLC0415 - only here
-
-    from support.batches import metadata  # noqa: PLC0415
-    from tbwire import tensors, wire_pb2  # noqa: PLC0415
-
     experiment = api.new_experiment()
     sent = []
     for dtype, name in tensors.NAMES.items():
@@ -166,11 +176,6 @@ def test_tensors_of_every_type_are_read_back(api):
 
 
 def test_a_legacy_histogram_keeps_its_fields(api):
-    import numpy as np  # noqa: PLC0415 - only here
-
-    from support.batches import metadata  # noqa: PLC0415
-    from tbwire import wire_pb2  # noqa: PLC0415
-
     fields = {"min": -1, "max": float("inf"), "num": 3, "sum": 2, "sum_squares": 5}
     histogram = wire_pb2.LegacyHistogram(**fields, bucket_limit=[0, 1], bucket=[1, 2])
     tensor = wire_pb2.Tensor(dtype=1, shape=[1, 3], data=np.zeros(3, "<f4").tobytes(), histogram=histogram)

@@ -12,14 +12,14 @@ from sqlalchemy import Connection
 from tbservice import limits
 from tbservice.domain.batch import BlobSequencePoints, Segment, SentPoints, SentSeries, TensorPoints
 from tbservice.domain.newest import newest_of_each_step
-from tbservice.domain.sampling import Ranks, rank_and_key
+from tbservice.domain.sampling import rank_and_key
 from tbservice.errors import CursorConflict
 from tbservice.store import blob_points, sample_slots, scalar_tail, tensor_points, time_series
 from tbservice.store.blob_points import BlobPoint
 from tbservice.store.packing import Points, concatenate
 from tbservice.store.tensor_points import TensorPoint
 from tbservice.store.time_series import NewSeries, SeriesState
-from tbservice.types import AppendGrant, DataClass
+from tbservice.types import AppendGrant, DataClass, Ranks
 
 HPARAMS = "hparams"
 """The one plugin whose whole content is in its metadata: there the newest wins, elsewhere the first."""

@@ -15,12 +15,12 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.domain.newest import newest_of_each_step
-from tbservice.domain.sampling import LEVEL_MAX, Ranks, level_ranks_max, splitmix64
+from tbservice.domain.sampling import LEVEL_MAX, level_ranks_max, splitmix64
 from tbservice.store import sample_slots, scalar_blocks, scalar_tail, time_series
 from tbservice.store.packing import Points, concatenate
 from tbservice.store.scalar_blocks import OPEN, SEALED, NewBlock
 from tbservice.store.time_series import SeriesState
-from tbservice.types import ExperimentGrant
+from tbservice.types import ExperimentGrant, Ranks
 
 SERIES_A_MERGE: Final = 32
 """Series taken in one transaction, which holds their rows for as long."""

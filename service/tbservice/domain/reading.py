@@ -18,7 +18,6 @@ from tbservice.domain.blobs import blob_key
 from tbservice.domain.newest import newest_of_each_step
 from tbservice.domain.sampling import (
     RANK_MAX,
-    Ranks,
     choose,
     coarsest_level,
     level_fractions,
@@ -34,6 +33,7 @@ from tbservice.types import (
     BlobSequenceSample,
     DataClass,
     ExperimentId,
+    Ranks,
     ReadGrant,
     Run,
     ScalarSample,

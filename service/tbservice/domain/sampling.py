@@ -13,10 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from tbservice.types import Int64s, UInt64s
-
-Ranks = npt.NDArray[np.uint8]
-"""The rank of each of the 65,536 slots; 0 is the finest draw, 15 everything."""
+from tbservice.types import Int64s, Ranks, UInt64s
 
 RANK_MAX: Final = 15
 LEVEL_MAX: Final = 5

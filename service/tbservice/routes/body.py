@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tbservice import limits
-from tbservice.errors import Malformed, TooLarge
+from tbservice.errors import Malformed, TooLarge, Unavailable
 
 _READ_BY_THE_ROUTE: Final = re.compile(r"/api/v1/experiments/[^/]+/(batches|blobs/[^/]+)|/experiment/.*")
 _SPOOLED_BYTES: Final = 1024 * 1024
@@ -35,9 +35,16 @@ async def spooled_body(request: Request, bytes_max: int, seconds_max: float) -> 
         size = 0
         async for piece in _pieces(request, bytes_max, seconds_max):
             size += len(piece)
-            await asyncio.to_thread(file.write, piece)
+            await asyncio.to_thread(_write, file, piece)
         file.seek(0)
         yield file, size
+
+
+def _write(file: IO[bytes], piece: bytes) -> None:
+    try:
+        file.write(piece)
+    except OSError as error:  # the disk is full
+        raise Unavailable("there is no room to receive the body now; nothing was lost, try again") from error
 
 
 async def _pieces(request: Request, bytes_max: int, seconds_max: float) -> AsyncIterator[bytes]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Response, status
-from sqlalchemy import text
 
 from tbservice.routes.requests import UsesDatabase, UsesObjects
 
@@ -18,7 +17,6 @@ def is_running() -> None:
 @router.get("/readyz")
 def is_ready(database: UsesDatabase, objects: UsesObjects) -> Response:
     """PostgreSQL and the object store answer; 503 when one does not."""
-    with database.transaction() as db:
-        db.execute(text("SELECT 1"))
+    database.check()
     objects.check()
     return Response(status_code=status.HTTP_200_OK)

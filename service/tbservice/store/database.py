@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 from sqlalchemy import Connection, create_engine, event, exc, text
 
-from tbservice.errors import Unavailable
+from tbservice.errors import Invalid, NotFound, Unavailable
 from tbservice.types import WorkspaceId
 
 STATEMENT_SECONDS_MAX = 60
@@ -52,6 +52,11 @@ class Database:
                 _set_tenant(db, workspace_id)
                 yield db
 
+    def check(self) -> None:
+        """Asks PostgreSQL for an answer. Raises Unavailable when there is none."""
+        with self.transaction() as db:
+            db.execute(text("SELECT 1"))
+
     def close(self) -> None:
         """Closes every idle connection."""
         self.engine.dispose()
@@ -82,7 +87,7 @@ def _set_tenant(db: Connection, workspace_id: WorkspaceId | None) -> None:
 
 @contextmanager
 def _driver_errors_as_ours() -> Iterator[None]:
-    """Turns what the driver raises when PostgreSQL is away, stopping, full or at odds with itself into Unavailable."""
+    """Turns what the driver raises into ours: Unavailable when PostgreSQL is away, stopping, full or deadlocked."""
     try:
         yield
     except (exc.OperationalError, exc.InterfaceError, exc.TimeoutError) as error:
@@ -90,6 +95,19 @@ def _driver_errors_as_ours() -> Iterator[None]:
     except (psycopg.OperationalError, psycopg.InterfaceError) as error:  # from `binary_rows`, past SQLAlchemy
         raise Unavailable(_UNAVAILABLE) from error
     except exc.DBAPIError as error:
-        if error.connection_invalidated:
-            raise Unavailable(_UNAVAILABLE) from error
-        raise
+        raise _as_ours(error) from error
+
+
+def _as_ours(error: exc.DBAPIError) -> Exception:
+    if error.connection_invalidated:
+        return Unavailable(_UNAVAILABLE)
+    cause = error.orig
+    if isinstance(cause, psycopg.errors.ForeignKeyViolation) and _names_experiment(cause):
+        return NotFound("the experiment has been deleted")
+    if isinstance(cause, psycopg.DataError) and cause.sqlstate is None:  # the driver's own: NUL in a text
+        return Invalid("a text holds a NUL, which PostgreSQL cannot keep")
+    return error
+
+
+def _names_experiment(violation: psycopg.Error) -> bool:
+    return (violation.diag.constraint_name or "").endswith("_experiment_id_fkey")

@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from sqlalchemy import Connection, Engine, text
 
-from tbservice.domain.sampling import Ranks
+from tbservice.types import Ranks
 
 _read: WeakKeyDictionary[Engine, Ranks] = WeakKeyDictionary()
 
