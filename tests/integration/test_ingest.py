@@ -118,7 +118,7 @@ def test_steps_may_be_negative_repeated_backwards_and_as_great_as_they_get(api, 
 
 
 @pytest.mark.parametrize(
-    "name", ["a b", "a/b//c", "it's \"quoted\"", "../..", "😀", "x" * 10_000, "%(x)s :y $1", "", ".", "a\nb"]
+    "name", ["a b", "a/b//c", 'it\'s "quoted"', "../..", "😀", "x" * 10_000, "%(x)s :y $1", "", ".", "a\nb"]
 )
 def test_runs_and_tags_may_have_any_name(api, experiment, name):
     api.write(experiment, segment(stream(name), 0, 9, scalars(name, [0]), texts(name[1:] + "!", [0], [b"t"])))
@@ -127,6 +127,13 @@ def test_runs_and_tags_may_have_any_name(api, experiment, name):
     assert list(chosen.json()) == [name]
     api.request("DELETE", f"/experiments/{experiment}/series", params={"run": name, "tag": name}).raise_for_status()
     assert read(api, experiment) == {}
+
+
+def test_runs_are_listed_in_the_order_in_which_they_came(api, experiment):
+    for name in ("z", "m", "a"):
+        api.write(experiment, *[segment(stream(f"{name}{n}"), 0, 9, scalars("loss", [0])) for n in range(3)])
+    listed = [run["run"] for run in api.get(experiment, "runs")["runs"]]
+    assert listed == [f"{name}{n}" for name in "zma" for n in range(3)]
 
 
 def test_a_series_that_is_new_needs_its_metadata_and_a_known_one_does_not(api, experiment):

@@ -55,7 +55,7 @@ class Series:
 
     def listed(self):
         with self.database.snapshot(self.read.workspace_id) as db:
-            (series,) = reading.list_series(db, self.read, Selection())
+            (series,) = reading.list_series_counted(db, self.read, Selection())
             return series
 
     def rows(self, table, columns="count(*)"):

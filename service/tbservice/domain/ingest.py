@@ -44,7 +44,7 @@ def write_batch(db: Connection, grant: AppendGrant, segments: Sequence[Segment])
     if not fresh:
         return Outcome([_cursor_of(segment, cursors) for segment in segments], Counts())
     _check_references(db, grant, fresh)
-    run_ids = names.resolve_runs(db, grant, {segment.stream.run for segment in fresh})
+    run_ids = names.resolve_runs(db, grant, dict.fromkeys(segment.stream.run for segment in fresh))
     _note_start_times(db, grant, fresh, run_ids)
     arrivals = appending.arrivals_by_series(fresh, run_ids, _resolve_tags(db, grant, fresh))
     states = appending.lock_series(db, grant, arrivals)
@@ -129,7 +129,7 @@ def _note_start_times(db: Connection, grant: AppendGrant, segments: Iterable[Seg
 
 
 def _resolve_tags(db: Connection, grant: AppendGrant, segments: Iterable[Segment]) -> dict[str, int]:
-    tags = {series.tag for segment in segments for series in segment.series}
+    tags = dict.fromkeys(series.tag for segment in segments for series in segment.series)
     return names.resolve_tags(db, grant, tags) if tags else {}
 
 

@@ -57,8 +57,13 @@ def list_plugins(db: Connection, grant: ReadGrant) -> list[str]:
 
 
 def list_series(db: Connection, grant: ReadGrant, selection: Selection) -> list[Series]:
-    """The selected series, each with its exact number of points."""
-    found = time_series.list_series(db, grant.experiment_id, selection)
+    """The selected series, without a look at their points: a `count` may not be exact, and says so."""
+    return time_series.list_series(db, grant.experiment_id, selection)
+
+
+def list_series_counted(db: Connection, grant: ReadGrant, selection: Selection) -> list[Series]:
+    """The selected series, each with its exact number of points: those whose count is not exact are read."""
+    found = list_series(db, grant, selection)
     inexact = [series for series in found if not series.count_is_exact]
     counts = {id_: len(points) for id_, points in _read_whole(db, grant.experiment_id, inexact).items()}
     return [

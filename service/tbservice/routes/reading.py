@@ -61,7 +61,7 @@ def list_plugins(grant: MayRead, database: UsesDatabase, plugin: str | None = No
     with database.snapshot(grant.workspace_id) as db:
         if plugin is None:
             return answers.json_response({"plugins": reading.list_plugins(db, grant)})
-        return _series_response(reading.list_series(db, grant, Selection(plugin)))
+        return _series_response(reading.list_series_counted(db, grant, Selection(plugin)))
 
 
 @router.get("/scalars")
@@ -120,7 +120,7 @@ def read_blob_sequences_by_post(grant: MayRead, query: SampleQuery, database: Us
 
 def _list(grant: ReadGrant, database: UsesDatabase, selection: Selection) -> Response:
     with database.snapshot(grant.workspace_id) as db:
-        return _series_response(reading.list_series(db, grant, selection))
+        return _series_response(reading.list_series_counted(db, grant, selection))
 
 
 def _series_response(found: list[Series]) -> Response:

@@ -14,7 +14,8 @@ from tbservice.types import ExperimentGrant, ExperimentId, Run
 def _resolve_statement(table: str, id_column: str) -> str:
     return f"""
         WITH want AS MATERIALIZED (
-            SELECT name, digest FROM unnest(CAST(:names AS text[]), CAST(:digests AS bytea[])) AS w (name, digest)),
+            SELECT * FROM unnest(CAST(:names AS text[]), CAST(:digests AS bytea[]))
+                WITH ORDINALITY AS w (name, digest, place)),
         have AS MATERIALIZED (
             SELECT {id_column} AS id, name_digest FROM {table}
             WHERE experiment_id = :experiment_id AND name_digest = ANY (CAST(:digests AS bytea[]))),
@@ -22,7 +23,7 @@ def _resolve_statement(table: str, id_column: str) -> str:
             INSERT INTO {table} (experiment_id, workspace_id, name, name_digest)
             SELECT :experiment_id, :workspace_id, name, digest FROM want
             WHERE digest NOT IN (SELECT name_digest FROM have)
-            ORDER BY digest
+            ORDER BY place
             ON CONFLICT DO NOTHING
             RETURNING {id_column} AS id, name_digest)
         SELECT id, name_digest FROM have UNION ALL SELECT id, name_digest FROM made
@@ -39,12 +40,12 @@ def digest(name: str) -> bytes:
 
 
 def resolve_runs(db: Connection, grant: ExperimentGrant, names: Collection[str]) -> dict[str, int]:
-    """The id of each run, made where it is new."""
+    """The id of each run, made where it is new: ids grow in the order of the names."""
     return _resolve(db, grant, _RESOLVE_RUNS, names)
 
 
 def resolve_tags(db: Connection, grant: ExperimentGrant, names: Collection[str]) -> dict[str, int]:
-    """The id of each tag, made where it is new."""
+    """The id of each tag, made where it is new: ids grow in the order of the names."""
     return _resolve(db, grant, _RESOLVE_TAGS, names)
 
 
