@@ -19,7 +19,7 @@ from tbservice.types import WorkspaceId
 
 
 def upgrade_database() -> list[str]:
-    """Migrates the database and returns the names of the migrations that ran. Raises CannotRun; then nothing changed."""
+    """Migrates the database and returns the names of the migrations that ran. After CannotRun nothing has changed."""
     try:
         return migrate.upgrade(read_settings().database_url.get_secret_value())
     except exc.DBAPIError as error:

@@ -1,10 +1,11 @@
 """Every error a caller of the service can meet. The domain raises them; one handler in `app.py` renders them.
 
-ServiceError            code     HTTP
+ServiceError            HTTP
   Malformed             400      the request cannot be read
   Unauthenticated       401      no token, or one that does not count (any more)
   Forbidden             403      the token is good, its scope is too small
   NotFound              404      none, or not yours: the two look the same
+  TooSlow               408      the body did not arrive in time: send it again
   Conflict              409      the state is another one: read it again
     CursorConflict               a segment does not start at its stream's cursor
   TooLarge              413      over a limit, which the message names
@@ -56,6 +57,13 @@ class NotFound(ServiceError):
 
     status = 404
     code = "not_found"
+
+
+class TooSlow(ServiceError):
+    """The request's body did not arrive in time, or broke off; it may be sent again."""
+
+    status = 408
+    code = "too_slow"
 
 
 class Conflict(ServiceError):

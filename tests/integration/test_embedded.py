@@ -180,7 +180,7 @@ def test_a_process_that_a_killed_parent_left_behind_is_stopped(tmp_path):
     left = subprocess.Popen(command)
     while children.lock_holder(lock) is None:
         time.sleep(0.01)
-    children.stop_stale(lock, signal.SIGTERM, seconds=5)
+    children.stop_stale(lock, children.Ending(signal.SIGTERM, 5))
     assert left.wait(1) == -signal.SIGTERM
 
 
@@ -192,7 +192,7 @@ def test_a_process_that_ignores_the_request_to_stop_is_killed(tmp_path):
     command = children.launch_command([sys.executable, "-c", script], ["--lock", str(lock)])
     with subprocess.Popen(command, stdout=subprocess.PIPE) as left:
         left.stdout.readline()
-        children.stop_stale(lock, signal.SIGTERM, seconds=0.2)
+        children.stop_stale(lock, children.Ending(signal.SIGTERM, 0.2))
         assert left.wait(1) == -signal.SIGKILL
 
 
@@ -200,7 +200,7 @@ def test_a_process_that_only_has_the_same_id_is_left_alone(tmp_path):
     lock = tmp_path / "old.pid"
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as other:
         lock.write_text(f"{other.pid}\n")
-        children.stop_stale(lock, signal.SIGKILL, seconds=1)
+        children.stop_stale(lock, children.Ending(signal.SIGKILL, 1))
         assert other.poll() is None
         other.kill()
 
@@ -211,7 +211,7 @@ def test_a_crashed_servers_pid_file_whose_id_is_now_another_program_does_not_kee
     for _start in range(2):
         child = server.start()
         server.wait_ready(child)
-        child.stop(10)
+        child.stop()
         pid_file = path / "postgres" / "postmaster.pid"
         pid_file.write_text(f"{os.getpid()}\n{path / 'postgres'}\n0\n5432\n\n\n0 0\nready\n")
     directory.close()

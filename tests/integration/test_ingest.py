@@ -246,3 +246,24 @@ def test_a_deleted_run_can_be_uploaded_again(api, experiment):
     assert api.write(experiment, sent).scalars == 2
     assert api.request("DELETE", f"/experiments/{experiment}").status_code == 204
     assert api.send(experiment, sent).status_code == 404
+
+
+def test_a_client_that_goes_away_in_the_middle_of_its_body_commits_nothing(live_service):
+    import socket  # noqa: PLC0415 - only here
+    from urllib.parse import urlsplit  # noqa: PLC0415
+
+    import httpx2  # noqa: PLC0415
+
+    with httpx2.Client(base_url=live_service.url, trust_env=False) as client:
+        api = Api(client, live_service.new_owner())
+        experiment = api.new_experiment()
+    address = urlsplit(live_service.url)
+    with socket.create_connection((address.hostname, address.port), timeout=10) as connection:
+        connection.sendall(
+            f"POST /api/v1/experiments/{experiment}/batches HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n"
+            f"Content-Type: application/x-protobuf\r\nAuthorization: {api.headers['Authorization']}\r\n\r\nabc".encode()
+        )
+        connection.shutdown(socket.SHUT_WR)  # the client is gone in the middle of its body
+        connection.recv(1)
+    with httpx2.Client(base_url=live_service.url, trust_env=False) as client:
+        assert Api(client, api.headers["Authorization"].split()[1]).get(experiment, "streams")["streams"] == []

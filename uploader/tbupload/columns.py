@@ -20,9 +20,9 @@ from tbupload.points import (
     TensorColumns,
     WallTimes,
 )
+from tbupload.record_walk import Indices
 from tbupload.series_memory import KnownSeries, SeriesMemory
 from tbupload.summaries import Point
-from tbupload.tf_record import Indices
 
 _SLOT_BITS: Final = 32
 """A point's place in the file is its record, then its slot in the event: a chunk has fewer than 2^31 of either."""

@@ -17,6 +17,7 @@ from tbupload import refusals
 from tbupload.columns import PointGatherer, place
 from tbupload.limits import ReadLimits
 from tbupload.points import SeriesPoints
+from tbupload.record_walk import Indices
 from tbupload.refusals import ValueRefused
 from tbupload.series_memory import HPARAMS, KnownSeries, SeriesMemory
 from tbupload.summaries import identity, read_value, summary_values
@@ -25,7 +26,6 @@ from tbupload.tf_record import (
     FOOTER_BYTES,
     HEADER_BYTES,
     Frames,
-    Indices,
     RecordGroup,
     differing_columns,
     gather,

@@ -45,7 +45,7 @@ def simple_value(value: pb.Summary.Value) -> np.float32:
     alone.CopyFrom(value)
     for field in ("tag", "node_name", "metadata"):
         alone.ClearField(field)
-    return np.frombuffer(alone.SerializeToString()[-4:], "<f4")[0]
+    return np.float32(np.frombuffer(alone.SerializeToString()[-4:], "<f4")[0])
 
 
 def histogram_tensor(histogram: pb.HistogramProto) -> Tensor:

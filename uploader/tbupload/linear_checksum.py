@@ -37,7 +37,7 @@ def checksums(rows: Bytes, differing: npt.NDArray[np.intp]) -> Checksums:
     sums = np.zeros(len(rows), np.uint32)
     for column in differing.tolist():
         sums ^= _table(length - 1 - column)[rows[:, column]]
-    return sums ^ sums[0] ^ np.uint32(google_crc32c.value(rows[0].tobytes()))
+    return np.asarray(sums ^ sums[0] ^ np.uint32(google_crc32c.value(rows[0].tobytes())))
 
 
 def mask(sums: Checksums) -> Checksums:

@@ -41,7 +41,7 @@ class KnownSeries:
     index: int
     tag: str
     plugin: str
-    data_class: int
+    data_class: pb.DataClass
     metadata: bytes
     is_wanted: bool
     refusal: ValueRefused | None
@@ -79,7 +79,10 @@ class SeriesMemory:
         if series is None:
             if not self._filter.accepts_tag(tag):
                 return None
-            series = self._learn(tag, offered) if _names_plugin(offered) else self._remember(tag)
+            if offered is not None and offered.plugin_data.plugin_name:
+                series = self._learn(tag, offered)
+            else:
+                series = self._remember(tag)
         elif offered is not None:
             self._compare(series, offered)
         if not series.is_wanted:
@@ -116,7 +119,7 @@ class SeriesMemory:
         if plugin == HPARAMS:  # what a session is about lives in its metadata, and may be written again
             latest = pb.SummaryMetadata()
             latest.CopyFrom(offered)
-            latest.data_class = pb.DataClass.ValueType(series.data_class)
+            latest.data_class = series.data_class
             series.metadata = latest.SerializeToString()
             series.refusal = self._refusal(series.tag, plugin, series.metadata)
 
@@ -136,7 +139,3 @@ class SeriesMemory:
         self._all.append(series)
         self._by_tag[series.tag] = series
         return series
-
-
-def _names_plugin(metadata: pb.SummaryMetadata | None) -> bool:
-    return metadata is not None and bool(metadata.plugin_data.plugin_name)

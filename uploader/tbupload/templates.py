@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from tbupload.event_layout import EventLayout, ValueLayout, parse_layout
 from tbupload.linear_checksum import Bytes
 from tbupload.points import Steps, WallTimes
-from tbupload.tf_record import Indices
+from tbupload.record_walk import Indices
 from tbwire import tensorboard_pb2 as pb
 
 _TEMPLATES_MAX: Final = 64
@@ -27,6 +27,9 @@ _POOR_TEMPLATE_EVENTS: Final = 8
 
 _CONTINUES: Final = 0x80
 """The bit of a varint's byte that says that another byte follows."""
+
+_SHORT_KEY_COLUMNS: Final = 2
+"""Columns that fit into a 16-bit key, which sorts several times faster; more rarely differ."""
 
 _LABEL_COLUMNS: Final = 5
 """Columns that fit into a 64-bit key beside a label of 24 bits; a group has fewer rows than that has values."""
@@ -90,7 +93,7 @@ def decode_events(rows: Bytes, records: Indices, differing: Indices) -> Template
             break
         layout = parse_layout(events.rows[0].tobytes())
         alike = _alike(events, layout)
-        poor_templates += np.count_nonzero(alike) < _POOR_TEMPLATE_EVENTS
+        poor_templates += int(np.count_nonzero(alike) < _POOR_TEMPLATE_EVENTS)
         if layout is None:
             found.others.append(events.records[:1])
         else:
@@ -104,7 +107,7 @@ def _alike(events: _Events, layout: EventLayout | None) -> npt.NDArray[np.bool_]
     """The rows whose fields lie where the first row's do: its template. Without a layout, the first row alone."""
     rows = events.rows
     if layout is None:
-        return np.arange(len(rows)) == 0
+        return np.asarray(np.arange(len(rows)) == 0)
     alike = np.ones(len(rows), np.bool_)
     for column in _fixed_columns(events, layout):
         alike &= rows[:, column] == rows[0, column]
@@ -187,8 +190,8 @@ def _label(events: _Events, value: ValueLayout) -> tuple[Indices, Indices]:
 
 def _refine(rows: Bytes, labels: Indices, columns: list[int]) -> tuple[Indices, Indices]:
     """Splits labels by what the rows hold in a few columns."""
-    # 16-bit keys sort several times faster, and two differing columns are the most frequent case.
-    keys = labels.astype(np.uint16 if len(columns) <= 2 and not labels.any() else np.uint64)  # noqa: PLR2004 - as said
+    is_short = len(columns) <= _SHORT_KEY_COLUMNS and not labels.any()
+    keys: npt.NDArray[Any] = labels.astype(np.uint16 if is_short else np.uint64)
     for column in columns:
         keys = (keys << 8) | rows[:, column]
     _, firsts, refined = np.unique(keys, return_index=True, return_inverse=True)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -22,15 +23,23 @@ LOG_BYTES_MAX = 8 * 1024 * 1024
 """Bytes from which a log is set aside at the next start."""
 
 
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a program is made to end: the signal at which it does so tidily, and the seconds after which it is killed."""
+
+    signal: signal.Signals
+    seconds: float
+
+
 class Child:
     """A running server. Start it from a thread that lives as long as the server: Linux ties it to that thread."""
 
-    def __init__(self, name: str, process: subprocess.Popen[bytes], log: Path, stop_signal: signal.Signals) -> None:
-        """`stop_signal` is the one that makes this program end soon and tidily."""
+    def __init__(self, name: str, process: subprocess.Popen[bytes], log: Path, ending: Ending) -> None:
+        """Use `start`."""
         self.name = name
         self.log = log
         self._process = process
-        self._stop_signal = stop_signal
+        self._ending = ending
 
     def is_running(self) -> bool:
         """Tells whether the process is alive."""
@@ -47,13 +56,13 @@ class Child:
     def begin_stop(self) -> None:
         """Asks the process to end and returns at once; asking again, or after the end, does nothing new."""
         with contextlib.suppress(ProcessLookupError):
-            self._process.send_signal(self._stop_signal)
+            self._process.send_signal(self._ending.signal)
 
-    def stop(self, seconds: float) -> None:
-        """Asks the process to end, and kills it when it has not after `seconds`."""
+    def stop(self) -> None:
+        """Asks the process to end, kills it when it takes too long, and returns when it is gone."""
         self.begin_stop()
         try:
-            self._process.wait(seconds)
+            self._process.wait(self._ending.seconds)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -65,7 +74,7 @@ def start(
     *,
     lock: Path,
     log: Path,
-    stop_signal: signal.Signals,
+    ending: Ending,
     environment: Mapping[str, str],
     account: Sequence[str] = (),
 ) -> Child:
@@ -74,7 +83,7 @@ def start(
     `account` are arguments of `launch.py` that say whom to run as.
     """
     lock.unlink(missing_ok=True)  # nobody holds it: see `stop_stale`; a fresh one never shows an old process id
-    death = ["--death-signal", str(int(stop_signal)), "--parent", str(os.getpid())]
+    death = ["--death-signal", str(int(ending.signal)), "--parent", str(os.getpid())]
     with _open_log(log) as output:
         process = subprocess.Popen(
             launch_command(command, ["--lock", str(lock), *account, *death]),
@@ -84,7 +93,7 @@ def start(
             env=dict(environment),
             cwd=log.parent,
         )
-    return Child(name, process, log, stop_signal)
+    return Child(name, process, log, ending)
 
 
 def launch_command(command: Sequence[str | Path], options: Sequence[str]) -> list[str]:
@@ -92,18 +101,18 @@ def launch_command(command: Sequence[str | Path], options: Sequence[str]) -> lis
     return [sys.executable, "-I", "-S", str(LAUNCHER), *options, "--", *map(str, command)]
 
 
-def stop_stale(lock: Path, stop_signal: signal.Signals, seconds: float) -> None:
+def stop_stale(lock: Path, ending: Ending) -> None:
     """Stops the process that a killed parent left holding `lock`, if there is one. Nobody else's process is touched.
 
-    Raises CannotRun when it ends neither within `seconds` of being asked nor when killed.
+    Raises CannotRun when it does not end even when it is killed.
     """
-    for attempt in (stop_signal, signal.SIGKILL):
+    for attempt in (ending.signal, signal.SIGKILL):
         process_id = lock_holder(lock)
         if process_id is None:
             return
         with contextlib.suppress(ProcessLookupError):
             os.kill(process_id, attempt)
-        _wait_released(lock, seconds)
+        _wait_released(lock, ending.seconds)
     if lock_holder(lock) is not None:
         raise CannotRun(f"process {lock_holder(lock)} still holds {lock} and does not end: stop it, then try again")
 

@@ -10,7 +10,7 @@ from tbservice.embedded import seaweedfs
 from tbservice.embedded.accounts import Account
 from tbservice.embedded.children import Child
 from tbservice.embedded.data_directory import DataDirectory
-from tbservice.embedded.postgres import STOP_SECONDS_MAX, Postgres
+from tbservice.embedded.postgres import Postgres
 from tbservice.embedded.seaweedfs import SeaweedFS
 
 
@@ -69,7 +69,7 @@ class Instance:
         for child in self.children:
             child.begin_stop()
         for child in self.children:
-            child.stop(STOP_SECONDS_MAX)
+            child.stop()
         self.children.clear()
         self.seaweedfs.remove_sockets()
         self.directory.close()

@@ -22,10 +22,9 @@ from tbservice.startup_errors import CannotRun
 NAME = "postgres"
 MAJOR_VERSION = "18"
 DATABASE = ROLE = "tbhub"
-STOP_SIGNAL = signal.SIGINT  # PostgreSQL's "fast shutdown": ends open connections, then writes a checkpoint
+ENDING = children.Ending(signal.SIGINT, seconds=20)  # a "fast shutdown": ends connections, then writes a checkpoint
 START_SECONDS_MAX = 300
 """Seconds a start may take: after a crash it first replays what was committed."""
-STOP_SECONDS_MAX = 20
 
 PARAMETERS = {
     "listen_addresses": LOOPBACK,
@@ -66,7 +65,7 @@ class Postgres:
         A server that a killed instance left behind is stopped first.
         """
         lock = self._directory.lock_file(NAME)
-        children.stop_stale(lock, STOP_SIGNAL, STOP_SECONDS_MAX)
+        children.stop_stale(lock, ENDING)
         if not self._files.exists():
             self._create_files()
         give_tree(self._files, self._account)
@@ -78,7 +77,7 @@ class Postgres:
             [self._programs / "postgres", "-D", self._files, *options],
             lock=lock,
             log=self._directory.log_file(NAME),
-            stop_signal=STOP_SIGNAL,
+            ending=ENDING,
             environment=_environment(),
             account=self._account.arguments,
         )

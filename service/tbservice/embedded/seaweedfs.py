@@ -18,9 +18,9 @@ NAME = "seaweedfs"
 PORTS = ("master", "master.grpc", "volume", "volume.grpc", "filer", "filer.grpc", "s3", "s3.grpc", "admin")
 BUCKET = "tbhub"
 REGION = "us-east-1"
-STOP_SIGNAL = signal.SIGTERM
+# Once up for a minute it waits ten seconds for streams between its own parts; what it answered is in its files before.
+ENDING = children.Ending(signal.SIGTERM, seconds=3)
 START_SECONDS_MAX = 60
-STOP_SECONDS_MAX = 10
 
 
 class SeaweedFS:
@@ -36,7 +36,7 @@ class SeaweedFS:
     def start(self) -> children.Child:
         """Starts the server and returns before it is ready; one that a killed instance left behind is stopped first."""
         lock = self._directory.lock_file(NAME)
-        children.stop_stale(lock, STOP_SIGNAL, STOP_SECONDS_MAX)
+        children.stop_stale(lock, ENDING)
         files = self._directory.path / "objects"
         files.mkdir(mode=0o700, exist_ok=True)
         return children.start(
@@ -44,7 +44,7 @@ class SeaweedFS:
             [self._program, "mini", f"-dir={files}", *self._options()],
             lock=lock,
             log=self._directory.log_file(NAME),
-            stop_signal=STOP_SIGNAL,
+            ending=ENDING,
             environment=self._environment(),
         )
 

@@ -14,14 +14,14 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tbservice import limits
-from tbservice.errors import Malformed, TooLarge, Unavailable
+from tbservice.errors import Malformed, TooLarge, TooSlow, Unavailable
 
 _READ_BY_THE_ROUTE: Final = re.compile(r"/api/v1/experiments/[^/]+/(batches|blobs/[^/]+)|/experiment/.*")
 _SPOOLED_BYTES: Final = 1024 * 1024
 
 
 async def read_body(request: Request, bytes_max: int, seconds_max: float) -> bytes:
-    """The request's body. Raises TooLarge; Malformed when it takes longer than `seconds_max` or breaks off."""
+    """The request's body. Raises TooLarge; TooSlow when it takes longer than `seconds_max` or breaks off."""
     body = bytearray()
     async for piece in _pieces(request, bytes_max, seconds_max):
         body += piece
@@ -57,7 +57,7 @@ async def _pieces(request: Request, bytes_max: int, seconds_max: float) -> Async
                     raise TooLarge(f"a request to this address may have at most {bytes_max} bytes")
                 yield piece
     except (TimeoutError, ClientDisconnect) as error:
-        raise Malformed(f"the request's body did not arrive within {seconds_max:g} seconds") from error
+        raise TooSlow(f"the request's body did not arrive within {seconds_max:g} seconds") from error
 
 
 def decompressed(body: bytes, encoding: str, bytes_max: int) -> bytes:
@@ -101,7 +101,7 @@ class BodyLimit:
                 async with asyncio.timeout_at(deadline):
                     message = await receive()
             except TimeoutError as error:
-                raise Malformed(f"the body did not arrive within {limits.body_seconds_max} seconds") from error
+                raise TooSlow(f"the body did not arrive within {limits.body_seconds_max} seconds") from error
             size += len(message.get("body", b""))
             if size > limits.json_body_bytes_max:
                 raise TooLarge(f"a request to this address may have at most {limits.json_body_bytes_max} bytes")

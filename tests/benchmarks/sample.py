@@ -1,0 +1,68 @@
+"""How long a sample of long series takes over HTTP."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+from machine import report
+from service import Service
+from storage import wait_for_merge
+
+from support.batches import PROTOBUF, Api, batch, scalars, segment, stream
+
+SERIES = 20
+POINTS = 1_000_000
+BATCH_POINTS = 500_000
+SAMPLE = 1_000
+ROUNDS = 50
+
+
+def measure(service: Service) -> None:
+    """Writes series by series, as an uploader's batches would, and samples all of them in one request."""
+    reader = service.reader
+    api = Api(reader.http, service.token)
+    experiment_id = api.new_experiment(name="long series")
+    print(f"sample: {SERIES} series of {POINTS:,} points")
+    report("written over HTTP, points", f"{SERIES * POINTS / _timed(lambda: _write(api, experiment_id)):,.0f}/s")
+    wait_for_merge(service)
+
+    def sample(points: int) -> None:
+        found = reader.get(experiment_id, "scalars/data", run="train", downsample=points)
+        assert [len(columns["steps"]) for columns in found["train"].values()] == [points] * SERIES
+
+    whole = _median(lambda: sample(SAMPLE))
+    last = _median(lambda: sample(1))
+    least = _median(lambda: reader.http.get("/healthz").raise_for_status())
+    report(f"{SAMPLE:,} points of each of {SERIES} series, median of {ROUNDS}", f"{whole * 1000:.1f} ms", "at most 50")
+    report("the last point of each", f"{last * 1000:.1f} ms")
+    report("a request that reads nothing", f"{least * 1000:.1f} ms", f"the sample is {whole / least:.0f} x")
+
+
+def _write(api: Api, experiment_id: str) -> None:
+    values = np.exp(-np.arange(POINTS) / 2e5)
+    random = np.random.default_rng(0)
+    offset = 0
+    for number in range(SERIES):
+        for start in range(0, POINTS, BATCH_POINTS):
+            steps = np.arange(start, start + BATCH_POINTS)
+            noisy = np.float32(values[steps] + random.normal(0, 0.05, len(steps)))
+            times = 1.7e9 + np.cumsum(random.exponential(0.01, len(steps))) + start
+            series = scalars(f"metrics/tag_{number:02d}", steps, noisy, times)
+            content = batch(segment(stream(), offset, offset + len(steps), series))
+            offset += len(steps)
+            path = f"/experiments/{experiment_id}/batches"
+            api.request("POST", path, content=content, headers=PROTOBUF).raise_for_status()
+
+
+def _timed(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def _median(work: Callable[[], object]) -> float:
+    work()
+    return statistics.median(_timed(work) for _ in range(ROUNDS))

@@ -1,0 +1,54 @@
+"""Request bodies within a size and a time."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+
+import pytest
+from starlette.requests import Request
+
+from tbservice.errors import Malformed, TooLarge, TooSlow
+from tbservice.routes.body import decompressed, read_body, spooled_body
+
+
+def request_of(*pieces, then_hangs=False):
+    waiting = [{"type": "http.request", "body": piece, "more_body": True} for piece in pieces]
+
+    async def receive():
+        if waiting:
+            return waiting.pop(0)
+        if then_hangs:
+            await asyncio.Event().wait()
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    return Request({"type": "http", "method": "POST", "path": "/", "headers": []}, receive)
+
+
+def test_a_body_comes_back_whole_in_memory_and_as_a_file():
+    async def read():
+        assert await read_body(request_of(b"ab", b"c"), 3, 5) == b"abc"
+        async with spooled_body(request_of(b"ab", b"c"), 3, 5) as (file, size):
+            assert (file.read(), size) == (b"abc", 3)
+
+    asyncio.run(read())
+
+
+def test_a_body_over_its_size_or_its_time_is_refused():
+    with pytest.raises(TooLarge, match="2 bytes"):
+        asyncio.run(read_body(request_of(b"ab", b"c"), 2, 5))
+    with pytest.raises(TooSlow, match=r"0\.01 seconds"):
+        asyncio.run(read_body(request_of(b"a", then_hangs=True), 9, 0.01))
+
+
+def test_gzip_never_grows_over_its_limit():
+    body = gzip.compress(b"x" * 1000)
+    assert decompressed(body, "gzip", 1000) == b"x" * 1000
+    assert decompressed(b"x", "", 1) == b"x"
+    with pytest.raises(TooLarge):
+        decompressed(body, "gzip", 999)
+    for bad in (body[:-1], b"no gzip", b""):
+        with pytest.raises(Malformed):
+            decompressed(bad, "gzip", 1000)
+    with pytest.raises(Malformed, match="zstd"):
+        decompressed(body, "zstd", 1000)
