@@ -163,6 +163,7 @@ def test_tokens_that_make_no_sense_are_refused(api, experiment):
         {"scopes": ["admin"]},
         {"scopes": ["read"], "expires_at": "2020-01-01T00:00:00Z"},
         {"scopes": ["read"], "expires_at": "2099-01-01T00:00:00"},
+        {"scopes": ["read"], "expires_at": "9999-12-31T23:59:59-12:00"},  # the year 10,000 in UTC
         {"scopes": ["read"], "label": "x" * 201},
         {"scopes": ["read"], "experiment": "all"},
     ):
@@ -180,3 +181,11 @@ def test_row_level_security_hides_every_tenants_rows_from_every_other(database):
             for table in (*tables, "upload_streams"):
                 count = db.execute(text(f"SELECT count(*) FROM {table}")).scalar()  # noqa: S608 - a constant above
                 assert (count > 0) == is_seen, table
+
+
+def test_an_error_of_the_database_does_not_tell_what_was_sent(database):
+    from sqlalchemy import exc, text  # noqa: PLC0415 - only here
+
+    with pytest.raises(exc.DataError, match="division by zero") as caught, database.transaction() as db:
+        db.execute(text("SELECT 1 / 0, CAST(:content AS text)"), {"content": "a tenant's own"})
+    assert "a tenant's own" not in str(caught.value)

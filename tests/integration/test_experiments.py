@@ -217,6 +217,15 @@ def test_a_blob_is_served_with_type_length_etag_and_ranges(api):
         assert get(key).status_code == 404
 
 
+def test_an_empty_blob_has_no_range(api):
+    experiment = api.new_experiment()
+    api.write(experiment, segment(stream(), 0, 100, images("none", [0], [[b""]])))
+    key = api.get(experiment, "blob_sequences/data")["train"]["none"]["values"][0][0]["key"]
+    for asked in ("bytes=0-", "bytes=0-0", "bytes=5-", "bytes=-5"):
+        answer = api.request("GET", f"/blobs/{key}", headers={"Range": asked})
+        assert (answer.status_code, answer.content, answer.headers["Content-Length"]) == (200, b"", "0")
+
+
 def test_a_newer_blob_of_the_same_step_has_another_key_and_the_old_one_is_gone(api):
     experiment = api.new_experiment()
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import socket
+from urllib.parse import urlsplit
 
+import httpx2
 import numpy as np
 import pytest
 
@@ -237,6 +240,33 @@ def test_a_large_blob_goes_before_its_batch_and_only_its_own_workspace_may_name_
     assert (answer.status_code, answer.json()["code"]) == (409, "blob_missing")
 
 
+def test_gzip_with_anything_behind_its_end_is_refused_and_not_cut_short(api, experiment):
+    first, second = (
+        gzip.compress(batches.batch(segment(stream(file_name=name), 0, 9, scalars("loss", [0])))) for name in "ab"
+    )
+    for body in (first + second, first + b"junk", first[:-1]):
+        headers = batches.PROTOBUF | {"Content-Encoding": "gzip"}
+        answer = api.request("POST", f"/experiments/{experiment}/batches", content=body, headers=headers)
+        assert (answer.status_code, answer.json()["code"]) == (400, "malformed")
+    assert read(api, experiment) == {}
+
+
+def test_counts_of_what_was_skipped_end_where_the_wire_does_and_are_told_again(api, experiment):
+    for start in (0, 10, 10):
+        sent = segment(stream(), start, start + 10, scalars("loss", [start]), skipped={"odd": 2**64 - 1})
+        assert api.write(experiment, sent).cursors[0].skipped[0].count == 2**63 - 1
+    assert api.get(experiment, "streams")["streams"][0]["skipped"] == {"odd": 2**63 - 1}
+
+
+@pytest.mark.parametrize("shape", [[0, 2**40, 2**40], [2**62, 0]])
+@pytest.mark.parametrize("dtype", [1, 7])
+def test_an_empty_tensor_with_dimensions_no_array_has_is_refused(api, experiment, dtype, shape):
+    sent = texts("note", [0], [b""])
+    sent.tensors.tensors[0].CopyFrom(wire_pb2.Tensor(dtype=dtype, shape=shape))
+    answer = api.send(experiment, segment(stream(), 0, 9, sent))
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
+
+
 def test_a_deleted_run_can_be_uploaded_again(api, experiment):
     sent = segment(stream(), 0, 100, scalars("loss", [0, 1]), texts("note", [0], [b"t"]))
     api.write(experiment, sent)
@@ -249,11 +279,6 @@ def test_a_deleted_run_can_be_uploaded_again(api, experiment):
 
 
 def test_a_client_that_goes_away_in_the_middle_of_its_body_commits_nothing(live_service):
-    import socket  # noqa: PLC0415 - only here
-    from urllib.parse import urlsplit  # noqa: PLC0415
-
-    import httpx2  # noqa: PLC0415
-
     with httpx2.Client(base_url=live_service.url, trust_env=False) as client:
         api = Api(client, live_service.new_owner())
         experiment = api.new_experiment()

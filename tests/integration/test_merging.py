@@ -46,7 +46,7 @@ class Series:
 
     def merge(self, **options):
         with self.database.transaction(self.append.workspace_id) as db:
-            run_id = names.find_run(db, self.append.experiment_id, "run")
+            run_id = names.resolve_runs(db, self.append, ["run"])["run"]
             return merging.merge_run(db, self.append, run_id, **options)
 
     def sample(self, k):
@@ -144,6 +144,26 @@ def test_a_late_point_that_is_older_loses_and_one_that_is_newer_wins(series):
         sample = series.sample(100_000)
         assert (sample.values[5], sample.values[6], sample.total) == (5 / 3, 1e9, 10_000)
         series.merge(settle=True)
+
+
+def test_of_points_with_one_wall_time_the_later_arrival_wins_wherever_it_is_kept(series):
+    for steps, value in (([7], 1.0), (range(2_000), 2.0), ([7], 3.0)):  # a raw row, a packed one, a raw one
+        series.write(steps, np.full(len(steps), value), wall_time=5.0)
+    assert series.sample(2_000).values[7] == 3.0
+    assert series.merge(settle=True) == 1
+    assert series.sample(2_000).values[7] == 3.0
+
+
+def test_a_thinned_level_gives_the_later_arrival_of_two_with_one_wall_time(series):
+    count = 131_072
+    series.write(np.arange(count), np.zeros(count), wall_time=5.0)
+    series.merge()
+    late = np.concatenate([[60_000], np.arange(90_000, 100_000)])
+    series.write(late, np.ones(len(late)), wall_time=5.0)
+    series.merge()
+    assert series.listed().count_is_exact
+    sample = series.sample(10_000)
+    assert np.array_equal(sample.values, np.isin(sample.steps, late))
 
 
 def test_steps_in_any_order_cost_no_rewrite_of_everything_and_lose_nothing(series):

@@ -9,7 +9,7 @@ import socket
 import time
 from datetime import UTC, datetime, timedelta
 
-import httpx
+import httpx2
 import numpy as np
 import pytest
 from tensorboard.auth import AuthContext
@@ -430,7 +430,7 @@ def test_every_answer_says_who_may_keep_frame_and_guess_at_it(page):
 
 def test_slow_clients_keep_nobody_else_from_the_page(live_service):
     owner = live_service.new_owner()
-    with httpx.Client(base_url=live_service.url, trust_env=False) as client:
+    with httpx2.Client(base_url=live_service.url, trust_env=False) as client:
         api = Api(client, owner)
         experiment = new_experiment(api)
         host, port = live_service.url.removeprefix("http://").split(":")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import boto3
-import httpx2 as httpx
+import httpx2
 from botocore.config import Config
 from botocore.exceptions import ClientError
 from psycopg import sql
@@ -148,9 +148,9 @@ def wait_ready(process, url: str, log: Path) -> None:
     while time.monotonic() < deadline:
         assert process.poll() is None, log.read_text()
         try:
-            if httpx.get(f"{url}/readyz", trust_env=False).status_code == httpx.codes.OK:
+            if httpx2.get(f"{url}/readyz", trust_env=False).status_code == httpx2.codes.OK:
                 return
-        except httpx.TransportError:
+        except httpx2.TransportError:
             pass
         time.sleep(0.05)
     raise AssertionError(f"not ready after {START_SECONDS_MAX} s: {log.read_text()}")

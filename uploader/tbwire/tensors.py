@@ -57,6 +57,10 @@ _CARRIERS: Final[dict[int, str]] = {
 }
 
 
+_SPAN_MAX: Final = 2**58
+"""Product of a shape's dimensions other than 0 that numpy can still address, at 16 bytes an element: empty or not."""
+
+
 def numpy_dtype(dtype: int) -> np.dtype[Any]:
     """The numpy type that carries TensorFlow's numeric type `dtype`; KeyError for strings and types we do not carry."""
     return np.dtype(_CARRIERS[dtype])
@@ -80,12 +84,15 @@ def unpack_strings(data: bytes, count: int) -> list[bytes]:
 
 
 def element_count(shape: Sequence[int]) -> int:
-    """How many elements a tensor of this shape has; ValueError for a negative dimension."""
-    count = 1
+    """How many elements a tensor of this shape has; ValueError for dimensions that no array can have."""
+    count = span = 1
     for size in shape:
         if size < 0:
             raise ValueError("a tensor's dimension is negative")
         count *= size
+        span *= max(size, 1)
+    if span > _SPAN_MAX:
+        raise ValueError("a tensor's dimensions are too large, whether or not one of them is 0")
     return count
 
 

@@ -80,7 +80,7 @@ def delete_experiment(db: Connection, grant: AdminGrant) -> None:
 
 def delete_run(db: Connection, grant: AdminGrant, run: str) -> None:
     """Deletes a run, its series and its cursors. Raises NotFound when there is none."""
-    run_id = _get_run(db, grant, run)
+    run_id = _lock_run(db, grant, run)
     series_ids = time_series.delete(db, grant.experiment_id, run_id, None)
     points.delete_series_points(db, grant.experiment_id, series_ids)
     upload_streams.delete_of_run(db, grant.experiment_id, run_id)
@@ -90,7 +90,7 @@ def delete_run(db: Connection, grant: AdminGrant, run: str) -> None:
 
 def delete_series(db: Connection, grant: AdminGrant, run: str, tag: str) -> None:
     """Deletes one series, and the cursors of its run, so that an upload can bring it back. Raises NotFound."""
-    run_id = _get_run(db, grant, run)
+    run_id = _lock_run(db, grant, run)
     tag_id = names.find_tag(db, grant.experiment_id, tag)
     series_ids = [] if tag_id is None else time_series.delete(db, grant.experiment_id, run_id, tag_id)
     if not series_ids:
@@ -100,8 +100,8 @@ def delete_series(db: Connection, grant: AdminGrant, run: str, tag: str) -> None
     experiments.bump_version(db, grant.experiment_id)
 
 
-def _get_run(db: Connection, grant: AdminGrant, run: str) -> int:
-    run_id = names.find_run(db, grant.experiment_id, run)
+def _lock_run(db: Connection, grant: AdminGrant, run: str) -> int:
+    run_id = names.lock_run(db, grant.experiment_id, run)
     if run_id is None:
         raise NotFound("the experiment has no such run")
     return run_id

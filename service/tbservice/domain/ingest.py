@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from sqlalchemy import Connection
 
@@ -20,6 +21,9 @@ from tbservice.errors import Conflict, CursorConflict, NotFound
 from tbservice.store import blobs, experiments, names, time_series, upload_streams
 from tbservice.store.upload_streams import Advance
 from tbservice.types import AppendGrant, Cursor, Stream
+
+_COUNT_MAX: Final = 2**63 - 1
+"""Where a stream's counts of what was skipped end; a client may claim anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,7 @@ def write_batch(db: Connection, grant: AppendGrant, segments: Sequence[Segment])
     changed = [states[name] for name in arrivals]
     time_series.update_states(db, grant.experiment_id, changed)
     advances = _advances(fresh, cursors, run_ids, skipped)
-    _move_cursors(db, grant, advances, segments)
+    _move_cursors(db, grant, advances, fresh)
     cursors |= {upload_streams.stream_digest(move.cursor.stream): move.cursor for move in advances}
     return Outcome(
         [_cursor_of(segment, cursors) for segment in segments],
@@ -149,19 +153,19 @@ def _advances(
         counts: defaultdict[str, int] = defaultdict(int, before.skipped if before else {})
         for part in parts:
             for reason, count in [*part.skipped.items(), *skipped.get(part.index, {}).items()]:
-                counts[reason] += count
+                counts[reason] = min(counts[reason] + count, _COUNT_MAX)
         cursor = Cursor(stream, parts[-1].end, parts[-1].end_checksum, dict(counts))
         advances.append(Advance(cursor, run_ids[stream.run], parts[0].start))
     return advances
 
 
-def _move_cursors(db: Connection, grant: AppendGrant, advances: Sequence[Advance], segments: Sequence[Segment]) -> None:
+def _move_cursors(db: Connection, grant: AppendGrant, advances: Sequence[Advance], fresh: Sequence[Segment]) -> None:
     if not upload_streams.advance(db, grant, advances):
-        cursors = _current_cursors(db, grant, segments)
-        for segment in segments:  # another uploader was quicker: tell where it got to
+        cursors = _current_cursors(db, grant, fresh)
+        firsts = {segment.stream: segment for segment in reversed(fresh)}
+        for segment in firsts.values():  # another uploader was quicker, or the run was deleted: tell where to go on
             cursor = _cursor_of(segment, cursors)
-            if cursor.offset > segment.start:
-                _check_place(segment, cursor.offset, cursor.checksum)
+            _check_place(segment, cursor.offset, cursor.checksum)
         raise Conflict("the experiment changed meanwhile; send the batch again", code="try_again")
     if not experiments.bump_version(db, grant.experiment_id):
         raise NotFound("the experiment has been deleted")

@@ -72,7 +72,7 @@ def _range(request: Request, blob: Blob) -> tuple[int, int]:
     """The bytes [start, end) that are asked for: all of them unless there is one range that can be read."""
     match = _RANGE.fullmatch(request.headers.get("range", "").strip())
     if_range = request.headers.get("if-range", f'"{blob.sha256}"')
-    if match is None or match.group(0) == "bytes=-" or if_range != f'"{blob.sha256}"':
+    if match is None or match.group(0) == "bytes=-" or if_range != f'"{blob.sha256}"' or not blob.size:
         return 0, blob.size
     first, last = match.groups()
     if not first:  # the last so many bytes

@@ -73,8 +73,8 @@ def decompressed(body: bytes, encoding: str, bytes_max: int) -> bytes:
         raise Malformed("the body is not whole gzip data") from error
     if decompressor.unconsumed_tail:
         raise TooLarge(f"the body has over {bytes_max} bytes when decompressed")
-    if not decompressor.eof:
-        raise Malformed("the body is not whole gzip data")
+    if not decompressor.eof or decompressor.unused_data:
+        raise Malformed("the body is not one whole gzip stream")
     return content
 
 

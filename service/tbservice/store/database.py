@@ -29,6 +29,7 @@ class Database:
             max_overflow=0,
             pool_timeout=30,
             pool_pre_ping=True,
+            hide_parameters=True,  # errors are logged, and what a tenant sent is none of the log's business
             connect_args={"connect_timeout": 10, "options": f"-c statement_timeout={STATEMENT_SECONDS_MAX}s"},
         )
         event.listen(self.engine, "connect", _use_utc)

@@ -11,14 +11,14 @@ from sqlalchemy import Connection, text
 from tbservice.types import ExperimentGrant, ExperimentId, Run
 
 
-def _resolve_statement(table: str, id_column: str) -> str:
+def _resolve_statement(table: str, id_column: str, lock: str = "") -> str:
     return f"""
         WITH want AS MATERIALIZED (
             SELECT * FROM unnest(CAST(:names AS text[]), CAST(:digests AS bytea[]))
                 WITH ORDINALITY AS w (name, digest, place)),
         have AS MATERIALIZED (
             SELECT {id_column} AS id, name_digest FROM {table}
-            WHERE experiment_id = :experiment_id AND name_digest = ANY (CAST(:digests AS bytea[]))),
+            WHERE experiment_id = :experiment_id AND name_digest = ANY (CAST(:digests AS bytea[])) {lock}),
         made AS (
             INSERT INTO {table} (experiment_id, workspace_id, name, name_digest)
             SELECT :experiment_id, :workspace_id, name, digest FROM want
@@ -27,10 +27,10 @@ def _resolve_statement(table: str, id_column: str) -> str:
             ON CONFLICT DO NOTHING
             RETURNING {id_column} AS id, name_digest)
         SELECT id, name_digest FROM have UNION ALL SELECT id, name_digest FROM made
-    """  # noqa: S608 - called with the two constants below
+    """  # noqa: S608 - called with the constants below
 
 
-_RESOLVE_RUNS: Final = _resolve_statement("runs", "run_id")
+_RESOLVE_RUNS: Final = _resolve_statement("runs", "run_id", "FOR KEY SHARE")
 _RESOLVE_TAGS: Final = _resolve_statement("tags", "tag_id")
 
 
@@ -40,7 +40,10 @@ def digest(name: str) -> bytes:
 
 
 def resolve_runs(db: Connection, grant: ExperimentGrant, names: Collection[str]) -> dict[str, int]:
-    """The id of each run, made where it is new: ids grow in the order of the names."""
+    """The id of each run, made where it is new: ids grow in the order of the names.
+
+    None of them can be deleted until the transaction ends.
+    """
     return _resolve(db, grant, _RESOLVE_RUNS, names)
 
 
@@ -85,18 +88,22 @@ def list_runs(db: Connection, experiment_id: ExperimentId) -> list[Run]:
     return [Run(row.name, row.start_time) for row in db.execute(statement, {"experiment_id": experiment_id})]
 
 
-def find_run(db: Connection, experiment_id: ExperimentId, name: str) -> int | None:
-    """A run's id."""
-    return _find(db, "SELECT run_id FROM runs", experiment_id, name)
+def lock_run(db: Connection, experiment_id: ExperimentId, name: str) -> int | None:
+    """A run's id, when no ingest writes to the run any more; none does until the transaction ends."""
+    return _find(db, "runs", "run_id", experiment_id, name, "FOR UPDATE")
 
 
 def find_tag(db: Connection, experiment_id: ExperimentId, name: str) -> int | None:
     """A tag's id."""
-    return _find(db, "SELECT tag_id FROM tags", experiment_id, name)
+    return _find(db, "tags", "tag_id", experiment_id, name)
 
 
-def _find(db: Connection, select: str, experiment_id: ExperimentId, name: str) -> int | None:
-    statement = text(f"{select} WHERE experiment_id = :experiment_id AND name_digest = :digest")
+def _find(
+    db: Connection, table: str, id_column: str, experiment_id: ExperimentId, name: str, lock: str = ""
+) -> int | None:
+    statement = text(
+        f"SELECT {id_column} FROM {table} WHERE experiment_id = :experiment_id AND name_digest = :digest {lock}"  # noqa: S608 - called with the constants above
+    )
     found: int | None = db.execute(statement, {"experiment_id": experiment_id, "digest": digest(name)}).scalar()
     return found
 

@@ -36,7 +36,7 @@ class ObjectStore:
                 connect_timeout=5,
                 read_timeout=60,
                 retries={"mode": "standard", "total_max_attempts": 3},
-                s3={"addressing_style": "path" if settings.s3_path_style else "auto"},
+                s3={"addressing_style": _addressing_style(settings)},
                 # Not every S3-compatible server knows the newer checksum headers; a blob's name is its SHA-256 anyway.
                 request_checksum_calculation="when_required",
                 response_checksum_validation="when_required",
@@ -85,6 +85,12 @@ class ObjectStore:
     def close(self) -> None:
         """Closes every connection."""
         self._client.close()
+
+
+def _addressing_style(settings: Settings) -> str:
+    if settings.s3_path_style:
+        return "path"
+    return "virtual" if settings.s3_endpoint else "auto"  # with an endpoint of our own, "auto" means by path
 
 
 def _encryption_options(settings: Settings) -> dict[str, str]:

@@ -55,17 +55,17 @@ def insert(db: Connection, grant: ExperimentGrant, blocks: Sequence[NewBlock]) -
 
 
 def read(db: Connection, experiment_id: ExperimentId, levels: Mapping[int, int]) -> dict[int, list[Points]]:
-    """For each series (id to level) the blocks of its level, by first step, and those that are open."""
+    """For each series (id to level) the blocks of its level and those that are open, the oldest first."""
     rows = binary_rows(
         db,
         """
             SELECT w.series_id, b.data
             FROM unnest(%(series_ids)s::bigint[], %(levels)s::smallint[]) AS w (series_id, level)
             CROSS JOIN LATERAL (
-                SELECT first_step, data FROM scalar_blocks
+                SELECT block_id, data FROM scalar_blocks
                 WHERE experiment_id = %(experiment_id)s AND series_id = w.series_id AND level IN (w.level, -1)
             ) AS b
-            ORDER BY w.series_id, b.first_step
+            ORDER BY w.series_id, b.block_id
         """,
         {"experiment_id": experiment_id, "series_ids": list(levels), "levels": list(levels.values())},
     )

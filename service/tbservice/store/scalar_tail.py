@@ -42,12 +42,14 @@ def read(db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int])
     return _gather(
         db,
         """
-            SELECT series_id, false, string_agg(data, ''::bytea ORDER BY block_id), min(block_id) FROM scalar_tail
-            WHERE experiment_id = %(experiment_id)s AND series_id = ANY (%(series_ids)s) AND NOT is_packed
-            GROUP BY series_id
-            UNION ALL
-            SELECT series_id, true, data, block_id FROM scalar_tail
-            WHERE experiment_id = %(experiment_id)s AND series_id = ANY (%(series_ids)s) AND is_packed
+            SELECT series_id, is_packed, string_agg(data, ''::bytea ORDER BY block_id), min(block_id)
+            FROM (
+                SELECT series_id, is_packed, data, block_id,
+                    count(*) FILTER (WHERE is_packed) OVER (PARTITION BY series_id ORDER BY block_id) AS packed_before
+                FROM scalar_tail
+                WHERE experiment_id = %(experiment_id)s AND series_id = ANY (%(series_ids)s)
+            ) AS t
+            GROUP BY series_id, is_packed, packed_before  -- raw rows that no packed row parts are one
             ORDER BY 1, 4
         """,
         experiment_id,

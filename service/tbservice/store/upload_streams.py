@@ -66,6 +66,9 @@ def advance(db: Connection, grant: ExperimentGrant, advances: Sequence[Advance])
                 CAST(:skipped AS text[]))
                 AS u (stream_digest, run_id, file_name, first_record_digest, generation, filters_digest, start, cursor,
                     checksum, skipped)
+            -- A cursor that was deleted meanwhile, with what was read before it, is not made again in the middle.
+            WHERE start = 0 OR EXISTS (SELECT FROM upload_streams AS s
+                WHERE s.experiment_id = :experiment_id AND s.stream_digest = u.stream_digest)
             ON CONFLICT (experiment_id, stream_digest) DO UPDATE
                 SET cursor = excluded.cursor, checksum = excluded.checksum, skipped = excluded.skipped,
                     updated_at = now()

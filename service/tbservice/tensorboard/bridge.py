@@ -111,7 +111,7 @@ def call(application: WSGIApplication, environ: dict[str, Any]) -> Response:
         if _is_raised_by_us(error):
             raise
         # The query stays out of the log: it may hold a token.
-        _log.warning("TensorBoard refused %s %s: %r", environ["REQUEST_METHOD"], environ["PATH_INFO"], error)
+        _log.warning("TensorBoard refused %s %r: %r", environ["REQUEST_METHOD"], environ["PATH_INFO"], error)
         raise Malformed("TensorBoard can make no sense of this request") from error
     return _as_response(*start[0], b"".join(chunks))
 

@@ -1,0 +1,88 @@
+"""Deletions that meet an upload half-way: whatever was deleted can be uploaded again, and nothing hangs between."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+from sqlalchemy import text
+
+from support.batches import Api, scalars, segment, stream
+
+WAITING = """
+    SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
+"""
+
+
+@pytest.fixture
+def api(client, owner_token):
+    """The API with an owner's token."""
+    return Api(client, owner_token)
+
+
+@contextmanager
+def held_series(database, experiment_id):
+    """Holds every series' row; gives a function that waits until so many others wait."""
+    with database.engine.connect() as db, database.engine.connect() as watcher, db.begin():
+        db.execute(text("SELECT set_config('tbhub.workspace_id', workspace_id::text, true) FROM workspaces"))
+        held = db.execute(text("SELECT FROM time_series WHERE experiment_id = :id FOR UPDATE"), {"id": experiment_id})
+        assert held.rowcount
+
+        def wait_for(count):
+            deadline = time.monotonic() + 10
+            while watcher.execute(text(WAITING)).scalar_one() < count:
+                watcher.rollback()
+                assert time.monotonic() < deadline, f"fewer than {count} are waiting"
+                time.sleep(0.01)
+
+        yield wait_for
+
+
+def delete_under_upload(api, database, experiment_id, path, segments):
+    """Lets a deletion and then a batch come to the same locked series, and gives the batch's answer."""
+    answers = {}
+
+    def run(name, work):
+        answers[name] = work()
+
+    with held_series(database, experiment_id) as wait_for:
+        deletion = threading.Thread(
+            target=run, args=("deleted", lambda: api.request("DELETE", f"/experiments/{experiment_id}/{path}"))
+        )
+        deletion.start()
+        wait_for(1)
+        upload = threading.Thread(target=run, args=("sent", lambda: api.send(experiment_id, *segments)))
+        upload.start()
+        wait_for(2)
+    deletion.join(20)
+    upload.join(20)
+    assert answers["deleted"].status_code == 204
+    return answers["sent"]
+
+
+@pytest.mark.parametrize("path", ["runs?run=train", "series?run=train&tag=loss"])
+def test_a_deletion_that_overtakes_a_batch_sends_the_uploader_back_to_the_start(api, database, path):
+    experiment_id = api.new_experiment()
+    first = segment(stream(), 0, 100, scalars("loss", range(10)))
+    second = segment(stream(), 100, 200, scalars("loss", range(10, 20)))
+    api.write(experiment_id, first)
+    answer = delete_under_upload(api, database, experiment_id, path, [second])
+    assert answer.status_code == 409
+    assert (answer.json()["code"], answer.json()["offset"]) == ("cursor_conflict", 0)
+    api.write(experiment_id, first)
+    api.write(experiment_id, second)
+    assert api.get(experiment_id, "scalars/data")["train"]["loss"]["steps"] == list(range(20))
+
+
+def test_a_new_file_of_a_run_that_is_deleted_meanwhile_brings_the_run_back(api, database):
+    experiment_id = api.new_experiment()
+    api.write(experiment_id, segment(stream(), 0, 100, scalars("loss", range(10))))
+    more = segment(stream(file_name="another"), 0, 100, scalars("loss", range(10, 20)))
+    answer = delete_under_upload(api, database, experiment_id, "runs?run=train", [more])
+    assert answer.status_code == 200
+    assert api.get(experiment_id, "runs")["runs"] == [{"run": "train", "start_time": None}]
+    assert api.get(experiment_id, "scalars/data")["train"]["loss"]["steps"] == list(range(10, 20))
+    streams = api.get(experiment_id, "streams")["streams"]
+    assert [(one["file_name"], one["offset"]) for one in streams] == [("another", 100)]
