@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import binascii
+import threading
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -23,6 +24,9 @@ from tbwire import wire_pb2
 router = APIRouter(prefix="/api/v1/experiments/{experiment_id}", tags=["uploads"])
 
 _PROTOBUF = "application/x-protobuf"
+
+# A hostile batch may take 40 times its size while it is parsed, before it can be refused: one at a time in a process.
+_decoding = threading.Lock()
 
 
 class StreamAnswer(BaseModel):
@@ -71,7 +75,8 @@ def write_batch(
 ) -> Response:
     """Commits a batch whole, or refuses it whole. Sending it again changes nothing."""
     encoding = request.headers.get("content-encoding", "").strip().lower()
-    segments = batch.decode(decompressed(body, encoding, limits.batch_bytes_max))
+    with _decoding:
+        segments = batch.decode(decompressed(body, encoding, limits.batch_bytes_max))
     blobs.keep_inline(database, objects, grant, segments)
     with database.transaction(grant.workspace_id) as db:
         outcome = ingest.write_batch(db, grant, segments)
