@@ -37,5 +37,7 @@ def test_every_setting_says_what_it_is():
 
 
 def test_every_setting_is_documented():
-    pages = "".join(page.read_text() for page in [ROOT / "README.md", *(ROOT / "deploy").rglob("*.md")])
-    assert not [name for name in Settings.model_fields if f"TBHUB_{name.upper()}" not in pages]
+    deploy = ROOT / "deploy"
+    pages = [ROOT / "README.md", *deploy.rglob("*.md"), *deploy.rglob("*.example")]
+    text = "".join(page.read_text() for page in pages)
+    assert not [name for name in Settings.model_fields if f"TBHUB_{name.upper()}" not in text]

@@ -15,6 +15,7 @@ from tbservice.settings import Settings
 
 _CHUNK_BYTES = 256 * 1024
 _CONNECTIONS_MAX = 32
+_PROBE_SECONDS_MAX = 3  # whoever asks whether we are ready asks again soon, and must not wait here in a crowd
 
 
 class ObjectStore:
@@ -24,24 +25,8 @@ class ObjectStore:
         self._bucket = settings.s3_bucket
         self._region = settings.s3_region
         self._put_options = _encryption_options(settings)
-        self._client = boto3.session.Session().client(
-            "s3",
-            endpoint_url=settings.s3_endpoint,
-            region_name=settings.s3_region,
-            aws_access_key_id=settings.s3_access_key.get_secret_value() if settings.s3_access_key else None,
-            aws_secret_access_key=settings.s3_secret_key.get_secret_value() if settings.s3_secret_key else None,
-            verify=str(settings.s3_ca_file) if settings.s3_ca_file else None,
-            config=Config(
-                max_pool_connections=_CONNECTIONS_MAX,
-                connect_timeout=5,
-                read_timeout=60,
-                retries={"mode": "standard", "total_max_attempts": 3},
-                s3={"addressing_style": _addressing_style(settings)},
-                # Not every S3-compatible server knows the newer checksum headers; a blob's name is its SHA-256 anyway.
-                request_checksum_calculation="when_required",
-                response_checksum_validation="when_required",
-            ),
-        )
+        self._client = _connect(settings, read_timeout=60, attempts=3)
+        self._probe = _connect(settings, read_timeout=_PROBE_SECONDS_MAX, attempts=1)
 
     def ensure_bucket(self) -> None:
         """Makes the bucket where it is missing."""
@@ -78,13 +63,36 @@ class ObjectStore:
         return pieces
 
     def check(self) -> None:
-        """Raises Unavailable unless the bucket answers."""
+        """Raises Unavailable unless the bucket answers within seconds."""
         with _client_errors_as_ours():
-            self._client.head_bucket(Bucket=self._bucket)
+            self._probe.head_bucket(Bucket=self._bucket)
 
     def close(self) -> None:
         """Closes every connection."""
         self._client.close()
+        self._probe.close()
+
+
+def _connect(settings: Settings, *, read_timeout: int, attempts: int) -> Any:
+    """A client of the settings' server; nothing is sent yet. `read_timeout` is in seconds, for each attempt."""
+    return boto3.session.Session().client(
+        "s3",
+        endpoint_url=settings.s3_endpoint,
+        region_name=settings.s3_region,
+        aws_access_key_id=settings.s3_access_key.get_secret_value() if settings.s3_access_key else None,
+        aws_secret_access_key=settings.s3_secret_key.get_secret_value() if settings.s3_secret_key else None,
+        verify=str(settings.s3_ca_file) if settings.s3_ca_file else None,
+        config=Config(
+            max_pool_connections=_CONNECTIONS_MAX,
+            connect_timeout=min(5, read_timeout),
+            read_timeout=read_timeout,
+            retries={"mode": "standard", "total_max_attempts": attempts},
+            s3={"addressing_style": _addressing_style(settings)},
+            # Not every S3-compatible server knows the newer checksum headers; a blob's name is its SHA-256 anyway.
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+        ),
+    )
 
 
 def _addressing_style(settings: Settings) -> str:

@@ -1,0 +1,171 @@
+"""The S3 calls and each of their settings, on a real SeaweedFS."""
+
+import io
+import socket
+import time
+from contextlib import closing
+from urllib.parse import urlsplit
+
+import pytest
+from botocore.exceptions import ClientError
+from pydantic import SecretStr
+
+from support.servers import s3_client
+from support.tls_proxy import tls_proxy
+from tbservice.embedded.ports import LOOPBACK, choose_ports
+from tbservice.errors import Unavailable
+from tbservice.store.objects import ObjectStore
+
+CONTENT = bytes(range(256)) * 4_000  # about 1 MB: more than one piece
+
+
+def open_store(settings, **changes):
+    """A store over the settings with some of them changed."""
+    return closing(ObjectStore(settings.model_copy(update=changes)))
+
+
+def whole(store, key, content=CONTENT):
+    return b"".join(store.read(key, 0, len(content)))
+
+
+@pytest.fixture
+def settings(servers):
+    """Settings with a bucket of this test's own; the database is never asked."""
+    with servers.settings("postgresql://nowhere/none") as settings:
+        yield settings
+
+
+@pytest.fixture
+def store(settings):
+    with open_store(settings) as store:
+        store.ensure_bucket()
+        yield store
+
+
+def test_a_missing_bucket_is_made_once_and_one_that_is_there_is_kept(settings):
+    with open_store(settings) as store, closing(s3_client(settings)) as plain:
+        with pytest.raises(ClientError, match="404"):
+            plain.head_bucket(Bucket=settings.s3_bucket)
+        with pytest.raises(Unavailable):
+            store.check()
+        store.ensure_bucket()
+        store.check()
+        store.put("w1/kept", CONTENT)
+        store.ensure_bucket()
+        assert whole(store, "w1/kept") == CONTENT
+
+
+def test_a_bucket_in_another_region_than_the_first_is_made_there(settings):
+    with open_store(settings, s3_region="eu-central-1") as store:
+        store.ensure_bucket()
+        store.put("w1/x", b"x")
+        assert whole(store, "w1/x", b"x") == b"x"
+
+
+@pytest.mark.parametrize(
+    ("start", "end"), [(0, 1), (0, 256), (1, 3), (255, 300_001), (len(CONTENT) - 1, len(CONTENT)), (7, 7), (0, 0)]
+)
+def test_a_range_is_exactly_its_bytes(store, start, end):
+    store.put("w1/ranges", CONTENT)
+    assert b"".join(store.read("w1/ranges", start, end)) == CONTENT[start:end]
+
+
+def test_an_object_can_have_no_bytes_and_writing_again_changes_nothing(store):
+    for content in (b"", CONTENT):
+        for _ in range(2):
+            store.put("w1/again", content)
+            assert whole(store, "w1/again", content) == content
+
+
+def test_a_file_is_read_from_where_it_stands_to_its_end(store):
+    file = io.BytesIO(CONTENT)
+    file.seek(1_000)
+    store.put("w1/file", file)
+    assert whole(store, "w1/file", CONTENT[1_000:]) == CONTENT[1_000:]
+
+
+def test_an_object_that_is_not_there_is_unavailable(store):
+    with pytest.raises(Unavailable) as error:
+        store.read("w1/never", 0, 1)
+    assert error.value.__cause__.response["Error"]["Code"] == "NoSuchKey"
+
+
+@pytest.mark.parametrize("wrong", ["s3_access_key", "s3_secret_key"])
+def test_wrong_credentials_are_unavailable_and_are_never_told(settings, store, wrong):
+    store.put("w1/x", b"x")
+    with open_store(settings, **{wrong: SecretStr("wrong-credential")}) as stranger:
+        for call in (
+            stranger.check,
+            stranger.ensure_bucket,
+            lambda: stranger.put("w1/x", b"y"),
+            lambda: stranger.read("w1/x", 0, 1),
+        ):
+            with pytest.raises(Unavailable) as error:
+                call()
+            assert "wrong-credential" not in f"{error.value} {error.value.__cause__}"
+    assert whole(store, "w1/x", b"x") == b"x"
+
+
+def test_a_server_that_is_away_is_unavailable_within_seconds(settings):
+    endpoint = f"http://{LOOPBACK}:{choose_ports(['s3'], {})['s3']}"
+    with open_store(settings, s3_endpoint=endpoint) as store:
+        begin = time.monotonic()
+        for call in (store.check, store.ensure_bucket, lambda: store.put("w1/x", b"x")):
+            with pytest.raises(Unavailable):
+                call()
+        assert time.monotonic() - begin < 30
+
+
+def test_a_server_that_takes_connections_and_never_answers_is_found_not_ready_within_seconds(settings):
+    with socket.create_server((LOOPBACK, 0)) as silent:
+        endpoint = f"http://{LOOPBACK}:{silent.getsockname()[1]}"
+        with open_store(settings, s3_endpoint=endpoint) as store:
+            begin = time.monotonic()
+            with pytest.raises(Unavailable):
+                store.check()
+            assert time.monotonic() - begin < 30
+
+
+def test_buckets_are_addressed_by_path_when_asked_and_else_by_host_name(settings):
+    bucket = settings.s3_bucket
+    for by_path, host, path in (
+        (True, "s3.example.org", f"/{bucket}/w1/x"),
+        (False, f"{bucket}.s3.example.org", "/w1/x"),
+    ):
+        with open_store(settings, s3_endpoint="https://s3.example.org", s3_path_style=by_path) as store:
+            address = urlsplit(store._client.generate_presigned_url("get_object", {"Bucket": bucket, "Key": "w1/x"}))
+        assert (address.netloc, address.path) == (host, path)
+
+
+def test_a_server_whose_authority_only_the_ca_file_knows_is_trusted_and_without_the_file_is_not(settings, tmp_path):
+    with tls_proxy(urlsplit(settings.s3_endpoint).port, tmp_path) as proxy:
+        with open_store(settings, s3_endpoint=proxy.url, s3_ca_file=proxy.ca_file) as store:
+            store.ensure_bucket()
+            store.put("w1/tls", CONTENT)
+            assert whole(store, "w1/tls") == CONTENT
+        with open_store(settings, s3_endpoint=proxy.url) as store, pytest.raises(Unavailable) as error:
+            store.check()
+    assert "CERTIFICATE_VERIFY_FAILED" in str(error.value.__cause__)
+
+
+def test_encryption_by_the_server_is_asked_for_with_every_object_and_only_when_set(settings, store):
+    store.put("w1/plain", CONTENT)
+    with open_store(settings, s3_server_side_encryption="AES256") as encrypting:
+        encrypting.put("w1/encrypted", CONTENT)
+        assert b"".join(encrypting.read("w1/encrypted", 100, 200)) == CONTENT[100:200]
+    with closing(s3_client(settings)) as plain:
+        kept = {
+            name: plain.head_object(Bucket=settings.s3_bucket, Key=f"w1/{name}").get("ServerSideEncryption")
+            for name in ("plain", "encrypted")
+        }
+    assert kept == {"plain": None, "encrypted": "AES256"}
+
+
+def test_a_server_that_lacks_the_key_management_asked_for_refuses_and_keeps_nothing(settings, store):
+    with (
+        open_store(settings, s3_server_side_encryption="aws:kms", s3_kms_key_id="a-key") as encrypting,
+        pytest.raises(Unavailable),
+    ):
+        encrypting.put("w1/secret", b"x")
+    with pytest.raises(Unavailable):
+        store.read("w1/secret", 0, 1)

@@ -1,0 +1,88 @@
+"""TLS before a server that speaks none, with a certificate that an authority made for the test has signed."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import socketserver
+import ssl
+import subprocess
+import threading
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class TlsProxy:
+    """Where it listens, and the PEM file of the only authority that vouches for it."""
+
+    url: str
+    ca_file: Path
+
+
+class _Connection(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        with (
+            suppress(OSError),  # a client that does not trust us, or that has gone
+            self.server.context.wrap_socket(self.request, server_side=True) as encrypted,
+            socket.create_connection(self.server.target) as plain,
+        ):
+            back = threading.Thread(target=_carry, args=(plain, encrypted))
+            back.start()
+            _carry(encrypted, plain)
+            back.join()
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    block_on_close = False
+
+
+@contextmanager
+def tls_proxy(port: int, directory: Path):
+    """Passes bytes between TLS connections and the loopback port until the block ends; keys are made in `directory`."""
+    certificate = _make_certificate(directory)
+    with _Server((LOOPBACK, 0), _Connection) as server:
+        server.target = (LOOPBACK, port)
+        server.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        server.context.load_cert_chain(certificate)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield TlsProxy(f"https://{LOOPBACK}:{server.server_address[1]}", directory / "authority.pem")
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def _carry(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while piece := source.recv(65_536):
+            target.sendall(piece)
+    with suppress(OSError):
+        target.shutdown(socket.SHUT_RDWR)
+
+
+def _make_certificate(directory: Path) -> Path:
+    """A key and its certificate in one file; `authority.pem` beside it."""
+    program = shutil.which("openssl")
+    assert program, "the tests need openssl: install it (Debian: apt-get install openssl)"
+    authority, key, made = (directory / name for name in ("authority.pem", "key.pem", "certificate.pem"))
+    request = [program, "req", "-x509", "-newkey", "rsa:2048", "-noenc", "-days", "1"]
+    signed_by = directory / "authority-key.pem"
+    commands = [
+        [*request, "-subj", "/CN=a test's authority", "-keyout", signed_by, "-out", authority],
+        [
+            *(*request, "-subj", "/CN=a test's server", "-addext", f"subjectAltName=IP:{LOOPBACK}"),
+            *("-addext", "basicConstraints=critical,CA:FALSE", "-CA", authority, "-CAkey", signed_by),
+            *("-keyout", key, "-out", made),
+        ],
+    ]
+    for command in commands:
+        subprocess.run(command, check=True, capture_output=True)
+    both = directory / "server.pem"
+    both.write_bytes(key.read_bytes() + made.read_bytes())
+    return both
