@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 
-import httpx
+import httpx2
 import psutil
 import pytest
 
@@ -48,8 +48,8 @@ def test_from_an_empty_database_to_an_upload_token_by_the_commands_alone(servers
         )
         with live_service(settings, free_port(), tmp_path / "log") as live:
             headers = {"Authorization": f"Bearer {token.strip()}"}
-            answer = httpx.post(f"{live.url}/api/v1/experiments", json={"name": "x"}, headers=headers, trust_env=False)
-            assert answer.status_code == httpx.codes.CREATED
+            answer = httpx2.post(f"{live.url}/api/v1/experiments", json={"name": "x"}, headers=headers, trust_env=False)
+            assert answer.status_code == httpx2.codes.CREATED
             assert answer.json()["url"].startswith(live.url)
 
 
@@ -59,11 +59,11 @@ def test_several_workers_serve_one_database_and_end_together_at_sigterm(settings
         workers = workers_of(live.process)
         assert len(workers) == 2
         for number in range(20):  # a new connection each time: the kernel spreads them over the workers
-            answer = httpx.post(
+            answer = httpx2.post(
                 f"{live.url}/api/v1/experiments", json={"name": f"n{number}"}, headers=headers, trust_env=False
             )
-            assert answer.status_code == httpx.codes.CREATED
-        listed = httpx.get(f"{live.url}/api/v1/experiments", headers=headers, trust_env=False).json()["experiments"]
+            assert answer.status_code == httpx2.codes.CREATED
+        listed = httpx2.get(f"{live.url}/api/v1/experiments", headers=headers, trust_env=False).json()["experiments"]
         assert len(listed) == 20
         live.process.send_signal(signal.SIGTERM)
         assert live.process.wait(15) == 0
@@ -84,12 +84,12 @@ def test_no_token_of_a_share_link_is_ever_logged(settings, owner_token, tmp_path
     log = tmp_path / "log"
     with live_service(settings, free_port(), log) as live:
         for path in (f"/experiment/x/?token={owner_token}", f"/nowhere?token={owner_token}"):
-            httpx.get(f"{live.url}{path}", trust_env=False)
+            httpx2.get(f"{live.url}{path}", trust_env=False)
     assert owner_token not in log.read_text()
 
 
 def test_an_idle_connection_does_not_hold_up_the_stop(settings, tmp_path):
-    with live_service(settings, free_port(), tmp_path / "log") as live, httpx.Client(trust_env=False) as client:
+    with live_service(settings, free_port(), tmp_path / "log") as live, httpx2.Client(trust_env=False) as client:
         client.get(f"{live.url}/healthz")
         with socket.create_connection((LOOPBACK, int(live.url.rsplit(":", 1)[1]))):
             begin = time.monotonic()

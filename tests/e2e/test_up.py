@@ -10,7 +10,7 @@ import sys
 import time
 import tomllib
 
-import httpx
+import httpx2
 import pytest
 
 from tbservice.embedded import children
@@ -71,15 +71,15 @@ class Up:
 
     def request(self, method, path, **options):
         headers = {"Authorization": f"Bearer {self.token()}"}
-        return httpx.request(method, f"{self.url}/api/v1{path}", headers=headers, trust_env=False, **options)
+        return httpx2.request(method, f"{self.url}/api/v1{path}", headers=headers, trust_env=False, **options)
 
     def names(self):
         answer = self.request("GET", "/experiments")
-        assert answer.status_code == httpx.codes.OK, answer.text
+        assert answer.status_code == httpx2.codes.OK, answer.text
         return {experiment["name"] for experiment in answer.json()["experiments"]}
 
     def create(self, name):
-        assert self.request("POST", "/experiments", json={"name": name}).status_code == httpx.codes.CREATED
+        assert self.request("POST", "/experiments", json={"name": name}).status_code == httpx2.codes.CREATED
 
 
 def environment(home):
@@ -112,8 +112,8 @@ def refused(home, *options, command=(sys.executable, "-m", "tbservice")):
 def test_the_demo_is_uploaded_once_and_its_url_opens_without_a_token(home):
     with running(home, "--demo") as up:
         url = up.process.stdout.readline().removeprefix("the demo is at ").strip()
-        page = httpx.get(url, trust_env=False)
-        assert (page.status_code, "<tf-" in page.text or "TensorBoard" in page.text) == (httpx.codes.OK, True)
+        page = httpx2.get(url, trust_env=False)
+        assert (page.status_code, "<tf-" in page.text or "TensorBoard" in page.text) == (httpx2.codes.OK, True)
         experiment = url.rstrip("/").rsplit("/", 1)[1]
         plugins = up.request("GET", f"/experiments/{experiment}/plugins").json()
         assert {"scalars", "images", "histograms", "text", "hparams", "graphs", "mesh"} <= set(plugins["plugins"])

@@ -21,7 +21,8 @@ from tbservice.embedded.connection import settings_for
 from tbservice.embedded.data_directory import FREE_BYTES_MIN, DataDirectory
 from tbservice.embedded.instance import Instance
 from tbservice.embedded.ports import LOOPBACK, choose_ports
-from tbservice.embedded.postgres import Postgres
+from tbservice.embedded.postgres import Postgres, copy_programs, find_programs
+from tbservice.embedded.seaweedfs import is_port_usable
 from tbservice.startup_errors import CannotRun
 
 NOBODY = pwd.getpwnam("nobody").pw_uid
@@ -113,11 +114,11 @@ def test_secrets_and_files_are_shut_to_other_accounts(servers):
 
 
 def test_the_inner_ports_of_seaweedfs_do_not_serve_files_to_other_users_of_the_machine(servers):
-    import httpx2 as httpx  # noqa: PLC0415 - this test alone needs it
+    import httpx2  # noqa: PLC0415 - this test alone needs it
 
     port = servers.instance.directory.remembered_ports()["filer"]
-    answer = httpx.get(f"http://{LOOPBACK}:{port}/buckets/tbhub/tbservice-is-ready", trust_env=False)
-    assert answer.status_code == httpx.codes.UNAUTHORIZED
+    answer = httpx2.get(f"http://{LOOPBACK}:{port}/buckets/tbhub/tbservice-is-ready", trust_env=False)
+    assert answer.status_code == httpx2.codes.UNAUTHORIZED
 
 
 def test_what_was_committed_survives_a_restart_on_other_ports_and_the_death_of_both_servers(path):
@@ -158,6 +159,14 @@ def test_root_without_user_namespaces_runs_postgres_as_another_account_and_may_c
     with Instance(path) as instance:
         assert (path / "postgres").stat().st_uid in (0, other_account().uid)
         assert remembered(instance) == [1]
+
+
+def test_a_copy_of_the_programs_works_apart_from_the_wheel(tmp_path):
+    programs = copy_programs(find_programs(), tmp_path / "programs")
+    command = [programs / "initdb", "-D", tmp_path / "files", "-U", "postgres", "--no-sync", "--locale=C"]
+    options = [] if os.geteuid() != 0 else ["--namespace-uid", str(NOBODY)]
+    done = subprocess.run(children.launch_command(command, options), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_an_ordinary_user_runs_both(path):
@@ -291,6 +300,19 @@ def test_ports_are_remembered_unless_something_else_has_them():
         second = choose_ports(["a", "b"], first)
     assert second["a"] != first["a"]
     assert second["b"] == first["b"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can leave something behind in another's name")
+def test_a_port_whose_socket_a_dead_server_of_another_user_left_behind_is_passed_over():
+    port = choose_ports(["a"], {})["a"]
+    left = Path(f"/tmp/seaweedfs-s3-grpc-{port}.sock")  # noqa: S108 - SeaweedFS's own choice of place
+    left.touch()
+    try:
+        assert choose_ports(["a"], {"a": port}, is_port_usable) == {"a": port}
+        os.chown(left, NOBODY, NOBODY)
+        assert choose_ports(["a"], {"a": port}, is_port_usable) != {"a": port}
+    finally:
+        left.unlink()
 
 
 def test_a_program_does_not_start_when_its_parent_is_already_gone(tmp_path):

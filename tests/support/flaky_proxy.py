@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-import httpx
+import httpx2
 
 _OF_ONE_CONNECTION = frozenset({"connection", "host", "content-length", "transfer-encoding", "date", "server"})
 
@@ -37,7 +37,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._send(reply.status_code, _end_to_end(reply.headers), reply.content)
 
-    def _forward(self, body: bytes) -> httpx.Response:
+    def _forward(self, body: bytes) -> httpx2.Response:
         url = self.server.target + self.path
         return self.server.client.request(self.command, url, headers=_end_to_end(self.headers), content=body)
 
@@ -55,7 +55,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class _Proxy(ThreadingHTTPServer):
-    def __init__(self, target: str, faults: Iterable[str], bytes_max: int, client: httpx.Client) -> None:
+    def __init__(self, target: str, faults: Iterable[str], bytes_max: int, client: httpx2.Client) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.target = target
         self.bytes_max = bytes_max
@@ -79,7 +79,7 @@ def flaky_proxy(target: str, faults: Iterable[str], bytes_max: int = 1 << 30):
     "" lets it pass, "lost" drops the request, "unanswered" carries it out and drops the answer, "503" refuses it.
     A body over `bytes_max` is refused with 413, and a page for people, as nginx does.
     """
-    with httpx.Client(trust_env=False, timeout=60) as client:
+    with httpx2.Client(trust_env=False, timeout=60) as client:
         proxy = _Proxy(target, faults, bytes_max, client)
         thread = threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()

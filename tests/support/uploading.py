@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
+import httpx2
 import numpy as np
 
 SECONDS_MAX = 60
@@ -116,7 +116,7 @@ class Reader:
 
     def __init__(self, server: str, token: str) -> None:
         headers = {"Authorization": f"Bearer {token}"}
-        self.http = httpx.Client(base_url=server, headers=headers, trust_env=False, timeout=SECONDS_MAX)
+        self.http = httpx2.Client(base_url=server, headers=headers, trust_env=False, timeout=SECONDS_MAX)
 
     def get(self, experiment_id: str, path: str, **query):
         """The JSON of something of an experiment."""

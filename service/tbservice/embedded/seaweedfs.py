@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
 import signal
-import tempfile
 import time
 from pathlib import Path
 
@@ -68,8 +68,9 @@ class SeaweedFS:
     def remove_sockets(self) -> None:
         """Removes the Unix sockets that a stopped server leaves in /tmp; their names end with its ports."""
         for port in (*self._ports.values(), self._ports["admin"] + TWIN_DISTANCE):
-            for socket in Path(tempfile.gettempdir()).glob(f"seaweedfs-*-{port}.sock"):
-                socket.unlink(missing_ok=True)
+            for socket in _sockets(port):
+                with contextlib.suppress(OSError):
+                    socket.unlink()
 
     def _options(self) -> list[str]:
         """Everything on loopback, nothing that we do not use, and no report to the makers."""
@@ -93,6 +94,19 @@ class SeaweedFS:
             "AWS_SECRET_ACCESS_KEY": secrets.s3_secret_key,
             **{f"WEED_JWT_{key}_KEY": secrets.jwt_key for key in keys},
         }
+
+
+def is_port_usable(port: int) -> bool:
+    """Tells whether no other user's server, perhaps a dead one, left a Unix socket in the place of this port's.
+
+    SeaweedFS cannot replace it, and then waits for ever for itself.
+    """
+    sockets = _sockets(port) + _sockets(port + TWIN_DISTANCE)
+    return all(socket.lstat().st_uid == os.geteuid() for socket in sockets)
+
+
+def _sockets(port: int) -> list[Path]:
+    return list(Path("/tmp").glob(f"seaweedfs-*-{port}.sock"))  # noqa: S108 - SeaweedFS's own choice of place
 
 
 def find_program() -> Path:
