@@ -232,11 +232,18 @@ def test_only_the_first_value_of_a_tag_needs_metadata():
     assert (len(series["t"].points), skipped) == (100, {})
 
 
-def test_values_before_their_tags_metadata_are_refused_and_those_after_it_kept():
+def test_a_tag_that_begins_without_a_plugin_stays_without_one():
     payloads = [scalar_event("t", step, step, style="tensor", metadata=step == 50) for step in range(100)]
     series, skipped = assert_same_both_ways(payloads)
-    assert [step for step, *_ in series["t"].points] == list(range(50, 100))
-    assert skipped == {refusals.NO_PLUGIN: 50}
+    assert (series["t"].plugin, series["t"].metadata.data_class) == ("", pb.DATA_CLASS_TENSOR)
+    assert [step for step, *_ in series["t"].points] == [step for step in range(100) if step != 50]
+    assert skipped == {refusals.OTHER_PLUGIN: 1}
+
+
+def test_values_of_no_plugin_are_left_out_where_plugins_are_chosen():
+    chosen = SeriesFilter(plugins=frozenset({"scalars"}))
+    payloads = [scalar_event("t", step, step, style="tensor", metadata=False) for step in range(20)]
+    assert assert_same_both_ways(payloads, series_filter=chosen) == ({}, {})
 
 
 def test_the_first_value_of_a_tag_decides_its_plugin_wherever_the_others_stand():

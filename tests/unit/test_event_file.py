@@ -50,6 +50,10 @@ def path(tmp_path):
     return path
 
 
+def raise_(error: Exception) -> None:
+    raise error
+
+
 def append(path: Path, content: bytes) -> None:
     with path.open("ab") as file:
         file.write(content)
@@ -128,6 +132,20 @@ def test_metadata_of_the_part_not_read_is_looked_up_only_when_a_value_needs_it(p
     assert not calls
     read_chunks(open_file(path, start=offsets[40], limits=replace(LIMITS, chunk_bytes=1)))
     assert len(calls) == 1
+
+
+def test_a_value_waits_while_the_part_that_may_name_its_plugin_cannot_be_read(path, monkeypatch):
+    named, nameless = (scalar_event("t", step, 1, style="tensor", metadata=step == 0) for step in range(2))
+    path.write_bytes(encode_records([named, nameless]))
+    failures = [OSError("stale handle"), FileReplaced(path)]
+    recall = EventFile._recall
+    monkeypatch.setattr(EventFile, "_recall", lambda file: recall(file) if not failures else raise_(failures.pop()))
+    file = open_file(path, start=record_offsets(path)[1])
+    for _ in range(2):
+        with pytest.raises((OSError, FileReplaced)):
+            file.read()
+    series, skipped = join(read_chunks(file))
+    assert (series["t"].plugin, skipped) == ("scalars", {})
 
 
 # The end of a file that is still being written

@@ -79,6 +79,18 @@ def test_a_link_that_leads_nowhere_is_a_problem_and_no_end(tmp_path):
     assert "tfevents.gone" in problems[0]
 
 
+def test_a_link_that_goes_in_circles_is_a_problem_and_no_end(tmp_path):
+    (tmp_path / "round").symlink_to("about")
+    (tmp_path / "about").symlink_to("round")
+    touch(tmp_path / "run" / "tfevents.1")
+    files, problems = found(tmp_path)
+    assert files == [("run", "tfevents.1")]
+    assert [problem.split(": ")[0] for problem in sorted(problems)] == [
+        str(tmp_path / "about"),
+        str(tmp_path / "round"),
+    ]
+
+
 def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "tfevents.pipe")
     files, problems = found(tmp_path)

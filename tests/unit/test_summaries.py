@@ -78,10 +78,9 @@ def tensorboard_points(path):
     series = {}
     for event in EventFileLoader(str(path)).Load():
         for value in event.summary.value:
-            metadata, points = series.setdefault(value.tag, (value.metadata, []))
-            if metadata.plugin_data.plugin_name:
-                points.append((event.step, event.wall_time, make_ndarray(value.tensor)))
-    return {tag: read for tag, read in series.items() if read[1]}
+            _, points = series.setdefault(value.tag or value.node_name, (value.metadata, []))
+            points.append((event.step, event.wall_time, make_ndarray(value.tensor)))
+    return series
 
 
 def as_array(value):
@@ -346,6 +345,8 @@ def test_missing_elements_repeat_the_last(proto, elements):
         shaped([2], dtype=1, float_val=[1, 2, 3]),
         shaped([2], dtype=1, tensor_content=bytes(7)),
         shaped([-1], dtype=1, float_val=[1]),
+        shaped([2**40, 2**40], dtype=1, float_val=[1]),
+        shaped([0, 2**62], dtype=1),
         shaped([0], dtype=1, tensor_content=bytes(4)),
         shaped([1], dtype=8, scomplex_val=[1]),
         shaped([1], dtype=7, string_val=[b"", b""]),
@@ -371,8 +372,8 @@ def test_tensors_over_the_limit():
     assert value_of(tensor, limits=limits).shape == (10,)
     for event in (
         plugin_event("p", "t", 0, tensor_proto(np.zeros(11, "f4"))),
-        plugin_event("p", "t", 0, shaped([2**40, 2**40], dtype=1, float_val=[1])),
-        plugin_event("p", "t", 0, shaped([2**62], dtype=7)),
+        plugin_event("p", "t", 0, shaped([2**20, 2**20], dtype=1, float_val=[1])),
+        plugin_event("p", "t", 0, shaped([2**50], dtype=7)),
         plugin_event("text", "t", 0, string_tensor_proto([b"x" * 37])),
         summary_event(0, 1.0, pb.Summary.Value(tag="t", histo={"bucket": [1] * 4, "bucket_limit": [1, 2, 3, 4]})),
     ):
@@ -417,13 +418,31 @@ def test_a_nul_in_a_name_is_refused(tag, plugin):
     assert reason_of(plugin_event(plugin, tag, 0, tensor_proto(1.0))) == refusals.TAG_NUL
 
 
-def test_values_without_content_plugin_or_time_are_refused():
+@pytest.mark.parametrize("offered", [None, {}, {"display_name": "x"}, {"data_class": pb.DATA_CLASS_SCALAR}])
+@pytest.mark.parametrize("proto", [tensor_proto(1.0), string_tensor_proto([b"x", b"y"])])
+def test_a_tensor_of_no_plugin_stays_as_it_is(offered, proto):
+    metadata = None if offered is None else pb.SummaryMetadata(**offered)
+    value = pb.Summary.Value(tag="t", tensor=proto, metadata=metadata)
+    series, skipped = decode(summary_event(0, 1.0, value))
+    assert (series["t"].plugin, len(series["t"].points), skipped) == ("", 1, {})
+    assert isinstance(series["t"].points[0][2], Tensor)
+    kept = pb.SummaryMetadata(data_class=pb.DATA_CLASS_TENSOR, display_name=value.metadata.display_name)
+    assert series["t"].metadata == kept
+
+
+def test_a_value_without_content_does_not_say_what_its_tag_is():
+    nothing = pb.Summary.Value(tag="t", metadata=pb.SummaryMetadata(display_name="x"))
+    series, skipped = decode(summary_event(0, 1.0, nothing), scalar_event("t", 1, 1))
+    assert (series["t"].plugin, skipped) == ("scalars", {refusals.NO_VALUE: 1})
+
+
+def test_values_without_content_or_time_are_refused():
     metadata = pb.SummaryMetadata(plugin_data={"plugin_name": "text"})
     for value, reason in [
         (pb.Summary.Value(tag="t", metadata=metadata), refusals.NO_VALUE),
         (pb.Summary.Value(tag="t", metadata=metadata, obsolete_old_style_histogram=b"x"), refusals.NO_VALUE),
-        (pb.Summary.Value(tag="t", tensor=tensor_proto(1.0)), refusals.NO_PLUGIN),
-        (pb.Summary.Value(tag="t", tensor=tensor_proto(1.0), metadata=pb.SummaryMetadata()), refusals.NO_PLUGIN),
+        (pb.Summary.Value(tag="t", obsolete_old_style_histogram=b"x"), refusals.NO_VALUE),
+        (pb.Summary.Value(tag="t"), refusals.NO_VALUE),
     ]:
         assert reason_of(summary_event(0, 1.0, value)) == reason
     assert reason_of(text_event("t", 0, "x", float("nan"))) == refusals.WALL_TIME

@@ -125,12 +125,7 @@ class ChunkDecoder:
 
     def _resolve(self, name: SeriesName, *, is_legacy: bool) -> KnownSeries | None:
         """The scalar series of this name, the same for every value that bears it; None when a filter leaves it out."""
-        try:
-            series = self._memory.resolve(*identity(_bare_value(name, is_legacy=is_legacy)))
-        except ValueRefused as refused:
-            if refused.reason == refusals.NO_PLUGIN:  # later values may come after the one that says it
-                raise _NeedsProtobuf from refused
-            raise
+        series = self._memory.resolve(*identity(_bare_value(name, is_legacy=is_legacy)))
         if series is not None and (series.data_class != pb.DATA_CLASS_SCALAR or series.plugin == HPARAMS):
             raise _NeedsProtobuf
         return series

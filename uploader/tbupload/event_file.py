@@ -7,7 +7,7 @@ import hashlib
 import math
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -16,9 +16,9 @@ from google.protobuf.message import DecodeError
 
 from tbupload import tf_record
 from tbupload.decoder import ChunkDecoder
-from tbupload.errors import CorruptRecord, FileReplaced, NotAnEventFile, ReadError
+from tbupload.errors import CorruptRecord, FileReplaced, NotAnEventFile
 from tbupload.filters import SeriesFilter
-from tbupload.limits import ReadLimits
+from tbupload.limits import CHUNK_BYTES, ReadLimits
 from tbupload.points import Chunk
 from tbupload.refusals import over_limit
 from tbupload.series_memory import SeriesMemory
@@ -188,9 +188,10 @@ class EventFile:
 
     def _recall(self) -> SeriesMemory:
         """What the part of the file before `start` told about its series."""
-        before = EventFile(self.path, start=0, series_filter=self._series_filter, limits=self._limits)
+        limits = replace(self._limits, chunk_bytes=CHUNK_BYTES)  # the caller's may be small, to fit a request
+        before = EventFile(self.path, start=0, series_filter=self._series_filter, limits=limits)
         before._end = self._start
-        with contextlib.suppress(ReadError):
+        with contextlib.suppress(CorruptRecord, NotAnEventFile):
             while before.offset < self._start and before.read(final=True) is not None:
                 pass
         return before._memory

@@ -87,11 +87,20 @@ def _look_into(
         return
     ancestors = directory.ancestors | {identity}
     for entry in entries:
-        if entry.is_dir():
+        if _is_directory(entry, scan):
             run = entry.name if directory.run == "." else f"{directory.run}/{entry.name}"
             yield _Directory(entry.path, run, ancestors)
         elif is_event_file_name(entry.name) and series_filter.accepts_run(directory.run):
             _add_file(scan, directory.run, entry, name_chars_max)
+
+
+def _is_directory(entry: os.DirEntry[str], scan: Scan) -> bool:
+    """Whether it is one, or leads to one; a link that goes in circles, or through what is closed to us, is trouble."""
+    try:
+        return entry.is_dir()
+    except OSError as error:
+        scan.problems[entry.path] = f"{_readable(entry.path)}: {error.strerror}"
+        return False
 
 
 def _add_file(scan: Scan, run: str, entry: os.DirEntry[str], name_chars_max: int) -> None:

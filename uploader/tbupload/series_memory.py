@@ -71,18 +71,19 @@ class SeriesMemory:
         return self._by_tag.get(tag)
 
     def resolve(self, tag: str, offered: pb.SummaryMetadata | None) -> KnownSeries | None:
-        """The series of a value with this metadata, or without any; None when a filter leaves it out.
+        """The series of a value that offers this metadata; None when a filter leaves it out.
 
-        Raises ValueRefused when the value, or every value of its tag, cannot be sent.
+        A tag whose first value names no plugin belongs to plugin "". `offered` is None when the value can belong to a
+        known tag only. Raises ValueRefused when the value, or every value of its tag, cannot be sent.
         """
         series = self._by_tag.get(tag)
         if series is None:
             if not self._filter.accepts_tag(tag):
                 return None
-            if offered is not None and offered.plugin_data.plugin_name:
-                series = self._learn(tag, offered)
-            else:
+            if offered is None or not offered.plugin_data.plugin_name:
                 series = self._remember(tag)
+            if series is None:
+                series = self._learn(tag, offered)
         elif offered is not None:
             self._compare(series, offered)
         if not series.is_wanted:
@@ -91,12 +92,14 @@ class SeriesMemory:
             raise series.refusal
         return series
 
-    def _learn(self, tag: str, offered: pb.SummaryMetadata) -> KnownSeries:
+    def _learn(self, tag: str, offered: pb.SummaryMetadata | None) -> KnownSeries:
+        if offered is None:
+            raise ValueRefused(refusals.NO_VALUE)
         metadata = pb.SummaryMetadata()
         metadata.CopyFrom(offered)
         plugin = metadata.plugin_data.plugin_name
-        if metadata.data_class not in (pb.DATA_CLASS_SCALAR, pb.DATA_CLASS_TENSOR, pb.DATA_CLASS_BLOB_SEQUENCE):
-            # A plugin nobody knows keeps its values as they are.
+        if not plugin or metadata.data_class not in _DATA_CLASSES.values():
+            # A plugin nobody knows keeps its values as they are, and so do values of none.
             metadata.data_class = _DATA_CLASSES.get(plugin, pb.DATA_CLASS_TENSOR)
         is_wanted = self._filter.accepts_series(tag, plugin)
         encoded = metadata.SerializeToString()
@@ -123,16 +126,15 @@ class SeriesMemory:
             series.metadata = latest.SerializeToString()
             series.refusal = self._refusal(series.tag, plugin, series.metadata)
 
-    def _remember(self, tag: str) -> KnownSeries:
-        """The tag as the part of the file that was not read told it; raises ValueRefused when it did not."""
+    def _remember(self, tag: str) -> KnownSeries | None:
+        """The tag as the part of the file that was not read told it, if it did."""
         if self._recall is not None:
-            recall, self._recall = self._recall, None
-            for series in recall()._all:  # noqa: SLF001 - another memory of the same file
+            recalled = self._recall()
+            self._recall = None  # not before: when the file cannot be read now, the next attempt needs it again
+            for series in recalled._all:  # noqa: SLF001 - another memory of the same file
                 if series.tag not in self._by_tag:
                     self._add(series)
-        if tag not in self._by_tag:
-            raise ValueRefused(refusals.NO_PLUGIN)
-        return self._by_tag[tag]
+        return self._by_tag.get(tag)
 
     def _add(self, series: KnownSeries) -> KnownSeries:
         series.index = len(self._all)

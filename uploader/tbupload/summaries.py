@@ -43,12 +43,16 @@ def summary_values(event: pb.Event) -> Iterator[pb.Summary.Value]:
 
 
 def identity(value: pb.Summary.Value) -> tuple[str, pb.SummaryMetadata | None]:
-    """A value's tag, and the metadata it brings or, if it is a legacy one, implies."""
+    """A value's tag, and the metadata it brings or, if it is a legacy one, implies.
+
+    Of a tensor these are enough to know its series; without tensor and plugin name there is None.
+    """
     kind = value.WhichOneof("value")
+    tag = value.tag or (value.node_name if kind == "tensor" else "")
     implied = legacy_metadata(value, kind) if kind is not None else None
-    if implied is None and value.HasField("metadata"):
+    if implied is None and (kind == "tensor" or value.metadata.plugin_data.plugin_name):
         implied = value.metadata
-    return value.tag or (value.node_name if kind == "tensor" else ""), implied
+    return tag, implied
 
 
 def read_value(

@@ -79,10 +79,14 @@ def to_strings(proto: pb.TensorProto, limits: ReadLimits) -> tuple[tuple[int, ..
 
 def _shape(proto: pb.TensorProto, limits: ReadLimits) -> tuple[int, ...]:
     shape = tuple(dim.size for dim in proto.tensor_shape.dim)
-    if proto.tensor_shape.unknown_rank or any(size < 0 for size in shape):
-        raise ValueRefused(refusals.TENSOR_MALFORMED)
     if len(shape) > limits.tensor_rank_max:
         raise over_limit("tensor", limits.tensor_rank_max, "dimensions")
+    try:
+        tensors.element_count(shape)
+    except ValueError as error:
+        raise ValueRefused(refusals.TENSOR_MALFORMED) from error
+    if proto.tensor_shape.unknown_rank:
+        raise ValueRefused(refusals.TENSOR_MALFORMED)
     return shape
 
 
