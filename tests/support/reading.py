@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tbupload.event_file import EventFile
-from tbupload.filters import SeriesFilter
 from tbupload.limits import ReadLimits
-from tbupload.points import BlobSequenceColumns, Chunk, ScalarColumns, TensorColumns
+from tbupload.reading.event_file import EventFile
+from tbupload.reading.filters import SeriesFilter
+from tbupload.reading.points import BlobSequenceColumns, Chunk, ScalarColumns, TensorColumns
 from tbwire import tensorboard_pb2 as pb
 
 LIMITS = ReadLimits(tensor_bytes_max=4 << 20, blob_bytes_max=1 << 30, name_chars_max=10_000, metadata_bytes_max=4 << 20)

@@ -6,8 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from tbupload.batches import Batch, WireLimits, drop_largest_series, encode
-from tbupload.points import (
+from tbupload.reading.points import (
     BlobSequenceColumns,
     Chunk,
     LegacyHistogram,
@@ -16,6 +15,7 @@ from tbupload.points import (
     Tensor,
     TensorColumns,
 )
+from tbupload.sending.batches import Batch, WireLimits, drop_largest_series, encode
 from tbwire import wire_pb2
 
 LIMITS = WireLimits(

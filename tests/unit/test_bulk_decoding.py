@@ -20,11 +20,11 @@ from support.event_files import (
     version_event,
 )
 from support.reading import LIMITS, join
-from tbupload import decoder, refusals, tf_record
-from tbupload.event_layout import parse_layout
-from tbupload.filters import SeriesFilter
-from tbupload.points import Chunk
-from tbupload.series_memory import SeriesMemory
+from tbupload.reading import decoder, refusals, tf_record
+from tbupload.reading.event_layout import parse_layout
+from tbupload.reading.filters import SeriesFilter
+from tbupload.reading.points import Chunk
+from tbupload.reading.series_memory import SeriesMemory
 from tbwire import tensorboard_pb2 as pb
 
 INFINITE = float("inf")

@@ -8,9 +8,9 @@ import pytest
 
 from support.faulty_server import Reply, faulty_server, refusal
 from tbupload.cli import main
-from tbupload.commands import expiry
+from tbupload.commands.connect import find_experiment_id
+from tbupload.commands.experiments import expiry
 from tbupload.config import Config, read_config
-from tbupload.connect import find_experiment_id
 from tbupload.errors import UsageError
 
 EXPERIMENT = {

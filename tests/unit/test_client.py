@@ -8,10 +8,10 @@ import time
 import pytest
 
 from support.faulty_server import Reply, faulty_server, refusal
-from tbupload.client import Client
 from tbupload.errors import Conflict, Refused, Unreachable, UsageError
-from tbupload.patience import Patience
-from tbupload.transport import Transport, _proxy
+from tbupload.sending.client import Client
+from tbupload.sending.patience import Patience
+from tbupload.sending.transport import Transport, _proxy
 from tbwire import wire_pb2
 
 LATER = refusal(503, "unavailable", headers={"Retry-After": "0"})
@@ -26,7 +26,7 @@ def server():
 
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch):
-    monkeypatch.setattr("tbupload.patience.FIRST_DELAY_SECONDS", 0.001)
+    monkeypatch.setattr("tbupload.sending.patience.FIRST_DELAY_SECONDS", 0.001)
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def test_a_server_that_is_down_is_tried_until_patience_ends(connect, server, sai
 
 
 def test_after_an_orderly_stop_a_server_that_is_away_is_not_tried_for_ever(connect, server, monkeypatch):
-    monkeypatch.setattr("tbupload.patience.STOP_GRACE_SECONDS", 0.5)
+    monkeypatch.setattr("tbupload.sending.patience.STOP_GRACE_SECONDS", 0.5)
     server.replies = [LATER]
     patience = Patience(float("inf"))
     threading.Timer(0.3, patience.stop).start()
@@ -211,7 +211,7 @@ def test_batches_are_compressed_on_their_way_to_another_machine_only(server, con
     body = b"x" * 5000
     connect().write_batch("abc", body)
     assert server.requests[0].body == body
-    monkeypatch.setattr("tbupload.client.is_loopback", lambda _server: False)
+    monkeypatch.setattr("tbupload.sending.client.is_loopback", lambda _server: False)
     connect().write_batch("abc", body)
     assert server.requests[1].headers["Content-Encoding"] == "gzip"
     assert gzip.decompress(server.requests[1].body) == body

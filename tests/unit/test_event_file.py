@@ -27,9 +27,9 @@ from support.event_files import (
     write_records,
 )
 from support.reading import LIMITS, join, open_file, read_all, read_chunks
-from tbupload import refusals
 from tbupload.errors import CorruptRecord, FileReplaced, NotAnEventFile
-from tbupload.event_file import EventFile
+from tbupload.reading import refusals
+from tbupload.reading.event_file import EventFile
 from tbwire.checksums import trail_checksum
 
 SMALL = replace(LIMITS, chunk_bytes=300)

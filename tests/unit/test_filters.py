@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from tbupload import filters
-from tbupload.filters import SeriesFilter
+from tbupload.reading import filters
+from tbupload.reading.filters import SeriesFilter
 
 RE = re.compile
 

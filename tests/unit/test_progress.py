@@ -4,9 +4,9 @@ import io
 
 import pytest
 
-from tbupload import progress
-from tbupload.progress import Bar, Progress, State
-from tbupload.summary import Summary, size_text
+from tbupload.sending import progress
+from tbupload.sending.progress import Bar, Progress, State
+from tbupload.sending.summary import Summary, size_text
 
 HALF = State(done_bytes=1 << 20, total_bytes=2 << 20, scalars=1234, runs=2, series=6)
 

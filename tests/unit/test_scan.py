@@ -6,8 +6,8 @@ import re
 import pytest
 
 from tbupload.errors import LogdirError
-from tbupload.filters import SeriesFilter
-from tbupload.scan import check_logdir, scan_logdir
+from tbupload.reading.filters import SeriesFilter
+from tbupload.sending.scan import check_logdir, scan_logdir
 
 EVERYTHING = SeriesFilter()
 NAME_CHARS_MAX = 10_000

@@ -5,14 +5,14 @@ import dataclasses
 import pytest
 
 from support import event_files
-from tbupload.batches import Batch
-from tbupload.cursors import CursorBook
-from tbupload.dry_run import USUAL_LIMITS
+from tbupload.commands.dry_run import USUAL_LIMITS
 from tbupload.errors import Conflict
-from tbupload.filters import SeriesFilter
-from tbupload.scan import FoundFile
-from tbupload.source import CONFLICTS_MAX, Reading, Source
-from tbupload.upload import RunSources
+from tbupload.reading.filters import SeriesFilter
+from tbupload.sending.batches import Batch
+from tbupload.sending.cursors import CursorBook
+from tbupload.sending.scan import FoundFile
+from tbupload.sending.source import CONFLICTS_MAX, Reading, Source
+from tbupload.sending.upload import RunSources
 from tbwire import wire_pb2
 
 DIGEST = SeriesFilter().digest()

@@ -32,12 +32,12 @@ from support.event_files import (
     version_event,
 )
 from support.reading import LIMITS, join, read_all
-from tbupload import legacy, refusals, tf_record
-from tbupload.decoder import ChunkDecoder
-from tbupload.filters import SeriesFilter
-from tbupload.points import Chunk, LegacyHistogram, Tensor
-from tbupload.refusals import ValueRefused
-from tbupload.series_memory import SeriesMemory
+from tbupload.reading import legacy, refusals, tf_record
+from tbupload.reading.decoder import ChunkDecoder
+from tbupload.reading.filters import SeriesFilter
+from tbupload.reading.points import Chunk, LegacyHistogram, Tensor
+from tbupload.reading.refusals import ValueRefused
+from tbupload.reading.series_memory import SeriesMemory
 from tbwire import tensorboard_pb2 as pb
 from tbwire import tensors
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.event_files import encode_record, encode_records
-from tbupload import linear_checksum, tf_record
-from tbupload.record_walk import walk
+from tbupload.reading import linear_checksum, tf_record
+from tbupload.reading.record_walk import walk
 
 
 def plain_walk(buffer, start):

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from tbupload import commands
+from tbupload.commands import experiments as commands
+from tbupload.commands.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_LATER, EXIT_USAGE
+from tbupload.commands.output import tell
+from tbupload.commands.upload import upload
 from tbupload.errors import Unreachable, UploadError, UsageError
-from tbupload.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_LATER, EXIT_USAGE
-from tbupload.output import tell
-from tbupload.upload_command import upload
 
 DESCRIPTION: Final = "Uploads TensorBoard logdirs to a tbhub server and prints the URL where they can be seen."
 

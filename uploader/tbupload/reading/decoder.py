@@ -13,16 +13,16 @@ from typing import Final
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from tbupload import refusals
-from tbupload.columns import PointGatherer, place
 from tbupload.limits import ReadLimits
-from tbupload.points import SeriesPoints
-from tbupload.record_walk import Indices
-from tbupload.refusals import ValueRefused
-from tbupload.series_memory import HPARAMS, KnownSeries, SeriesMemory
-from tbupload.summaries import identity, read_value, summary_values
-from tbupload.templates import ScalarRun, SeriesName, decode_events
-from tbupload.tf_record import (
+from tbupload.reading import refusals
+from tbupload.reading.columns import PointGatherer, place
+from tbupload.reading.points import SeriesPoints
+from tbupload.reading.record_walk import Indices
+from tbupload.reading.refusals import ValueRefused
+from tbupload.reading.series_memory import HPARAMS, KnownSeries, SeriesMemory
+from tbupload.reading.summaries import identity, read_value, summary_values
+from tbupload.reading.templates import ScalarRun, SeriesName, decode_events
+from tbupload.reading.tf_record import (
     FOOTER_BYTES,
     HEADER_BYTES,
     Frames,
@@ -145,18 +145,24 @@ class ChunkDecoder:
 
     def _read_record(self, record: int, only_slot: int) -> None:
         """Reads the values of a record by protobuf: all of them, or that of one slot."""
-        content = payload(self._buffer, int(self._frames.starts[record]), int(self._frames.lengths[record]))
-        if content is None:
-            self.skipped[refusals.RECORD_DAMAGED] += 1
-            return
-        try:
-            event = pb.Event.FromString(content)
-        except (DecodeError, UnicodeDecodeError):
-            self.skipped[refusals.NO_EVENT] += 1
+        event = self._parse(record)
+        if event is None:
             return
         for slot, value in enumerate(summary_values(event)):
             if only_slot in (_WHOLE, slot):
                 self._read_value(value, record, slot, event)
+
+    def _parse(self, record: int) -> pb.Event | None:
+        """The event of a record; None, and counted, when it is none. Its payload, as large again, is not kept."""
+        content = payload(self._buffer, int(self._frames.starts[record]), int(self._frames.lengths[record]))
+        if content is None:
+            self.skipped[refusals.RECORD_DAMAGED] += 1
+            return None
+        try:
+            return pb.Event.FromString(content)
+        except (DecodeError, UnicodeDecodeError):
+            self.skipped[refusals.NO_EVENT] += 1
+            return None
 
     def _read_value(self, value: pb.Summary.Value, record: int, slot: int, event: pb.Event) -> None:
         try:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from tbupload.points import (
+from tbupload.reading.points import (
     BlobSequenceColumns,
     Columns,
     ScalarColumns,
@@ -20,9 +20,9 @@ from tbupload.points import (
     TensorColumns,
     WallTimes,
 )
-from tbupload.record_walk import Indices
-from tbupload.series_memory import KnownSeries, SeriesMemory
-from tbupload.summaries import Point
+from tbupload.reading.record_walk import Indices
+from tbupload.reading.series_memory import KnownSeries, SeriesMemory
+from tbupload.reading.summaries import Point
 
 _SLOT_BITS: Final = 32
 """A point's place in the file is its record, then its slot in the event: a chunk has fewer than 2^31 of either."""

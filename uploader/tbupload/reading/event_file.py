@@ -14,15 +14,15 @@ from typing import BinaryIO, Final
 import google_crc32c
 from google.protobuf.message import DecodeError
 
-from tbupload import tf_record
-from tbupload.decoder import ChunkDecoder
 from tbupload.errors import CorruptRecord, FileReplaced, NotAnEventFile
-from tbupload.filters import SeriesFilter
 from tbupload.limits import CHUNK_BYTES, ReadLimits
-from tbupload.points import Chunk
-from tbupload.refusals import over_limit
-from tbupload.series_memory import SeriesMemory
-from tbupload.tf_record import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, Frames
+from tbupload.reading import tf_record
+from tbupload.reading.decoder import ChunkDecoder
+from tbupload.reading.filters import SeriesFilter
+from tbupload.reading.points import Chunk
+from tbupload.reading.refusals import over_limit
+from tbupload.reading.series_memory import SeriesMemory
+from tbupload.reading.tf_record import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, Frames
 from tbwire import tensorboard_pb2 as pb
 from tbwire.checksums import TRAIL_BYTES, trail_checksum
 

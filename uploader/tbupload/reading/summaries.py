@@ -8,13 +8,13 @@ from typing import Final
 
 import numpy as np
 
-from tbupload import refusals
-from tbupload.legacy import histogram_tensor, image_blobs, legacy_metadata, simple_value
 from tbupload.limits import ReadLimits
-from tbupload.points import Tensor
-from tbupload.refusals import ValueRefused, over_limit
-from tbupload.series_memory import HPARAMS, KnownSeries, SeriesMemory
-from tbupload.tensor_protos import to_number, to_strings, to_tensor
+from tbupload.reading import refusals
+from tbupload.reading.legacy import histogram_tensor, image_blobs, legacy_metadata, simple_value
+from tbupload.reading.points import Tensor
+from tbupload.reading.refusals import ValueRefused, over_limit
+from tbupload.reading.series_memory import HPARAMS, KnownSeries, SeriesMemory
+from tbupload.reading.tensor_protos import to_number, to_strings, to_tensor
 from tbwire import tensorboard_pb2 as pb
 
 Point = np.float32 | np.float64 | Tensor | list[bytes]

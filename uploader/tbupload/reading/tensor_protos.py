@@ -7,10 +7,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from tbupload import refusals
 from tbupload.limits import ReadLimits
-from tbupload.points import Tensor
-from tbupload.refusals import ValueRefused, over_limit
+from tbupload.reading import refusals
+from tbupload.reading.points import Tensor
+from tbupload.reading.refusals import ValueRefused, over_limit
 from tbwire import tensorboard_pb2 as pb
 from tbwire import tensors
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import urllib3
 
 from tbupload.errors import Conflict, Refused, Unreachable, UsageError
-from tbupload.patience import Patience
+from tbupload.sending.patience import Patience
 
 Json = dict[str, Any]
 

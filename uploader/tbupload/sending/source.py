@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from tbupload.batches import EncodedSegment, WireLimits, drop_largest_series, encode
-from tbupload.cursors import CursorBook
 from tbupload.errors import Conflict, CorruptRecord, FileReplaced, NotAnEventFile, ReadError
-from tbupload.event_file import EventFile
-from tbupload.filters import SeriesFilter
 from tbupload.limits import CHUNK_BYTES, ReadLimits
-from tbupload.points import Chunk
-from tbupload.scan import FoundFile
+from tbupload.reading.event_file import EventFile
+from tbupload.reading.filters import SeriesFilter
+from tbupload.reading.points import Chunk
+from tbupload.sending.batches import EncodedSegment, WireLimits, drop_largest_series, encode
+from tbupload.sending.cursors import CursorBook
+from tbupload.sending.scan import FoundFile
 from tbwire import wire_pb2
 
 CONFLICTS_MAX: Final = 50

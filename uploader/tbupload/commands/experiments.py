@@ -10,13 +10,13 @@ import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from tbupload.client import Client
+from tbupload.commands.connect import SHORT_GIVE_UP_SECONDS, client_of, find_experiment_id, make_client, progress_of
+from tbupload.commands.exit_codes import EXIT_FAILED
+from tbupload.commands.output import put_json, put_line, tell
 from tbupload.config import Access, Config, check_token, config_path, find_access, write_config
-from tbupload.connect import SHORT_GIVE_UP_SECONDS, client_of, find_experiment_id, make_client, progress_of
 from tbupload.errors import Refused, UsageError
-from tbupload.exit_codes import EXIT_FAILED
-from tbupload.output import put_json, put_line, tell
-from tbupload.patience import Patience
+from tbupload.sending.client import Client
+from tbupload.sending.patience import Patience
 
 EXPIRY_UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 

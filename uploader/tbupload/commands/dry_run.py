@@ -6,13 +6,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
-from tbupload.batches import WireLimits
-from tbupload.cursors import CursorBook
-from tbupload.filters import SeriesFilter
-from tbupload.progress import Progress
-from tbupload.scan import scan_logdir
-from tbupload.source import Reading, Source
-from tbupload.summary import Summary
+from tbupload.reading.filters import SeriesFilter
+from tbupload.sending.batches import WireLimits
+from tbupload.sending.cursors import CursorBook
+from tbupload.sending.progress import Progress
+from tbupload.sending.scan import scan_logdir
+from tbupload.sending.source import Reading, Source
+from tbupload.sending.summary import Summary
 
 USUAL_LIMITS: Final = WireLimits(
     batch_bytes_max=16 << 20,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tbupload.errors import LogdirError
-from tbupload.filters import SeriesFilter
+from tbupload.reading.filters import SeriesFilter
 
 Identity = tuple[int, int]
 """Device and inode: what a directory is, whatever links lead to it."""

@@ -10,7 +10,7 @@ from typing import Final, NoReturn, TextIO
 
 from tqdm import tqdm
 
-from tbupload.summary import size_text
+from tbupload.sending.summary import size_text
 
 LINE_SECONDS: Final = 10.0
 """Seconds between two plain lines, at least."""

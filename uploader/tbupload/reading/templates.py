@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 from google.protobuf.message import DecodeError
 
-from tbupload.event_layout import EventLayout, ValueLayout, parse_layout
-from tbupload.linear_checksum import Bytes
-from tbupload.points import Steps, WallTimes
-from tbupload.record_walk import Indices
+from tbupload.reading.event_layout import EventLayout, ValueLayout, parse_layout
+from tbupload.reading.linear_checksum import Bytes
+from tbupload.reading.points import Steps, WallTimes
+from tbupload.reading.record_walk import Indices
 from tbwire import tensorboard_pb2 as pb
 
 _TEMPLATES_MAX: Final = 64

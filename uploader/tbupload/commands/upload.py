@@ -13,18 +13,18 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from tbupload.client import Client, Streams
-from tbupload.connect import access_of, client_of, find_experiment_id, progress_of
-from tbupload.dry_run import survey
+from tbupload.commands.connect import access_of, client_of, find_experiment_id, progress_of
+from tbupload.commands.dry_run import survey
+from tbupload.commands.exit_codes import EXIT_FAILED, EXIT_LATER
+from tbupload.commands.output import put_json, put_line
 from tbupload.errors import LogdirError, ServerError, Unreachable, UsageError
-from tbupload.exit_codes import EXIT_FAILED, EXIT_LATER
-from tbupload.filters import SeriesFilter
-from tbupload.output import put_json, put_line
-from tbupload.patience import Patience
-from tbupload.progress import Progress
-from tbupload.scan import check_logdir, scan_logdir
-from tbupload.summary import Summary
-from tbupload.upload import Upload, UploadOptions
+from tbupload.reading.filters import SeriesFilter
+from tbupload.sending.client import Client, Streams
+from tbupload.sending.patience import Patience
+from tbupload.sending.progress import Progress
+from tbupload.sending.scan import check_logdir, scan_logdir
+from tbupload.sending.summary import Summary
+from tbupload.sending.upload import Upload, UploadOptions
 
 ONE_SHOT_GIVE_UP_SECONDS: Final = 300.0
 """How long `--one-shot` tries a server that does not answer; an upload that follows its files tries for ever."""

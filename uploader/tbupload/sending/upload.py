@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tbupload.batches import BATCH_BYTES, Batch, EncodedSegment
-from tbupload.client import Client, Streams
-from tbupload.cursors import CursorBook
 from tbupload.errors import Conflict, Refused, ServerError
-from tbupload.filters import SeriesFilter
-from tbupload.patience import Patience
-from tbupload.progress import Progress, State
-from tbupload.scan import Scan, scan_logdir
-from tbupload.source import Reading, Source
-from tbupload.summary import Summary
+from tbupload.reading.filters import SeriesFilter
+from tbupload.sending.batches import BATCH_BYTES, Batch, EncodedSegment
+from tbupload.sending.client import Client, Streams
+from tbupload.sending.cursors import CursorBook
+from tbupload.sending.patience import Patience
+from tbupload.sending.progress import Progress, State
+from tbupload.sending.scan import Scan, scan_logdir
+from tbupload.sending.source import Reading, Source
+from tbupload.sending.summary import Summary
 from tbwire import wire_pb2
 
 REQUESTS_IN_FLIGHT: Final = 3

@@ -10,9 +10,9 @@ from typing import Final
 
 import numpy as np
 
-from tbupload import refusals
-from tbupload.points import LegacyHistogram, Tensor
-from tbupload.refusals import ValueRefused
+from tbupload.reading import refusals
+from tbupload.reading.points import LegacyHistogram, Tensor
+from tbupload.reading.refusals import ValueRefused
 from tbwire import tensorboard_pb2 as pb
 
 _FLOAT: Final = 1

@@ -7,12 +7,12 @@ import os
 import re
 from typing import Final
 
-from tbupload.client import Client
 from tbupload.config import Access, find_access
 from tbupload.errors import UsageError
-from tbupload.patience import Patience
-from tbupload.progress import Progress, make_progress
-from tbupload.transport import Transport
+from tbupload.sending.client import Client
+from tbupload.sending.patience import Patience
+from tbupload.sending.progress import Progress, make_progress
+from tbupload.sending.transport import Transport
 
 SHORT_GIVE_UP_SECONDS: Final = 20.0
 """How long the short commands try a server that does not answer."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from tbupload.points import (
+from tbupload.reading.points import (
     BlobSequenceColumns,
     Chunk,
     Columns,

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from tbupload import refusals
-from tbupload.filters import SeriesFilter
 from tbupload.limits import ReadLimits
-from tbupload.refusals import ValueRefused, over_limit
+from tbupload.reading import refusals
+from tbupload.reading.filters import SeriesFilter
+from tbupload.reading.refusals import ValueRefused, over_limit
 from tbwire import tensorboard_pb2 as pb
 
 HPARAMS: Final = "hparams"

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
-from tbupload.batches import WireLimits
 from tbupload.errors import Refused
-from tbupload.transport import Answer, Json, Transport, is_loopback
+from tbupload.sending.batches import WireLimits
+from tbupload.sending.transport import Answer, Json, Transport, is_loopback
 from tbwire import wire_pb2
 
 COMPRESSED_BYTES_MIN: Final = 1024

@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
-from tbupload import linear_checksum
-from tbupload.linear_checksum import Bytes
-from tbupload.record_walk import Indices, walk
+from tbupload.reading import linear_checksum
+from tbupload.reading.linear_checksum import Bytes
+from tbupload.reading.record_walk import Indices, walk
 
 HEADER_BYTES: Final = 12
 FOOTER_BYTES: Final = 4

@@ -1,0 +1,1 @@
+"""Event files: from bytes on disk to columns of points."""

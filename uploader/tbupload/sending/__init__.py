@@ -1,0 +1,1 @@
+"""From columns of points to committed batches: scanning, cutting, sending, following."""
