@@ -157,6 +157,16 @@ def test_a_tag_of_another_plugin_is_counted_as_skipped_and_the_rest_is_kept(api,
     assert list(listed["skipped"].values()) == [2]
 
 
+def test_values_of_no_plugin_go_to_the_series_of_their_tag(api, experiment):
+    nameless = texts("note", [1], [b"second"])
+    nameless.summary_metadata = batches.metadata("", 2)
+    api.write(experiment, segment(stream(), 0, 9, texts("note", [0], [b"first"])))
+    result = api.write(experiment, segment(stream(file_name="b"), 0, 9, nameless))
+    assert (len(result.cursors[0].skipped), result.tensors) == (0, 1)
+    assert read(api, experiment, "tensors/data")["train"]["note"]["steps"] == [0, 1]
+    assert api.get(experiment, "plugins") == {"plugins": ["text"]}
+
+
 def test_what_a_client_skipped_is_added_up_and_told_with_the_cursor(api, experiment):
     api.write(experiment, segment(stream(), 0, 9, skipped={"bad record": 2}))
     result = api.write(experiment, segment(stream(), 9, 19, skipped={"bad record": 3}))

@@ -118,7 +118,8 @@ def take_out_misfits(
 
 
 def _fits(series: SentSeries, state: SeriesState) -> bool:
-    is_same_plugin = series.metadata is None or series.metadata.plugin == state.plugin
+    # A writer that goes on in a second file need not name the plugin again.
+    is_same_plugin = series.metadata is None or series.metadata.plugin in {"", state.plugin}
     return is_same_plugin and series.data_class == state.data_class
 
 

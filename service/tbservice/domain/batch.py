@@ -232,7 +232,8 @@ def _steps_and_wall_times(steps: bytes, wall_times: bytes, count: int | None) ->
 def _scalars(sent: wire_pb2.ScalarPoints) -> Points:
     if sent.values32 and sent.values64:
         raise Invalid("a scalar series has two columns of values")
-    values = _column(sent.values64, "<f8") if sent.values64 else _column(sent.values32, "<f4").astype(np.float64)
+    with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one
+        values = _column(sent.values64, "<f8") if sent.values64 else _column(sent.values32, "<f4").astype(np.float64)
     steps, wall_times = _steps_and_wall_times(sent.steps, sent.wall_times, len(values))
     return Points(steps, wall_times, values)
 
