@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from tbwire import packing
+
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
 
@@ -64,14 +66,20 @@ body_seconds_max: Final = 120
 blob_seconds_max: Final = 3_600
 """Seconds a client may take to send one large blob."""
 
-block_points: Final = 8_192
-"""Points of a sealed scalar block."""
+block_points: Final = packing.BLOCK_POINTS_MAX
+"""Points of a sealed scalar block, at most."""
+
+packed_points_max: Final = block_points
+"""Points of a packed block that an uploader sends."""
 
 tail_rows_max: Final = 64
 """Tail rows of a series that make it due for a merge."""
 
-tail_points_max: Final = 8_192
-"""Tail points of a series that make it due for a merge."""
+tail_points_max: Final = 32_768
+"""Points of a series, in its tail or in blocks that came in large, that make it due for a merge."""
 
-tail_packed_points_min: Final = 1_024
-"""Points from which a tail row is packed; below, it is raw records."""
+packed_points_min: Final = 1_024
+"""Points of a series in one batch from which they are packed as they come in; fewer stay raw records in its tail."""
+
+sealed_points_min: Final = 2_048
+"""Points from which a block may be sealed as it came in; smaller ones are packed together first."""

@@ -83,5 +83,5 @@ class Merger:
     def _merge(self, grant: AppendGrant, run_id: int, *, settle: bool) -> None:
         while not self._is_stopping:
             with self._database.transaction(grant.workspace_id) as db:
-                if not merging.merge_run(db, grant, run_id, settle=settle):
+                if not merging.merge_run(db, grant, run_id, settle=settle).series:
                     return

@@ -10,9 +10,10 @@ from urllib.parse import urlsplit
 import httpx2
 import numpy as np
 import pytest
+from sqlalchemy import text as sql
 
 from support import batches
-from support.batches import Api, images, scalars, segment, stream, texts
+from support.batches import Api, images, packed_scalars, scalars, segment, stream, texts
 from tbwire import wire_pb2
 
 
@@ -228,6 +229,51 @@ def test_batches_that_lie_are_refused_with_a_reason(api, experiment):
     answer = api.request("POST", f"/experiments/{experiment}/batches", content=huge, headers=batches.PROTOBUF)
     assert answer.status_code == 413
     assert read(api, experiment) == {}
+
+
+def test_packed_blocks_are_kept_as_they_came_and_read_like_any_points(api, experiment, database):
+    values = np.random.default_rng(0).normal(size=20_000).astype(np.float32)
+    sent = packed_scalars("loss", np.arange(20_000), values, block_points=4000)
+    assert api.write(experiment, segment(stream(), 0, 100, sent)).scalars == 20_000
+    assert api.write(experiment, segment(stream(), 100, 200, scalars("loss", [20_000], [7.0]))).scalars == 1
+    series = read(api, experiment)["train"]["loss"]
+    assert series["steps"] == list(range(20_001))
+    assert series["values"] == [*values.astype(np.float64).tolist(), 7.0]
+    with database.snapshot(1) as db:
+        kept = [bytes(row.data) for row in db.execute(sql("SELECT data FROM scalar_blocks ORDER BY block_id"))]
+    assert kept == list(sent.scalars.blocks)
+
+
+def test_packed_blocks_of_a_few_points_are_packed_anew(api, experiment, database):
+    sent = packed_scalars("loss", np.arange(3_000), block_points=10)
+    assert api.write(experiment, segment(stream(), 0, 100, sent)).scalars == 3_000
+    with database.snapshot(1) as db:
+        assert db.execute(sql("SELECT count FROM scalar_blocks")).scalars().all() == [3_000]
+    assert read(api, experiment)["train"]["loss"]["steps"] == list(range(3_000))
+
+
+def _packed(**fields):
+    sent = packed_scalars("loss", np.arange(2_000))
+    fields = {"blocks": list(sent.scalars.blocks)} | fields
+    sent.scalars.CopyFrom(wire_pb2.ScalarPoints(**fields))
+    return sent
+
+
+@pytest.mark.parametrize(
+    ("series", "status", "reason"),
+    [
+        (_packed(steps=bytes(8)), 422, "columns besides"),
+        (_packed(blocks=[b"", b""]), 422, "shorter than its header"),
+        (_packed(blocks=[packed_scalars("x", [0]).scalars.blocks[0][:-1]]), 422, "length"),
+        (packed_scalars("loss", np.arange(9_000), block_points=9_000), 413, "at most 8192 points"),
+        (packed_scalars("loss", [0, 1, 1, 2]), 422, "do not rise"),
+        (packed_scalars("loss", [0, 1, 5, 4], block_points=2), 422, "do not rise"),
+        (packed_scalars("loss", [0, 1], wall_times=[0.0, np.nan]), 422, "NaN"),
+    ],
+)
+def test_packed_blocks_that_lie_are_refused_with_a_reason(api, experiment, series, status, reason):
+    answer = api.send(experiment, segment(stream(), 0, 100, series))
+    assert (answer.status_code, reason in answer.json()["detail"]) == (status, True), answer.text
 
 
 def test_a_large_blob_goes_before_its_batch_and_only_its_own_workspace_may_name_it(api, experiment, client, settings):

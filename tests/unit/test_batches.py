@@ -2,6 +2,7 @@
 
 import hashlib
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from tbupload.reading.points import (
     TensorColumns,
 )
 from tbupload.sending.batches import Batch, WireLimits, drop_largest_series, encode
-from tbwire import wire_pb2
+from tbwire import packing, wire_pb2
 
 LIMITS = WireLimits(
     batch_bytes_max=1 << 20,
@@ -74,6 +75,29 @@ def test_scalars_travel_bit_by_bit_in_the_column_of_their_type(dtype, column, ot
     assert getattr(points, column) == np.array([np.nan, np.inf, 1 / 3], dtype).tobytes()
     assert getattr(points, other) == b""
     assert segment.counts["scalars"] == 3
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_many_scalars_whose_steps_rise_travel_in_packed_blocks_to_a_server_that_takes_them(dtype):
+    steps, values = np.arange(20_000) * 3, np.random.default_rng(0).normal(size=20_000).astype(dtype)
+    chunk = chunk_of(SeriesPoints("loss", "scalars", b"m", ScalarColumns(steps, steps / 7, values)))
+    _, wire = encoded(chunk, limits=replace(LIMITS, packed_points_max=8192))
+    blocks = [packing.unpack(block) for block in wire.series[0].scalars.blocks]
+    assert [len(block[0]) for block in blocks] == [6666, 6667, 6667]
+    for column, sent in zip(zip(*blocks, strict=True), (steps, steps / 7, values.astype(np.float64)), strict=True):
+        assert np.concatenate(column).tobytes() == sent.tobytes()
+    assert not wire.series[0].scalars.steps
+    _, plain = encoded(chunk)
+    assert not plain.series[0].scalars.blocks
+    assert plain.series[0].scalars.steps == steps.tobytes()
+
+
+def test_scalars_with_a_step_that_does_not_rise_travel_in_columns():
+    steps = np.append(np.arange(5_000), 4_999)
+    chunk = chunk_of(SeriesPoints("loss", "scalars", b"m", ScalarColumns(steps, steps / 7, steps / 3)))
+    _, wire = encoded(chunk, limits=replace(LIMITS, packed_points_max=8192))
+    assert not wire.series[0].scalars.blocks
+    assert wire.series[0].scalars.steps == steps.tobytes()
 
 
 def test_strided_columns_arrive_in_order():

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tbservice.domain.newest import newest_of_each_step
 from tbservice.store.packing import Points, concatenate, pack, pack_raw, unpack, unpack_raw
+from tbwire import packing
 
 POINT = st.tuples(st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), st.floats(width=64))
 
@@ -46,6 +47,32 @@ def test_a_block_of_a_newer_format_is_refused():
     data[0] = 99
     with pytest.raises(ValueError, match="newer tbhub"):
         unpack(bytes(data))
+
+
+@given(st.lists(POINT, min_size=1, max_size=50).map(points_of), st.data())
+def test_a_block_that_is_cut_or_longer_is_refused(points, data):
+    block = pack(points)
+    cut = data.draw(st.integers(0, len(block) - 1))
+    for damaged in (block[:cut], block + bytes(1)):
+        with pytest.raises(ValueError, match="packed block"):
+            unpack(damaged)
+
+
+@given(st.binary(max_size=200))
+def test_bytes_that_are_no_block_are_refused_or_are_one(content):
+    for bytes_ in (content, b"\x01" + content):
+        try:
+            points = unpack(bytes_)
+        except ValueError:
+            continue
+        assert packing.count(bytes_) == len(points.steps) == len(points.values) <= len(bytes_)
+
+
+def test_float32_values_are_packed_as_they_are_and_come_back_wider():
+    values = np.array([np.nan, -np.inf, 1 / 3, -0.0], np.float32)
+    block = packing.pack(np.arange(4), np.arange(4.0), values)
+    assert bits(unpack(block))[2] == values.astype(np.float64).tobytes()
+    assert len(block) == len(packing.pack(np.arange(4), np.arange(4.0), values.astype(np.float64)))
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.floats(0, 3).map(round).map(float), st.floats(0, 9)), min_size=1))

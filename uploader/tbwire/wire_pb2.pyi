@@ -68,16 +68,18 @@ class Series(_message.Message):
     def __init__(self, tag: _Optional[str] = ..., summary_metadata: _Optional[bytes] = ..., scalars: _Optional[_Union[ScalarPoints, _Mapping]] = ..., tensors: _Optional[_Union[TensorPoints, _Mapping]] = ..., blob_sequences: _Optional[_Union[BlobSequencePoints, _Mapping]] = ...) -> None: ...
 
 class ScalarPoints(_message.Message):
-    __slots__ = ("steps", "wall_times", "values32", "values64")
+    __slots__ = ("steps", "wall_times", "values32", "values64", "blocks")
     STEPS_FIELD_NUMBER: _ClassVar[int]
     WALL_TIMES_FIELD_NUMBER: _ClassVar[int]
     VALUES32_FIELD_NUMBER: _ClassVar[int]
     VALUES64_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
     steps: bytes
     wall_times: bytes
     values32: bytes
     values64: bytes
-    def __init__(self, steps: _Optional[bytes] = ..., wall_times: _Optional[bytes] = ..., values32: _Optional[bytes] = ..., values64: _Optional[bytes] = ...) -> None: ...
+    blocks: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, steps: _Optional[bytes] = ..., wall_times: _Optional[bytes] = ..., values32: _Optional[bytes] = ..., values64: _Optional[bytes] = ..., blocks: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class TensorPoints(_message.Message):
     __slots__ = ("steps", "wall_times", "tensors")
@@ -178,17 +180,23 @@ class Cursor(_message.Message):
     def __init__(self, stream: _Optional[_Union[Stream, _Mapping]] = ..., offset: _Optional[int] = ..., checksum: _Optional[int] = ..., skipped: _Optional[_Iterable[_Union[Skipped, _Mapping]]] = ...) -> None: ...
 
 class Limits(_message.Message):
-    __slots__ = ("batch_bytes_max", "blob_inline_bytes_max", "blob_bytes_max", "tensor_bytes_max", "name_chars_max", "metadata_bytes_max")
+    __slots__ = ("batch_bytes_max", "blob_inline_bytes_max", "blob_bytes_max", "tensor_bytes_max", "name_chars_max", "metadata_bytes_max", "blob_sequence_length_max", "tensor_rank_max", "packed_points_max")
     BATCH_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
     BLOB_INLINE_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
     BLOB_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
     TENSOR_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
     NAME_CHARS_MAX_FIELD_NUMBER: _ClassVar[int]
     METADATA_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    BLOB_SEQUENCE_LENGTH_MAX_FIELD_NUMBER: _ClassVar[int]
+    TENSOR_RANK_MAX_FIELD_NUMBER: _ClassVar[int]
+    PACKED_POINTS_MAX_FIELD_NUMBER: _ClassVar[int]
     batch_bytes_max: int
     blob_inline_bytes_max: int
     blob_bytes_max: int
     tensor_bytes_max: int
     name_chars_max: int
     metadata_bytes_max: int
-    def __init__(self, batch_bytes_max: _Optional[int] = ..., blob_inline_bytes_max: _Optional[int] = ..., blob_bytes_max: _Optional[int] = ..., tensor_bytes_max: _Optional[int] = ..., name_chars_max: _Optional[int] = ..., metadata_bytes_max: _Optional[int] = ...) -> None: ...
+    blob_sequence_length_max: int
+    tensor_rank_max: int
+    packed_points_max: int
+    def __init__(self, batch_bytes_max: _Optional[int] = ..., blob_inline_bytes_max: _Optional[int] = ..., blob_bytes_max: _Optional[int] = ..., tensor_bytes_max: _Optional[int] = ..., name_chars_max: _Optional[int] = ..., metadata_bytes_max: _Optional[int] = ..., blob_sequence_length_max: _Optional[int] = ..., tensor_rank_max: _Optional[int] = ..., packed_points_max: _Optional[int] = ...) -> None: ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 import numpy as np
 from sqlalchemy import Connection
@@ -14,12 +15,14 @@ from tbservice.domain.batch import BlobSequencePoints, Segment, SentPoints, Sent
 from tbservice.domain.newest import newest_of_each_step
 from tbservice.domain.sampling import rank_and_key
 from tbservice.errors import CursorConflict
-from tbservice.store import blob_points, sample_slots, scalar_tail, tensor_points, time_series
+from tbservice.store import blob_points, sample_slots, scalar_blocks, scalar_tail, tensor_points, time_series
 from tbservice.store.blob_points import BlobPoint
 from tbservice.store.packing import Points, concatenate
+from tbservice.store.scalar_blocks import OPEN, NewBlock
 from tbservice.store.tensor_points import TensorPoint
 from tbservice.store.time_series import NewSeries, SeriesState
 from tbservice.types import AppendGrant, DataClass, Ranks
+from tbwire import packing
 
 HPARAMS = "hparams"
 """The one plugin whose whole content is in its metadata: there the newest wins, elsewhere the first."""
@@ -105,14 +108,15 @@ def take_out_misfits(
     skipped: defaultdict[int, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
     for name, parts in list(arrivals.items()):
         state = states[name]
-        fitting = [part for part in parts if _fits(part.series, state)]
+        fitting = []
         for part in parts:
-            if not _fits(part.series, state):
+            if _fits(part.series, state):
+                fitting.append(part)
+            else:
                 reason = f"tag {part.series.tag[:200]!r} belongs to plugin {state.plugin!r} in this run already"
                 skipped[part.segment.index][reason] += len(part.series.points.steps)
-        if fitting:
-            arrivals[name] = fitting
-        else:
+        arrivals[name] = fitting
+        if not fitting:
             del arrivals[name]
     return {index: dict(reasons) for index, reasons in skipped.items()}
 
@@ -162,17 +166,37 @@ def _append_scalars(
     sent: dict[SeriesName, list[SentPoints]],
     states: dict[SeriesName, SeriesState],
 ) -> None:
-    tails = {}
+    tails: dict[int, Points] = {}
+    blocks: list[NewBlock] = []
     for name, parts in sent.items():
         points = newest_of_each_step(concatenate([part for part in parts if isinstance(part, Points)]))
         state = states[name]
         state.count_is_exact &= state.count == 0 or int(points.steps[0]) > state.last_step
         state.count += len(points)
-        state.tail_rows += 1
         state.tail_points += len(points)
         _note_ends(state, points)
-        tails[state.series_id] = points
-    scalar_tail.append(db, grant, tails)
+        # Open blocks are older than the tail. Behind a tail, many points too are a row of it.
+        if len(points) >= limits.packed_points_min and not state.tail_rows:
+            blocks += _open_blocks(state.series_id, points)
+        else:
+            tails[state.series_id] = points
+            state.tail_rows += 1
+    if tails:
+        scalar_tail.append(db, grant, tails)
+    if blocks:
+        scalar_blocks.insert(db, grant, blocks)
+
+
+def _open_blocks(series_id: int, points: Points) -> Iterator[NewBlock]:
+    """The points as blocks: those they came in, or of about equal length, none too large."""
+    if points.blocks:
+        bounds = [0, *accumulate(map(packing.count, points.blocks))]
+    else:
+        count = -(-len(points) // limits.block_points)
+        bounds = [len(points) * index // count for index in range(count + 1)]
+    for index, (start, end) in enumerate(pairwise(bounds)):
+        data = points.blocks[index] if points.blocks else None
+        yield NewBlock(series_id, OPEN, points.take(slice(start, end)), data)
 
 
 def _note_ends(state: SeriesState, points: Points) -> None:
@@ -262,5 +286,5 @@ def apply_metadata(arrivals: dict[SeriesName, list[Arrival]], states: dict[Serie
 
 
 def is_due(state: SeriesState) -> bool:
-    """Whether a series' tail has grown enough to be merged."""
+    """Whether enough has come into a series since it was merged."""
     return state.tail_rows >= limits.tail_rows_max or state.tail_points >= limits.tail_points_max

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,9 @@ from google.protobuf.message import DecodeError
 
 from tbservice import limits
 from tbservice.errors import Invalid, Malformed, TooLarge
-from tbservice.store.packing import Points
+from tbservice.store.packing import Points, concatenate, unpack
 from tbservice.types import DataClass, Float64s, Int64s, Stream, TensorValue
-from tbwire import tensors, wire_pb2
+from tbwire import packing, tensors, wire_pb2
 from tbwire.tensorboard_pb2 import SummaryMetadata
 
 _SHA256_BYTES = 32
@@ -230,12 +230,32 @@ def _steps_and_wall_times(steps: bytes, wall_times: bytes, count: int | None) ->
 
 
 def _scalars(sent: wire_pb2.ScalarPoints) -> Points:
+    if sent.blocks:
+        return _packed_scalars(sent)
     if sent.values32 and sent.values64:
         raise Invalid("a scalar series has two columns of values")
     with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one
         values = _column(sent.values64, "<f8") if sent.values64 else _column(sent.values32, "<f4").astype(np.float64)
     steps, wall_times = _steps_and_wall_times(sent.steps, sent.wall_times, len(values))
     return Points(steps, wall_times, values)
+
+
+def _packed_scalars(sent: wire_pb2.ScalarPoints) -> Points:
+    if sent.steps or sent.wall_times or sent.values32 or sent.values64:
+        raise Invalid("a scalar series has packed blocks and columns besides")
+    try:
+        counts = [packing.count(block) for block in sent.blocks]
+        if max(counts) > limits.packed_points_max:
+            raise TooLarge(f"a packed block has at most {limits.packed_points_max} points; this has {max(counts)}")
+        points = concatenate([unpack(block) for block in sent.blocks])
+    except ValueError as error:
+        raise Invalid(str(error)) from error
+    if not bool(np.all(points.steps[1:] > points.steps[:-1])):
+        raise Invalid("the steps of packed blocks do not rise all the way; send them as columns")
+    if not np.isfinite(points.wall_times).all():
+        raise Invalid("a wall time is NaN or infinite")
+    is_kept_so = min(counts) >= limits.packed_points_min  # a row of the store should not hold less
+    return replace(points, blocks=tuple(sent.blocks)) if is_kept_so else points
 
 
 def _tensors(sent: wire_pb2.TensorPoints) -> TensorPoints:

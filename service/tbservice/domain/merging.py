@@ -1,12 +1,16 @@
-"""Merging scalar tails into packed blocks, and thinning sealed blocks into levels.
+"""Merging what came in since into sealed blocks, and thinning sealed blocks into levels.
 
 A merge holds the rows of the series it works on, passes over those that an ingest holds, and re-inserts only what its
 own DELETE … RETURNING gave it: it may run in the ingest process or beside it, several at once, and crash anywhere.
+
+Small tail rows are packed with what came just before them. A block that came in large and overlaps nothing is sealed as
+it stands, by its row's level alone: bulk uploads are written once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Final
 
@@ -18,7 +22,7 @@ from tbservice.domain.newest import newest_of_each_step
 from tbservice.domain.sampling import LEVEL_MAX, level_ranks_max, splitmix64
 from tbservice.store import sample_slots, scalar_blocks, scalar_tail, time_series
 from tbservice.store.packing import Points, concatenate
-from tbservice.store.scalar_blocks import OPEN, SEALED, NewBlock
+from tbservice.store.scalar_blocks import OPEN, SEALED, NewBlock, OpenBlock
 from tbservice.store.time_series import SeriesState
 from tbservice.types import ExperimentGrant, Ranks
 
@@ -38,62 +42,155 @@ _SMALL_POINTS: Final = limits.block_points // 2
 """Points up to which a thinned block is merged with what comes; a fuller one is left as it is for good."""
 
 
-def merge_run(db: Connection, grant: ExperimentGrant, run_id: int, *, settle: bool = False) -> int:
-    """Merges some series of a run that are due, at most SERIES_A_MERGE; 0 when none is left, so call it until then.
+@dataclass(frozen=True, slots=True)
+class MergeWork:
+    """What a merge did: `blocks` are those it wrote, as (level, points); others it sealed as they stood."""
 
-    A series is due with `tail_rows_max` rows or `tail_points_max` points in its tail; with `settle`, with a few.
+    series: int = 0
+    tail_points: int = 0
+    sealed_in_place: int = 0
+    blocks: Sequence[tuple[int, int]] = ()
+
+
+@dataclass(slots=True)
+class _SeriesMerge:
+    """One series' merge: its tail, those open blocks that are packed anew with it, and those sealed as they stand."""
+
+    state: SeriesState
+    tail: Points | None
+    open_blocks: Sequence[OpenBlock]
+    in_place: list[OpenBlock] = field(default_factory=list)
+    rewritten: list[OpenBlock] = field(default_factory=list)
+    is_disjoint: bool = True  # whether what was packed shares no step with a sealed block
+
+
+def merge_run(db: Connection, grant: ExperimentGrant, run_id: int, *, settle: bool = False) -> MergeWork:
+    """Merges some series of a run that are due, at most SERIES_A_MERGE; of none when none is left: call it until then.
+
+    A series is due with `tail_rows_max` rows or `tail_points_max` points that no merge has seen; with `settle`, with a
+    few.
     """
     rows_min, points_min = _SETTLED_BELOW if settle else (limits.tail_rows_max, limits.tail_points_max)
     locked = time_series.lock_due(db, grant.experiment_id, run_id, rows_min, points_min, SERIES_A_MERGE)
     points_before = accumulate((state.tail_points for state in locked), initial=0)
     states = [state for state, before in zip(locked, points_before, strict=False) if before < _POINTS_A_MERGE]
     if not states:
-        return 0
-    tails = scalar_tail.take(db, grant.experiment_id, [state.series_id for state in states])
-    ranks = sample_slots.get_ranks(db)
-    blocks = [block for state in states for block in _merge_series(db, grant, state, tails.get(state.series_id), ranks)]
+        return MergeWork()
+    merges = _plan(db, grant, states)
+    written = _merge(db, grant, merges)
+    for state in states:
+        state.tail_rows = state.tail_points = 0
+    time_series.update_states(db, grant.experiment_id, states)
+    return MergeWork(
+        series=len(states),
+        tail_points=sum(len(merge.tail) for merge in merges if merge.tail is not None),
+        sealed_in_place=sum(len(merge.in_place) for merge in merges),
+        blocks=[(block.level, len(block.points)) for block in written],
+    )
+
+
+def _plan(db: Connection, grant: ExperimentGrant, states: Sequence[SeriesState]) -> list[_SeriesMerge]:
+    """Takes the tails, and decides what becomes of each open block."""
+    series_ids = [state.series_id for state in states]
+    tails = scalar_tail.take(db, grant.experiment_id, series_ids)
+    open_blocks = scalar_blocks.list_open(db, grant.experiment_id, series_ids)
+    merges = []
+    for state in states:
+        merge = _SeriesMerge(state, tails.get(state.series_id), open_blocks.get(state.series_id, []))
+        merge.in_place = [block for block in merge.open_blocks if _may_seal(db, grant, merge, block)]
+        merge.rewritten = _worth_rewriting(merge)
+        merges.append(merge)
+    return merges
+
+
+def _may_seal(db: Connection, grant: ExperimentGrant, merge: _SeriesMerge, block: OpenBlock) -> bool:
+    """Whether an open block is large, and no other point of the series lies among its steps."""
+    if block.count < limits.sealed_points_min:
+        return False
+    if merge.state.count_is_exact:  # then everything came in step order
+        return True
+    others = [(other.first_step, other.last_step) for other in merge.open_blocks if other is not block]
+    if merge.tail is not None:
+        others.append((int(merge.tail.steps.min()), int(merge.tail.steps.max())))
+    if any(first <= block.last_step and last >= block.first_step for first, last in others):
+        return False
+    ends = (block.first_step, block.last_step)
+    return not scalar_blocks.count_sealed_between(db, grant.experiment_id, merge.state.series_id, *ends)
+
+
+def _worth_rewriting(merge: _SeriesMerge) -> list[OpenBlock]:
+    """The newest of the other open blocks, as long as each is no bigger than all that is newer: few points move often.
+
+    The oldest first. Only neighbours in arrival are joined, so that of two points with one wall time the later stays
+    the later.
+    """
+    rest = [block for block in merge.open_blocks if block not in merge.in_place]
+    gathered = len(merge.tail) if merge.tail is not None else rest[-1].count if rest else 0
+    joined: list[OpenBlock] = []
+    while rest and rest[-1].count <= gathered:
+        joined.insert(0, rest.pop())
+        gathered += joined[0].count
+    is_as_it_will_be = merge.tail is None and len(joined) == 1 and merge.state.count_is_exact
+    return [] if is_as_it_will_be else joined
+
+
+def _merge(db: Connection, grant: ExperimentGrant, merges: Sequence[_SeriesMerge]) -> list[NewBlock]:
+    """Does what was planned, and gives the blocks it has written."""
+    in_place = scalar_blocks.seal(
+        db, grant.experiment_id, [block.place for merge in merges for block in merge.in_place]
+    )
+    old = scalar_blocks.take(db, grant.experiment_id, [block.place for merge in merges for block in merge.rewritten])
+    blocks: list[NewBlock] = []
+    sealed: dict[int, Points] = {}
+    for merge in merges:
+        gathered = [old[block.place] for block in merge.rewritten]
+        if merge.tail is not None:
+            gathered.append(merge.tail)
+        packed = _pack(db, grant, merge, gathered) if gathered else []
+        newly = [in_place[block.place] for block in merge.in_place]
+        newly += [block.points for block in packed if block.level == SEALED]
+        merge.state.sealed_count += sum(map(len, newly))
+        if newly:
+            sealed[merge.state.series_id] = concatenate(newly)
+        _settle_count(merge, packed)
+        blocks += packed
+    blocks += _thin(db, grant, sealed)
     if blocks:
         scalar_blocks.insert(db, grant, blocks)
-    time_series.update_states(db, grant.experiment_id, states)
-    return len(states)
+    return blocks
 
 
-def _merge_series(
-    db: Connection, grant: ExperimentGrant, state: SeriesState, tail: Points | None, ranks: Ranks
-) -> Iterator[NewBlock]:
-    """The blocks that take the place of a series' tail and of what is merged with it; brings its state up to date."""
-    state.tail_rows = state.tail_points = 0
-    if tail is None:
-        return
-    gathered = _with_open_blocks(db, grant, state.series_id, tail)
+def _pack(db: Connection, grant: ExperimentGrant, merge: _SeriesMerge, parts: list[Points]) -> list[NewBlock]:
+    """The blocks that take the place of these points and of the sealed blocks among whose steps they lie."""
+    state = merge.state
+    gathered = newest_of_each_step(concatenate(parts))
     sealed = _overlapped_sealed(db, grant, state, gathered)
     if sealed is None:  # too much to rewrite for so few: they stay open, and reads count the steps
-        yield NewBlock(state.series_id, OPEN, gathered)
-        return
+        merge.is_disjoint = False
+        return [NewBlock(state.series_id, OPEN, gathered)]
     merged = newest_of_each_step(concatenate([*sealed, gathered]))
     state.sealed_count -= sum(map(len, sealed))
     full = len(merged) // limits.block_points * limits.block_points
-    if full:
-        yield from _cut(state.series_id, SEALED, merged.take(slice(full)))
-        yield from _thin(db, grant, state.series_id, merged.take(slice(full)), ranks)
-        state.sealed_count += full
+    blocks = list(_cut(state.series_id, SEALED, merged.take(slice(full))))
     if full < len(merged):
-        yield NewBlock(state.series_id, OPEN, merged.take(slice(full, None)))
-    _settle_count(db, grant, state, len(merged) - full)
+        blocks.append(NewBlock(state.series_id, OPEN, merged.take(slice(full, None))))
+    return blocks
 
 
-def _with_open_blocks(db: Connection, grant: ExperimentGrant, series_id: int, tail: Points) -> Points:
-    """The tail and the open blocks that are no bigger than what was gathered so far, so that few points move often."""
-    gathered = newest_of_each_step(tail)
-    while blocks := scalar_blocks.take_small(db, grant.experiment_id, series_id, OPEN, len(gathered)):
-        gathered = newest_of_each_step(concatenate([*blocks, gathered]))
-    return gathered
+def _settle_count(merge: _SeriesMerge, packed: Sequence[NewBlock]) -> None:
+    """Makes the count exact again when all of the series' points are in sealed blocks and the one open block."""
+    is_whole = len(merge.open_blocks) == len(merge.in_place) + len(merge.rewritten)
+    if is_whole and merge.is_disjoint:
+        open_count = sum(len(block.points) for block in packed if block.level == OPEN)
+        merge.state.count, merge.state.count_is_exact = merge.state.sealed_count + open_count, True
 
 
 def _overlapped_sealed(
     db: Connection, grant: ExperimentGrant, state: SeriesState, gathered: Points
 ) -> list[Points] | None:
     """The sealed blocks among whose steps the gathered ones lie, taken; None when they are too many to take."""
+    if state.count_is_exact:
+        return []
     first, last = int(gathered.steps[0]), int(gathered.steps[-1])
     count = scalar_blocks.count_sealed_between(db, grant.experiment_id, state.series_id, first, last)
     if count > _REWRITE_FACTOR * max(len(gathered), limits.block_points):
@@ -103,25 +200,32 @@ def _overlapped_sealed(
     return scalar_blocks.take_sealed_between(db, grant.experiment_id, state.series_id, first, last)
 
 
-def _settle_count(db: Connection, grant: ExperimentGrant, state: SeriesState, open_count: int) -> None:
-    """Makes the count exact again when all of the series' points are in sealed blocks and the one open block."""
-    if not state.count_is_exact and not scalar_blocks.has_open(db, grant.experiment_id, state.series_id):
-        state.count = state.sealed_count + open_count
-        state.count_is_exact = True
-
-
-def _thin(db: Connection, grant: ExperimentGrant, series_id: int, sealed: Points, ranks: Ranks) -> Iterator[NewBlock]:
-    """The thinned copies of newly sealed points, each merged with the small blocks of its level.
+def _thin(db: Connection, grant: ExperimentGrant, sealed: Mapping[int, Points]) -> Iterator[NewBlock]:
+    """The thinned copies of newly sealed points, by series, each merged with the small blocks of its level.
 
     A point that is sealed again is copied again: copies are equal, or the older loses to the newer when they are read.
     """
-    step_ranks = ranks[splitmix64(sealed.steps) >> np.uint64(48)]
+    if not sealed:
+        return
+    ranks = sample_slots.get_ranks(db)
+    thinned = {
+        (series_id, level): points for series_id, whole in sealed.items() for level, points in _thinned(whole, ranks)
+    }
+    small = scalar_blocks.take_small(db, grant.experiment_id, list(thinned), _SMALL_POINTS) if thinned else {}
+    for (series_id, level), points in thinned.items():
+        yield from _cut(
+            series_id, level, newest_of_each_step(concatenate([*small.get((series_id, level), []), points]))
+        )
+
+
+def _thinned(points: Points, ranks: Ranks) -> Iterator[tuple[int, Points]]:
+    """By level, those of the points that survive its draw; no level that none does."""
+    step_ranks = ranks[splitmix64(points.steps) >> np.uint64(48)]
     for level in range(1, LEVEL_MAX + 1):
-        thinned = sealed.take(step_ranks <= level_ranks_max(level))
-        if not len(thinned):
+        chosen = step_ranks <= level_ranks_max(level)
+        if not chosen.any():
             return
-        small = scalar_blocks.take_small(db, grant.experiment_id, series_id, level, _SMALL_POINTS)
-        yield from _cut(series_id, level, newest_of_each_step(concatenate([*small, thinned])))
+        yield level, points.take(chosen)
 
 
 def _cut(series_id: int, level: int, points: Points) -> Iterator[NewBlock]:

@@ -1,34 +1,29 @@
-"""How scalar points become bytes: raw records for small tail rows, packed columns for everything else.
+"""How scalar points become bytes: raw records for small tail rows, packed blocks (tbwire/packing.py) for all others.
 
-Raw: 24 bytes a point (step int64, wall time float64, value float64; little-endian), so that rows concatenate. Packed:
-a header, then three columns. Steps, and wall times as the integer bits of the float64, are differences minus their
-minimum over their greatest common divisor, in 0, 1, 2, 4 or 8 bytes each; values are float32 when that is bit-exact.
-Lossless: what goes in comes out, bit by bit.
+Raw: 24 bytes a point (step int64, wall time float64, value float64; little-endian), so that rows concatenate.
 """
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from tbservice.types import Float64s, Int64s, UInt64s
+from tbservice.types import Float64s, Int64s
+from tbwire import packing
 
 RAW: Final = np.dtype([("step", "<i8"), ("wall_time", "<f8"), ("value", "<f8")])
-
-_HEADER: Final = struct.Struct("<BBBBIQQQQQQ")
-_VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """Columns of scalar points, all of one length."""
+    """Columns of scalar points, all of one length; `blocks` are the same points packed, where they came so."""
 
     steps: Int64s
     wall_times: Float64s
     values: Float64s
+    blocks: tuple[bytes, ...] = ()
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -67,57 +62,9 @@ def unpack_raw(data: bytes) -> Points:
 
 def pack(points: Points) -> bytes:
     """The points as one packed block; at least one point."""
-    step_width, step_low, step_unit, steps = _pack_integers(points.steps.view(np.uint64))
-    wall_width, wall_low, wall_unit, wall_times = _pack_integers(points.wall_times.view(np.uint64))
-    with np.errstate(over="ignore", invalid="ignore"):
-        halves = points.values.astype(np.float32)
-        fits = bool(np.array_equal(halves.astype(np.float64).view(np.uint64), points.values.view(np.uint64)))
-    values = halves if fits else points.values
-    header = _HEADER.pack(
-        _VERSION, step_width, wall_width, values.itemsize, len(points),
-        int(points.steps.view(np.uint64)[0]), step_low, step_unit,
-        int(points.wall_times.view(np.uint64)[0]), wall_low, wall_unit,
-    )  # fmt: skip
-    return b"".join((header, steps, wall_times, values.tobytes()))
+    return packing.pack(points.steps, points.wall_times, points.values)
 
 
 def unpack(data: bytes) -> Points:
-    """The points of a packed block. Raises ValueError for a block of another version."""
-    version, step_width, wall_width, value_width, count, *rest = _HEADER.unpack_from(data)
-    if version != _VERSION:
-        raise ValueError(f"a scalar block of format {version} was written by a newer tbhub")
-    first_step, step_low, step_unit, first_wall, wall_low, wall_unit = rest
-    at = _HEADER.size
-    steps = _unpack_integers(data, at, count, step_width, first_step, step_low, step_unit)
-    at += step_width * (count - 1)
-    wall_times = _unpack_integers(data, at, count, wall_width, first_wall, wall_low, wall_unit)
-    at += wall_width * (count - 1)
-    values = np.frombuffer(data, "<f4" if value_width == 4 else "<f8", count, at)  # noqa: PLR2004 - bytes of a float32
-    return Points(steps.view(np.int64), wall_times.view(np.float64), values.astype(np.float64))
-
-
-def _pack_integers(bits: UInt64s) -> tuple[int, int, int, bytes]:
-    """The width, least difference and unit that carry a column of 64-bit integers, and its packed differences."""
-    differences = np.diff(bits)  # modulo 2^64, so that any column of integers comes back
-    if not len(differences):
-        return 0, 0, 1, b""
-    low = differences.view(np.int64).min().view(np.uint64)
-    differences -= low
-    greatest = int(differences.max())
-    if greatest == 0:
-        return 0, int(low), 1, b""
-    unit = int(np.gcd.reduce(differences))
-    width = next(width for width in (1, 2, 4, 8) if greatest // unit < 1 << 8 * width)
-    return width, int(low), unit, (differences // np.uint64(unit)).astype(f"<u{width}").tobytes()
-
-
-def _unpack_integers(data: bytes, at: int, count: int, width: int, first: int, low: int, unit: int) -> UInt64s:
-    bits = np.empty(count, np.uint64)
-    bits[0] = first
-    if width:
-        bits[1:] = np.frombuffer(data, f"<u{width}", count - 1, at)
-        bits[1:] *= np.uint64(unit)
-        bits[1:] += np.uint64(low)
-    else:
-        bits[1:] = low
-    return np.cumsum(bits, dtype=np.uint64)
+    """The points of a packed block. Raises ValueError for a block of another version, or one that is damaged."""
+    return Points(*packing.unpack(data))

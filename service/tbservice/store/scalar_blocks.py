@@ -1,7 +1,8 @@
 """Queries on `scalar_blocks`: packed blocks by level.
 
 Level 0 holds sealed blocks in step order, levels 1 to 5 thinned copies of them, level -1 (`OPEN`) blocks that are still
-open: a read of level n wants the open ones, and the tail, besides.
+open: a read of level n wants the open ones, and the tail, besides. A series' open blocks are older than its tail, and
+the older the lower their id.
 """
 
 from __future__ import annotations
@@ -23,11 +24,26 @@ SEALED: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class NewBlock:
-    """Points of one series, in step order, that become one block."""
+    """Points of one series, in step order, that become one block; `packed` where they are that already."""
 
     series_id: int
     level: int
     points: Points
+    packed: bytes | None = None
+
+
+Place = tuple[int, int]
+"""Series id and block id."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenBlock:
+    """Where an open block is, and what is known of it without its points."""
+
+    place: Place
+    count: int
+    first_step: int
+    last_step: int
 
 
 def insert(db: Connection, grant: ExperimentGrant, blocks: Sequence[NewBlock]) -> None:
@@ -49,23 +65,23 @@ def insert(db: Connection, grant: ExperimentGrant, blocks: Sequence[NewBlock]) -
             "counts": [len(block.points) for block in blocks],
             "first_steps": [int(block.points.steps[0]) for block in blocks],
             "last_steps": [int(block.points.steps[-1]) for block in blocks],
-            "data": [pack(block.points) for block in blocks],
+            "data": [block.packed or pack(block.points) for block in blocks],
         },
     )
 
 
 def read(db: Connection, experiment_id: ExperimentId, levels: Mapping[int, int]) -> dict[int, list[Points]]:
-    """For each series (id to level) the blocks of its level and those that are open, the oldest first."""
+    """For each series (id to level) the blocks of its level, then those that are open, each the oldest first."""
     rows = binary_rows(
         db,
         """
             SELECT w.series_id, b.data
             FROM unnest(%(series_ids)s::bigint[], %(levels)s::smallint[]) AS w (series_id, level)
             CROSS JOIN LATERAL (
-                SELECT block_id, data FROM scalar_blocks
+                SELECT level, block_id, data FROM scalar_blocks
                 WHERE experiment_id = %(experiment_id)s AND series_id = w.series_id AND level IN (w.level, -1)
             ) AS b
-            ORDER BY w.series_id, b.block_id
+            ORDER BY w.series_id, b.level = -1, b.block_id
         """,
         {"experiment_id": experiment_id, "series_ids": list(levels), "levels": list(levels.values())},
     )
@@ -73,6 +89,56 @@ def read(db: Connection, experiment_id: ExperimentId, levels: Mapping[int, int])
     for series_id, data in rows:
         blocks[series_id].append(unpack(data))
     return blocks
+
+
+def list_open(db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int]) -> dict[int, list[OpenBlock]]:
+    """The open blocks of each series, the oldest first; a series without any is left out."""
+    rows = db.execute(
+        text("""
+            SELECT series_id, block_id, count AS points, first_step, last_step FROM scalar_blocks
+            WHERE experiment_id = :experiment_id AND series_id = ANY (CAST(:series_ids AS bigint[])) AND level = -1
+            ORDER BY series_id, block_id
+        """),
+        {"experiment_id": experiment_id, "series_ids": list(series_ids)},
+    )
+    found: defaultdict[int, list[OpenBlock]] = defaultdict(list)
+    for row in rows:  # a row has a method `count`
+        place = (row.series_id, row.block_id)
+        found[row.series_id].append(OpenBlock(place, row.points, row.first_step, row.last_step))
+    return found
+
+
+def seal(db: Connection, experiment_id: ExperimentId, places: Sequence[Place]) -> dict[Place, Points]:
+    """Makes open blocks sealed ones as they stand, without writing their points again, which it gives."""
+    return _change_open(db, "UPDATE scalar_blocks AS b SET level = 0", experiment_id, places)
+
+
+def take(db: Connection, experiment_id: ExperimentId, places: Sequence[Place]) -> dict[Place, Points]:
+    """Deletes open blocks, and gives exactly what was deleted."""
+    return _change_open(db, "DELETE FROM scalar_blocks AS b", experiment_id, places)
+
+
+def _change_open(
+    db: Connection, change: str, experiment_id: ExperimentId, places: Sequence[Place]
+) -> dict[Place, Points]:
+    if not places:
+        return {}
+    source = "FROM" if change.startswith("UPDATE") else "USING"
+    rows = binary_rows(
+        db,
+        f"""
+            {change} {source} unnest(%(series_ids)s::bigint[], %(block_ids)s::bigint[]) AS w (series_id, block_id)
+            WHERE b.experiment_id = %(experiment_id)s AND b.series_id = w.series_id AND b.level = -1
+                AND b.block_id = w.block_id
+            RETURNING b.series_id, b.block_id, b.data
+        """,
+        {
+            "experiment_id": experiment_id,
+            "series_ids": [series_id for series_id, _ in places],
+            "block_ids": [block_id for _, block_id in places],
+        },
+    )
+    return {(series_id, block_id): unpack(data) for series_id, block_id, data in rows}
 
 
 def count_sealed_between(db: Connection, experiment_id: ExperimentId, series_id: int, first: int, last: int) -> int:
@@ -86,45 +152,48 @@ def count_sealed_between(db: Connection, experiment_id: ExperimentId, series_id:
     return int(db.execute(statement, parameters).scalar_one())
 
 
-def has_open(db: Connection, experiment_id: ExperimentId, series_id: int) -> bool:
-    """Whether the series has an open block."""
-    statement = text("""
-        SELECT EXISTS (SELECT FROM scalar_blocks
-            WHERE experiment_id = :experiment_id AND series_id = :series_id AND level = -1)
-    """)
-    return bool(db.execute(statement, {"experiment_id": experiment_id, "series_id": series_id}).scalar_one())
-
-
 def take_sealed_between(
     db: Connection, experiment_id: ExperimentId, series_id: int, first: int, last: int
 ) -> list[Points]:
     """Deletes the sealed blocks whose steps may lie in [first, last], and gives exactly what was deleted."""
-    return _take(
-        db,
-        "level = 0 AND first_step <= %(last)s AND last_step >= %(first)s",
-        {"experiment_id": experiment_id, "series_id": series_id, "first": first, "last": last},
-    )
-
-
-def take_small(db: Connection, experiment_id: ExperimentId, series_id: int, level: int, count_max: int) -> list[Points]:
-    """Deletes a series' blocks of a level that hold at most `count_max` points, and gives exactly what was deleted."""
-    return _take(
-        db,
-        "level = %(level)s AND count <= %(count_max)s",
-        {"experiment_id": experiment_id, "series_id": series_id, "level": level, "count_max": count_max},
-    )
-
-
-def _take(db: Connection, condition: str, parameters: Mapping[str, object]) -> list[Points]:
     rows = binary_rows(
         db,
-        f"""
+        """
             WITH gone AS (
                 DELETE FROM scalar_blocks
-                WHERE experiment_id = %(experiment_id)s AND series_id = %(series_id)s AND {condition}
+                WHERE experiment_id = %(experiment_id)s AND series_id = %(series_id)s AND level = 0
+                    AND first_step <= %(last)s AND last_step >= %(first)s
                 RETURNING block_id, data)
             SELECT data FROM gone ORDER BY block_id
-        """,  # noqa: S608 - called with the constants above
-        parameters,
+        """,
+        {"experiment_id": experiment_id, "series_id": series_id, "first": first, "last": last},
     )
     return [unpack(data) for (data,) in rows]
+
+
+def take_small(
+    db: Connection, experiment_id: ExperimentId, wanted: Sequence[tuple[int, int]], count_max: int
+) -> dict[tuple[int, int], list[Points]]:
+    """Deletes the blocks of at most `count_max` points of each (series id, level); gives what was deleted, by these."""
+    rows = binary_rows(
+        db,
+        """
+            WITH gone AS (
+                DELETE FROM scalar_blocks AS b
+                USING unnest(%(series_ids)s::bigint[], %(levels)s::smallint[]) AS w (series_id, level)
+                WHERE b.experiment_id = %(experiment_id)s AND b.series_id = w.series_id AND b.level = w.level
+                    AND b.count <= %(count_max)s
+                RETURNING b.series_id, b.level, b.block_id, b.data)
+            SELECT series_id, level, data FROM gone ORDER BY block_id
+        """,
+        {
+            "experiment_id": experiment_id,
+            "series_ids": [series_id for series_id, _ in wanted],
+            "levels": [level for _, level in wanted],
+            "count_max": count_max,
+        },
+    )
+    taken: defaultdict[tuple[int, int], list[Points]] = defaultdict(list)
+    for series_id, level, data in rows:
+        taken[series_id, level].append(unpack(data))
+    return taken

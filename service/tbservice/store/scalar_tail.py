@@ -15,7 +15,7 @@ from tbservice.types import ExperimentGrant, ExperimentId
 
 def append(db: Connection, grant: ExperimentGrant, parts: Mapping[int, Points]) -> None:
     """Adds one row a series: raw records when they are few, so that rows concatenate; packed when they are many."""
-    is_packed = [len(points) >= limits.tail_packed_points_min for points in parts.values()]
+    is_packed = [len(points) >= limits.packed_points_min for points in parts.values()]
     db.execute(
         text("""
             INSERT INTO scalar_tail (experiment_id, workspace_id, series_id, count, is_packed, data)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -18,16 +19,20 @@ from tbupload.reading.points import (
     LegacyHistogram,
     ScalarColumns,
     SeriesPoints,
+    Steps,
     Tensor,
     TensorColumns,
 )
-from tbwire import wire_pb2
+from tbwire import packing, wire_pb2
 
 BATCH_BYTES: Final = 4 << 20
 """A batch is sent when it has about this many bytes, or when there is no more to put in it; the server takes more."""
 
 BATCH_SEGMENTS: Final = 1_000
 """Segments in a batch, at most; the server takes more."""
+
+PACKED_POINTS_MIN: Final = 1_024
+"""Points of a series in a segment from which they travel packed; of fewer, packing costs more than it saves."""
 
 BLOB_REFERENCE_BYTES_MIN: Final = 64
 """A smaller blob always travels inside its batch: a reference to it would be no shorter."""
@@ -43,6 +48,7 @@ class WireLimits:
     tensor_bytes_max: int
     name_chars_max: int
     metadata_bytes_max: int
+    packed_points_max: int = 0  # points; 0 where packed blocks are not taken
 
 
 @dataclass(slots=True)
@@ -115,9 +121,10 @@ def encode(
 
     Its body may be longer than `batch_bytes_max`, when the points themselves are: then the chunk must be made smaller.
     """
-    encoded = _encode(stream, chunk, start_time, acknowledged, limits.blob_inline_bytes_max)
+    encoded = _encode(stream, chunk, start_time, acknowledged, limits)
     if len(encoded.body) > limits.batch_bytes_max:
-        encoded = _encode(stream, chunk, start_time, acknowledged, BLOB_REFERENCE_BYTES_MIN)
+        limits = replace(limits, blob_inline_bytes_max=BLOB_REFERENCE_BYTES_MIN)
+        encoded = _encode(stream, chunk, start_time, acknowledged, limits)
     return encoded
 
 
@@ -143,7 +150,7 @@ def _encode(
     chunk: Chunk,
     start_time: float | None,
     acknowledged: Mapping[str, bytes],
-    inline_bytes_max: int,
+    limits: WireLimits,
 ) -> EncodedSegment:
     batch = wire_pb2.WriteBatch()
     segment = batch.segments.add(
@@ -163,7 +170,7 @@ def _encode(
         series = segment.series.add(tag=points.tag)
         if acknowledged.get(points.tag) != points.metadata:
             series.summary_metadata = metadata[points.tag] = points.metadata
-        kind, count = _add_columns(series, points.columns, inline_bytes_max, blobs)
+        kind, count = _add_columns(series, points.columns, limits, blobs)
         counts[kind] += count
     return EncodedSegment(
         stream, chunk.start, chunk.end, batch.SerializeToString(), blobs, metadata, counts, Counter(chunk.skipped)
@@ -171,27 +178,43 @@ def _encode(
 
 
 def _add_columns(
-    series: wire_pb2.Series, columns: Columns, inline_bytes_max: int, blobs: dict[bytes, bytes]
+    series: wire_pb2.Series, columns: Columns, limits: WireLimits, blobs: dict[bytes, bytes]
 ) -> tuple[str, int]:
     """Fills in the series' points; answers what they count as, and how many."""
     if isinstance(columns, ScalarColumns):
-        _add_scalars(series.scalars, columns)
+        _add_scalars(series.scalars, columns, limits.packed_points_max)
         return "scalars", len(columns.steps)
     if isinstance(columns, TensorColumns):
         _add_tensors(series.tensors, columns)
         return "tensors", len(columns.steps)
-    _add_blob_sequences(series.blob_sequences, columns, inline_bytes_max, blobs)
+    _add_blob_sequences(series.blob_sequences, columns, limits.blob_inline_bytes_max, blobs)
     return "blobs", sum(map(len, columns.sequences))
 
 
-def _add_scalars(wire: wire_pb2.ScalarPoints, columns: ScalarColumns) -> None:
+def _add_scalars(wire: wire_pb2.ScalarPoints, columns: ScalarColumns, packed_points_max: int) -> None:
     wire.SetInParent()  # a series without points still says that it is scalar
+    if packed_points_max and len(columns.steps) >= PACKED_POINTS_MIN and _rises(columns.steps):
+        wire.blocks.extend(_blocks(columns, packed_points_max))
+        return
     wire.steps = _packed(columns.steps, "<i8")
     wire.wall_times = _packed(columns.wall_times, "<f8")
     if columns.values.dtype == np.float32:
         wire.values32 = _packed(columns.values, "<f4")
     else:
         wire.values64 = _packed(columns.values, "<f8")
+
+
+def _rises(steps: Steps) -> bool:
+    return bool(np.all(steps[1:] > steps[:-1]))
+
+
+def _blocks(columns: ScalarColumns, points_max: int) -> Iterator[bytes]:
+    """The points as packed blocks of about equal length, none over `points_max`."""
+    count = -(-len(columns.steps) // min(points_max, packing.BLOCK_POINTS_MAX))
+    bounds = [len(columns.steps) * index // count for index in range(count + 1)]
+    for start, end in pairwise(bounds):
+        part = slice(start, end)
+        yield packing.pack(columns.steps[part], columns.wall_times[part], columns.values[part])
 
 
 def _add_tensors(wire: wire_pb2.TensorPoints, columns: TensorColumns) -> None:

@@ -138,7 +138,8 @@ def _path(*parts: str) -> str:
 
 
 def _limits(fields: Json) -> WireLimits:
-    return WireLimits(**{name: int(fields[name]) for name in WireLimits.__dataclass_fields__})
+    """What the server says of them; an older one may not know them all."""
+    return WireLimits(**{name: int(fields[name]) for name in WireLimits.__dataclass_fields__ if name in fields})
 
 
 def _cursor(fields: Json) -> wire_pb2.Cursor:

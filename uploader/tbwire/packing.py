@@ -1,0 +1,116 @@
+"""Packed blocks of scalar points: what an uploader sends of a series with many, and what the service keeps.
+
+A header, then three columns, little-endian. Steps, and wall times as the integer bits of the float64, are differences
+minus their minimum over their greatest common divisor, in 0, 1, 2, 4 or 8 bytes each; values are float32 when that is
+bit-exact. Lossless, but that a signalling NaN of float32 is quiet once it is widened.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+BLOCK_POINTS_MAX: Final = 8_192
+"""Points of one block."""
+
+Steps = npt.NDArray[np.int64]
+WallTimes = npt.NDArray[np.float64]
+Values = npt.NDArray[np.float64]
+
+_HEADER: Final = struct.Struct("<BBBBIQQQQQQ")
+_VERSION: Final = 1
+_WIDTHS: Final = (0, 1, 2, 4, 8)
+_FIRST_FEW: Final = 64
+_UInt64s = npt.NDArray[np.uint64]
+
+
+def pack(steps: Steps, wall_times: WallTimes, values: npt.NDArray[Any]) -> bytes:
+    """One block of these points, at least one; `values` are float32 or float64."""
+    step_width, step_low, step_unit, packed_steps = _pack_integers(steps.view(np.uint64))
+    wall_width, wall_low, wall_unit, packed_wall_times = _pack_integers(wall_times.view(np.uint64))
+    narrow = _narrowest(values)
+    header = _HEADER.pack(
+        _VERSION, step_width, wall_width, narrow.itemsize, len(steps),
+        int(steps.view(np.uint64)[0]), step_low, step_unit,
+        int(wall_times.view(np.uint64)[0]), wall_low, wall_unit,
+    )  # fmt: skip
+    return b"".join((header, packed_steps, packed_wall_times, narrow.tobytes()))
+
+
+def count(block: bytes) -> int:
+    """How many points a block holds, as its header says. Raises ValueError when it has no header."""
+    return int(_header(block)[4])
+
+
+def unpack(block: bytes) -> tuple[Steps, WallTimes, Values]:
+    """The columns of a block. Raises ValueError when it is none, or one of a version that is not known here."""
+    _, step_width, wall_width, value_width, points, *rest = _header(block)
+    first_step, step_low, step_unit, first_wall, wall_low, wall_unit = rest
+    wall_at = _HEADER.size + step_width * (points - 1)
+    values_at = wall_at + wall_width * (points - 1)
+    if len(block) != values_at + value_width * points:
+        raise ValueError("a packed block's length is not what its header says")
+    steps = _unpack_integers(block, _HEADER.size, points, step_width, first_step, step_low, step_unit)
+    wall_times = _unpack_integers(block, wall_at, points, wall_width, first_wall, wall_low, wall_unit)
+    values = np.frombuffer(block, f"<f{value_width}", points, values_at)
+    with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one
+        return steps.view(np.int64), wall_times.view(np.float64), values.astype(np.float64)
+
+
+def _header(block: bytes) -> tuple[int, ...]:
+    if len(block) < _HEADER.size:
+        raise ValueError("a packed block is shorter than its header")
+    header = _HEADER.unpack_from(block)
+    version, step_width, wall_width, value_width, points = header[:5]
+    if version != _VERSION:
+        raise ValueError(f"a packed block of format {version} was made by a newer tbhub")
+    if step_width not in _WIDTHS or wall_width not in _WIDTHS or value_width not in {4, 8} or not points:
+        raise ValueError("a packed block's header says what cannot be")
+    return header
+
+
+def _narrowest(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The values as float32 if that loses nothing, otherwise as they are."""
+    if values.dtype == np.float32:
+        return values
+    with np.errstate(over="ignore", invalid="ignore"):
+        narrow = values.astype(np.float32)
+        fits = np.array_equal(narrow.astype(np.float64).view(np.uint64), values.view(np.uint64))
+    return narrow if fits else values
+
+
+def _pack_integers(bits: _UInt64s) -> tuple[int, int, int, bytes]:
+    """The width, least difference and unit that carry a column of 64-bit integers, and its packed differences."""
+    differences = np.diff(bits)  # modulo 2^64, so that any column of integers comes back
+    if not len(differences):
+        return 0, 0, 1, b""
+    low = differences.view(np.int64).min().view(np.uint64)
+    differences -= low
+    greatest = int(differences.max())
+    if greatest == 0:
+        return 0, int(low), 1, b""
+    unit = _unit(differences)
+    width = next(width for width in _WIDTHS[1:] if greatest // unit < 1 << 8 * width)
+    units = differences if unit == 1 else differences // np.uint64(unit)
+    return width, int(low), unit, units.astype(f"<u{width}").tobytes()
+
+
+def _unpack_integers(block: bytes, at: int, points: int, width: int, first: int, low: int, unit: int) -> _UInt64s:
+    bits = np.empty(points, np.uint64)
+    bits[0] = first
+    if width:
+        bits[1:] = np.frombuffer(block, f"<u{width}", points - 1, at)
+        bits[1:] *= np.uint64(unit)
+        bits[1:] += np.uint64(low)
+    else:
+        bits[1:] = low
+    return np.cumsum(bits, dtype=np.uint64)
+
+
+def _unit(differences: _UInt64s) -> int:
+    """Their greatest common divisor; the first few mostly tell that it is 1."""
+    unit = int(np.gcd.reduce(differences[:_FIRST_FEW]))
+    return unit if unit == 1 else int(np.gcd.reduce(differences))
