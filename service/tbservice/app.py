@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 
@@ -14,10 +14,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
+from tbservice import metrics as figures
 from tbservice.errors import CursorConflict, ServiceError, Unauthenticated, Unavailable
 from tbservice.merger import Merger
-from tbservice.routes import blobs, experiments, health, reading, tokens, uploads
+from tbservice.routes import blob_uploads, blobs, digests, experiments, health, metrics, reading, tokens, uploads
 from tbservice.routes.body import BodyLimit
+from tbservice.routes.measuring import MeasuredRequests, note_error_code
 from tbservice.settings import Settings
 from tbservice.store.database import Database
 from tbservice.store.objects import ObjectStore
@@ -48,13 +50,15 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.settings = settings
     app.state.database = Database(settings.database_url.get_secret_value(), settings.database_pool_size)
+    figures.note_pool_size(settings.database_pool_size)
     app.state.objects = ObjectStore(settings)
     app.state.merger = Merger(app.state.database)
-    for part in (health, experiments, tokens, uploads, reading, blobs):
+    for part in (health, metrics, experiments, tokens, uploads, blob_uploads, reading, digests, blobs):
         app.include_router(part.router)
     mount(app)
     app.add_middleware(BodyLimit)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=settings.allowed_hosts, www_redirect=False)
+    app.add_middleware(MeasuredRequests)  # the outermost: it sees what the others refuse
     app.add_exception_handler(ServiceError, _render)
     app.add_exception_handler(RequestValidationError, _render_invalid)
     app.add_exception_handler(HTTPException, _render_http)
@@ -76,27 +80,27 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.objects.close()
 
 
-def _render(_request: Request, error: Exception) -> JSONResponse:
+def _render(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, ServiceError)  # noqa: S101 - registered for these alone
-    content: dict[str, object] = {"code": error.code, "detail": error.detail}
+    more: dict[str, int] = {}
     headers = {}
     if isinstance(error, CursorConflict):
-        content |= {"segment": error.segment, "offset": error.offset, "checksum": error.checksum}
+        more = {"segment": error.segment, "offset": error.offset, "checksum": error.checksum}
     if isinstance(error, Unauthenticated):
         headers["WWW-Authenticate"] = "Bearer"
     if isinstance(error, Unavailable):
         headers["Retry-After"] = str(error.retry_after_seconds)
         _log.warning("unavailable: %s", error.__cause__)
-    return JSONResponse(content, error.status, headers)
+    return _refusal(request, error.status, error.code, error.detail, headers, **more)
 
 
-def _render_invalid(_request: Request, error: Exception) -> JSONResponse:
+def _render_invalid(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for these alone
     problems = error.errors()
     if any(problem["type"] == "json_invalid" for problem in problems):
-        return JSONResponse({"code": "malformed", "detail": "the body is no JSON"}, 400)
+        return _refusal(request, 400, "malformed", "the body is no JSON")
     detail = "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems)
-    return JSONResponse({"code": "invalid", "detail": detail}, 422)
+    return _refusal(request, 422, "invalid", detail)
 
 
 def _render_http(request: Request, error: Exception) -> JSONResponse:
@@ -105,14 +109,21 @@ def _render_http(request: Request, error: Exception) -> JSONResponse:
         return _render(request, error.__cause__)
     codes = {404: "not_found", 405: "method_not_allowed"}
     code = codes.get(error.status_code, "malformed")
-    return JSONResponse({"code": code, "detail": error.detail}, error.status_code, error.headers)
+    return _refusal(request, error.status_code, code, error.detail, error.headers)
 
 
-def _render_unencodable(_request: Request, _error: Exception) -> JSONResponse:
+def _render_unencodable(request: Request, _error: Exception) -> JSONResponse:
     detail = "a text holds half of a character (a lone surrogate), which cannot be kept"
-    return JSONResponse({"code": "invalid", "detail": detail}, 422)
+    return _refusal(request, 422, "invalid", detail)
 
 
-def _render_unexpected(_request: Request, _error: Exception) -> JSONResponse:
+def _render_unexpected(request: Request, _error: Exception) -> JSONResponse:
     detail = "the server failed on this request; it was logged, and nothing of it was kept"
-    return JSONResponse({"code": "internal", "detail": detail}, 500)
+    return _refusal(request, 500, "internal", detail)
+
+
+def _refusal(
+    request: Request, status: int, code: str, detail: str, headers: Mapping[str, str] | None = None, **more: int
+) -> JSONResponse:
+    note_error_code(request.scope, code)
+    return JSONResponse({"code": code, "detail": detail, **more}, status, headers)

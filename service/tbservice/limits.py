@@ -15,11 +15,26 @@ batch_bytes_max: Final = 16 * MIB
 batch_segments_max: Final = 10_000
 """Segments in one WriteBatch."""
 
+batch_fields_max: Final = 500_000
+"""Fields in one WriteBatch, of its segments and series; each of their tensors, blob sequences and blobs is one, too."""
+
 blob_inline_bytes_max: Final = 256 * KIB
 """Bytes of a blob that may travel inside a batch."""
 
 blob_bytes_max: Final = 1024 * MIB
 """Bytes of one blob."""
+
+blob_piece_bytes: Final = 8 * MIB
+"""Bytes of each piece of a large blob, but for its last; S3 takes no parts under 5 MiB."""
+
+blob_piece_seconds_max: Final = 900
+"""Seconds a client may take to send one piece of a blob."""
+
+blob_unfinished_seconds_max: Final = 7 * 24 * 3600
+"""Seconds after which the pieces of a blob that nobody went on sending are deleted."""
+
+blob_sweep_items_max: Final = 10
+"""Unfinished blobs that are deleted at a time, whenever another one is begun."""
 
 blob_sequence_length_max: Final = 1_000
 """Blobs of one step."""
@@ -83,3 +98,12 @@ packed_points_min: Final = 1_024
 
 sealed_points_min: Final = 2_048
 """Points from which a block may be sealed as it came in; smaller ones are packed together first."""
+
+digest_page_seconds: Final = 10
+"""Seconds of work after which a page of digests ends with the series under way; the next page goes on."""
+
+digest_window_points: Final = 262_144
+"""Scalar points not sealed yet that are held at once while a series is digested; more of them take several looks."""
+
+digest_points_page_items_max: Final = 100_000
+"""Points on one page of a series' digest records."""

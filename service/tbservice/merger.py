@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable
 from typing import Final
 
+from tbservice import metrics
 from tbservice.domain import merging
 from tbservice.errors import ServiceError
 from tbservice.store.database import Database
@@ -50,17 +51,21 @@ class Merger:
                 self._resting.pop((grant, run_id), None)  # to the end: the dictionary is ordered by time
                 self._resting[grant, run_id] = now
             self._due.update(((grant, run_id), None) for run_id in due_run_ids)
+            metrics.note_merge_queue(len(self._due), len(self._resting))
             self._wakes.notify()
 
     def _work(self) -> None:
         while (task := self._next()) is not None:
             (grant, run_id), settle = task
+            metrics.note_run_taken_up(is_at_rest=settle)
             try:
                 self._merge(grant, run_id, settle=settle)
             except ServiceError as error:  # the database is away; whatever is not merged stays readable
+                metrics.note_merge_failure()
                 _log.warning("merging stopped: %s", error)
                 time.sleep(1)
             except Exception:  # noqa: BLE001 - a thread that died here would leave every later tail unmerged
+                metrics.note_merge_failure()
                 _log.exception("merging run %s of experiment %s failed", run_id, grant.experiment_id)
 
     def _next(self) -> tuple[_Place, bool] | None:
@@ -69,6 +74,7 @@ class Merger:
                 if self._due:
                     place = next(iter(self._due))
                     del self._due[place]
+                    metrics.note_merge_queue(len(self._due), len(self._resting))
                     return place, False
                 wait = None
                 if self._resting:
@@ -76,12 +82,17 @@ class Merger:
                     wait = since + REST_SECONDS - time.monotonic()
                     if wait <= 0:
                         del self._resting[place]
+                        metrics.note_merge_queue(len(self._due), len(self._resting))
                         return place, True
                 self._wakes.wait(wait)
             return None
 
     def _merge(self, grant: AppendGrant, run_id: int, *, settle: bool) -> None:
         while not self._is_stopping:
+            begin = time.perf_counter()
             with self._database.transaction(grant.workspace_id) as db:
-                if not merging.merge_run(db, grant, run_id, settle=settle).series:
-                    return
+                work = merging.merge_run(db, grant, run_id, settle=settle)
+            if not work.series:
+                return
+            seconds = time.perf_counter() - begin
+            metrics.note_merge(seconds, work.series, work.tail_points, work.sealed_in_place, work.blocks)

@@ -19,6 +19,7 @@ from uvicorn.supervisors import Multiprocess
 from tbservice import listening
 from tbservice.app import create_app
 from tbservice.embedded.launch import die_with_parent
+from tbservice.exposition import shared_by_workers
 from tbservice.settings import Settings, read_settings
 from tbservice.startup_errors import CannotRun
 from tbservice.store.database import Database
@@ -84,7 +85,8 @@ def serve() -> None:
         else:
             _announce(settings)
             factory = f"{__name__}:{create_worker_app.__name__}"
-            Multiprocess(configure(factory, factory=True, workers=settings.workers), sockets=[bound]).run()
+            with shared_by_workers():
+                Multiprocess(configure(factory, factory=True, workers=settings.workers), sockets=[bound]).run()
 
 
 def openapi() -> str:

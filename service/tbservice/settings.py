@@ -44,6 +44,9 @@ class Settings(BaseSettings):
     host: str = Field(default="127.0.0.1", description="Address to listen on")
     port: int = Field(default=6060, ge=0, le=65535, description="Port to listen on; 0 for any free one")
     workers: int = Field(default=1, ge=1, le=64, description="Worker processes")
+    metrics_token: SecretStr | None = Field(
+        default=None, description="Token for /metrics; empty: only this machine may read them, and no proxy's clients"
+    )
 
 
 def read_settings() -> Settings:

@@ -5,10 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from pydantic import SecretStr
+from sqlalchemy import text
 from starlette.routing import Route
+from starlette.testclient import TestClient
 
 from support.batches import PROTOBUF, Api, batch, images, scalars, segment, stream, texts
 from support.servers import new_owner
+from tbservice.app import create_app
 
 # Route, what it needs, what it answers to one who has it, and what is sent along.
 SHA256 = "0" * 64
@@ -26,6 +30,7 @@ TABLE = [
     ("DELETE", "/experiments/{experiment_id}/tokens/{token_id}", "admin", 404, {}),
     ("POST", "/experiments/{experiment_id}/batches", "append", 200, {"content": batch(), "headers": PROTOBUF}),
     ("PUT", "/experiments/{experiment_id}/blobs/{sha256}", "append", 422, {"content": b"x"}),
+    ("GET", "/experiments/{experiment_id}/blobs/{sha256}", "append", 200, {"params": {"size": 1}}),
     ("GET", "/experiments/{experiment_id}/streams", "append", 200, {}),
     ("GET", "/experiments/{experiment_id}/runs", "read", 200, {}),
     ("GET", "/experiments/{experiment_id}/plugins", "read", 200, {}),
@@ -38,9 +43,15 @@ TABLE = [
         for kind in ("scalars", "tensors", "blob_sequences")
         for method, options in (("GET", {}), ("POST", JSON))
     ],
+    *[
+        (method, f"/experiments/{{experiment_id}}/digests{path}", "read", 200, {option: what})
+        for path, what in (("", {}), ("/records", {"run": "train", "tag": "loss"}))
+        for method, option in (("GET", "params"), ("POST", "json"))
+    ],
     ("GET", "/blobs/{blob_key}", "read", 200, {}),
 ]
 OPEN = {"/healthz", "/readyz", "/api/v1/openapi.json", "/api/v1/docs"}
+OPERATORS = {"/metrics"}
 
 
 @pytest.fixture
@@ -57,11 +68,13 @@ def experiment(api):
 
 
 @pytest.fixture
-def tokens(api, experiment, client, settings):
-    expires_at = datetime.now(UTC) + timedelta(milliseconds=300)
+def tokens(api, experiment, client, settings, database):
+    soon = datetime.now(UTC) + timedelta(hours=1)
     stranger = Api(client, new_owner(settings.database_url.get_secret_value()))
     made = {scope: api.new_token(experiment, scope) for scope in ("append", "read")}
-    made["expired"] = api.new_token(experiment, "read", "append", expires_at=expires_at.isoformat())
+    made["expired"] = api.new_token(experiment, "read", "append", expires_at=soon.isoformat())
+    with database.transaction(1) as db:
+        db.execute(text("UPDATE tokens SET expires_at = now() WHERE expires_at IS NOT NULL"))
     made["revoked"] = api.new_token(experiment, "read", "append")
     (revoked,) = [t for t in api.get(experiment, "tokens")["tokens"] if made["revoked"].startswith(t["prefix"])][:1]
     newest = api.get(experiment, "tokens")["tokens"][0]
@@ -71,8 +84,6 @@ def tokens(api, experiment, client, settings):
     made["another's owner"] = stranger.headers["Authorization"].removeprefix("Bearer ")
     made["another experiment"] = api.new_token(api.new_experiment(), "read", "append")
     made["mistyped"] = made["read"][:-1] + ("0" if made["read"][-1] != "0" else "1")
-    while datetime.now(UTC) <= expires_at:
-        pass
     return made
 
 
@@ -111,9 +122,24 @@ def test_every_route_of_the_application_stands_in_the_table(client):
     paths = client.get("/api/v1/openapi.json").json()["paths"]
     routes = {(method.upper(), path) for path, methods in paths.items() for method in methods}
     tabled = {(method, f"/api/v1{path}") for method, path, *_ in TABLE}
-    assert {(method, path) for method, path in routes if path not in OPEN} == tabled
+    assert {(method, path) for method, path in routes if path not in OPEN | OPERATORS} == tabled
     outside = {route.path for route in client.app.routes if isinstance(route, Route)} - OPEN
     assert outside <= {"/docs/oauth2-redirect"}
+
+
+@pytest.mark.parametrize("path", OPERATORS)
+def test_what_is_the_operators_opens_to_no_token_of_a_tenant(client, api, tokens, settings, path):
+    owner = api.headers["Authorization"].removeprefix("Bearer ")
+    guarded = create_app(settings.model_copy(update={"metrics_token": SecretStr("the operator's own")}))
+    with TestClient(guarded) as other:
+        for token in (None, "", "nonsense", "the operator's", "the öperator's own", owner, *tokens.values()):
+            headers = {} if token is None else {"Authorization": f"Bearer {token}".encode()}
+            assert client.get(path, headers=headers).status_code == 404
+            answer = other.get(path, headers=headers)
+            assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
+            assert answer.headers["www-authenticate"] == "Bearer"
+        assert other.get(path, headers={"Authorization": "Basic the operator's own"}).status_code == 401
+        assert other.get(path, headers={"Authorization": "Bearer the operator's own"}).status_code == 200
 
 
 def test_an_experiment_that_is_not_there_looks_like_another_tenants(client, api, experiment, tokens):

@@ -77,7 +77,7 @@ def test_no_secret_stands_in_a_file_and_none_has_a_default():
             if re.search("PASSWORD|KEY|URL|SECRET", key) and key != "TBHUB_PUBLIC_URL":
                 assert re.search(r"(^|:)\$\{\w+:\?[^}]+\}(@|$)", value), f"{name} {key}"
     empty = {line.rstrip("=") for line in EXAMPLE.splitlines() if line.endswith("=")}
-    assert empty == {found for found in re.findall(r"\$\{(\w+):\?", COMPOSE) if found != "TBHUB_DOMAIN"}
+    assert empty == set(re.findall(r"\$\{(\w+):(?:\?|-\})", COMPOSE)) - {"TBHUB_DOMAIN"}
 
 
 def test_every_file_that_is_copied_or_mounted_exists_and_is_not_kept_out_of_the_build():
@@ -106,11 +106,12 @@ def test_the_wheel_that_the_image_installs_holds_the_migrations_and_no_tests(tmp
     assert {name.split("/")[0] for name in names if "dist-info" not in name} == {"tbservice", "tbupload", "tbwire"}
 
 
-def test_the_proxy_passes_everything_on_to_the_service_and_logs_no_token():
+def test_the_proxy_passes_everything_but_metrics_on_to_the_service_and_logs_no_token():
     configuration = (ROOT / "deploy" / "Caddyfile").read_text()
     host, port = re.search(r"reverse_proxy \{\$TBHUB_UPSTREAM:(\w+):(\d+)\}", configuration).groups()
     assert host in SERVICES
     assert f"TBHUB_PORT={port}" in DOCKERFILE
+    assert "respond /metrics 404" in configuration
     assert "replace token REDACTED" in configuration
     assert len(re.findall(r"^\s*log\b", configuration, re.MULTILINE)) == 1
     assert configuration.count("{") == configuration.count("}")
@@ -126,6 +127,7 @@ def variables():
         "S3_ACCESS_KEY": "key",
         "S3_SECRET_KEY": "secret4secret4secret4",
         "TBHUB_WORKERS": "2",
+        "TBHUB_METRICS_TOKEN": "0b5e1f",
     }
 
 

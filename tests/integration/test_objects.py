@@ -14,7 +14,7 @@ from support.servers import s3_client
 from support.tls_proxy import tls_proxy
 from tbservice.embedded.ports import LOOPBACK, choose_ports
 from tbservice.errors import Unavailable
-from tbservice.store.objects import ObjectStore
+from tbservice.store.objects import ObjectStore, Part
 
 CONTENT = bytes(range(256)) * 4_000  # about 1 MB: more than one piece
 
@@ -153,12 +153,34 @@ def test_encryption_by_the_server_is_asked_for_with_every_object_and_only_when_s
     with open_store(settings, s3_server_side_encryption="AES256") as encrypting:
         encrypting.put("w1/encrypted", CONTENT)
         assert b"".join(encrypting.read("w1/encrypted", 100, 200)) == CONTENT[100:200]
+        upload_id = encrypting.begin_parts("w1/parts")
+        assert encrypting.put_part("w1/parts", upload_id, 1, CONTENT)
+        encrypting.join_parts("w1/parts", upload_id, encrypting.list_parts("w1/parts", upload_id))
+        assert whole(encrypting, "w1/parts") == CONTENT
     with closing(s3_client(settings)) as plain:
         kept = {
             name: plain.head_object(Bucket=settings.s3_bucket, Key=f"w1/{name}").get("ServerSideEncryption")
-            for name in ("plain", "encrypted")
+            for name in ("plain", "encrypted", "parts")
         }
-    assert kept == {"plain": None, "encrypted": "AES256"}
+    assert kept == {"plain": None, "encrypted": "AES256", "parts": "AES256"}
+
+
+def test_an_upload_in_parts_that_has_ended_is_told_from_an_object_store_that_is_away(settings, store):
+    upload_id = store.begin_parts("w1/parts")
+    assert store.list_parts("w1/parts", upload_id) == []
+    store.drop_parts("w1/parts", upload_id)
+    for _ in range(2):
+        assert not store.put_part("w1/parts", upload_id, 1, CONTENT)
+        assert store.list_parts("w1/parts", upload_id) is None
+        store.join_parts("w1/parts", upload_id, [Part(1, len(CONTENT), "tag")])
+        store.drop_parts("w1/parts", upload_id)
+        store.delete("w1/parts")
+    assert store.find_size("w1/parts") is None
+    endpoint = f"http://{LOOPBACK}:{choose_ports(['s3'], {})['s3']}"
+    with open_store(settings, s3_endpoint=endpoint) as away:
+        for call in (away.begin_parts, away.find_size, away.delete):
+            with pytest.raises(Unavailable):
+                call("w1/parts")
 
 
 def test_a_server_that_lacks_the_key_management_asked_for_refuses_and_keeps_nothing(settings, store):

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,7 @@ from tbservice.embedded.instance import Instance
 from tbservice.embedded.ports import LOOPBACK
 from tbservice.store.database import Database
 
-START_SECONDS_MAX = 30
+START_SECONDS_MAX = 120
 
 
 class Servers:
@@ -42,14 +43,16 @@ class Servers:
         """The URL of a new database, which is gone afterwards."""
         name = f"test_{next(self._numbers)}"
         template = "tbhub" if migrated else "template0"
-        with self.instance.postgres.connect_as_superuser("postgres") as db:
-            db.execute(
-                sql.SQL("CREATE DATABASE {} OWNER tbhub TEMPLATE {}").format(*map(sql.Identifier, (name, template)))
-            )
-            try:
-                yield self.instance.postgres.url(name)
-            finally:
-                db.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+        create = sql.SQL("CREATE DATABASE {} OWNER tbhub TEMPLATE {}").format(*map(sql.Identifier, (name, template)))
+        self._execute(create)
+        try:
+            yield self.instance.postgres.url(name)
+        finally:
+            self._execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+    def _execute(self, statement: sql.Composed) -> None:
+        with self.instance.postgres.connect_as_superuser("postgres") as db:  # anew: a test may restart PostgreSQL
+            db.execute(statement)
 
     @contextmanager
     def settings(self, database_url: str):
@@ -120,15 +123,19 @@ def environment_of(settings) -> dict[str, str]:
     return kept | {f"TBHUB_{name.upper()}": value for name, value in values.items()}
 
 
+SERVE = ("-m", "tbservice", "serve")
+
+
 @contextmanager
-def live_service(settings, port: int, log: Path, **more: str):
-    """Runs `tbservice serve` on the port until the block ends; its output goes to `log`, `more` to its environment."""
+def live_service(settings, port: int, log: Path, *, program: Sequence[str | Path] = SERVE, **more: str):
+    """Runs `tbservice serve` on the port until the block ends; its output goes to `log`, `more` to its environment.
+
+    `program` are other arguments of Python, which serve the same way.
+    """
     url = f"http://{LOOPBACK}:{port}"
     environment = environment_of(settings) | {"TBHUB_PORT": str(port), "TBHUB_PUBLIC_URL": url} | more
     with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tbservice", "serve"], env=environment, stdout=output, stderr=subprocess.STDOUT
-        )
+        process = subprocess.Popen([sys.executable, *program], env=environment, stdout=output, stderr=subprocess.STDOUT)
     try:
         wait_ready(process, url, log)
         yield LiveService(url, settings.database_url.get_secret_value(), process)

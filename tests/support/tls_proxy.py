@@ -42,9 +42,12 @@ class _Server(socketserver.ThreadingTCPServer):
 
 
 @contextmanager
-def tls_proxy(port: int, directory: Path):
-    """Passes bytes between TLS connections and the loopback port until the block ends; keys are made in `directory`."""
-    certificate = _make_certificate(directory)
+def tls_proxy(port: int, directory: Path, host: str = "localhost"):
+    """Passes bytes between TLS connections and the loopback port until the block ends; keys are made in `directory`.
+
+    The certificate is for the loopback address, and for `host`.
+    """
+    certificate = _make_certificate(directory, host)
     with _Server((LOOPBACK, 0), _Connection) as server:
         server.target = (LOOPBACK, port)
         server.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -66,7 +69,7 @@ def _carry(source: socket.socket, target: socket.socket) -> None:
         target.shutdown(socket.SHUT_RDWR)
 
 
-def _make_certificate(directory: Path) -> Path:
+def _make_certificate(directory: Path, host: str) -> Path:
     """A key and its certificate in one file; `authority.pem` beside it."""
     program = shutil.which("openssl")
     assert program, "the tests need openssl: install it (Debian: apt-get install openssl)"
@@ -76,7 +79,7 @@ def _make_certificate(directory: Path) -> Path:
     commands = [
         [*request, "-subj", "/CN=a test's authority", "-keyout", signed_by, "-out", authority],
         [
-            *(*request, "-subj", "/CN=a test's server", "-addext", f"subjectAltName=IP:{LOOPBACK}"),
+            *(*request, "-subj", "/CN=a test's server", "-addext", f"subjectAltName=IP:{LOOPBACK},DNS:{host}"),
             *("-addext", "basicConstraints=critical,CA:FALSE", "-CA", authority, "-CAkey", signed_by),
             *("-keyout", key, "-out", made),
         ],

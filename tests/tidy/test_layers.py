@@ -8,11 +8,13 @@ from support.source_code import modules
 
 SHARED = {"tbservice.types", "tbservice.errors", "tbservice.limits", "tbwire"}
 DOORS = {"tbservice.store.database", "tbservice.store.objects"}  # whoever opens a transaction needs these, and no more
+METRICS = {"tbservice.metrics", "tbservice.exposition"}  # not for the domain, whose work may yet be rolled back
 
 MAY_IMPORT = {
-    "tbservice.store": SHARED | {"tbservice.settings", "tbservice.startup_errors", "tbservice.migrate"},
+    "tbservice.store": SHARED
+    | {"tbservice.settings", "tbservice.startup_errors", "tbservice.migrate", "tbservice.metrics"},
     "tbservice.domain": SHARED | {"tbservice.store"},
-    "tbservice.routes": SHARED | DOORS | {"tbservice.domain", "tbservice.settings", "tbservice.merger"},
+    "tbservice.routes": SHARED | DOORS | {"tbservice.domain", "tbservice.settings", "tbservice.merger"} | METRICS,
     "tbservice.tensorboard": SHARED | DOORS | {"tbservice.domain", "tbservice.routes"},
     "tbservice.embedded": {"tbservice.settings", "tbservice.startup_errors", "tbservice.limits"},
     "tbservice.demo": set(),
@@ -28,6 +30,7 @@ ONLY_IN = {
     "botocore": {"tbservice.store", "tbservice.embedded"},
     "psycopg": {"tbservice.store", "tbservice.embedded"},
     "alembic": {"tbservice.migrate"},
+    "prometheus_client": {"tbservice.metrics", "tbservice.exposition"},
 }
 
 SQL_IS_IN = {"tbservice.store", "tbservice.migrate"}

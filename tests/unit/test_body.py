@@ -9,7 +9,7 @@ import pytest
 from starlette.requests import Request
 
 from tbservice.errors import Malformed, TooLarge, TooSlow
-from tbservice.routes.body import decompressed, read_body, spooled_body
+from tbservice.routes.body import decompressed, read_body, spooled_body, spooled_pieces
 
 
 def request_of(*pieces, then_hangs=False):
@@ -32,6 +32,19 @@ def test_a_body_comes_back_whole_in_memory_and_as_a_file():
             assert (file.read(), size) == (b"abc", 3)
 
     asyncio.run(read())
+
+
+@pytest.mark.parametrize("sizes", [[], [1], [10], [3, 3, 3, 3], [25, 5], [10, 10], [1] * 21])
+def test_a_large_body_comes_in_pieces_of_one_size_and_a_shorter_last_one(sizes):
+    content = bytes(range(sum(sizes)))
+    received = [content[sum(sizes[:index]) :][:size] for index, size in enumerate(sizes)]
+
+    async def read():
+        pieces = spooled_pieces(request_of(*received), 10, 100, 5)
+        return [(file.read(), size) async for file, size in pieces]
+
+    expected = [content[start : start + 10] for start in range(0, len(content), 10)]
+    assert asyncio.run(read()) == [(piece, len(piece)) for piece in expected]
 
 
 def test_a_body_over_its_size_or_its_time_is_refused():

@@ -12,6 +12,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from tbservice import limits
+from tbservice.domain import field_count
 from tbservice.errors import Invalid, Malformed, TooLarge
 from tbservice.store.packing import Points, concatenate, unpack
 from tbservice.types import DataClass, Float64s, Int64s, Stream, TensorValue
@@ -109,6 +110,7 @@ def decode(body: bytes) -> list[Segment]:
     Raises Malformed when it is no WriteBatch, TooLarge over a limit, Invalid for columns of unequal length, wall
     times that are not finite, tensors whose bytes and shape differ, and names that cannot be kept.
     """
+    field_count.check(body)
     try:
         batch = wire_pb2.WriteBatch.FromString(body)
     except DecodeError as error:

@@ -26,6 +26,7 @@ from tbservice.types import AppendGrant, Blob, ExperimentId, ReadGrant
 _PUTS_AT_ONCE: Final = 8
 _KEY_DIGEST_CHARS: Final = 16
 _READ_BYTES: Final = 1024 * 1024
+NOT_THE_BYTES: Final = "the bytes are not those of this SHA-256"
 _NO_BLOB: Final = "there is no such blob, or it is not yours"
 
 _SIGNATURES: Final = (
@@ -85,7 +86,7 @@ def keep(
         head = head or piece[:16]
         digest.update(piece)
     if digest.digest() != sha256:
-        raise Invalid("the bytes are not those of this SHA-256")
+        raise Invalid(NOT_THE_BYTES)
     content.seek(0)
     objects.put(blobs.object_key(grant.workspace_id, sha256), content)
     with database.transaction(grant.workspace_id) as db:

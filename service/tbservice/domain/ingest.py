@@ -28,10 +28,14 @@ _COUNT_MAX: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a batch did: a cursor a segment, what went in, and the runs it touched and those with a series to merge."""
+    """What a batch did: a cursor a segment, what went in, and the runs it touched and those with a series to merge.
+
+    `fresh_segments` is how many segments were new.
+    """
 
     cursors: list[Cursor]
     counts: Counts
+    fresh_segments: int = 0
     touched_run_ids: frozenset[int] = frozenset()
     due_run_ids: frozenset[int] = frozenset()
 
@@ -63,6 +67,7 @@ def write_batch(db: Connection, grant: AppendGrant, segments: Sequence[Segment])
     return Outcome(
         [_cursor_of(segment, cursors) for segment in segments],
         counts,
+        len(fresh),
         frozenset(run_ids.values()),
         frozenset(state.run_id for state in changed if appending.is_due(state)),
     )

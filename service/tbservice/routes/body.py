@@ -18,6 +18,7 @@ from tbservice.errors import Malformed, TooLarge, TooSlow, Unavailable
 
 _READ_BY_THE_ROUTE: Final = re.compile(r"/api/v1/experiments/[^/]+/(batches|blobs/[^/]+)|/experiment/.*")
 _SPOOLED_BYTES: Final = 1024 * 1024
+_WRITTEN_BYTES: Final = 512 * 1024
 
 
 async def read_body(request: Request, bytes_max: int, seconds_max: float) -> bytes:
@@ -33,11 +34,44 @@ async def spooled_body(request: Request, bytes_max: int, seconds_max: float) -> 
     """The request's body as a file that stands at its start, and its size; on disk when large. Raises as above."""
     with tempfile.SpooledTemporaryFile(_SPOOLED_BYTES) as file:
         size = 0
-        async for piece in _pieces(request, bytes_max, seconds_max):
+        async for piece in _joined(_pieces(request, bytes_max, seconds_max)):
             size += len(piece)
             await asyncio.to_thread(_write, file, piece)
         file.seek(0)
         yield file, size
+
+
+async def spooled_pieces(
+    request: Request, piece_bytes: int, bytes_max: int, seconds_max: float
+) -> AsyncIterator[tuple[IO[bytes], int]]:
+    """The request's body as files of `piece_bytes` each, the last one shorter, with their sizes. Raises as above.
+
+    A file is gone when the next one is asked for.
+    """
+    received, rest = _joined(_pieces(request, bytes_max, seconds_max)), b""
+    while True:
+        with tempfile.SpooledTemporaryFile(_SPOOLED_BYTES) as file:
+            size = 0
+            while size < piece_bytes and (piece := rest or await anext(received, b"")):
+                taken, rest = piece[: piece_bytes - size], piece[piece_bytes - size :]
+                await asyncio.to_thread(_write, file, taken)
+                size += len(taken)
+            if not size:
+                return
+            file.seek(0)
+            yield file, size
+
+
+async def _joined(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The same bytes in larger pieces: each of them costs a turn of a thread."""
+    joined = bytearray()
+    async for piece in pieces:
+        joined += piece
+        if len(joined) >= _WRITTEN_BYTES:
+            yield bytes(joined)
+            joined.clear()
+    if joined:
+        yield bytes(joined)
 
 
 def _write(file: IO[bytes], piece: bytes) -> None:

@@ -1,21 +1,21 @@
-"""What an uploader sends and asks: batches, large blobs, cursors."""
+"""What an uploader sends and asks: batches and cursors."""
 
 from __future__ import annotations
 
-import binascii
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request, Response, status
+from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, Field
-from starlette.concurrency import run_in_threadpool
 
-from tbservice import limits
+from tbservice import limits, metrics
 from tbservice.domain import batch, blobs, cursors, ingest
-from tbservice.errors import Invalid, Malformed
+from tbservice.errors import Malformed
 from tbservice.merger import Merger
-from tbservice.routes.body import decompressed, read_body, spooled_body
+from tbservice.routes.body import decompressed, read_body
 from tbservice.routes.experiments import experiment_url
 from tbservice.routes.requests import MayAppend, UsesDatabase, UsesObjects, UsesSettings
 from tbservice.types import Cursor, Stream
@@ -57,7 +57,8 @@ async def _batch_body(_grant: MayAppend, request: Request) -> bytes:
     content_type = request.headers.get("content-type", "").partition(";")[0].strip()
     if content_type != _PROTOBUF:
         raise Malformed(f"a batch is sent as Content-Type: {_PROTOBUF}")
-    return await read_body(request, limits.batch_bytes_max, limits.body_seconds_max)
+    with metrics.timed_part("body"):
+        return await read_body(request, limits.batch_bytes_max, limits.body_seconds_max)
 
 
 @router.post(
@@ -75,24 +76,33 @@ def write_batch(
 ) -> Response:
     """Commits a batch whole, or refuses it whole. Sending it again changes nothing."""
     encoding = request.headers.get("content-encoding", "").strip().lower()
-    with _decoding:
-        segments = batch.decode(decompressed(body, encoding, limits.batch_bytes_max))
-    blobs.keep_inline(database, objects, grant, segments)
-    with database.transaction(grant.workspace_id) as db:
+    segments = _decode(body, encoding)
+    with metrics.timed_part("blobs"):
+        blobs.keep_inline(database, objects, grant, segments)
+    with metrics.timed_part("transaction"), database.transaction(grant.workspace_id) as db:
         outcome = ingest.write_batch(db, grant, segments)
+    counts = outcome.counts
+    metrics.note_batch(len(segments), outcome.fresh_segments, counts.scalars, counts.tensors, counts.blobs)
     merger: Merger = request.app.state.merger
     merger.notice(grant, outcome.touched_run_ids, outcome.due_run_ids)
     return Response(_result(outcome).SerializeToString(), media_type=_PROTOBUF)
 
 
-@router.put("/blobs/{sha256}", status_code=status.HTTP_204_NO_CONTENT)
-async def put_blob(
-    grant: MayAppend, sha256: str, request: Request, database: UsesDatabase, objects: UsesObjects
-) -> None:
-    """Keeps a blob, which a batch may name afterwards. Sending it again changes nothing."""
-    digest = _digest(sha256)
-    async with spooled_body(request, limits.blob_bytes_max, limits.blob_seconds_max) as (file, size):
-        await run_in_threadpool(blobs.keep, database, objects, grant, digest, file, size)
+def _decode(body: bytes, encoding: str) -> list[batch.Segment]:
+    with _turn_to_decode(), metrics.timed_part("decode"):
+        content = decompressed(body, encoding, limits.batch_bytes_max)
+        metrics.note_batch_size(len(body), len(content))
+        return batch.decode(content)
+
+
+@contextmanager
+def _turn_to_decode() -> Iterator[None]:
+    with metrics.timed_part("turn"):
+        _decoding.acquire()
+    try:
+        yield
+    finally:
+        _decoding.release()
 
 
 @router.get("/streams")
@@ -109,23 +119,14 @@ def list_streams(
     return StreamPage(
         experiment_id=grant.experiment_id,
         url=experiment_url(settings, grant.experiment_id),
-        limits=_limits(),
+        limits=wire_limits(),
         streams=[_stream_answer(cursor) for cursor in page],
         next=following,
     )
 
 
-def _digest(sha256: str) -> bytes:
-    try:
-        digest = binascii.unhexlify(sha256)
-    except (binascii.Error, ValueError) as error:
-        raise Invalid("a blob is named by its SHA-256, 64 hexadecimal digits") from error
-    if len(digest) != 32:  # noqa: PLR2004 - bytes of a SHA-256
-        raise Invalid("a blob is named by its SHA-256, 64 hexadecimal digits")
-    return digest
-
-
-def _limits() -> dict[str, int]:
+def wire_limits() -> dict[str, int]:
+    """What a client must keep to: the wire's `Limits`."""
     return {field.name: getattr(limits, field.name) for field in wire_pb2.Limits.DESCRIPTOR.fields}
 
 
@@ -142,7 +143,7 @@ def _result(outcome: ingest.Outcome) -> wire_pb2.WriteResult:
         scalars=outcome.counts.scalars,
         tensors=outcome.counts.tensors,
         blobs=outcome.counts.blobs,
-        limits=wire_pb2.Limits(**_limits()),
+        limits=wire_pb2.Limits(**wire_limits()),
     )
 
 

@@ -17,11 +17,12 @@ class StoredBlob:
     sha256: bytes
     size: int
     content_type: str
+    object_suffix: str = ""
 
 
-def object_key(workspace_id: WorkspaceId, sha256: bytes) -> str:
-    """Where a workspace's blob is in the bucket. No object is shared between workspaces."""
-    return f"{workspace_id}/{sha256.hex()}"
+def object_key(workspace_id: WorkspaceId, sha256: bytes, suffix: str = "") -> str:
+    """Where a workspace's blob is in the bucket; `suffix` when it came in pieces. Workspaces share no object."""
+    return f"{workspace_id}/{sha256.hex()}{suffix}"
 
 
 def record(db: Connection, workspace_id: WorkspaceId, blobs: Sequence[StoredBlob]) -> None:
@@ -29,10 +30,10 @@ def record(db: Connection, workspace_id: WorkspaceId, blobs: Sequence[StoredBlob
     ordered = sorted(blobs, key=lambda blob: blob.sha256)
     db.execute(
         text("""
-            INSERT INTO blobs (workspace_id, sha256, size, content_type)
-            SELECT :workspace_id, sha256, size, content_type
-            FROM unnest(CAST(:digests AS bytea[]), CAST(:sizes AS bigint[]), CAST(:content_types AS text[]))
-                AS u (sha256, size, content_type)
+            INSERT INTO blobs (workspace_id, sha256, size, content_type, object_suffix)
+            SELECT :workspace_id, sha256, size, content_type, object_suffix
+            FROM unnest(CAST(:digests AS bytea[]), CAST(:sizes AS bigint[]), CAST(:content_types AS text[]),
+                        CAST(:object_suffixes AS text[])) AS u (sha256, size, content_type, object_suffix)
             ON CONFLICT DO NOTHING
         """),
         {
@@ -40,6 +41,7 @@ def record(db: Connection, workspace_id: WorkspaceId, blobs: Sequence[StoredBlob
             "digests": [blob.sha256 for blob in ordered],
             "sizes": [blob.size for blob in ordered],
             "content_types": [blob.content_type for blob in ordered],
+            "object_suffixes": [blob.object_suffix for blob in ordered],
         },
     )
 
@@ -56,6 +58,10 @@ def list_known(db: Connection, workspace_id: WorkspaceId, digests: Collection[by
 
 def find(db: Connection, workspace_id: WorkspaceId, sha256: bytes) -> Blob | None:
     """A workspace's blob."""
-    statement = text("SELECT size, content_type FROM blobs WHERE workspace_id = :workspace_id AND sha256 = :sha256")
+    statement = text("""
+        SELECT size, content_type, object_suffix FROM blobs WHERE workspace_id = :workspace_id AND sha256 = :sha256
+    """)
     row = db.execute(statement, {"workspace_id": workspace_id, "sha256": sha256}).one_or_none()
-    return None if row is None else Blob(object_key(workspace_id, sha256), row.size, row.content_type, sha256.hex())
+    if row is None:
+        return None
+    return Blob(object_key(workspace_id, sha256, row.object_suffix), row.size, row.content_type, sha256.hex())

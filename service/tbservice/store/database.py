@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -11,6 +12,7 @@ from psycopg.types.array import ListBinaryDumper
 from psycopg.types.numeric import Int8BinaryDumper
 from sqlalchemy import Connection, create_engine, event, exc, text
 
+from tbservice import metrics
 from tbservice.errors import Invalid, NotFound, Unavailable
 from tbservice.types import WorkspaceId
 
@@ -42,18 +44,26 @@ class Database:
 
         Raises Unavailable when PostgreSQL cannot be reached, stops in the middle, or has no room: try again.
         """
-        with _driver_errors_as_ours(), self.engine.connect() as db, db.begin():
+        with _driver_errors_as_ours(), self._connect() as db, db.begin():
             _set_tenant(db, workspace_id)
             yield db
 
     @contextmanager
     def snapshot(self, workspace_id: WorkspaceId | None = None) -> Iterator[Connection]:
         """A read-only REPEATABLE READ transaction: all its statements see one state. Raises as `transaction` does."""
-        with _driver_errors_as_ours(), self.engine.connect() as connection:
+        with _driver_errors_as_ours(), self._connect() as connection:
             db = connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
             with db.begin():
                 _set_tenant(db, workspace_id)
                 yield db
+
+    @contextmanager
+    def _connect(self) -> Iterator[Connection]:
+        """A connection of the pool's, for which it waits; counted while it is in use."""
+        begin = time.perf_counter()
+        with self.engine.connect() as connection, metrics.connection_in_use():
+            metrics.note_connection_wait(begin)
+            yield connection
 
     def check(self) -> None:
         """Asks PostgreSQL for an answer. Raises Unavailable when there is none."""

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import IO, Any
 
 import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from tbservice import metrics
 from tbservice.errors import Unavailable
 from tbservice.settings import Settings
 
 _CHUNK_BYTES = 256 * 1024
 _CONNECTIONS_MAX = 32
 _PROBE_SECONDS_MAX = 3  # whoever asks whether we are ready asks again soon, and must not wait here in a crowd
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of an object that is being put; `size` in bytes, `tag` is what S3 calls its content."""
+
+    number: int
+    size: int
+    tag: str
 
 
 class ObjectStore:
@@ -59,8 +70,55 @@ class ObjectStore:
             return iter(())
         with _client_errors_as_ours():
             answer = self._client.get_object(Bucket=self._bucket, Key=key, Range=f"bytes={start}-{end - 1}")
-        pieces: Iterator[bytes] = answer["Body"].iter_chunks(_CHUNK_BYTES)
-        return pieces
+        return _pieces(answer["Body"])
+
+    def find_size(self, key: str) -> int | None:
+        """An object's size in bytes; None when there is none."""
+        with _client_errors_as_ours(), suppress(_Absent), _absence():
+            size: int = self._client.head_object(Bucket=self._bucket, Key=key)["ContentLength"]
+            return size
+        return None
+
+    def delete(self, key: str) -> None:
+        """Deletes an object; one that is not there is fine."""
+        with _client_errors_as_ours():
+            self._client.delete_object(Bucket=self._bucket, Key=key)
+
+    def begin_parts(self, key: str) -> str:
+        """Begins an object that is put in parts, and answers the id of its upload."""
+        with _client_errors_as_ours():
+            answer = self._client.create_multipart_upload(Bucket=self._bucket, Key=key, **self._put_options)
+        upload_id: str = answer["UploadId"]
+        return upload_id
+
+    def put_part(self, key: str, upload_id: str, number: int, content: bytes | IO[bytes]) -> bool:
+        """Writes a part, numbered from 1; writing it again is fine. False when the upload has ended."""
+        with _client_errors_as_ours(), suppress(_Absent), _absence():
+            self._client.upload_part(Bucket=self._bucket, Key=key, UploadId=upload_id, PartNumber=number, Body=content)
+            return True
+        return False
+
+    def list_parts(self, key: str, upload_id: str) -> list[Part] | None:
+        """The parts that are there, by number; None when the upload has ended."""
+        with _client_errors_as_ours(), suppress(_Absent), _absence():
+            pages = self._client.get_paginator("list_parts").paginate(Bucket=self._bucket, Key=key, UploadId=upload_id)
+            return [
+                Part(part["PartNumber"], part["Size"], part["ETag"]) for page in pages for part in page.get("Parts", [])
+            ]
+        return None
+
+    def join_parts(self, key: str, upload_id: str, parts: Sequence[Part]) -> None:
+        """Makes the object out of its parts; the upload ends. One that has ended already is fine."""
+        listed = [{"PartNumber": part.number, "ETag": part.tag} for part in parts]
+        with _client_errors_as_ours(), suppress(_Absent), _absence():
+            self._client.complete_multipart_upload(
+                Bucket=self._bucket, Key=key, UploadId=upload_id, MultipartUpload={"Parts": listed}
+            )
+
+    def drop_parts(self, key: str, upload_id: str) -> None:
+        """Ends an upload and deletes its parts. One that has ended already is fine."""
+        with _client_errors_as_ours(), suppress(_Absent), _absence():
+            self._client.abort_multipart_upload(Bucket=self._bucket, Key=key, UploadId=upload_id)
 
     def check(self) -> None:
         """Raises Unavailable unless the bucket answers within seconds."""
@@ -75,7 +133,7 @@ class ObjectStore:
 
 def _connect(settings: Settings, *, read_timeout: int, attempts: int) -> Any:
     """A client of the settings' server; nothing is sent yet. `read_timeout` is in seconds, for each attempt."""
-    return boto3.session.Session().client(
+    client = boto3.session.Session().client(
         "s3",
         endpoint_url=settings.s3_endpoint,
         region_name=settings.s3_region,
@@ -93,6 +151,17 @@ def _connect(settings: Settings, *, read_timeout: int, attempts: int) -> Any:
             response_checksum_validation="when_required",
         ),
     )
+    client.meta.events.register("after-call.s3", _note_answer)
+    client.meta.events.register("after-call-error.s3", _note_failure)
+    return client
+
+
+def _note_answer(model: Any, http_response: Any, **_: object) -> None:
+    metrics.note_object_call(model.name, http_response.status_code)
+
+
+def _note_failure(event_name: str, **_: object) -> None:
+    metrics.note_object_call(event_name.rpartition(".")[2], None)
 
 
 def _addressing_style(settings: Settings) -> str:
@@ -108,6 +177,26 @@ def _encryption_options(settings: Settings) -> dict[str, str]:
     if settings.s3_kms_key_id:
         options["SSEKMSKeyId"] = settings.s3_kms_key_id
     return options
+
+
+def _pieces(body: Any) -> Iterator[bytes]:
+    with _client_errors_as_ours():
+        yield from body.iter_chunks(_CHUNK_BYTES)
+
+
+class _Absent(Exception):
+    """What was asked for is not there; never leaves this module."""
+
+
+@contextmanager
+def _absence() -> Iterator[None]:
+    """Tells an object or an upload that is not there from everything else that may go wrong."""
+    try:
+        yield
+    except ClientError as error:
+        if error.response["Error"]["Code"] in {"NoSuchUpload", "NoSuchKey", "404", "NotFound"}:
+            raise _Absent from error
+        raise
 
 
 @contextmanager

@@ -162,6 +162,26 @@ def update_states(db: Connection, experiment_id: ExperimentId, states: Sequence[
 
 def list_series(db: Connection, experiment_id: ExperimentId, selection: Selection) -> list[Series]:
     """The selected series, by run and then by the order in which their tags came."""
+    return _list(db, experiment_id, selection, "", "s.run_id, s.tag_id", {})
+
+
+def list_page(
+    db: Connection, experiment_id: ExperimentId, selection: Selection, after: tuple[int, int], limit: int
+) -> list[Series]:
+    """The first `limit` of the selected series whose (data class, id) is greater than `after`, in that order."""
+    place = {"after_class": after[0], "after_id": after[1], "limit": limit}
+    condition = "AND (s.data_class, s.series_id) > (:after_class, :after_id)"
+    return _list(db, experiment_id, selection, condition, "s.data_class, s.series_id LIMIT :limit", place)
+
+
+def _list(
+    db: Connection,
+    experiment_id: ExperimentId,
+    selection: Selection,
+    place: str,
+    order: str,
+    place_parameters: dict[str, int],
+) -> list[Series]:
     conditions, parameters = _conditions(selection)
     rows = db.execute(
         text(f"""
@@ -173,10 +193,10 @@ def list_series(db: Connection, experiment_id: ExperimentId, selection: Selectio
             FROM time_series AS s
             JOIN runs ON runs.experiment_id = s.experiment_id AND runs.run_id = s.run_id
             JOIN tags ON tags.experiment_id = s.experiment_id AND tags.tag_id = s.tag_id
-            WHERE s.experiment_id = :experiment_id {conditions}
-            ORDER BY s.run_id, s.tag_id
+            WHERE s.experiment_id = :experiment_id {conditions} {place}
+            ORDER BY {order}
         """),  # noqa: S608 - the conditions are constants, chosen by what is asked for
-        {"experiment_id": experiment_id, **parameters},
+        {"experiment_id": experiment_id, **parameters, **place_parameters},
     )
     return [
         Series(

@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route, Router
+from starlette.routing import BaseRoute, Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
 from tbservice import limits
@@ -64,10 +64,16 @@ class ExperimentPages:
             redirect_slashes=False,
         )
 
+    @property
+    def routes(self) -> list[BaseRoute]:
+        """What is answered here; their paths begin below the mount's."""
+        return self._router.routes
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
         if scope["type"] == "http":
-            scope, send = _without_default_experiment(scope), _with_headers(send)
+            _take_out_default_experiment(scope)
+            send = _with_headers(send)
         await self._router(scope, receive, send)
 
     async def _answer_with_stock(self, request: Request) -> Response:
@@ -89,12 +95,11 @@ async def _add_slash(request: Request) -> Response:
     return RedirectResponse(f"{address}?{query}" if query else address)
 
 
-def _without_default_experiment(scope: Scope) -> Scope:
+def _take_out_default_experiment(scope: Scope) -> None:
     root: str = scope["root_path"]
     experiment, marker, rest = scope["path"].removeprefix(root).partition(_DEFAULT_EXPERIMENT)
-    if not marker or "/" in experiment[1:]:
-        return scope
-    return {**scope, "path": f"{root}{experiment}/{rest}"}
+    if marker and "/" not in experiment[1:]:
+        scope["path"] = f"{root}{experiment}/{rest}"
 
 
 def _with_headers(send: Send) -> Send:

@@ -1,0 +1,170 @@
+"""Large blobs that arrive in pieces: any of them may be sent again, by any client, until the whole one is there.
+
+The pieces are the parts of an S3 upload, under a name that no other object bears. When all are there, they become an
+object, which is read back: only when its bytes are those of the blob's SHA-256 does a row name it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import IO
+
+from tbservice import limits
+from tbservice.domain.blobs import NOT_THE_BYTES, content_type
+from tbservice.errors import Invalid, TooLarge
+from tbservice.store import blob_uploads, blobs
+from tbservice.store.blob_uploads import BlobUpload
+from tbservice.store.blobs import StoredBlob
+from tbservice.store.database import Database
+from tbservice.store.objects import ObjectStore, Part
+from tbservice.types import AppendGrant
+
+
+@dataclass(frozen=True, slots=True)
+class BlobState:
+    """Whether the workspace has a blob, and how many bytes from its start have been received; all of them if so."""
+
+    is_stored: bool
+    received_bytes: int
+
+
+def get_state(database: Database, objects: ObjectStore, grant: AppendGrant, sha256: bytes, size: int) -> BlobState:
+    """How far a blob of `size` bytes has come. What another workspace has is never told."""
+    is_stored, upload = _look(database, grant, sha256, size)
+    if is_stored:
+        return BlobState(is_stored=True, received_bytes=size)
+    if upload is None:
+        return BlobState(is_stored=False, received_bytes=0)
+    parts = objects.list_parts(upload.object_key, upload.upload_id)
+    if parts is not None:
+        return BlobState(is_stored=False, received_bytes=_received_bytes(parts, size))
+    if objects.find_size(upload.object_key) != size:
+        return BlobState(is_stored=False, received_bytes=0)
+    # They were joined, but nobody lived to verify them: that is done when the last piece comes again.
+    return BlobState(is_stored=False, received_bytes=(size - 1) // limits.blob_piece_bytes * limits.blob_piece_bytes)
+
+
+def keep_piece(
+    database: Database,
+    objects: ObjectStore,
+    grant: AppendGrant,
+    sha256: bytes,
+    size: int,
+    offset: int,
+    content: IO[bytes],
+    length: int,
+) -> BlobState:
+    """Takes `length` bytes of a blob of `size` from `offset` on, from a seekable file; the last piece completes it.
+
+    Pieces may come in any order and again. `received_bytes` of the answer says where to go on: at 0 when what was there
+    has been lost. Raises Invalid when the piece is not where pieces are, or all of them together have another SHA-256:
+    then they are forgotten.
+    """
+    _check_piece(size, offset, length)
+    upload = _begin(database, objects, grant, sha256, size)
+    if upload is None:
+        return BlobState(is_stored=True, received_bytes=size)
+    number = offset // limits.blob_piece_bytes + 1
+    if objects.put_part(upload.object_key, upload.upload_id, number, content):
+        if offset + length < size:
+            return BlobState(is_stored=False, received_bytes=offset + length)
+        parts = objects.list_parts(upload.object_key, upload.upload_id)
+        if parts is not None:  # otherwise another request was quicker
+            received_bytes = _received_bytes(parts, size)
+            if received_bytes < size:
+                return BlobState(is_stored=False, received_bytes=received_bytes)
+            objects.join_parts(upload.object_key, upload.upload_id, parts)
+    return _finish(database, objects, grant, upload)
+
+
+def _check_piece(size: int, offset: int, length: int) -> None:
+    if size > limits.blob_bytes_max:
+        raise TooLarge(f"a blob has at most {limits.blob_bytes_max} bytes")
+    is_last = offset + length == size
+    if length == 0 or offset % limits.blob_piece_bytes or not (is_last or length == limits.blob_piece_bytes):
+        raise Invalid(
+            f"a piece begins at a multiple of {limits.blob_piece_bytes} bytes and has as many, or ends with its blob"
+        )
+
+
+def _look(database: Database, grant: AppendGrant, sha256: bytes, size: int) -> tuple[bool, BlobUpload | None]:
+    with database.transaction(grant.workspace_id) as db:
+        if sha256 in blobs.list_known(db, grant.workspace_id, [sha256]):
+            return True, None
+        return False, blob_uploads.touch(db, grant.workspace_id, sha256, size)
+
+
+def _begin(database: Database, objects: ObjectStore, grant: AppendGrant, sha256: bytes, size: int) -> BlobUpload | None:
+    """The upload that is under way, or a new one; None when the workspace has the blob."""
+    is_stored, upload = _look(database, grant, sha256, size)
+    while upload is None and not is_stored:
+        _sweep(database, objects)
+        suffix = f".{secrets.token_hex(8)}"
+        upload_id = objects.begin_parts(blobs.object_key(grant.workspace_id, sha256, suffix))
+        upload = BlobUpload(grant.workspace_id, sha256, size, suffix, upload_id)
+        with database.transaction(grant.workspace_id) as db:
+            is_first = blob_uploads.create(db, upload)
+        if not is_first:
+            objects.drop_parts(upload.object_key, upload_id)
+            is_stored, upload = _look(database, grant, sha256, size)
+    return upload
+
+
+def _received_bytes(parts: Sequence[Part], size: int) -> int:
+    """How many bytes from the blob's start on its parts hold without a gap."""
+    sizes = {part.number: part.size for part in parts}
+    received_bytes, number = 0, 1
+    while received_bytes < size and sizes.get(number) == min(limits.blob_piece_bytes, size - received_bytes):
+        received_bytes += sizes[number]
+        number += 1
+    return received_bytes
+
+
+def _finish(database: Database, objects: ObjectStore, grant: AppendGrant, upload: BlobUpload) -> BlobState:
+    """Verifies the object that the pieces became, and records it; two requests may do so at once."""
+    if objects.find_size(upload.object_key) != upload.size:
+        _end(database, objects, grant, upload)
+        return BlobState(is_stored=_look(database, grant, upload.sha256, upload.size)[0], received_bytes=0)
+    digest, head = hashlib.sha256(), b""
+    for piece in objects.read(upload.object_key, 0, upload.size):
+        head = head or piece[:16]
+        digest.update(piece)
+    if digest.digest() != upload.sha256:
+        _end(database, objects, grant, upload)
+        raise Invalid(NOT_THE_BYTES)
+    return _record(database, objects, grant, upload, content_type(head))
+
+
+def _record(database: Database, objects: ObjectStore, grant: AppendGrant, upload: BlobUpload, kind: str) -> BlobState:
+    with database.transaction(grant.workspace_id) as db:
+        is_ours = blob_uploads.delete(db, upload)
+        if is_ours:
+            stored = StoredBlob(upload.sha256, upload.size, kind, upload.object_suffix)
+            blobs.record(db, grant.workspace_id, [stored])
+        known = blobs.find(db, grant.workspace_id, upload.sha256)
+    if is_ours and known is not None and known.object_key != upload.object_key:
+        objects.delete(upload.object_key)  # it was put whole in the meantime
+    return BlobState(is_stored=known is not None, received_bytes=0 if known is None else upload.size)
+
+
+def _end(database: Database, objects: ObjectStore, grant: AppendGrant, upload: BlobUpload) -> None:
+    """Forgets an upload and deletes what there is of it, unless another request has decided about it."""
+    with database.transaction(grant.workspace_id) as db:
+        if blob_uploads.delete(db, upload):
+            _delete(objects, upload)
+
+
+def _sweep(database: Database, objects: ObjectStore) -> None:
+    """Deletes what is left of blobs that nobody went on sending: here, so that no process has to wait for it."""
+    with database.transaction() as db:
+        for upload in blob_uploads.delete_left(db, limits.blob_unfinished_seconds_max, limits.blob_sweep_items_max):
+            _delete(objects, upload)
+
+
+def _delete(objects: ObjectStore, upload: BlobUpload) -> None:
+    """Deletes parts and object. Within the transaction that ends the upload: when S3 is away, it has not ended."""
+    objects.drop_parts(upload.object_key, upload.upload_id)
+    objects.delete(upload.object_key)

@@ -1,0 +1,108 @@
+"""Merges what is not sealed of a scalar series into its sealed blocks, in step order and in bounded memory.
+
+The sealed blocks stand in step order. Tail rows and open blocks do not, and may be any number: they are looked through
+for the least steps that fit a window, and again for the next window when the merge has come to the end of the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from tbservice.types import Int64s
+from tbwire.digests import SCALAR_RECORD, Records
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """Records of one row, and the order of its arrival among the rows of its series: the later wins a tie."""
+
+    records: Records
+    order: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """Records in step order, one a step, with their orders of arrival: all up to step `through`, or all there are."""
+
+    records: Records
+    orders: Int64s
+    through: int | None
+
+    def split(self, step: int) -> tuple[_Window, _Window]:
+        """What is at most `step`, and the rest."""
+        place = int(np.searchsorted(self.records["step"], step, "right"))
+        return (
+            _Window(self.records[:place], self.orders[:place], step),
+            _Window(self.records[place:], self.orders[place:], self.through),
+        )
+
+
+class Unsealed:
+    """The rows of a series that are not sealed; `read` gives them from the beginning, each time it is called."""
+
+    def __init__(self, read: Callable[[], Iterable[Arrived]], points_max: int) -> None:
+        self._read = read
+        self._points_max = points_max
+
+    def window(self, after: int | None) -> _Window:
+        """The `points_max` least steps greater than `after`, the newest point of each."""
+        kept = _Window(np.empty(0, SCALAR_RECORD), np.empty(0, np.int64), None)
+        waiting: list[_Window] = []
+        for row in self._read():
+            records = _between(row.records, after, kept.through)
+            waiting.append(_Window(records, np.full(len(records), row.order), None))
+            if sum(len(part.records) for part in waiting) > self._points_max:
+                kept, waiting = self._least([kept, *waiting]), []
+        return self._least([kept, *waiting])
+
+    def _least(self, parts: list[_Window]) -> _Window:
+        newest = _newest_of_each_step(parts)
+        through = parts[0].through
+        if len(newest.records) <= self._points_max:
+            return _Window(newest.records, newest.orders, through)
+        return newest.split(int(newest.records["step"][self._points_max - 1]))[0]
+
+
+def merge(unsealed: Unsealed, sealed: Iterable[Arrived], after: int | None) -> Iterator[Records]:
+    """All points with a step greater than `after`, in step order and in pieces; sealed blocks come in step order."""
+    window = unsealed.window(after)
+    for block in sealed:
+        rest = _between(block.records, after, None)
+        while len(rest):
+            last = int(rest["step"][-1])
+            through = last if window.through is None else min(last, window.through)
+            taken, window = window.split(through)
+            place = int(np.searchsorted(rest["step"], through, "right"))
+            orders = np.full(place, block.order)
+            yield _newest_of_each_step([_Window(rest[:place], orders, None), taken]).records
+            rest = rest[place:]
+            if window.through == through:
+                window = unsealed.window(through)
+    while True:
+        yield window.records
+        if window.through is None:
+            return
+        window = unsealed.window(window.through)
+
+
+def _between(records: Records, after: int | None, through: int | None) -> Records:
+    """The records with a step in (after, through]; they stand in step order."""
+    steps = records["step"]
+    first = 0 if after is None else int(np.searchsorted(steps, after, "right"))
+    end = len(records) if through is None else int(np.searchsorted(steps, through, "right"))
+    return records[first:end]
+
+
+def _newest_of_each_step(parts: list[_Window]) -> _Window:
+    filled = [part for part in parts if len(part.records)]
+    if len(filled) <= 1:  # each part has one point a step already
+        return filled[0] if filled else parts[0]
+    records = np.concatenate([part.records for part in filled])
+    orders = np.concatenate([part.orders for part in filled])
+    chosen = np.lexsort((orders, records["wall_time"], records["step"]))
+    steps = records["step"][chosen]
+    chosen = chosen[np.append(steps[1:] != steps[:-1], True)]
+    return _Window(records[chosen], orders[chosen], None)

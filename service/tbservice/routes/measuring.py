@@ -1,0 +1,76 @@
+"""Counts and times every request by its route's template, never by its address, which holds an experiment's id."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Final
+
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tbservice import metrics
+
+_UNMATCHED: Final = "unmatched"
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_ERROR_CODE: Final = "tbhub.error_code"
+
+
+class MeasuredRequests:
+    """Tells the metrics of each request: its route, method and status, how long it took, and its error's code."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._templates: dict[int, str] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begin = time.perf_counter()
+        status = 500  # where no answer begins, the server failed
+        code = ""
+
+        async def noting_send(message: Message) -> None:
+            nonlocal status, code
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                code = scope.get(_ERROR_CODE, "")
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noting_send)
+        except Exception:
+            code = "internal"
+            raise
+        finally:
+            template = self._template(scope)
+            method = scope["method"] if scope["method"] in _METHODS else "other"
+            metrics.note_request(template, method, status, time.perf_counter() - begin)
+            if code:
+                metrics.note_error(template, code)
+
+    def _template(self, scope: Scope) -> str:
+        route = scope.get("route")
+        if route is None:
+            return _UNMATCHED
+        if self._templates is None:
+            self._templates = dict(_templates_of_mounted(scope["app"].routes, ""))
+        path: str = getattr(route, "path", _UNMATCHED)
+        return self._templates.get(id(route), path)
+
+
+def note_error_code(scope: Scope, code: str) -> None:
+    """Leaves a word on why a request is refused, for when its answer begins."""
+    scope[_ERROR_CODE] = code
+
+
+def _templates_of_mounted(routes: Iterable[BaseRoute], prefix: str) -> Iterable[tuple[int, str]]:
+    """For each mount and what is below it its whole template, by identity: a route below knows its own end of it."""
+    for route in routes:
+        if isinstance(route, Mount):
+            yield id(route), prefix + route.path
+            yield from _templates_of_mounted(route.routes, prefix + route.path)
+        elif isinstance(route, Route) and prefix:
+            yield id(route), prefix + route.path

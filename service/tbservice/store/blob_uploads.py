@@ -1,0 +1,83 @@
+"""Queries on `blob_uploads`: large blobs that come in pieces. Whoever deletes a row decides about its object."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, text
+
+from tbservice.store.blobs import object_key
+from tbservice.store.database import set_local
+from tbservice.types import WorkspaceId
+
+
+@dataclass(frozen=True, slots=True)
+class BlobUpload:
+    """A blob of `size` bytes whose pieces are parts of the S3 upload `upload_id`."""
+
+    workspace_id: WorkspaceId
+    sha256: bytes
+    size: int
+    object_suffix: str
+    upload_id: str
+
+    @property
+    def object_key(self) -> str:
+        """Where the object is put together: no other upload, and no blob that is there, bears this name."""
+        return object_key(self.workspace_id, self.sha256, self.object_suffix)
+
+
+def touch(db: Connection, workspace_id: WorkspaceId, sha256: bytes, size: int) -> BlobUpload | None:
+    """The upload of a blob of this digest and size, if one was begun; it counts as left from now on again."""
+    statement = text("""
+        UPDATE blob_uploads SET touched_at = now()
+        WHERE workspace_id = :workspace_id AND sha256 = :sha256 AND size = :size
+        RETURNING object_suffix, upload_id
+    """)
+    row = db.execute(statement, {"workspace_id": workspace_id, "sha256": sha256, "size": size}).one_or_none()
+    return None if row is None else BlobUpload(workspace_id, sha256, size, row.object_suffix, row.upload_id)
+
+
+def create(db: Connection, upload: BlobUpload) -> bool:
+    """Notes that an upload was begun; False when another request was quicker."""
+    statement = text("""
+        INSERT INTO blob_uploads (workspace_id, sha256, size, object_suffix, upload_id)
+        VALUES (:workspace_id, :sha256, :size, :object_suffix, :upload_id)
+        ON CONFLICT DO NOTHING RETURNING true
+    """)
+    return db.execute(statement, _parameters(upload)).one_or_none() is not None
+
+
+def delete(db: Connection, upload: BlobUpload) -> bool:
+    """Ends an upload; False when it had ended already. Only whoever ended it may record its object, or delete it."""
+    statement = text("""
+        DELETE FROM blob_uploads
+        WHERE workspace_id = :workspace_id AND sha256 = :sha256 AND size = :size AND upload_id = :upload_id
+        RETURNING true
+    """)
+    return db.execute(statement, _parameters(upload)).one_or_none() is not None
+
+
+def delete_left(db: Connection, seconds: int, items_max: int) -> list[BlobUpload]:
+    """Ends those uploads, of any workspace, that nobody has touched for so long; answers them, longest ago first."""
+    left_before = db.execute(text("SELECT (now() - make_interval(secs => :seconds))::text"), {"seconds": seconds})
+    set_local(db, "left_before", left_before.scalar_one())
+    statement = text("""
+        DELETE FROM blob_uploads WHERE (workspace_id, sha256, size) IN (
+            SELECT workspace_id, sha256, size FROM blob_uploads
+            WHERE touched_at < current_setting('tbhub.left_before')::timestamptz
+            ORDER BY touched_at LIMIT :items_max
+        ) RETURNING workspace_id, sha256, size, object_suffix, upload_id
+    """)
+    rows = db.execute(statement, {"items_max": items_max})
+    return [BlobUpload(WorkspaceId(row[0]), bytes(row[1]), row[2], row[3], row[4]) for row in rows]
+
+
+def _parameters(upload: BlobUpload) -> dict[str, object]:
+    return {
+        "workspace_id": upload.workspace_id,
+        "sha256": upload.sha256,
+        "size": upload.size,
+        "object_suffix": upload.object_suffix,
+        "upload_id": upload.upload_id,
+    }

@@ -1,0 +1,92 @@
+"""A scrape of a service with several workers tells of them all, whichever worker answers and whichever has gone."""
+
+import signal
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2
+import psutil
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from support.servers import live_service
+from tbservice.embedded.ports import choose_ports
+
+PATIENCE_SECONDS = 120  # for a machine with much else to do
+HEALTH = {"route": "/healthz", "method": "GET", "status": "204"}
+
+
+@pytest.fixture
+def operator():
+    """A client with the operator's token; each request goes on a connection of its own, which any worker may take."""
+    with httpx2.Client(
+        headers={"Authorization": "Bearer operator"},
+        limits=httpx2.Limits(max_keepalive_connections=0),
+        timeout=PATIENCE_SECONDS,
+        trust_env=False,
+    ) as client:
+        yield client
+
+
+def samples(operator):
+    """{name: [(labels, value)]} as the operator reads them."""
+    found = {}
+    for family in text_string_to_metric_families(operator.get("/metrics").raise_for_status().text):
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return found
+
+
+def health_requests(operator):
+    return [value for labels, value in samples(operator)["tbhub_http_requests_total"] if labels == HEALTH]
+
+
+def worker_ids(operator):
+    return {int(labels["pid"]) for labels, _ in samples(operator)["process_resident_memory_bytes"]}
+
+
+@contextmanager
+def standing_still(process):
+    """While the block runs, the process accepts nothing: what comes goes to the others."""
+    process.suspend()
+    try:
+        yield
+    finally:
+        process.resume()
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_a_scrape_adds_up_the_workers_also_those_that_are_gone(operator, settings, tmp_path):
+    port = choose_ports(["service"], {})["service"]
+    more = {"TBHUB_WORKERS": "2", "TBHUB_METRICS_TOKEN": "operator"}
+    with live_service(settings, port, tmp_path / "log", **more) as live:
+        operator.base_url = live.url
+        wait_until(lambda: len(worker_ids(operator)) == 2)
+        workers = [psutil.Process(pid) for pid in sorted(worker_ids(operator))]
+        directory = Path(workers[0].environ()["PROMETHEUS_MULTIPROC_DIR"])
+        wait_until(lambda: samples(operator)["tbhub_database_connections_max"] == [({}, 2 * 10)])
+        for worker in workers:
+            with standing_still(worker):
+                for _ in range(3):
+                    operator.get("/healthz")
+        wait_until(lambda: health_requests(operator) == [6])  # a request is counted when its answer has gone out
+        for worker in workers:
+            with standing_still(worker):
+                assert health_requests(operator) == [6]
+
+        workers[0].send_signal(signal.SIGKILL)
+        wait_until(lambda: not workers[0].is_running() and len(worker_ids(operator)) == 2)
+        assert workers[0].pid not in worker_ids(operator)
+        wait_until(lambda: samples(operator)["tbhub_database_connections_max"] == [({}, 2 * 10)])
+        assert health_requests(operator) == [6]
+        operator.get("/healthz")
+        wait_until(lambda: health_requests(operator) == [7])
+        assert directory.is_dir()
+    assert not directory.exists()

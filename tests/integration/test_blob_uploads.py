@@ -1,0 +1,307 @@
+"""Large blobs that arrive in pieces, on a real PostgreSQL and SeaweedFS: resumed, repeated, wrong, left behind."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from contextlib import closing
+
+import pytest
+from sqlalchemy import text
+
+from support.batches import Api, images, segment, stream
+from support.servers import new_owner, s3_client
+from tbservice import limits
+from tbservice.errors import Unavailable
+from tbservice.store.objects import ObjectStore
+from tbwire import wire_pb2
+
+PIECE = 5 * limits.MIB
+"""The pieces of these tests, in bytes: as short as S3 allows."""
+
+CONTENT = b"\x89PNG\r\n\x1a\n" + os.urandom(64) * (2 * PIECE // 64 + 1_000)
+"""Two whole pieces, and one that is shorter."""
+
+
+@pytest.fixture(autouse=True)
+def _short_pieces(monkeypatch):
+    monkeypatch.setattr(limits, "blob_piece_bytes", PIECE)
+
+
+class Putting:
+    """One blob on its way into an experiment."""
+
+    def __init__(self, api: Api, experiment: str, content: bytes = CONTENT, digest: bytes | None = None) -> None:
+        self.api = api
+        self.experiment = experiment
+        self.content = content
+        self.digest = digest or hashlib.sha256(content).digest()
+        self.path = f"/experiments/{experiment}/blobs/{self.digest.hex()}"
+
+    def state(self):
+        """Whether it is stored, and how many bytes are there."""
+        answer = self.api.request("GET", self.path, params={"size": len(self.content)})
+        assert answer.status_code == 200, answer.text
+        return _state(answer)
+
+    def send(self, offset, content=None):
+        """Sends the piece at this offset and gives the response."""
+        content = self.content[offset : offset + PIECE] if content is None else content
+        return self.api.request("PUT", self.path, params={"offset": offset, "size": len(self.content)}, content=content)
+
+    def put(self, offset):
+        """Sends the piece at this offset, which must be taken, and gives the state after it."""
+        answer = self.send(offset)
+        assert answer.status_code == 200, answer.text
+        return _state(answer)
+
+    def put_all(self):
+        """Sends every piece in order."""
+        return [self.put(offset) for offset in range(0, len(self.content), PIECE)]
+
+    def read_back(self):
+        """Names the blob in a batch, and reads it as a browser would."""
+        reference = wire_pb2.BlobReference(sha256=self.digest, size=len(self.content))
+        self.api.write(self.experiment, segment(stream(), 0, 9, images("cat", [0], [[reference]])))
+        (blob,) = self.api.get(self.experiment, "blob_sequences/data")["train"]["cat"]["values"][0]
+        return self.api.request("GET", f"/blobs/{blob['key']}")
+
+
+def _state(answer):
+    content = answer.json()
+    assert content["piece_bytes"] == PIECE
+    return content["is_stored"], content["received_bytes"]
+
+
+@pytest.fixture
+def api(client, owner_token):
+    return Api(client, owner_token)
+
+
+@pytest.fixture
+def putting(api):
+    return Putting(api, api.new_experiment())
+
+
+@pytest.fixture
+def bucket(settings):
+    """The names of the objects in this test's bucket, and of the uploads under way, as functions."""
+    with closing(s3_client(settings)) as plain:
+
+        class Bucket:
+            @staticmethod
+            def objects():
+                return [found["Key"] for found in plain.list_objects_v2(Bucket=settings.s3_bucket).get("Contents", [])]
+
+            @staticmethod
+            def uploads():
+                found = plain.list_multipart_uploads(Bucket=settings.s3_bucket)
+                return [upload["Key"] for upload in found.get("Uploads", [])]
+
+        yield Bucket
+
+
+def test_a_blob_is_put_piece_by_piece_and_read_back_whole(putting, bucket):
+    assert putting.state() == (False, 0)
+    assert putting.put_all() == [(False, PIECE), (False, 2 * PIECE), (True, len(CONTENT))]
+    assert putting.state() == (True, len(CONTENT))
+    answer = putting.read_back()
+    assert (answer.content == CONTENT, answer.headers["Content-Type"]) == (True, "image/png")
+    assert (len(bucket.objects()), bucket.uploads()) == (1, [])
+
+
+def test_an_upload_that_broke_off_goes_on_where_it_was(putting):
+    putting.put(0)
+    again = Putting(putting.api, putting.api.new_experiment())  # another experiment of the same workspace
+    assert again.state() == (False, PIECE)
+    again.put(PIECE)
+    assert putting.state() == (False, 2 * PIECE)
+    assert putting.put(2 * PIECE) == (True, len(CONTENT))
+    assert again.read_back().content == CONTENT
+
+
+def test_pieces_may_come_again_and_in_any_order_and_after_the_end(putting, bucket):
+    for offset in (2 * PIECE, PIECE, PIECE, 0):
+        state = putting.put(offset)
+    assert state == (False, PIECE)
+    assert putting.state() == (False, len(CONTENT))
+    assert putting.put(2 * PIECE) == (True, len(CONTENT))
+    for offset in (0, 2 * PIECE):
+        assert putting.put(offset) == (True, len(CONTENT))
+    assert putting.api.request("PUT", putting.path, content=CONTENT).status_code == 204
+    assert putting.read_back().content == CONTENT
+    assert (len(bucket.objects()), bucket.uploads()) == (1, [])
+
+
+def test_a_blob_that_came_whole_is_not_asked_for_again_and_a_piece_of_it_changes_nothing(putting, bucket):
+    small = Putting(putting.api, putting.experiment, b"a small one")
+    assert small.api.request("PUT", small.path, content=small.content).status_code == 204
+    assert small.state() == (True, len(small.content))
+    assert small.put(0) == (True, len(small.content))
+    assert (len(bucket.objects()), bucket.uploads()) == (1, [])
+
+
+def test_a_large_blob_that_is_sent_whole_arrives_as_its_pieces_and_one_that_broke_off_is_gone_on_with(putting, bucket):
+    putting.put(0)
+    answer = putting.api.request("PUT", putting.path, content=CONTENT)
+    assert (answer.status_code, answer.content) == (204, b"")
+    assert putting.read_back().content == CONTENT
+    wrong = Putting(putting.api, putting.experiment, CONTENT, digest=bytes(32))
+    answer = wrong.api.request("PUT", wrong.path, content=CONTENT)
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
+    unannounced = Putting(putting.api, putting.experiment, CONTENT[:-1])
+    answer = unannounced.api.request("PUT", unannounced.path, content=iter([unannounced.content]))
+    assert answer.status_code == 204
+    assert (len(bucket.objects()), bucket.uploads()) == (2, [])
+
+
+def test_other_bytes_than_those_of_the_digest_are_refused_and_forgotten(putting, bucket):
+    wrong = bytes(PIECE)
+    assert putting.send(0, wrong).status_code == 200
+    putting.put(PIECE)
+    answer = putting.send(2 * PIECE)
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
+    assert putting.state() == (False, 0)
+    assert (bucket.objects(), bucket.uploads()) == ([], [])
+    assert putting.put_all()[-1] == (True, len(CONTENT))
+
+
+def test_a_blob_that_is_there_stays_whole_when_wrong_pieces_of_it_were_under_way(putting, bucket):
+    putting.send(0, bytes(PIECE))
+    answer = putting.api.request("PUT", putting.path, content=iter([CONTENT]))  # whole, past the pieces
+    assert answer.status_code == 204
+    assert putting.put_all()[-1] == (True, len(CONTENT))
+    assert putting.read_back().content == CONTENT
+    assert len(bucket.objects()) == 1
+
+
+@pytest.mark.parametrize(
+    ("offset", "length"), [(1, PIECE), (PIECE, PIECE - 1), (0, 0), (0, PIECE - 1), (len(CONTENT), 1)]
+)
+def test_a_piece_that_is_not_where_pieces_are_is_refused(putting, offset, length):
+    assert putting.send(offset, bytes(length)).status_code == 422
+    assert putting.state() == (False, 0)
+
+
+def test_a_piece_is_bounded_and_so_is_the_whole(putting):
+    answer = putting.send(0, bytes(PIECE + 1))
+    assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+    size = limits.blob_bytes_max + 1
+    answer = putting.api.request("PUT", putting.path, params={"offset": 0, "size": size}, content=bytes(PIECE))
+    assert answer.status_code == 413
+    assert str(limits.blob_bytes_max) in answer.json()["detail"]
+    for parameters in ({"offset": 0}, {"size": 9}, {"offset": -1, "size": 9}, {"offset": 0, "size": 0}):
+        assert putting.api.request("PUT", putting.path, params=parameters, content=b"x").status_code == 422
+
+
+def test_what_another_workspace_has_or_is_sending_is_not_told(putting, client, settings):
+    stranger = Api(client, new_owner(settings.database_url.get_secret_value()))
+    theirs = Putting(stranger, stranger.new_experiment())
+    putting.put(0)
+    assert theirs.state() == (False, 0)
+    putting.put_all()
+    assert theirs.state() == (False, 0)
+    assert theirs.put(0) == (False, PIECE)
+    assert theirs.put_all()[-1] == (True, len(CONTENT))
+
+
+def test_several_clients_at_once_make_one_blob(putting, bucket):
+    states = []
+    threads = [threading.Thread(target=lambda: states.append(putting.put_all()[-1])) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert states == [(True, len(CONTENT))] * 4
+    assert putting.read_back().content == CONTENT
+    assert (len(bucket.objects()), bucket.uploads()) == (1, [])
+
+
+def test_a_request_that_another_overtakes_at_the_last_piece_tells_that_the_blob_is_stored(putting, monkeypatch, bucket):
+    putting.put(0)
+    putting.put(PIECE)
+    put_part = ObjectStore.put_part
+
+    def overtaken(*arguments):
+        answer = put_part(*arguments)
+        monkeypatch.setattr(ObjectStore, "put_part", put_part)
+        assert putting.put(2 * PIECE) == (True, len(CONTENT))
+        return answer
+
+    monkeypatch.setattr(ObjectStore, "put_part", overtaken)
+    assert putting.put(2 * PIECE) == (True, len(CONTENT))
+    assert putting.read_back().content == CONTENT
+    assert len(bucket.objects()) == 1
+
+
+def test_an_object_that_was_swept_while_it_was_verified_is_never_recorded(
+    putting, client, settings, database, monkeypatch
+):
+    putting.put(0)
+    putting.put(PIECE)
+    stranger = Api(client, new_owner(settings.database_url.get_secret_value()))
+    read = ObjectStore.read
+
+    def swept(*arguments):
+        content = b"".join(read(*arguments))
+        with database.transaction(1) as db:
+            db.execute(text("UPDATE blob_uploads SET touched_at = now() - interval '1 year'"))
+        Putting(stranger, stranger.new_experiment()).put(0)
+        return iter([content])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectStore, "read", swept)
+        assert putting.put(2 * PIECE) == (False, 0)
+    assert putting.state() == (False, 0)
+    assert putting.put_all()[-1] == (True, len(CONTENT))
+    assert putting.read_back().content == CONTENT
+
+
+def test_a_server_that_died_before_it_verified_is_gone_on_with(putting, monkeypatch, bucket):
+    putting.put(0)
+    putting.put(PIECE)
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectStore, "find_size", _fail)  # the call after the pieces were joined
+        assert putting.send(2 * PIECE).status_code == 503
+    assert putting.state() == (False, 2 * PIECE)
+    assert putting.put(2 * PIECE) == (True, len(CONTENT))
+    assert putting.read_back().content == CONTENT
+    assert len(bucket.objects()) == 1
+
+
+def _fail(*_arguments):
+    raise Unavailable("the object store went away")
+
+
+def test_an_upload_that_the_object_store_has_lost_begins_again(putting, settings, database):
+    putting.put(0)
+    with database.transaction(1) as db:
+        upload_id, suffix = db.execute(text("SELECT upload_id, object_suffix FROM blob_uploads")).one()
+    with closing(s3_client(settings)) as plain:
+        key = f"1/{putting.digest.hex()}{suffix}"
+        plain.abort_multipart_upload(Bucket=settings.s3_bucket, Key=key, UploadId=upload_id)
+    assert putting.state() == (False, 0)
+    assert putting.put(PIECE) == (False, 0)
+    assert putting.put_all()[-1] == (True, len(CONTENT))
+
+
+def test_what_nobody_goes_on_sending_is_deleted_when_anybody_begins_another(
+    putting, client, settings, database, bucket
+):
+    putting.put(0)
+    assert len(bucket.uploads()) == 1
+    stranger = Api(client, new_owner(settings.database_url.get_secret_value()))
+    with database.transaction(1) as db:
+        assert db.execute(text("SELECT count(*) FROM blob_uploads")).scalar() == 1
+    with database.transaction(2) as db:
+        assert db.execute(text("SELECT count(*) FROM blob_uploads")).scalar() == 0
+    recent, old = (limits.blob_unfinished_seconds_max + moved for moved in (-3_600, 3_600))
+    for age, left in ((recent, 2), (old, 2)):
+        with database.transaction(1) as db:
+            moved = text("UPDATE blob_uploads SET touched_at = now() - make_interval(secs => :age)")
+            db.execute(moved, {"age": age})
+        other = Putting(stranger, stranger.new_experiment(), CONTENT + bytes([age % 256]))
+        other.put(0)
+        assert len(bucket.uploads()) == left
+    assert putting.state() == (False, 0)

@@ -1,0 +1,260 @@
+"""Digests are those of what reads give, wherever the points are kept, and however little may be held at once."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from sqlalchemy import text
+
+from support.batches import Api, images, metadata, scalars, segment, stream, texts
+from tbservice import limits
+from tbservice.domain import merging
+from tbservice.store import names
+from tbservice.types import AppendGrant
+from tbwire import wire_pb2
+from tbwire.digests import (
+    SCALAR_RECORD,
+    VALUE_RECORD,
+    blob_sequence_digest,
+    newest_of_each_step,
+    scalar_records,
+    tensor_digest,
+    value_records,
+)
+
+WORKSPACE = 1
+
+
+@pytest.fixture
+def api(client, owner_token):
+    return Api(client, owner_token)
+
+
+@pytest.fixture
+def experiment(api):
+    return api.new_experiment()
+
+
+@pytest.fixture
+def writer(api, experiment, database):
+    """Writes scalars to one series, remembers what arrived in which order, and merges when told."""
+    arrived = []
+    of = stream("train")
+    grant = AppendGrant(WORKSPACE, experiment)
+
+    def write(steps, values=None, wall_times=None):
+        steps = np.asarray(steps, np.int64)
+        values = np.random.default_rng(len(arrived)).normal(size=len(steps)) if values is None else np.array(values)
+        wall_times = np.full(len(steps), 1.7e9 + len(arrived)) if wall_times is None else np.array(wall_times)
+        start = len(arrived)
+        api.write(experiment, segment(of, start, start + 1, scalars("loss", steps, values, wall_times)))
+        arrived.append(scalar_records(steps, wall_times, values))
+
+    def merge():
+        with database.transaction(WORKSPACE) as db:
+            run_id = names.resolve_runs(db, grant, ["train"])["train"]
+            while merging.merge_run(db, grant, run_id, settle=True).series:
+                pass
+
+    def levels():
+        with database.snapshot(WORKSPACE) as db:
+            rows = db.execute(text("SELECT level, count(*) FROM scalar_blocks GROUP BY 1")).all()
+            found = {level: count for level, count in rows}  # noqa: C416 - rows are no pairs to a type checker
+            return found | {"tail": db.execute(text("SELECT count(*) FROM scalar_tail")).scalar()}
+
+    def expected():
+        return newest_of_each_step(np.concatenate(arrived))
+
+    return SimpleNamespace(write=write, merge=merge, levels=levels, expected=expected)
+
+
+def digest_of(api, experiment):
+    (found,) = api.get(experiment, "digests")["series"]
+    return found
+
+
+def check(api, experiment, expected):
+    found = digest_of(api, experiment)
+    assert found["count"] == len(expected)
+    assert (found["first_step"], found["last_step"]) == (int(expected["step"][0]), int(expected["step"][-1]))
+    assert found["sha256"] == hashlib.sha256(expected.tobytes()).hexdigest()
+
+
+def read_records(api, experiment, run, tag, dtype, limit):
+    pieces, after = [], ""
+    while after is not None:
+        page = api.get(experiment, "digests/records", run=run, tag=tag, after=after, limit=limit)
+        piece = np.frombuffer(base64.b64decode(page["records"]), dtype)
+        assert len(piece) == page["count"] <= limit
+        pieces.append(piece)
+        after = page["next"]
+    return np.concatenate(pieces)
+
+
+def test_the_digest_stays_the_same_while_points_move_from_the_tail_to_blocks(api, experiment, writer):
+    for start in range(0, 12_000, 1_500):
+        writer.write(range(start, start + 1_500))
+    before = digest_of(api, experiment)
+    check(api, experiment, writer.expected())
+    writer.merge()
+    assert writer.levels()[0] == 1
+    assert digest_of(api, experiment) == before
+    writer.write([3, 13_000])  # a later wall time for one that is sealed
+    check(api, experiment, writer.expected())
+    assert digest_of(api, experiment)["sha256"] != before["sha256"]
+
+
+def test_of_a_scalar_every_bit_counts(api, experiment, writer):
+    odd = np.array([0x7FF8000000000001, 0xFFF8000000000000, 0x8000000000000000, 0], np.uint64).view(np.float64)
+    steps = [-(2**63), -1, 0, 2**63 - 1]
+    writer.write(steps, odd, [0.0, -0.0, 1e-300, -5.0])
+    check(api, experiment, writer.expected())
+    assert writer.expected()["value"].tobytes() == odd.tobytes()
+
+
+def test_a_signalling_nan_in_float32_counts_as_the_quiet_one_it_is_stored_as(api, experiment):
+    signalling = np.array([0x7F800001, 0x3F800000], np.uint32)
+    column = wire_pb2.ScalarPoints(
+        steps=np.arange(2).tobytes(), wall_times=np.ones(2).tobytes(), values32=signalling.tobytes()
+    )
+    sent = wire_pb2.Series(tag="loss", summary_metadata=metadata(), scalars=column)
+    api.write(experiment, segment(stream(), 0, 1, sent))
+    expected = scalar_records(np.arange(2), np.ones(2), signalling.view(np.float32))
+    check(api, experiment, expected)
+    assert np.isnan(expected["value"][0])
+    assert expected["value"].view(np.uint64)[0] == 0x7FF8000020000000
+
+
+@pytest.mark.parametrize("window", [1, 7, 1_000, 10**6])
+def test_however_few_points_may_be_held_the_newest_of_each_step_is_found(api, experiment, writer, monkeypatch, window):
+    monkeypatch.setattr(limits, "block_points", 64)
+    monkeypatch.setattr(limits, "digest_window_points", window)
+    random = np.random.default_rng(0)
+    for number in range(12):
+        count = int(random.integers(1, 60))
+        steps = random.choice(np.arange(-50, 400), count, replace=False)
+        writer.write(steps, wall_times=random.integers(0, 4, count).astype(float))
+        if number in {5, 8}:
+            writer.merge()
+    assert {0, "tail"} <= {level for level, rows in writer.levels().items() if rows}
+    check(api, experiment, writer.expected())
+    expected = writer.expected()
+    for limit in (1, 17, len(expected), 5_000):
+        found = read_records(api, experiment, "train", "loss", SCALAR_RECORD, limit)
+        assert found.tobytes() == expected.tobytes()
+
+
+def test_open_blocks_that_stay_open_are_merged_in(api, experiment, writer, monkeypatch):
+    monkeypatch.setattr(limits, "block_points", 16)
+    monkeypatch.setattr(limits, "digest_window_points", 5)
+    writer.write(range(16 * 40))
+    writer.merge()
+    for number in range(4):
+        writer.write([number, 16 * 39 + number])  # far apart: too much to rewrite for two points
+    writer.merge()
+    assert writer.levels()[-1] > 0
+    writer.write([2, 600])
+    check(api, experiment, writer.expected())
+    found = read_records(api, experiment, "train", "loss", SCALAR_RECORD, 100)
+    assert found.tobytes() == writer.expected().tobytes()
+
+
+def test_a_row_whose_bytes_are_damaged_is_missing_and_no_failure(api, experiment, writer, database):
+    writer.write(range(40_000))
+    writer.write([50_000])
+    whole = digest_of(api, experiment)["count"]
+    with database.transaction(WORKSPACE) as db:
+        damaged = """
+            UPDATE scalar_blocks SET data = 'x'
+            WHERE block_id = (SELECT min(block_id) FROM scalar_blocks WHERE level <= 0) RETURNING count AS points
+        """
+        points = db.execute(text(damaged)).scalar()
+    assert digest_of(api, experiment)["count"] == whole - points == 40_001 - points
+
+
+def test_tensors_and_blob_sequences_have_digests_of_their_values(api, experiment):
+    of = stream()
+    api.write(
+        experiment,
+        segment(
+            of,
+            0,
+            1,
+            texts("note", [5, -2, 5], [b"old", b"x", b"new"], [1.0, 2.0, 3.0]),
+            images("cat", [1, 0], [[b"a", b"b"], []]),
+        ),
+    )
+    histogram = wire_pb2.LegacyHistogram(min=1, max=2, bucket=[1.0], bucket_limit=[2.0])
+    tensor = wire_pb2.Tensor(dtype=1, shape=[1, 3], data=bytes(12), histogram=histogram)
+    points = wire_pb2.TensorPoints(steps=np.zeros(1, "<i8").tobytes(), wall_times=bytes(8), tensors=[tensor])
+    sent = wire_pb2.Series(tag="weights", summary_metadata=metadata("histograms", 2), tensors=points)
+    api.write(experiment, segment(of, 1, 2, sent))
+    sha256 = lambda content: hashlib.sha256(content).digest()  # noqa: E731 - short here
+    word = lambda content: tensor_digest(7, [1], sha256(len(content).to_bytes(4, "little") + content), None)  # noqa: E731 - the same
+    expected = {
+        "note": value_records([-2, 5], [2.0, 3.0], [word(b"x"), word(b"new")]),
+        "cat": value_records(
+            [0, 1], [1.7e9, 1.7e9 + 1], [blob_sequence_digest([]), blob_sequence_digest([sha256(b"a"), sha256(b"b")])]
+        ),
+        "weights": value_records(
+            [0], [0.0], [tensor_digest(1, [1, 3], sha256(bytes(12)), sha256(histogram.SerializeToString()))]
+        ),
+    }
+    found = {series["tag"]: series for series in api.get(experiment, "digests")["series"]}
+    assert found.keys() == expected.keys()
+    for tag, records in expected.items():
+        assert found[tag]["sha256"] == sha256(records.tobytes()).hex(), tag
+        assert found[tag]["count"] == len(records)
+        stored = read_records(api, experiment, "train", tag, VALUE_RECORD, 1)
+        assert stored.tobytes() == records.tobytes()
+    assert found["cat"]["metadata_sha256"] == sha256(metadata("images", 3)).hex()
+    assert (found["note"]["plugin"], found["note"]["data_class"]) == ("text", "tensor")
+
+
+def test_pages_go_through_all_series_once_and_end_early_when_time_is_up(api, experiment, monkeypatch):
+    for number, run in enumerate(("a", "b", "c")):
+        sent = [scalars(f"s{n}", range(n + 1)) for n in range(4)]
+        sent += [texts("note", [number], [b"t"]), images("cat", [0], [[b"x"]])]
+        api.write(experiment, segment(stream(run), 0, 1, *sent))
+    whole = api.get(experiment, "digests")
+    assert whole["next"] is None
+    assert whole["limits"]["tensor_bytes_max"] == limits.tensor_bytes_max
+    assert len({(series["run"], series["tag"]) for series in whole["series"]}) == 18
+
+    def pages(**query):
+        after = ""
+        while after is not None:
+            page = api.get(experiment, "digests", after=after, **query)
+            yield page["series"]
+            after = page["next"]
+
+    for limit in (1, 5, 18):
+        assert [series for page in pages(limit=limit) for series in page] == whole["series"]
+    monkeypatch.setattr(limits, "digest_page_seconds", 0)
+    found = list(pages())
+    assert [len(page) for page in found] == [1] * 18
+    assert [series for page in found for series in page] == whole["series"]
+    assert {series["run"] for page in pages(run=["a", "c"]) for series in page} == {"a", "c"}
+    assert {series["tag"] for page in pages(plugin="text") for series in page} == {"note"}
+    by_post = api.request("POST", f"/experiments/{experiment}/digests", json={"run": []}).json()
+    assert (by_post["series"], by_post["next"]) == ([], None)
+
+
+def test_what_cannot_be_answered_is_refused(api, experiment):
+    def ask(path, **query):
+        answer = api.request("GET", f"/experiments/{experiment}/{path}", params=query)
+        return answer.status_code, answer.json()["code"]
+
+    for after in ("x", "1", "1.2.3", "1.99999999999999999999"):
+        assert ask("digests", after=after) == (400, "malformed")
+    assert ask("digests", limit=0) == (422, "invalid")
+    assert ask("digests", limit=1_001) == (422, "invalid")
+    assert ask("digests", runs="x") == (422, "invalid")
+    assert ask("digests/records", run="no", tag="such") == (404, "not_found")
+    assert ask("digests/records", run="no") == (422, "invalid")
+    assert ask("digests/records", run="a", tag="b", after="1.1") == (400, "malformed")
+    assert ask("digests/records", run="a", tag="b", limit=100_001) == (422, "invalid")

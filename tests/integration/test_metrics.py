@@ -1,0 +1,281 @@
+"""`/metrics` counts what was done, in the words of the routes and never in a tenant's, and is the operator's alone."""
+
+from __future__ import annotations
+
+import gzip
+import time
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from pydantic import SecretStr
+from sqlalchemy import text
+from starlette.testclient import TestClient
+
+from support.batches import PROTOBUF, Api, batch, images, scalars, segment, stream, texts
+from tbservice import limits
+from tbservice.app import create_app
+from tbservice.embedded.ports import LOOPBACK, choose_ports
+from tbservice.errors import Unavailable
+from tbservice.exposition import expose
+from tbservice.settings import Settings
+from tbservice.store.objects import ObjectStore
+
+BATCHES = "/api/v1/experiments/{experiment_id}/batches"
+LABELS = {"result", "data_class", "part", "cause", "level", "route", "method", "status", "code", "operation", "le"}
+PATIENCE_SECONDS = 30
+
+
+@pytest.fixture
+def here(settings):
+    """A client on the service's own machine."""
+    with TestClient(create_app(settings), base_url=f"http://{LOOPBACK}", client=(LOOPBACK, 50_000)) as client:
+        yield client
+
+
+@pytest.fixture
+def api(here, owner_token):
+    return Api(here, owner_token)
+
+
+def figures(content=None):
+    """Every sample of a scrape, {(name, values of its labels by their names' order): value}, of every test so far."""
+    content = expose("")[0] if content is None else content
+    return {
+        (sample.name.removeprefix("tbhub_"), *(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(content.decode())
+        for sample in family.samples
+    }
+
+
+def moved(before, *, within=""):
+    """What has changed since, of the metrics whose name begins with `within`."""
+    now = figures()
+    return {
+        key: value - before.get(key, 0)
+        for key, value in now.items()
+        if key[0].startswith(within) and value != before.get(key, 0)
+    }
+
+
+def wait_until(condition):
+    """Waits for the merger; a merge that never comes fails here."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_batch_moves_the_counters_by_what_it_brought_once(api):
+    experiment = api.new_experiment()
+    before = figures()
+    first = segment(stream(), 0, 9, scalars("loss", [0, 1, 2]), texts("note", [0, 1], [b"a", b"b"]))
+    second = segment(stream("other"), 0, 9, images("cat", [0, 1], [[b"one"], [b"two", b"three"]]))
+    api.write(experiment, first, second)
+    assert moved(before, within="batches") == {("batches_total", "committed"): 1}
+    assert moved(before, within="segments") == {("segments_total", "committed"): 2}
+    assert moved(before, within="points") == {("points_total", "scalar"): 3, ("points_total", "tensor"): 2}
+    assert moved(before, within="blobs") == {("blobs_total",): 3}
+
+    api.write(experiment, first, second)
+    api.write(experiment, second, segment(stream(), 9, 20, scalars("loss", [3])))
+    assert moved(before, within="batches") == {("batches_total", "committed"): 2, ("batches_total", "repeated"): 1}
+    assert moved(before, within="segments") == {("segments_total", "committed"): 3, ("segments_total", "repeated"): 3}
+    assert moved(before, within="points")["points_total", "scalar"] == 4
+
+
+def test_bytes_are_counted_as_received_and_as_decompressed(api):
+    experiment = api.new_experiment()
+    before = figures()
+    content = batch(segment(stream(), 0, 9, scalars("loss", list(range(1000)))))
+    body = gzip.compress(content)
+    assert len(body) < len(content)
+    path = f"/experiments/{experiment}/batches"
+    api.request("POST", path, content=body, headers=PROTOBUF | {"Content-Encoding": "gzip"}).raise_for_status()
+    assert moved(before, within="batch_body_bytes") == {("batch_body_bytes_total",): len(body)}
+    assert moved(before, within="batch_content_bytes") == {("batch_content_bytes_total",): len(content)}
+
+
+def test_each_part_of_a_batch_is_timed(api):
+    experiment = api.new_experiment()
+    before = figures()
+    begin = time.perf_counter()
+    api.write(experiment, segment(stream(), 0, 9, scalars("loss", [0])))
+    elapsed = time.perf_counter() - begin
+    parts = moved(before, within="batch_part_seconds_count")
+    assert parts == {
+        ("batch_part_seconds_count", part): 1 for part in ("body", "turn", "decode", "blobs", "transaction")
+    }
+    assert 0 < sum(moved(before, within="batch_part_seconds_sum").values()) < elapsed
+
+
+def test_refused_batches_are_counted_by_the_code_they_are_refused_with(api):
+    experiment = api.new_experiment()
+    before = figures()
+    assert api.send(experiment, segment(stream(), 5, 9, scalars("loss", [0]))).status_code == 409
+    assert api.send(experiment, segment(stream(), 0, 9, scalars("loss", [0], summary_metadata=b""))).status_code == 409
+    assert Api(api.client, None).send(experiment).status_code == 401
+    path = f"/experiments/{experiment}/batches"
+    assert api.request("POST", path, content=b"nonsense", headers=PROTOBUF).status_code == 400
+    codes = ("cursor_conflict", "metadata_missing", "unauthenticated", "malformed")
+    assert moved(before, within="http_errors") == {("http_errors_total", code, BATCHES): 1 for code in codes}
+    assert not moved(before, within="batches")
+    assert not moved(before, within="points")
+    requests = moved(before, within="http_requests")
+    assert requests["http_requests_total", "POST", BATCHES, "409"] == 2
+
+
+def test_merge_work_is_counted_with_its_backlog(api):
+    experiment = api.new_experiment()
+    before = figures()
+    writes = limits.tail_rows_max
+    for number in range(writes):
+        api.write(experiment, segment(stream(), number, number + 1, scalars("loss", [2 * number, 2 * number + 1])))
+    wait_until(lambda: moved(before, within="merged_series"))
+    changed = moved(before, within="merge")
+    assert changed["merged_runs_total", "due"] >= 1
+    assert changed["merged_series_total",] == changed["merge_seconds_count",] == 1
+    assert changed["merged_points_total",] == changed["merge_written_points_total", "open"] == 2 * writes
+    assert changed["merge_written_blocks_total", "open"] == 1
+    assert "merge_failures_total" not in changed
+    now = figures()
+    assert (now["merge_due_runs",], now["merge_resting_runs",]) == (0, 1)
+
+
+def test_a_merge_that_fails_is_counted_and_uploads_go_on(api, database):
+    experiment = api.new_experiment()
+    before = figures()
+    with database.transaction() as db:
+        db.execute(text("ALTER TABLE scalar_blocks RENAME TO away"))
+    for number in range(limits.tail_rows_max):
+        api.write(experiment, segment(stream(), number, number + 1, scalars("loss", [number])))
+    wait_until(lambda: ("merge_failures_total",) in moved(before))
+    assert not moved(before, within="merged_series")
+    assert not moved(before, within="merge_seconds")
+
+
+def test_requests_are_counted_by_the_routes_template_and_no_label_holds_a_tenants_data(here, api, owner_token):
+    experiment = api.new_experiment(name="precious")
+    api.write(experiment, segment(stream("secret run"), 0, 9, scalars("secret tag", [0])))
+    before = figures()
+    api.get(experiment, "runs")
+    for path in ("", "data/runs", "defaultExperimentId/data/environment", "data/plugin/scalars/tags", "x.js"):
+        address = f"/experiment/{experiment}/{path.replace('default', 'experiment/default')}"
+        here.get(address, headers=api.headers)
+    here.get(f"/nowhere/{experiment}?token={owner_token}")
+    here.request("BREW", f"/api/v1/experiments/{experiment}/runs")
+    here.get("/healthz", headers={"Host": "no host"})
+    page = "/experiment/{experiment_id}"
+    assert moved(before, within="http_requests") == {
+        ("http_requests_total", "GET", "/api/v1/experiments/{experiment_id}/runs", "200"): 1,
+        ("http_requests_total", "other", "/api/v1/experiments/{experiment_id}/runs", "405"): 1,
+        ("http_requests_total", "GET", f"{page}/", "200"): 1,
+        ("http_requests_total", "GET", f"{page}/data/runs", "200"): 1,
+        ("http_requests_total", "GET", f"{page}/data/environment", "200"): 1,
+        ("http_requests_total", "GET", f"{page}/data/{{path:path}}", "200"): 1,
+        ("http_requests_total", "GET", f"{page}/{{path:path}}", "404"): 1,
+        ("http_requests_total", "GET", "unmatched", "404"): 1,
+        ("http_requests_total", "GET", "/healthz", "204"): 1,
+    }
+    counted = moved(before, within="http_request_seconds_count")
+    assert counted["http_request_seconds_count", "GET", f"{page}/data/runs"] == 1
+    content = here.get("/metrics").text
+    assert not [word for word in (experiment, owner_token, "secret", "precious", "nowhere") if word in content]
+    labels = {
+        name
+        for family in text_string_to_metric_families(content)
+        for sample in family.samples
+        for name in sample.labels
+    }
+    assert labels <= LABELS
+
+
+def test_a_failure_of_the_server_is_counted_as_one(settings, owner_token, database):
+    with TestClient(create_app(settings), raise_server_exceptions=False) as client:
+        with database.transaction() as db:
+            db.execute(text("ALTER TABLE experiments RENAME TO away"))
+        before = figures()
+        assert Api(client, owner_token).request("GET", "/experiments").status_code == 500
+    assert moved(before, within="http_errors") == {("http_errors_total", "internal", "/api/v1/experiments"): 1}
+    requests = moved(before, within="http_requests")
+    assert requests == {("http_requests_total", "GET", "/api/v1/experiments", "500"): 1}
+
+
+def test_connections_in_use_are_those_taken_at_the_moment(database, here, settings):
+    here.get("/readyz")
+    before = figures()
+    assert before["database_connections_max",] == settings.database_pool_size
+    with database.transaction(), database.snapshot():
+        assert moved(before, within="database_connections_in_use") == {("database_connections_in_use",): 2}
+    assert moved(before, within="database_conn") == {
+        ("database_connection_wait_seconds_count",): 2,
+        ("database_connection_wait_seconds_sum",): pytest.approx(1, abs=PATIENCE_SECONDS),
+    }
+
+
+def test_calls_to_the_object_store_are_counted_by_how_they_ended(settings):
+    before = figures()
+    store = ObjectStore(settings)
+    store.ensure_bucket()
+    store.put("key", b"content")
+    assert b"".join(store.read("key", 0, 7)) == b"content"
+    with pytest.raises(Unavailable):
+        store.read("no such key", 0, 7)
+    store.close()
+    away = f"http://{LOOPBACK}:{choose_ports(['objects'], {})['objects']}"
+    lost = ObjectStore(settings.model_copy(update={"s3_endpoint": away}))
+    with pytest.raises(Unavailable):
+        lost.check()
+    lost.close()
+    assert moved(before, within="s3_calls") == {
+        ("s3_calls_total", "HeadBucket", "refused"): 1,
+        ("s3_calls_total", "CreateBucket", "done"): 1,
+        ("s3_calls_total", "PutObject", "done"): 1,
+        ("s3_calls_total", "GetObject", "done"): 1,
+        ("s3_calls_total", "GetObject", "refused"): 1,
+        ("s3_calls_total", "HeadBucket", "failed"): 1,
+    }
+
+
+def test_a_scrape_tells_of_the_process_and_says_what_each_figure_is(here):
+    answer = here.get("/metrics", headers={"Accept": "text/plain"})
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    families = {family.name: family for family in text_string_to_metric_families(answer.text)}
+    assert {"process_cpu_seconds", "process_resident_memory_bytes"} <= families.keys()
+    assert not [name for name, family in families.items() if not family.documentation]
+    assert not [name for name in families if not name.startswith(("tbhub_", "process_"))]
+    asked = {"Accept": "application/openmetrics-text; version=1.0.0"}
+    assert here.get("/metrics", headers=asked).text.endswith("# EOF\n")
+
+
+@pytest.fixture(params=[None, ""], ids=["unset", "empty"])
+def unguarded(request):
+    """An application without a metrics token; it is not started, and connects to nothing."""
+    token = request.param if request.param is None else SecretStr(request.param)
+    return create_app(Settings(database_url=SecretStr("postgresql://"), metrics_token=token))
+
+
+def test_without_a_token_of_its_own_this_machine_may_look(unguarded):
+    for client in (LOOPBACK, "::1", f"::ffff:{LOOPBACK}"):
+        for host in (LOOPBACK, "localhost", "[::1]", f"{LOOPBACK}:6060"):
+            answer = TestClient(unguarded, client=(client, 1)).get("/metrics", headers={"Host": host})
+            assert answer.status_code == 200, (client, host)
+
+
+def test_without_a_token_nobody_else_learns_that_there_is_such_an_address(unguarded):
+    for client, headers in (
+        ("10.1.2.3", {}),
+        ("testclient", {}),
+        (LOOPBACK, {"X-Forwarded-For": LOOPBACK}),
+        (LOOPBACK, {"X-Forwarded-For": ""}),
+        (LOOPBACK, {"X-Forwarded-Proto": "http"}),
+        (LOOPBACK, {"X-Real-IP": LOOPBACK}),
+        (LOOPBACK, {"Forwarded": "for=127.0.0.1"}),
+        (LOOPBACK, {"Via": "1.1 proxy"}),
+        (LOOPBACK, {"Host": "tbhub.example.org"}),
+        (LOOPBACK, {"Host": "127.0.0.1.example.org"}),
+        (LOOPBACK, {"Host": ""}),
+    ):
+        outside = TestClient(unguarded, base_url=f"http://{LOOPBACK}", client=(client, 1))
+        answer = outside.get("/metrics", headers=headers | {"Authorization": "Bearer "})
+        assert answer.status_code == 404, (client, headers)
+        assert answer.json() == outside.get("/nowhere").json()

@@ -1,0 +1,105 @@
+"""A batch of millions of tiny messages is refused before any of them is built."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+from google.protobuf.message import DecodeError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support import batches
+from support.hostile_batches import write_batch
+from support.wire_format import LENGTH, Choices, key, varint
+from tbservice import limits
+from tbservice.domain import batch, field_count
+from tbservice.errors import Malformed, TooLarge
+from tbwire import wire_pb2
+
+SEGMENT, SERIES, SKIPPED, TENSORS, SEQUENCES, ELEMENTS, BLOBS = 1, 6, 7, 4, 5, 3, 1
+PLACES = [(SEGMENT,), (SEGMENT, SERIES), (SEGMENT, SKIPPED)]
+PLACES += [(SEGMENT, SERIES, TENSORS, ELEMENTS), (SEGMENT, SERIES, SEQUENCES, ELEMENTS)]
+PLACES += [(SEGMENT, SERIES, SEQUENCES, ELEMENTS, BLOBS)]
+
+
+def nested(place, count, padding=0):
+    """A WriteBatch with so many empty messages at a place; padding makes each key longer than it needs to be."""
+    *outer, number = place
+    content = (key(number, LENGTH, padding) + b"\0") * count
+    for field in reversed(outer):
+        content = key(field, LENGTH) + varint(len(content)) + content
+    return content
+
+
+def count_of(body):
+    return field_count._count(body, 0, len(body), field_count._WRITE_BATCH, 0)
+
+
+def messages_of(body):
+    """How many messages protobuf builds of a body, of those that may repeat."""
+    segments = wire_pb2.WriteBatch.FromString(body).segments
+    series = [series for segment in segments for series in segment.series]
+    sequences = [sequence for each in series for sequence in each.blob_sequences.sequences]
+    return (
+        len(segments)
+        + len(series)
+        + sum(len(segment.skipped) for segment in segments)
+        + sum(len(each.tensors.tensors) for each in series)
+        + len(sequences)
+        + sum(len(sequence.blobs) for sequence in sequences)
+    )
+
+
+@pytest.fixture
+def few(monkeypatch):
+    monkeypatch.setattr(limits, "batch_fields_max", 1_000)
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("padding", [0, 1, 4])
+@pytest.mark.parametrize("place", PLACES)
+def test_empty_messages_are_refused_wherever_they_are(place, padding):
+    assert messages_of(nested(place, 10, padding)) >= 10
+    with pytest.raises(TooLarge, match="a batch has at most 1000 fields; send it in parts"):
+        batch.decode(nested(place, 1_001, padding))
+
+
+@pytest.mark.usefixtures("few")
+def test_as_many_fields_as_the_limit_are_let_through():
+    body = nested((SEGMENT, SERIES), 999, padding=1)
+    assert count_of(body) == 1_000
+    field_count.check(body)
+
+
+def test_a_batch_of_the_largest_size_is_refused_before_it_is_built():
+    with pytest.raises(TooLarge, match="fields"):
+        batch.decode(nested((SEGMENT, SERIES), limits.batch_bytes_max // 2 - 8))
+
+
+@pytest.mark.usefixtures("few")
+def test_fields_that_nobody_knows_count_as_well():
+    with pytest.raises(TooLarge):
+        batch.decode((key(15, 0) + b"\1") * 1_001)
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("end", [b"\x0b", b"\x0c", b"\x0e", b"\x0f", b"\x0a", b"\x0a\xff", b"\x0a\x05", b"\xff" * 11])
+def test_what_is_no_batch_is_malformed(end):
+    unknown = key(15, LENGTH) + varint(5_000) + bytes(5_000)
+    assert batch.decode(unknown) == []
+    with pytest.raises(Malformed):
+        batch.decode(unknown + end)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=300))
+def test_no_fewer_fields_are_counted_than_messages_are_built(data):
+    body = write_batch(Choices(data))
+    with suppress(DecodeError, Malformed):  # protobuf passes over groups, which the count refuses
+        assert count_of(body) >= messages_of(body)
+
+
+def test_scalars_cost_a_few_fields_a_series_whatever_their_points():
+    body = batches.batch(*(batches.segment(batches.stream(), 0, 1, batches.scalars("t", range(n))) for n in (1, 5000)))
+    assert count_of(body) < 2 * 12
