@@ -84,10 +84,77 @@ def test_a_file_that_goes_bad_is_reported_once_and_the_others_are_followed(uploa
         wait_until(has(reader, experiment_id, 3))
         append(logdir / "run" / "tfevents.1", scalar_records("loss", range(3, 6)))
         wait_until(has(reader, experiment_id, 6))
-        assert following.err().count("is corrupt") == 1
+        wait_until(lambda: "is corrupt" in following.err())
+        append(logdir / "run" / "tfevents.1", scalar_records("loss", range(6, 9)))
+        wait_until(has(reader, experiment_id, 9))
         ended = following.stop()
     assert ended.code == 1
+    assert ended.err.count("is corrupt") == 1
     assert count(reader, experiment_id, "bad") == 4
+
+
+def test_a_damaged_record_is_skipped_and_reported_and_the_file_goes_on(uploader, reader, logdir):
+    path = logdir / "run" / "tfevents.1"
+    append(path, scalar_records("loss", range(10)))
+    event_files.spoil_payload(path, 5)
+    with uploader.follow(logdir) as following:
+        experiment_id = following.wait_for_experiment()
+        wait_until(has(reader, experiment_id, 9))
+        append(path, scalar_records("loss", range(10, 12)))
+        wait_until(has(reader, experiment_id, 11))
+        ended = following.stop()
+    assert ended.code == 1
+    assert "skipped 1: record whose checksum" in ended.err
+
+
+def test_a_file_that_was_damaged_and_is_whole_now_is_no_loss(uploader, reader, logdir):
+    path = logdir / "run" / "tfevents.1"
+    append(path, scalar_records("loss", range(10)))
+    whole = path.read_bytes()
+    event_files.spoil_payload(path, 5)
+    with uploader.follow(logdir) as following:
+        experiment_id = following.wait_for_experiment()
+        wait_until(has(reader, experiment_id, 9))
+        other = path.with_name("copy")
+        other.write_bytes(event_files.encode_records([event_files.version_event()]) + whole)
+        other.rename(path)
+        wait_until(has(reader, experiment_id, 10))
+        ended = following.stop()
+    assert ended.code == 0, ended.err
+
+
+def test_a_preallocated_file_is_read_as_it_is_filled(uploader, reader, logdir):
+    path = logdir / "run" / "tfevents.1"
+    records = event_files.encode_records(scalar_records("loss", range(10)))
+    half = len(event_files.encode_records(scalar_records("loss", range(5))))
+    path.parent.mkdir()
+    path.write_bytes(records[:half] + bytes(5000))
+    with uploader.follow(logdir) as following:
+        experiment_id = following.wait_for_experiment()
+        wait_until(has(reader, experiment_id, 5))
+        with path.open("r+b") as file:
+            file.write(records)
+        wait_until(has(reader, experiment_id, 10))
+        ended = following.stop()
+    assert ended.code == 0, ended.err
+    assert "corrupt" not in ended.err
+
+
+def test_a_run_whose_directory_vanishes_and_returns_goes_on(uploader, reader, logdir):
+    path = logdir / "group" / "run" / "tfevents.1"
+    append(path, scalar_records("loss", range(10)))
+    with uploader.follow(logdir) as following:
+        experiment_id = following.wait_for_experiment()
+        wait_until(has(reader, experiment_id, 10, "group/run"))
+        (logdir / "group").rename(logdir.with_name("away"))
+        append(logdir / "other" / "tfevents.1", scalar_records("loss", range(3)))
+        wait_until(has(reader, experiment_id, 3, "other"))
+        logdir.with_name("away").rename(logdir / "group")
+        append(path, scalar_records("loss", range(10, 12)))
+        wait_until(has(reader, experiment_id, 12, "group/run"))
+        ended = following.stop()
+    assert ended.code == 0, ended.err
+    assert "sent 15 scalars" in ended.err  # nothing was sent twice
 
 
 def test_an_experiment_deleted_meanwhile_ends_the_upload_with_1(uploader, reader, logdir):

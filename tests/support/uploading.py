@@ -47,8 +47,14 @@ class Following:
         self._err = err
 
     def wait_for_experiment(self) -> str:
-        """The id of the experiment it prints."""
-        return experiment_id_of(wait_until(lambda: self._out.read_text() or None))
+        """The id of the experiment it prints; fails with what it said when it ends without."""
+        return experiment_id_of(wait_until(self._printed))
+
+    def _printed(self) -> str:
+        has_ended = self.process.poll() is not None
+        printed = self._out.read_text()
+        assert printed or not has_ended, self.err()
+        return printed
 
     def err(self) -> str:
         """What it has said until now."""
@@ -76,7 +82,7 @@ class Uploader:
         """Runs it to its end."""
         ended = subprocess.run(
             self._command(arguments),
-            env=self._environment(),
+            env=self.environment(),
             input=stdin,
             capture_output=True,
             text=True,
@@ -92,7 +98,7 @@ class Uploader:
         out, err = self.directory / f"{name}.out", self.directory / f"{name}.err"
         command = self._command(("--logdir", logdir, "--poll-seconds", "0.05", *arguments))
         with out.open("w") as stdout, err.open("w") as stderr:
-            process = subprocess.Popen(command, env=self._environment(), stdout=stdout, stderr=stderr)
+            process = subprocess.Popen(command, env=self.environment(), stdout=stdout, stderr=stderr)
         try:
             yield Following(process, out, err)
         finally:
@@ -102,7 +108,7 @@ class Uploader:
     def _command(self, arguments) -> list[str]:
         return [sys.executable, "-m", "tbupload", *map(str, arguments)]
 
-    def _environment(self) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("TBHUB_")}
         return kept | {
             "TBHUB_SERVER": self.server,

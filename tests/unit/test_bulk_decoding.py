@@ -23,6 +23,7 @@ from support.reading import LIMITS, join
 from tbupload.reading import decoder, refusals, tf_record
 from tbupload.reading.event_layout import parse_layout
 from tbupload.reading.filters import SeriesFilter
+from tbupload.reading.known_layouts import find_layout
 from tbupload.reading.points import Chunk
 from tbupload.reading.series_memory import SeriesMemory
 from tbwire import tensorboard_pb2 as pb
@@ -195,6 +196,24 @@ def test_bytes_that_were_changed_are_refused_or_read_alike(payload, data):
         at, byte = data.draw(st.integers(0, len(payload) - 1)), data.draw(st.integers(0, 255))
         changed += [payload[:at] + bytes([byte]) + payload[at + 1 :]] * 8
     assert_same_both_ways([*changed, *[payload] * 8])
+
+
+@pytest.mark.parametrize("size_bytes", [1, 5, 6, 10])
+def test_a_length_longer_than_protobuf_takes_is_refused_in_bulk_too(size_bytes):
+    value = field(1, 2, b"t") + field(2, 5, struct.pack("<f", 1))
+    summary = b"\x0a" + varint(len(value), padding=size_bytes - 1) + value
+    series, skipped = assert_same_both_ways([field(5, 2, summary)] * 20)
+    assert (len(series), skipped) == ((1, {}) if size_bytes <= 5 else (0, {refusals.NO_EVENT: 20}))
+
+
+@settings(max_examples=150, deadline=None)
+@given(events(), st.data())
+def test_a_layout_met_before_is_what_parsing_says(payload, data):
+    find_layout(payload)
+    for _ in range(20):
+        at, bit = data.draw(st.integers(0, len(payload) - 1)), data.draw(st.integers(0, 7))
+        changed = payload[:at] + bytes([payload[at] ^ 1 << bit]) + payload[at + 1 :]
+        assert find_layout(changed) == parse_layout(changed)
 
 
 def test_several_values_of_an_event_keep_their_order():

@@ -93,6 +93,8 @@ def test_no_arguments_is_a_usage_error_with_help(run):
         ("--logdir", "x", "--visibility", "public"),
         ("--logdir", "x", "--token", "tbh_x"),
         ("--logdir", "x", "--quiet", "--verbose"),
+        ("--logdir", "x", "--new", "--experiment", "abc"),
+        ("--logdir", "x", "--wait-for-logdir", "--one-shot"),
         ("show",),
         ("frobnicate",),
     ],

@@ -1,6 +1,7 @@
 """The client against a server on loopback that misbehaves: what is repeated, for how long, and what is said."""
 
 import gzip
+import http.client
 import json
 import threading
 import time
@@ -48,6 +49,20 @@ def test_requests_carry_the_token_and_answers_are_json(server, connect):
     assert connect().get_experiment("abc") == {"name": "x"}
     assert server.requests[0].headers["Authorization"] == "Bearer tbh_secret"
     assert server.requests[0].path == "/api/v1/experiments/abc"
+
+
+def test_a_body_is_sent_in_small_pieces_as_on_a_slow_line_each_has_a_time_of_its_own(server, connect, monkeypatch):
+    sizes = []
+    send = http.client.HTTPConnection.send
+    monkeypatch.setattr(
+        http.client.HTTPConnection, "send", lambda self, data: sizes.append(len(data)) or send(self, data)
+    )
+    server.replies = [LATER, RESULT]
+    body = bytes(range(256)) * 8_000
+    connect().write_batch("abc", body)
+    assert [request.body for request in server.requests] == [body] * 2
+    assert server.requests[1].headers["Content-Length"] == str(len(body))
+    assert max(sizes) <= 1 << 16
 
 
 def test_without_a_token_none_is_sent(server, connect):
@@ -200,8 +215,9 @@ def test_streams_come_with_their_cursors_and_the_limits(server, connect):
     page = {"experiment_id": "abc", "url": "http://x/", "limits": limits, "streams": [stream], "next": None}
     server.replies = [Reply(body=json.dumps(page).encode())]
     streams = connect().get_streams("abc")
-    cursor = streams.cursors[0]
+    (cursor,) = streams.cursors
     assert streams.limits.metadata_bytes_max == 6
+    assert streams.limits.tensor_rank_max == 64  # of a server that does not say
     assert (cursor.stream.first_record_digest, cursor.offset, cursor.checksum) == (b"\x00\xff", 10, 4294967295)
     assert [(skipped.reason, skipped.count) for skipped in cursor.skipped] == [("bad", 3)]
 

@@ -1,14 +1,19 @@
-"""What a person sees on stderr: plain lines with amounts and rate, a bar on a terminal, little when asked for quiet."""
+"""What a person sees on stderr: plain lines now and then, live lines on a terminal, each problem once."""
 
 import io
+import os
+from pathlib import Path
 
 import pytest
 
-from tbupload.sending import progress
-from tbupload.sending.progress import Bar, Progress, State
-from tbupload.sending.summary import Summary, size_text
+from tbupload.sending import pace, progress
+from tbupload.sending.pace import Pace, Rates, duration_text
+from tbupload.sending.progress import LINE_SECONDS, Bar, Progress, State, bar_text, cut, fitted
+from tbupload.sending.summary import PROBLEMS_SHOWN, Summary, amounts_text, count_text, size_text
 
-HALF = State(done_bytes=1 << 20, total_bytes=2 << 20, scalars=1234, runs=2, series=6)
+MIB = 1 << 20
+HALF = State(MIB, 2 * MIB, scalars=1234, runs=2, series=6, sent_bytes=MIB, points=1300, skipped={"bad": 3})
+URL = "http://tbhub.example/experiment/abc/"
 
 
 @pytest.fixture
@@ -26,22 +31,55 @@ def clock(monkeypatch):
 
     clock = Clock()
     monkeypatch.setattr(progress, "time", clock)
+    monkeypatch.setattr(pace, "time", clock)
     return clock
 
 
-def test_a_plain_line_tells_amounts_and_rate(stream, clock):
+def test_a_plain_line_tells_amounts_points_rates_time_left_what_was_skipped_and_where(stream, clock):
     plain = Progress(stream=stream)
-    clock.now += 16
+    clock.now += 1000  # the time before the first point could be sent
+    plain.begin(URL)
+    clock.now += 32
     plain.show(HALF)
-    assert stream.getvalue() == "1.0 MiB of 2.0 MiB, 64.0 KiB/s, 1,234 scalars, 6 series, 2 runs\n"
+    assert stream.getvalue() == (
+        "1.0 of 2.0 MiB, 32.0 KiB/s, 1,300 points (41/s), 6 series in 2 runs, 32 s left, skipped so far: 3 bad, "
+        f"{URL}\n"
+    )
 
 
 def test_plain_lines_come_seldom_and_only_when_something_has_changed(stream, clock):
     plain = Progress(stream=stream)
+    plain.begin()
     for _ in range(100):
         clock.now += 1
         plain.show(HALF)
     assert stream.getvalue().count("\n") == 1
+    for number in range(int(10 * LINE_SECONDS)):
+        clock.now += 1
+        plain.show(State(number, 1000, 0, 0, 0))
+    assert stream.getvalue().count("\n") == 11
+
+
+def test_rates_are_of_the_last_seconds_and_fall_when_nothing_comes(clock):
+    measured = Pace()
+    for second in range(1, 31):
+        clock.now += 1
+        rates = measured.rates(second * 100, second * 10)
+    assert (rates.bytes_per_second, rates.points_per_second) == (100.0, 10.0)
+    for _ in range(20):
+        clock.now += 1
+        rates = measured.rates(3000, 300)
+    assert rates == Rates(0.0, 0.0)
+    assert rates.seconds_for(1) is None
+
+
+def test_what_was_there_before_is_no_part_of_the_rate_nor_of_the_time_left(stream, clock):
+    plain = Progress(stream=stream)
+    plain.begin()
+    clock.now += 32
+    plain.show(State(1000 * MIB, 1001 * MIB, 1, 1, 1, sent_bytes=MIB, points=1))
+    assert "32.0 KiB/s" in stream.getvalue()
+    assert "32 s left" in stream.getvalue()
 
 
 def test_quiet_says_warnings_only_and_verbose_everything():
@@ -54,22 +92,78 @@ def test_quiet_says_warnings_only_and_verbose_everything():
         assert output.getvalue() == expected
 
 
-def test_a_bar_moves_and_goes_away(stream):
+def test_a_problem_is_said_once_and_very_many_are_only_counted(stream):
+    plain = Progress(stream=stream)
+    sentences = [f"path{number}: no" for number in range(3 * PROBLEMS_SHOWN)]
+    for sentence in [*sentences[:3], *sentences, *sentences]:
+        plain.problem(sentence)
+    lines = stream.getvalue().splitlines()
+    assert lines[:-1] == sentences[:PROBLEMS_SHOWN]
+    assert "only counted" in lines[-1]
+
+
+def test_a_reader_who_has_gone_and_a_full_disk_are_no_reason_to_fail():
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as nobody:
+        for shown in (Progress(stream=nobody), Bar(stream=nobody)):
+            shown.warn("w")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), nobody.fileno())  # what is left in the buffer
+    if Path("/dev/full").exists():
+        full = Path("/dev/full").open("w")  # noqa: SIM115 - its closing fails, as its writing does
+        Progress(stream=full).warn("w")
+        with pytest.raises(OSError, match="No space"):
+            full.close()
+
+
+def test_live_lines_move_and_go_away(stream, clock):
     bar = Bar(stream=stream)
-    bar.show(HALF)
-    bar.show(State(2 << 20, 2 << 20, 5678, 2, 6))
+    bar.begin(URL)
+    bar.show(State(0, 2 * MIB, 0, 0, 0))
+    for part in (HALF, State(2 * MIB, 2 * MIB, 5678, 2, 6, sent_bytes=2 * MIB, points=5678)):
+        clock.now += 1
+        bar.show(part)
     bar.say("a sentence")
-    assert "5,678 scalars" in stream.getvalue()
+    shown = stream.getvalue()
+    for words in ("1.0 of 2.0 MiB", "1,300 points", "2.0 of 2.0 MiB", "5,678 points", f"6 series in 2 runs  {URL}"):
+        assert words in shown
+    assert "skipped so far: 3 bad" in shown
     bar.close()
     bar.close()
     assert stream.getvalue().endswith("\r")
 
 
+def test_an_idle_upload_is_up_to_date_whatever_cannot_be_sent(stream):
+    bar = Bar(stream=stream)
+    bar.begin()
+    bar.show(State(MIB, 2 * MIB, 5, 1, 1, is_idle=True))
+    assert "up to date" in stream.getvalue()
+
+
 def test_a_quiet_bar_is_no_bar(stream):
     bar = Bar(-1, stream)
+    bar.begin(URL)
     bar.show(HALF)
     bar.close()
     assert stream.getvalue() == ""
+
+
+def test_a_line_is_never_longer_than_the_terminal_is_wide():
+    rates = Rates(32.0 * 1024, 41.0)
+    for columns in range(1, 120):
+        text = bar_text(HALF, rates, columns)
+        assert len(text) <= columns or text == "1.0 of 2.0 MiB"
+        assert len(fitted(["6 series in 2 runs", URL], columns)) < columns
+        assert len(cut("skipped so far: 3 bad", columns)) < max(columns, 4)
+
+
+def test_a_wide_terminal_shows_all_and_a_narrow_one_the_amounts():
+    rates = Rates(32.0 * 1024, 41.0)
+    assert bar_text(HALF, rates, 80) == "1.0 of 2.0 MiB, 32.0 KiB/s, 1,300 points, 41/s, 32 s left"
+    assert bar_text(HALF, rates, 30) == "1.0 of 2.0 MiB, 32 s left"
+    assert bar_text(HALF, rates, 3) == "1.0 of 2.0 MiB"
+    assert fitted(["6 series in 2 runs", URL], 40) == URL
+    assert fitted(["6 series in 2 runs", URL], 30) == "6 series in 2 runs"
 
 
 def test_a_complete_summary_is_one_line_and_an_incomplete_one_names_what_is_missing():
@@ -80,17 +174,41 @@ def test_a_complete_summary_is_one_line_and_an_incomplete_one_names_what_is_miss
     incomplete = Summary(problems=[f"path{number}: no" for number in range(60)])
     incomplete.skipped["bad"] = 3
     lines = list(incomplete.lines("sent"))
+    assert "NOT everything was sent:" in lines
     assert "  skipped 3: bad" in lines
     assert "  path49: no" in lines
     assert "10 more" in lines[-1]
     assert (complete.is_complete, incomplete.is_complete) == (True, False)
 
 
-def test_sizes_are_read_by_people():
+def test_a_summary_does_not_repeat_what_was_said_and_says_how_much_that_was(stream):
+    plain = Progress(-1, stream)
+    for number in range(3):
+        plain.problem(f"path{number}: no")
+    lines = list(Summary(problems=[f"path{number}: no" for number in range(4)]).lines("sent", plain.has_said))
+    assert lines[-2:] == ["  path3: no", "  3 paths were named above"]
+
+
+def test_sizes_counts_and_times_are_read_by_people():
     assert [size_text(size) for size in (0, 1023, 1024, 5 << 20, 3 << 40)] == [
         "0 bytes",
         "1,023 bytes",
         "1.0 KiB",
         "5.0 MiB",
         "3,072.0 GiB",
+    ]
+    assert amounts_text(512, 5 << 20) == "0.0 of 5.0 MiB"
+    assert amounts_text(9, 5) == "5 of 5 bytes"
+    assert [count_text(count) for count in (0, 9999, 12_345, 1_234_567, 5e9)] == [
+        "0",
+        "9,999",
+        "12.3k",
+        "1.23M",
+        "5.00G",
+    ]
+    assert [duration_text(seconds) for seconds in (0.4, 61, 3725, 90_000)] == [
+        "0 s",
+        "1 min 1 s",
+        "1 h 2 min",
+        "1 d 1 h",
     ]

@@ -1,6 +1,10 @@
 """One file on its way: what is sent again, from where, when the server or the file is not as it was."""
 
 import dataclasses
+import errno
+import os
+import time
+from pathlib import Path
 
 import pytest
 
@@ -10,12 +14,28 @@ from tbupload.errors import Conflict
 from tbupload.reading.filters import SeriesFilter
 from tbupload.sending.batches import Batch
 from tbupload.sending.cursors import CursorBook
+from tbupload.sending.logdir_tree import FileEntry, Folder
+from tbupload.sending.runs import Shelf, fill
 from tbupload.sending.scan import FoundFile
-from tbupload.sending.source import CONFLICTS_MAX, Reading, Source
-from tbupload.sending.upload import RunSources
+from tbupload.sending.source import AGAIN_SECONDS_MIN, CONFLICTS_MAX, DOUBT_SECONDS, REPLACED_SECONDS, Reading, Source
 from tbwire import wire_pb2
 
 DIGEST = SeriesFilter().digest()
+
+
+class Clock:
+    """Seconds that go by when a test says so."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
 
 
 @pytest.fixture
@@ -30,9 +50,12 @@ def write(path, steps, value=1.0, append=False):
     event_files.write_records(path, events if append else [event_files.version_event(), *events], append=append)
 
 
-def source_of(path, cursors=(), limits=USUAL_LIMITS, is_final=False):
-    reading = Reading(SeriesFilter(), limits, is_final=is_final, say=lambda _message: None)
-    return Source(FoundFile("run", path), reading, CursorBook(DIGEST, cursors))
+def reading_of(limits=USUAL_LIMITS, is_final=False, clock=time.monotonic):
+    return Reading(SeriesFilter(), limits, is_final=is_final, say=lambda _message: None, clock=clock)
+
+
+def source_of(path, cursors=(), limits=USUAL_LIMITS, is_final=False, clock=time.monotonic):
+    return Source(FoundFile("run", path), reading_of(limits, is_final, clock), CursorBook(DIGEST, cursors))
 
 
 def cursor_after(segment, skipped=()):
@@ -58,7 +81,7 @@ def test_a_file_gives_its_bytes_once_and_then_what_is_appended(path):
     size = path.stat().st_size
     write(path, range(10, 12), append=True)
     assert [(each.start, each.counts["scalars"]) for each in take_all(source)] == [(size, 2)]
-    assert source.is_at_end()
+    assert not source.has_more(path.stat().st_size)
     assert source.committed == path.stat().st_size
 
 
@@ -71,6 +94,18 @@ def test_metadata_is_sent_until_it_is_acknowledged(path):
     source.acknowledge(first, cursor_after(first))
     write(path, [10], append=True)
     assert source.take().metadata == {}
+
+
+def test_metadata_is_sent_again_when_the_server_took_something_out(path):
+    source = source_of(path)
+    first = source.take()
+    source.acknowledge(first, cursor_after(first, [wire_pb2.Skipped(reason="belongs to another plugin", count=10)]))
+    write(path, [10], append=True)
+    second = source.take()
+    assert second.metadata == first.metadata
+    source.acknowledge(second, cursor_after(second, [wire_pb2.Skipped(reason="belongs to another plugin", count=11)]))
+    write(path, [11], append=True)
+    assert source.take().metadata == first.metadata
 
 
 def test_a_known_file_goes_on_at_its_cursor(path):
@@ -105,10 +140,12 @@ def test_a_file_with_another_first_record_is_another_stream(path):
     assert segment.stream.first_record_digest != cursor.stream.first_record_digest
 
 
-def test_a_file_truncated_while_it_is_followed_starts_a_new_generation(path):
-    source = source_of(path)
+def test_a_file_truncated_while_it_is_followed_starts_a_new_generation_when_it_stays_so(path, clock):
+    source = source_of(path, clock=clock)
     take_all(source)
     write(path, range(3), value=2.0)
+    assert take_all(source) == []
+    clock.now += REPLACED_SECONDS
     segments = take_all(source)
     assert [(each.start, each.stream.generation, each.counts["scalars"]) for each in segments] == [(0, 1, 3)]
 
@@ -225,29 +262,161 @@ def test_a_file_that_begins_with_half_a_record_is_waited_for(path):
     assert source.take().start == 0
 
 
-def test_files_of_one_run_go_into_one_batch_in_the_order_of_their_names(tmp_path):
-    run = RunSources()
-    for name in ("tfevents.2", "tfevents.1", "tfevents.3"):
-        write(tmp_path / name, range(2))
-        run.sources[name] = source_of(tmp_path / name)
-    run.begin_pass()
-    batch = Batch(1 << 20)
-    run.fill(batch)
-    assert [segment.stream.file_name for segment in batch.segments] == ["tfevents.1", "tfevents.2", "tfevents.3"]
-    assert run.is_drained
+def run_of(directory, names):
+    """A run with small files of these names that wait to be sent."""
+    folder = Folder(Folder(None, str(directory)), "run")
+    for name in names:
+        write(directory / "run" / name, range(2))
+    folder.pending = [FileEntry(folder, name) for name in names]
+    return folder
+
+
+def shelf_of():
+    return Shelf(reading_of(), CursorBook(DIGEST, []))
+
+
+def next_batch(folder, shelf, has_time=lambda: True):
+    batch, finished = Batch(1 << 20), []
+    fill(batch, folder, shelf, finished.append, has_time)
+    return [segment.stream.file_name for segment in batch.segments], [entry.name for entry in finished]
+
+
+def test_files_of_one_run_go_into_one_batch_in_the_order_they_wait(tmp_path):
+    folder = run_of(tmp_path, ["tfevents.1", "tfevents.2", "tfevents.3"])
+    write(tmp_path / "run" / "tfevents.2", [])
+    (tmp_path / "run" / "tfevents.2").write_bytes(b"")
+    assert next_batch(folder, shelf_of()) == (["tfevents.1", "tfevents.3"], ["tfevents.2"])
+    assert folder.pending == []
+
+
+def test_a_run_of_many_files_takes_no_longer_than_it_may(tmp_path):
+    folder = run_of(tmp_path, ["tfevents.1", "tfevents.2", "tfevents.3"])
+    turns = iter([True, False])
+    assert next_batch(folder, shelf_of(), lambda: next(turns)) == (["tfevents.1"], [])
+    assert [entry.name for entry in folder.pending] == ["tfevents.2", "tfevents.3"]
 
 
 def test_a_segment_that_travels_alone_has_no_other_beside_it(tmp_path):
-    run = RunSources()
-    for name in ("tfevents.1", "tfevents.2", "tfevents.3"):
-        write(tmp_path / name, range(2))
-        run.sources[name] = source_of(tmp_path / name)
-    suspect = run.sources["tfevents.2"]
+    folder, shelf = run_of(tmp_path, ["tfevents.1", "tfevents.2", "tfevents.3"]), shelf_of()
+    suspect = shelf.take(folder.pending[1])
     suspect.send_back(suspect.take(), alone=True)
-    run.begin_pass()
     names = []
-    while not run.is_drained:
-        batch = Batch(1 << 20)
-        run.fill(batch)
-        names.append([segment.stream.file_name for segment in batch.segments])
+    while folder.pending:
+        names.append(next_batch(folder, shelf)[0])
     assert names == [["tfevents.1"], ["tfevents.2"], ["tfevents.3"]]
+
+
+def test_a_damaged_record_is_looked_at_again_before_it_is_called_damaged(path, clock):
+    source = source_of(path, clock=clock)
+    whole = path.read_bytes()
+    event_files.spoil_payload(path, 5)
+    assert source.take() is None
+    assert source.is_in_doubt
+    size = path.stat().st_size
+    assert not source.is_to_be_read_again(size, 0.0)
+    clock.now += AGAIN_SECONDS_MIN
+    assert source.is_to_be_read_again(size, 0.0)
+    path.write_bytes(whole)  # over a network, the bytes of a page may arrive after those of the next one
+    segment = source.take()
+    assert (segment.counts["scalars"], segment.skipped) == (10, {})
+    assert not source.is_in_doubt
+
+
+def test_damage_that_stays_is_skipped_and_counted_and_the_file_goes_on(path, clock):
+    source = source_of(path, clock=clock)
+    event_files.spoil_payload(path, 5)
+    assert source.take() is None
+    clock.now += DOUBT_SECONDS
+    segment = source.take()
+    assert (segment.counts["scalars"], segment.skipped.total()) == (9, 1)
+    assert not source.is_in_doubt
+
+
+def test_nobody_is_waited_for_when_the_file_is_final(path):
+    event_files.spoil_payload(path, 5)
+    assert source_of(path, is_final=True).take().skipped.total() == 1
+
+
+def test_a_bad_length_stops_the_file_when_it_stays(path, clock):
+    source = source_of(path, clock=clock)
+    event_files.spoil_length(path, 5)
+    assert [segment.counts["scalars"] for segment in take_all(source)] == [4]
+    assert source.is_in_doubt
+    clock.now += DOUBT_SECONDS
+    assert source.take() is None
+    assert source.trouble.kind == "corrupt file"
+    assert not source.is_in_doubt
+
+
+@pytest.mark.parametrize("filled", [0, 5])
+def test_room_made_for_records_to_come_is_no_damage(tmp_path, clock, filled):
+    path = tmp_path / "tfevents.1"
+    records = event_files.encode_records([event_files.scalar_event("loss", step, 1.0) for step in range(10)])
+    path.write_bytes(records)
+    end = event_files.record_offsets(path)[filled]
+    path.write_bytes(records[:end] + bytes(100_000))
+    source = source_of(path, clock=clock)
+    assert sum(segment.counts["scalars"] for segment in take_all(source)) == filled
+    clock.now += 1000
+    assert source.take() is None
+    assert source.trouble is None
+    clock.now += AGAIN_SECONDS_MIN
+    assert source.is_to_be_read_again(path.stat().st_size, 10.0)
+    path.write_bytes(records + bytes(50_000))
+    assert sum(segment.counts["scalars"] for segment in take_all(source)) == 10 - filled
+
+
+def test_errors_that_pass_are_no_trouble_for_good(path, clock, monkeypatch):
+    # No file system here fails on request, so the failure comes from the call itself.
+    source = source_of(path, is_final=True, clock=clock)
+    opening = Path.open
+    errors = [OSError(errno.ESTALE, os.strerror(errno.ESTALE)), OSError(errno.EIO, os.strerror(errno.EIO))]
+
+    def failing(self, *arguments):
+        if errors:
+            raise errors.pop(0)
+        return opening(self, *arguments)
+
+    monkeypatch.setattr(Path, "open", failing)
+    for _ in range(2):
+        assert source.take() is None
+        assert source.is_in_doubt
+        clock.now += 1.0
+    assert source.take().counts["scalars"] == 10
+    assert source.trouble is None
+
+
+def test_skips_in_what_was_replaced_do_not_count_for_what_is_there_now(path, clock):
+    cursor = cursor_after(source_of(path).take(), [wire_pb2.Skipped(reason="bad", count=3)])
+    cursors = CursorBook(DIGEST, [cursor])
+    source = Source(FoundFile("run", path), reading_of(clock=clock), cursors)
+    assert source.take() is None
+    assert cursors.skipped() == {"bad": 3}
+    write(path, range(3), value=2.0)
+    source.take()
+    clock.now += REPLACED_SECONDS
+    segment = source.take()
+    assert (segment.stream.generation, cursors.skipped()) == (1, {})
+    source.acknowledge(segment, cursor_after(segment, [wire_pb2.Skipped(reason="worse", count=1)]))
+    assert cursors.skipped() == {"worse": 1}
+    event_files.write_records(path, [event_files.version_event(5.0)])  # even under another first record
+    source.take()
+    clock.now += REPLACED_SECONDS
+    source.take()
+    assert cursors.skipped() == {}
+
+
+def test_a_file_whose_reader_was_let_go_goes_on_at_its_cursor(path):
+    source = source_of(path)
+    first = take_all(source)[0]
+    source.shed()
+    assert not source.has_more(path.stat().st_size)
+    write(path, [10], append=True)
+    segment = source.take()
+    assert (segment.start, segment.stream.generation, segment.counts["scalars"]) == (first.end, 0, 1)
+
+
+def test_limits_come_from_the_server():
+    limits = dataclasses.replace(USUAL_LIMITS, tensor_rank_max=3, blob_sequence_length_max=7)
+    read_limits = reading_of(limits).read_limits(100)
+    assert (read_limits.tensor_rank_max, read_limits.blob_sequence_length_max) == (3, 7)

@@ -7,11 +7,11 @@ import struct
 import google_crc32c
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.event_files import encode_record, encode_records
-from tbupload.reading import linear_checksum, tf_record
+from tbupload.reading import linear_checksum, record_walk, tf_record
 from tbupload.reading.record_walk import walk
 
 
@@ -31,18 +31,34 @@ def payloads_of(buffer, frames):
 repeating = st.tuples(
     st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=140), max_size=4), st.integers(1, 600), st.binary()
 )
+fillings = st.sampled_from(
+    [bytes(1), b"\xff", encode_record(b""), encode_record(b"\0" * 9), encode_records([b"x" * 300, b""])]
+)
 
 
-@given(repeating, st.integers(0, 30))
-def test_the_walk_finds_what_a_plain_loop_finds(lengths, start):
+@settings(deadline=None)
+@given(repeating, st.integers(0, 30), fillings, st.sets(st.integers(0, 2400), max_size=3))
+def test_the_walk_finds_what_a_plain_loop_finds(lengths, start, filling, unsound):
+    """Also when payloads are full of records themselves, lengths fail their checksums, and some records are long."""
     blocks, count, tail = lengths
-    buffer = bytes(start)
+    pieces = [bytes(start)]
     for block in blocks:
-        repeated = (block * (count // len(block) + 1))[:count]
-        buffer += b"".join(struct.pack("<QI", length, 0) + bytes(length + 4) for length in repeated)
-    buffer += tail
+        for length in (block * (count // len(block) + 1))[:count]:
+            header = encode_record(bytes(length))[:12] if len(pieces) not in unsound else struct.pack("<QI", length, 0)
+            pieces.append(header + (filling * (length + 4))[: length + 4])
+    pieces.insert(len(pieces) // 2, encode_record(bytes(70_000)))
+    buffer = b"".join(pieces) + tail
     starts, end = walk(buffer, start)
     assert (starts.tolist(), end) == plain_walk(buffer, start)
+
+
+def test_the_walk_of_short_records_is_no_loop(monkeypatch):
+    buffer = encode_records([b"x" * (number % 37) for number in range(10_000)])
+    step, looked = record_walk._step, []
+    monkeypatch.setattr(record_walk, "_step", lambda *arguments: looked.append(arguments) or step(*arguments))
+    starts, _ = walk(buffer, 0)
+    assert len(starts) == 10_000
+    assert len(looked) == 1
 
 
 @given(st.lists(st.binary(max_size=30), max_size=40), st.integers(0, 2000))

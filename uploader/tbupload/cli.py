@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
-import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -13,7 +12,7 @@ from typing import Final
 
 from tbupload.commands import experiments as commands
 from tbupload.commands.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_LATER, EXIT_USAGE
-from tbupload.commands.output import tell
+from tbupload.commands.output import discard_stdout, tell
 from tbupload.commands.upload import upload
 from tbupload.errors import Unreachable, UploadError, UsageError
 
@@ -23,9 +22,14 @@ EXAMPLES: Final = """\
 examples:
   tbupload --logdir runs/                      upload, and follow the files until Ctrl-C
   tbupload --logdir runs/ --one-shot           upload what is there, and end
-  tbupload --logdir runs/ --experiment ID      go on with an experiment, from this or another machine
+  tbupload --logdir runs/ --dry-run            read everything, send nothing, say what would be sent
+  tbupload --logdir runs/ --experiment ID      go on with this experiment, whichever machine began it
   tbupload share ID --expires 30d              print a link that opens it, for 30 days
   tbupload login --server https://HOST         keep a server's address and a token for later
+
+The experiment's URL is printed at once. An upload that was stopped, or died, goes on where it was when the same command
+is run again on this machine; --new starts another experiment instead. `tbupload COMMAND --help` shows all options,
+`tbupload upload --help` those of an upload.
 
 The server and the token come from --server, then TBHUB_SERVER and TBHUB_TOKEN, then ~/.config/tbhub/config.toml.
 A token is never given on the command line, where other users of the machine could see it.
@@ -62,8 +66,7 @@ def _run(command: Command, options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has gone; a later flush of it at exit would fail once more, so it goes nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_stdout()
         return EXIT_FAILED
 
 
@@ -77,7 +80,6 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
         prog="tbupload", description=DESCRIPTION, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--version", action="version", version=f"tbupload {importlib.metadata.version('tbhub')}")
-    common = _common_options()
     verbs = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name, add_options, command, text in (
         ("upload", _upload_options, upload, "upload a logdir (the default)"),
@@ -90,52 +92,58 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
     ):
         verb = verbs.add_parser(
             name,
-            parents=[common],
             help=text,
             description=text[0].upper() + text[1:] + ".",
             epilog=EXAMPLES if name == "upload" else None,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         add_options(verb)
+        _common_options(verb)
         verb.set_defaults(command=command)
     return parser, frozenset(verbs.choices)
 
 
-def _common_options() -> argparse.ArgumentParser:
-    common = argparse.ArgumentParser(add_help=False)
-    group = common.add_argument_group("server and output")
+def _common_options(verb: argparse.ArgumentParser) -> None:
+    group = verb.add_argument_group("server and output")
     group.add_argument("--server", metavar="URL", help="the server's address")
     group.add_argument("--cacert", metavar="FILE", type=Path, help="certificate authorities to trust, as a PEM file")
     group.add_argument("--json", action="store_true", help="print JSON on stdout, one object a line")
     loudness = group.add_mutually_exclusive_group()
     loudness.add_argument("--verbose", "-v", action="store_true", help="say more on stderr")
     loudness.add_argument("--quiet", "-q", action="store_true", help="say on stderr only what went wrong")
-    return common
 
 
 def _upload_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--logdir", metavar="DIR", type=Path, required=True, help="the directory that holds the runs")
-    verb.add_argument("--experiment", metavar="ID", help="append to this experiment, or resume its upload (ID or URL)")
-    verb.add_argument("--one-shot", "--one_shot", action="store_true", help="end when everything present is committed")
     verb.add_argument(
-        "--dry-run", "--dry_run", action="store_true", help="read everything, send nothing, tell what it is"
+        "--one-shot", "--one_shot", action="store_true", help="end when everything there is committed; follow no files"
+    )
+    verb.add_argument(
+        "--dry-run", "--dry_run", action="store_true", help="read everything, send nothing, say what would be sent"
+    )
+    verb.add_argument(
+        "--experiment",
+        metavar="ID",
+        help="go on with this experiment, or add to it, from any machine (ID or URL); nothing is sent twice",
+    )
+    verb.add_argument(
+        "--new",
+        action="store_true",
+        help="make a new experiment, even where this command would go on with one it made before",
     )
     new = verb.add_argument_group("a new experiment")
     new.add_argument("--name", help="its name")
     new.add_argument("--description", help="its description, Markdown")
     new.add_argument("--visibility", choices=("private", "link"), help="who may read it: you, or all who have the link")
-    choice = verb.add_argument_group("what is uploaded (regular expressions have to match a whole name)")
-    choice.add_argument("--plugins", metavar="A,B", type=_names, help="only series of these plugins")
-    for side in ("runs", "tags"):
-        choice.add_argument(f"--include-{side}", metavar="REGEX", type=_pattern, help=f"only {side} that match")
-        choice.add_argument(f"--exclude-{side}", metavar="REGEX", type=_pattern, help=f"no {side} that match")
+    _choice_options(verb, "what is uploaded")
     pace = verb.add_argument_group("pace")
     pace.add_argument(
         "--poll-seconds",
         metavar="N",
         type=_seconds,
         default=5.0,
-        help="how often the logdir is looked at (default: %(default)s)",
+        help="how often directories are looked at for new runs and files, and quiet files at the latest; "
+        "a file that grows is looked at five times a second (default: %(default)s)",
     )
     pace.add_argument(
         "--give-up-seconds",
@@ -143,6 +151,21 @@ def _upload_options(verb: argparse.ArgumentParser) -> None:
         type=_seconds,
         help="how long a server that does not answer is tried (default: 300 with --one-shot, for ever without)",
     )
+    starter = verb.add_argument_group("for programs that start this one")
+    starter.add_argument("--wait-for-logdir", action="store_true", help="a logdir that is not there yet is waited for")
+    starter.add_argument(
+        "--end-with-stdin",
+        action="store_true",
+        help="end as at Ctrl-C when stdin ends, anything comes from it, or the program has died",
+    )
+
+
+def _choice_options(verb: argparse.ArgumentParser, title: str) -> None:
+    choice = verb.add_argument_group(f"{title} (regular expressions have to match a whole name)")
+    choice.add_argument("--plugins", metavar="A,B", type=_names, help="only series of these plugins")
+    for side in ("runs", "tags"):
+        choice.add_argument(f"--include-{side}", metavar="REGEX", type=_pattern, help=f"only {side} that match")
+        choice.add_argument(f"--exclude-{side}", metavar="REGEX", type=_pattern, help=f"no {side} that match")
 
 
 def _list_options(verb: argparse.ArgumentParser) -> None:

@@ -11,6 +11,21 @@ CHUNK_BYTES: Final = 4 << 20
 RECORD_BYTES_MAX: Final = 1 << 30
 """A longer record is passed over by its length, without being loaded."""
 
+STREAMED_RECORD_BYTES_MIN: Final = 8 << 20
+"""A record longer than this is not loaded: its large blobs stay in the file until they are sent."""
+
+OUTLINE_FIELD_BYTES_MAX: Final = 16 << 10
+"""In such a record, what is longer than this stays in the file if it is a blob."""
+
+OUTLINE_BYTES_MAX: Final = 16 << 20
+"""What is loaded of one summary value in such a record: more than any tensor takes that could be sent."""
+
+RECORD_TENSORS_BYTES_MAX: Final = 24 << 20
+"""Tensors and small blobs kept of one record: more than any request may have."""
+
+CHUNK_TENSORS_BYTES_MAX: Final = 32 << 20
+"""Tensors and small blobs after which a chunk ends: more than its bytes hold, but few bytes may stand for many."""
+
 TENSOR_RANK_MAX: Final = 64
 """Dimensions of a tensor: as many as numpy can have."""
 
@@ -29,4 +44,6 @@ class ReadLimits:
     tensor_rank_max: int = TENSOR_RANK_MAX
     blob_sequence_length_max: int = BLOB_SEQUENCE_LENGTH_MAX
     record_bytes_max: int = RECORD_BYTES_MAX
+    streamed_record_bytes_min: int = STREAMED_RECORD_BYTES_MIN
+    outline_field_bytes_max: int = OUTLINE_FIELD_BYTES_MAX
     chunk_bytes: int = CHUNK_BYTES

@@ -45,7 +45,8 @@ class DemoUpload(threading.Thread):
         shutil.rmtree(self._logdir, ignore_errors=True)
         write_demo_logdir(self._logdir)
         # By link: whoever asks for the demo wants to open it without a token, and there is nothing of theirs in it.
-        seen = self._upload("--name", "Demo: two spirals", "--visibility", "link")
+        # New, as its files are: what `tbupload` remembers of one that was stopped had others.
+        seen = self._upload("--new", "--name", "Demo: two spirals", "--visibility", "link")
         if seen is not None:
             self._kept.write_text(json.dumps(seen))
         return seen

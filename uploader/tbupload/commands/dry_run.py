@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 from tbupload.reading.filters import SeriesFilter
-from tbupload.sending.batches import WireLimits
+from tbupload.sending.batches import EncodedSegment, WireLimits
 from tbupload.sending.cursors import CursorBook
-from tbupload.sending.progress import Progress
-from tbupload.sending.scan import scan_logdir
+from tbupload.sending.progress import Progress, State
+from tbupload.sending.scan import Scan, scan_logdir
 from tbupload.sending.source import Reading, Source
-from tbupload.sending.summary import Summary
+from tbupload.sending.summary import Summary, size_text
 
 USUAL_LIMITS: Final = WireLimits(
     batch_bytes_max=16 << 20,
@@ -25,28 +26,94 @@ USUAL_LIMITS: Final = WireLimits(
 """What a server usually takes: its own limits are known only to those who ask it."""
 
 
-def survey(logdir: Path, series_filter: SeriesFilter, progress: Progress) -> Summary:
-    """Reads everything that is in the logdir now; the summary counts what would be sent and what would be missing."""
-    scan = scan_logdir(logdir, series_filter, USUAL_LIMITS.name_chars_max)
-    reading = Reading(series_filter, USUAL_LIMITS, is_final=True, say=progress.warn)
-    cursors = CursorBook(series_filter.digest(), [])
-    counts: Counter[str] = Counter()
-    tags: set[tuple[str, str]] = set()
-    summary = Summary(problems=list(scan.problems.values()))
-    if scan.problems:
-        summary.skipped["path that could not be used"] = len(scan.problems)
-    for found in scan.files:
-        source = Source(found, reading, cursors)
+class Survey:
+    """Counts what an upload of everything that is in the logdir now would send, and what would be missing.
+
+    `wire_bytes` are those of its requests before compression, each blob once. The summary is right at any time, for
+    what was read until then.
+    """
+
+    def __init__(self, logdir: Path, series_filter: SeriesFilter, progress: Progress) -> None:
+        self.wire_bytes = 0
+        self._progress = progress
+        self._series_filter = series_filter
+        self._logdir = logdir
+        self._scan = Scan()
+        self._counts: Counter[str] = Counter()
+        self._skipped: Counter[str] = Counter()
+        self._problems: list[str] = []
+        self._notes: list[str] = []
+        self._tags: set[tuple[str, str]] = set()
+        self._runs: set[str] = set()
+        self._blobs: set[bytes] = set()
+
+    def run(self) -> None:
+        """Reads everything."""
+        self._progress.begin()
+        self._scan = scan_logdir(self._logdir, self._series_filter, USUAL_LIMITS.name_chars_max)
+        if not self._scan.files and not self._scan.problems:
+            self._notes.append(f'{self._logdir}: no event files found (files with "tfevents" in their names)')
+        for problem in self._scan.problems.values():
+            self._count_problem("path that could not be used", problem)
+        reading = Reading(self._series_filter, USUAL_LIMITS, is_final=True, say=self._progress.warn)
+        cursors = CursorBook(self._series_filter.digest(), [])
+        for found in self._scan.files:
+            self._read(Source(found, reading, cursors))
+
+    def summary(self) -> Summary:
+        """What would be sent, and what would be missing."""
+        return Summary(
+            scalars=self._counts["scalars"],
+            tensors=self._counts["tensors"],
+            blobs=self._counts["blobs"],
+            bytes=self._counts["bytes"],
+            runs=len(self._runs),
+            series=len(self._tags),
+            skipped=self._skipped,
+            problems=self._problems,
+            notes=self._notes,
+        )
+
+    def lines(self, has_said: Callable[[str], bool]) -> Iterator[str]:
+        """The summary in sentences; `has_said` tells which problems a person has read."""
+        first, *rest = self.summary().lines("would send", has_said)
+        yield first
+        yield f"in requests of about {size_text(self.wire_bytes)} all together, before compression"
+        yield from rest
+
+    def _read(self, source: Source) -> None:
         while (segment := source.take()) is not None:
-            counts.update(segment.counts, bytes=segment.end - segment.start)
-            tags.update((found.run, tag) for tag in segment.metadata)
-            summary.skipped.update(segment.skipped)
+            self._count(source.run, segment)
+            if self._progress.is_due():
+                self._progress.show(self._state())
         if note := source.cut_record():
-            summary.notes.append(note)
+            self._notes.append(note)
         if source.trouble is not None:
-            summary.skipped[source.trouble.kind] += 1
-            summary.problems.append(source.trouble.explanation)
-    summary.scalars, summary.tensors = counts["scalars"], counts["tensors"]
-    summary.blobs, summary.bytes = counts["blobs"], counts["bytes"]
-    summary.runs, summary.series = len({run for run, _ in tags}), len(tags)
-    return summary
+            self._count_problem(source.trouble.kind, source.trouble.explanation)
+
+    def _count(self, run: str, segment: EncodedSegment) -> None:
+        self._counts.update(segment.counts, bytes=segment.end - segment.start)
+        self._skipped.update(segment.skipped)
+        if segment.metadata:
+            self._runs.add(run)
+            self._tags.update((run, tag) for tag in segment.metadata)
+        self.wire_bytes += len(segment.body)
+        self.wire_bytes += sum(len(content) for digest, content in segment.blobs.items() if digest not in self._blobs)
+        self._blobs.update(segment.blobs)
+
+    def _count_problem(self, kind: str, sentence: str) -> None:
+        self._skipped[kind] += 1
+        self._problems.append(sentence)
+        self._progress.problem(sentence)
+
+    def _state(self) -> State:
+        return State(
+            done_bytes=self._counts["bytes"],
+            total_bytes=self._scan.bytes,
+            scalars=self._counts["scalars"],
+            runs=len(self._runs),
+            series=len(self._tags),
+            sent_bytes=self._counts["bytes"],
+            points=self._counts["scalars"] + self._counts["tensors"] + self._counts["blobs"],
+            skipped=self._skipped,
+        )

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -22,3 +25,17 @@ def tell(text: str, *, end: str = "\n") -> None:
     """A sentence on stderr."""
     sys.stderr.write(f"{text}{end}")
     sys.stderr.flush()
+
+
+@contextmanager
+def outliving_readers() -> Iterator[None]:
+    """What is written in the block may find that its reader has gone, which is no reason to stop an upload."""
+    try:
+        yield
+    except BrokenPipeError:
+        discard_stdout()
+
+
+def discard_stdout() -> None:
+    """Whoever read stdout has gone: a later flush of it at exit would fail once more, so it goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -119,26 +119,33 @@ class PointGatherer:
         for dtype in (np.float32, np.float64):
             pieces = [piece for piece in self._pieces if piece.values.dtype == dtype]
             for index, scalars in _split(_concatenate(pieces)) if pieces else []:
-                found[index] = _concatenate([found[index], scalars]) if index in found else scalars
+                both = _concatenate([found[index], scalars]) if index in found else scalars
+                found[index] = _in_file_order(both)
         return {index: ScalarColumns(each.steps, each.wall_times, each.values) for index, each in found.items()}
 
 
 def _concatenate(pieces: list[_Scalars]) -> _Scalars:
-    """All pieces in file order."""
+    """All pieces, one after the other."""
     if len(pieces) == 1:
         return pieces[0]
-    joined = _Scalars(
+    return _Scalars(
         np.concatenate([piece.series for piece in pieces]),
         np.concatenate([piece.places for piece in pieces]),
         np.concatenate([piece.steps for piece in pieces]),
         np.concatenate([piece.wall_times for piece in pieces]),
         np.concatenate([piece.values for piece in pieces]),
     )
-    return joined.take(np.argsort(joined.places, kind="stable"))
+
+
+def _in_file_order(scalars: _Scalars) -> _Scalars:
+    """The same points by their places; mostly they are so already, as records grow longer with their step."""
+    if bool((scalars.places[1:] > scalars.places[:-1]).all()):
+        return scalars
+    return scalars.take(np.argsort(scalars.places, kind="stable"))
 
 
 def _split(scalars: _Scalars) -> list[tuple[int, _Scalars]]:
-    """By series, each in file order."""
+    """By series, each in the order given."""
     keys = scalars.series
     if int(keys.max()) <= _SHORT:
         keys = keys.astype(np.uint16)  # sorted by radix, several times faster

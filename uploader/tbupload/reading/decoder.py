@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 
 from tbupload.limits import ReadLimits
 from tbupload.reading import refusals
+from tbupload.reading.budget import Budget
 from tbupload.reading.columns import PointGatherer, place
 from tbupload.reading.points import SeriesPoints
 from tbupload.reading.record_walk import Indices
@@ -65,6 +66,7 @@ class ChunkDecoder:
         self._memory = memory
         self._limits = limits
         self._gatherer = PointGatherer()
+        self._budget = Budget()
         self._runs: list[ScalarRun] = []
         self._series: list[Indices] = []  # of each run, its names' series
         # What has to be settled in file order: (record, slot, run, label).
@@ -72,7 +74,10 @@ class ChunkDecoder:
 
     @np.errstate(invalid="ignore", over="ignore")  # a signalling NaN that is widened is data, not a mistake
     def decode(self) -> list[SeriesPoints]:
-        """The points of all records; `skipped` then counts what cannot be sent."""
+        """The points of all records; `skipped` then counts what cannot be sent.
+
+        Raises ChunkIsFull when they are too many for memory. What was learnt of later records does no harm.
+        """
         for group in group_by_length(self._frames):
             self._read_group(group)
         self._agenda.sort()
@@ -145,6 +150,7 @@ class ChunkDecoder:
 
     def _read_record(self, record: int, only_slot: int) -> None:
         """Reads the values of a record by protobuf: all of them, or that of one slot."""
+        self._budget.begin(record)
         event = self._parse(record)
         if event is None:
             return
@@ -167,6 +173,8 @@ class ChunkDecoder:
     def _read_value(self, value: pb.Summary.Value, record: int, slot: int, event: pb.Event) -> None:
         try:
             found = read_value(value, event.wall_time, self._memory, self._limits)
+            if found is not None:
+                self._budget.take(found[1])
         except ValueRefused as refused:
             self.skipped[refused.reason] += 1
             return

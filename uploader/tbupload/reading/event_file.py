@@ -16,11 +16,14 @@ from google.protobuf.message import DecodeError
 
 from tbupload.errors import CorruptRecord, FileReplaced, NotAnEventFile
 from tbupload.limits import CHUNK_BYTES, ReadLimits
-from tbupload.reading import tf_record
+from tbupload.reading import long_record, tf_record
+from tbupload.reading.budget import ChunkIsFull
+from tbupload.reading.cuts import Cuts
 from tbupload.reading.decoder import ChunkDecoder
 from tbupload.reading.filters import SeriesFilter
+from tbupload.reading.long_record import LongRecordReader
 from tbupload.reading.points import Chunk
-from tbupload.reading.refusals import over_limit
+from tbupload.reading.refusals import RECORD_DAMAGED, over_limit
 from tbupload.reading.series_memory import SeriesMemory
 from tbupload.reading.tf_record import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, Frames
 from tbwire import tensorboard_pb2 as pb
@@ -110,6 +113,8 @@ class EventFile:
                     return None
                 if frames.next_bytes - FRAME_BYTES > self._limits.record_bytes_max:
                     return self._pass_over(file, frames.next_bytes)
+                if frames.next_bytes - FRAME_BYTES > self._limits.streamed_record_bytes_min:
+                    return self._read_long(file, frames.next_bytes, final=final)
                 window = self._load(file, frames.next_bytes)
                 frames = tf_record.frame(window.content, window.base)
         return self._decode(window, frames, final=final)
@@ -129,7 +134,10 @@ class EventFile:
         if not len(frames.starts):
             return None
         decoder = ChunkDecoder(window.content, frames, self._memory, self._limits)
-        series = decoder.decode()
+        try:
+            series = decoder.decode()
+        except ChunkIsFull as full:
+            return self._decode(window, tf_record.first(frames, full.record), final=True)
         trail = window.content[max(0, frames.end - TRAIL_BYTES) : frames.end]
         chunk = self._advance(frames.end - window.base, trail)
         chunk.series, chunk.skipped = series, decoder.skipped
@@ -139,6 +147,21 @@ class EventFile:
         """Leaves out the record at the offset, of `size` bytes in the file."""
         chunk = self._advance(size, _read_trail(file, self._offset + size))
         chunk.skipped[over_limit("record", self._limits.record_bytes_max, "bytes").reason] = 1
+        return chunk
+
+    def _read_long(self, file: BinaryIO, size: int, *, final: bool) -> Chunk | None:
+        """Reads the record at the offset, of `size` bytes in the file, without loading it."""
+        start, length = self._offset + HEADER_BYTES, size - FRAME_BYTES
+        is_sound = long_record.is_sound(file, start, length)
+        if not is_sound and not final and self._offset + size == os.fstat(file.fileno()).st_size:
+            return None
+        cuts = Cuts(file, digests_blobs=self._end is None)
+        reader = LongRecordReader(file, self._memory, self._limits, cuts)
+        series = reader.read(start, start + length) if is_sound else []
+        chunk = self._advance(size, _read_trail(file, self._offset + size))
+        chunk.series, chunk.skipped = series, reader.skipped
+        if not is_sound:
+            chunk.skipped[RECORD_DAMAGED] += 1
         return chunk
 
     def _advance(self, size: int, trail: bytes) -> Chunk:

@@ -14,6 +14,8 @@ from typing import Final
 
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _VARINT_BYTES_MAX: Final = 10
+_SIZE_BYTES_MAX: Final = 5
+"""Bytes of a field's length; protobuf takes no event with a longer one, whatever number it is."""
 
 _CONTENT_TYPES: Final = {
     1: "<f4",
@@ -178,6 +180,8 @@ def _field(event: bytes, position: int, number: int, kind: int) -> _Field:
     value, after = _varint(event, position)
     if kind == _VARINT:
         return _Field(number, kind, position, after, value)
+    if after - position > _SIZE_BYTES_MAX:
+        raise _NoLayout
     return _Field(number, kind, after, after + value, 0)
 
 

@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from tbupload.reading import refusals
+from tbupload.reading.cuts import Cut, Cuts
 from tbupload.reading.points import LegacyHistogram, Tensor
 from tbupload.reading.refusals import ValueRefused
 from tbwire import tensorboard_pb2 as pb
@@ -67,9 +68,9 @@ def histogram_tensor(histogram: pb.HistogramProto) -> Tensor:
     return Tensor(_FLOAT, rows.shape, rows.tobytes(), _as_written(histogram))
 
 
-def image_blobs(image: pb.Summary.Image) -> list[bytes]:
+def image_blobs(image: pb.Summary.Image, cuts: Cuts) -> list[bytes | Cut]:
     """Width and height in decimal, then the encoded image: TensorBoard's blob sequence of an image summary."""
-    return [str(image.width).encode(), str(image.height).encode(), image.encoded_image_string]
+    return [str(image.width).encode(), str(image.height).encode(), cuts.restore(image.encoded_image_string)]
 
 
 def _as_written(histogram: pb.HistogramProto) -> LegacyHistogram:

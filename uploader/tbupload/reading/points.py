@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -53,13 +54,33 @@ class TensorColumns:
     tensors: list[Tensor]
 
 
+@dataclass(frozen=True, slots=True)
+class FileBlob:
+    """A large blob that stays in its event file: `size` bytes from `offset` on, with this SHA-256 when they were read.
+
+    Whoever reads them later has to compare: by then the file may be another one.
+    """
+
+    path: Path
+    offset: int
+    size: int
+    sha256: bytes
+
+    def __len__(self) -> int:
+        return self.size
+
+
+Blob = bytes | FileBlob
+"""A blob in memory, or where in its file a large one lies; either has a length in bytes."""
+
+
 @dataclass(slots=True)
 class BlobSequenceColumns:
     """Points of a blob sequence series in file order; each sequence is the ordered blobs of one step."""
 
     steps: Steps
     wall_times: WallTimes
-    sequences: list[list[bytes]]
+    sequences: list[list[Blob]]
 
 
 Columns = ScalarColumns | TensorColumns | BlobSequenceColumns

@@ -1,29 +1,40 @@
 """Finds where the records of a file's bytes start: each one's length says where the next one is.
 
-That is a loop, and it would be the slowest part of reading. But jobs write the same tags in the same order step after
-step, so the lengths repeat. Where they do, the next records are predicted, and all predictions checked at once against
-the lengths that stand there: what is found is what the loop would have found.
+That is a loop, and it would be the slowest part of reading. But a record of a scalar is short, and begins with a header
+that little else looks like: a small length, six zeros, and the length's checksum. So all places that look like one are
+found at once, and believed as long as each is where the one before says. And where jobs write the same tags in the same
+order step after step, lengths repeat: the next ones are predicted. What is found is what the loop would have found.
 """
 
 from __future__ import annotations
 
 import struct
-from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from numpy.lib.stride_tricks import sliding_window_view
+
+from tbupload.reading import linear_checksum
 
 _LENGTH: Final = struct.Struct("<Q")
 _FRAME_BYTES: Final = 16  # length, its checksum, the payload's checksum
 _HEADER_BYTES: Final = 12
+_HEADER: Final = np.dtype([("length", "<u2"), ("zeros", "V6"), ("checksum", "<u4")])
 
-_LOOK_RECORDS: Final = 256
-"""Records found one by one before a repetition is looked for."""
+_LOOK_RECORDS: Final = 16
+"""Records found one by one before their headers are looked for all at once."""
 
-_PERIOD_MAX: Final = 128
-"""Records after which lengths may repeat: as many tags as a job writes each step, twice over to be sure."""
+_SHORT_RECORD_BYTES: Final = 512
+"""Records that are longer on average are found one by one: looking at all of their bytes costs more."""
+
+_LOOK_BYTES_MIN: Final = 8_192
+"""How far ahead is looked at first; twice as far each time, so that a look that finds little has cost little."""
+
+_PATTERN_RECORDS: Final = 64
+"""Records whose sizes have to have come before in just this order, for a repetition to be believed in."""
+
+SHORT_LENGTHS: Final = 1 << 16
+"""Lengths of payloads below this are short: a table has their checksums."""
 
 Indices = npt.NDArray[np.intp]
 
@@ -31,21 +42,27 @@ Indices = npt.NDArray[np.intp]
 def walk(buffer: bytes, start: int) -> tuple[Indices, int]:
     """Where each record with a whole header starts if every length is right, and where the last of them ends.
 
-    No length's checksum is looked at. The end may be anywhere, up to 2^64 bytes past the buffer.
+    Lengths need not match their checksums. The end may be anywhere, up to 2^64 bytes past the buffer.
     """
     pieces, position, last = [np.zeros(0, np.intp)], start, len(buffer) - _HEADER_BYTES
     while position <= last:
+        before = position
         starts, position = _step(buffer, position)
         pieces.append(np.array(starts, np.intp))
-        sizes = _repeating_sizes([*starts, position])
-        while len(sizes) and position <= last:
-            # Twice as far each time: a prediction that fails early has cost little.
-            sizes = np.tile(sizes, 2)
-            found, position = _leap(buffer, position, sizes)
-            pieces.append(found)
-            if len(found) < len(sizes):
-                break
+        is_worthwhile = position - before <= _SHORT_RECORD_BYTES * _LOOK_RECORDS
+        reach = _LOOK_BYTES_MIN
+        while is_worthwhile and position <= last:
+            found, position, is_worthwhile = _look_ahead(buffer, position, min(position + reach, len(buffer)))
+            predicted, position = _leap(buffer, position, _repeating_sizes(found, position))
+            pieces += [found, *predicted]
+            reach *= 2
     return np.concatenate(pieces), position
+
+
+def length_checksums(lengths: npt.NDArray[Any]) -> npt.NDArray[np.uint32]:
+    """The masked CRC-32C of short lengths."""
+    checksums: npt.NDArray[np.uint32] = _SHORT_LENGTH_CHECKSUMS[lengths]
+    return checksums
 
 
 def _step(buffer: bytes, start: int) -> tuple[list[int], int]:
@@ -58,22 +75,65 @@ def _step(buffer: bytes, start: int) -> tuple[list[int], int]:
     return starts, position
 
 
-def _repeating_sizes(bounds: list[int]) -> Indices:
-    """The sizes, framing included, that repeat up to the last of these bounds of records; none if none do."""
-    sizes = [end - start for start, end in pairwise(bounds)]
-    if len(sizes) == _LOOK_RECORDS:
-        for period in range(1, _PERIOD_MAX + 1):
-            if sizes[period:] == sizes[:-period]:
-                return np.array(sizes[-period:] * (_LOOK_RECORDS // period), np.intp)
-    return np.zeros(0, np.intp)
+def _look_ahead(buffer: bytes, start: int, stop: int) -> tuple[Indices, int, bool]:
+    """The starts of the records from `start` on whose headers are in front of `stop`, where the last of them ends.
+
+    As far as they are short and sound; the third part of the answer is whether all were.
+    """
+    places, lengths = _short_headers(buffer, start, stop)
+    if not len(places) or places[0] != start:
+        return places[:0], start, False
+    ends = places + lengths + _FRAME_BYTES
+    breaks = np.flatnonzero(places[1:] != ends[:-1])
+    count = int(breaks[0]) + 1 if len(breaks) else len(places)
+    end = int(ends[count - 1])
+    return places[:count], end, end > stop - _HEADER_BYTES
 
 
-def _leap(buffer: bytes, start: int, sizes: Indices) -> tuple[Indices, int]:
-    """The starts of the records from `start` on, as long as they have these sizes, and where the last of them ends."""
-    ends = start + np.cumsum(sizes)
-    starts = ends - sizes
-    starts = starts[starts <= len(buffer) - _HEADER_BYTES]
-    lengths = sliding_window_view(np.frombuffer(buffer, np.uint8), _LENGTH.size)[starts].view("<u8")[:, 0]
-    others = np.flatnonzero(lengths != sizes[: len(starts)] - _FRAME_BYTES)
-    count = int(others[0]) if len(others) else len(starts)
-    return starts[:count], int(ends[count - 1]) if count else start
+def _repeating_sizes(starts: Indices, end: int) -> Indices:
+    """The sizes, framing included, that repeat up to `end` in these records; none if none do."""
+    sizes = np.diff(starts, append=end).astype("<u4")
+    content, pattern = sizes.tobytes(), sizes[-_PATTERN_RECORDS:].tobytes()
+    before = content.rfind(pattern, 0, len(content) - sizes.itemsize)
+    if len(sizes) <= _PATTERN_RECORDS or before < 0 or before % sizes.itemsize:
+        return starts[:0]
+    period = len(sizes) - _PATTERN_RECORDS - before // sizes.itemsize
+    return sizes[-period:].astype(np.intp)
+
+
+def _leap(buffer: bytes, start: int, sizes: Indices) -> tuple[list[Indices], int]:
+    """The starts of the records from `start` on, as long as these sizes repeat, and where the last of them ends."""
+    pieces, position, count = [], start, len(sizes)
+    while count == len(sizes) and count and position <= len(buffer) - _HEADER_BYTES:
+        sizes = np.tile(sizes, 2)  # twice as far each time: a prediction that fails early has cost little
+        ends = position + np.cumsum(sizes)
+        starts = ends - sizes
+        starts = starts[starts <= len(buffer) - _HEADER_BYTES]
+        lengths = np.ndarray((len(buffer) - _LENGTH.size + 1,), "<u8", buffer, strides=(1,))[starts]
+        others = np.flatnonzero(lengths != sizes[: len(starts)] - _FRAME_BYTES)
+        count = int(others[0]) if len(others) else len(starts)
+        pieces.append(starts[:count])
+        position = int(ends[count - 1]) if count else position
+    return pieces, position
+
+
+def _short_headers(buffer: bytes, start: int, stop: int) -> tuple[Indices, Indices]:
+    """Every place in [start, stop) where the bytes are a sound header of a short record, and the length there."""
+    is_zero = np.frombuffer(buffer, np.uint8, stop - start, start) == 0
+    for distance in (1, 2, 2):  # runs of two zeros, of four, of six
+        is_zero = is_zero[:-distance] & is_zero[distance:]
+    places = np.flatnonzero(is_zero) + (start - 2)
+    places = places[(places >= start) & (places <= stop - _HEADER_BYTES)]
+    overlapping: npt.NDArray[Any] = np.ndarray((len(buffer) - _HEADER_BYTES + 1,), _HEADER, buffer, strides=(1,))
+    headers = overlapping[places]
+    lengths = headers["length"]
+    is_sound = length_checksums(lengths) == headers["checksum"]
+    return places[is_sound], lengths[is_sound].astype(np.intp)
+
+
+def _checksums_of_short_lengths() -> npt.NDArray[np.uint32]:
+    lengths = np.arange(SHORT_LENGTHS, dtype="<u8").view(np.uint8).reshape(-1, _LENGTH.size)
+    return linear_checksum.mask(linear_checksum.checksums(lengths, np.arange(2)))
+
+
+_SHORT_LENGTH_CHECKSUMS: Final = _checksums_of_short_lengths()

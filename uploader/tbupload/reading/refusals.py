@@ -14,6 +14,7 @@ NOT_ONE_NUMBER: Final = "scalar that is not exactly one real number"
 NOT_A_VECTOR: Final = "blob sequence that is not a vector of strings"
 TENSOR_MALFORMED: Final = "tensor whose content does not fit its shape and type"
 TENSOR_TYPE: Final = "tensor of a data type that cannot be kept"
+TOO_MUCH: Final = "too much in one record for one request"
 HISTOGRAM_MALFORMED: Final = "histogram whose limits and counts do not fit together"
 
 

@@ -10,14 +10,15 @@ import numpy as np
 
 from tbupload.limits import ReadLimits
 from tbupload.reading import refusals
+from tbupload.reading.cuts import NO_CUTS, Cut, Cuts
 from tbupload.reading.legacy import histogram_tensor, image_blobs, legacy_metadata, simple_value
-from tbupload.reading.points import Tensor
+from tbupload.reading.points import Blob, Tensor
 from tbupload.reading.refusals import ValueRefused, over_limit
 from tbupload.reading.series_memory import HPARAMS, KnownSeries, SeriesMemory
 from tbupload.reading.tensor_protos import to_number, to_strings, to_tensor
 from tbwire import tensorboard_pb2 as pb
 
-Point = np.float32 | np.float64 | Tensor | list[bytes]
+Point = np.float32 | np.float64 | Tensor | list[Blob]
 """A scalar, a tensor, or the blobs of one step."""
 
 _FLOAT: Final = 1
@@ -56,10 +57,11 @@ def identity(value: pb.Summary.Value) -> tuple[str, pb.SummaryMetadata | None]:
 
 
 def read_value(
-    value: pb.Summary.Value, wall_time: float, memory: SeriesMemory, limits: ReadLimits
+    value: pb.Summary.Value, wall_time: float, memory: SeriesMemory, limits: ReadLimits, cuts: Cuts = NO_CUTS
 ) -> tuple[KnownSeries, Point] | None:
     """The series a value belongs to, and its point; None when a filter leaves it out.
 
+    `cuts` has what was cut out of the value: large blobs, which stay in the file.
     Raises ValueRefused when it cannot be sent.
     """
     series = memory.resolve(*identity(value))
@@ -67,15 +69,16 @@ def read_value(
         return None
     if not math.isfinite(wall_time):
         raise ValueRefused(refusals.WALL_TIME)
-    return series, _point(value, series, limits)
+    return series, _point(value, series, limits, cuts)
 
 
-def _point(value: pb.Summary.Value, series: KnownSeries, limits: ReadLimits) -> Point:
+def _point(value: pb.Summary.Value, series: KnownSeries, limits: ReadLimits, cuts: Cuts) -> Point:
     if series.data_class == pb.DATA_CLASS_SCALAR:
         return _scalar(value, limits)
     if series.data_class == pb.DATA_CLASS_BLOB_SEQUENCE:
-        return _checked_blobs(_blobs(value, series, limits), limits)
-    return _tensor(value, series, limits)
+        blobs = _checked_blobs(_blobs(value, series, limits, cuts), limits)
+        return [cuts.blob(blob) for blob in blobs]
+    return _tensor(value, series, limits, cuts)
 
 
 def _scalar(value: pb.Summary.Value, limits: ReadLimits) -> np.float32 | np.float64:
@@ -87,10 +90,10 @@ def _scalar(value: pb.Summary.Value, limits: ReadLimits) -> np.float32 | np.floa
     raise ValueRefused(refusals.NO_VALUE)
 
 
-def _tensor(value: pb.Summary.Value, series: KnownSeries, limits: ReadLimits) -> Tensor:
+def _tensor(value: pb.Summary.Value, series: KnownSeries, limits: ReadLimits, cuts: Cuts) -> Tensor:
     kind = value.WhichOneof("value")
     if kind == "tensor":
-        return to_tensor(value.tensor, limits)
+        return to_tensor(value.tensor, limits, cuts)
     if kind == "histo":
         tensor = histogram_tensor(value.histo)
         if len(tensor.data) > limits.tensor_bytes_max:
@@ -101,15 +104,15 @@ def _tensor(value: pb.Summary.Value, series: KnownSeries, limits: ReadLimits) ->
     raise ValueRefused(refusals.NO_VALUE)
 
 
-def _blobs(value: pb.Summary.Value, series: KnownSeries, limits: ReadLimits) -> list[bytes]:
+def _blobs(value: pb.Summary.Value, series: KnownSeries, limits: ReadLimits, cuts: Cuts) -> list[bytes | Cut]:
     kind = value.WhichOneof("value")
     if kind == "image":
-        return image_blobs(value.image)
+        return image_blobs(value.image, cuts)
     if kind == "audio":
-        return [value.audio.encoded_audio_string]
+        return [cuts.restore(value.audio.encoded_audio_string)]
     if kind != "tensor":
         raise ValueRefused(refusals.NO_VALUE)
-    shape, strings = to_strings(value.tensor, limits)
+    shape, strings = to_strings(value.tensor, limits, cuts)
     if series.plugin == "audio" and len(shape) > 1:
         # Each clip comes with a label, which the audio dashboard no longer shows: the first column is the clips.
         return strings[:: math.prod(shape[1:])] if strings else []
@@ -120,7 +123,7 @@ def _blobs(value: pb.Summary.Value, series: KnownSeries, limits: ReadLimits) -> 
     return strings
 
 
-def _checked_blobs(blobs: list[bytes], limits: ReadLimits) -> list[bytes]:
+def _checked_blobs(blobs: list[bytes | Cut], limits: ReadLimits) -> list[bytes | Cut]:
     if len(blobs) > limits.blob_sequence_length_max:
         raise over_limit("blob sequence", limits.blob_sequence_length_max, "blobs")
     if any(len(blob) > limits.blob_bytes_max for blob in blobs):

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from google.protobuf.message import DecodeError
 
-from tbupload.reading.event_layout import EventLayout, ValueLayout, parse_layout
+from tbupload.reading.event_layout import EventLayout, ValueLayout
+from tbupload.reading.known_layouts import find_layout
 from tbupload.reading.linear_checksum import Bytes
 from tbupload.reading.points import Steps, WallTimes
 from tbupload.reading.record_walk import Indices
@@ -91,13 +92,15 @@ def decode_events(rows: Bytes, records: Indices, differing: Indices) -> Template
     for _ in range(_TEMPLATES_MAX):
         if not len(events.rows) or poor_templates == _POOR_TEMPLATES_MAX:
             break
-        layout = parse_layout(events.rows[0].tobytes())
+        layout = find_layout(events.rows[0].tobytes())
         alike = _alike(events, layout)
         poor_templates += int(np.count_nonzero(alike) < _POOR_TEMPLATE_EVENTS)
         if layout is None:
             found.others.append(events.records[:1])
         else:
             _decode_template(events.select(alike), layout, found)
+        if alike.all():
+            return found
         events = _Events(events.rows[~alike], events.records[~alike], differing)
     found.others.append(events.records)
     return found

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from tbupload.limits import ReadLimits
 from tbupload.reading import refusals
+from tbupload.reading.cuts import NO_CUTS, Cut, Cuts
 from tbupload.reading.points import Tensor
 from tbupload.reading.refusals import ValueRefused, over_limit
 from tbwire import tensorboard_pb2 as pb
@@ -40,7 +41,7 @@ _FLOAT_FIELDS: Final = {"float_val": "<f4", "double_val": "<f8", "scomplex_val":
 """The fields whose elements stand in the file as numpy wants them; complex numbers are two elements."""
 
 
-def to_tensor(proto: pb.TensorProto, limits: ReadLimits) -> Tensor:
+def to_tensor(proto: pb.TensorProto, limits: ReadLimits, cuts: Cuts = NO_CUTS) -> Tensor:
     """The tensor a proto stands for; raises ValueRefused when it is malformed or cannot be kept.
 
     Elements that are missing repeat the last one there is, as in TensorFlow: one element may stand for a whole tensor,
@@ -48,8 +49,8 @@ def to_tensor(proto: pb.TensorProto, limits: ReadLimits) -> Tensor:
     """
     shape = _shape(proto, limits)
     if proto.dtype == tensors.STRING:
-        data = tensors.pack_strings(_strings(proto, shape, limits.tensor_bytes_max, "tensor"))
-        return Tensor(proto.dtype, shape, data)
+        strings = _strings(proto, shape, limits.tensor_bytes_max, "tensor", cuts)
+        return Tensor(proto.dtype, shape, tensors.pack_strings([cuts.load(string) for string in strings]))
     if proto.dtype not in _VALUE_FIELDS:
         raise ValueRefused(refusals.TENSOR_TYPE)
     return Tensor(proto.dtype, shape, _numeric_data(proto, tensors.element_count(shape), limits.tensor_bytes_max))
@@ -69,12 +70,12 @@ def to_number(proto: pb.TensorProto, limits: ReadLimits) -> np.float32 | np.floa
     return np.float32(number) if tensor.dtype == _FLOAT else np.float64(number)
 
 
-def to_strings(proto: pb.TensorProto, limits: ReadLimits) -> tuple[tuple[int, ...], list[bytes]]:
+def to_strings(proto: pb.TensorProto, limits: ReadLimits, cuts: Cuts) -> tuple[tuple[int, ...], list[bytes | Cut]]:
     """Shape and elements of a string tensor, bounded by the limit of blobs; raises ValueRefused when it is none."""
     if proto.dtype != tensors.STRING:
         raise ValueRefused(refusals.NOT_A_VECTOR)
     shape = _shape(proto, limits)
-    return shape, _strings(proto, shape, limits.blob_bytes_max, "blob sequence")
+    return shape, _strings(proto, shape, limits.blob_bytes_max, "blob sequence", cuts)
 
 
 def _shape(proto: pb.TensorProto, limits: ReadLimits) -> tuple[int, ...]:
@@ -90,8 +91,8 @@ def _shape(proto: pb.TensorProto, limits: ReadLimits) -> tuple[int, ...]:
     return shape
 
 
-def _strings(proto: pb.TensorProto, shape: tuple[int, ...], bytes_max: int, what: str) -> list[bytes]:
-    strings, count = list(proto.string_val), tensors.element_count(shape)
+def _strings(proto: pb.TensorProto, shape: tuple[int, ...], bytes_max: int, what: str, cuts: Cuts) -> list[bytes | Cut]:
+    strings, count = [cuts.restore(string) for string in proto.string_val], tensors.element_count(shape)
     if len(strings) > count or proto.tensor_content:
         raise ValueRefused(refusals.TENSOR_MALFORMED)
     last = strings[-1] if strings else b""

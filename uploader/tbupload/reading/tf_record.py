@@ -9,16 +9,15 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import google_crc32c
 import numpy as np
 import numpy.typing as npt
-from numpy.lib.stride_tricks import sliding_window_view
 
 from tbupload.reading import linear_checksum
 from tbupload.reading.linear_checksum import Bytes
-from tbupload.reading.record_walk import Indices, walk
+from tbupload.reading.record_walk import SHORT_LENGTHS, Indices, length_checksums, walk
 
 HEADER_BYTES: Final = 12
 FOOTER_BYTES: Final = 4
@@ -97,6 +96,13 @@ def frame(buffer: bytes, start: int) -> Frames:
     return Frames(starts[:-1], lengths[:-1], int(starts[-1]), is_corrupt=False, next_bytes=end - int(starts[-1]))
 
 
+def first(frames: Frames, count: int) -> Frames:
+    """The first `count` records, fewer than there are."""
+    return Frames(
+        frames.starts[:count], frames.lengths[:count], int(frames.starts[count]), is_corrupt=False, next_bytes=0
+    )
+
+
 def without_unsound_end(buffer: bytes, frames: Frames) -> Frames:
     """The same records but for the last one, if that does not match its checksum."""
     if not len(frames.starts) or payload(buffer, int(frames.starts[-1]), int(frames.lengths[-1])) is not None:
@@ -111,8 +117,8 @@ def group_by_length(frames: Frames) -> Iterator[RecordGroup]:
 
 def gather(buffer: bytes, frames: Frames, group: RecordGroup) -> Bytes:
     """The records of a group that is not long, as a matrix: one a row, header and footer included."""
-    windows = sliding_window_view(np.frombuffer(buffer, np.uint8), group.length + FRAME_BYTES)
-    return windows[frames.starts[group.records]]
+    size = group.length + FRAME_BYTES
+    return _windows(buffer, np.dtype((np.void, size)))[frames.starts[group.records]].view(np.uint8).reshape(-1, size)
 
 
 def differing_columns(rows: Bytes) -> Indices:
@@ -131,17 +137,17 @@ def sound_rows(rows: Bytes, differing: Indices) -> npt.NDArray[np.bool_]:
 
 def _sound_headers(buffer: bytes, starts: Indices, lengths: Indices) -> int:
     """How many records from the first on have a length that matches its checksum."""
-    windows = sliding_window_view(np.frombuffer(buffer, np.uint8), FOOTER_BYTES)
-    written = windows[starts + _LENGTH.size].view("<u4")[:, 0]
-    expected = np.empty(len(starts), np.uint32)
-    for group in _groups(lengths):
-        expected[group.records] = (
-            [_length_checksum(length) for length in lengths[group.records].tolist()]
-            if group.is_long
-            else _length_checksum(group.length)
-        )
+    written = _windows(buffer, np.dtype("<u4"))[starts + _LENGTH.size]
+    expected = length_checksums(np.minimum(lengths, SHORT_LENGTHS - 1))
+    long = np.flatnonzero(lengths >= SHORT_LENGTHS)
+    expected[long] = [_length_checksum(length) for length in lengths[long].tolist()]
     unsound = np.flatnonzero(written != expected)
     return int(unsound[0]) if len(unsound) else len(starts)
+
+
+def _windows(buffer: bytes, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """What stands at every byte of the buffer, taken as this type: a view, from which few are taken."""
+    return np.ndarray((len(buffer) - dtype.itemsize + 1,), dtype, buffer, strides=(1,))
 
 
 def _length_checksum(length: int) -> int:

@@ -12,10 +12,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from tbupload.limits import BLOB_SEQUENCE_LENGTH_MAX, TENSOR_RANK_MAX
 from tbupload.reading.points import (
+    Blob,
     BlobSequenceColumns,
     Chunk,
     Columns,
+    FileBlob,
     LegacyHistogram,
     ScalarColumns,
     SeriesPoints,
@@ -48,6 +51,8 @@ class WireLimits:
     tensor_bytes_max: int
     name_chars_max: int
     metadata_bytes_max: int
+    blob_sequence_length_max: int = BLOB_SEQUENCE_LENGTH_MAX  # blobs; older servers do not say it
+    tensor_rank_max: int = TENSOR_RANK_MAX  # dimensions; the same
     packed_points_max: int = 0  # points; 0 where packed blocks are not taken
 
 
@@ -59,7 +64,7 @@ class EncodedSegment:
     start: int
     end: int
     body: bytes
-    blobs: dict[bytes, bytes]
+    blobs: dict[bytes, Blob]
     metadata: dict[str, bytes]
     counts: Counter[str]
     skipped: Counter[str]
@@ -67,7 +72,12 @@ class EncodedSegment:
     @property
     def size(self) -> int:
         """Bytes it holds in memory until it is acknowledged."""
-        return len(self.body) + sum(map(len, self.blobs.values()))
+        return len(self.body) + sum(len(blob) for blob in self.blobs.values() if not isinstance(blob, FileBlob))
+
+    @property
+    def streams_blobs(self) -> bool:
+        """Whether some of its blobs are sent from their file: that may take long."""
+        return any(isinstance(blob, FileBlob) for blob in self.blobs.values())
 
 
 @dataclass(slots=True)
@@ -85,10 +95,13 @@ class Batch:
     size: int = 0
     body_bytes: int = 0
     is_closed: bool = False
+    streams_blobs: bool = False
 
     def has_room(self) -> bool:
-        """Whether another segment should be looked for."""
-        return not self.is_closed and len(self.segments) < BATCH_SEGMENTS and self.size < self.bytes_wanted
+        """Whether another segment should be looked for; none should wait for blobs that are sent from their file."""
+        if self.is_closed or self.streams_blobs:
+            return False
+        return len(self.segments) < BATCH_SEGMENTS and self.size < self.bytes_wanted
 
     def fits(self, segment: EncodedSegment) -> bool:
         """Whether the server would take the batch with this segment in it as well."""
@@ -99,13 +112,14 @@ class Batch:
         self.segments.append(segment)
         self.owners.append(owner)
         self.size += segment.size
+        self.streams_blobs = self.streams_blobs or segment.streams_blobs
         self.body_bytes += len(segment.body)
 
     def body(self) -> bytes:
         """The serialized WriteBatch: protobuf messages joined end to end are one message with all their segments."""
         return b"".join(segment.body for segment in self.segments)
 
-    def blobs(self) -> dict[bytes, bytes]:
+    def blobs(self) -> dict[bytes, Blob]:
         """The blobs to be put before the batch, by SHA-256, each once."""
         return {digest: content for segment in self.segments for digest, content in segment.blobs.items()}
 
@@ -163,7 +177,7 @@ def _encode(
     )
     for reason, count in sorted(chunk.skipped.items()):
         segment.skipped.add(reason=reason, count=count)
-    blobs: dict[bytes, bytes] = {}
+    blobs: dict[bytes, Blob] = {}
     metadata: dict[str, bytes] = {}
     counts: Counter[str] = Counter()
     for points in chunk.series:
@@ -178,7 +192,7 @@ def _encode(
 
 
 def _add_columns(
-    series: wire_pb2.Series, columns: Columns, limits: WireLimits, blobs: dict[bytes, bytes]
+    series: wire_pb2.Series, columns: Columns, limits: WireLimits, blobs: dict[bytes, Blob]
 ) -> tuple[str, int]:
     """Fills in the series' points; answers what they count as, and how many."""
     if isinstance(columns, ScalarColumns):
@@ -244,7 +258,7 @@ def _histogram(histogram: LegacyHistogram) -> wire_pb2.LegacyHistogram:
 
 
 def _add_blob_sequences(
-    wire: wire_pb2.BlobSequencePoints, columns: BlobSequenceColumns, inline_bytes_max: int, blobs: dict[bytes, bytes]
+    wire: wire_pb2.BlobSequencePoints, columns: BlobSequenceColumns, inline_bytes_max: int, blobs: dict[bytes, Blob]
 ) -> None:
     wire.SetInParent()
     wire.steps = _packed(columns.steps, "<i8")
@@ -253,10 +267,10 @@ def _add_blob_sequences(
         sequence = wire.sequences.add()
         for content in contents:
             blob = sequence.blobs.add()
-            if len(content) <= inline_bytes_max:
+            if not isinstance(content, FileBlob) and len(content) <= inline_bytes_max:
                 blob.content = content
             else:
-                digest = hashlib.sha256(content).digest()
+                digest = content.sha256 if isinstance(content, FileBlob) else hashlib.sha256(content).digest()
                 blobs[digest] = content
                 blob.reference.sha256 = digest
                 blob.reference.size = len(content)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
+import itertools
 import json
 import urllib.parse
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
 from tbupload.errors import Refused
+from tbupload.reading.points import Blob
 from tbupload.sending.batches import WireLimits
+from tbupload.sending.blob_pieces import BlobPut
 from tbupload.sending.transport import Answer, Json, Transport, is_loopback
 from tbwire import wire_pb2
 
@@ -27,12 +31,15 @@ PROTOBUF: Final = {"Content-Type": "application/x-protobuf", "Accept": "applicat
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """What an uploader has to know of an experiment before it goes on with it."""
+    """What an uploader has to know of an experiment before it goes on with it.
+
+    `cursors` are fetched page by page while they are gone through, once: there may be hundreds of thousands.
+    """
 
     experiment_id: str
     url: str
     limits: WireLimits
-    cursors: list[wire_pb2.Cursor]
+    cursors: Iterable[wire_pb2.Cursor]
 
 
 class Client:
@@ -42,10 +49,17 @@ class Client:
         self._transport = transport
         self._compresses = not is_loopback(transport.server)
 
-    def create_experiment(self, *, name: str, description: str, visibility: str) -> Json:
-        """Creates an experiment: {experiment_id, url, name, ...}. A repeated request still makes one."""
+    def create_experiment(
+        self, *, name: str, description: str, visibility: str, request_key: str | None = None
+    ) -> Json:
+        """Creates an experiment: {experiment_id, url, name, ...}. A repeated request still makes one.
+
+        The same `request_key` another time, by another process as well, answers the experiment that it made.
+        """
         fields = {"name": name, "description": description, "visibility": visibility}
-        return self._json("POST", "/api/v1/experiments", fields, {"Idempotency-Key": str(uuid.uuid4())}).json()
+        return self._json(
+            "POST", "/api/v1/experiments", fields, {"Idempotency-Key": request_key or str(uuid.uuid4())}
+        ).json()
 
     def get_experiment(self, experiment_id: str) -> Json:
         """The experiment's own fields."""
@@ -67,14 +81,17 @@ class Client:
 
     def get_streams(self, experiment_id: str) -> Streams:
         """Where the experiment is, what the server takes, and the cursor of every stream."""
-        pages = list(self._pages(_path(experiment_id, "streams"), {}))
-        cursors = [_cursor(fields) for page in pages for fields in page["streams"]]
-        return Streams(pages[0]["experiment_id"], pages[0]["url"], _limits(pages[0]["limits"]), cursors)
+        pages = self._pages(_path(experiment_id, "streams"), {})
+        first = next(pages)
+        cursors = (_cursor(fields) for page in itertools.chain([first], pages) for fields in page["streams"])
+        return Streams(first["experiment_id"], first["url"], _limits(first["limits"]), cursors)
 
-    def put_blob(self, experiment_id: str, digest: bytes, content: bytes) -> None:
-        """Stores a blob under its SHA-256, for a batch to refer to; doing it again changes nothing."""
-        headers = {"Content-Type": "application/octet-stream"}
-        self._transport.request("PUT", _path(experiment_id, "blobs", digest.hex()), body=content, headers=headers)
+    def put_blob(self, experiment_id: str, digest: bytes, blob: Blob) -> None:
+        """Stores a blob under its SHA-256, for a batch to refer to; what the server has of it is not sent again.
+
+        Raises Conflict (`blob_missing`) when the file that the blob lies in has other bytes by now.
+        """
+        BlobPut(self._transport, _path(experiment_id, "blobs", digest.hex()), blob).run()
 
     def write_batch(self, experiment_id: str, body: bytes) -> tuple[wire_pb2.WriteResult, bool]:
         """Sends a serialized WriteBatch; answers the result, and whether it had to be sent more than once.
@@ -90,6 +107,26 @@ class Client:
             return wire_pb2.WriteResult.FromString(answer.body), answer.is_repeat
         except DecodeError as error:
             raise Refused("the answer is not one of a tbhub server: check the server's address", status=200) from error
+
+    def list_runs(self, experiment_id: str) -> list[str]:
+        """The names of the experiment's runs."""
+        answer = self._transport.request("GET", _path(experiment_id, "runs")).json()
+        return [run["run"] for run in answer["runs"]]
+
+    def get_limits(self, experiment_id: str) -> WireLimits:
+        """What the server takes, for those who may only read."""
+        page = self._json("POST", _path(experiment_id, "digests"), {"run": []}).json()
+        return _limits(page["limits"])
+
+    def list_digests(self, experiment_id: str, runs: Sequence[str]) -> Iterator[Json]:
+        """What proves each series of these runs: {run, tag, plugin, data_class, count, sha256, metadata_sha256}."""
+        for page in self._posted_pages(_path(experiment_id, "digests"), {"run": list(runs)}):
+            yield from page["series"]
+
+    def read_records(self, experiment_id: str, run: str, tag: str) -> Iterator[bytes]:
+        """A series' points in step order, in pieces: records of `tbwire.digests`. Refused (404) when there is none."""
+        for page in self._posted_pages(_path(experiment_id, "digests", "records"), {"run": run, "tag": tag}):
+            yield base64.b64decode(page["records"])
 
     def create_token(self, experiment_id: str, fields: Mapping[str, Any]) -> Json:
         """Makes a token for one experiment from {scopes, label?, expires_at?}; its secret is in this answer only."""
@@ -131,6 +168,13 @@ class Client:
             if after is None:
                 return
 
+    def _posted_pages(self, path: str, fields: Mapping[str, Any]) -> Iterator[Json]:
+        after: str | None = ""
+        while after is not None:
+            page = self._json("POST", path, {**fields, "after": after}).json()
+            yield page
+            after = page.get("next")
+
 
 def _path(*parts: str) -> str:
     quoted = "/".join(urllib.parse.quote(part, safe="") for part in parts)
@@ -138,7 +182,6 @@ def _path(*parts: str) -> str:
 
 
 def _limits(fields: Json) -> WireLimits:
-    """What the server says of them; an older one may not know them all."""
     return WireLimits(**{name: int(fields[name]) for name in WireLimits.__dataclass_fields__ if name in fields})
 
 

@@ -1,14 +1,33 @@
-"""What the uploader knows of the server's cursors: how far each stream is committed, and what was left out of it."""
+"""What the uploader knows of the server's cursors: how far each stream is committed, and what was left out of it.
+
+An upload may have hundreds of thousands of streams, so each takes a few dozen bytes.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import struct
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
 
 from tbwire import wire_pb2
 
 StreamName = tuple[str, str, bytes]
 """Run, file name and digest of the first record: a stream without its generation."""
+
+_KEY_BYTES: Final = 7
+"""As many as make a small number in Python."""
+
+_PACKED: Final = struct.Struct("<IQI")
+
+
+class KnownCursor(NamedTuple):
+    """Where the newest generation of a stream is: bytes committed, and the checksum of those just before."""
+
+    generation: int
+    offset: int
+    checksum: int
 
 
 class CursorBook:
@@ -16,45 +35,77 @@ class CursorBook:
 
     def __init__(self, filters_digest: bytes, cursors: Iterable[wire_pb2.Cursor]) -> None:
         self.filters_digest = filters_digest
-        self._newest: dict[StreamName, wire_pb2.Cursor] = {}
-        self._touched: dict[tuple[StreamName, int], wire_pb2.Cursor] = {}
+        self._newest: dict[int, bytes] = {}
+        self._skipped_before: dict[int, dict[str, int]] = {}
+        self._skipped: dict[tuple[str, str], Mapping[str, int]] = {}
         for cursor in cursors:
             if cursor.stream.filters_digest == filters_digest:
                 self._keep_newest(cursor)
 
-    def find(self, name: StreamName) -> wire_pb2.Cursor | None:
-        """The cursor of the stream's newest generation; what was skipped in it counts from now on."""
-        cursor = self._newest.get(name)
-        if cursor is not None:
-            self._touched[name, cursor.stream.generation] = cursor
-        return cursor
+    def find(self, name: StreamName) -> KnownCursor | None:
+        """The cursor of the stream's newest generation, if the server has one."""
+        packed = self._newest.get(_key(name))
+        return None if packed is None else KnownCursor(*_PACKED.unpack(packed))
 
-    def record(self, cursor: wire_pb2.Cursor) -> None:
-        """Takes over a cursor the server answered with."""
+    def begin(self, name: StreamName, *, is_known: bool) -> None:
+        """A file turned out to be this stream: what was skipped in it before counts, what an older one held does not.
+
+        `is_known` when it goes on with the generation that `find` told.
+        """
+        self._count_skipped(name[0], name[1], self._skipped_before.get(_key(name), {}) if is_known else {})
+
+    def record(self, cursor: wire_pb2.Cursor, *, is_current: bool = True) -> None:
+        """Takes over a cursor the server answered with; `is_current` unless its file has become another stream."""
         self._keep_newest(cursor)
-        self._touched[_name(cursor), cursor.stream.generation] = cursor
+        if is_current:
+            self._count_skipped(cursor.stream.run, cursor.stream.file_name, _skipped(cursor))
 
     def move(self, stream: wire_pb2.Stream, offset: int, checksum: int) -> None:
-        """Takes over where the server says the stream's cursor is, when it did not say what was skipped."""
-        cursor = wire_pb2.Cursor(stream=stream, offset=offset, checksum=checksum)
-        known = self._touched.get((_name(cursor), stream.generation))
-        if known is not None:
-            cursor.skipped.extend(known.skipped)
-        self.record(cursor)
+        """Takes over where the server says the stream's cursor is; what was skipped, it did not say."""
+        self._newest[_key(_name(stream))] = _PACKED.pack(stream.generation, offset, checksum)
+        skipped = self._skipped.get((stream.run, stream.file_name))
+        if skipped:
+            self._skipped_before[_key(_name(stream))] = dict(skipped)
+
+    def skipped_in(self, run: str, file_name: str) -> Counter[str]:
+        """How many points were left out of one file so far, by reason."""
+        return Counter(self._skipped.get((run, file_name), {}))
 
     def skipped(self) -> Counter[str]:
-        """How many points were left out of the streams this upload has met, by reason, now or in an earlier session."""
+        """How many points were left out of the files this upload has met, by reason, now or in an earlier session."""
         total: Counter[str] = Counter()
-        for cursor in self._touched.values():
-            total.update({skipped.reason: skipped.count for skipped in cursor.skipped})
+        for counts in self._skipped.values():
+            total.update(counts)
         return total
 
     def _keep_newest(self, cursor: wire_pb2.Cursor) -> None:
-        known = self._newest.get(_name(cursor))
-        if known is None or known.stream.generation <= cursor.stream.generation:
-            self._newest[_name(cursor)] = cursor
+        key = _key(_name(cursor.stream))
+        known = self._newest.get(key)
+        if known is not None and _PACKED.unpack(known)[0] > cursor.stream.generation:
+            return
+        self._newest[key] = _PACKED.pack(cursor.stream.generation, cursor.offset, cursor.checksum)
+        if cursor.skipped:
+            self._skipped_before[key] = _skipped(cursor)
+        else:
+            self._skipped_before.pop(key, None)
+
+    def _count_skipped(self, run: str, file_name: str, counts: Mapping[str, int]) -> None:
+        if counts:
+            self._skipped[run, file_name] = counts
+        else:
+            self._skipped.pop((run, file_name), None)
 
 
-def _name(cursor: wire_pb2.Cursor) -> StreamName:
-    stream = cursor.stream
+def _skipped(cursor: wire_pb2.Cursor) -> dict[str, int]:
+    return {skipped.reason: skipped.count for skipped in cursor.skipped}
+
+
+def _name(stream: wire_pb2.Stream) -> StreamName:
     return (stream.run, stream.file_name, stream.first_record_digest)
+
+
+def _key(name: StreamName) -> int:
+    """A number for the stream: should two ever have the same, the checksum before the offset tells them apart."""
+    run, file_name, first_record_digest = name
+    text = f"{run}\0{file_name}\0".encode()  # neither may hold a NUL
+    return int.from_bytes(hashlib.blake2b(text + first_record_digest, digest_size=_KEY_BYTES).digest())

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 import time
+from collections.abc import Callable
 from typing import Final
 
-STOP_GRACE_SECONDS: Final = 10.0
+STOP_GRACE_SECONDS: Final = 25.0
+"""How long an upload that the system asked to stop goes on with what was there by then: Kubernetes kills after 30 s."""
+
+AWAY_GRACE_SECONDS: Final = 10.0
 """How long a server that does not answer is still tried after the person or the system asked us to stop."""
 
 FIRST_DELAY_SECONDS: Final = 0.1
@@ -22,32 +27,55 @@ class Patience:
 
     def __init__(self, give_up_seconds: float) -> None:
         self._give_up_seconds = give_up_seconds
-        self._stopping = threading.Event()
-        self._abandoned = threading.Event()
-        self._stopped_at = 0.0
+        # Its lock may be taken again by the thread that holds it: a signal's handler runs in the middle of anything.
+        self._changed = threading.Condition(threading.RLock())
+        self._is_abandoned = False
+        self._stopped_at: float | None = None
+        self._stop_deadline = math.inf
+        self._answers = 0
 
     @property
     def is_stopping(self) -> bool:
         """Whether an end was asked for."""
-        return self._stopping.is_set()
+        return self._is_abandoned or self._stopped_at is not None
 
-    def stop(self) -> None:
-        """Asks for an orderly end; safe to call from a signal handler, and more than once."""
-        if not self._stopping.is_set():
-            self._stopped_at = time.monotonic()
-            self._stopping.set()
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether nobody waits for answers any more."""
+        return self._is_abandoned
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time that was given for an orderly end has gone by."""
+        return time.monotonic() >= self._stop_deadline
+
+    def stop(self, within_seconds: float = math.inf) -> None:
+        """Asks for an orderly end, within this time at most; safe to call from a signal handler, and more than once."""
+        with self._changed:
+            if self._stopped_at is None:
+                self._stopped_at = time.monotonic()
+            self._stop_deadline = min(self._stop_deadline, time.monotonic() + within_seconds)
+            self._changed.notify_all()
 
     def abandon(self) -> None:
         """Ends every wait at once: the upload has failed, and nobody waits for other answers."""
-        self._abandoned.set()
-        self._stopping.set()
+        with self._changed:
+            self._is_abandoned = True
+            self._changed.notify_all()
+
+    def answered(self) -> None:
+        """The server is there: those that wait to try it again need wait no longer, unless it told them to."""
+        with self._changed:
+            self._answers += 1
+            self._changed.notify_all()
 
     def sleep(self, seconds: float) -> None:
         """Waits, unless or until an end is asked for."""
-        self._stopping.wait(seconds)
+        with self._changed:
+            self._changed.wait_for(lambda: self.is_stopping, seconds)
 
     def wait_to_repeat(self, attempt: int, trouble_since: float, retry_after: float | None) -> float | None:
-        """Waits before repeating a request; the seconds waited, or None at once when it is time to give up.
+        """Waits before repeating a request; the seconds it meant to wait, or None at once when it is time to give up.
 
         `attempt` counts from 0, `trouble_since` is on the monotonic clock, `retry_after` (seconds) is what
         the server asks for. The wait doubles with every attempt, and is drawn at random so that many clients do
@@ -58,14 +86,24 @@ class Patience:
         delay = max(delay, retry_after or 0.0)
         if time.monotonic() + delay > self._deadline(trouble_since):
             return None
-        if self.is_stopping:
-            self._abandoned.wait(delay)
-        else:
-            self._stopping.wait(delay)
-        return None if self._abandoned.is_set() else delay
+        with self._changed:
+            self._changed.wait_for(self._reasons_to_wake(is_told=bool(retry_after)), delay)
+        return None if self._is_abandoned else delay
+
+    def _reasons_to_wake(self, *, is_told: bool) -> Callable[[], bool]:
+        """What ends a wait: an end asked for since, and another request's answer, unless the server told us to wait."""
+        was_stopping, answers = self.is_stopping, self._answers
+
+        def is_awake() -> bool:
+            if self._is_abandoned or self.is_stopping != was_stopping:
+                return True
+            return not is_told and self._answers != answers
+
+        return is_awake
 
     def _deadline(self, trouble_since: float) -> float:
         deadline = trouble_since + self._give_up_seconds
-        if self.is_stopping:
-            deadline = min(deadline, max(trouble_since, self._stopped_at) + STOP_GRACE_SECONDS)
+        if self._stopped_at is not None:
+            away = max(trouble_since, self._stopped_at) + AWAY_GRACE_SECONDS
+            deadline = min(deadline, away, self._stop_deadline)
         return deadline

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from tbupload.errors import Conflict, CorruptRecord, FileReplaced, NotAnEventFile, ReadError
 from tbupload.limits import CHUNK_BYTES, ReadLimits
+from tbupload.reading import refusals
 from tbupload.reading.event_file import EventFile
 from tbupload.reading.filters import SeriesFilter
 from tbupload.reading.points import Chunk
+from tbupload.reading.tf_record import HEADER_BYTES
 from tbupload.sending.batches import EncodedSegment, WireLimits, drop_largest_series, encode
 from tbupload.sending.cursors import CursorBook
 from tbupload.sending.scan import FoundFile
@@ -22,6 +26,28 @@ CONFLICTS_MAX: Final = 50
 REPLACEMENTS_MAX: Final = 3
 """How often a file is started again in one read, should it be replaced over and over."""
 
+DOUBT_SECONDS: Final = 3.0
+"""How long damage has to be there before it is believed: over a network, bytes arrive in any order, and errors pass."""
+
+REPLACED_SECONDS: Final = 1.0
+"""The same for a file that seems to be another one: its size may be told before or after its bytes."""
+
+HOLE_SECONDS: Final = 60.0
+"""The same where zeros stand instead of a record, and other bytes after them: as long as NFS caches may be behind."""
+
+HOLE_BYTES: Final = 1 << 20
+"""Zeros of this many bytes, or up to the end of the file, are room that was made for records to come."""
+
+AGAIN_SECONDS_MIN: Final = 0.5
+AGAIN_SECONDS_MAX: Final = 60.0
+"""Bounds of the pause until a file that could not be read to its end is read again although it looks the same."""
+
+QUIET_READS: Final = 20
+"""Between them, it is read again this many times in as long as it has been quiet."""
+
+_PASSING: Final = frozenset({errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN, errno.ENOMEM})
+"""Errors of file systems that are often gone the next time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -31,6 +57,7 @@ class Reading:
     limits: WireLimits
     is_final: bool
     say: Callable[[str], None]
+    clock: Callable[[], float] = time.monotonic
 
     def read_limits(self, chunk_bytes: int) -> ReadLimits:
         """The reader's limits: the server's, and how many bytes of a file make a chunk."""
@@ -39,6 +66,8 @@ class Reading:
             blob_bytes_max=self.limits.blob_bytes_max,
             name_chars_max=self.limits.name_chars_max,
             metadata_bytes_max=self.limits.metadata_bytes_max,
+            tensor_rank_max=self.limits.tensor_rank_max,
+            blob_sequence_length_max=self.limits.blob_sequence_length_max,
             chunk_bytes=chunk_bytes,
         )
 
@@ -51,11 +80,27 @@ class Trouble:
     explanation: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Doubt:
+    """What is not believed yet, since when (seconds of the clock), and until when."""
+
+    what: object
+    since: float
+    until: float
+
+
 class Source:
     """Gives a file's segments one after the other; the next may be taken when it was told how the last one ended.
 
-    Reading ahead (`peek`) is allowed at any time. A trouble stays with the file: others go on.
+    Reading ahead (`peek`) is allowed at any time. A trouble stays with the file: others go on. `read_at` is when the
+    file was last read, by the clock of `reading`.
     """
+
+    __slots__ = (
+        *("_acknowledged", "_ahead", "_chunk_bytes", "_conflicts", "_cursors", "_doubt", "_file", "_is_given_up"),
+        *("_narrow_until", "_narrowed", "_reading", "_returned", "_stream"),
+        *("committed", "path", "read_at", "run", "travels_alone", "trouble"),
+    )
 
     def __init__(self, found: FoundFile, reading: Reading, cursors: CursorBook) -> None:
         self.run = found.run
@@ -75,6 +120,8 @@ class Source:
         self._narrowed: tuple[int, int] | None = None
         self._conflicts = 0
         self._is_given_up = False
+        self._doubt: _Doubt | None = None
+        self.read_at = 0.0
 
     def peek(self) -> Chunk | None:
         """The next chunk, which stays to be taken; None when nothing is new in the file now, or it is in trouble."""
@@ -93,9 +140,40 @@ class Source:
         self._ahead = None
         return self._fitting(chunk)
 
-    def is_at_end(self) -> bool:
-        """Whether everything in the file has been taken; False as well when it ends within a record."""
-        return self._ahead is None and self.unread_bytes() == 0
+    def has_more(self, size: int) -> bool:
+        """Whether another segment may be taken of a file of this many bytes."""
+        if self._ahead is not None or self._returned is not None:
+            return True
+        return not self._is_given_up and size > self._offset
+
+    def is_unsettled(self, size: int) -> bool:
+        """Whether reading it again may give something, even when it looks as before (so many bytes long)."""
+        if self._is_given_up:
+            return False
+        return self.trouble is not None or self._doubt is not None or size > self._offset
+
+    def is_to_be_read_again(self, size: int, quiet_seconds: float) -> bool:
+        """Whether it is time for that, in a file that changed so many seconds ago."""
+        if not self.is_unsettled(size):
+            return False
+        pause = min(max(quiet_seconds / QUIET_READS, AGAIN_SECONDS_MIN), AGAIN_SECONDS_MAX)
+        return self._reading.clock() >= self.read_at + pause
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether what was found in the file is not believed yet: reading again soon will tell."""
+        return self._doubt is not None and self.read_at < self._doubt.until
+
+    @property
+    def tag_count(self) -> int:
+        """How many tags are remembered: most of what it takes in memory."""
+        return len(self._acknowledged)
+
+    def shed(self) -> None:
+        """Lets go of what was learnt from the file; it is read from its cursor again, should it grow."""
+        if self._ahead is None and self._returned is None:
+            self._file = self._stream = self._narrow_until = self._narrowed = None
+            self._acknowledged = {}
 
     def unread_bytes(self) -> int:
         """Bytes of the file not read as whole records: one that is being written, or the untouched rest."""
@@ -103,7 +181,7 @@ class Source:
             size = self.path.stat().st_size
         except OSError:
             return 0
-        return max(0, size - (self._file.offset if self._file is not None and self._stream is not None else 0))
+        return max(0, size - self._offset)
 
     def cut_record(self) -> str | None:
         """A sentence when the file ends within a record: it is sent when the rest of it has been written."""
@@ -112,13 +190,17 @@ class Source:
 
     def acknowledge(self, segment: EncodedSegment, cursor: wire_pb2.Cursor) -> None:
         """The segment is committed; when another uploader is further in the same stream, goes on from there."""
-        self._cursors.record(cursor)
+        is_current = segment.stream == self._stream
+        skipped_by_us = self._cursors.skipped_in(self.run, self.path.name).total() + segment.skipped.total()
+        self._cursors.record(cursor, is_current=is_current)
         self._conflicts = 0
         self.travels_alone = False
-        if segment.stream != self._stream:
+        if not is_current:
             return  # it was replaced while the last of its old content travelled
         self.committed = cursor.offset
-        self._acknowledged.update(segment.metadata)
+        if self._cursors.skipped_in(self.run, self.path.name).total() <= skipped_by_us:
+            # Otherwise the server took out tags that are another plugin's: it tells them by their metadata.
+            self._acknowledged.update(segment.metadata)
         if cursor.offset != segment.end:
             self._forget()
 
@@ -175,20 +257,70 @@ class Source:
         start_time = self._file.start_time if self._file is not None else None
         return encode(self._stream, chunk, start_time, self._acknowledged, self._reading.limits)
 
+    @property
+    def _offset(self) -> int:
+        """Bytes of the file that were read; once it was let go, those that are committed."""
+        return self.committed if self._file is None or self._stream is None else self._file.offset
+
     def _read(self) -> Chunk | None:
+        self.read_at = self._reading.clock()
         for _ in range(REPLACEMENTS_MAX):
             try:
                 chunk = self._read_on()
             except FileReplaced as error:
+                if self._doubts("replaced", REPLACED_SECONDS):
+                    return None
                 self._reading.say(f"{error}; it is sent again from its beginning")
                 self._forget()
             except (ReadError, OSError) as error:
-                self.trouble = _trouble(self.path, error)
+                self._note_trouble(error)
                 return None
             else:
-                self.trouble = None
-                return chunk
+                return self._believed(chunk)
         return None
+
+    def _believed(self, chunk: Chunk | None) -> Chunk | None:
+        """The chunk, unless records in it are damaged that may be whole in a moment."""
+        self.trouble = None
+        is_damaged = chunk is not None and bool(chunk.skipped[refusals.RECORD_DAMAGED])
+        if chunk is not None and is_damaged and self._doubts(("damaged", chunk.start), DOUBT_SECONDS):
+            self._file = self._open(chunk.start, self._chunk_bytes)
+            return None
+        self._doubt = None
+        return chunk
+
+    def _doubts(self, what: object, seconds: float, *, is_final: bool = False) -> bool:
+        """Whether to look at it once more before it is believed; no longer when it has been so for these seconds."""
+        if self._reading.is_final and not is_final:
+            return False
+        now = self._reading.clock()
+        if self._doubt is None or self._doubt.what != what:
+            self._doubt = _Doubt(what, now, now + seconds)
+        return now < self._doubt.until
+
+    def _note_trouble(self, error: ReadError | OSError) -> None:
+        """The file cannot be read now; what may pass is in doubt, and room that was made for records is no trouble."""
+        self.trouble = _trouble(self.path, error)
+        if isinstance(error, OSError):
+            if error.errno in _PASSING:
+                self._doubts("unreadable", DOUBT_SECONDS, is_final=True)
+        elif isinstance(error, CorruptRecord | NotAnEventFile) and not self._reading.is_final:
+            offset = error.offset if isinstance(error, CorruptRecord) else 0
+            header, is_empty = self._look_at_hole(offset)
+            if is_empty:
+                self.trouble = self._doubt = None
+            else:
+                self._doubts(("corrupt", offset), DOUBT_SECONDS if header else HOLE_SECONDS)
+
+    def _look_at_hole(self, offset: int) -> tuple[bool, bool]:
+        """Whether something else than zeros stands where a record should begin, and whether only zeros are after it."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(offset)
+                content = file.read(HOLE_BYTES)
+        except OSError:
+            return True, False
+        return bool(content[:HEADER_BYTES].strip(b"\0")), not content.strip(b"\0")
 
     def _read_on(self) -> Chunk | None:
         if self._file is None or self._stream is None:
@@ -208,11 +340,12 @@ class Source:
         if digest is None:
             return file
         generation = offset = 0
-        known = self._cursors.find((self.run, self.path.name, digest))
-        if known is not None and file.matches(known.offset, known.checksum):
-            generation, offset = known.stream.generation, known.offset
-        elif known is not None:
-            generation = known.stream.generation + 1
+        name = (self.run, self.path.name, digest)
+        known = self._cursors.find(name)
+        is_known = known is not None and file.matches(known.offset, known.checksum)
+        if known is not None:
+            generation, offset = (known.generation, known.offset) if is_known else (known.generation + 1, 0)
+        self._cursors.begin(name, is_known=is_known)
         self._stream = wire_pb2.Stream(
             run=self.run,
             file_name=self.path.name,

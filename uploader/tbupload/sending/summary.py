@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -48,28 +48,62 @@ class Summary:
             "problems": self.problems,
         }
 
-    def lines(self, verb: str) -> Iterator[str]:
-        """Sentences for people; `verb` says what happened to the points."""
+    def lines(self, verb: str, has_said: Callable[[str], bool] = lambda _sentence: False) -> Iterator[str]:
+        """Sentences for people; `verb` says what happened to the points, `has_said` which problems they have read."""
         yield (
             f"{verb} {self.scalars:,} scalars, {self.tensors:,} tensors, {self.blobs:,} blobs "
             f"of {self.series:,} series in {self.runs:,} runs ({size_text(self.bytes)} of event files)"
         )
-        yield from self.notes
+        yield from _first(self.notes, "files like that")
         if self.is_complete:
             return
-        yield "NOT everything was sent:"
+        yield "NOT everything was sent:" if verb == "sent" else "NOT everything would be sent:"
         for reason, count in sorted(self.skipped.items()):
             yield f"  skipped {count:,}: {reason}"
-        for problem in self.problems[:PROBLEMS_SHOWN]:
-            yield f"  {problem}"
-        if len(self.problems) > PROBLEMS_SHOWN:
-            yield f"  and {len(self.problems) - PROBLEMS_SHOWN:,} more paths; --json names them all"
+        unsaid = [f"  {problem}" for problem in self.problems if not has_said(problem)]
+        yield from _first(unsaid, "paths; --json names them all")
+        if said := len(self.problems) - len(unsaid):
+            yield f"  {said:,} {'path was' if said == 1 else 'paths were'} named above"
+
+
+def _first(sentences: list[str], rest: str) -> Iterator[str]:
+    yield from sentences[:PROBLEMS_SHOWN]
+    if len(sentences) > PROBLEMS_SHOWN:
+        yield f"  and {len(sentences) - PROBLEMS_SHOWN:,} more {rest}"
+
+
+def skipped_text(skipped: Mapping[str, int]) -> str:
+    """What was left out so far, and why, in one line; nothing when nothing was."""
+    if not skipped:
+        return ""
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(skipped.items()))
+    return f"skipped so far: {reasons}"
 
 
 def size_text(count: float) -> str:
     """A number of bytes as a person reads it."""
-    for unit in ("bytes", "KiB", "MiB"):
-        if count < 1024:  # noqa: PLR2004  # the size of the next unit
-            return f"{count:,.0f} {unit}" if unit == "bytes" else f"{count:,.1f} {unit}"
-        count /= 1024
-    return f"{count:,.1f} GiB"
+    number, unit = _sized(count, count)
+    return f"{number} {unit}"
+
+
+def amounts_text(done: int, total: int) -> str:
+    """So many bytes of so many, in one unit."""
+    done = min(done, total)
+    number, unit = _sized(total, total)
+    return f"{_sized(done, total)[0]} of {number} {unit}"
+
+
+def count_text(count: float) -> str:
+    """A number of points as a person reads it in passing: 999, 12.3k, 4.56M."""
+    for size, letter, shown_from in ((1e9, "G", 1e9), (1e6, "M", 1e6), (1e3, "k", 1e4)):
+        if count >= shown_from:
+            return f"{count / size:,.{1 if letter == 'k' else 2}f}{letter}"
+    return f"{count:,.0f}"
+
+
+def _sized(count: float, of: float) -> tuple[str, str]:
+    """The count in the unit that suits `of`."""
+    for power, unit in enumerate(("bytes", "KiB", "MiB")):
+        if of < 1024 ** (power + 1):
+            return f"{count / 1024**power:,.{int(power > 0)}f}", unit
+    return f"{count / 1024**3:,.1f}", "GiB"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email.utils
+import io
 import ipaddress
 import json
 import time
@@ -107,14 +108,24 @@ class Transport:
                 raise Unreachable(f"{self.server}: {outcome.reason}")
             attempt += 1
 
+    def check_wanted(self) -> None:
+        """Raises Unreachable when the upload was abandoned: for work of many requests, between any two of them."""
+        if self._patience.is_abandoned:
+            raise Unreachable(f"{self.server}: the upload has ended")
+
     def _try(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], *, may_repeat: bool
     ) -> bytes | _Trouble:
+        content = None
+        if body is not None:
+            # From a file, it is sent piece by piece: the time to connect is also all the time that one `send` may take.
+            content = io.BytesIO(body)
+            headers = {**headers, "Content-Length": str(len(body))}
         try:
             response = self._pool.request(
                 method,
                 self.server + path,
-                body=body,
+                body=content,
                 headers=headers,
                 timeout=TIMEOUT,
                 retries=False,
@@ -141,6 +152,7 @@ class Transport:
     def _say_back(self) -> None:
         if self._reported_at > 0:
             self._reported_at = -REPORT_SECONDS
+            self._patience.answered()
             self._report(f"{self.server}: answers again")
 
 

@@ -1,0 +1,109 @@
+"""Large blobs end to end: little memory, an uploader that was killed goes on, a file that changes is read again."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.event_files import image_event, scalar_event, version_event, write_records
+from support.flaky_proxy import flaky_proxy
+from support.uploading import Uploader, wait_until
+
+LARGE = os.urandom(1 << 20) * 40
+OTHER = os.urandom(1 << 20) * 40
+"""Images of 40 MiB: five pieces of a blob."""
+
+RECEIVED = 24 << 20
+"""What the first three pieces hold."""
+
+
+class Network:
+    """What a proxy does to requests that write: it lets so many pass, and then none until it `heals`."""
+
+    def __init__(self, passing: int) -> None:
+        self.passing = passing
+        self.passed = 0
+
+    def __iter__(self) -> Iterator[str]:
+        while True:
+            if self.passed < self.passing:
+                self.passed += 1
+                yield ""
+            else:
+                yield "lost"
+
+    def heal(self) -> None:
+        """From now on everything passes."""
+        self.passing = 1 << 30
+
+
+@pytest.fixture
+def path(logdir):
+    return logdir / "run" / "events.out.tfevents.1"
+
+
+def write(path, image):
+    """One large image between two points."""
+    before, after = scalar_event("loss", 1, 1.0), scalar_event("loss", 2, 0.5)
+    write_records(path, [version_event(), before, image_event("photo", 1, [image]), after])
+
+
+def wait_for_three_pieces(reader, following):
+    """The experiment, when the server has the first three pieces of the large image."""
+    experiment = following.wait_for_experiment()
+    digest = hashlib.sha256(LARGE).hexdigest()
+    state = {"is_stored": False, "received_bytes": RECEIVED, "piece_bytes": 8 << 20}
+    wait_until(lambda: reader.get(experiment, f"blobs/{digest}", size=len(LARGE)) == state)
+    return experiment
+
+
+def watch_memory(process):
+    """The most memory (KiB) a process has had, looked at again and again until it ends."""
+    peaks = []
+    status = Path("/proc", str(process.pid), "status")
+    while process.poll() is None:
+        peaks += [int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM")]
+        time.sleep(0.01)
+    return max(peaks)
+
+
+def assert_complete(reader, experiment, image):
+    assert reader.blobs(experiment, "run", "photo")[0][2] == image
+    assert sorted(reader.scalars(experiment)["run"]["loss"]) == [1, 2]
+
+
+def test_an_uploader_that_was_killed_within_a_large_blob_goes_on_there_in_little_memory(uploader, reader, logdir, path):
+    write(path, LARGE)
+    network = Network(passing=5)  # the experiment, what comes before the image, three pieces of it
+    with flaky_proxy(uploader.server, network) as url:
+        through_it = Uploader(url, uploader.token, uploader.directory)
+        with through_it.follow(logdir, "--one-shot") as following:
+            experiment = wait_for_three_pieces(reader, following)
+            following.process.kill()
+            following.process.wait()
+        network.heal()
+        with through_it.follow(logdir, "--one-shot", "--experiment", experiment) as following:
+            peak_kib = watch_memory(following.process)
+            assert following.wait().code == 0, following.err()
+    assert network.passed - 5 == 4  # two pieces, the image's batch, the last point's
+    assert peak_kib < 150 << 10
+    assert_complete(reader, experiment, LARGE)
+
+
+def test_a_file_that_is_written_anew_while_its_large_blob_is_sent_is_read_again(uploader, reader, logdir, path):
+    write(path, LARGE)
+    network = Network(passing=5)
+    with flaky_proxy(uploader.server, network) as url:
+        through_it = Uploader(url, uploader.token, uploader.directory)
+        with through_it.follow(logdir, "--one-shot") as following:
+            experiment = wait_for_three_pieces(reader, following)
+            write(path, OTHER)
+            network.heal()
+            ended = following.wait()
+    assert ended.code == 0, ended.err
+    assert_complete(reader, experiment, OTHER)

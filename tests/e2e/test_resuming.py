@@ -1,0 +1,226 @@
+"""The same command again goes on with what it made; what a person sees of an upload, on a real terminal too."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import termios
+import threading
+
+import psutil
+import pytest
+
+from support import event_files
+from support.flaky_proxy import flaky_proxy
+from support.uploading import experiment_id_of, tensorboard_scalars, wait_until
+
+
+def write(logdir, steps, run="run", append=True):
+    events = [event_files.scalar_event("loss", step, float(step)) for step in steps]
+    event_files.write_records(logdir / run / "tfevents.1", events, append=append)
+
+
+def events_of(out):
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def experiments_of(reader):
+    return [each["experiment_id"] for each in reader.http.get("/api/v1/experiments").json()["experiments"]]
+
+
+@pytest.fixture
+def killed(uploader, reader, logdir):
+    """The experiment of an upload that was killed after its first ten points."""
+    write(logdir, range(10))
+    with uploader.follow(logdir) as following:
+        experiment_id = following.wait_for_experiment()
+        wait_until(lambda: reader.get(experiment_id, "scalars"))
+        following.process.kill()
+        following.wait()
+    return experiment_id
+
+
+def test_a_killed_follow_goes_on_with_its_experiment_and_says_so(uploader, reader, logdir, killed):
+    write(logdir, range(10, 20))
+    with uploader.follow(logdir, "--json") as following:
+        wait_until(lambda: reader.get(killed, "scalars")["run"]["loss"]["count"] == 20)
+        ended = following.stop()
+    first, *_, last = events_of(ended.out)
+    assert (first["event"], first["experiment_id"], last["scalars"]) == ("resumed", killed, 10)
+    assert f"going on with experiment {killed}" in ended.err
+    assert "--new" in ended.err
+    assert reader.scalars(killed) == tensorboard_scalars(logdir)
+
+
+def test_new_starts_another_experiment_and_later_runs_go_on_with_that(uploader, logdir, killed):
+    with uploader.follow(logdir, "--new", "--json") as following:
+        another = following.wait_for_experiment()
+        assert events_of(following.stop().out)[0]["event"] == "created"
+    assert another != killed
+    with uploader.follow(logdir) as following:
+        assert following.wait_for_experiment() == another
+
+
+def test_a_one_shot_finishes_a_killed_upload_of_the_same_choice_and_the_next_one_is_new(uploader, logdir, killed):
+    other = uploader.run("--logdir", logdir, "--one-shot", "--include-tags", "lo.*")
+    finished = uploader.run("--logdir", logdir / "run" / "..", "--one-shot", "--json")
+    after = uploader.run("--logdir", logdir, "--one-shot", "--json")
+    assert [events_of(ended.out)[0]["event"] for ended in (finished, after)] == ["resumed", "created"]
+    assert finished.code == 0
+    assert finished.experiment_id == killed
+    assert len({killed, other.experiment_id, after.experiment_id}) == 3
+
+
+def test_a_one_shot_that_skipped_something_is_complete_too(uploader, logdir):
+    write(logdir, range(10))
+    event_files.spoil_payload(logdir / "run" / "tfevents.1", 3)
+    first, second = (uploader.run("--logdir", logdir, "--one-shot") for _ in range(2))
+    assert (first.code, second.code) == (1, 1)
+    assert first.experiment_id != second.experiment_id
+
+
+def test_a_one_shot_that_lost_its_server_is_gone_on_with(uploader, reader, live_service, logdir):
+    write(logdir, range(10))
+    with flaky_proxy(live_service.url, ["", *["503"] * 1000]) as proxy:  # the experiment is made, and nothing is taken
+        arguments = ("--logdir", logdir, "--one-shot", "--json", "--server", proxy, "--give-up-seconds", "1")
+        first, second = (uploader.run(*arguments) for _ in range(2))
+    assert (first.code, second.code) == (75, 75)
+    assert "run the same command again" in first.err
+    assert [events_of(ended.out)[0]["event"] for ended in (first, second)] == ["created", "resumed"]
+    assert experiments_of(reader) == [first.experiment_id]
+
+
+def test_an_experiment_that_is_gone_is_replaced_and_that_is_said(uploader, reader, logdir, killed):
+    reader.http.delete(f"/api/v1/experiments/{killed}").raise_for_status()
+    ended = uploader.run("--logdir", logdir, "--one-shot", "--json")
+    assert (ended.code, events_of(ended.out)[0]["event"]) == (0, "created")
+    assert f"{killed}, which this upload made before, is gone" in ended.err
+    assert experiments_of(reader) == [ended.experiment_id]
+
+
+def test_killed_before_the_answer_to_its_creation_leaves_one_experiment(uploader, reader, live_service, logdir):
+    write(logdir, range(10))
+    is_healed = threading.Event()
+
+    def faults():
+        yield "unanswered"
+        while not is_healed.is_set():
+            yield "lost"
+        while True:
+            yield ""
+
+    with flaky_proxy(live_service.url, faults()) as proxy:
+        with uploader.follow(logdir, "--server", proxy) as following:
+            (made,) = wait_until(lambda: experiments_of(reader))
+            following.process.kill()
+            assert following.wait().out == ""
+        is_healed.set()
+        ended = uploader.run("--logdir", logdir, "--server", proxy, "--one-shot")
+    assert (ended.code, ended.experiment_id) == (0, made)
+    assert experiments_of(reader) == [made]
+
+
+def test_two_that_begin_at_once_share_one_experiment(uploader, reader, logdir):
+    write(logdir, range(100))
+    with uploader.follow(logdir) as one, uploader.follow(logdir) as two:
+        assert one.wait_for_experiment() == two.wait_for_experiment()
+        assert (one.stop().code, two.stop().code) == (0, 0)
+    assert reader.scalars(experiment_id_of(one.wait().out)) == tensorboard_scalars(logdir)
+
+
+def test_an_unwritable_memory_is_told_and_the_upload_goes_on(uploader, reader, logdir):
+    write(logdir, range(10))
+    (uploader.directory / "uploads.json").mkdir()
+    ended = uploader.run("--logdir", logdir, "--one-shot", "--quiet")
+    assert ended.code == 0
+    (line,) = ended.err.splitlines()
+    assert "uploads.json" in line
+    assert reader.scalars(ended.experiment_id) == tensorboard_scalars(logdir)
+
+
+@pytest.fixture
+def troubled(logdir):
+    """A logdir with three paths in trouble and a damaged record."""
+    for run in ("run", "bad"):
+        write(logdir, range(10), run)
+    event_files.spoil_payload(logdir / "run" / "tfevents.1", 3)
+    event_files.spoil_length_checksum(logdir / "bad" / "tfevents.1", 5)
+    (logdir / "text.tfevents").write_text("this is no event file, whatever its name")
+    (logdir / "nowhere.tfevents").symlink_to("/nonexistent")
+    return logdir
+
+
+@pytest.mark.parametrize("arguments", [(), ("--quiet", "--json"), ("--dry-run",)])
+def test_each_problem_is_said_once_and_counted_in_the_end(uploader, troubled, arguments):
+    ended = uploader.run("--logdir", troubled, "--one-shot", *arguments)
+    assert ended.code == 1
+    for path in ("bad/tfevents.1", "text.tfevents", "nowhere.tfevents"):
+        assert ended.err.count(f"{troubled / path}") == 1
+    for line in ("skipped 1: corrupt file", "skipped 1: file that is no event file", "named above"):
+        assert line in ended.err
+    if "--json" in arguments:
+        assert len(ended.done["problems"]) == 3
+        assert sum(ended.done["skipped"].values()) == 4
+
+
+def test_a_dry_run_predicts_what_an_upload_then_sends(uploader, reader, troubled):
+    dry = uploader.run("--logdir", troubled, "--dry-run", "--json")
+    assert experiments_of(reader) == []
+    real = uploader.run("--logdir", troubled, "--one-shot", "--json")
+    assert dry.done.pop("dry_run")
+    for key in ("scalars", "tensors", "blobs", "bytes", "runs", "series", "skipped", "problems"):
+        assert dry.done[key] == real.done[key], key
+    assert 0 < dry.done["wire_bytes"] < 10_000
+
+
+def test_a_dry_run_ends_at_ctrl_c_and_says_how_far_it_came(uploader, logdir):
+    path = logdir / "run" / "tfevents.1"
+    path.parent.mkdir()
+    path.write_bytes(event_files.encode_records(event_files.scalar_event("a", step, 1.0) for step in range(1000)) * 200)
+    for number in range(1000):  # more than can be read meanwhile
+        (logdir / f"again{number}").symlink_to(path.parent)
+    with uploader.follow(logdir, "--dry-run", "--json") as following:
+        wait_until(lambda: has_open(following.process.pid, path))
+        ended = following.stop(signal.SIGINT)
+    assert (ended.code, ended.done["event"], ended.done["error"]) == (130, "failed", "interrupted")
+    assert 0 <= ended.done["scalars"] < 1001 * 200_000
+    assert "stopped before the end" in ended.err
+    assert "Traceback" not in ended.err
+
+
+def has_open(process_id, path):
+    return any(path.samefile(each.path) for each in psutil.Process(process_id).open_files())
+
+
+def test_a_terminal_shows_live_lines_and_each_sentence_once(uploader, live_service, troubled):
+    with flaky_proxy(live_service.url, ["", "503", "503", "503", ""]) as proxy:
+        code, shown = on_a_terminal(uploader, "--logdir", troubled, "--one-shot", "--server", proxy)
+    assert code == 1
+    text = shown.replace("\r", "\n")
+    url = text.splitlines()[0]
+    assert "/experiment/" in url
+    live = [line for line in text.split("\n") if "%|" in line]
+    assert any("bytes/s" in line and "points" in line for line in live)
+    assert text.count(url) > 1
+    assert "skipped so far: 1 " in text
+    assert text.count("is not an event file") == 1
+    assert "named above" in text
+
+
+def on_a_terminal(uploader, *arguments):
+    """Runs `tbupload` on a pseudo-terminal of its own; its exit code and all it wrote there."""
+    terminal, ours = pty.openpty()
+    termios.tcsetwinsize(ours, (24, 100))
+    command = [sys.executable, "-m", "tbupload", *map(str, arguments)]
+    process = subprocess.Popen(command, env=uploader.environment(), stdin=ours, stdout=ours, stderr=ours)
+    os.close(ours)
+    shown = b""
+    with open(terminal, "rb", buffering=0) as reading:  # noqa: PTH123 - a descriptor
+        try:
+            while chunk := reading.read(65536):
+                shown += chunk
+        except OSError:  # how Linux says that the other side has closed
+            pass
+    return process.wait(60), shown.decode()

@@ -1,0 +1,71 @@
+"""A forward proxy that opens tunnels (CONNECT), as companies have them, with a small directory of names of its own."""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass
+class ForwardProxy:
+    """Where it listens, what it was asked to connect to ("host:port"), and the credentials that came with that."""
+
+    url: str
+    asked: list[str] = field(default_factory=list)
+    credentials: list[str | None] = field(default_factory=list)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_CONNECT(self) -> None:
+        proxy: ForwardProxy = self.server.proxy
+        proxy.asked.append(self.path)
+        proxy.credentials.append(self.headers.get("Proxy-Authorization"))
+        target = self.server.ports.get(self.path.partition(":")[0])
+        if target is None:
+            self.send_error(502, "no such host")
+            return
+        with socket.create_connection((LOOPBACK, target)) as there:
+            self.send_response(200)
+            self.end_headers()
+            self.close_connection = True
+            _carry(self.connection, there)
+
+    def log_message(self, *_arguments) -> None:
+        """Says nothing."""
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+
+def _carry(one: socket.socket, other: socket.socket) -> None:
+    """Passes bytes both ways until one side ends."""
+    partners = {one: other, other: one}
+    while True:
+        for source in select.select(list(partners), [], [])[0]:
+            piece = source.recv(65_536)
+            if not piece:
+                return
+            partners[source].sendall(piece)
+
+
+@contextmanager
+def forward_proxy(ports: dict[str, int]):
+    """Runs until the block ends; it knows the hosts of `ports` only, and finds each on that loopback port."""
+    with _Server((LOOPBACK, 0), _Handler) as server:
+        server.ports = ports
+        server.proxy = ForwardProxy(f"http://{LOOPBACK}:{server.server_address[1]}")
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server.proxy
+        finally:
+            server.shutdown()
+            thread.join()

@@ -1,0 +1,116 @@
+"""How often things are looked at: by how quiet they are, and within their share of the time."""
+
+import pytest
+
+from tbupload.sending.lanes import BACKLOG_SECONDS, QUIET_LOOKS, TURN_SECONDS_MAX, Lanes
+
+
+class Clock:
+    """Seconds that go by when a test says so, and by `step` whenever somebody asks."""
+
+    def __init__(self, step=0.0):
+        self.now = 0.0
+        self.step = step
+
+    def __call__(self):
+        self.now += self.step
+        return self.now
+
+
+def looks(lanes, clock, seconds, quiet_seconds, turn_seconds=0.1):
+    """How often each thing is looked at in that time; `quiet_seconds` says of each how long it has been quiet."""
+    counts = dict.fromkeys(quiet_seconds, 0)
+    for _ in range(round(seconds / turn_seconds)):
+        clock.now += turn_seconds
+        for thing in lanes.due():
+            counts[thing] += 1
+            lanes.add(thing, quiet_seconds[thing])
+    return counts
+
+
+def test_a_thing_that_just_changed_is_looked_at_most_often_and_a_quiet_one_at_the_latest_rate():
+    clock = Clock()
+    lanes = Lanes(0.2, 5.0, share=1.0, now=clock)
+    quiet = {"busy": 0.0, "calm": 2.0 * QUIET_LOOKS, "asleep": 1e6}
+    for thing, seconds in quiet.items():
+        lanes.add(thing, seconds)
+    counts = looks(lanes, clock, 100, quiet)
+    assert counts["busy"] == pytest.approx(500, abs=2)
+    assert 30 <= counts["calm"] <= 70
+    assert counts["asleep"] == pytest.approx(20, abs=2)
+
+
+def test_the_pause_is_the_period_of_the_busiest_thing():
+    lanes = Lanes(0.2, 5.0, share=1.0, now=Clock())
+    assert lanes.pause_seconds() == 5.0
+    lanes.add("asleep", 1e6)
+    assert lanes.pause_seconds() == 5.0
+    lanes.add("busy", 0.0)
+    assert lanes.pause_seconds() == 0.2
+
+
+def test_one_period_is_enough():
+    clock = Clock()
+    lanes = Lanes(0.2, 0.05, share=1.0, now=clock)
+    lanes.add("thing", 1e6)
+    assert lanes.pause_seconds() == 0.05
+    assert looks(lanes, clock, 10, {"thing": 1e6}, 0.05) == {"thing": pytest.approx(200, abs=2)}
+
+
+def test_looking_at_very_many_things_takes_its_share_of_the_time_and_no_more():
+    clock = Clock()
+    lanes = Lanes(0.2, 5.0, share=0.01, now=clock)
+    for thing in range(100_000):
+        lanes.add(thing, 1e6)
+    clock.step = 1e-5  # every look takes ten microseconds
+    began, count = clock.now, 0
+    for _ in range(200):
+        clock.now += lanes.pause_seconds()
+        for thing in lanes.due():
+            count += 1
+            lanes.add(thing, 1e6)
+    share = count * clock.step / (clock.now - began)
+    assert 0.005 < share < 0.012
+    assert lanes.pause_seconds() == BACKLOG_SECONDS
+
+
+def test_quiet_things_without_number_do_not_keep_a_busy_one_waiting_nor_the_other_way_round():
+    clock = Clock()
+    lanes = Lanes(0.2, 5.0, share=0.01, now=clock)
+    quiet = dict.fromkeys(range(10000), 1000000.0) | {"busy": 0.0}
+    for thing, seconds in quiet.items():
+        lanes.add(thing, seconds)
+    clock.step = 1e-5
+    counts = looks(lanes, clock, 100, quiet, 0.2)
+    assert counts["busy"] > 450
+    assert sum(counts.values()) - counts["busy"] > 10_000
+
+
+def test_a_turn_is_short_however_long_ago_the_last_one_was():
+    clock = Clock()
+    lanes = Lanes(0.2, 5.0, share=1.0, now=clock)
+    for thing in range(10_000):
+        lanes.add(thing, 0.0)
+    clock.now += 3600.0
+    clock.step = 1e-3
+    began = clock.now
+    assert len(list(lanes.due())) > 1
+    assert clock.now - began < 4 * TURN_SECONDS_MAX
+
+
+def test_what_was_handed_out_is_forgotten_until_it_is_added_again():
+    clock = Clock()
+    lanes = Lanes(0.2, 5.0, share=1.0, now=clock)
+    lanes.add("thing", 0.0)
+    clock.now += 1.0
+    assert list(lanes.due()) == ["thing"]
+    clock.now += 1.0
+    assert list(lanes.due()) == []
+
+
+def test_all_can_be_taken_at_once():
+    lanes = Lanes(0.2, 5.0, share=0.01, now=Clock())
+    lanes.add("busy", 0.0)
+    lanes.add("asleep", 1e6)
+    assert sorted(lanes.take_all()) == ["asleep", "busy"]
+    assert lanes.take_all() == []

@@ -1,0 +1,289 @@
+"""Records that are too long to be loaded give the same points as when they are, and their blobs stay in the file."""
+
+from __future__ import annotations
+
+import hashlib
+import tracemalloc
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.event_files import (
+    PNG,
+    audio_event,
+    graph_event,
+    histogram_event,
+    hparams_event,
+    image_event,
+    keras_graph_event,
+    plugin_event,
+    run_metadata_event,
+    scalar_event,
+    spoil_payload,
+    string_tensor_proto,
+    summary_event,
+    tensor_proto,
+    text_event,
+    version_event,
+    write_records,
+)
+from support.reading import LIMITS, join, open_file, read_all, read_chunks
+from tbupload.errors import FileReplaced
+from tbupload.limits import CHUNK_BYTES, OUTLINE_BYTES_MAX
+from tbupload.reading import cuts, long_record, refusals
+from tbupload.reading.filters import SeriesFilter
+from tbupload.reading.points import FileBlob
+from tbwire import tensorboard_pb2 as pb
+
+STREAMED = replace(LIMITS, chunk_bytes=1, streamed_record_bytes_min=0, outline_field_bytes_max=3)
+"""Every record is read as a long one, every field of more than three bytes as a large one."""
+
+
+def in_memory(blob):
+    """A blob's bytes, which must be those of its digest."""
+    if isinstance(blob, bytes):
+        return blob
+    with blob.path.open("rb") as file:
+        file.seek(blob.offset)
+        content = file.read(blob.size)
+    assert hashlib.sha256(content).digest() == blob.sha256
+    return content
+
+
+def read(path, limits, **options):
+    """Every series of a file with its blobs in memory, what was skipped, and how many blobs stayed in the file."""
+    series, skipped = read_all(path, limits=limits, **options)
+    count = 0
+    for found in series.values():
+        for index, (step, wall_time, value) in enumerate(found.points):
+            if isinstance(value, list):
+                count += sum(isinstance(blob, FileBlob) for blob in value)
+                found.points[index] = (step, wall_time, [in_memory(blob) for blob in value])
+    return series, skipped, count
+
+
+def assert_same_both_ways(path, limits=LIMITS, **options):
+    limits = replace(limits, chunk_bytes=1)
+    streamed = replace(limits, streamed_record_bytes_min=0, outline_field_bytes_max=3)
+    loaded, found = read(path, limits, **options), read(path, streamed, **options)
+    assert found[:2] == loaded[:2]
+    assert list(found[0]) == list(loaded[0])
+    assert loaded[2] == 0
+    return found
+
+
+EVENTS = [
+    version_event(),
+    image_event("image/1", 1, [PNG, b"another image"], width=100, height=20),
+    image_event("image/2", 2, [PNG * 3], style="legacy", width=1234),
+    image_event("image/none", 2, []),
+    audio_event("clip/1", 1, [b"a clip", b"another clip"]),
+    audio_event("clip/2", 2, [b"a legacy clip"], style="legacy"),
+    graph_event(b"a graph definition"),
+    graph_event(b""),
+    run_metadata_event("step 7", 7, b"some metadata of a run"),
+    keras_graph_event("keras", 1, '{"config": "of a model"}'),
+    text_event("note", 3, ["several", "texts", "of some length"]),
+    text_event("note/one", 3, "one text"),
+    hparams_event("_hparams_/session_start_info", b"hyperparameters"),
+    histogram_event("weights", 4, [(0, 1, 5), (1, 2, 6), (2, 4, 0)]),
+    histogram_event("weights/legacy", 4, [(0, 1, 5), (1, 2, 6)], style="legacy"),
+    plugin_event("mesh", "cloud_VERTEX", 5, tensor_proto(np.arange(12, dtype=np.float32), "values")),
+    plugin_event("mesh", "cloud_COLOR", 5, tensor_proto(np.arange(12, dtype=np.int64), "values")),
+    plugin_event("unknown", "kept", 5, tensor_proto(np.arange(12))),
+    plugin_event("images", "image/wrong", 5, tensor_proto(np.arange(12))),
+    plugin_event("text", "too many", 5, string_tensor_proto([b"aaaaaa", b"bbbbbb"], [1])),
+    plugin_event("text", "repeated", 5, string_tensor_proto([b"aaaaaa", b"bbbbbb"], [4])),
+    scalar_event("loss", 1, 0.5),
+    scalar_event("loss/tensor", 1, float("nan"), style="tensor"),
+    pb.Event(log_message=b"a message for people", step=3, wall_time=1),
+    pb.Event(meta_graph_def=b"nobody reads this", wall_time=1),
+]
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.WhichOneof("what"))
+def test_every_kind_of_value_is_the_same_as_when_its_record_is_loaded(tmp_path, event):
+    path = tmp_path / "tfevents"
+    write_records(path, [version_event(), event, scalar_event("after", 9, 1.0)])
+    series, _, _ = assert_same_both_ways(path)
+    assert "after" in series
+
+
+def test_blobs_of_a_long_record_stay_in_the_file(tmp_path):
+    path = tmp_path / "tfevents"
+    write_records(path, EVENTS)
+    assert assert_same_both_ways(path)[2] == 9
+
+
+def mutated(payload, position, byte):
+    """The payload with one byte changed."""
+    spoilt = bytearray(payload)
+    spoilt[position % len(payload)] = byte
+    return bytes(spoilt)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(EVENTS), st.sampled_from(EVENTS), st.integers(0, 2**16), st.integers(0, 255), st.booleans())
+def test_an_event_that_was_written_wrongly_is_the_same_both_ways(tmp_path_factory, event, next_event, at, byte, joined):
+    path = tmp_path_factory.mktemp("wrong") / "tfevents"
+    payload = mutated(event.SerializeToString(), at, byte)
+    rest = next_event.SerializeToString()
+    payloads = [payload + rest] if joined else [payload, rest]  # messages joined end to end are one, merged
+    write_records(path, [version_event(), *payloads])
+    assert_same_both_ways(path)
+
+
+def test_limits_are_the_same_and_what_is_over_one_is_never_digested(tmp_path, monkeypatch):
+    path = tmp_path / "tfevents"
+    write_records(path, EVENTS)
+    limits = replace(
+        LIMITS,
+        blob_bytes_max=20,
+        tensor_bytes_max=20,
+        name_chars_max=8,
+        metadata_bytes_max=40,
+        blob_sequence_length_max=3,
+    )
+    _, skipped, _ = assert_same_both_ways(path, limits)
+    assert {reason.split(" over ")[0] for reason in skipped if " over " in reason} >= {"blob", "tensor"}
+    only = tmp_path / "only"
+    write_records(only, [version_event(), graph_event(b"x" * 100), image_event("i", 1, [b"x" * 100], style="legacy")])
+    monkeypatch.setattr(cuts.Cuts, "_digested", None)
+    assert read_all(only, limits=replace(STREAMED, blob_bytes_max=99))[1] == Counter(
+        {"blob sequence over the limit of 99 bytes": 1, "blob over the limit of 99 bytes": 1}
+    )
+
+
+def test_what_a_filter_leaves_out_is_not_digested(tmp_path, monkeypatch):
+    path = tmp_path / "tfevents"
+    write_records(path, EVENTS)
+    series_filter = SeriesFilter(plugins=frozenset({"scalars", "text"}))
+    assert_same_both_ways(path, series_filter=series_filter)
+    monkeypatch.setattr(cuts.Cuts, "_digested", None)
+    assert set(read_all(path, limits=STREAMED, series_filter=series_filter)[0]) >= {"loss", "note"}
+
+
+def test_a_damaged_long_record_is_counted_once_it_is_sure_and_costs_that_record_only(tmp_path):
+    path = tmp_path / "tfevents"
+    write_records(path, [version_event(), image_event("image", 1, [PNG])])
+    spoil_payload(path, 1, at=30)
+    file = open_file(path, limits=STREAMED)
+    assert len(read_chunks(file, final=False)) == 1
+    write_records(path, [scalar_event("after", 9, 1.0)], append=True)
+    series, skipped = join(read_chunks(file, final=False))
+    assert set(series) == {"after"}
+    assert skipped == {refusals.RECORD_DAMAGED: 1}
+    assert_same_both_ways(path)
+
+
+@pytest.mark.parametrize(
+    "event", [image_event("image", 1, [bytes(1 << 20)]), graph_event(bytes(1 << 20))], ids=["image", "graph"]
+)
+def test_a_file_that_ends_while_a_long_record_is_read_was_replaced(tmp_path, monkeypatch, event):
+    path = tmp_path / "tfevents"
+    write_records(path, [version_event(), event])
+    file = open_file(path, limits=STREAMED)
+    assert file.read() is not None
+    is_sound = long_record.is_sound
+
+    def cut_afterwards(*arguments):
+        answer = is_sound(*arguments)
+        path.write_bytes(path.read_bytes()[:-400_000])
+        return answer
+
+    monkeypatch.setattr(long_record, "is_sound", cut_afterwards)
+    with pytest.raises(FileReplaced):
+        file.read()
+
+
+LARGE = bytes(OUTLINE_BYTES_MAX + (1 << 20))
+
+
+def large_tensor(shape, **fields):
+    return plugin_event("other", "tensor", 1, pb.TensorProto(dtype=1, tensor_shape=shape, **fields))
+
+
+def dims(*sizes):
+    return pb.TensorShapeProto(dim=[pb.TensorShapeProto.Dim(size=size) for size in sizes])
+
+
+@pytest.mark.parametrize(
+    ("event", "reason"),
+    [
+        (large_tensor(dims(len(LARGE) // 4), tensor_content=LARGE), "tensor over the limit of 4,194,304 bytes"),
+        (large_tensor(dims(3), tensor_content=LARGE), refusals.TENSOR_MALFORMED),
+        (text_event("text", 1, "x" * len(LARGE)), "tensor over the limit of 4,194,304 bytes"),
+        (text_event("x" * len(LARGE), 1, "x"), "tag or plugin name over the limit of 10,000 characters"),
+        (text_event("\u6f22" * (len(LARGE) // 3), 1, "x"), "tag or plugin name over the limit of 10,000 characters"),
+        (hparams_event("_hparams_", LARGE), "summary metadata over the limit of 4,194,304 bytes"),
+        (summary_event(1, 1.0, pb.Summary.Value(tag="old", obsolete_old_style_histogram=LARGE)), refusals.NO_VALUE),
+        (
+            summary_event(1, 1.0, pb.Summary.Value(tag="h", histo={"bucket": np.zeros(len(LARGE) // 8)})),
+            refusals.TOO_MUCH,
+        ),
+    ],
+    ids=["content", "malformed", "text", "tag", "wide tag", "metadata", "obsolete", "histogram"],
+)
+def test_what_is_no_blob_and_too_large_is_counted_without_being_loaded(tmp_path, event, reason):
+    path = tmp_path / "tfevents"
+    write_records(path, [version_event(), event, scalar_event("after", 9, 1.0)])
+    (series, skipped), peak_bytes = traced(lambda: read_all(path))
+    assert (set(series), skipped) == ({"after"}, {reason: 1})
+    assert peak_bytes < 3 * len(LARGE)
+
+
+def traced(work):
+    """What the work gives, and how much memory (Python's own, in bytes) it took at most."""
+    tracemalloc.start()
+    try:
+        return work(), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_tensor_of_very_many_strings_is_counted_without_reading_them_all(tmp_path):
+    path = tmp_path / "tfevents"
+    proto = pb.TensorProto(dtype=7, tensor_shape=dims(3), string_val=[b""] * (len(LARGE) // 4))
+    write_records(path, [version_event(), plugin_event("text", "strings", 1, proto), scalar_event("after", 9, 1.0)])
+    series, skipped = read_all(path)
+    assert (set(series), skipped) == ({"after"}, {refusals.TENSOR_MALFORMED: 1})
+
+
+def test_a_large_blob_takes_little_memory_and_the_small_values_beside_it_are_read(tmp_path):
+    path = tmp_path / "tfevents"
+    note = text_event("note", 1, "a text beside it").summary.value[0]
+    large = image_event("image", 1, [LARGE * 3]).summary.value[0]
+    write_records(path, [version_event(), summary_event(1, 1.0, note, large, note), graph_event(LARGE)])
+    (series, skipped), peak_bytes = traced(lambda: read_all(path))
+    blob = series["image"].points[0][2][2]
+    assert blob == FileBlob(path, blob.offset, 3 * len(LARGE), hashlib.sha256(LARGE * 3).digest())
+    assert in_memory(blob) == LARGE * 3
+    assert (len(series["note"].points), len(series["__run_graph__"].points), skipped) == (2, 1, {})
+    assert peak_bytes < 8 << 20
+
+
+def test_more_tensors_than_any_request_takes_are_left_out_one_by_one(tmp_path):
+    path = tmp_path / "tfevents"
+    tensor = tensor_proto(np.zeros(1 << 20, np.float32))
+    values = [plugin_event("other", f"tensor/{number}", 1, tensor).summary.value[0] for number in range(8)]
+    write_records(path, [version_event(), summary_event(1, 1.0, *values)])
+    series, skipped = read_all(path)
+    assert (len(series), skipped) == (6, {refusals.TOO_MUCH: 2})
+
+
+def test_what_came_before_is_recalled_without_digesting_it(tmp_path, monkeypatch):
+    path = tmp_path / "tfevents"
+    write_records(path, [version_event(), image_event("image", 1, [bytes(CHUNK_BYTES)])])
+    size = path.stat().st_size
+    tensor = string_tensor_proto([b"1", b"1", PNG])
+    write_records(path, [summary_event(2, 1.0, pb.Summary.Value(tag="image", tensor=tensor))], append=True)
+    digested = []
+    stream = cuts.Cuts._stream
+    monkeypatch.setattr(cuts.Cuts, "_stream", lambda self, cut: digested.append(cut.offset) or stream(self, cut))
+    series, _ = join(read_chunks(open_file(path, start=size, limits=STREAMED)))
+    assert series["image"].plugin == "images"
+    assert min(digested) > size

@@ -1,0 +1,187 @@
+"""The file of remembered uploads: what is found again, what is forgotten, and that no fault of it stops an upload."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+
+from tbupload import remembered
+from tbupload.file_lock import locked
+from tbupload.remembered import UploadKey, Uploads, uploads_path
+
+KEY = UploadKey("https://tbhub.example", "/runs", {"name": "", "plugins": ["scalars"]})
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "tbhub" / "uploads.json"
+
+
+@pytest.fixture
+def warnings():
+    return []
+
+
+@pytest.fixture
+def uploads(path, warnings):
+    return Uploads(path, warnings.append)
+
+
+def made(uploads, key=KEY, experiment_id="abc"):
+    """Begins an upload and remembers its experiment."""
+    upload = replace(uploads.begin(key), experiment_id=experiment_id, url=f"https://tbhub.example/{experiment_id}/")
+    uploads.keep(upload)
+    return upload
+
+
+def test_the_file_is_beside_the_config_file():
+    assert uploads_path({"TBHUB_CONFIG": "/x/y.toml"}).as_posix() == "/x/uploads.json"
+
+
+def test_the_same_command_finds_its_experiment_again(path, uploads, warnings):
+    made(uploads)
+    again = Uploads(path, warnings.append).begin(KEY)
+    assert (again.experiment_id, again.url) == ("abc", "https://tbhub.example/abc/")
+    assert warnings == []
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(KEY, server="https://other.example"),
+        replace(KEY, logdir="/other"),
+        replace(KEY, choice={**KEY.choice, "name": "another"}),
+        replace(KEY, choice={**KEY.choice, "plugins": None}),
+    ],
+    ids=["server", "logdir", "name", "plugins"],
+)
+def test_another_command_does_not(uploads, other):
+    made(uploads)
+    assert uploads.begin(other).experiment_id is None
+    assert uploads.begin(KEY).experiment_id == "abc"
+
+
+def test_what_died_before_its_experiment_was_known_asks_for_the_same_one(uploads):
+    assert uploads.begin(KEY).request_key == uploads.begin(KEY).request_key
+
+
+def test_new_begins_another_one_which_is_the_one_from_then_on(uploads):
+    first = made(uploads)
+    second = uploads.begin(KEY, is_new=True)
+    assert (second.experiment_id, second.request_key != first.request_key) == (None, True)
+    assert uploads.begin(KEY).request_key == second.request_key
+
+
+def test_what_is_complete_is_forgotten_and_nothing_else(uploads):
+    made(uploads)
+    made(uploads, replace(KEY, logdir="/other"), "def")
+    uploads.forget("https://other.example", "def")
+    uploads.forget(KEY.server, "abc")
+    assert uploads.begin(KEY).experiment_id is None
+    assert uploads.begin(replace(KEY, logdir="/other")).experiment_id == "def"
+
+
+def test_an_experiment_that_is_gone_is_replaced_once_by_whoever_comes_first(uploads):
+    gone = made(uploads)
+    first = uploads.begin(KEY, instead_of=gone)
+    second = uploads.begin(KEY, instead_of=gone)
+    assert gone.request_key != first.request_key == second.request_key
+
+
+def test_the_oldest_are_forgotten_first(uploads, monkeypatch):
+    monkeypatch.setattr(remembered, "UPLOADS_MAX", 3)
+    for name in "abcd":
+        made(uploads, replace(KEY, logdir=f"/{name}"), name)
+        uploads.begin(replace(KEY, logdir="/a"))
+    kept = {name: uploads.begin(replace(KEY, logdir=f"/{name}")).experiment_id for name in "acd"}
+    assert kept == {"a": "a", "c": "c", "d": "d"}
+
+
+def test_only_its_owner_may_read_it_and_it_holds_no_secret(path, uploads):
+    made(uploads)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert "token" not in path.read_text()
+    assert sorted(file.name for file in path.parent.iterdir()) == ["uploads.json", "uploads.json.lock"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b"\xff",
+        b"[" * 100_000,
+        json.dumps({"format": 2, "uploads": []}).encode(),
+        json.dumps({"format": 1, "uploads": [{}]}).encode(),
+        json.dumps({"format": 1, "uploads": None}).encode(),
+    ],
+)
+def test_a_damaged_file_is_told_in_a_line_and_begun_anew(path, uploads, warnings, content):
+    path.parent.mkdir()
+    path.write_bytes(content)
+    made(uploads)
+    assert len(warnings) == 1
+    assert "damaged" in warnings[0]
+    assert "\n" not in warnings[0]
+    assert uploads.begin(KEY).experiment_id == "abc"
+
+
+def test_any_byte_of_the_file_may_be_flipped(path, uploads):
+    made(uploads)
+    content = path.read_bytes()
+    for position in range(0, len(content), 3):
+        path.write_bytes(content[:position] + bytes([content[position] ^ 0xFF]) + content[position + 1 :])
+        assert uploads.begin(KEY).experiment_id in {None, "abc"}
+
+
+def test_a_file_that_cannot_be_written_is_told_in_a_line_and_stops_nothing(path, uploads, warnings):
+    path.parent.write_text("a file where the directory should be")
+    assert made(uploads).request_key != made(uploads).request_key
+    assert len(warnings) == 1
+    assert "--experiment" in warnings[0]
+
+
+def test_a_lock_that_another_process_keeps_is_not_waited_for_for_ever(path, uploads, warnings, monkeypatch):
+    monkeypatch.setattr(remembered, "LOCK_SECONDS", 0.1)
+    path.parent.mkdir()
+    with locked(path.with_name("uploads.json.lock"), 1):
+        assert uploads.begin(KEY).experiment_id is None
+    assert "locked by another process" in warnings[0]
+
+
+def test_processes_that_write_at_once_lose_nothing(path):
+    script = (
+        "import sys; from pathlib import Path; from tbupload.remembered import *\n"
+        "for number in range(10):\n"
+        "    Uploads(Path(sys.argv[1]), sys.exit).begin(UploadKey('s', f'/{sys.argv[2]}/{number}', {}))\n"
+    )
+    processes = [subprocess.Popen([sys.executable, "-c", script, path, str(number)]) for number in range(3)]
+    assert [process.wait(60) for process in processes] == [0] * 3
+    assert len(json.loads(path.read_text())["uploads"]) == 30
+
+
+def test_a_process_that_dies_with_the_lock_does_not_keep_it(path, uploads, warnings):
+    path.parent.mkdir()
+    script = (
+        "import os, signal, sys; from pathlib import Path; from tbupload.file_lock import locked\n"
+        "with locked(Path(sys.argv[1]), 1):\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    subprocess.run([sys.executable, "-c", script, path.with_name("uploads.json.lock")], check=False)
+    began = time.monotonic()
+    made(uploads)
+    assert (warnings, uploads.begin(KEY).experiment_id) == ([], "abc")
+    assert time.monotonic() - began < remembered.LOCK_SECONDS
+
+
+def test_a_logdir_with_a_name_that_is_no_text_is_remembered(uploads):
+    key = replace(KEY, logdir=os.fsencode("/ä\udcff").decode("utf-8", "backslashreplace"))
+    made(uploads, key)
+    assert uploads.begin(key).experiment_id == "abc"

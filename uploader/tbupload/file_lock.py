@@ -1,0 +1,58 @@
+"""A lock between processes on a file: the system takes it back from one that dies."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+RETRY_SECONDS: Final = 0.02
+
+NO_LOCKS_HERE: Final = frozenset({errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK})
+"""What a file system without locks answers, as some of computing clusters do."""
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _take(descriptor: int) -> None:
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+else:
+    import fcntl
+
+    def _take(descriptor: int) -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@contextmanager
+def locked(path: Path, seconds_max: float) -> Iterator[None]:
+    """Holds the lock while the block lasts; `path` is made when it is not there, and stays.
+
+    Raises OSError when another process keeps it for longer than `seconds_max`, or the file cannot be made. Where the
+    file system knows no locks, the block runs without one.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        _wait_for(descriptor, path, seconds_max)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _wait_for(descriptor: int, path: Path, seconds_max: float) -> None:
+    deadline = time.monotonic() + seconds_max
+    while True:
+        try:
+            return _take(descriptor)
+        except OSError as error:
+            if error.errno in NO_LOCKS_HERE:
+                return None
+            if error.errno not in {errno.EAGAIN, errno.EACCES, errno.EDEADLK}:
+                raise
+            if time.monotonic() > deadline:
+                raise TimeoutError(errno.ETIMEDOUT, f"locked by another process for {seconds_max:g} s", path) from error
+        time.sleep(RETRY_SECONDS)
