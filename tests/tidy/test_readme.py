@@ -11,6 +11,7 @@ import pytest
 
 from support.source_code import ROOT
 
+SHELLS = {"", "sh", "bash", "console"}
 PROGRAMS = {"tbupload", "tbservice"}
 PAGES = [ROOT / "README.md", *sorted((ROOT / "deploy").rglob("*.md"))]
 
@@ -19,7 +20,8 @@ def commands():
     """Each line in a fenced block of a page that begins with one of our commands or `make`, split into words."""
     found = []
     for page in PAGES:
-        for block in re.findall(r"^ *```(?:sh|bash|console)?\n(.*?)^ *```", page.read_text(), re.DOTALL | re.MULTILINE):
+        blocks = re.findall(r"^ *```(\w*)\n(.*?)^ *```", page.read_text(), re.DOTALL | re.MULTILINE)
+        for block in (content for language, content in blocks if language in SHELLS):
             for line in block.replace("\\\n", " ").splitlines():
                 for part in line.removeprefix("$ ").split("&&"):
                     words = shlex.split(part, comments=True)

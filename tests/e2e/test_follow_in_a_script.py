@@ -1,0 +1,300 @@
+"""`with tbupload.follow(...)` in a training script: everything arrives, and nothing it meets reaches the training."""
+
+import inspect
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+import tbupload
+from support import event_files
+from support.flaky_proxy import flaky_proxy
+from support.uploading import wait_until
+
+ROOT = Path(__file__).parents[2]
+
+PRELUDE = """
+import os, signal, sys, time
+from pathlib import Path
+import tbupload
+from support import event_files
+
+def train(logdir, steps=range(10)):
+    events = [event_files.scalar_event("loss", step, float(step)) for step in steps]
+    event_files.write_records(Path(logdir, "run", "tfevents.1"), events, append=True)
+"""
+
+
+def examples():
+    """Every example of `tbupload.follow`, in its own description, the package's and the README's, each once."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    for text in (tbupload.__doc__, inspect.getdoc(tbupload.follow)):
+        blocks += [textwrap.dedent(block) for block in re.findall(r"(?:^(?: {4}.*)?\n)+", text, re.MULTILINE)]
+    return sorted({block.strip() for block in blocks if "tbupload.follow" in block})
+
+
+def write(logdir, steps):
+    events = [event_files.scalar_event("loss", step, float(step)) for step in steps]
+    event_files.write_records(logdir / "run" / "tfevents.1", events, append=True)
+
+
+def count(reader, experiment_id):
+    return reader.get(experiment_id, "scalars").get("run", {}).get("loss", {}).get("count", 0)
+
+
+@pytest.fixture
+def environment(uploader, monkeypatch):
+    """This process, too, has the server, the token and the config file that `uploader` gives to its own."""
+    environment = uploader.environment()
+    for name in ("TBHUB_SERVER", "TBHUB_TOKEN", "TBHUB_CONFIG"):
+        monkeypatch.setenv(name, environment[name])
+    return environment
+
+
+@pytest.fixture
+def follow(environment):  # noqa: ARG001 - it sets the variables
+    """`tbupload.follow`; what it started is killed when the test has not ended it."""
+    followed = []
+
+    def follow(*arguments, **options):
+        followed.append(tbupload.follow(*arguments, poll_seconds=0.05, **options))
+        return followed[-1]
+
+    yield follow
+    for upload in followed:
+        if upload.is_running:
+            process_of(upload).kill()
+            upload.stop()
+
+
+@pytest.fixture
+def run_script(environment, tmp_path):
+    """Runs Python source as a script in `tmp_path`; it can be interrupted without interrupting us."""
+
+    def run_script(source):
+        path = tmp_path / "training.py"
+        path.write_text(PRELUDE + textwrap.dedent(source))
+        paths = os.pathsep.join([str(ROOT / "tests"), *filter(None, [environment.get("PYTHONPATH")])])
+        return subprocess.run(
+            [sys.executable, path],
+            cwd=tmp_path,
+            env=environment | {"PYTHONPATH": paths},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            start_new_session=True,
+        )
+
+    return run_script
+
+
+def process_of(upload):
+    return psutil.Process(upload._uploader._process.pid)
+
+
+def test_there_are_examples_to_run():
+    assert examples()
+
+
+@pytest.mark.parametrize("example", examples())
+def test_every_example_uploads_what_the_training_writes(run_script, reader, example):
+    (shown := run_script(example)).check_returncode()
+    (experiment,) = reader.http.get("/api/v1/experiments").json()["experiments"]
+    assert shown.stdout == f"{experiment['url']}\n", shown.stderr
+    assert experiment["name"] in example
+    assert count(reader, experiment["experiment_id"]) == 10
+    assert shown.stderr == ""
+
+
+def test_a_block_sends_everything_and_tells_how_it_went(follow, uploader, reader, logdir, monkeypatch):
+    monkeypatch.delenv("TBHUB_TOKEN")
+    with follow(logdir, token=uploader.token) as upload:
+        assert upload.is_running
+        assert upload.result is None
+        assert upload.url.endswith(f"/experiment/{upload.experiment_id}/")
+        assert_shows_no_token_and_gives_way(upload, uploader.token)
+        write(logdir, range(10))
+    assert not upload.is_running
+    assert upload.result.is_complete
+    assert (upload.result.exit_code, upload.result.scalars, upload.result.runs) == (0, 10, 1)
+    assert upload.result.url == upload.url
+    assert count(reader, upload.experiment_id) == 10
+
+
+def assert_shows_no_token_and_gives_way(upload, token):
+    process = process_of(upload)
+    assert token not in " ".join(process.cmdline()) + repr(upload)
+    assert process.nice() == min(19, psutil.Process().nice() + 10)
+    assert os.getsid(process.pid) != os.getsid(0)
+
+
+def test_methods_do_what_a_block_does_and_a_second_start_goes_on(follow, reader, logdir):
+    upload = follow(logdir)
+    assert (upload.url, upload.result, upload.stop(), upload.is_running) == (None, None, None, False)
+    write(logdir, range(5))
+    assert upload.start().start() is upload
+    assert upload.stop().is_complete
+    first = upload.experiment_id
+    write(logdir, range(5, 10))
+    with upload, upload:
+        pass
+    assert (upload.result.exit_code, upload.experiment_id) == (0, first)
+    assert count(reader, first) == 10
+
+
+def test_two_at_once_are_two_uploads(follow, reader, tmp_path):
+    with follow(tmp_path / "a") as one, follow(tmp_path / "b") as two:
+        for name, number in (("a", 3), ("b", 4)):
+            write(tmp_path / name, range(number))
+    assert one.experiment_id != two.experiment_id
+    assert (count(reader, one.experiment_id), count(reader, two.experiment_id)) == (3, 4)
+
+
+def test_what_is_missing_is_told_and_counted(follow, logdir, caplog):
+    write(logdir, range(10))
+    event_files.spoil_payload(logdir / "run" / "tfevents.1", 3)
+    with follow(logdir) as upload:
+        pass
+    assert (upload.result.exit_code, upload.result.is_complete, upload.result.scalars) == (1, False, 9)
+    assert list(upload.result.skipped.values()) == [1]
+    assert "not everything" in upload.result.explanation
+    assert "skipped 1" in caplog.text
+
+
+def test_nothing_that_is_missing_or_wrong_is_raised(follow, logdir, monkeypatch, caplog):
+    (logdir / "file").touch()
+    with (
+        follow(logdir, token="tbh_wrong" * 5) as refused,
+        follow(logdir / "file") as no_directory,
+        follow(logdir, include_tags="(") as no_expression,
+        follow(logdir, name="\0") as not_startable,
+    ):
+        monkeypatch.delenv("TBHUB_SERVER")
+        with follow(logdir) as nowhere:
+            pass
+    for upload, code, why in (
+        (refused, 1, "tbupload login"),
+        (no_directory, 1, "is a file"),
+        (no_expression, 2, "no regular expression"),
+        (not_startable, None, "could not be started"),
+        (nowhere, 2, "no server"),
+    ):
+        assert (upload.url, upload.is_running, upload.result.exit_code) == (None, False, code)
+        assert why in upload.result.explanation
+        assert why in caplog.text
+
+
+def test_a_logdir_that_never_comes_is_no_loss(follow, tmp_path):
+    with follow(tmp_path / "never") as upload:
+        assert upload.url
+    assert (upload.result.exit_code, upload.result.scalars) == (0, 0)
+    assert not (tmp_path / "never").exists()
+
+
+def test_arguments_of_the_call_itself_are_checked_at_once(logdir):
+    for arguments in ({"logdirs": 1}, {"name": 1}, {"token": b"x"}, {"plugins": [1]}, {"include_runs": re.compile("")}):
+        with pytest.raises(TypeError):
+            tbupload.follow(logdir, **arguments)
+    with pytest.raises(TypeError):
+        tbupload.follow(None)
+    with pytest.raises(ValueError, match="format"):
+        tbupload.follow(logdir, poll_seconds="often")
+
+
+def test_an_uploader_that_dies_is_told_at_once_and_stops_nothing(follow, logdir, caplog):
+    with follow(logdir) as upload:
+        assert upload.url
+        process_of(upload).kill()
+        wait_until(lambda: "ended by itself (killed by signal 9)" in caplog.text)
+        assert not upload.is_running
+    assert upload.result.exit_code == -signal.SIGKILL
+    assert f"--experiment {upload.experiment_id}" in upload.result.explanation
+
+
+def test_the_end_of_a_block_waits_no_longer_than_it_says(follow, live_service, logdir, caplog):
+    write(logdir, range(10))
+    with flaky_proxy(live_service.url, ["", *["503"] * 1000]) as proxy:
+        with follow(logdir, server=proxy, end_seconds=0.2) as upload:
+            assert upload.url
+            began = time.monotonic()
+        waited = time.monotonic() - began
+        assert (upload.is_running, upload.result.exit_code) == (True, None)
+        assert "still being sent" in caplog.text
+        process_of(upload).kill()
+        wait_until(lambda: not upload.is_running)
+    assert waited < 10
+    assert upload.result.exit_code == -signal.SIGKILL
+    assert caplog.records[-1].levelno == logging.WARNING
+
+
+@pytest.mark.parametrize("end", ["raise ValueError('mine')", "os.killpg(0, signal.SIGINT); time.sleep(60)"])
+def test_an_exception_and_ctrl_c_pass_through_after_everything_was_sent(run_script, reader, end):
+    ended = run_script(
+        f"""
+        with tbupload.follow("runs") as upload:
+            print(upload.experiment_id, flush=True)
+            train("runs")
+            {end}
+        """
+    )
+    last = ended.stderr.rstrip().splitlines()[-1]
+    assert (ended.returncode, last) in {(1, "ValueError: mine"), (-signal.SIGINT, "KeyboardInterrupt")}
+    assert count(reader, ended.stdout.strip()) == 10
+
+
+def test_a_training_that_is_killed_with_forked_workers_left_leaves_an_upload_that_ends(run_script, reader, tmp_path):
+    ended = run_script(
+        """
+        upload = tbupload.follow("runs").start()
+        process = upload._uploader._process
+        print(upload.experiment_id, process.pid, flush=True)
+        if os.fork() == 0:  # a worker that outlives the training
+            with upload:
+                pass  # and is not the one to end its upload
+            for pipe in (process.stdin, process.stdout, process.stderr):
+                assert os.fstat(pipe.fileno()).st_rdev == os.stat(os.devnull).st_rdev
+            assert (upload.is_running, upload.url, upload.stop()) == (False, upload.url, None)
+            for descriptor in (1, 2):
+                os.close(descriptor)
+            print(os.getpid(), file=open("worker", "w"), flush=True)
+            time.sleep(60)
+        while not os.path.exists("worker") or not open("worker").read():
+            time.sleep(0.01)
+        assert upload.is_running
+        train("runs")
+        os.kill(os.getpid(), signal.SIGKILL)
+        """
+    )
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    experiment_id, process_id = ended.stdout.split()
+    worker = psutil.Process(int((tmp_path / "worker").read_text()))
+    try:
+        wait_until(lambda: not is_alive(int(process_id)))
+        assert worker.is_running()
+    finally:
+        worker.kill()
+    assert count(reader, experiment_id) == 10
+
+
+def is_alive(process_id):
+    """Whether it runs; one that has ended and that nobody has asked after does not."""
+    try:
+        return psutil.Process(process_id).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_importing_it_loads_no_other_package():
+    source = "import sys, tbupload; print(sorted({name.partition('.')[0] for name in sys.modules}))"
+    loaded = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True).stdout
+    assert not {"numpy", "google", "urllib3", "tqdm", "tbwire"} & set(re.findall(r"\w+", loaded))
