@@ -14,6 +14,8 @@ from tbupload.commands import experiments as commands
 from tbupload.commands.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_LATER, EXIT_USAGE
 from tbupload.commands.output import discard_stdout, tell
 from tbupload.commands.upload import upload
+from tbupload.commands.verify import EXAMPLES as VERIFY_EXAMPLES
+from tbupload.commands.verify import GIVE_UP_SECONDS, verify
 from tbupload.errors import Unreachable, UploadError, UsageError
 
 DESCRIPTION: Final = "Uploads TensorBoard logdirs to a tbhub server and prints the URL where they can be seen."
@@ -24,6 +26,7 @@ examples:
   tbupload --logdir runs/ --one-shot           upload what is there, and end
   tbupload --logdir runs/ --dry-run            read everything, send nothing, say what would be sent
   tbupload --logdir runs/ --experiment ID      go on with this experiment, whichever machine began it
+  tbupload verify --logdir runs/ --experiment ID   is all of it there, bit by bit?
   tbupload share ID --expires 30d              print a link that opens it, for 30 days
   tbupload login --server https://HOST         keep a server's address and a token for later
 
@@ -83,6 +86,7 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
     verbs = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name, add_options, command, text in (
         ("upload", _upload_options, upload, "upload a logdir (the default)"),
+        ("verify", _verify_options, verify, "prove that an experiment holds everything that is in a logdir"),
         ("list", _list_options, commands.list_experiments, "list your experiments, the newest first"),
         ("show", _id_option, commands.show, "show one experiment"),
         ("update-metadata", _update_options, commands.update_metadata, "change name, description or visibility"),
@@ -94,7 +98,7 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
             name,
             help=text,
             description=text[0].upper() + text[1:] + ".",
-            epilog=EXAMPLES if name == "upload" else None,
+            epilog={"upload": EXAMPLES, "verify": VERIFY_EXAMPLES}.get(name),
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         add_options(verb)
@@ -166,6 +170,19 @@ def _choice_options(verb: argparse.ArgumentParser, title: str) -> None:
     for side in ("runs", "tags"):
         choice.add_argument(f"--include-{side}", metavar="REGEX", type=_pattern, help=f"only {side} that match")
         choice.add_argument(f"--exclude-{side}", metavar="REGEX", type=_pattern, help=f"no {side} that match")
+
+
+def _verify_options(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--logdir", metavar="DIR", type=Path, required=True, help="the directory that holds the runs")
+    verb.add_argument("--experiment", metavar="ID", required=True, help="the experiment's id, or its URL")
+    verb.add_argument("--strict", action="store_true", help="it must hold nothing besides, either")
+    _choice_options(verb, "what was uploaded")
+    verb.add_argument(
+        "--give-up-seconds",
+        metavar="N",
+        type=_seconds,
+        help=f"how long a server that does not answer is tried (default: {GIVE_UP_SECONDS:.0f})",
+    )
 
 
 def _list_options(verb: argparse.ArgumentParser) -> None:

@@ -1,0 +1,96 @@
+"""`tbupload verify`: from its options to its exit code."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Final
+
+from tbupload.commands.connect import access_of, client_of, find_experiment_id, progress_of
+from tbupload.commands.exit_codes import EXIT_FAILED
+from tbupload.commands.output import put_json, put_line
+from tbupload.errors import ServerError
+from tbupload.reading.filters import SeriesFilter
+from tbupload.sending.patience import Patience
+from tbupload.sending.scan import check_logdir
+from tbupload.verifying.findings import Finding, Status
+from tbupload.verifying.verification import Verification, VerifyOptions
+
+GIVE_UP_SECONDS: Final = 60.0
+"""How long a server that does not answer is tried."""
+
+FINDINGS_SHOWN: Final = 200
+"""Series that are named one by one; `--json` has them all."""
+
+EXAMPLES: Final = """\
+examples:
+  tbupload verify --logdir runs/ --experiment ID             is every point of these files there, bit by bit?
+  tbupload verify --logdir runs/ --experiment ID --strict    and nothing besides?
+  tbupload verify --logdir runs/ --experiment ID --json      one object a series, then {"event": "verified", ...}
+
+Reads the files again and compares, series by series, the number of points and their SHA-256 with those of what the
+server stores. What differs is named: points (steps) that are missing, that differ, and that are extra. Filters have to
+be those of the upload. The points of a large run are kept in a temporary file meanwhile: TMPDIR says where.
+
+A file that is being written is verified as far as its last whole record. What the experiment holds beyond the files (of
+files that were deleted or rotated, or from other machines) is told, and is no fault unless --strict.
+
+exit codes: 0 proven; 1 something is missing, differs, or cannot be uploaded; 2 wrong usage; 75 the server is away.
+"""
+
+
+def verify(options: argparse.Namespace) -> int:
+    """Proves that an experiment holds what a logdir's files say, or names what it does not."""
+    logdir: Path = options.logdir.expanduser()
+    check_logdir(logdir)
+    choice = VerifyOptions(logdir, _series_filter(options), find_experiment_id(options.experiment), options.strict)
+    progress = progress_of(options)
+    patience = Patience(options.give_up_seconds or GIVE_UP_SECONDS)
+    client = client_of(access_of(options, progress), options, patience, progress)
+    verification = Verification(client, choice, progress)
+    progress.begin()
+    try:
+        unproven = _put_findings(verification, options)
+    except ServerError as error:
+        if options.json:
+            put_json({"event": "failed", "error": str(error)})
+        raise
+    finally:
+        progress.close()
+    verdict = verification.verdict
+    if options.json:
+        put_json({"event": "verified", **verdict.as_json()})
+        return 0 if verdict.is_proven else EXIT_FAILED
+    if unproven > FINDINGS_SHOWN:
+        put_line(f"and {unproven - FINDINGS_SHOWN:,} more series; --json names them all")
+    for line in verdict.lines():
+        put_line(line)
+    return 0 if verdict.is_proven else EXIT_FAILED
+
+
+def _put_findings(verification: Verification, options: argparse.Namespace) -> int:
+    """Prints what is found as it is found; answers how many series are not just proven."""
+    unproven = 0
+    for finding in verification.run():
+        unproven += finding.status is not Status.PROVEN
+        if options.json:
+            put_json({"event": "series", **finding.as_json()})
+        elif _is_shown(finding, unproven, options):
+            put_line(finding.line())
+    return unproven
+
+
+def _is_shown(finding: Finding, unproven: int, options: argparse.Namespace) -> bool:
+    if finding.status is Status.PROVEN:
+        return bool(options.verbose)
+    return unproven <= FINDINGS_SHOWN
+
+
+def _series_filter(options: argparse.Namespace) -> SeriesFilter:
+    return SeriesFilter(
+        plugins=options.plugins,
+        include_runs=options.include_runs,
+        exclude_runs=options.exclude_runs,
+        include_tags=options.include_tags,
+        exclude_tags=options.exclude_tags,
+    )

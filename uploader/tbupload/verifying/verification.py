@@ -1,0 +1,217 @@
+"""Reads a logdir as an upload would, run by run, and holds it beside the digests of what an experiment stores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from tbupload.errors import LogdirError, Refused
+from tbupload.reading.filters import SeriesFilter
+from tbupload.sending.client import Client
+from tbupload.sending.cursors import CursorBook
+from tbupload.sending.progress import Progress, State
+from tbupload.sending.scan import FoundFile, scan_logdir
+from tbupload.sending.source import Reading, Source
+from tbupload.verifying.findings import Finding, Status, Verdict
+from tbupload.verifying.local import LocalRuns, LocalSeries
+from tbupload.verifying.spool import Spool
+from tbupload.verifying.step_order import Differences, compare
+from tbwire.digests import Records, SeriesDigest, newest_of_each_step, record_dtype
+
+GROUP_BYTES: Final = 8 << 20
+"""Bytes of points after which the runs read are compared; a larger run is compared alone."""
+
+GROUP_RUNS: Final = 256
+"""Runs in one question to the server, at most."""
+
+GROUP_NAME_CHARS: Final = 50_000
+"""Characters of runs' names in one question, about: the server takes 1 MiB of JSON."""
+
+_NOT_FOUND: Final = 404
+
+Stored = dict[str, Any]
+"""What the server tells of a series: see `Client.list_digests`."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyOptions:
+    """What is verified: the files an upload with these options would send, and the experiment that should hold them."""
+
+    logdir: Path
+    series_filter: SeriesFilter
+    experiment_id: str
+    is_strict: bool
+
+
+class Verification:
+    """One pass over a logdir; `verdict` is complete when `run` is."""
+
+    def __init__(self, client: Client, options: VerifyOptions, progress: Progress) -> None:
+        self.verdict = Verdict(options.experiment_id, options.is_strict)
+        self._client = client
+        self._options = options
+        self._progress = progress
+        self._total_bytes = 0
+
+    def run(self) -> Iterator[Finding]:
+        """A finding for each series of the files, and for each of the same runs that only the experiment has.
+
+        Raises LogdirError when there are no event files, ServerError as the client does.
+        """
+        limits = self._client.get_limits(self._options.experiment_id)
+        scan = scan_logdir(self._options.logdir, self._options.series_filter, limits.name_chars_max)
+        if not scan.files and not scan.problems:
+            raise LogdirError(f'{self._options.logdir}: no event files found (files with "tfevents" in their names)')
+        for problem in scan.problems.values():
+            self._count_problem("path that could not be used", problem)
+        self._total_bytes = scan.bytes
+        # Packing is for the way, and nothing goes anywhere here.
+        reading = Reading(
+            self._options.series_filter, replace(limits, packed_points_max=0), is_final=True, say=self._progress.warn
+        )
+        spool = Spool()
+        try:
+            yield from self._verify(scan.files, reading, LocalRuns(spool))
+        finally:
+            spool.close()
+        self._find_extra_runs({found.run for found in scan.files})
+
+    def _verify(self, files: Iterable[FoundFile], reading: Reading, local: LocalRuns) -> Iterator[Finding]:
+        runs: list[str] = []
+        for run, found in groupby(files, lambda file: file.run):
+            self._read_run(found, reading, local)
+            runs.append(run)
+            self.verdict.runs += 1
+            if local.bytes >= GROUP_BYTES or len(runs) >= GROUP_RUNS or sum(map(len, runs)) >= GROUP_NAME_CHARS:
+                yield from self._compare(runs, local)
+                runs = []
+        if runs:
+            yield from self._compare(runs, local)
+
+    def _read_run(self, files: Iterable[FoundFile], reading: Reading, local: LocalRuns) -> None:
+        """Reads a run's files in the order in which an upload sends them."""
+        cursors = CursorBook(self._options.series_filter.digest(), [])
+        for found in files:
+            source = Source(found, reading, cursors)
+            while (segment := source.take()) is not None:
+                self.verdict.skipped.update(segment.skipped)
+                self.verdict.skipped.update(local.add(found.run, segment.body))
+                self.verdict.bytes += segment.end - segment.start
+                self._show(local)
+            if note := source.cut_record():
+                self.verdict.notes.append(note)
+            if source.trouble is not None:
+                self._count_problem(source.trouble.kind, source.trouble.explanation)
+
+    def _compare(self, runs: list[str], local: LocalRuns) -> Iterator[Finding]:
+        """Compares the runs that were read, and forgets them. The server is asked after they were read, not before.
+
+        So that what a job appends meanwhile is never taken for missing.
+        """
+        stored = {}
+        for series in self._client.list_digests(self._options.experiment_id, runs):
+            stored[series["run"], series["tag"]] = series
+        for name, ours in local.series.items():
+            finding = self._compare_series(local, ours, stored.pop(name, None))
+            self.verdict.statuses[finding.status] += 1
+            self.verdict.points += finding.points
+            yield finding
+        for theirs in stored.values():
+            if self._options.series_filter.accepts_series(theirs["tag"], theirs["plugin"]):
+                self.verdict.statuses[Status.EXTRA] += 1
+                yield _extra(theirs)
+        local.clear()
+
+    def _compare_series(self, local: LocalRuns, ours: LocalSeries, theirs: Stored | None) -> Finding:
+        digest = local.digest(ours)
+        if theirs is None:
+            return _finding(ours, digest, Status.MISSING, 0, None, ("the whole series is missing",))
+        reasons = tuple(_reasons(ours, theirs))
+        if theirs["data_class"] != ours.data_class:
+            return _finding(ours, digest, Status.DIFFERENT, theirs["count"], None, reasons)
+        differences = None
+        if (theirs["count"], theirs["sha256"]) != (digest.count, digest.hexdigest()):
+            differences = compare(local.records(ours), self._stored_records(ours))
+        status = _status(differences, reasons)
+        return _finding(ours, digest, status, theirs["count"], differences, reasons)
+
+    def _stored_records(self, series: LocalSeries) -> Iterator[Records]:
+        """The stored points of a series; none when it was deleted meanwhile."""
+        dtype = record_dtype(is_scalar=series.data_class == "scalar")
+        try:
+            for page in self._client.read_records(self._options.experiment_id, series.run, series.tag):
+                yield newest_of_each_step(np.frombuffer(page, dtype))
+        except Refused as refusal:
+            if refusal.status != _NOT_FOUND:
+                raise
+
+    def _find_extra_runs(self, known: set[str]) -> None:
+        for run in self._client.list_runs(self._options.experiment_id):
+            if run not in known and self._options.series_filter.accepts_run(run):
+                self.verdict.extra_runs.append(run)
+
+    def _count_problem(self, kind: str, sentence: str) -> None:
+        self.verdict.skipped[kind] += 1
+        self.verdict.problems.append(sentence)
+        self._progress.problem(sentence)
+
+    def _show(self, local: LocalRuns) -> None:
+        if self._progress.is_due():
+            self._progress.show(
+                State(
+                    done_bytes=self.verdict.bytes,
+                    total_bytes=self._total_bytes,
+                    scalars=self.verdict.points,
+                    runs=self.verdict.runs,
+                    series=sum(self.verdict.statuses.values()) + len(local.series),
+                    sent_bytes=self.verdict.bytes,
+                    points=self.verdict.points,
+                    skipped=self.verdict.skipped,
+                )
+            )
+
+
+def _finding(
+    ours: LocalSeries,
+    digest: SeriesDigest,
+    status: Status,
+    stored_points: int,
+    differences: Differences | None,
+    reasons: tuple[str, ...],
+) -> Finding:
+    return Finding(
+        ours.run, ours.tag, ours.plugin, ours.data_class, status, digest.count, stored_points, differences, reasons
+    )
+
+
+def _extra(theirs: Stored) -> Finding:
+    return Finding(
+        theirs["run"],
+        theirs["tag"],
+        theirs["plugin"],
+        theirs["data_class"],
+        Status.EXTRA,
+        0,
+        theirs["count"],
+        reasons=(f"a series of {theirs['count']:,} points that is in none of the files",),
+    )
+
+
+def _reasons(ours: LocalSeries, theirs: Stored) -> Iterator[str]:
+    if theirs["plugin"] != ours.plugin:
+        yield f"it belongs to plugin {theirs['plugin']!r} there, and to {ours.plugin!r} in the files"
+    if theirs["data_class"] != ours.data_class:
+        yield f"it is a {theirs['data_class']} series there, and a {ours.data_class} series in the files"
+    elif theirs["plugin"] == ours.plugin and theirs["metadata_sha256"] != ours.metadata_sha256:
+        yield "its summary metadata is another one"
+
+
+def _status(differences: Differences | None, reasons: tuple[str, ...]) -> Status:
+    if reasons or (differences is not None and (differences.missing.count or differences.different.count)):
+        return Status.DIFFERENT
+    return Status.EXTRA if differences is not None and differences.extra.count else Status.PROVEN
