@@ -1,0 +1,66 @@
+"""A service with a proxy in every joint, and what an upload without faults stores there.
+
+`pytest tests/faults` tries a choice of all calls, statements and kills; with `--all-faults`, every single one.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from support.complete_logdir import write_complete_logdir
+from support.faulty_world import Clean, clean_upload, faulty_world
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--all-faults", action="store_true", help="tests/faults: let every single call fail, not a choice of them"
+    )
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "every_fault: takes minutes; runs with --all-faults only")
+
+
+def pytest_collection_modifyitems(config, items):
+    if not config.getoption("--all-faults", default=False):
+        dropped = [item for item in items if item.get_closest_marker("every_fault")]
+        config.hook.pytest_deselected(items=dropped)
+        items[:] = [item for item in items if item not in dropped]
+
+
+@pytest.fixture(scope="session")
+def is_everything_tried(request):
+    """Whether every call is to fail in its turn, however long that takes."""
+    return request.config.getoption("--all-faults", default=False)
+
+
+@pytest.fixture(scope="session")
+def world(servers, tmp_path_factory):
+    """The service and its proxies."""
+    with faulty_world(servers, tmp_path_factory.mktemp("world")) as world:
+        yield world
+
+
+@pytest.fixture(scope="session")
+def clean(world, tmp_path_factory):
+    """The complete logdir, uploaded without faults."""
+    return clean_upload(world, write_complete_logdir(tmp_path_factory.mktemp("complete") / "logdir"))
+
+
+@pytest.fixture(scope="session")
+def both(world, clean, tmp_path_factory):
+    """Another host's logdir with the same runs and other values, uploaded after the complete one, without faults."""
+    person = world.person()
+    world.disarm()
+    logdir = write_complete_logdir(tmp_path_factory.mktemp("other") / "logdir", 1, "other", seconds_later=0.25)
+    experiment_id = person.upload(clean.logdir).experiment_id
+    ended = person.upload(logdir, "--experiment", experiment_id)
+    return Clean(logdir, ended.done, person.stored(experiment_id))
+
+
+@pytest.fixture
+def person(world):
+    """Somebody with an empty workspace."""
+    world.disarm()
+    yield world.person()
+    world.disarm()

@@ -1,0 +1,55 @@
+"""Every call from `tbupload` to the service fails, in every way: the end is that of an upload without faults."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from support.http_faults import FAULTS
+
+QUICK_FAULTS = sorted(FAULTS.keys() - {"429"})
+"""All but the one that asks for a second's patience."""
+
+CALLS_MIN = 12
+"""An upload of fewer calls tries too little."""
+
+DOUBLING = frozenset({"twice", "twice at once", "overtaken", "lost and late"})
+"""Here the uploader may be answered as if another one had been quicker, and then counts less than is there."""
+
+
+def upload_with(faults, world, clean):
+    """One upload that meets these faults, checked; tells how many it met."""
+    person = world.person()
+    world.disarm()
+    world.http.arm(faults)
+    ended = person.upload(clean.logdir)
+    hits = world.http.hits
+    clean.check(person, ended, says_all=not DOUBLING & set(faults.values()))
+    return hits
+
+
+def every_call_fails_once(fault, world, clean):
+    """Uploads with a fault at call 1, 2, … until one meets none; how many calls there were."""
+    return next(at for at in itertools.count() if not upload_with({at + 1: fault}, world, clean))
+
+
+def test_whichever_answer_is_lost_everything_is_stored_once(world, clean):
+    assert every_call_fails_once("unanswered", world, clean) >= CALLS_MIN
+
+
+@pytest.mark.parametrize("shift", range(0, len(QUICK_FAULTS), 2))
+def test_an_upload_of_which_every_other_call_fails_in_another_way_ends_well(world, clean, shift):
+    turns = itertools.cycle(QUICK_FAULTS[shift:] + QUICK_FAULTS[:shift])
+    faults = dict(zip(range(1 + shift // 2 % 2, 200, 2), turns, strict=False))
+    assert upload_with(faults, world, clean) >= CALLS_MIN / 2
+
+
+def test_a_server_that_wants_to_be_left_alone_for_a_while_is_sent_everything_later(world, clean):
+    assert upload_with({1: "429", 5: "429"}, world, clean) == 2
+
+
+@pytest.mark.every_fault
+@pytest.mark.parametrize("fault", sorted(FAULTS))
+def test_each_single_call_fails_in_each_single_way(world, clean, fault):
+    assert every_call_fails_once(fault, world, clean) >= CALLS_MIN

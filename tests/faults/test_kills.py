@@ -1,0 +1,162 @@
+"""Every process on the path of an upload is killed with SIGKILL: the upload goes on, or is gone on with, to its end."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import time
+from functools import partial
+
+import numpy as np
+import psycopg
+import pytest
+
+from support import mortal
+from support.complete_logdir import write_complete_logdir
+from support.faulty_world import clean_upload, faulty_world
+from support.servers import Servers
+from support.uploading import wait_until
+from tbservice.embedded.instance import Instance
+
+PATIENCE = ("--one-shot", "--json", "--give-up-seconds", 60)
+FIRST_CALL_WITH_AN_EXPERIMENT = 3
+SOME_CALLS = {"lost": (4,), "unanswered": (9,)}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """A service with two workers, on a PostgreSQL and a SeaweedFS of its own: others would not like what follows."""
+    directory = tmp_path_factory.mktemp("mortal")
+    with (
+        Instance(directory / "data") as instance,
+        faulty_world(Servers(instance), directory, TBHUB_WORKERS="2") as made,
+    ):
+        yield made
+
+
+@pytest.fixture(scope="module")
+def clean(world, tmp_path_factory):
+    """The complete logdir, uploaded without faults."""
+    return clean_upload(world, write_complete_logdir(tmp_path_factory.mktemp("complete") / "logdir"))
+
+
+@pytest.fixture
+def instance(world):
+    """The world's PostgreSQL and SeaweedFS."""
+    return world.servers.instance
+
+
+def upload_through(moment, action, person, clean):
+    """An upload during which something is done at a moment."""
+    with person.uploader.follow(clean.logdir, *PATIENCE) as uploading:
+        moment.seize(action)
+        return uploading.wait()
+
+
+def hold_statement(world, text, time_):
+    """The moment when a statement with this text comes for so many times, and its connection breaks."""
+    moment = mortal.Moment()
+    found = itertools.count(1)
+    world.sql.arm(lambda *args: "before" if text in args[1] and next(found) == time_ else "", then=moment.hold)
+    return moment
+
+
+STATEMENTS = [
+    pytest.param("INSERT INTO scalar_tail", 3, id="in the middle of a batch"),
+    pytest.param("UPDATE experiments SET version", 4, id="just before its commit", marks=pytest.mark.every_fault),
+    pytest.param("INSERT INTO scalar_blocks", 2, id="in the middle of a merge", marks=pytest.mark.every_fault),
+]
+
+
+@pytest.mark.parametrize(("text", "time_"), STATEMENTS)
+def test_a_worker_killed_while_it_works_is_replaced_and_nobody_notices(world, clean, person, text, time_):
+    moment = hold_statement(world, text, time_)
+    before = mortal.workers_of(world.live)
+    ended = upload_through(moment, lambda: mortal.kill_worker(world.live, world.sql.hit_port), person, clean)
+    clean.check(person, ended)
+    now = wait_until(lambda: len(found := mortal.workers_of(world.live)) == 2 and found)
+    assert {worker.pid for worker in now} != {worker.pid for worker in before}
+
+
+def restart_after(kill, restart, instance):
+    kill(instance)
+    time.sleep(0.3)  # the uploader meets the server as it is now
+    restart(instance)
+
+
+def test_postgresql_killed_in_a_transaction_has_lost_nothing_and_kept_nothing_by_half(world, clean, person, instance):
+    moment = hold_statement(world, "UPDATE experiments SET version", 3)
+    action = partial(restart_after, mortal.kill_postgres, mortal.restart_postgres, instance)
+    clean.check(person, upload_through(moment, action, person, clean))
+
+
+@pytest.mark.parametrize("end", [mortal.kill_backends, mortal.end_backends])
+def test_connections_that_postgresql_ends_are_made_anew(world, clean, person, instance, end):
+    moment = hold_statement(world, "INSERT INTO scalar_tail", 2)
+    name = world.database_url.rpartition("/")[2]
+    clean.check(person, upload_through(moment, partial(end, instance, name), person, clean))
+    wait_until(lambda: is_up(instance))
+
+
+def is_up(instance):
+    try:
+        instance.postgres.connect_as_superuser("postgres").close()
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("fault", [pytest.param("lost", marks=pytest.mark.every_fault), "unanswered"])
+def test_a_killed_seaweedfs_has_every_object_that_it_has_acknowledged(world, clean, person, instance, fault):
+    moment = mortal.Moment()
+    world.objects.arm({3: fault}, then=moment.hold)
+    action = partial(restart_after, mortal.kill_seaweedfs, mortal.restart_seaweedfs, instance)
+    clean.check(person, upload_through(moment, action, person, clean))
+
+
+def killed_upload(person, logdir, wait, *arguments):
+    """Starts `tbupload`, kills it when `wait` returns; the experiment, as far as it was printed."""
+    with person.uploader.follow(logdir, *PATIENCE, *arguments) as uploading:
+        experiment_id = uploading.wait_for_experiment()
+        wait(uploading)
+        uploading.process.kill()
+        assert uploading.wait().code in {-signal.SIGKILL, 0}
+    return experiment_id
+
+
+def go_on(person, clean, experiment_id):
+    """The rest of an upload that was killed."""
+    person.world.disarm()
+    ended = person.upload(clean.logdir, "--experiment", experiment_id)
+    clean.check(person, ended, says_all=False)
+
+
+@pytest.mark.parametrize("fault", ["lost", "unanswered"])
+def test_an_uploader_killed_at_a_call_is_gone_on_with(world, clean, fault, is_everything_tried):
+    calls = itertools.count(FIRST_CALL_WITH_AN_EXPERIMENT) if is_everything_tried else SOME_CALLS[fault]
+    for at in calls:
+        person = world.person()
+        moment = mortal.Moment()
+        world.disarm()
+        world.http.arm({at: fault}, then=moment.hold)
+        with person.uploader.follow(clean.logdir, *PATIENCE) as uploading:
+            wait_until(lambda: world.http.hits or uploading.process.poll() is not None)
+            if not world.http.hits:
+                break
+            moment.seize(uploading.process.kill)
+            experiment_id = uploading.wait_for_experiment()
+            assert uploading.wait().code == -signal.SIGKILL
+        go_on(person, clean, experiment_id)
+    assert at >= FIRST_CALL_WITH_AN_EXPERIMENT
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.every_fault) for seed in range(1, 10))])
+def test_an_uploader_killed_again_and_again_comes_to_its_end(world, clean, person, seed):
+    rng = np.random.default_rng(seed)
+    calls = range(4, 400, 4)
+    world.http.arm(dict.fromkeys(calls, "503"))  # slows it down, so that there is something left to be killed
+    arguments = ()
+    for seconds in rng.uniform(0, 0.3, 3):
+        experiment_id = killed_upload(person, clean.logdir, lambda _, pause=seconds: time.sleep(pause), *arguments)
+        arguments = ("--experiment", experiment_id)
+    go_on(person, clean, experiment_id)

@@ -1,0 +1,44 @@
+"""Every call of the service to the object store fails: no point without its bytes, no blob lost."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+ATTEMPTS = 3
+"""How often the service asks the object store before it tells the uploader to come again."""
+
+FAULTS = ("500", "half sent", "lost", "unanswered")
+BLOBS_MIN = 4
+
+
+def upload_with(faults, world, clean):
+    """One upload that meets these faults, checked, its blobs' bytes included; tells how many it met."""
+    person = world.person()
+    world.disarm()
+    world.objects.arm(faults)
+    ended = person.upload(clean.logdir)
+    hits = world.objects.hits
+    clean.check(person, ended)
+    return hits
+
+
+def test_calls_that_fail_now_and_then_are_repeated_by_the_service_itself(world, clean):
+    faults = dict(zip(range(1, 50, 2), itertools.cycle(FAULTS), strict=False))
+    assert upload_with(faults, world, clean) >= BLOBS_MIN
+
+
+@pytest.mark.parametrize("fault", ["500", "unanswered"])
+def test_an_object_store_that_is_away_for_a_while_delays_the_upload(world, clean, fault):
+    calls = range(1, 1 + ATTEMPTS * BLOBS_MIN)
+    assert upload_with(dict.fromkeys(calls, fault), world, clean) == len(calls)
+
+
+@pytest.mark.every_fault
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_single_call_fails_as_often_as_it_is_tried(world, clean, fault):
+    for at in itertools.count(1):
+        if not upload_with(dict.fromkeys(range(at, at + ATTEMPTS), fault), world, clean):
+            break
+    assert at >= BLOBS_MIN

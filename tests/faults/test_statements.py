@@ -1,0 +1,89 @@
+"""Every statement of the service fails: its connection breaks before it arrives, or before its answer does."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+
+import pytest
+
+FAULTS = ("before", "after")
+STATEMENTS_MIN = 200
+"""An upload of fewer statements, merges included, tries too little."""
+
+STATEMENTS_AT_ONCE = 8
+"""Different statements that fail in one upload: each in another batch, so that no request fails over and over."""
+
+MERGING = re.compile(r"(DELETE FROM|INSERT INTO) scalar_blocks|DELETE FROM scalar_tail")
+
+SOME_OF_MERGES = {"before": (1, 4, 9), "after": (2, 7, 12)}
+
+COMMITS = ({1, 2, 5, 9, 14, 20}, {3, 7, 8, 13, 18, 25}, {4, 6, 11, 12, 17, 23}, {10, 15, 16, 21, 22, 24})
+
+
+def upload_with(choose, world, clean):
+    """One upload that meets the chosen faults, checked; tells how many it met."""
+    person = world.person()
+    world.disarm()
+    world.sql.arm(choose)
+    ended = person.upload(clean.logdir)
+    hits = world.sql.hits
+    clean.check(person, ended)
+    return hits
+
+
+@pytest.fixture(scope="module")
+def different_statements(world, clean):
+    """How often each statement occurs in an upload and the merges that it brings about."""
+    person = world.person()
+    world.disarm()
+    person.upload(clean.logdir)
+    assert len(world.sql.statements) >= STATEMENTS_MIN
+    return Counter(world.sql.statements)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_different_statement_fails(world, clean, different_statements, fault):
+    hits = 0
+    for start in range(0, len(different_statements), STATEMENTS_AT_ONCE):
+        group = list(different_statements)[start : start + STATEMENTS_AT_ONCE]
+        places = {(text, min(turn, different_statements[text])) for turn, text in enumerate(group, 1)}
+        hits += upload_with(lambda _, text, time, at=places: fault if (text, time) in at else "", world, clean)
+    assert hits >= 0.8 * len(different_statements), "those of merges may come later than the upload's end"
+
+
+@pytest.mark.parametrize("times", COMMITS)
+def test_no_commit_whose_answer_is_lost_is_done_twice_or_taken_for_failed(world, clean, times):
+    assert upload_with(lambda _, text, time: "after" if text == "COMMIT" and time in times else "", world, clean) > 2
+
+
+def merge_hits(world, clean, both, fault, at):
+    """Two uploads of which the merges' statement `at` meets the fault, checked; tells whether there were so many."""
+    found = itertools.count(1)
+    person = world.person()
+    world.disarm()
+    world.sql.arm(lambda _, text, _time: fault if MERGING.search(text) and next(found) == at else "")
+    experiment_id = person.upload(clean.logdir).experiment_id
+    ended = person.upload(both.logdir, "--experiment", experiment_id)
+    hits = world.sql.hits
+    assert ended.code == 0, ended.err
+    both.check_stored(person, experiment_id, in_order=False)
+    return hits
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_merge_that_breaks_anywhere_is_as_if_it_had_not_begun(world, clean, both, fault, is_everything_tried):
+    for at in itertools.count(1) if is_everything_tried else SOME_OF_MERGES[fault]:
+        if not merge_hits(world, clean, both, fault, at):
+            break
+    assert at >= max(SOME_OF_MERGES[fault])
+
+
+@pytest.mark.every_fault
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_single_statement_fails(world, clean, fault):
+    for at in itertools.count(1):
+        if not upload_with(lambda number, _text, _time, at=at: fault if number == at else "", world, clean):
+            break
+    assert at >= STATEMENTS_MIN

@@ -1,0 +1,192 @@
+"""A proxy before a real PostgreSQL that counts statements, and at chosen ones breaks the connection."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from urllib.parse import urlsplit, urlunsplit
+
+LOOPBACK = "127.0.0.1"
+_BEFORE_STARTUP = frozenset({80877103, 80877104})
+"""SSLRequest and GSSENCRequest: the client asks for encryption first, and is told that there is none."""
+_ENDS_OF_STATEMENTS = b"QS"
+"""Query, and Sync after Parse, Bind and Execute: then the client waits for an answer."""
+_PARTS_OF_STATEMENTS = b"PBDECQS"
+
+Choice = Callable[[int, str, int], str]
+"""From a statement's number, its text, and how often that text has come (both counted from 1): the fault, or ""."""
+
+
+class PostgresFaults:
+    """Counts the statements of all connections, COMMIT among them, and breaks the connections of chosen ones.
+
+    "before": the statement never arrives. "after": it is carried out, and its answer lost; of a COMMIT, nobody but the
+    database knows then that it was done. "held": it only waits for what else is to happen then.
+    """
+
+    def __init__(self, target_url: str) -> None:
+        parts = urlsplit(target_url)
+        self._target = (parts.hostname, parts.port)
+        self._listener = socket.create_server((LOOPBACK, 0))
+        port = self._listener.getsockname()[1]
+        self.url = urlunsplit(parts._replace(netloc=f"{parts.username}:{parts.password}@{LOOPBACK}:{port}"))
+        self._lock = threading.Lock()
+        self.disarm()
+
+    def arm(self, choose: Choice, *, then: Callable[[], None] | None = None) -> None:
+        """Asks `choose` about every statement from now on; `then` is called when a chosen one has arrived."""
+        with self._lock:
+            self._choose, self._then = choose, then
+            self._occurrences: Counter[str] = Counter()
+            self.statements: list[str] = []
+            self.hits = self.hit_port = 0
+
+    def disarm(self) -> None:
+        """Lets everything pass, and counts anew."""
+        self.arm(lambda *_: "")
+
+    def fault_at(self, statement: str, client_port: int) -> str:
+        """Notes a statement; the fault that it meets, or nothing. `client_port` tells whose it is."""
+        with self._lock:
+            self.statements.append(statement)
+            self._occurrences[statement] += 1
+            fault = self._choose(len(self.statements), statement, self._occurrences[statement])
+            assert fault in {"", "before", "after", "held"}
+            if fault:
+                self.hits += 1
+                self.hit_port = client_port
+            then = self._then
+        if fault and then is not None:
+            then()
+        return fault
+
+    def serve(self) -> None:
+        """Accepts connections until the listener is closed."""
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._carry, args=(client,), daemon=True).start()
+
+    def close(self) -> None:
+        """Accepts no further connection."""
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _carry(self, client: socket.socket) -> None:
+        with closing(client):
+            try:
+                server = socket.create_connection(self._target)
+            except OSError:  # the database is down: so is this connection
+                return
+            with closing(server):
+                _Connection(self, client, server).run()
+
+
+class _Connection:
+    """One client's connection, and the one behind it."""
+
+    def __init__(self, faults: PostgresFaults, client: socket.socket, server: socket.socket) -> None:
+        self._faults = faults
+        self._client = client
+        self._server = server
+        self._prepared: dict[bytes, str] = {}
+        self._is_mute = False
+        self._client_port = client.getpeername()[1]
+        for end in (client, server):
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def run(self) -> None:
+        """Passes messages on until one side closes, or a fault breaks both."""
+        back = threading.Thread(target=self._carry_back, daemon=True)
+        back.start()
+        with suppress(OSError, EOFError):
+            self._start_up()
+            unit, text = b"", ""
+            for kind, message in self._messages():
+                if kind not in _PARTS_OF_STATEMENTS:
+                    self._server.sendall(unit + message)
+                    unit = b""
+                    continue
+                unit += message
+                text = self._text(kind, message[5:]) or text
+                if kind in _ENDS_OF_STATEMENTS:
+                    if not self._pass_on(unit, text, back):
+                        break
+                    unit, text = b"", ""
+        self._break()
+        back.join()
+
+    def _pass_on(self, unit: bytes, text: str, back: threading.Thread) -> bool:
+        fault = self._faults.fault_at(text, self._client_port)
+        if fault == "before":
+            return False
+        self._is_mute = fault == "after"
+        self._server.sendall(unit)
+        if self._is_mute:
+            back.join()  # it ends with the answer
+        return not self._is_mute
+
+    def _start_up(self) -> None:
+        while True:
+            head = _receive(self._client, 8)
+            length, code = struct.unpack("!II", head)
+            self._server.sendall(head + _receive(self._client, length - 8))
+            if code not in _BEFORE_STARTUP:
+                return
+
+    def _messages(self) -> Iterator[tuple[bytes, bytes]]:
+        while True:
+            head = _receive(self._client, 5)
+            (length,) = struct.unpack("!I", head[1:])
+            yield head[:1], head + _receive(self._client, length - 4)
+
+    def _text(self, kind: bytes, payload: bytes) -> str:
+        """The SQL of a message, if it has any; a prepared statement's is known from when it was parsed."""
+        if kind == b"Q":
+            return payload[:-1].decode()
+        if kind == b"P":
+            name, statement = payload.split(b"\0")[:2]
+            self._prepared[name] = statement.decode()
+            return self._prepared[name]
+        if kind == b"B":
+            return self._prepared.get(payload.split(b"\0")[1], "")
+        return ""
+
+    def _carry_back(self) -> None:
+        with suppress(OSError):
+            while (piece := self._server.recv(65_536)) and not self._is_mute:
+                self._client.sendall(piece)
+        self._break()
+
+    def _break(self) -> None:
+        for end in (self._client, self._server):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+def _receive(source: socket.socket, count: int) -> bytes:
+    content = b""
+    while len(content) < count:
+        piece = source.recv(count - len(content))
+        if not piece:
+            raise EOFError
+        content += piece
+    return content
+
+
+@contextmanager
+def postgres_faults(target_url: str):
+    """A running PostgresFaults before the database at `target_url`, disarmed; its `url` opens the same database."""
+    proxy = PostgresFaults(target_url)
+    thread = threading.Thread(target=proxy.serve)
+    thread.start()
+    try:
+        yield proxy
+    finally:
+        proxy.close()
+        thread.join()

@@ -1,0 +1,59 @@
+"""Everything the server has of an experiment, in a form that two uploads of the same files share to the last bit."""
+
+from __future__ import annotations
+
+import hashlib
+
+import psycopg
+
+from support.uploading import Reader
+
+POINTS = 100_000
+
+
+def everything(reader: Reader, experiment_id: str) -> dict:
+    """Runs, plugins, every series' description, every point and every blob's digest, and every stream's cursor."""
+    found = {
+        "runs": sorted(reader.get(experiment_id, "runs")["runs"], key=lambda run: run["run"]),
+        "plugins": reader.get(experiment_id, "plugins")["plugins"],
+        "streams": sorted(reader.get(experiment_id, "streams")["streams"], key=_stream_name),
+    }
+    for kind in ("scalars", "tensors", "blob_sequences"):
+        found[kind] = reader.get(experiment_id, kind)
+        found[f"{kind}/data"] = reader.get(experiment_id, f"{kind}/data", downsample=POINTS)
+    for tags in found["blob_sequences/data"].values():
+        for columns in tags.values():
+            columns["values"] = [[_digest(reader, blob["key"]) for blob in step] for step in columns["values"]]
+    return found
+
+
+def _stream_name(stream: dict) -> tuple:
+    return stream["run"], stream["file_name"], stream["first_record_digest"], stream["generation"]
+
+
+def _digest(reader: Reader, key: str) -> str:
+    answer = reader.http.get(f"/api/v1/blobs/{key}")
+    answer.raise_for_status()
+    return hashlib.sha256(answer.content).hexdigest()
+
+
+def doubtful_series(superuser: psycopg.Connection, experiment_id: str) -> set[str]:
+    """The runs with a scalar series that may hold a point twice, which no read would show.
+
+    Its points came again or out of order, as its row knows; or more of them are kept than its row counts.
+    """
+    rows = superuser.execute(
+        """
+        SELECT DISTINCT runs.name FROM time_series AS s JOIN runs USING (experiment_id, run_id)
+        WHERE s.experiment_id = %s AND s.data_class = 1 AND (NOT s.count_is_exact OR s.count <> (
+            SELECT coalesce(sum(count), 0) FROM (
+                SELECT count FROM scalar_tail AS t
+                    WHERE t.experiment_id = s.experiment_id AND t.series_id = s.series_id
+                UNION ALL SELECT count FROM scalar_blocks AS b
+                    WHERE b.experiment_id = s.experiment_id AND b.series_id = s.series_id AND level <= 0
+            ) AS kept (count)
+        ))
+        """,
+        [experiment_id],
+    )
+    return {name for (name,) in rows}
