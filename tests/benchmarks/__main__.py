@@ -1,37 +1,52 @@
-"""Measures speed and size: `make bench`, or `make bench ARGS="upload sample"` for a part; nothing here is a test."""
+"""Measures speed and size: `make bench`, or `make bench ARGS="reading upload"` for a part; nothing here is a test.
+
+Each benchmark is a module of this directory with the same name, whose first line says what it measures.
+"""
 
 from __future__ import annotations
 
+import argparse
+import importlib
 import sys
-import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import machine
-import sample
-import storage
-import upload
-from service import new_service
+from bench import open_bench
 
-from support.servers import Servers
-from tbservice.embedded.instance import Instance
-
-BENCHMARKS = {"upload": upload.measure, "storage": storage.measure, "sample": sample.measure}
+BENCHMARKS = ("reading", "upload", "server", "storage", "growth", "live", "flushes", "memory", "sample")
+"""In the order of a point's path."""
 
 
 def main() -> None:
-    """Runs the benchmarks that were named, or all, each on a service of its own."""
-    names = sys.argv[1:] or list(BENCHMARKS)
-    unknown = set(names) - set(BENCHMARKS)
-    if unknown:
-        sys.exit(f"no such benchmark: {', '.join(sorted(unknown))}; there are: {', '.join(BENCHMARKS)}")
+    """Runs the benchmarks that were named, or all, one after the other."""
+    options = _parse()
     print(machine.describe())
-    with tempfile.TemporaryDirectory(prefix="tbhub-bench-") as directory, Instance(Path(directory, "data")) as instance:
-        servers = Servers(instance)
-        for name in names:
-            with new_service(servers, Path(directory, name)) as service:
-                BENCHMARKS[name](service)
+    for name in options.names or BENCHMARKS:
+        benchmark = importlib.import_module(name)
+        print(f"\n{name}: {_first_line(benchmark.__doc__)}", flush=True)
+        with open_bench(name, options.scale, options.rounds, options.only) as bench:
+            benchmark.measure(bench)
+
+
+def _parse() -> argparse.Namespace:
+    lines = [f"  {name:<9} {_first_line(importlib.import_module(name).__doc__)}" for name in BENCHMARKS]
+    parser = argparse.ArgumentParser(
+        prog="make bench ARGS=...", epilog="\n".join(lines), formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="what to measure (default: everything)")
+    parser.add_argument("--scale", type=float, default=1.0, help="sizes, times this: 0.1 for a quick look")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of what is measured in turns (default: 3)")
+    parser.add_argument("--only", metavar="WORD", default="", help="of the cases of a benchmark, those with this word")
+    options = parser.parse_args()
+    if unknown := set(options.names) - set(BENCHMARKS):
+        parser.error(f"no such benchmark: {', '.join(sorted(unknown))}; there are: {', '.join(BENCHMARKS)}")
+    return options
+
+
+def _first_line(text: str | None) -> str:
+    return (text or "").partition("\n")[0]
 
 
 if __name__ == "__main__":

@@ -1,16 +1,48 @@
-"""Event files to measure with: scalars as PyTorch's SummaryWriter writes them, an event each, step by step."""
+"""Event files to measure with, byte for byte as writers leave them, made fast: millions of points in seconds.
+
+Of each kind of step one is encoded by protobuf, with marks where numbers go; all steps like it are rows of a matrix
+that is filled in by column. RustBoard, which checks checksums as well, reads what comes out.
+"""
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
-from support.event_files import encode_record, version_event
+from support.event_files import (
+    FOOTER_BYTES,
+    HEADER_BYTES,
+    encode_record,
+    image_event,
+    plugin_event,
+    scalar_event,
+    summary_event,
+    version_event,
+)
+from tbupload.reading import linear_checksum
+from tbwire import tensorboard_pb2 as pb
 
 STARTED = 1_700_000_000.0
+FILE_NAME = "events.out.tfevents.1700000000.benchmark.0"
+
+_WALL_MARK = bytes.fromhex("f1f2f3f4f5f6d941")
+_VALUE_MARK = bytes.fromhex("e1e2e341")
+WALL = struct.unpack("<d", _WALL_MARK)[0]
+VALUE = struct.unpack("<f", _VALUE_MARK)[0]
+_SAME_BYTES = (1, 128, 16_384, 2_097_152, 268_435_456)
+"""From each of these steps on, a step's varint has one byte more; step 0 has none."""
+
+_MATRIX_BYTES = 32 << 20
+_WORDS = ("loss", "loss/train", "lr", "accuracy/top_1", "grad_norm", "time/step", "time/data_loading", "perplexity")
+
+Events = Callable[[int], list[pb.Event]]
+"""The events of one step, in order, with WALL and VALUE where numbers go."""
 
 
 @dataclass(frozen=True)
@@ -25,38 +57,199 @@ class Size:
     def points(self) -> int:
         return self.runs * self.tags * self.steps
 
+    def scaled(self, factor: float) -> Size:
+        """As many runs and tags, with other steps."""
+        return Size(self.runs, self.tags, max(1, round(self.steps * factor)))
+
 
 MILLION = Size(10, 20, 5_000)
 
 
-def write_scalars(logdir: Path, size: Size = MILLION) -> int:
-    """Writes a file a run and returns the bytes of all: 53 to 55 a point."""
-    return sum(_write_run(logdir / f"run_{run:02d}", size, run) for run in range(size.runs))
+@dataclass(frozen=True)
+class Pace:
+    """When points are written: `stride` steps apart, and after how many seconds.
+
+    Regular: each a moment after the one before. Irregular: all tags of a step within a millisecond, steps of unequal
+    length, one step in 500 after a pause of minutes, and one in ten left out.
+    """
+
+    stride: int = 1
+    is_irregular: bool = False
+
+    def steps(self, random: np.random.Generator, count: int) -> npt.NDArray[np.int64]:
+        gaps = 1 + (random.random(count) < 0.1) if self.is_irregular else np.ones(count, np.int64)
+        return (np.cumsum(gaps) - 1).astype(np.int64) * self.stride
+
+    def wall_times(self, random: np.random.Generator, steps: int, records: int) -> npt.NDArray[np.float64]:
+        if not self.is_irregular:
+            return STARTED + np.cumsum(random.exponential(0.01, (steps, records)).ravel()).reshape(steps, records)
+        seconds = random.lognormal(-1, 0.3, steps) + (random.random(steps) < 0.002) * random.uniform(30, 600, steps)
+        return STARTED + np.cumsum(seconds)[:, None] + np.cumsum(random.exponential(2e-5, (steps, records)), axis=1)
 
 
-def _write_run(directory: Path, size: Size, seed: int) -> int:
+REGULAR = Pace()
+
+
+def tag_names(count: int) -> list[str]:
+    """Names of unequal lengths, as people give them."""
+    return [_WORDS[n] if n < len(_WORDS) else f"{_WORDS[n % len(_WORDS)]}_{n}" for n in range(count)]
+
+
+def simple_values(tags: list[str]) -> Events:
+    """An event a tag with a `simple_value`, as PyTorch and tensorboardX write."""
+    return lambda step: [scalar_event(tag, step, VALUE, WALL) for tag in tags]
+
+
+def merged_summaries(tags: list[str]) -> Events:
+    """One event with all tags, as TensorFlow 1 writes a merged summary."""
+    values = [pb.Summary.Value(tag=tag, simple_value=VALUE) for tag in tags]
+    return lambda step: [summary_event(step, WALL, *values)]
+
+
+def tensors(tags: list[str]) -> Events:
+    """TensorFlow 2's scalars: the number in `tensor_content`, and metadata in every event."""
+    return lambda step: [scalar_event(tag, step, VALUE, WALL, "tensor") for tag in tags]
+
+
+def tensors_named_once(tags: list[str]) -> Events:
+    """The same from TensorFlow 1's FileWriter, which strips metadata after a tag's first value."""
+    return lambda step: [scalar_event(tag, step, VALUE, WALL, "tensor", metadata=step == 0) for tag in tags]
+
+
+def float_vals(tags: list[str]) -> Events:
+    """PyTorch's `new_style`: a tensor without a shape, the number in `float_val`, metadata in every event."""
+    tensor = pb.TensorProto(dtype=1, float_val=[VALUE])
+    return lambda step: [plugin_event("scalars", tag, step, tensor, WALL) for tag in tags]
+
+
+def both(tags: list[str]) -> Events:
+    """Every other tag as PyTorch writes it, the others as TensorFlow 2 does."""
+    styles = [("simple", "tensor")[number % 2] for number in range(len(tags))]
+    return lambda step: [scalar_event(tag, step, VALUE, WALL, style) for tag, style in zip(tags, styles, strict=True)]
+
+
+def write_scalars(
+    logdir: Path, size: Size = MILLION, events: Events | None = None, *, pace: Pace = REGULAR, presence: float = 1.0
+) -> int:
+    """Writes a file a run and returns the bytes of all; an event is there with probability `presence`.
+
+    Without `events`, those of `simple_values` of `tag_names(size.tags)`.
+    """
+    make = events or simple_values(tag_names(size.tags))
+    return sum(
+        _write_run(logdir / f"run_{run:04d}", size, make, pace, presence, np.random.default_rng(run))
+        for run in range(size.runs)
+    )
+
+
+def encode_steps(
+    events: Events, steps: npt.NDArray[np.int64], wall_times: npt.NDArray[np.float64], values: npt.NDArray[np.float64]
+) -> Iterator[bytes]:
+    """The records of each step, as they are appended to a file; wall times and values in (steps, tags)."""
+    for part in _alike(steps, events):
+        rows = _Row(events(int(steps[part][0]))).fill(steps[part], wall_times[part], values[part])
+        yield from (row.tobytes() for row in rows)
+
+
+def write_images(logdir: Path, size: int, image_bytes: int = 100_000) -> int:
+    """Writes ten runs of incompressible images, and ten scalars beside each; returns the bytes of all, about `size`."""
+    random = np.random.default_rng(0)
+    total = 0
+    for run in range(10):
+        path = logdir / f"run_{run:04d}" / FILE_NAME
+        path.parent.mkdir(parents=True)
+        with path.open("wb") as file:
+            file.write(encode_record(version_event(STARTED).SerializeToString()))
+            for step in range(max(1, size // 10 // image_bytes)):
+                image = image_event("samples", step, [random.bytes(image_bytes)], STARTED + step, width=256, height=256)
+                scalars = [scalar_event(tag, step, 0.5, STARTED + step) for tag in tag_names(10)]
+                file.writelines(encode_record(event.SerializeToString()) for event in [image, *scalars])
+            total += file.tell()
+    return total
+
+
+def _write_run(
+    directory: Path, size: Size, events: Events, pace: Pace, presence: float, random: np.random.Generator
+) -> int:
     directory.mkdir(parents=True)
-    random = np.random.default_rng(seed)
+    path = directory / FILE_NAME
+    steps = pace.steps(random, size.steps)
+    wall_times = pace.wall_times(random, size.steps, len(events(1)))
     values = np.exp(-np.arange(size.steps) / 1000)[:, None] + random.normal(0, 0.05, (size.steps, size.tags))
-    wall_times = STARTED + np.cumsum(random.exponential(0.01, (size.steps, size.tags)).ravel()).reshape(values.shape)
-    tags = [_length_delimited(1, f"metrics/tag_{tag:02d}".encode()) for tag in range(size.tags)]
-    records = [encode_record(version_event(STARTED).SerializeToString())]
-    for step in range(size.steps):
-        step_field = b"\x10" + _varint(step) if step else b""
-        for tag, wall_time, value in zip(tags, wall_times[step].tolist(), values[step].tolist(), strict=True):
-            summary = _length_delimited(1, tag + struct.pack("<Bf", 0x15, value))
-            event = struct.pack("<Bd", 0x09, wall_time) + step_field + _length_delimited(5, summary)
-            records.append(encode_record(event))
-    return (directory / "events.out.tfevents.1700000000.benchmark.0").write_bytes(b"".join(records))
+    with path.open("wb") as file:
+        file.write(encode_record(version_event(STARTED).SerializeToString()))
+        for part in _alike(steps, events):
+            row = _Row(events(int(steps[part][0])))
+            rows = row.fill(steps[part], wall_times[part], values[part])
+            if presence < 1:
+                is_there = random.random((len(rows), len(row.sizes))) < presence
+                rows = rows[np.repeat(is_there, row.sizes, axis=1)]
+            file.write(rows.tobytes())
+        return file.tell()
 
 
-def _varint(number: int) -> bytes:
-    groups = bytearray()
-    while number >= 0x80:
-        groups.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes((*groups, number))
+def _alike(steps: npt.NDArray[np.int64], events: Events) -> Iterator[slice]:
+    """Ranges of steps whose varints have one length, no more than fit into a matrix."""
+    row_bytes = sum(event.ByteSize() + HEADER_BYTES + FOOTER_BYTES for event in events(int(steps[-1])))
+    longest = max(1, _MATRIX_BYTES // row_bytes)
+    bounds = [0, *np.searchsorted(steps, _SAME_BYTES).tolist(), len(steps)]
+    for start, end in pairwise(bounds):
+        for first in range(start, end, longest):
+            yield slice(first, min(end, first + longest))
 
 
-def _length_delimited(field: int, content: bytes) -> bytes:
-    return _varint(field << 3 | 2) + _varint(len(content)) + content
+class _Row:
+    """The records of one step as bytes, and the columns in which the step, wall times and values stand."""
+
+    def __init__(self, events: list[pb.Event]) -> None:
+        records = [encode_record(event.SerializeToString()) for event in events]
+        self.sizes = [len(record) for record in records]
+        self._bytes = b"".join(records)
+        self._walls = _find_all(self._bytes, _WALL_MARK)
+        self._values = _find_all(self._bytes, _VALUE_MARK)
+
+    def fill(
+        self, steps: npt.NDArray[np.int64], wall_times: npt.NDArray[np.float64], values: npt.NDArray[np.float64]
+    ) -> npt.NDArray[np.uint8]:
+        """A matrix of these steps, one a row."""
+        rows = np.tile(np.frombuffer(self._bytes, np.uint8), (len(steps), 1))
+        is_number = np.zeros(len(self._bytes), np.bool_)
+        for index, column in enumerate(self._walls):
+            _put(rows, is_number, column, wall_times[:, index].astype("<f8"))
+            for place, digits in enumerate(_varint_columns(steps)):
+                _put(rows, is_number, column + len(_WALL_MARK) + 1 + place, digits)
+        for index, column in enumerate(self._values):
+            _put(rows, is_number, column, values[:, index].astype("<f4"))
+        for end, size in zip(np.cumsum(self.sizes).tolist(), self.sizes, strict=True):
+            payloads = rows[:, end - size + HEADER_BYTES : end - FOOTER_BYTES]
+            differing = np.flatnonzero(is_number[end - size + HEADER_BYTES : end - FOOTER_BYTES])
+            sums = linear_checksum.mask(linear_checksum.checksums(payloads, differing))
+            rows[:, end - FOOTER_BYTES : end] = sums.astype("<u4").view(np.uint8).reshape(len(rows), FOOTER_BYTES)
+        return rows
+
+
+def _put(
+    rows: npt.NDArray[np.uint8], is_number: npt.NDArray[np.bool_], column: int, numbers: npt.NDArray[np.generic]
+) -> None:
+    cells = np.ascontiguousarray(numbers).view(np.uint8).reshape(len(rows), -1)
+    rows[:, column : column + cells.shape[1]] = cells
+    is_number[column : column + cells.shape[1]] = True
+
+
+def _varint_columns(steps: npt.NDArray[np.int64]) -> list[npt.NDArray[np.uint8]]:
+    """The bytes of varints of one length, a column each; none for step 0, which is not written."""
+    columns = []
+    rest = steps
+    while rest.any():
+        columns.append((rest & 0x7F | np.where(rest >> 7, 0x80, 0)).astype(np.uint8))
+        rest = rest >> 7
+    return columns
+
+
+def _find_all(content: bytes, mark: bytes) -> list[int]:
+    found = []
+    position = content.find(mark)
+    while position >= 0:
+        found.append(position)
+        position = content.find(mark, position + 1)
+    return found

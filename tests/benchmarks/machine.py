@@ -1,10 +1,13 @@
-"""What the figures were measured on, and how they are printed."""
+"""What the figures were measured on, what processes used, and how figures are printed."""
 
 from __future__ import annotations
 
 import os
 import platform
+from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 
 def describe() -> str:
@@ -20,14 +23,46 @@ def describe() -> str:
 
 def peak_memory(process_id: int) -> int:
     """The most memory a running process has had resident since it began, in bytes (VmHWM); 0 once it has ended."""
+    return _memory(process_id, "VmHWM:")
+
+
+def resident_memory(process_id: int) -> int:
+    """The memory a running process has resident, in bytes (VmRSS); 0 once it has ended."""
+    return _memory(process_id, "VmRSS:")
+
+
+def _memory(process_id: int, name: str) -> int:
     try:
         status = Path(f"/proc/{process_id}/status").read_text()
     except FileNotFoundError:
         return 0
-    lines = [line.split() for line in status.splitlines() if line.startswith("VmHWM:")]
+    lines = [line.split() for line in status.splitlines() if line.startswith(name)]
     return int(lines[0][1]) * 1024 if lines else 0  # a process that has ended and was not waited for has no such line
+
+
+def cpu_seconds(*process_ids: int) -> float:
+    """CPU time of these processes and all below them, in user and system mode; of those that have ended, too."""
+    total = 0.0
+    for process_id in process_ids:
+        with suppress(psutil.NoSuchProcess):
+            root = psutil.Process(process_id)
+            for process in [root, *root.children(recursive=True)]:
+                with suppress(psutil.NoSuchProcess):
+                    times = process.cpu_times()
+                    total += times.user + times.system + times.children_user + times.children_system
+    return total
+
+
+def told(seconds: dict[str, float]) -> str:
+    """CPU seconds by group, on one line."""
+    return ", ".join(f"{name} {used:.2f} s" for name, used in seconds.items())
+
+
+def spent(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
+    """What was used between two looks at `cpu_seconds`."""
+    return {name: after[name] - before[name] for name in before}
 
 
 def report(name: str, value: str, target: str = "") -> None:
     """Prints one figure, and what it should be."""
-    print(f"  {name:<58} {value:>16}   {target}".rstrip(), flush=True)
+    print(f"  {name:<66} {value:>16}   {target}".rstrip(), flush=True)

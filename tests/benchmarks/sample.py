@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 import numpy as np
+from bench import Bench, say
 from machine import report
 from service import Service
 from storage import wait_for_merge
@@ -20,13 +21,18 @@ SAMPLE = 1_000
 ROUNDS = 50
 
 
-def measure(service: Service) -> None:
+def measure(bench: Bench) -> None:
     """Writes series by series, as an uploader's batches would, and samples all of them in one request."""
-    reader = service.reader
-    api = Api(reader.http, service.token)
+    with bench.new_service() as service:
+        _measure(service)
+
+
+def _measure(service: Service) -> None:
+    reader, api = service.reader, service.api
     experiment_id = api.new_experiment(name="long series")
-    print(f"sample: {SERIES} series of {POINTS:,} points")
+    say(f"writing {SERIES} series of {POINTS:,} points")
     report("written over HTTP, points", f"{SERIES * POINTS / _timed(lambda: _write(api, experiment_id)):,.0f}/s")
+    say("waiting until everything is merged")
     wait_for_merge(service)
 
     def sample(points: int) -> None:

@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from machine import cpu_seconds
+
+from support.batches import Api
 from support.servers import LiveService, Servers, live_service
 from support.uploading import Reader
+from tbservice.embedded.instance import Instance
 from tbservice.embedded.ports import choose_ports
-from tbservice.embedded.postgres import Postgres
 
 
 @dataclass(frozen=True)
@@ -19,7 +22,7 @@ class Service:
     """One worker over an empty database, and a workspace in it."""
 
     live: LiveService
-    postgres: Postgres
+    instance: Instance
     token: str
     directory: Path
 
@@ -28,13 +31,29 @@ class Service:
         """The read API with the workspace's token."""
         return Reader(self.live.url, self.token)
 
+    @property
+    def api(self) -> Api:
+        """The whole API with the workspace's token."""
+        return Api(self.reader.http, self.token)
+
+    @property
+    def database_name(self) -> str:
+        """The service's database."""
+        return urlsplit(self.live.database_url).path.strip("/")
+
+    def cpu_seconds(self) -> dict[str, float]:
+        """What the server's processes have used until now, by group; the other servers may serve others besides."""
+        groups = {child.name: child._process.pid for child in self.instance.children}
+        return {"server": cpu_seconds(self.live.process.pid)} | {
+            name: cpu_seconds(process_id) for name, process_id in groups.items()
+        }
+
     def query(self, statement: str) -> list[tuple]:
         """Rows of a statement on the service's database, outside any transaction.
 
         As superuser: row-level security would hide every row from the service's own role, and show it empty tables.
         """
-        name = urlsplit(self.live.database_url).path.strip("/")
-        with self.postgres.connect_as_superuser(name) as db:
+        with self.instance.postgres.connect_as_superuser(self.database_name) as db:
             cursor = db.execute(statement)
             return cursor.fetchall() if cursor.description else []
 
@@ -49,4 +68,4 @@ def new_service(servers: Servers, directory: Path) -> Iterator[Service]:
         servers.settings(url) as settings,
         live_service(settings, port, directory / "service.log") as live,
     ):
-        yield Service(live, servers.instance.postgres, live.new_owner(), directory)
+        yield Service(live, servers.instance, live.new_owner(), directory)

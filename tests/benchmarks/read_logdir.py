@@ -1,0 +1,43 @@
+"""A process that reads a logdir's event files into columns and prints what that took, as JSON: started by `reading`.
+
+`python read_logdir.py LOGDIR` on one core; nothing is sent, nothing is kept.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from tbupload.limits import ReadLimits
+from tbupload.reading.event_file import EventFile
+from tbupload.reading.filters import SeriesFilter
+
+LIMITS = ReadLimits(tensor_bytes_max=4 << 20, blob_bytes_max=1 << 30, name_chars_max=10_000, metadata_bytes_max=4 << 20)
+
+
+def read(logdir: Path) -> int:
+    """Points in all files below the logdir; fails when anything in them was skipped."""
+    points = 0
+    for path in sorted(logdir.rglob("*tfevents*")):
+        file = EventFile(path, start=0, series_filter=SeriesFilter(), limits=LIMITS)
+        while (chunk := file.read(final=True)) is not None:
+            assert not chunk.skipped, (path, chunk.skipped)
+            points += sum(len(series.columns.steps) for series in chunk.series)
+        assert file.offset == path.stat().st_size, path
+    return points
+
+
+def main() -> None:
+    """Reads once, on the first core this process may use."""
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    began, cpu_began = time.perf_counter(), time.process_time()
+    points = read(Path(sys.argv[1]))
+    seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu_began
+    print(json.dumps({"points": points, "seconds": seconds, "cpu_seconds": cpu_seconds}))
+
+
+if __name__ == "__main__":
+    main()
