@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 import multiprocessing
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -19,16 +21,23 @@ from uvicorn.supervisors import Multiprocess
 from tbservice import listening
 from tbservice.app import create_app
 from tbservice.embedded.launch import die_with_parent
+from tbservice.errors import Unavailable
 from tbservice.exposition import shared_by_workers
 from tbservice.settings import Settings, read_settings
 from tbservice.startup_errors import CannotRun
 from tbservice.store.database import Database
+from tbservice.store.objects import ObjectStore
 from tbservice.store.schema import check_schema
 
 STOP_SECONDS = 3
 """Seconds that requests under way are given when the server stops; what is cut off can be sent again."""
 WORKER_SILENCE_SECONDS_MAX = 30
 """Seconds after which a worker that does not answer its parent is replaced."""
+
+WORKER_RETRY_SECONDS = 1.0
+"""Seconds between two attempts of a worker to find the servers it needs before it starts."""
+
+_log = logging.getLogger(__name__)
 
 # There is no access log: a share link's query holds a token, and logs outlive tokens.
 LOGGING = {
@@ -106,7 +115,25 @@ def create_worker_app() -> FastAPI:
     parent = multiprocessing.parent_process()
     if parent is not None and parent.pid is not None:
         die_with_parent(signal.SIGTERM, parent.pid)
-    return create_app(read_settings())
+    settings = read_settings()
+    _wait_for_servers(settings)
+    return create_app(settings)
+
+
+def _wait_for_servers(settings: Settings) -> None:
+    """Waits until PostgreSQL and S3 answer: one worker that fails to start, a replacement too, ends all of them."""
+    ends = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    objects = ObjectStore(settings)
+    while True:
+        try:
+            _check_database(settings)
+            objects.ensure_bucket()
+            break
+        except Unavailable as error:
+            _log.warning("a worker waits to start: %s", error)
+            time.sleep(WORKER_RETRY_SECONDS)
+    objects.close()
+    signal.signal(signal.SIGTERM, ends)
 
 
 def _check_database(settings: Settings) -> None:

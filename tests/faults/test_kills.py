@@ -6,6 +6,7 @@ import itertools
 import signal
 import time
 from functools import partial
+from urllib.parse import urlsplit
 
 import numpy as np
 import psycopg
@@ -74,7 +75,8 @@ def test_a_worker_killed_while_it_works_is_replaced_and_nobody_notices(world, cl
     before = mortal.workers_of(world.live)
     ended = upload_through(moment, lambda: mortal.kill_worker(world.live, world.sql.hit_port), person, clean)
     clean.check(person, ended)
-    now = wait_until(lambda: len(found := mortal.workers_of(world.live)) == 2 and found)
+    port = urlsplit(world.sql.url).port
+    now = wait_until(lambda: len(found := mortal.started_workers(world.live, port)) == 2 and found)
     assert {worker.pid for worker in now} != {worker.pid for worker in before}
 
 
@@ -88,6 +90,18 @@ def test_postgresql_killed_in_a_transaction_has_lost_nothing_and_kept_nothing_by
     moment = hold_statement(world, "UPDATE experiments SET version", 3)
     action = partial(restart_after, mortal.kill_postgres, mortal.restart_postgres, instance)
     clean.check(person, upload_through(moment, action, person, clean))
+
+
+def test_a_worker_that_is_replaced_while_postgresql_is_away_waits_for_it(world, clean, person, instance):
+    (killed, *_), port = mortal.workers_of(world.live), urlsplit(world.sql.url).port
+    mortal.kill_postgres(instance)
+    killed.kill()
+    wait_until(lambda: killed.pid not in {each.pid for each in mortal.workers_of(world.live)})
+    wait_until(lambda: len(mortal.workers_of(world.live)) == 2)
+    time.sleep(2)  # a worker that failed to start would have ended all by now
+    mortal.restart_postgres(instance)
+    wait_until(lambda: len(mortal.started_workers(world.live, port)) == 2)
+    clean.check(person, person.upload(clean.logdir, *PATIENCE))
 
 
 @pytest.mark.parametrize("end", [mortal.kill_backends, mortal.end_backends])

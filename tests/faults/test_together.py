@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from support.batches import Api
+from support.batches import Api, scalars, segment, stream
+from support.mortal import Moment
 from support.uploading import Uploader
 
 PATIENCE = ("--one-shot", "--json", "--give-up-seconds", 60)
@@ -55,3 +56,32 @@ def test_two_hosts_with_logdirs_of_their_own_fill_one_experiment(world, clean, b
     ended = upload_at_once(person, experiment_id, [clean.logdir, both.logdir], tmp_path)
     assert [one.code for one in ended] == [0, 0], [one.err for one in ended]
     both.check_stored(person, experiment_id, in_order=False)
+
+
+def test_a_conflict_names_the_file_that_another_uploader_has_moved_and_no_other(world, person, experiment_id):
+    api = Api(world.reader.http, person.token)
+    first, second = stream(file_name="first"), stream(file_name="second")
+    known = [segment(each, 0, 100, scalars("loss", range(10))) for each in (first, second)]
+    api.write(experiment_id, *known)
+    more = [segment(each, 100, 200, scalars("loss", range(10, 20))) for each in (first, second)]
+    moment = Moment()
+    is_cursors = "INSERT INTO upload_streams"
+    world.sql.arm(lambda _, text, time: "held" if is_cursors in text and time == 1 else "", then=moment.hold)
+    with ThreadPoolExecutor(1) as pool:
+        sent = pool.submit(api.send, experiment_id, *more)
+        moment.seize(lambda: api.write(experiment_id, segment(first, 100, 150)))
+    answer = sent.result().json()
+    assert (answer["code"], answer["segment"], answer["offset"]) == ("cursor_conflict", 0, 150)
+    streams = api.get(experiment_id, "streams")["streams"]
+    assert {one["file_name"]: one["offset"] for one in streams} == {"first": 150, "second": 100}
+
+
+def test_an_uploader_with_less_of_a_file_takes_nothing_away(clean, person, experiment_id, tmp_path):
+    behind = Path(shutil.copytree(clean.logdir, tmp_path / "behind"))
+    for path in behind.rglob("*tfevents*"):
+        content = path.read_bytes()
+        path.write_bytes(content[: len(content) * 2 // 3])
+    ended = upload_at_once(person, experiment_id, [clean.logdir, behind], tmp_path)
+    assert [one.code for one in ended] == [0, 0], [one.err for one in ended]
+    # A shorter file counts as one that was truncated: it is a generation of its own, and brings the same points again.
+    clean.check_stored(person, experiment_id, in_order=False, same_files=False)

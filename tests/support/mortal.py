@@ -41,13 +41,21 @@ class Moment:
 
 def kill_worker(service, port: int) -> None:
     """Kills the worker process of a running `tbservice serve` that has a connection from this port."""
-    found = [worker for worker in workers_of(service) if port in _ports_of(worker)]
+    found = [worker for worker in workers_of(service) if port in {one.laddr.port for one in _connections(worker)}]
     assert len(found) == 1, "the statement is not a worker's"
     found[0].kill()
 
 
-def _ports_of(process: psutil.Process) -> set[int]:
-    return {connection.laddr.port for connection in process.net_connections("tcp") if connection.laddr}
+def started_workers(service, database_port: int) -> list[psutil.Process]:
+    """The worker processes that have found their database: a worker that does not, when it starts, ends them all."""
+    workers = workers_of(service)
+    return [one for one in workers if database_port in {each.raddr.port for each in _connections(one)}]
+
+
+def _connections(process: psutil.Process) -> list:
+    with suppress(psutil.NoSuchProcess):  # it has just died
+        return [one for one in process.net_connections("tcp") if one.laddr and one.raddr]
+    return []
 
 
 def workers_of(service) -> list[psutil.Process]:
@@ -67,7 +75,8 @@ def kill_backends(instance: Instance, database: str) -> None:
     with suppress(psycopg.OperationalError), instance.postgres.connect_as_superuser("postgres") as superuser:
         found = superuser.execute("SELECT pid FROM pg_stat_activity WHERE datname = %s", [database]).fetchall()
         for (process_id,) in found:
-            os.kill(process_id, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # the first one that is killed ends the others
+                os.kill(process_id, signal.SIGKILL)
 
 
 def end_backends(instance: Instance, database: str) -> None:

@@ -165,10 +165,13 @@ def _advances(
 
 
 def _move_cursors(db: Connection, grant: AppendGrant, advances: Sequence[Advance], fresh: Sequence[Segment]) -> None:
-    if not upload_streams.advance(db, grant, advances):
+    elsewhere = upload_streams.advance(db, grant, advances)
+    if elsewhere:  # another uploader was quicker, or the run was deleted: tell where to go on
         cursors = _current_cursors(db, grant, fresh)
         firsts = {segment.stream: segment for segment in reversed(fresh)}
-        for segment in firsts.values():  # another uploader was quicker, or the run was deleted: tell where to go on
+        for segment in firsts.values():
+            if upload_streams.stream_digest(segment.stream) not in elsewhere:
+                continue  # its cursor is seen where we have just moved it, and will not be there after the rollback
             cursor = _cursor_of(segment, cursors)
             _check_place(segment, cursor.offset, cursor.checksum)
         raise Conflict("the experiment changed meanwhile; send the batch again", code="try_again")

@@ -47,10 +47,11 @@ def get_cursors(db: Connection, experiment_id: ExperimentId, digests: Sequence[b
     return {bytes(row.stream_digest): _cursor(row) for row in rows}
 
 
-def advance(db: Connection, grant: ExperimentGrant, advances: Sequence[Advance]) -> bool:
+def advance(db: Connection, grant: ExperimentGrant, advances: Sequence[Advance]) -> set[bytes]:
     """Moves cursors, holding their rows until the transaction ends. At most one advance a stream.
 
-    False when one of them was no longer at its `start`: the caller must roll back.
+    Returns the digests of the streams that were no longer at their `start`: unless it is empty, the caller must roll
+    back, and must not take the other cursors as this transaction sees them for where they are.
     """
     ordered = sorted(advances, key=lambda move: stream_digest(move.cursor.stream))
     streams = [move.cursor.stream for move in ordered]
@@ -74,7 +75,7 @@ def advance(db: Connection, grant: ExperimentGrant, advances: Sequence[Advance])
                     updated_at = now()
                 WHERE (old.stream_digest, old.cursor) IN (
                     SELECT * FROM unnest(CAST(:digests AS bytea[]), CAST(:starts AS bigint[])))
-            RETURNING 1
+            RETURNING stream_digest
         """),
         {
             "experiment_id": grant.experiment_id,
@@ -90,8 +91,8 @@ def advance(db: Connection, grant: ExperimentGrant, advances: Sequence[Advance])
             "checksums": [move.cursor.checksum for move in ordered],
             "skipped": [json.dumps(move.cursor.skipped) for move in ordered],
         },
-    ).all()
-    return len(moved) == len(ordered)
+    ).scalars()
+    return {stream_digest(stream) for stream in streams}.difference(map(bytes, moved))
 
 
 def list_cursors(db: Connection, experiment_id: ExperimentId, after: bytes, limit: int) -> list[tuple[bytes, Cursor]]:
