@@ -28,7 +28,7 @@ from tbupload.reading.points import (
 )
 from tbwire import packing, wire_pb2
 
-BATCH_BYTES: Final = 4 << 20
+BATCH_BYTES: Final = 2 << 20
 """A batch is sent when it has about this many bytes, or when there is no more to put in it; the server takes more."""
 
 BATCH_SEGMENTS: Final = 1_000
