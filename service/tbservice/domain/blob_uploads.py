@@ -68,16 +68,29 @@ def keep_piece(
     if upload is None:
         return BlobState(is_stored=True, received_bytes=size)
     number = offset // limits.blob_piece_bytes + 1
-    if objects.put_part(upload.object_key, upload.upload_id, number, content):
-        if offset + length < size:
-            return BlobState(is_stored=False, received_bytes=offset + length)
-        parts = objects.list_parts(upload.object_key, upload.upload_id)
-        if parts is not None:  # otherwise another request was quicker
-            received_bytes = _received_bytes(parts, size)
-            if received_bytes < size:
-                return BlobState(is_stored=False, received_bytes=received_bytes)
-            objects.join_parts(upload.object_key, upload.upload_id, parts)
+    if objects.put_part(upload.object_key, upload.upload_id, number, content) and offset + length < size:
+        return BlobState(is_stored=False, received_bytes=offset + length)
+    received_bytes = _join(database, objects, grant, upload)
+    if received_bytes < size:
+        return BlobState(is_stored=False, received_bytes=received_bytes)
     return _finish(database, objects, grant, upload)
+
+
+def _join(database: Database, objects: ObjectStore, grant: AppendGrant, upload: BlobUpload) -> int:
+    """Makes the object when all parts are there; answers how many bytes from the start on there are.
+
+    One request at a time: while an upload is being joined, S3 may show neither all of its parts nor its object.
+    """
+    with database.transaction(grant.workspace_id) as db:
+        if not blob_uploads.lock(db, upload) or objects.find_size(upload.object_key) == upload.size:
+            return upload.size  # another request was quicker
+        parts = objects.list_parts(upload.object_key, upload.upload_id)
+        if parts is None:  # neither parts nor an object: S3 has lost both
+            return upload.size
+        received_bytes = _received_bytes(parts, upload.size)
+        if received_bytes == upload.size:
+            objects.join_parts(upload.object_key, upload.upload_id, parts)
+        return received_bytes
 
 
 def _check_piece(size: int, offset: int, length: int) -> None:
@@ -127,7 +140,8 @@ def _finish(database: Database, objects: ObjectStore, grant: AppendGrant, upload
     """Verifies the object that the pieces became, and records it; two requests may do so at once."""
     if objects.find_size(upload.object_key) != upload.size:
         _end(database, objects, grant, upload)
-        return BlobState(is_stored=_look(database, grant, upload.sha256, upload.size)[0], received_bytes=0)
+        is_stored, _ = _look(database, grant, upload.sha256, upload.size)
+        return BlobState(is_stored=is_stored, received_bytes=upload.size if is_stored else 0)
     digest, head = hashlib.sha256(), b""
     for piece in objects.read(upload.object_key, 0, upload.size):
         head = head or piece[:16]

@@ -48,6 +48,16 @@ def create(db: Connection, upload: BlobUpload) -> bool:
     return db.execute(statement, _parameters(upload)).one_or_none() is not None
 
 
+def lock(db: Connection, upload: BlobUpload) -> bool:
+    """Keeps every other request from joining or ending this upload until the transaction ends; False when it ended."""
+    statement = text("""
+        SELECT true FROM blob_uploads
+        WHERE workspace_id = :workspace_id AND sha256 = :sha256 AND size = :size AND upload_id = :upload_id
+        FOR UPDATE
+    """)
+    return db.execute(statement, _parameters(upload)).one_or_none() is not None
+
+
 def delete(db: Connection, upload: BlobUpload) -> bool:
     """Ends an upload; False when it had ended already. Only whoever ended it may record its object, or delete it."""
     statement = text("""
