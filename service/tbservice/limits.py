@@ -18,6 +18,9 @@ batch_segments_max: Final = 10_000
 batch_fields_max: Final = 500_000
 """Fields in one WriteBatch, of its segments and series; each of their tensors, blob sequences and blobs is one, too."""
 
+batch_elements_max: Final = 2_000_000
+"""Packed blocks and dimensions of tensors in one WriteBatch, with the other fields that stand beside them."""
+
 blob_inline_bytes_max: Final = 256 * KIB
 """Bytes of a blob that may travel inside a batch."""
 
@@ -68,6 +71,15 @@ read_points_max: Final = 1_000_000
 
 read_bytes_max: Final = 256 * MIB
 """Bytes of tensors in one answer."""
+
+cards_items_max: Final = 10
+"""Items of one request of the Time Series dashboard, which asks for one: the series of a card."""
+
+scan_points_max: Final = 100_000_000
+"""Scalar points that are read for one answer, however few of them it keeps."""
+
+graph_text_bytes_max: Final = 64 * MIB
+"""Bytes of a graph or of run metadata that are written out as text."""
 
 page_items_max: Final = 1_000
 """Items on one page of a listing; `streams_page_items_max` for streams."""

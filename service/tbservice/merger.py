@@ -43,11 +43,11 @@ class Merger:
             self._wakes.notify()
         self._thread.join()
 
-    def notice(self, grant: AppendGrant, touched_run_ids: Iterable[int], due_run_ids: Iterable[int]) -> None:
-        """Tells that a batch came into some runs, and in which of them a series is due for a merge."""
+    def notice(self, grant: AppendGrant, unsettled_run_ids: Iterable[int], due_run_ids: Iterable[int]) -> None:
+        """Tells in which runs a batch has left something to merge once they rest, and in which it is due now."""
         now = time.monotonic()
         with self._wakes:
-            for run_id in touched_run_ids:
+            for run_id in unsettled_run_ids:
                 self._resting.pop((grant, run_id), None)  # to the end: the dictionary is ordered by time
                 self._resting[grant, run_id] = now
             self._due.update(((grant, run_id), None) for run_id in due_run_ids)
@@ -88,11 +88,13 @@ class Merger:
             return None
 
     def _merge(self, grant: AppendGrant, run_id: int, *, settle: bool) -> None:
+        last_tag_id = 0
         while not self._is_stopping:
             begin = time.perf_counter()
             with self._database.transaction(grant.workspace_id) as db:
-                work = merging.merge_run(db, grant, run_id, settle=settle)
+                work = merging.merge_run(db, grant, run_id, last_tag_id, settle=settle)
             if not work.series:
                 return
+            last_tag_id = work.last_tag_id
             seconds = time.perf_counter() - begin
             metrics.note_merge(seconds, work.series, work.tail_points, work.sealed_in_place, work.blocks)

@@ -16,6 +16,7 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 from pydantic import SecretStr
+from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
 from tbservice import listening
@@ -23,6 +24,7 @@ from tbservice.app import create_app
 from tbservice.embedded.launch import die_with_parent
 from tbservice.errors import Unavailable
 from tbservice.exposition import shared_by_workers
+from tbservice.process_memory import bound_memory
 from tbservice.settings import Settings, read_settings
 from tbservice.startup_errors import CannotRun
 from tbservice.store.database import Database
@@ -47,6 +49,18 @@ LOGGING = {
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "stream": "ext://sys.stderr"}},
     "root": {"handlers": ["stderr"], "level": "WARNING"},
 }
+
+
+class Supervisor(Multiprocess):
+    """Uvicorn's parent of several workers, which knows whether it was stopped or has stopped by itself."""
+
+    has_given_up = False
+
+    def keep_subprocess_alive(self) -> None:
+        """Replaces workers that died; gives up when one does not start, as the next would not either."""
+        was_stopped = self.should_exit.is_set()
+        super().keep_subprocess_alive()
+        self.has_given_up = self.should_exit.is_set() and not was_stopped
 
 
 class Server(uvicorn.Server):
@@ -83,6 +97,7 @@ def serve() -> None:
     """Serves as the settings say until a signal, in one process or in several, each with an application of its own.
 
     Raises SchemaMismatch when the database is not migrated: that is never done from here, where many may do it at once.
+    Raises CannotRun when it ends without a signal: a worker does not start.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end)
@@ -95,7 +110,10 @@ def serve() -> None:
             _announce(settings)
             factory = f"{__name__}:{create_worker_app.__name__}"
             with shared_by_workers():
-                Multiprocess(configure(factory, factory=True, workers=settings.workers), sockets=[bound]).run()
+                supervisor = Supervisor(configure(factory, factory=True, workers=settings.workers), sockets=[bound])
+                supervisor.run()
+            if supervisor.has_given_up:
+                raise CannotRun("a worker did not start, so all were stopped: the lines above say why")
 
 
 def openapi() -> str:
@@ -105,19 +123,30 @@ def openapi() -> str:
 
 def run(server: Server, bound: socket.socket) -> None:
     """Serves on the socket until a signal. Raises CannotRun when the application does not start; its log says why."""
+    bound_memory()
     server.run(sockets=[bound])
     if not server.started:
         raise CannotRun("the service did not start: the lines above say why")
 
 
 def create_worker_app() -> FastAPI:
-    """The application of a worker process, which ends with its parent and reads the same environment."""
+    """The application of a worker process, which ends with its parent and reads the same environment.
+
+    Exits with the code by which the parent knows that no other worker would start, where the servers are there but
+    cannot be served from.
+    """
     parent = multiprocessing.parent_process()
     if parent is not None and parent.pid is not None:
         die_with_parent(signal.SIGTERM, parent.pid)
     settings = read_settings()
-    _wait_for_servers(settings)
-    return create_app(settings)
+    try:
+        _wait_for_servers(settings)
+    except CannotRun as error:
+        _log.error("a worker cannot start: %s", error)
+        sys.exit(STARTUP_FAILURE)
+    app = create_app(settings)
+    bound_memory()
+    return app
 
 
 def _wait_for_servers(settings: Settings) -> None:

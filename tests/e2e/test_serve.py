@@ -86,6 +86,18 @@ def test_workers_end_when_their_parent_is_killed(settings, tmp_path):
         assert not psutil.wait_procs(workers, 10)[1]
 
 
+def test_when_no_worker_can_be_replaced_the_command_fails_and_says_why(servers, settings, tmp_path):
+    log, database = tmp_path / "log", settings.database_url.get_secret_value().rsplit("/", 1)[1]
+    with live_service(settings, free_port(), log, TBHUB_WORKERS="2") as live:
+        with servers.instance.postgres.connect_as_superuser(database) as superuser:
+            superuser.execute("UPDATE alembic_version SET version_num = '9999'")  # a newer tbhub's
+        workers_of(live.process)[0].kill()
+        assert live.process.wait(60) == 1
+    said = log.read_text().splitlines()
+    assert said[-1] == "tbservice: a worker did not start, so all were stopped: the lines above say why"
+    assert any("9999" in line for line in said), said
+
+
 def test_no_token_of_a_share_link_is_ever_logged(settings, owner_token, tmp_path):
     log = tmp_path / "log"
     with live_service(settings, free_port(), log) as live:

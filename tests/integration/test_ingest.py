@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 import numpy as np
+import psycopg
 import pytest
 from sqlalchemy import text as sql
 
@@ -348,3 +349,24 @@ def test_a_client_that_goes_away_in_the_middle_of_its_body_commits_nothing(live_
         connection.recv(1)
     with httpx2.Client(base_url=live_service.url, trust_env=False) as client:
         assert Api(client, api.headers["Authorization"].split()[1]).get(experiment, "streams")["streams"] == []
+
+
+def test_a_batch_takes_as_many_statements_however_many_series_it_has(api, experiment, monkeypatch):
+    statements, execute = [], psycopg.Cursor.execute
+
+    def noting_execute(cursor, statement, *arguments, **options):
+        statements.append(statement)
+        return execute(cursor, statement, *arguments, **options)
+
+    monkeypatch.setattr(psycopg.Cursor, "execute", noting_execute)
+
+    def count(start, tags, **more):
+        statements.clear()
+        sent = [scalars(f"tag {tag}", [start], **more) for tag in range(tags)]
+        api.write(experiment, *(segment(stream(f"run {run}"), start, start + 1, *sent) for run in range(3)))
+        return len(statements)
+
+    count(0, 1)
+    made, known = count(1, 100), count(2, 100, summary_metadata=b"")
+    assert (made, known) == (count(3, 200), count(4, 200, summary_metadata=b""))
+    assert max(made, known) <= 20

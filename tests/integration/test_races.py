@@ -86,3 +86,21 @@ def test_a_new_file_of_a_run_that_is_deleted_meanwhile_brings_the_run_back(api, 
     assert api.get(experiment_id, "scalars/data")["train"]["loss"]["steps"] == list(range(10, 20))
     streams = api.get(experiment_id, "streams")["streams"]
     assert [(one["file_name"], one["offset"]) for one in streams] == [("another", 100)]
+
+
+def test_two_who_bring_the_same_new_names_in_opposite_order_never_wait_in_a_circle(api):
+    experiment_id, answers, together = api.new_experiment(), [], threading.Barrier(2)
+
+    def send_all(name, order):
+        for number in range(5):
+            series = [scalars(f"tag {number} {index}", [0]) for index in range(2_000)][::order]
+            together.wait(60)
+            answers.append(api.send(experiment_id, segment(stream(file_name=name), number, number + 1, *series)))
+
+    threads = [threading.Thread(target=send_all, args=each) for each in (("a", 1), ("b", -1))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert [answer.status_code for answer in answers] == [200] * 10
+    assert len(api.get(experiment_id, "scalars")["train"]) == 5 * 2_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from contextlib import suppress
 
 import pytest
@@ -17,7 +18,7 @@ from tbservice.domain import batch, field_count
 from tbservice.errors import Malformed, TooLarge
 from tbwire import wire_pb2
 
-SEGMENT, SERIES, SKIPPED, TENSORS, SEQUENCES, ELEMENTS, BLOBS = 1, 6, 7, 4, 5, 3, 1
+SEGMENT, SERIES, SKIPPED, SCALARS, TENSORS, SEQUENCES, ELEMENTS, BLOBS, BLOCKS, SHAPE = 1, 6, 7, 3, 4, 5, 3, 1, 5, 2
 PLACES = [(SEGMENT,), (SEGMENT, SERIES), (SEGMENT, SKIPPED)]
 PLACES += [(SEGMENT, SERIES, TENSORS, ELEMENTS), (SEGMENT, SERIES, SEQUENCES, ELEMENTS)]
 PLACES += [(SEGMENT, SERIES, SEQUENCES, ELEMENTS, BLOBS)]
@@ -26,14 +27,34 @@ PLACES += [(SEGMENT, SERIES, SEQUENCES, ELEMENTS, BLOBS)]
 def nested(place, count, padding=0):
     """A WriteBatch with so many empty messages at a place; padding makes each key longer than it needs to be."""
     *outer, number = place
-    content = (key(number, LENGTH, padding) + b"\0") * count
-    for field in reversed(outer):
+    return within(outer, (key(number, LENGTH, padding) + b"\0") * count)
+
+
+def within(place, content):
+    """A WriteBatch in which the message at a place has this content."""
+    for field in reversed(place):
         content = key(field, LENGTH) + varint(len(content)) + content
     return content
 
 
 def count_of(body):
-    return field_count._count(body, 0, len(body), field_count._WRITE_BATCH, 0)
+    return field_count._count(body, 0, len(body), field_count._FIELDS, 0, (limits.batch_fields_max, "fields"))
+
+
+def elements_of(body):
+    return field_count._count(body, 0, len(body), field_count._ELEMENTS, 0, (limits.batch_elements_max, "elements"))
+
+
+def elements_built_of(body):
+    """How many blocks and dimensions protobuf makes room for."""
+    series = [series for segment in wire_pb2.WriteBatch.FromString(body).segments for series in segment.series]
+    tensors = [tensor for each in series for tensor in each.tensors.tensors]
+    return sum(len(each.scalars.blocks) for each in series) + sum(len(tensor.shape) for tensor in tensors)
+
+
+def peak_memory():
+    """The most bytes this process has had resident."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * limits.KIB
 
 
 def messages_of(body):
@@ -77,6 +98,33 @@ def test_a_batch_of_the_largest_size_is_refused_before_it_is_built():
         batch.decode(nested((SEGMENT, SERIES), limits.batch_bytes_max // 2 - 8))
 
 
+ELEMENTS_OF_TWO_BYTES = [
+    within((SEGMENT, SERIES, SCALARS), (key(BLOCKS, LENGTH) + b"\0") * 1_001),
+    within((SEGMENT, SERIES, TENSORS, ELEMENTS), (key(SHAPE, 0) + b"\1") * 1_001),
+    within((SEGMENT, SERIES, TENSORS), within((ELEMENTS, SHAPE), b"\1" * 26) * 39),
+    within((SEGMENT, SERIES, TENSORS, ELEMENTS, SHAPE), b"\xff\1" * 1_001),
+]
+
+
+@pytest.mark.parametrize("body", ELEMENTS_OF_TWO_BYTES)
+def test_blocks_and_dimensions_are_counted_before_any_is_built(monkeypatch, body):
+    monkeypatch.setattr(limits, "batch_elements_max", 1_000)
+    assert elements_built_of(body) > 1_000
+    with pytest.raises(TooLarge, match="at most 1000 packed blocks and dimensions of tensors; send it in parts"):
+        field_count.check(body)
+
+
+@pytest.mark.parametrize("place", [(SCALARS, BLOCKS), (TENSORS, ELEMENTS, SHAPE)])
+def test_a_batch_of_the_largest_size_takes_little_memory_before_it_is_refused(place):
+    size = limits.batch_bytes_max - 64
+    content = bytes(size) if place[-1] == SHAPE else (key(BLOCKS, LENGTH) + b"\0") * (size // 2)
+    body = within((SEGMENT, SERIES, *(place if place[-1] == SHAPE else place[:-1])), content)
+    before = peak_memory()
+    with pytest.raises(TooLarge, match="packed blocks and dimensions"):
+        batch.decode(body)
+    assert peak_memory() < before + 2 * limits.batch_bytes_max
+
+
 @pytest.mark.usefixtures("few")
 def test_fields_that_nobody_knows_count_as_well():
     with pytest.raises(TooLarge):
@@ -98,6 +146,7 @@ def test_no_fewer_fields_are_counted_than_messages_are_built(data):
     body = write_batch(Choices(data))
     with suppress(DecodeError, Malformed):  # protobuf passes over groups, which the count refuses
         assert count_of(body) >= messages_of(body)
+        assert elements_of(body) >= elements_built_of(body)
 
 
 def test_scalars_cost_a_few_fields_a_series_whatever_their_points():

@@ -1,11 +1,17 @@
-"""The series of a batch: found or made, locked in id order, and given their points; the newest of each step wins."""
+"""The series of a batch: made, or locked in id order, and given their points; the newest of each step wins.
+
+A new series is made as it will stand: nothing has to read or change its row again. All that are new are made before
+any other is locked, in the order of their names, and the others are locked in the order of their ids, so that of two
+batches one waits for the other, never both.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, chain, pairwise
+from typing import TypeVar
 
 import numpy as np
 from sqlalchemy import Connection
@@ -15,20 +21,18 @@ from tbservice.domain.batch import BlobSequencePoints, Segment, SentPoints, Sent
 from tbservice.domain.newest import newest_of_each_step
 from tbservice.domain.sampling import rank_and_key
 from tbservice.errors import CursorConflict
-from tbservice.store import blob_points, sample_slots, scalar_blocks, scalar_tail, tensor_points, time_series
-from tbservice.store.blob_points import BlobPoint
+from tbservice.store import blob_points, sample_slots, scalar_blocks, scalar_tail, series_rows, tensor_points
 from tbservice.store.packing import Points, concatenate
+from tbservice.store.points import Places
 from tbservice.store.scalar_blocks import OPEN, NewBlock
-from tbservice.store.tensor_points import TensorPoint
-from tbservice.store.time_series import NewSeries, SeriesState
-from tbservice.types import AppendGrant, DataClass, Ranks
+from tbservice.store.series_rows import SeriesName, SeriesState
+from tbservice.types import AppendGrant, DataClass
 from tbwire import packing
 
 HPARAMS = "hparams"
 """The one plugin whose whole content is in its metadata: there the newest wins, elsewhere the first."""
 
-SeriesName = tuple[int, int]
-"""Run id and tag id."""
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -40,7 +44,7 @@ class Counts:
     blobs: int = 0
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Arrival:
     """One segment's part of a series, with the segment it came in."""
 
@@ -48,48 +52,80 @@ class Arrival:
     series: SentSeries
 
 
-def arrivals_by_series(
-    segments: Iterable[Segment], run_ids: dict[str, int], tag_ids: dict[str, int]
-) -> dict[SeriesName, list[Arrival]]:
+Arrivals = Mapping[SeriesName, Sequence[Arrival]]
+
+
+@dataclass(slots=True)
+class Addition:
+    """What a batch adds to a series, whose state says already what it will be then.
+
+    `kept` is the newest point of each step, in step order; the values of tensors and blob sequences are indices into
+    `parts`. `metadata` is what takes the place of the series' own, serialized. Many scalars open blocks, few are a row
+    of the tail; open blocks are older than the tail, so that behind a tail many are a row of it, too.
+    """
+
+    state: SeriesState
+    parts: list[SentPoints] = field(default_factory=list)
+    kept: Points | None = None
+    metadata: bytes | None = None
+    is_new: bool = False
+    opens_blocks: bool = False
+    skipped: list[tuple[int, str, int]] = field(default_factory=list)  # by segment: why, and how many points
+
+    @property
+    def series_id(self) -> int:
+        """The series' id, once it is made."""
+        return self.state.series_id
+
+
+def arrivals_by_series(segments: Iterable[Segment], run_ids: dict[str, int], tag_ids: dict[str, int]) -> Arrivals:
     """What the segments bring for each series, in the batch's order."""
     arrivals: defaultdict[SeriesName, list[Arrival]] = defaultdict(list)
     for segment in segments:
+        run_id = run_ids[segment.stream.run]
         for series in segment.series:
-            arrivals[run_ids[segment.stream.run], tag_ids[series.tag]].append(Arrival(segment, series))
+            arrivals[run_id, tag_ids[series.tag]].append(Arrival(segment, series))
     return arrivals
 
 
-def lock_series(
-    db: Connection, grant: AppendGrant, arrivals: dict[SeriesName, list[Arrival]]
-) -> dict[SeriesName, SeriesState]:
-    """The rows of all the series, made where they are new, locked in id order."""
-    if not arrivals:
+def take_in(db: Connection, grant: AppendGrant, arrivals: Arrivals) -> list[Addition]:
+    """Makes the series that are new, locks the others, and says what each is given; their points are not in yet.
+
+    Raises `metadata_missing` when a series is new and came without metadata.
+    """
+    new = _make(db, grant, arrivals)
+    known = [name for name in arrivals if name not in new]
+    states = series_rows.lock(db, grant.experiment_id, known) if known else {}
+    _check_known(arrivals, known, states)
+    return [*new.values(), *(_addition(arrivals[name], states[name]) for name in known)]
+
+
+def _make(db: Connection, grant: AppendGrant, arrivals: Arrivals) -> dict[SeriesName, Addition]:
+    """Makes the series that are not there, but for those that somebody else makes meanwhile."""
+    named = [name for name, parts in arrivals.items() if _brings_metadata(parts)]
+    if not named:
         return {}
-    states = _lock(db, grant, arrivals)
-    while len(states) < len(arrivals):
-        new = [_new_series(name, parts) for name, parts in arrivals.items() if name not in states]
-        time_series.create(db, grant, new)
-        # All are locked anew, so that the order holds; a series that was deleted meanwhile is made again.
-        states = _lock(db, grant, arrivals)
-    return states
+    known = series_rows.find(db, grant.experiment_id, named)
+    new = {name: _new_addition(name, arrivals[name]) for name in sorted(set(named) - known)}
+    if not new:
+        return {}
+    states = [addition.state for addition in new.values()]
+    made = series_rows.create(db, grant, states, [addition.metadata or b"" for addition in new.values()])
+    for name, series_id in made.items():
+        new[name].state.series_id = series_id
+    return {name: new[name] for name in made}
 
 
-def _lock(db: Connection, grant: AppendGrant, wanted: Iterable[SeriesName]) -> dict[SeriesName, SeriesState]:
-    run_ids, tag_ids = zip(*wanted, strict=True)
-    states = time_series.lock_by_name(db, grant.experiment_id, run_ids, tag_ids)
-    return {(state.run_id, state.tag_id): state for state in states}
+def _brings_metadata(parts: Sequence[Arrival]) -> bool:
+    return any(part.series.metadata is not None for part in parts)
 
 
-def _new_series(name: SeriesName, parts: Sequence[Arrival]) -> NewSeries:
-    for part in parts:
-        metadata = part.series.metadata
-        if metadata is not None:
-            wall_time = float(part.series.points.wall_times.max())
-            step = int(part.series.points.steps[0])
-            return NewSeries(*name, metadata.plugin, metadata.data_class, metadata.serialized, wall_time, step)
-    first = parts[0]
-    detail = f"tag {first.series.tag[:100]!r} is new here: send the segment again with its summary metadata"
-    raise _MetadataMissing(detail, segment=first.segment.index, offset=first.segment.start)
+def _check_known(arrivals: Arrivals, known: Iterable[SeriesName], states: Collection[SeriesName]) -> None:
+    for name in known:
+        if name not in states:
+            first = arrivals[name][0]
+            detail = f"tag {first.series.tag[:100]!r} is new here: send the segment again with its summary metadata"
+            raise _MetadataMissing(detail, segment=first.segment.index, offset=first.segment.start)
 
 
 class _MetadataMissing(CursorConflict):
@@ -101,24 +137,57 @@ class _MetadataMissing(CursorConflict):
         super().__init__(detail, segment=segment, offset=offset, checksum=0)
 
 
-def take_out_misfits(
-    arrivals: dict[SeriesName, list[Arrival]], states: dict[SeriesName, SeriesState]
-) -> dict[int, dict[str, int]]:
-    """Removes what does not fit the series it names, and counts it by reason for the segment it came in."""
-    skipped: defaultdict[int, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
-    for name, parts in list(arrivals.items()):
-        state = states[name]
-        fitting = []
-        for part in parts:
-            if _fits(part.series, state):
-                fitting.append(part)
-            else:
-                reason = f"tag {part.series.tag[:200]!r} belongs to plugin {state.plugin!r} in this run already"
-                skipped[part.segment.index][reason] += len(part.series.points.steps)
-        arrivals[name] = fitting
-        if not fitting:
-            del arrivals[name]
-    return {index: dict(reasons) for index, reasons in skipped.items()}
+def _new_addition(name: SeriesName, parts: Sequence[Arrival]) -> Addition:
+    """What makes a series: the first metadata says what it is."""
+    metadata, points = next(
+        (part.series.metadata, part.series.points) for part in parts if part.series.metadata is not None
+    )
+    step, early = int(points.steps[0]), -np.inf
+    state = SeriesState(
+        series_id=0,
+        run_id=name[0],
+        tag_id=name[1],
+        plugin=metadata.plugin,
+        data_class=metadata.data_class,
+        metadata_wall_time=float(points.wall_times.max()),
+        count=0,
+        count_is_exact=True,
+        sealed_count=0,
+        tail_rows=0,
+        tail_points=0,
+        max_length=0,
+        first_step=step,
+        first_wall_time=early,
+        first_value=None,
+        last_step=step,
+        last_wall_time=early,
+        last_value=None,
+    )
+    addition = _addition(parts, state)
+    addition.is_new = True
+    addition.metadata = addition.metadata or metadata.serialized
+    if state.data_class != DataClass.SCALAR and addition.kept is not None:
+        state.count = len(addition.kept)
+    return addition
+
+
+def _addition(parts: Sequence[Arrival], state: SeriesState) -> Addition:
+    """What of the parts fits the series, and the state brought up to date with it."""
+    addition = Addition(state)
+    for part in parts:
+        points = part.series.points
+        if not _fits(part.series, state):
+            reason = f"tag {part.series.tag[:200]!r} belongs to plugin {state.plugin!r} in this run already"
+            addition.skipped.append((part.segment.index, reason, len(points.steps)))
+            continue
+        addition.parts.append(points)
+        if state.plugin == HPARAMS and part.series.metadata is not None:
+            wall_time = float(points.wall_times.max())
+            if wall_time >= state.metadata_wall_time:
+                addition.metadata, state.metadata_wall_time = part.series.metadata.serialized, wall_time
+    if addition.parts:
+        _keep_newest(addition)
+    return addition
 
 
 def _fits(series: SentSeries, state: SeriesState) -> bool:
@@ -127,60 +196,86 @@ def _fits(series: SentSeries, state: SeriesState) -> bool:
     return is_same_plugin and series.data_class == state.data_class
 
 
-def insert_points(
-    db: Connection,
-    grant: AppendGrant,
-    arrivals: dict[SeriesName, list[Arrival]],
-    states: dict[SeriesName, SeriesState],
-) -> Counts:
-    """Inserts everything that arrived, class by class, and brings the series' states up to date."""
-    by_class: defaultdict[int, dict[SeriesName, list[SentPoints]]] = defaultdict(dict)
-    for name, parts in arrivals.items():
-        by_class[states[name].data_class][name] = [part.series.points for part in parts]
-    counts = Counts()
-    if scalars := by_class.get(DataClass.SCALAR):
-        counts.scalars = _count(scalars)
-        _append_scalars(db, grant, scalars, states)
-    ranks = sample_slots.get_ranks(db)
-    if tensors := by_class.get(DataClass.TENSOR):
-        counts.tensors = _count(tensors)
-        _upsert_tensors(db, grant, tensors, states, ranks)
-    if sequences := by_class.get(DataClass.BLOB_SEQUENCE):
-        counts.blobs = sum(
-            sum(map(len, part.sequences))
-            for parts in sequences.values()
-            for part in parts
-            if isinstance(part, BlobSequencePoints)
-        )
-        _upsert_blob_sequences(db, grant, sequences, states, ranks)
-    return counts
+def _keep_newest(addition: Addition) -> None:
+    """Chooses the newest point of each step, and notes what they change of the series' state."""
+    state = addition.state
+    if state.data_class == DataClass.SCALAR:
+        kept = newest_of_each_step(concatenate(_of(Points, addition.parts)))
+        state.count_is_exact &= state.count == 0 or int(kept.steps[0]) > state.last_step
+        state.count += len(kept)
+        state.tail_points += len(kept)
+        addition.opens_blocks = len(kept) >= limits.packed_points_min and not state.tail_rows
+        state.tail_rows += not addition.opens_blocks
+        _note_ends(state, kept)
+    else:
+        steps = np.concatenate([part.steps for part in addition.parts])
+        wall_times = np.concatenate([part.wall_times for part in addition.parts])
+        kept = newest_of_each_step(Points(steps, wall_times, np.arange(len(steps), dtype=np.float64)))
+        _note_ends(state, kept)
+        state.first_value = state.last_value = None
+        for part in _of(BlobSequencePoints, addition.parts):
+            state.max_length = max(state.max_length, *map(len, part.sequences))
+    addition.kept = kept
 
 
-def _count(points: dict[SeriesName, list[SentPoints]]) -> int:
-    return sum(len(part.steps) for parts in points.values() for part in parts)
+def _note_ends(state: SeriesState, points: Points) -> None:
+    """Moves a series' first and last point; on the same step the greater wall time wins, then the later arrival."""
+    first, first_wall_time = int(points.steps[0]), float(points.wall_times[0])
+    last, last_wall_time = int(points.steps[-1]), float(points.wall_times[-1])
+    if first < state.first_step or (first == state.first_step and first_wall_time >= state.first_wall_time):
+        state.first_step, state.first_wall_time, state.first_value = first, first_wall_time, float(points.values[0])
+    if last > state.last_step or (last == state.last_step and last_wall_time >= state.last_wall_time):
+        state.last_step, state.last_wall_time, state.last_value = last, last_wall_time, float(points.values[-1])
 
 
-def _append_scalars(
-    db: Connection,
-    grant: AppendGrant,
-    sent: dict[SeriesName, list[SentPoints]],
-    states: dict[SeriesName, SeriesState],
-) -> None:
+def insert_points(db: Connection, grant: AppendGrant, additions: Sequence[Addition]) -> Counts:
+    """Inserts what the series are given, class by class, and writes back the rows of those that were there."""
+    by_class: defaultdict[int, list[Addition]] = defaultdict(list)
+    for addition in additions:
+        if addition.parts:
+            by_class[addition.state.data_class].append(addition)
+    scalars, tensors, sequences = (by_class[data_class] for data_class in DataClass)
+    if scalars:
+        _append_scalars(db, grant, scalars)
+    if tensors:
+        _upsert_tensors(db, grant, tensors)
+    if sequences:
+        _upsert_blob_sequences(db, grant, sequences)
+    _write_back(db, grant, [*scalars, *tensors, *sequences])
+    blobs = sum(len(blobs) for part in _parts(BlobSequencePoints, sequences) for blobs in part.sequences)
+    return Counts(_count(scalars), _count(tensors), blobs)
+
+
+def _count(additions: Iterable[Addition]) -> int:
+    return sum(len(part.steps) for addition in additions for part in addition.parts)
+
+
+def _of(kind: type[T], parts: Iterable[SentPoints]) -> list[T]:
+    return [part for part in parts if isinstance(part, kind)]
+
+
+def _parts(kind: type[T], additions: Iterable[Addition]) -> Iterator[T]:
+    return chain.from_iterable(_of(kind, addition.parts) for addition in additions)
+
+
+def _write_back(db: Connection, grant: AppendGrant, additions: Sequence[Addition]) -> None:
+    known = [addition for addition in additions if not addition.is_new]
+    if known:
+        series_rows.update(db, grant.experiment_id, [addition.state for addition in known])
+    metadata = {addition.series_id: addition.metadata for addition in known if addition.metadata is not None}
+    if metadata:
+        series_rows.update_metadata(db, grant.experiment_id, metadata)
+
+
+def _append_scalars(db: Connection, grant: AppendGrant, additions: Sequence[Addition]) -> None:
     tails: dict[int, Points] = {}
     blocks: list[NewBlock] = []
-    for name, parts in sent.items():
-        points = newest_of_each_step(concatenate([part for part in parts if isinstance(part, Points)]))
-        state = states[name]
-        state.count_is_exact &= state.count == 0 or int(points.steps[0]) > state.last_step
-        state.count += len(points)
-        state.tail_points += len(points)
-        _note_ends(state, points)
-        # Open blocks are older than the tail. Behind a tail, many points too are a row of it.
-        if len(points) >= limits.packed_points_min and not state.tail_rows:
-            blocks += _open_blocks(state.series_id, points)
+    for addition in additions:
+        assert addition.kept is not None  # noqa: S101 - as it has parts
+        if addition.opens_blocks:
+            blocks += _open_blocks(addition.series_id, addition.kept)
         else:
-            tails[state.series_id] = points
-            state.tail_rows += 1
+            tails[addition.series_id] = addition.kept
     if tails:
         scalar_tail.append(db, grant, tails)
     if blocks:
@@ -199,92 +294,42 @@ def _open_blocks(series_id: int, points: Points) -> Iterator[NewBlock]:
         yield NewBlock(series_id, OPEN, points.take(slice(start, end)), data)
 
 
-def _note_ends(state: SeriesState, points: Points) -> None:
-    """Moves a series' first and last point; on the same step the greater wall time wins, then the later arrival."""
-    first, first_wall_time = int(points.steps[0]), float(points.wall_times[0])
-    last, last_wall_time = int(points.steps[-1]), float(points.wall_times[-1])
-    if first < state.first_step or (first == state.first_step and first_wall_time >= state.first_wall_time):
-        state.first_step, state.first_wall_time, state.first_value = first, first_wall_time, float(points.values[0])
-    if last > state.last_step or (last == state.last_step and last_wall_time >= state.last_wall_time):
-        state.last_step, state.last_wall_time, state.last_value = last, last_wall_time, float(points.values[-1])
+def _upsert_tensors(db: Connection, grant: AppendGrant, additions: Sequence[Addition]) -> None:
+    tensors = [
+        values[index]
+        for addition in additions
+        for values in [[value for part in _of(TensorPoints, addition.parts) for value in part.tensors]]
+        for index in _indices(addition)
+    ]
+    _note_new_counts(tensor_points.upsert(db, grant, _places(db, additions), tensors), additions)
 
 
-def _upsert_tensors(
-    db: Connection,
-    grant: AppendGrant,
-    sent: dict[SeriesName, list[SentPoints]],
-    states: dict[SeriesName, SeriesState],
-    ranks: Ranks,
-) -> None:
-    rows: list[TensorPoint] = []
-    for name, parts in sent.items():
-        columns = [part for part in parts if isinstance(part, TensorPoints)]
-        values = [value for part in columns for value in part.tensors]
-        kept = _keep_newest(states[name], columns)
-        rows += [
-            TensorPoint(states[name].series_id, rank, key, step, wall_time, values[index])
-            for rank, key, step, wall_time, index in _places(kept, ranks)
-        ]
-    _note_new_counts(tensor_points.upsert(db, grant, rows), states)
+def _upsert_blob_sequences(db: Connection, grant: AppendGrant, additions: Sequence[Addition]) -> None:
+    sequences = [
+        [blob.sha256 for blob in values[index]]
+        for addition in additions
+        for values in [[value for part in _of(BlobSequencePoints, addition.parts) for value in part.sequences]]
+        for index in _indices(addition)
+    ]
+    _note_new_counts(blob_points.upsert(db, grant, _places(db, additions), sequences), additions)
 
 
-def _upsert_blob_sequences(
-    db: Connection,
-    grant: AppendGrant,
-    sent: dict[SeriesName, list[SentPoints]],
-    states: dict[SeriesName, SeriesState],
-    ranks: Ranks,
-) -> None:
-    rows: list[BlobPoint] = []
-    for name, parts in sent.items():
-        columns = [part for part in parts if isinstance(part, BlobSequencePoints)]
-        sequences = [sequence for part in columns for sequence in part.sequences]
-        state = states[name]
-        state.max_length = max(state.max_length, *map(len, sequences))
-        kept = _keep_newest(state, columns)
-        rows += [
-            BlobPoint(state.series_id, rank, key, step, wall_time, [blob.sha256 for blob in sequences[index]])
-            for rank, key, step, wall_time, index in _places(kept, ranks)
-        ]
-    _note_new_counts(blob_points.upsert(db, grant, rows), states)
+def _indices(addition: Addition) -> list[int]:
+    assert addition.kept is not None  # noqa: S101 - as it has parts
+    indices: list[int] = addition.kept.values.astype(np.int64).tolist()
+    return indices
 
 
-def _keep_newest(state: SeriesState, columns: Sequence[TensorPoints | BlobSequencePoints]) -> Points:
-    """The newest point of each step, with its index among the columns' values as its value; notes the series' ends."""
-    steps = np.concatenate([part.steps for part in columns])
-    wall_times = np.concatenate([part.wall_times for part in columns])
-    kept = newest_of_each_step(Points(steps, wall_times, np.arange(len(steps), dtype=np.float64)))
-    _note_ends(state, kept)
-    state.first_value = state.last_value = None
-    return kept
+def _places(db: Connection, additions: Sequence[Addition]) -> Places:
+    """Of all kept points their series, their place in the order to sample by, step and wall time."""
+    kept = [addition.kept for addition in additions if addition.kept is not None]
+    points = concatenate(kept)
+    ranks, keys = rank_and_key(points.steps, sample_slots.get_ranks(db))
+    series_ids = np.repeat([addition.series_id for addition in additions], [len(each) for each in kept])
+    return Places(series_ids, ranks, keys, points.steps, points.wall_times)
 
 
-def _places(kept: Points, ranks: Ranks) -> Iterator[tuple[int, int, int, float, int]]:
-    """For each point its place in the order to sample by, its step and wall time, and the index that is its value."""
-    rank, key = rank_and_key(kept.steps, ranks)
-    columns = (rank, key, kept.steps, kept.wall_times, kept.values.astype(np.int64))
-    return zip(*(column.tolist() for column in columns), strict=True)
-
-
-def _note_new_counts(new: dict[int, int], states: dict[SeriesName, SeriesState]) -> None:
-    by_id = {state.series_id: state for state in states.values()}
-    for series_id, count in new.items():
-        by_id[series_id].count += count
-
-
-def apply_metadata(arrivals: dict[SeriesName, list[Arrival]], states: dict[SeriesName, SeriesState]) -> None:
-    """Takes over newer metadata where the plugin is one whose newest metadata counts."""
-    for name, parts in arrivals.items():
-        state = states[name]
-        if state.plugin != HPARAMS:
-            continue
-        for part in parts:
-            metadata = part.series.metadata
-            wall_time = float(part.series.points.wall_times.max())
-            if metadata is not None and wall_time >= state.metadata_wall_time:
-                state.summary_metadata, state.metadata_wall_time = metadata.serialized, wall_time
-
-
-def is_due(state: SeriesState) -> bool:
-    """Whether enough has come into a series since it was merged."""
-    return state.tail_rows >= limits.tail_rows_max or state.tail_points >= limits.tail_points_max
+def _note_new_counts(new: dict[int, int], additions: Sequence[Addition]) -> None:
+    for addition in additions:
+        if not addition.is_new:  # whose count stands in its row already
+            addition.state.count += new.get(addition.series_id, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from tbservice import limits
 from tbservice.domain import field_count
 from tbservice.errors import Invalid, Malformed, TooLarge
 from tbservice.store.packing import Points, concatenate, unpack
+from tbservice.store.upload_streams import stream_digest
 from tbservice.types import DataClass, Float64s, Int64s, Stream, TensorValue
 from tbwire import packing, tensors, wire_pb2
 from tbwire.tensorboard_pb2 import SummaryMetadata
@@ -91,7 +92,10 @@ class SentSeries:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """The bytes [start, end) of a stream and what was read there; `index` is its place in the batch."""
+    """The bytes [start, end) of a stream and what was read there; `index` is its place in the batch.
+
+    `stream_digest` identifies the stream in its experiment.
+    """
 
     index: int
     stream: Stream
@@ -102,6 +106,10 @@ class Segment:
     series: Sequence[SentSeries]
     skipped: dict[str, int]
     run_start_time: float
+    stream_digest: bytes = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "stream_digest", stream_digest(self.stream))
 
 
 def decode(body: bytes) -> list[Segment]:

@@ -10,17 +10,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from sqlalchemy import Connection
 
-from tbservice.domain import appending
-from tbservice.domain.appending import Counts
+from tbservice.domain import appending, merging
+from tbservice.domain.appending import Addition, Counts
 from tbservice.domain.batch import Segment, referenced_blobs
 from tbservice.errors import Conflict, CursorConflict, NotFound
-from tbservice.store import blobs, experiments, names, time_series, upload_streams
+from tbservice.store import blobs, experiments, names, upload_streams
 from tbservice.store.upload_streams import Advance
-from tbservice.types import AppendGrant, Cursor, Stream
+from tbservice.types import AppendGrant, Cursor
 
 _COUNT_MAX: Final = 2**63 - 1
 """Where a stream's counts of what was skipped end; a client may claim anything."""
@@ -28,15 +29,16 @@ _COUNT_MAX: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a batch did: a cursor a segment, what went in, and the runs it touched and those with a series to merge.
+    """What a batch did: a cursor a segment, what went in, and in which runs there is something to merge.
 
-    `fresh_segments` is how many segments were new.
+    In `due_run_ids` at once, in `unsettled_run_ids` when the run has come to rest. `fresh_segments` is how many
+    segments were new.
     """
 
     cursors: list[Cursor]
     counts: Counts
     fresh_segments: int = 0
-    touched_run_ids: frozenset[int] = frozenset()
+    unsettled_run_ids: frozenset[int] = frozenset()
     due_run_ids: frozenset[int] = frozenset()
 
 
@@ -55,31 +57,28 @@ def write_batch(db: Connection, grant: AppendGrant, segments: Sequence[Segment])
     run_ids = names.resolve_runs(db, grant, dict.fromkeys(segment.stream.run for segment in fresh))
     _note_start_times(db, grant, fresh, run_ids)
     arrivals = appending.arrivals_by_series(fresh, run_ids, _resolve_tags(db, grant, fresh))
-    states = appending.lock_series(db, grant, arrivals)
-    skipped = appending.take_out_misfits(arrivals, states)
-    counts = appending.insert_points(db, grant, arrivals, states)
-    appending.apply_metadata(arrivals, states)
-    changed = [states[name] for name in arrivals]
-    time_series.update_states(db, grant.experiment_id, changed)
-    advances = _advances(fresh, cursors, run_ids, skipped)
+    additions = appending.take_in(db, grant, arrivals)
+    counts = appending.insert_points(db, grant, additions)
+    advances = _advances(fresh, cursors, run_ids, additions)
     _move_cursors(db, grant, advances, fresh)
-    cursors |= {upload_streams.stream_digest(move.cursor.stream): move.cursor for move in advances}
+    cursors |= {move.stream_digest: move.cursor for move in advances}
+    states = [addition.state for addition in additions if addition.parts]
     return Outcome(
         [_cursor_of(segment, cursors) for segment in segments],
         counts,
         len(fresh),
-        frozenset(run_ids.values()),
-        frozenset(state.run_id for state in changed if appending.is_due(state)),
+        frozenset(state.run_id for state in states if merging.is_worth_settling(state)),
+        frozenset(state.run_id for state in states if merging.is_due(state)),
     )
 
 
 def _current_cursors(db: Connection, grant: AppendGrant, segments: Iterable[Segment]) -> dict[bytes, Cursor]:
-    digests = {upload_streams.stream_digest(segment.stream) for segment in segments}
+    digests = {segment.stream_digest for segment in segments}
     return upload_streams.get_cursors(db, grant.experiment_id, list(digests))
 
 
 def _cursor_of(segment: Segment, cursors: dict[bytes, Cursor]) -> Cursor:
-    return cursors.get(upload_streams.stream_digest(segment.stream)) or Cursor(segment.stream, 0, 0)
+    return cursors.get(segment.stream_digest) or Cursor(segment.stream, 0, 0)
 
 
 def _fresh_segments(segments: Iterable[Segment], cursors: dict[bytes, Cursor]) -> list[Segment]:
@@ -87,13 +86,12 @@ def _fresh_segments(segments: Iterable[Segment], cursors: dict[bytes, Cursor]) -
     fresh = []
     places = {digest: (cursor.offset, cursor.checksum) for digest, cursor in cursors.items()}
     for segment in segments:
-        digest = upload_streams.stream_digest(segment.stream)
-        offset, checksum = places.get(digest, (0, 0))
+        offset, checksum = places.get(segment.stream_digest, (0, 0))
         if segment.end <= offset:
             _check_repeat(segment, offset, checksum)
             continue
         _check_place(segment, offset, checksum)
-        places[digest] = segment.end, segment.end_checksum
+        places[segment.stream_digest] = segment.end, segment.end_checksum
         fresh.append(segment)
     return fresh
 
@@ -146,21 +144,25 @@ def _advances(
     fresh: Sequence[Segment],
     cursors: dict[bytes, Cursor],
     run_ids: dict[str, int],
-    skipped: dict[int, dict[str, int]],
+    additions: Iterable[Addition],
 ) -> list[Advance]:
     """One move a stream, from where its cursor was to the end of its last segment."""
-    streams: dict[Stream, list[Segment]] = {}
+    streams: dict[bytes, list[Segment]] = {}
     for segment in fresh:
-        streams.setdefault(segment.stream, []).append(segment)
+        streams.setdefault(segment.stream_digest, []).append(segment)
+    misfits: defaultdict[int, list[tuple[str, int]]] = defaultdict(list)
+    for index, reason, count in chain.from_iterable(addition.skipped for addition in additions):
+        misfits[index].append((reason, count))
     advances = []
-    for stream, parts in streams.items():
-        before = cursors.get(upload_streams.stream_digest(stream))
+    for digest, parts in streams.items():
+        before = cursors.get(digest)
         counts: defaultdict[str, int] = defaultdict(int, before.skipped if before else {})
         for part in parts:
-            for reason, count in [*part.skipped.items(), *skipped.get(part.index, {}).items()]:
+            for reason, count in [*part.skipped.items(), *misfits[part.index]]:
                 counts[reason] = min(counts[reason] + count, _COUNT_MAX)
+        stream = parts[-1].stream
         cursor = Cursor(stream, parts[-1].end, parts[-1].end_checksum, dict(counts))
-        advances.append(Advance(cursor, run_ids[stream.run], parts[0].start))
+        advances.append(Advance(digest, cursor, run_ids[stream.run], parts[0].start))
     return advances
 
 
@@ -168,9 +170,9 @@ def _move_cursors(db: Connection, grant: AppendGrant, advances: Sequence[Advance
     elsewhere = upload_streams.advance(db, grant, advances)
     if elsewhere:  # another uploader was quicker, or the run was deleted: tell where to go on
         cursors = _current_cursors(db, grant, fresh)
-        firsts = {segment.stream: segment for segment in reversed(fresh)}
-        for segment in firsts.values():
-            if upload_streams.stream_digest(segment.stream) not in elsewhere:
+        firsts = {segment.stream_digest: segment for segment in reversed(fresh)}
+        for digest, segment in firsts.items():
+            if digest not in elsewhere:
                 continue  # its cursor is seen where we have just moved it, and will not be there after the rollback
             cursor = _cursor_of(segment, cursors)
             _check_place(segment, cursor.offset, cursor.checksum)

@@ -20,13 +20,13 @@ from sqlalchemy import Connection
 from tbservice import limits
 from tbservice.domain.newest import newest_of_each_step
 from tbservice.domain.sampling import LEVEL_MAX, level_ranks_max, splitmix64
-from tbservice.store import sample_slots, scalar_blocks, scalar_tail, time_series
+from tbservice.store import sample_slots, scalar_blocks, scalar_tail, series_rows
 from tbservice.store.packing import Points, concatenate
 from tbservice.store.scalar_blocks import OPEN, SEALED, NewBlock, OpenBlock
-from tbservice.store.time_series import SeriesState
+from tbservice.store.series_rows import SeriesState
 from tbservice.types import ExperimentGrant, Ranks
 
-SERIES_A_MERGE: Final = 32
+SERIES_A_MERGE: Final = 256
 """Series taken in one transaction, which holds their rows for as long."""
 
 _POINTS_A_MERGE: Final = 200_000
@@ -44,9 +44,13 @@ _SMALL_POINTS: Final = limits.block_points // 2
 
 @dataclass(frozen=True, slots=True)
 class MergeWork:
-    """What a merge did: `blocks` are those it wrote, as (level, points); others it sealed as they stood."""
+    """What a merge did: `blocks` are those it wrote, as (level, points); others it sealed as they stood.
+
+    `last_tag_id` is the tag of its last series: the next merge goes on behind it.
+    """
 
     series: int = 0
+    last_tag_id: int = 0
     tail_points: int = 0
     sealed_in_place: int = 0
     blocks: Sequence[tuple[int, int]] = ()
@@ -64,14 +68,27 @@ class _SeriesMerge:
     is_disjoint: bool = True  # whether what was packed shares no step with a sealed block
 
 
-def merge_run(db: Connection, grant: ExperimentGrant, run_id: int, *, settle: bool = False) -> MergeWork:
-    """Merges some series of a run that are due, at most SERIES_A_MERGE; of none when none is left: call it until then.
+def is_due(state: SeriesState) -> bool:
+    """Whether enough has come into a series since it was merged."""
+    return state.tail_rows >= limits.tail_rows_max or state.tail_points >= limits.tail_points_max
 
-    A series is due with `tail_rows_max` rows or `tail_points_max` points that no merge has seen; with `settle`, with a
-    few.
+
+def is_worth_settling(state: SeriesState) -> bool:
+    """Whether a series has enough for a merge when its run has come to rest."""
+    rows_min, points_min = _SETTLED_BELOW
+    return state.tail_rows >= rows_min or state.tail_points >= points_min
+
+
+def merge_run(
+    db: Connection, grant: ExperimentGrant, run_id: int, after_tag_id: int = 0, *, settle: bool = False
+) -> MergeWork:
+    """Merges some series of a run that are due, at most SERIES_A_MERGE, behind the given tag in the order of their ids.
+
+    Of none when none is left: call it until then. A series is due with `tail_rows_max` rows or `tail_points_max`
+    points that no merge has seen; with `settle`, with a few.
     """
     rows_min, points_min = _SETTLED_BELOW if settle else (limits.tail_rows_max, limits.tail_points_max)
-    locked = time_series.lock_due(db, grant.experiment_id, run_id, rows_min, points_min, SERIES_A_MERGE)
+    locked = series_rows.lock_due(db, grant.experiment_id, run_id, after_tag_id, rows_min, points_min, SERIES_A_MERGE)
     points_before = accumulate((state.tail_points for state in locked), initial=0)
     states = [state for state, before in zip(locked, points_before, strict=False) if before < _POINTS_A_MERGE]
     if not states:
@@ -80,9 +97,10 @@ def merge_run(db: Connection, grant: ExperimentGrant, run_id: int, *, settle: bo
     written = _merge(db, grant, merges)
     for state in states:
         state.tail_rows = state.tail_points = 0
-    time_series.update_states(db, grant.experiment_id, states)
+    series_rows.update(db, grant.experiment_id, states)
     return MergeWork(
         series=len(states),
+        last_tag_id=states[-1].tag_id,
         tail_points=sum(len(merge.tail) for merge in merges if merge.tail is not None),
         sealed_in_place=sum(len(merge.in_place) for merge in merges),
         blocks=[(block.level, len(block.points)) for block in written],

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 from sqlalchemy import Connection
@@ -42,6 +42,8 @@ from tbservice.types import (
     TensorSample,
 )
 
+_ENDS: Final = 2
+
 T = TypeVar("T")
 ByRunAndTag = dict[str, dict[str, T]]
 
@@ -65,7 +67,7 @@ def list_series_counted(db: Connection, grant: ReadGrant, selection: Selection) 
     """The selected series, each with its exact number of points: those whose count is not exact are read."""
     found = list_series(db, grant, selection)
     inexact = [series for series in found if not series.count_is_exact]
-    counts = {id_: len(points) for id_, points in _read_whole(db, grant.experiment_id, inexact).items()}
+    counts = {id_: len(points) for id_, points in read_whole(db, grant, inexact).items()}
     return [
         series if series.count_is_exact else replace(series, count=counts[series.series_id], count_is_exact=True)
         for series in found
@@ -78,14 +80,15 @@ def read_scalars(db: Connection, grant: ReadGrant, selection: Selection, downsam
     Raises TooLarge when that is over `read_points_max` points, Invalid for a negative number.
     """
     found = _select(db, grant, selection, DataClass.SCALAR, downsample)
+    samples = _ends_alone(found, downsample)
     ranks = sample_slots.get_ranks(db)
     fractions = level_fractions(ranks)
     # Of a series whose count is not exact, the points are counted, and so all of them are read.
     levels = {
         series.series_id: coarsest_level(series.sealed_count, downsample, fractions) if series.count_is_exact else 0
         for series in found
+        if series.series_id not in samples
     }
-    samples: dict[int, ScalarSample] = {}
     while levels:
         samples |= _sample_scalars(db, grant.experiment_id, found, levels, downsample, ranks)
         levels = {id_: level - 1 for id_, level in levels.items() if id_ not in samples}
@@ -100,10 +103,7 @@ def read_tensors(db: Connection, grant: ReadGrant, selection: Selection, downsam
     size = 0
     for point in tensor_points.sample(db, grant.experiment_id, downsample, _ends(found, ranks, downsample)):
         size += len(point.value.data)
-        if size > limits.read_bytes_max:
-            raise TooLarge(
-                f"the answer is over {limits.read_bytes_max} bytes of tensors; ask for fewer points or series"
-            )
+        check_size(size)
         rows[point.series_id][point.step] = point
     samples = {}
     for series in found:
@@ -128,6 +128,12 @@ def read_blob_sequences(
         keys = [_keys(grant.experiment_id, point) for point in chosen]
         samples[series.series_id] = BlobSequenceSample(_steps(chosen), _wall_times(chosen), keys, series.count)
     return _by_run_and_tag(found, samples)
+
+
+def check_size(size: int) -> None:
+    """Raises TooLarge when an answer has more than `read_bytes_max` bytes of tensors."""
+    if size > limits.read_bytes_max:
+        raise TooLarge(f"the answer is over {limits.read_bytes_max} bytes of tensors; ask for fewer points or series")
 
 
 def _select(
@@ -175,6 +181,20 @@ def _sample_scalars(
     return samples
 
 
+def _ends_alone(found: Iterable[Series], downsample: int) -> dict[int, ScalarSample]:
+    """The samples of those series of which no more is wanted than their first and last point, which their rows keep."""
+    known = [series for series in found if series.count_is_exact and min(downsample, series.count) <= _ENDS]
+    steps = np.array([(one.first_step, one.last_step) for one in known], np.int64).reshape(-1, _ENDS)
+    times = np.array([(one.first_wall_time, one.last_wall_time) for one in known], np.float64).reshape(-1, _ENDS)
+    values = np.array([(one.first_value, one.last_value) for one in known], np.float64).reshape(-1, _ENDS)
+    samples = {}
+    for row, series in enumerate(known):
+        begin = _ENDS - min(downsample, series.count)
+        ends = steps[row, begin:], times[row, begin:], values[row, begin:]
+        samples[series.series_id] = ScalarSample(*ends, series.count)
+    return samples
+
+
 def _read_levels(db: Connection, experiment_id: ExperimentId, levels: Mapping[int, int]) -> dict[int, Points]:
     """What each series' level, open blocks and tail hold: the newest of each step, in step order."""
     blocks = scalar_blocks.read(db, experiment_id, levels)
@@ -185,8 +205,9 @@ def _read_levels(db: Connection, experiment_id: ExperimentId, levels: Mapping[in
     }
 
 
-def _read_whole(db: Connection, experiment_id: ExperimentId, found: Sequence[Series]) -> dict[int, Points]:
-    return _read_levels(db, experiment_id, {series.series_id: 0 for series in found}) if found else {}
+def read_whole(db: Connection, grant: ReadGrant, found: Sequence[Series]) -> dict[int, Points]:
+    """All points of these scalar series, by series id, in step order."""
+    return _read_levels(db, grant.experiment_id, {series.series_id: 0 for series in found}) if found else {}
 
 
 def _with_ends(points: Points, series: Series) -> Points:

@@ -25,7 +25,7 @@ router = APIRouter(prefix="/api/v1/experiments/{experiment_id}", tags=["uploads"
 
 _PROTOBUF = "application/x-protobuf"
 
-# A hostile batch may take 40 times its size while it is parsed, before it can be refused: one at a time in a process.
+# A hostile batch may take some 100 MB while it is parsed, before it can be refused: one at a time in a process.
 _decoding = threading.Lock()
 
 
@@ -84,7 +84,7 @@ def write_batch(
     counts = outcome.counts
     metrics.note_batch(len(segments), outcome.fresh_segments, counts.scalars, counts.tensors, counts.blobs)
     merger: Merger = request.app.state.merger
-    merger.notice(grant, outcome.touched_run_ids, outcome.due_run_ids)
+    merger.notice(grant, outcome.unsettled_run_ids, outcome.due_run_ids)
     return Response(_result(outcome).SerializeToString(), media_type=_PROTOBUF)
 
 
@@ -157,4 +157,10 @@ def _cursor_message(cursor: Cursor) -> wire_pb2.Cursor:
 
 
 def _stream_message(stream: Stream) -> wire_pb2.Stream:
-    return wire_pb2.Stream(**asdict(stream))
+    return wire_pb2.Stream(
+        run=stream.run,
+        file_name=stream.file_name,
+        first_record_digest=stream.first_record_digest,
+        generation=stream.generation,
+        filters_digest=stream.filters_digest,
+    )

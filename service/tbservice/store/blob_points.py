@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, text
 
+from tbservice.store.arrays import array
+from tbservice.store.points import Places
 from tbservice.store.tensor_points import ends_as_arrays
 from tbservice.types import ExperimentGrant, ExperimentId
 
@@ -23,41 +25,39 @@ class BlobPoint:
     digests: Sequence[bytes]
 
 
-def upsert(db: Connection, grant: ExperimentGrant, points: Sequence[BlobPoint]) -> dict[int, int]:
+def upsert(
+    db: Connection, grant: ExperimentGrant, places: Places, sequences: Sequence[Sequence[bytes]]
+) -> dict[int, int]:
     """Inserts points, at most one a series and step; where there is one, the greater wall time wins, then this one.
 
-    Gives, for each series, how many steps are new.
+    `sequences` are the digests of each point's blobs. Gives, for each series, how many steps are new.
     """
     rows = db.execute(
         text("""
-            INSERT INTO blob_points AS old
-                (experiment_id, workspace_id, series_id, rank, sample_key, step, wall_time, digests)
-            SELECT :experiment_id, :workspace_id, series_id, rank, sample_key, step, wall_time, CAST(digests AS bytea[])
-            FROM unnest(CAST(:series_ids AS bigint[]), CAST(:ranks AS smallint[]), CAST(:sample_keys AS bigint[]),
-                CAST(:steps AS bigint[]), CAST(:wall_times AS float8[]), CAST(:digests AS text[]))
-                AS u (series_id, rank, sample_key, step, wall_time, digests)
-            ORDER BY series_id, rank, sample_key
-            ON CONFLICT (experiment_id, series_id, rank, sample_key) DO UPDATE
-                SET wall_time = excluded.wall_time, digests = excluded.digests
-                WHERE excluded.wall_time >= old.wall_time
-            RETURNING series_id, (xmax = 0) AS is_new
+            WITH put AS (
+                INSERT INTO blob_points AS old
+                    (experiment_id, workspace_id, series_id, rank, sample_key, step, wall_time, digests)
+                SELECT :experiment_id, :workspace_id, series_id, rank, sample_key, step, wall_time,
+                    CAST(digests AS bytea[])
+                FROM unnest(CAST(:series_ids AS bigint[]), CAST(:ranks AS smallint[]), CAST(:sample_keys AS bigint[]),
+                    CAST(:steps AS bigint[]), CAST(:wall_times AS float8[]), CAST(:digests AS text[]))
+                    AS u (series_id, rank, sample_key, step, wall_time, digests)
+                ORDER BY series_id, rank, sample_key
+                ON CONFLICT (experiment_id, series_id, rank, sample_key) DO UPDATE
+                    SET wall_time = excluded.wall_time, digests = excluded.digests
+                    WHERE excluded.wall_time >= old.wall_time
+                RETURNING series_id, (xmax = 0) AS is_new)
+            SELECT series_id, count(*) AS new FROM put WHERE is_new GROUP BY series_id
         """),
         {
             "experiment_id": grant.experiment_id,
             "workspace_id": grant.workspace_id,
-            "series_ids": [point.series_id for point in points],
-            "ranks": [point.rank for point in points],
-            "sample_keys": [point.sample_key for point in points],
-            "steps": [point.step for point in points],
-            "wall_times": [point.wall_time for point in points],
+            **places.as_arrays(),
             # unnest flattens an array of arrays, so that each sequence travels as its text.
-            "digests": ["{" + ",".join(f'"\\\\x{d.hex()}"' for d in point.digests) + "}" for point in points],
+            "digests": array("text", ["{" + ",".join(f'"\\\\x{d.hex()}"' for d in each) + "}" for each in sequences]),
         },
     )
-    new: dict[int, int] = {}
-    for row in rows:
-        new[row.series_id] = new.get(row.series_id, 0) + row.is_new
-    return new
+    return {row.series_id: row.new for row in rows}
 
 
 def sample(

@@ -58,10 +58,18 @@ def list_known(db: Connection, workspace_id: WorkspaceId, digests: Collection[by
 
 def find(db: Connection, workspace_id: WorkspaceId, sha256: bytes) -> Blob | None:
     """A workspace's blob."""
+    return find_all(db, workspace_id, [sha256]).get(sha256)
+
+
+def find_all(db: Connection, workspace_id: WorkspaceId, digests: Collection[bytes]) -> dict[bytes, Blob]:
+    """Those of a workspace's blobs that have these digests."""
     statement = text("""
-        SELECT size, content_type, object_suffix FROM blobs WHERE workspace_id = :workspace_id AND sha256 = :sha256
+        SELECT sha256, size, content_type, object_suffix FROM blobs
+        WHERE workspace_id = :workspace_id AND sha256 = ANY (CAST(:digests AS bytea[]))
     """)
-    row = db.execute(statement, {"workspace_id": workspace_id, "sha256": sha256}).one_or_none()
-    if row is None:
-        return None
-    return Blob(object_key(workspace_id, sha256, row.object_suffix), row.size, row.content_type, sha256.hex())
+    found = {}
+    for row in db.execute(statement, {"workspace_id": workspace_id, "digests": list(digests)}):
+        digest = bytes(row.sha256)
+        key = object_key(workspace_id, digest, row.object_suffix)
+        found[digest] = Blob(key, row.size, row.content_type, digest.hex())
+    return found

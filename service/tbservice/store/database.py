@@ -14,6 +14,7 @@ from sqlalchemy import Connection, create_engine, event, exc, text
 
 from tbservice import metrics
 from tbservice.errors import Invalid, NotFound, Unavailable
+from tbservice.store import arrays
 from tbservice.types import WorkspaceId
 
 STATEMENT_SECONDS_MAX = 60
@@ -96,6 +97,7 @@ def _prepare(connection: psycopg.Connection[Any], _record: object) -> None:
     """
     connection.adapters.register_dumper(list, ListBinaryDumper)
     connection.adapters.register_dumper(int, Int8BinaryDumper)
+    arrays.register(connection.adapters)
     connection.execute("SET TIME ZONE 'UTC'")
     connection.commit()
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from sqlalchemy import Connection, text
 
+from tbservice.store.arrays import array
 from tbservice.types import ExperimentGrant, ExperimentId, Run
 
 
@@ -19,11 +20,14 @@ def _resolve_statement(table: str, id_column: str, lock: str = "") -> str:
         have AS MATERIALIZED (
             SELECT {id_column} AS id, name_digest FROM {table}
             WHERE experiment_id = :experiment_id AND name_digest = ANY (CAST(:digests AS bytea[])) {lock}),
+        numbered AS MATERIALIZED (
+            SELECT nextval('{table}_{id_column}_seq') AS id, name, digest FROM (
+                SELECT name, digest FROM want WHERE digest NOT IN (SELECT name_digest FROM have)
+                ORDER BY place) AS new),
         made AS (
-            INSERT INTO {table} (experiment_id, workspace_id, name, name_digest)
-            SELECT :experiment_id, :workspace_id, name, digest FROM want
-            WHERE digest NOT IN (SELECT name_digest FROM have)
-            ORDER BY place
+            INSERT INTO {table} (experiment_id, workspace_id, {id_column}, name, name_digest)
+            SELECT :experiment_id, :workspace_id, id, name, digest FROM numbered
+            ORDER BY digest  -- two who make the same names never wait for each other in a circle
             ON CONFLICT DO NOTHING
             RETURNING {id_column} AS id, name_digest)
         SELECT id, name_digest FROM have UNION ALL SELECT id, name_digest FROM made
@@ -57,13 +61,13 @@ def _resolve(db: Connection, grant: ExperimentGrant, statement: str, names: Coll
     parameters = {
         "experiment_id": grant.experiment_id,
         "workspace_id": grant.workspace_id,
-        "names": list(by_digest.values()),
-        "digests": list(by_digest),
+        "names": array("text", list(by_digest.values())),
+        "digests": array("bytea", list(by_digest)),
     }
     while True:
-        rows = db.execute(text(statement), parameters).all()
-        if len(rows) == len(by_digest):
-            return {by_digest[bytes(row.name_digest)]: row.id for row in rows}
+        ids = {by_digest[bytes(digest)]: number for number, digest in db.execute(text(statement), parameters)}
+        if len(ids) == len(by_digest):
+            return ids
         # Another transaction made one of them meanwhile and has committed: the next statement sees it.
 
 
@@ -73,12 +77,16 @@ def set_start_times(
     """Moves each run's start time back to the given wall time (seconds) where that is earlier."""
     db.execute(
         text("""
-            UPDATE runs SET start_time = u.start_time
-            FROM unnest(CAST(:run_ids AS bigint[]), CAST(:times AS float8[])) AS u (run_id, start_time)
-            WHERE experiment_id = :experiment_id AND runs.run_id = u.run_id
-                AND (runs.start_time IS NULL OR runs.start_time > u.start_time)
+            WITH earlier AS MATERIALIZED (
+                SELECT runs.run_id, u.start_time
+                FROM unnest(CAST(:run_ids AS bigint[]), CAST(:times AS float8[])) AS u (run_id, start_time)
+                JOIN runs ON runs.experiment_id = :experiment_id AND runs.run_id = u.run_id
+                WHERE runs.start_time IS NULL OR runs.start_time > u.start_time
+                ORDER BY runs.run_id FOR NO KEY UPDATE OF runs)
+            UPDATE runs SET start_time = earlier.start_time FROM earlier
+            WHERE runs.experiment_id = :experiment_id AND runs.run_id = earlier.run_id
         """),
-        {"experiment_id": experiment_id, "run_ids": list(run_ids), "times": list(times)},
+        {"experiment_id": experiment_id, "run_ids": array("bigint", run_ids), "times": array("float8", times)},
     )
 
 
@@ -86,6 +94,32 @@ def list_runs(db: Connection, experiment_id: ExperimentId) -> list[Run]:
     """Every run, in the order in which they came: that order only ever grows at its end."""
     statement = text("SELECT name, start_time FROM runs WHERE experiment_id = :experiment_id ORDER BY run_id")
     return [Run(row.name, row.start_time) for row in db.execute(statement, {"experiment_id": experiment_id})]
+
+
+def list_run_names(
+    db: Connection, experiment_id: ExperimentId, chosen: Collection[str] | None = None
+) -> dict[int, str]:
+    """The name of each run by its id, in the order in which they came; of the chosen ones alone, unless None."""
+    return _list_names(db, "runs", "run_id", experiment_id, chosen)
+
+
+def list_tag_names(
+    db: Connection, experiment_id: ExperimentId, chosen: Collection[str] | None = None
+) -> dict[int, str]:
+    """The name of each tag by its id, in the order in which they came; of the chosen ones alone, unless None."""
+    return _list_names(db, "tags", "tag_id", experiment_id, chosen)
+
+
+def _list_names(
+    db: Connection, table: str, id_column: str, experiment_id: ExperimentId, chosen: Collection[str] | None
+) -> dict[int, str]:
+    condition = "" if chosen is None else "AND name_digest = ANY (CAST(:digests AS bytea[]))"
+    statement = text(
+        f"SELECT {id_column}, name FROM {table} WHERE experiment_id = :experiment_id {condition} ORDER BY {id_column}"  # noqa: S608 - called with the constants above
+    )
+    digests = {} if chosen is None else {"digests": array("bytea", [digest(name) for name in chosen])}
+    rows = db.execute(statement, {"experiment_id": experiment_id, **digests})
+    return {row[0]: row[1] for row in rows}
 
 
 def lock_run(db: Connection, experiment_id: ExperimentId, name: str) -> int | None:

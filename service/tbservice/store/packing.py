@@ -5,6 +5,7 @@ Raw: 24 bytes a point (step int64, wall time float64, value float64; little-endi
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -47,11 +48,16 @@ def concatenate(parts: list[Points]) -> Points:
     )
 
 
-def pack_raw(points: Points) -> bytes:
-    """The points as raw records."""
+def pack_raw(parts: list[Points]) -> Iterator[bytes]:
+    """Each part as raw records; all of them at once, as most parts are a point or two."""
+    points = concatenate(parts)
     records = np.empty(len(points), RAW)
     records["step"], records["wall_time"], records["value"] = points.steps, points.wall_times, points.values
-    return records.tobytes()
+    data = records.tobytes()
+    end = 0
+    for part in parts:
+        start, end = end, end + len(part) * RAW.itemsize
+        yield data[start:end]
 
 
 def unpack_raw(data: bytes) -> Points:

@@ -1,19 +1,43 @@
-"""Deletion from all tables of points at once: no foreign key ties them to their series."""
+"""What the tables of points share: places in the order to sample by, and deletion from all of them at once."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 from sqlalchemy import Connection, text
 
-from tbservice.types import ExperimentId
+from tbservice.store.arrays import Array, array
+from tbservice.types import DataClass, ExperimentId, Float64s, Int64s, Ranks, Series
 
 _TABLES: Final = ("scalar_tail", "scalar_blocks", "tensor_points", "blob_points")
 
 
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Columns of tensor or blob sequence points; (rank, sample_key) is a step's place in the order to sample by."""
+
+    series_ids: Int64s
+    ranks: Ranks
+    sample_keys: Int64s
+    steps: Int64s
+    wall_times: Float64s
+
+    def as_arrays(self) -> dict[str, Array]:
+        """The columns as parameters of a statement."""
+        return {
+            "series_ids": array("bigint", self.series_ids),
+            "ranks": array("smallint", self.ranks),
+            "sample_keys": array("bigint", self.sample_keys),
+            "steps": array("bigint", self.steps),
+            "wall_times": array("float8", self.wall_times),
+        }
+
+
 def delete_series_points(db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int]) -> None:
-    """Deletes every point of these series. The objects of their blobs stay until they are swept."""
+    """Deletes every point of these series, as no foreign key does. The objects of their blobs stay until swept."""
     for table in _TABLES:
         db.execute(
             text(f"DELETE FROM {table} WHERE experiment_id = :id AND series_id = ANY (CAST(:series_ids AS bigint[]))"),  # noqa: S608 - a constant above
@@ -25,3 +49,17 @@ def delete_experiment_points(db: Connection, experiment_id: ExperimentId) -> Non
     """Deletes every point of the experiment. The objects of its blobs stay until they are swept."""
     for table in _TABLES:
         db.execute(text(f"DELETE FROM {table} WHERE experiment_id = :id"), {"id": experiment_id})  # noqa: S608 - a constant above
+
+
+def list_written(db: Connection, experiment_id: ExperimentId, series: Series) -> tuple[Int64s, Float64s]:
+    """Steps and wall times of all points of a tensor or blob sequence series, by wall time, without their values."""
+    table = "tensor_points" if series.data_class is DataClass.TENSOR else "blob_points"
+    rows = db.execute(
+        text(f"""
+            SELECT array_agg(step ORDER BY wall_time, step), array_agg(wall_time ORDER BY wall_time, step)
+            FROM {table} WHERE experiment_id = :experiment_id AND series_id = :series_id
+        """),  # noqa: S608 - one of two constants
+        {"experiment_id": experiment_id, "series_id": series.series_id},
+    )
+    steps, wall_times = rows.one()
+    return np.array(steps or [], np.int64), np.array(wall_times or [], np.float64)

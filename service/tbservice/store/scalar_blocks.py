@@ -14,6 +14,7 @@ from typing import Final
 
 from sqlalchemy import Connection, text
 
+from tbservice.store.arrays import array
 from tbservice.store.database import binary_rows
 from tbservice.store.packing import Points, pack, unpack
 from tbservice.types import ExperimentGrant, ExperimentId
@@ -60,12 +61,12 @@ def insert(db: Connection, grant: ExperimentGrant, blocks: Sequence[NewBlock]) -
         {
             "experiment_id": grant.experiment_id,
             "workspace_id": grant.workspace_id,
-            "series_ids": [block.series_id for block in blocks],
-            "levels": [block.level for block in blocks],
-            "counts": [len(block.points) for block in blocks],
-            "first_steps": [int(block.points.steps[0]) for block in blocks],
-            "last_steps": [int(block.points.steps[-1]) for block in blocks],
-            "data": [block.packed or pack(block.points) for block in blocks],
+            "series_ids": array("bigint", [block.series_id for block in blocks]),
+            "levels": array("smallint", [block.level for block in blocks]),
+            "counts": array("integer", [len(block.points) for block in blocks]),
+            "first_steps": array("bigint", [block.points.steps[0] for block in blocks]),
+            "last_steps": array("bigint", [block.points.steps[-1] for block in blocks]),
+            "data": array("bytea", [block.packed or pack(block.points) for block in blocks]),
         },
     )
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from sqlalchemy import Connection, text
 
 from tbservice import limits
+from tbservice.store.arrays import array
 from tbservice.store.database import binary_rows
 from tbservice.store.packing import Points, concatenate, pack, pack_raw, unpack, unpack_raw
 from tbservice.types import ExperimentGrant, ExperimentId
@@ -16,6 +17,8 @@ from tbservice.types import ExperimentGrant, ExperimentId
 def append(db: Connection, grant: ExperimentGrant, parts: Mapping[int, Points]) -> None:
     """Adds one row a series: raw records when they are few, so that rows concatenate; packed when they are many."""
     is_packed = [len(points) >= limits.packed_points_min for points in parts.values()]
+    raw = pack_raw([points for points, packed in zip(parts.values(), is_packed, strict=True) if not packed])
+    data = [pack(points) if packed else next(raw) for points, packed in zip(parts.values(), is_packed, strict=True)]
     db.execute(
         text("""
             INSERT INTO scalar_tail (experiment_id, workspace_id, series_id, count, is_packed, data)
@@ -26,13 +29,10 @@ def append(db: Connection, grant: ExperimentGrant, parts: Mapping[int, Points]) 
         {
             "experiment_id": grant.experiment_id,
             "workspace_id": grant.workspace_id,
-            "series_ids": list(parts),
-            "counts": [len(points) for points in parts.values()],
-            "is_packed": is_packed,
-            "data": [
-                pack(points) if packed else pack_raw(points)
-                for points, packed in zip(parts.values(), is_packed, strict=True)
-            ],
+            "series_ids": array("bigint", list(parts)),
+            "counts": array("integer", [len(points) for points in parts.values()]),
+            "is_packed": array("boolean", is_packed),
+            "data": array("bytea", data),
         },
     )
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, text
 
+from tbservice.store.arrays import array
+from tbservice.store.points import Places
 from tbservice.types import ExperimentGrant, ExperimentId, TensorValue
 
 
@@ -22,48 +24,43 @@ class TensorPoint:
     value: TensorValue
 
 
-def upsert(db: Connection, grant: ExperimentGrant, points: Sequence[TensorPoint]) -> dict[int, int]:
+def upsert(db: Connection, grant: ExperimentGrant, places: Places, values: Sequence[TensorValue]) -> dict[int, int]:
     """Inserts points, at most one a series and step; where there is one, the greater wall time wins, then this one.
 
     Gives, for each series, how many steps are new.
     """
     rows = db.execute(
         text("""
-            INSERT INTO tensor_points AS old
-                (experiment_id, workspace_id, series_id, rank, sample_key, step, wall_time,
-                dtype, shape, data, histogram)
-            SELECT :experiment_id, :workspace_id, series_id, rank, sample_key, step, wall_time, dtype,
-                CAST(shape AS bigint[]), data, histogram
-            FROM unnest(CAST(:series_ids AS bigint[]), CAST(:ranks AS smallint[]), CAST(:sample_keys AS bigint[]),
-                CAST(:steps AS bigint[]), CAST(:wall_times AS float8[]), CAST(:dtypes AS smallint[]),
-                CAST(:shapes AS text[]), CAST(:data AS bytea[]), CAST(:histograms AS bytea[]))
-                AS u (series_id, rank, sample_key, step, wall_time, dtype, shape, data, histogram)
-            ORDER BY series_id, rank, sample_key
-            ON CONFLICT (experiment_id, series_id, rank, sample_key) DO UPDATE
-                SET wall_time = excluded.wall_time, dtype = excluded.dtype, shape = excluded.shape,
-                    data = excluded.data, histogram = excluded.histogram
-                WHERE excluded.wall_time >= old.wall_time
-            RETURNING series_id, (xmax = 0) AS is_new
+            WITH put AS (
+                INSERT INTO tensor_points AS old
+                    (experiment_id, workspace_id, series_id, rank, sample_key, step, wall_time,
+                    dtype, shape, data, histogram)
+                SELECT :experiment_id, :workspace_id, series_id, rank, sample_key, step, wall_time, dtype,
+                    CAST(shape AS bigint[]), data, histogram
+                FROM unnest(CAST(:series_ids AS bigint[]), CAST(:ranks AS smallint[]), CAST(:sample_keys AS bigint[]),
+                    CAST(:steps AS bigint[]), CAST(:wall_times AS float8[]), CAST(:dtypes AS smallint[]),
+                    CAST(:shapes AS text[]), CAST(:data AS bytea[]), CAST(:histograms AS bytea[]))
+                    AS u (series_id, rank, sample_key, step, wall_time, dtype, shape, data, histogram)
+                ORDER BY series_id, rank, sample_key
+                ON CONFLICT (experiment_id, series_id, rank, sample_key) DO UPDATE
+                    SET wall_time = excluded.wall_time, dtype = excluded.dtype, shape = excluded.shape,
+                        data = excluded.data, histogram = excluded.histogram
+                    WHERE excluded.wall_time >= old.wall_time
+                RETURNING series_id, (xmax = 0) AS is_new)
+            SELECT series_id, count(*) AS new FROM put WHERE is_new GROUP BY series_id
         """),
         {
             "experiment_id": grant.experiment_id,
             "workspace_id": grant.workspace_id,
-            "series_ids": [point.series_id for point in points],
-            "ranks": [point.rank for point in points],
-            "sample_keys": [point.sample_key for point in points],
-            "steps": [point.step for point in points],
-            "wall_times": [point.wall_time for point in points],
-            "dtypes": [point.value.dtype for point in points],
+            **places.as_arrays(),
+            "dtypes": array("smallint", [value.dtype for value in values]),
             # unnest flattens an array of arrays, so that each shape travels as its text.
-            "shapes": ["{" + ",".join(map(str, point.value.shape)) + "}" for point in points],
-            "data": [point.value.data for point in points],
-            "histograms": [point.value.histogram for point in points],
+            "shapes": array("text", ["{" + ",".join(map(str, value.shape)) + "}" for value in values]),
+            "data": array("bytea", [value.data for value in values]),
+            "histograms": array("bytea", [value.histogram for value in values]),
         },
     )
-    new: dict[int, int] = {}
-    for row in rows:
-        new[row.series_id] = new.get(row.series_id, 0) + row.is_new
-    return new
+    return {row.series_id: row.new for row in rows}
 
 
 def sample(

@@ -2,167 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, Row, text
+import numpy as np
+from sqlalchemy import Connection, text
 
 from tbservice.store import names
-from tbservice.types import DataClass, ExperimentGrant, ExperimentId, Selection, Series
+from tbservice.store.database import binary_rows
+from tbservice.types import DataClass, ExperimentId, Int64s, Selection, Series
 
-
-@dataclass(slots=True)
-class NewSeries:
-    """What a series is made from. `wall_time` is that of the point which brought the metadata."""
-
-    run_id: int
-    tag_id: int
-    plugin: str
-    data_class: DataClass
-    summary_metadata: bytes
-    wall_time: float
-    first_step: int
-
-
-@dataclass(slots=True)
-class SeriesState:
-    """A series' row, locked until the transaction ends; `update_states` writes it back."""
-
-    series_id: int
-    run_id: int
-    tag_id: int
-    plugin: str
-    data_class: int
-    summary_metadata: bytes
-    metadata_wall_time: float
-    count: int
-    count_is_exact: bool
-    sealed_count: int
-    tail_rows: int
-    tail_points: int
-    max_length: int
-    first_step: int
-    first_wall_time: float
-    first_value: float | None
-    last_step: int
-    last_wall_time: float
-    last_value: float | None
-
-
-_STATE: Final = """
-    series_id, run_id, tag_id, plugin, data_class, summary_metadata, metadata_wall_time, count, count_is_exact,
-    sealed_count, tail_rows, tail_points, max_length,
-    first_step, first_wall_time, first_value, last_step, last_wall_time, last_value
-"""
-
-_WRITTEN: Final[dict[str, str]] = {
-    "summary_metadata": "bytea",
-    "metadata_wall_time": "float8",
-    "count": "bigint",
-    "count_is_exact": "boolean",
-    "sealed_count": "bigint",
-    "tail_rows": "integer",
-    "tail_points": "bigint",
-    "max_length": "integer",
-    "first_step": "bigint",
-    "first_wall_time": "float8",
-    "first_value": "float8",
-    "last_step": "bigint",
-    "last_wall_time": "float8",
-    "last_value": "float8",
-}
-
-
-def lock_by_name(
-    db: Connection, experiment_id: ExperimentId, run_ids: Sequence[int], tag_ids: Sequence[int]
-) -> list[SeriesState]:
-    """Locks the series of these (run, tag) pairs that there are, in id order, until the transaction ends."""
-    rows = db.execute(
-        text(f"""
-            SELECT {_STATE} FROM time_series
-            WHERE experiment_id = :experiment_id AND (run_id, tag_id) IN
-                (SELECT r, t FROM unnest(CAST(:run_ids AS bigint[]), CAST(:tag_ids AS bigint[])) AS u (r, t))
-            ORDER BY series_id FOR UPDATE
-        """),  # noqa: S608 - the columns are the constant above
-        {"experiment_id": experiment_id, "run_ids": list(run_ids), "tag_ids": list(tag_ids)},
-    )
-    return [_state(row) for row in rows]
-
-
-def lock_due(
-    db: Connection, experiment_id: ExperimentId, run_id: int, rows_min: int, points_min: int, limit: int
-) -> list[SeriesState]:
-    """Locks at most `limit` scalar series of a run whose tail has so many rows or points, passing over locked ones."""
-    rows = db.execute(
-        text(f"""
-            SELECT {_STATE} FROM time_series
-            WHERE experiment_id = :experiment_id AND run_id = :run_id
-                AND (tail_rows >= :rows_min OR tail_points >= :points_min)
-            ORDER BY series_id LIMIT :limit FOR UPDATE SKIP LOCKED
-        """),  # noqa: S608 - the columns are the constant above
-        {
-            "experiment_id": experiment_id,
-            "run_id": run_id,
-            "rows_min": rows_min,
-            "points_min": points_min,
-            "limit": limit,
-        },
-    )
-    return [_state(row) for row in rows]
-
-
-def create(db: Connection, grant: ExperimentGrant, new: Collection[NewSeries]) -> None:
-    """Makes series that are not there yet; one that another transaction has just made is left as it is."""
-    ordered = sorted(new, key=lambda series: (series.run_id, series.tag_id))
-    db.execute(
-        text("""
-            INSERT INTO time_series (experiment_id, workspace_id, run_id, tag_id, plugin, data_class, summary_metadata,
-                metadata_wall_time, first_step, first_wall_time, last_step, last_wall_time)
-            SELECT :experiment_id, :workspace_id, run_id, tag_id, plugin, data_class, summary_metadata,
-                wall_time, step, '-Infinity', step, '-Infinity'
-            FROM unnest(CAST(:run_ids AS bigint[]), CAST(:tag_ids AS bigint[]), CAST(:plugins AS text[]),
-                CAST(:data_classes AS smallint[]), CAST(:metadata AS bytea[]), CAST(:wall_times AS float8[]),
-                CAST(:steps AS bigint[]))
-                AS u (run_id, tag_id, plugin, data_class, summary_metadata, wall_time, step)
-            ON CONFLICT DO NOTHING
-        """),
-        {
-            "experiment_id": grant.experiment_id,
-            "workspace_id": grant.workspace_id,
-            "run_ids": [series.run_id for series in ordered],
-            "tag_ids": [series.tag_id for series in ordered],
-            "plugins": [series.plugin for series in ordered],
-            "data_classes": [int(series.data_class) for series in ordered],
-            "metadata": [series.summary_metadata for series in ordered],
-            "wall_times": [series.wall_time for series in ordered],
-            "steps": [series.first_step for series in ordered],
-        },
-    )
-
-
-def update_states(db: Connection, experiment_id: ExperimentId, states: Sequence[SeriesState]) -> None:
-    """Writes back rows that this transaction holds locked."""
-    assignments = ", ".join(f"{name} = u.{name}" for name in _WRITTEN)
-    columns = ", ".join(_WRITTEN)
-    arrays = ", ".join(f"CAST(:{name} AS {kind}[])" for name, kind in _WRITTEN.items())
-    db.execute(
-        text(f"""
-            UPDATE time_series SET {assignments}
-            FROM unnest(CAST(:series_ids AS bigint[]), {arrays}) AS u (series_id, {columns})
-            WHERE experiment_id = :experiment_id AND time_series.series_id = u.series_id
-        """),  # noqa: S608 - the columns are the constants above
-        {
-            "experiment_id": experiment_id,
-            "series_ids": [state.series_id for state in states],
-            **{name: [getattr(state, name) for state in states] for name in _WRITTEN},
-        },
-    )
+_DATA_CLASSES: Final = {int(one): one for one in DataClass}
 
 
 def list_series(db: Connection, experiment_id: ExperimentId, selection: Selection) -> list[Series]:
     """The selected series, by run and then by the order in which their tags came."""
-    return _list(db, experiment_id, selection, "", "s.run_id, s.tag_id", {})
+    return _list(db, experiment_id, selection, "", "run_id, tag_id", {})
 
 
 def list_page(
@@ -170,8 +26,8 @@ def list_page(
 ) -> list[Series]:
     """The first `limit` of the selected series whose (data class, id) is greater than `after`, in that order."""
     place = {"after_class": after[0], "after_id": after[1], "limit": limit}
-    condition = "AND (s.data_class, s.series_id) > (:after_class, :after_id)"
-    return _list(db, experiment_id, selection, condition, "s.data_class, s.series_id LIMIT :limit", place)
+    condition = "AND (data_class, series_id) > (%(after_class)s, %(after_id)s)"
+    return _list(db, experiment_id, selection, condition, "data_class, series_id LIMIT %(limit)s", place)
 
 
 def _list(
@@ -182,62 +38,132 @@ def _list(
     order: str,
     place_parameters: dict[str, int],
 ) -> list[Series]:
-    conditions, parameters = _conditions(selection)
-    rows = db.execute(
-        text(f"""
-            SELECT s.series_id, s.run_id, runs.name AS run, tags.name AS tag,
-                s.plugin, s.data_class, s.summary_metadata,
-                s.count AS points, s.count_is_exact, s.sealed_count, s.max_length,
-                s.first_step, s.first_wall_time, s.first_value,
-                s.last_step, s.last_wall_time, s.last_value
-            FROM time_series AS s
-            JOIN runs ON runs.experiment_id = s.experiment_id AND runs.run_id = s.run_id
-            JOIN tags ON tags.experiment_id = s.experiment_id AND tags.tag_id = s.tag_id
-            WHERE s.experiment_id = :experiment_id {conditions} {place}
+    chosen = _choose(db, experiment_id, selection)
+    rows = binary_rows(  # SQLAlchemy takes several times as long for a hundred thousand rows
+        db,
+        f"""
+            SELECT series_id, run_id, run_id, tag_id, plugin, data_class, summary_metadata,
+                count, count_is_exact, sealed_count, max_length,
+                first_step, first_wall_time, first_value,
+                last_step, last_wall_time, last_value
+            FROM time_series
+            WHERE experiment_id = %(experiment_id)s {chosen.conditions} {place}
             ORDER BY {order}
-        """),  # noqa: S608 - the conditions are constants, chosen by what is asked for
-        {"experiment_id": experiment_id, **parameters, **place_parameters},
+        """,  # noqa: S608 - the conditions are constants, chosen by what is asked for
+        {"experiment_id": experiment_id, **chosen.parameters, **place_parameters},
     )
     return [
-        Series(
-            series_id=row.series_id,
-            run_id=row.run_id,
-            run=row.run,
-            tag=row.tag,
-            plugin=row.plugin,
-            data_class=DataClass(row.data_class),
-            summary_metadata=bytes(row.summary_metadata),
-            count=row.points,  # a row has a method `count`
-            count_is_exact=row.count_is_exact,
-            sealed_count=row.sealed_count,
-            max_length=row.max_length,
-            first_step=row.first_step,
-            first_wall_time=row.first_wall_time,
-            first_value=row.first_value,
-            last_step=row.last_step,
-            last_wall_time=row.last_wall_time,
-            last_value=row.last_value,
-        )
+        Series(*[*row[:2], chosen.runs[row[2]], chosen.tags[row[3]], row[4], _DATA_CLASSES[row[5]], *row[6:]])
         for row in rows
+        if row[2] in chosen.runs and row[3] in chosen.tags
     ]
 
 
-def _conditions(selection: Selection) -> tuple[str, dict[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """What a selection selects: conditions on `time_series`, their parameters, and the names to its ids.
+
+    The names are not joined in SQL: of an experiment that has just come in PostgreSQL has no statistics, takes it for
+    a small one, and looks through all tags for each of its series.
+    """
+
+    conditions: str
+    parameters: dict[str, Any]
+    runs: dict[int, str]
+    tags: dict[int, str]
+
+
+def _choose(db: Connection, experiment_id: ExperimentId, selection: Selection) -> _Chosen:
+    runs = names.list_run_names(db, experiment_id, selection.runs)
+    tags = names.list_tag_names(db, experiment_id, selection.tags)
     conditions = ""
     parameters: dict[str, Any] = {}
     if selection.plugin is not None:
-        conditions += " AND s.plugin = :plugin"
+        conditions += " AND plugin = %(plugin)s"
         parameters["plugin"] = selection.plugin
     if selection.data_class is not None:
-        conditions += " AND s.data_class = :data_class"
+        conditions += " AND data_class = %(data_class)s"
         parameters["data_class"] = int(selection.data_class)
     if selection.runs is not None:
-        conditions += " AND runs.name_digest = ANY (CAST(:runs AS bytea[]))"
-        parameters["runs"] = [names.digest(run) for run in selection.runs]
+        conditions += " AND run_id = ANY (%(run_ids)s::bigint[])"
+        parameters["run_ids"] = list(runs)
     if selection.tags is not None:
-        conditions += " AND tags.name_digest = ANY (CAST(:tags AS bytea[]))"
-        parameters["tags"] = [names.digest(tag) for tag in selection.tags]
-    return conditions, parameters
+        conditions += " AND tag_id = ANY (%(tag_ids)s::bigint[])"
+        parameters["tag_ids"] = list(tags)
+    return _Chosen(conditions, parameters, runs, tags)
+
+
+class LastPoint(NamedTuple):
+    """The point with the greatest step of a scalar series."""
+
+    run: str
+    tag: str
+    step: int
+    wall_time: float
+    value: float
+
+
+def list_last_points(db: Connection, experiment_id: ExperimentId, selection: Selection) -> list[LastPoint]:
+    """The last point of each of the selected series, which have some, by run."""
+    chosen = _choose(db, experiment_id, selection)
+    rows = binary_rows(
+        db,
+        f"""
+            SELECT run_id, tag_id, last_step, last_wall_time, last_value FROM time_series
+            WHERE experiment_id = %(experiment_id)s AND last_value IS NOT NULL {chosen.conditions}
+            ORDER BY run_id, tag_id
+        """,  # noqa: S608 - the conditions are constants, chosen by what is asked for
+        {"experiment_id": experiment_id, **chosen.parameters},
+    )
+    return [
+        LastPoint(chosen.runs[run_id], chosen.tags[tag_id], *point)
+        for run_id, tag_id, *point in rows
+        if run_id in chosen.runs and tag_id in chosen.tags
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class TagGroupRow:
+    """The series of one run that share plugin, data class and metadata: tag ids, and longest blob sequences beside."""
+
+    run_id: int
+    plugin: str
+    data_class: DataClass
+    summary_metadata: bytes
+    tag_ids: Int64s
+    lengths_max: Int64s
+
+
+def list_tag_groups(
+    db: Connection, experiment_id: ExperimentId, kinds: Collection[tuple[str, DataClass]]
+) -> list[TagGroupRow]:
+    """The series of these kinds (plugin and data class), a row a group instead of a row a series; by run."""
+    rows = binary_rows(
+        db,
+        """
+            SELECT run_id, plugin, data_class, summary_metadata,
+                string_agg(int8send(tag_id), ''::bytea), string_agg(int8send(max_length), ''::bytea)
+            FROM time_series
+            WHERE experiment_id = %(experiment_id)s AND (plugin, data_class) IN
+                (SELECT * FROM unnest(%(plugins)s::text[], %(data_classes)s::smallint[]))
+            GROUP BY run_id, plugin, data_class, summary_metadata
+            ORDER BY run_id, plugin, data_class, summary_metadata
+        """,
+        {
+            "experiment_id": experiment_id,
+            "plugins": [plugin for plugin, _ in kinds],
+            "data_classes": [int(data_class) for _, data_class in kinds],
+        },
+    )
+    return [
+        TagGroupRow(run_id, plugin, _DATA_CLASSES[data_class], metadata, _int8s(tag_ids), _int8s(lengths))
+        for run_id, plugin, data_class, metadata, tag_ids, lengths in rows
+    ]
+
+
+def _int8s(sent: bytes) -> Int64s:
+    """Integers as PostgreSQL sends them in binary."""
+    return np.frombuffer(sent, ">i8").astype(np.int64)
 
 
 def list_plugins(db: Connection, experiment_id: ExperimentId) -> list[str]:
@@ -255,7 +181,3 @@ def delete(db: Connection, experiment_id: ExperimentId, run_id: int, tag_id: int
     """)
     parameters = {"experiment_id": experiment_id, "run_id": run_id, "tag_id": tag_id}
     return list(db.execute(statement, parameters).scalars())
-
-
-def _state(row: Row[Any]) -> SeriesState:
-    return SeriesState(**{**row._mapping, "summary_metadata": bytes(row.summary_metadata)})

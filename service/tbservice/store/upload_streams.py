@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
+from tbservice.store.arrays import array
 from tbservice.types import Cursor, ExperimentGrant, ExperimentId, Stream
 
 
@@ -29,6 +30,7 @@ def stream_digest(stream: Stream) -> bytes:
 class Advance:
     """One stream's move from `start` to the cursor's offset; `cursor.skipped` is the whole count so far."""
 
+    stream_digest: bytes
     cursor: Cursor
     run_id: int
     start: int
@@ -42,7 +44,7 @@ def get_cursors(db: Connection, experiment_id: ExperimentId, digests: Sequence[b
             JOIN runs ON runs.experiment_id = s.experiment_id AND runs.run_id = s.run_id
             WHERE s.experiment_id = :experiment_id AND stream_digest = ANY (CAST(:digests AS bytea[]))
         """),
-        {"experiment_id": experiment_id, "digests": list(digests)},
+        {"experiment_id": experiment_id, "digests": array("bytea", list(digests))},
     )
     return {bytes(row.stream_digest): _cursor(row) for row in rows}
 
@@ -53,7 +55,8 @@ def advance(db: Connection, grant: ExperimentGrant, advances: Sequence[Advance])
     Returns the digests of the streams that were no longer at their `start`: unless it is empty, the caller must roll
     back, and must not take the other cursors as this transaction sees them for where they are.
     """
-    ordered = sorted(advances, key=lambda move: stream_digest(move.cursor.stream))
+    ordered = sorted(advances, key=lambda move: move.stream_digest)
+    digests = [move.stream_digest for move in ordered]
     streams = [move.cursor.stream for move in ordered]
     moved = db.execute(
         text("""
@@ -80,19 +83,19 @@ def advance(db: Connection, grant: ExperimentGrant, advances: Sequence[Advance])
         {
             "experiment_id": grant.experiment_id,
             "workspace_id": grant.workspace_id,
-            "digests": [stream_digest(stream) for stream in streams],
-            "run_ids": [move.run_id for move in ordered],
-            "file_names": [stream.file_name for stream in streams],
-            "first_records": [stream.first_record_digest for stream in streams],
-            "generations": [stream.generation for stream in streams],
-            "filters": [stream.filters_digest for stream in streams],
-            "starts": [move.start for move in ordered],
-            "cursors": [move.cursor.offset for move in ordered],
-            "checksums": [move.cursor.checksum for move in ordered],
-            "skipped": [json.dumps(move.cursor.skipped) for move in ordered],
+            "digests": array("bytea", digests),
+            "run_ids": array("bigint", [move.run_id for move in ordered]),
+            "file_names": array("text", [stream.file_name for stream in streams]),
+            "first_records": array("bytea", [stream.first_record_digest for stream in streams]),
+            "generations": array("integer", [stream.generation for stream in streams]),
+            "filters": array("bytea", [stream.filters_digest for stream in streams]),
+            "starts": array("bigint", [move.start for move in ordered]),
+            "cursors": array("bigint", [move.cursor.offset for move in ordered]),
+            "checksums": array("bigint", [move.cursor.checksum for move in ordered]),
+            "skipped": array("text", [json.dumps(move.cursor.skipped) for move in ordered]),
         },
     ).scalars()
-    return {stream_digest(stream) for stream in streams}.difference(map(bytes, moved))
+    return set(digests).difference(map(bytes, moved))
 
 
 def list_cursors(db: Connection, experiment_id: ExperimentId, after: bytes, limit: int) -> list[tuple[bytes, Cursor]]:

@@ -1,0 +1,55 @@
+"""Which tags each run has, for experiments with so many series that they are not looked at one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+from sqlalchemy import Connection
+
+from tbservice.store import names, time_series
+from tbservice.store.time_series import LastPoint
+from tbservice.types import DataClass, ReadGrant, Selection
+
+
+@dataclass(frozen=True, slots=True)
+class TagGroup:
+    """Tags, in code point order, of a run's series that share plugin, data class and summary metadata.
+
+    `lengths_max`, as long as `tags`, is the length of each series' longest blob sequence. Groups with the same tags
+    have the same tuple, so that telling them apart is cheap.
+    """
+
+    run: str
+    plugin: str
+    data_class: DataClass
+    summary_metadata: bytes
+    tags: tuple[str, ...]
+    lengths_max: tuple[int, ...]
+
+
+def list_tag_groups(db: Connection, grant: ReadGrant, kinds: Collection[tuple[str, DataClass]]) -> list[TagGroup]:
+    """The series of these kinds (plugin and data class), grouped; in the order of the runs."""
+    runs = names.list_run_names(db, grant.experiment_id)
+    tags = names.list_tag_names(db, grant.experiment_id)
+    tag_ids, tag_names = list(tags), list(tags.values())
+    place = np.empty(len(tag_names), np.int64)  # of each tag in code point order
+    in_order = sorted(range(len(tag_names)), key=tag_names.__getitem__)
+    place[in_order] = np.arange(len(tag_names))
+    known: dict[bytes, tuple[str, ...]] = {}
+    groups = []
+    for row in time_series.list_tag_groups(db, grant.experiment_id, kinds):
+        places = place[np.searchsorted(tag_ids, row.tag_ids)]
+        order = np.argsort(places)
+        key = places[order].tobytes()
+        if key not in known:
+            known[key] = tuple(tag_names[in_order[at]] for at in places[order].tolist())
+        lengths = tuple(row.lengths_max[order].tolist())
+        groups.append(TagGroup(runs[row.run_id], row.plugin, row.data_class, row.summary_metadata, known[key], lengths))
+    return groups
+
+
+def list_last_points(db: Connection, grant: ReadGrant, selection: Selection) -> list[LastPoint]:
+    """The point with the greatest step of each of the selected scalar series; no points are read for it."""
+    return time_series.list_last_points(db, grant.experiment_id, selection)

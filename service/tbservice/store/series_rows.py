@@ -1,0 +1,199 @@
+"""Queries on `time_series` by those who write points: rows made, locked, and written back.
+
+Every look-up by name is a join that PostgreSQL cannot turn around: with no statistics of an experiment that is new, it
+would compare each of its series with each that is wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import Connection, text
+
+from tbservice.store.arrays import array
+from tbservice.store.database import binary_rows
+from tbservice.types import ExperimentGrant, ExperimentId
+
+SeriesName = tuple[int, int]
+"""Run id and tag id."""
+
+
+@dataclass(slots=True)
+class SeriesState:
+    """A series' row: locked until the transaction ends, and written back by `update`; or to be made by `create`."""
+
+    series_id: int
+    run_id: int
+    tag_id: int
+    plugin: str
+    data_class: int
+    metadata_wall_time: float
+    count: int
+    count_is_exact: bool
+    sealed_count: int
+    tail_rows: int
+    tail_points: int
+    max_length: int
+    first_step: int
+    first_wall_time: float
+    first_value: float | None
+    last_step: int
+    last_wall_time: float
+    last_value: float | None
+
+
+_STATE: Final = """
+    series_id, run_id, tag_id, plugin, data_class, metadata_wall_time, count, count_is_exact, sealed_count, tail_rows,
+    tail_points, max_length, first_step, first_wall_time, first_value, last_step, last_wall_time, last_value
+"""
+
+_WRITTEN: Final[dict[str, str]] = {
+    "metadata_wall_time": "float8",
+    "count": "bigint",
+    "count_is_exact": "boolean",
+    "sealed_count": "bigint",
+    "tail_rows": "integer",
+    "tail_points": "bigint",
+    "max_length": "integer",
+    "first_step": "bigint",
+    "first_wall_time": "float8",
+    "first_value": "float8",
+    "last_step": "bigint",
+    "last_wall_time": "float8",
+    "last_value": "float8",
+}
+"""What changes after a series was made; its metadata, which may be long, has a statement of its own."""
+
+_MADE: Final[dict[str, str]] = {
+    "run_id": "bigint",
+    "tag_id": "bigint",
+    "plugin": "text",
+    "data_class": "smallint",
+    **_WRITTEN,
+}
+
+_BY_NAME: Final = """
+    unnest(%(run_ids)s::bigint[], %(tag_ids)s::bigint[]) AS w (run_id, tag_id)
+    CROSS JOIN LATERAL (
+        SELECT series_id FROM time_series AS s
+        WHERE s.experiment_id = %(experiment_id)s AND s.run_id = w.run_id AND s.tag_id = w.tag_id LIMIT 1) AS s
+"""
+
+
+def find(db: Connection, experiment_id: ExperimentId, wanted: Collection[SeriesName]) -> set[SeriesName]:
+    """Those of the series that there are, none of them locked."""
+    statement = f"SELECT w.run_id, w.tag_id FROM {_BY_NAME}"  # noqa: S608 - a constant above
+    return set(binary_rows(db, statement, {"experiment_id": experiment_id, **_names(wanted)}))
+
+
+def lock(db: Connection, experiment_id: ExperimentId, wanted: Collection[SeriesName]) -> dict[SeriesName, SeriesState]:
+    """Locks those of the series that there are, in id order, until the transaction ends."""
+    statement = f"""
+        SELECT {_STATE} FROM time_series
+        WHERE experiment_id = %(experiment_id)s AND series_id = ANY (ARRAY(SELECT s.series_id FROM {_BY_NAME}))
+        ORDER BY series_id FOR UPDATE
+    """  # noqa: S608 - the constants above
+    rows = binary_rows(db, statement, {"experiment_id": experiment_id, **_names(wanted)})
+    return {(state.run_id, state.tag_id): state for state in (SeriesState(*row) for row in rows)}
+
+
+def lock_due(
+    db: Connection,
+    experiment_id: ExperimentId,
+    run_id: int,
+    after_tag_id: int,
+    rows_min: int,
+    points_min: int,
+    limit: int,
+) -> list[SeriesState]:
+    """Locks at most `limit` scalar series of a run whose tail has so many rows or points, passing over locked ones.
+
+    In the order of their tags' ids, from after the given one on: a run with many is gone through once.
+    """
+    rows = binary_rows(
+        db,
+        f"""
+            SELECT {_STATE} FROM time_series
+            WHERE experiment_id = %(experiment_id)s AND run_id = %(run_id)s AND tag_id > %(after_tag_id)s
+                AND (tail_rows >= %(rows_min)s OR tail_points >= %(points_min)s)
+            ORDER BY tag_id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+        """,  # noqa: S608 - the columns are the constant above
+        {
+            "experiment_id": experiment_id,
+            "run_id": run_id,
+            "after_tag_id": after_tag_id,
+            "rows_min": rows_min,
+            "points_min": points_min,
+            "limit": limit,
+        },
+    )
+    return [SeriesState(*row) for row in rows]
+
+
+def create(
+    db: Connection, grant: ExperimentGrant, new: Sequence[SeriesState], metadata: Sequence[bytes]
+) -> dict[SeriesName, int]:
+    """Makes the series as they stand, with their serialized metadata, and gives their ids.
+
+    One that another transaction made meanwhile is left as it is, and out of the answer. `new` is in the order of the
+    names: two who make the same series then never wait for each other in a circle.
+    """
+    columns = ", ".join(_MADE)
+    arrays = ", ".join(f"%({name})s::{kind}[]" for name, kind in _MADE.items())
+    rows = binary_rows(
+        db,
+        f"""
+            INSERT INTO time_series (experiment_id, workspace_id, summary_metadata, {columns})
+            SELECT %(experiment_id)s, %(workspace_id)s, summary_metadata, {columns}
+            FROM unnest(%(metadata)s::bytea[], {arrays}) AS u (summary_metadata, {columns})
+            ON CONFLICT DO NOTHING RETURNING run_id, tag_id, series_id
+        """,  # noqa: S608 - the columns are the constants above
+        {
+            "experiment_id": grant.experiment_id,
+            "workspace_id": grant.workspace_id,
+            "metadata": array("bytea", metadata),
+            **_columns(new, _MADE),
+        },
+    )
+    return {(run_id, tag_id): series_id for run_id, tag_id, series_id in rows}
+
+
+def update(db: Connection, experiment_id: ExperimentId, states: Sequence[SeriesState]) -> None:
+    """Writes back rows that this transaction holds locked, all but their metadata."""
+    assignments = ", ".join(f"{name} = u.{name}" for name in _WRITTEN)
+    arrays = ", ".join(f"CAST(:{name} AS {kind}[])" for name, kind in _WRITTEN.items())
+    db.execute(
+        text(f"""
+            UPDATE time_series SET {assignments}
+            FROM unnest(CAST(:series_id AS bigint[]), {arrays}) AS u (series_id, {", ".join(_WRITTEN)})
+            WHERE experiment_id = :experiment_id AND time_series.series_id = u.series_id
+        """),  # noqa: S608 - the columns are the constants above
+        {"experiment_id": experiment_id, **_columns(states, {"series_id": "bigint"} | _WRITTEN)},
+    )
+
+
+def update_metadata(db: Connection, experiment_id: ExperimentId, metadata: dict[int, bytes]) -> None:
+    """Gives series that this transaction holds, by their ids, other serialized metadata."""
+    db.execute(
+        text("""
+            UPDATE time_series SET summary_metadata = u.summary_metadata
+            FROM unnest(CAST(:series_ids AS bigint[]), CAST(:metadata AS bytea[])) AS u (series_id, summary_metadata)
+            WHERE experiment_id = :experiment_id AND time_series.series_id = u.series_id
+        """),
+        {
+            "experiment_id": experiment_id,
+            "series_ids": array("bigint", list(metadata)),
+            "metadata": array("bytea", list(metadata.values())),
+        },
+    )
+
+
+def _names(wanted: Collection[SeriesName]) -> dict[str, Any]:
+    run_ids, tag_ids = zip(*wanted, strict=True)
+    return {"run_ids": array("bigint", run_ids), "tag_ids": array("bigint", tag_ids)}
+
+
+def _columns(states: Sequence[SeriesState], kinds: dict[str, str]) -> dict[str, Any]:
+    return {name: array(kind, [getattr(state, name) for state in states]) for name, kind in kinds.items()}

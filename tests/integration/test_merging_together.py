@@ -1,0 +1,108 @@
+"""Two processes that merge one experiment at the same time leave what one of them alone would leave."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sqlalchemy import text
+
+from support.merging_process import merging_processes
+from support.uploading import wait_until
+from tbservice.domain import digests, merging, reading
+from tbservice.domain.batch import Segment, SentMetadata, SentSeries
+from tbservice.domain.experiments import create_experiment
+from tbservice.domain.ingest import write_batch
+from tbservice.domain.workspaces import create_workspace
+from tbservice.store import names
+from tbservice.store.packing import Points
+from tbservice.types import AppendGrant, DataClass, ReadGrant, Selection, Stream, WorkspaceGrant
+
+METADATA = SentMetadata("scalars", DataClass.SCALAR, b"")
+RUNS = ("a", "b")
+TAGS = 15
+BATCHES = 24
+
+KEPT = """
+    SELECT s.series_id FROM time_series AS s WHERE s.count_is_exact AND s.count <> (
+        SELECT coalesce(sum(count), 0) FROM (
+            SELECT series_id, count FROM scalar_tail UNION ALL
+            SELECT series_id, count FROM scalar_blocks WHERE level <= 0) AS kept (series_id, count)
+        WHERE kept.series_id = s.series_id)
+"""
+
+
+class Experiment:
+    """An experiment written through the domain: every batch has all runs and tags."""
+
+    def __init__(self, database, workspace_id):
+        self.database = database
+        with database.transaction(workspace_id) as db:
+            experiment_id = create_experiment(db, WorkspaceGrant(workspace_id)).experiment_id
+        self.append = AppendGrant(workspace_id, experiment_id)
+        self.read = ReadGrant(workspace_id, experiment_id)
+
+    def write(self, number):
+        """The batch of this number: steps that go on, begin again, or stand anywhere; the same for any experiment."""
+        rng = np.random.default_rng(number)
+        segments = []
+        for index, run in enumerate(RUNS):
+            series = [SentSeries(f"tag {tag}", METADATA, _points(rng, number, tag)) for tag in range(TAGS)]
+            of = Stream(run, "file", bytes(32), 0, bytes(32))
+            segments.append(Segment(index, of, number, number + 1, number, number + 1, series, {}, 0.0))
+        with self.database.transaction(self.append.workspace_id) as db:
+            write_batch(db, self.append, segments)
+
+    def run_ids(self):
+        with self.database.transaction(self.append.workspace_id) as db:
+            return list(names.resolve_runs(db, self.append, RUNS).values())
+
+    def merge(self):
+        for run_id in self.run_ids():
+            with self.database.transaction(self.append.workspace_id) as db:
+                assert merging.merge_run(db, self.append, run_id, settle=True).series <= merging.SERIES_A_MERGE
+
+    def stored(self):
+        """Every series' digest, and samples, which come from its thinned levels."""
+        with self.database.snapshot(self.read.workspace_id) as db:
+            listed, after = digests.list_digests(db, self.read, Selection(), "", 1_000)
+            assert after is None
+            samples = reading.read_scalars(db, self.read, Selection(), 300)
+            assert db.execute(text(KEPT)).all() == []
+        proofs = {(one.series.run, one.series.tag): (one.count, one.first_step, one.sha256) for one in listed}
+        taken = {
+            (run, tag): (each.steps.tolist(), each.values.tolist(), each.total)
+            for run, tags in samples.items()
+            for tag, each in tags.items()
+        }
+        return proofs, taken
+
+
+def _points(rng, number, tag):
+    """Few points or many; every third batch goes back, and wins; every fifth tag's steps stand anywhere."""
+    count = (50, 1_500, 3_000)[(number + tag) % 3]
+    first = number * 1_000 - (1_500 if number % 3 == 2 else 0)
+    steps = rng.permutation(count) + first if tag % 5 == 4 else np.arange(first, first + count)
+    return Points(steps, np.full(count, 1.7e9 + number), rng.normal(size=count))
+
+
+@pytest.fixture
+def experiments(database):
+    """Two empty experiments of one workspace."""
+    with database.transaction() as db:
+        workspace_id = create_workspace(db, "merging")
+    return Experiment(database, workspace_id), Experiment(database, workspace_id)
+
+
+def test_two_mergers_at_once_leave_what_one_leaves(experiments, database_url):
+    alone, together = experiments
+    for number in range(BATCHES):
+        alone.write(number)
+        alone.merge()
+    for number in range(BATCHES // 2):
+        together.write(number)
+    with merging_processes(2, database_url, together.append, together.run_ids()) as merged:
+        wait_until(lambda: sum(number.value for number in merged) >= TAGS * len(RUNS))
+        assert all(number.value for number in merged), "one of them did all the work"
+        for number in range(BATCHES // 2, BATCHES):
+            together.write(number)
+    assert together.stored() == alone.stored()

@@ -1,0 +1,55 @@
+"""A process that merges an experiment as a worker does, one series a transaction, until it is told to end."""
+
+from __future__ import annotations
+
+import multiprocessing
+from contextlib import contextmanager
+
+from tbservice.domain import merging
+from tbservice.store.database import Database
+
+SECONDS_MAX = 60
+
+
+@contextmanager
+def merging_processes(count, url, grant, run_ids):
+    """So many processes that merge these runs at once; gives how many series each has merged so far."""
+    context = multiprocessing.get_context("spawn")
+    barrier, is_over = context.Barrier(count), context.Event()
+    merged = [context.Value("q") for _ in range(count)]
+    processes = [
+        context.Process(target=_merge, args=(url, grant, run_ids, barrier, is_over, number)) for number in merged
+    ]
+    for process in processes:
+        process.start()
+    try:
+        yield merged
+    finally:
+        is_over.set()
+        for process in processes:
+            process.join(SECONDS_MAX)
+    assert [process.exitcode for process in processes] == [0] * count
+
+
+def _merge(url, grant, run_ids, barrier, is_over, merged):
+    merging.SERIES_A_MERGE = 1
+    database = Database(url, 1)
+    database.check()  # connected before any of them begins
+    barrier.wait(SECONDS_MAX)
+    is_last_look = False
+    while not is_last_look:
+        is_last_look = is_over.is_set()
+        for run_id in run_ids:
+            _merge_run(database, grant, run_id, merged)
+    database.close()
+
+
+def _merge_run(database, grant, run_id, merged):
+    tag_id = 0
+    while True:
+        with database.transaction(grant.workspace_id) as db:
+            work = merging.merge_run(db, grant, run_id, tag_id, settle=True)
+        if not work.series:
+            return
+        merged.value += work.series
+        tag_id = work.last_tag_id
