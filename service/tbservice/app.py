@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from tbservice import metrics as figures
+from tbservice.classic import files, series
 from tbservice.errors import CursorConflict, ServiceError, Unauthenticated, Unavailable
 from tbservice.merger import Merger
 from tbservice.routes import blob_uploads, blobs, digests, experiments, health, metrics, reading, tokens, uploads
@@ -53,7 +54,7 @@ def create_app(settings: Settings) -> FastAPI:
     figures.note_pool_size(settings.database_pool_size)
     app.state.objects = ObjectStore(settings)
     app.state.merger = Merger(app.state.database)
-    for part in (health, metrics, experiments, tokens, uploads, blob_uploads, reading, digests, blobs):
+    for part in (health, metrics, experiments, tokens, uploads, blob_uploads, reading, digests, blobs, series, files):
         app.include_router(part.router)
     mount(app)
     app.add_middleware(BodyLimit)

@@ -5,8 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class ReservoirSizes(BaseModel):
+    """How many points of a series the classic API gives, for each of its tag types."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    scalars: int = Field(default=10_000, ge=1)
+    histograms: int = Field(default=500, ge=1)
+    compressedHistograms: int = Field(default=500, ge=1)  # noqa: N815 - the API's name for it
+    images: int = Field(default=10, ge=1)
+    audio: int = Field(default=10, ge=1)
 
 
 class Settings(BaseSettings):
@@ -44,6 +56,10 @@ class Settings(BaseSettings):
     host: str = Field(default="127.0.0.1", description="Address to listen on")
     port: int = Field(default=6060, ge=0, le=65535, description="Port to listen on; 0 for any free one")
     workers: int = Field(default=1, ge=1, le=64, description="Worker processes")
+    reservoir_sizes: ReservoirSizes = Field(
+        default=ReservoirSizes(),
+        description="Points of a series that the classic API gives, by tag type, as a JSON object",
+    )
     metrics_token: SecretStr | None = Field(
         default=None, description="Token for /metrics; empty: only this machine may read them, and no proxy's clients"
     )

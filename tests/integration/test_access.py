@@ -50,6 +50,19 @@ TABLE = [
     ],
     ("GET", "/blobs/{blob_key}", "read", 200, {}),
 ]
+CLASSIC = [
+    (path, status)
+    for status, paths in {
+        200: ("data/runs", "data/scalars"),
+        400: (
+            *("data/histograms", "data/compressedHistograms", "data/images", "individualImage", "audio"),
+            *("individualAudio", "data/graph", "data/run_metadata"),
+        ),
+    }.items()
+    for path in paths
+]
+"""What the classic API answers to one who may read and says nothing more: they all want `read`."""
+
 OPEN = {"/healthz", "/readyz", "/api/v1/openapi.json", "/api/v1/docs"}
 OPERATORS = {"/metrics"}
 
@@ -97,9 +110,20 @@ def test_every_route_takes_its_grant_and_no_other(
     client, api, experiment, tokens, blob_key, method, path, need, status, options
 ):
     path = path.format(experiment_id=experiment, token_id="none", sha256=SHA256, blob_key=blob_key)
+    check_grants(client, api, tokens, method, f"/api/v1{path}", need, status, options)
+
+
+def test_every_classic_route_takes_a_grant_to_read(client, api, experiment, tokens):
+    for path, status in CLASSIC:
+        check_grants(client, api, tokens, "GET", f"/api/v0/experiments/{experiment}/{path}", "read", status, {})
+
+
+def check_grants(client, api, tokens, method, address, need, status, options):
+    """Asks with every kind of token: who has what it needs gets `status`, all others what they are to be told."""
 
     def ask(token):
-        return Api(client, token).request(method, path, **options)
+        headers = Api(client, token).headers | options.get("headers", {})
+        return client.request(method, address, **(options | {"headers": headers}))
 
     for useless in (None, tokens["expired"], tokens["revoked"], tokens["mistyped"], "nonsense"):
         answer = ask(useless)
@@ -122,6 +146,7 @@ def test_every_route_of_the_application_stands_in_the_table(client):
     paths = client.get("/api/v1/openapi.json").json()["paths"]
     routes = {(method.upper(), path) for path, methods in paths.items() for method in methods}
     tabled = {(method, f"/api/v1{path}") for method, path, *_ in TABLE}
+    tabled |= {("GET", f"/api/v0/experiments/{{experiment_id}}/{path}") for path, _ in CLASSIC}
     assert {(method, path) for method, path in routes if path not in OPEN | OPERATORS} == tabled
     outside = {route.path for route in client.app.routes if isinstance(route, Route)} - OPEN
     assert outside <= {"/docs/oauth2-redirect"}

@@ -16,6 +16,7 @@ MAY_IMPORT = {
     "tbservice.domain": SHARED | {"tbservice.store"},
     "tbservice.routes": SHARED | DOORS | {"tbservice.domain", "tbservice.settings", "tbservice.merger"} | METRICS,
     "tbservice.tensorboard": SHARED | DOORS | {"tbservice.domain", "tbservice.routes"},
+    "tbservice.classic": SHARED | DOORS | {"tbservice.domain", "tbservice.routes"},
     "tbservice.embedded": {"tbservice.settings", "tbservice.startup_errors", "tbservice.limits"},
     "tbservice.demo": set(),
     "tbupload": {"tbwire"},
@@ -23,9 +24,9 @@ MAY_IMPORT = {
 }
 
 ONLY_IN = {
-    "fastapi": {"tbservice.routes", "tbservice.tensorboard", "tbservice.app", "tbservice.serving"},
+    "fastapi": {"tbservice.routes", "tbservice.classic", "tbservice.tensorboard", "tbservice.app", "tbservice.serving"},
     "starlette": {"tbservice.routes", "tbservice.tensorboard", "tbservice.app"},
-    "tensorboard": {"tbservice.tensorboard", "tbservice.demo"},
+    "tensorboard": {"tbservice.tensorboard", "tbservice.classic", "tbservice.demo"},
     "boto3": {"tbservice.store", "tbservice.embedded"},
     "botocore": {"tbservice.store", "tbservice.embedded"},
     "psycopg": {"tbservice.store", "tbservice.embedded"},

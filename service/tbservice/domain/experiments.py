@@ -40,6 +40,12 @@ def get_experiment(db: Connection, grant: ReadGrant) -> Experiment:
     return experiment
 
 
+def get_state(db: Connection, grant: ReadGrant) -> str:
+    """A text that is another one whenever the experiment's data, name or visibility has changed. Raises NotFound."""
+    experiment = get_experiment(db, grant)
+    return f"{experiment.version}-{experiment.updated_at.timestamp():.6f}"
+
+
 def list_experiments(
     db: Connection, grant: WorkspaceGrant, words: str, after: str | None, limit: int
 ) -> tuple[list[Experiment], str | None]:

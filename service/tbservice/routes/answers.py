@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -36,7 +37,7 @@ def by_run_and_tag(samples: Mapping[str, Mapping[str, T]], encode: Any) -> Json:
 
 def scalar_sample(sample: ScalarSample) -> Json:
     """A scalar series' points: values are numbers, or "NaN", "Infinity", "-Infinity"."""
-    return _columns(sample, _numbers(sample.values))
+    return _columns(sample, numbers(sample.values))
 
 
 def tensor_sample(sample: TensorSample) -> Json:
@@ -60,7 +61,7 @@ def series_metadata(series: Series) -> Json:
         "summary_metadata": summary_metadata(series),
     }
     if series.data_class is DataClass.SCALAR:
-        known["last_value"] = _numbers(np.array([series.last_value], np.float64))[0]
+        known["last_value"] = numbers(np.array([series.last_value], np.float64))[0]
     if series.data_class is DataClass.BLOB_SEQUENCE:
         known["max_length"] = series.max_length
     return known
@@ -105,21 +106,26 @@ def _tensor_data(value: TensorValue) -> Json:
     if value.dtype == tensors.BFLOAT16:
         elements = (elements.astype(np.uint32) << 16).view(np.float32)
     if elements.dtype.kind == "c":
-        parts = zip(_numbers(elements.real), _numbers(elements.imag), strict=True)
+        parts = zip(numbers(elements.real), numbers(elements.imag), strict=True)
         return {"data": [list(pair) for pair in parts]}
-    return {"data": _numbers(elements)}
+    return {"data": numbers(elements)}
 
 
 def _histogram(histogram: LegacyHistogram) -> Json:
     single = {name: getattr(histogram, name) for name in ("min", "max", "num", "sum", "sum_squares")}
     repeated = {"limits": histogram.bucket_limit, "counts": histogram.bucket}
-    return {name: _numbers(np.array([number]))[0] for name, number in single.items()} | {
-        name: _numbers(np.array(numbers, np.float64)) for name, numbers in repeated.items()
+    return {name: numbers(np.array([number]))[0] for name, number in single.items()} | {
+        name: numbers(np.array(column, np.float64)) for name, column in repeated.items()
     }
 
 
-def _numbers(values: npt.NDArray[Any]) -> Any:
+def numbers_of(values: Sequence[float]) -> list[Any]:
+    """The same of a few plain numbers."""
+    return [value if math.isfinite(value) else _NOT_FINITE[str(value)] for value in values]
+
+
+def numbers(values: npt.NDArray[Any]) -> Any:
     """A column that orjson can write: as it is when all are finite, else a list with strings for those that are not."""
     if values.dtype.kind != "f" or bool(np.isfinite(values).all()):
         return np.ascontiguousarray(values) if len(values) > 1 else values.tolist()
-    return [_NOT_FINITE.get(str(number), number) for number in values.tolist()]
+    return numbers_of(values.tolist())

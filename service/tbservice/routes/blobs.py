@@ -47,9 +47,14 @@ def read_blob(
     return blob_response(objects, blob, request)
 
 
-def blob_response(objects: ObjectStore, blob: Blob, request: Request) -> Response:
-    """The answer to a request for a blob: 200, 206 for a range, 304 for a copy that is still good, 416 for no range."""
+def blob_response(objects: ObjectStore, blob: Blob, request: Request, *, may_change: bool = False) -> Response:
+    """The answer to a request for a blob: 200, 206 for a range, 304 for a copy that is still good, 416 for no range.
+
+    Unless the same address `may_change` to another blob, a browser need not ask again.
+    """
     headers = {**_HEADERS, "ETag": f'"{blob.sha256}"'}
+    if may_change:
+        headers["Cache-Control"] = "private, no-cache"
     if _has_copy(request, blob):
         return Response(status_code=304, headers=headers)
     start, end = _range(request, blob)

@@ -10,11 +10,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tbservice import limits
 from tbservice.domain import experiments
+from tbservice.routes.conditional import ConditionalRoute
 from tbservice.routes.requests import MayAdminister, MayRead, MayUseWorkspace, UsesDatabase, UsesSettings
 from tbservice.settings import Settings
 from tbservice.types import Experiment, ExperimentId, Visibility
 
-router = APIRouter(prefix="/api/v1/experiments", tags=["experiments"])
+router = APIRouter(prefix="/api/v1/experiments", tags=["experiments"], route_class=ConditionalRoute)
 
 
 class NewExperiment(BaseModel):

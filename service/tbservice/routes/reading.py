@@ -9,10 +9,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tbservice.domain import reading
 from tbservice.routes import answers
+from tbservice.routes.conditional import ConditionalRoute
 from tbservice.routes.requests import MayRead, UsesDatabase
 from tbservice.types import DataClass, Json, ReadGrant, Selection, Series
 
-router = APIRouter(prefix="/api/v1/experiments/{experiment_id}", tags=["reading"])
+router = APIRouter(prefix="/api/v1/experiments/{experiment_id}", tags=["reading"], route_class=ConditionalRoute)
 
 
 class SeriesQuery(BaseModel):

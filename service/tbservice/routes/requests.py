@@ -7,8 +7,9 @@ from typing import Annotated, cast
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from tbservice.domain import access
+from tbservice.domain import access, experiments
 from tbservice.errors import Unauthenticated
+from tbservice.routes.conditional import note_state
 from tbservice.settings import Settings
 from tbservice.store.database import Database
 from tbservice.store.objects import ObjectStore
@@ -54,9 +55,12 @@ def _workspace(database: UsesDatabase, secret: Secret) -> WorkspaceGrant:
         return access.grant_workspace(db, secret)
 
 
-def _read(experiment_id: str, database: UsesDatabase, secret: Secret) -> ReadGrant:
+def _read(request: Request, experiment_id: str, database: UsesDatabase, secret: Secret) -> ReadGrant:
     with database.transaction() as db:
-        return access.grant_read(db, experiment_id, secret)
+        grant = access.grant_read(db, experiment_id, secret)
+    with database.transaction(grant.workspace_id) as db:
+        note_state(request, experiments.get_state(db, grant))
+    return grant
 
 
 def _append(experiment_id: str, database: UsesDatabase, secret: Secret) -> AppendGrant:

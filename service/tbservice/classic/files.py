@@ -1,0 +1,146 @@
+"""Images, audio, graphs and run metadata by the classic API."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Query, Request, Response
+
+from tbservice.classic import graphs, media
+from tbservice.classic.parameters import PREFIX, Run, Tag, both, number
+from tbservice.errors import Malformed
+from tbservice.routes import answers
+from tbservice.routes.blobs import blob_response
+from tbservice.routes.conditional import ConditionalRoute
+from tbservice.routes.requests import MayRead, UsesDatabase, UsesObjects, UsesSettings
+
+router = APIRouter(prefix=PREFIX, tags=["classic"], route_class=ConditionalRoute)
+
+
+@router.get("/data/images")
+def list_images(
+    grant: MayRead,
+    database: UsesDatabase,
+    objects: UsesObjects,
+    settings: UsesSettings,
+    run: Run = None,
+    tag: Tag = None,
+) -> Response:
+    """`[{width, height, wall_time, step, query}]`; the query is for `individualImage`."""
+    run, tag = both(run, tag)
+    with database.snapshot(grant.workspace_id) as db:
+        images = media.list_images(db, grant, run, tag, settings.reservoir_sizes.images)
+    sizes = media.read_sizes(objects, images)
+    return answers.json_response(
+        [
+            {
+                "width": sizes[image.width.sha256],
+                "height": sizes[image.height.sha256],
+                "wall_time": image.wall_time,
+                "step": image.step,
+                "query": _query(index, run, tag),
+            }
+            for index, image in enumerate(images)
+        ]
+    )
+
+
+@router.get("/individualImage", response_class=Response)
+@router.get("/data/individualImage", response_class=Response, include_in_schema=False)
+def read_image(
+    grant: MayRead,
+    request: Request,
+    database: UsesDatabase,
+    objects: UsesObjects,
+    settings: UsesSettings,
+    run: Run = None,
+    tagname: Tag = None,
+    index: Annotated[str, Query(description="Position in the list of `images`")] = "0",
+) -> Response:
+    """One image, as it was logged. Which one a query means may change while the run goes on."""
+    run, tag = both(run, tagname)
+    with database.snapshot(grant.workspace_id) as db:
+        images = media.list_images(db, grant, run, tag, settings.reservoir_sizes.images)
+    return blob_response(objects, media.pick(images, number("index", index, 0)).blob, request, may_change=True)
+
+
+@router.get("/audio")
+@router.get("/data/audio", include_in_schema=False)
+def list_audio(
+    grant: MayRead, database: UsesDatabase, settings: UsesSettings, run: Run = None, tag: Tag = None
+) -> Response:
+    """`[{wall_time, step, content_type, query}]`; the query is for `individualAudio`."""
+    run, tag = both(run, tag)
+    with database.snapshot(grant.workspace_id) as db:
+        clips = media.list_clips(db, grant, run, tag, settings.reservoir_sizes.audio)
+    return answers.json_response(
+        [
+            {
+                "wall_time": clip.wall_time,
+                "step": clip.step,
+                "content_type": clip.blob.content_type,
+                "query": _query(index, run, tag),
+            }
+            for index, clip in enumerate(clips)
+        ]
+    )
+
+
+@router.get("/individualAudio", response_class=Response)
+@router.get("/data/individualAudio", response_class=Response, include_in_schema=False)
+def read_clip(
+    grant: MayRead,
+    request: Request,
+    database: UsesDatabase,
+    objects: UsesObjects,
+    settings: UsesSettings,
+    run: Run = None,
+    tagname: Tag = None,
+    index: Annotated[str, Query(description="Position in the list of `audio`")] = "0",
+) -> Response:
+    """One clip, as it was logged. Which one a query means may change while the run goes on."""
+    run, tag = both(run, tagname)
+    with database.snapshot(grant.workspace_id) as db:
+        clips = media.list_clips(db, grant, run, tag, settings.reservoir_sizes.audio)
+    return blob_response(objects, media.pick(clips, number("index", index, 0)).blob, request, may_change=True)
+
+
+@router.get("/data/graph", response_class=Response)
+def read_graph(
+    grant: MayRead,
+    database: UsesDatabase,
+    objects: UsesObjects,
+    run: Run = None,
+    limit_attr_size: Annotated[str | None, Query(description="Bytes of the largest attribute that is shown")] = None,
+    large_attrs_key: Annotated[str | None, Query(description="Where the keys of larger ones are listed")] = None,
+) -> Response:
+    """The run's graph: the gzipped text of a GraphDef."""
+    if run is None:
+        raise Malformed("run is missing")
+    size_max = None if limit_attr_size is None else number("limit_attr_size", limit_attr_size, 1)
+    if size_max is not None and not large_attrs_key:
+        raise Malformed("large_attrs_key must be given with limit_attr_size")
+    with database.snapshot(grant.workspace_id) as db:
+        blob = media.read_last(db, grant, media.find_graph(db, grant, run))
+    return _gzipped(graphs.read_graph(objects, blob, size_max, large_attrs_key or ""))
+
+
+@router.get("/data/run_metadata", response_class=Response)
+def read_run_metadata(
+    grant: MayRead, database: UsesDatabase, objects: UsesObjects, run: Run = None, tag: Tag = None
+) -> Response:
+    """The metadata of one `session.run()`: the gzipped text of a RunMetadata."""
+    run, tag = both(run, tag)
+    with database.snapshot(grant.workspace_id) as db:
+        blob = media.read_last(db, grant, media.find_run_metadata(db, grant, run, tag))
+    return _gzipped(graphs.read_run_metadata(objects, blob))
+
+
+def _query(index: int, run: str, tag: str) -> str:
+    return urlencode({"index": index, "tagname": tag, "run": run})
+
+
+def _gzipped(text: bytes) -> Response:
+    headers = {"Content-Encoding": "gzip", "X-Content-Type-Options": "nosniff"}
+    return Response(text, headers=headers, media_type="text/plain; charset=utf-8")

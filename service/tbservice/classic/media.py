@@ -1,0 +1,104 @@
+"""Images and clips of a series, one after the other in the order of writing, and the one blob of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from sqlalchemy import Connection
+
+from tbservice.domain import reading, write_order
+from tbservice.errors import NotFound
+from tbservice.store.objects import ObjectStore
+from tbservice.types import Blob, ReadGrant, Selection, Series
+
+_SIZES: Final = 2
+"""An image's sequence begins with its width and its height, in decimal."""
+
+_SIZE_BYTES_MAX: Final = 20
+_NO_SIZE: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Clip:
+    """One blob of a step; `wall_time` in seconds since the epoch."""
+
+    step: int
+    wall_time: float
+    blob: Blob
+
+
+@dataclass(frozen=True, slots=True)
+class Image(Clip):
+    """One image of a step; its width and height in pixels are blobs, too."""
+
+    width: Blob
+    height: Blob
+
+
+C = TypeVar("C", bound=Clip)
+
+
+def list_images(db: Connection, grant: ReadGrant, run: str, tag: str, size: int) -> list[Image]:
+    """The images of at most `size` steps."""
+    written = _read(db, grant, run, tag, "images", size)
+    return [
+        Image(of_step.step, of_step.wall_time, blob, *of_step.blobs[:_SIZES])
+        for of_step in written
+        for blob in of_step.blobs[_SIZES:]
+    ]
+
+
+def list_clips(db: Connection, grant: ReadGrant, run: str, tag: str, size: int) -> list[Clip]:
+    """The clips of at most `size` steps."""
+    written = _read(db, grant, run, tag, "audio", size)
+    return [Clip(of_step.step, of_step.wall_time, blob) for of_step in written for blob in of_step.blobs]
+
+
+def read_sizes(objects: ObjectStore, images: Sequence[Image]) -> dict[str, int]:
+    """Pixels by the SHA-256 of the blob that says them; 0 where it says nothing of the kind."""
+    blobs = {blob.sha256: blob for image in images for blob in (image.width, image.height)}
+    return {digest: _pixels(objects, blob) for digest, blob in blobs.items()}
+
+
+def pick(clips: Sequence[C], index: int) -> C:
+    """The clip at this position of its list. Raises NotFound."""
+    if index >= len(clips):
+        raise NotFound(f"there are {len(clips)}, counted from 0: ask for the list again")
+    return clips[index]
+
+
+def find_graph(db: Connection, grant: ReadGrant, run: str) -> Series:
+    """The series that holds the run's graph. Raises NotFound."""
+    found = reading.list_series(db, grant, Selection("graphs", runs=frozenset({run})))
+    if not found:
+        raise NotFound("this run has no graph, or there is no such run")
+    return found[0]
+
+
+def find_run_metadata(db: Connection, grant: ReadGrant, run: str, tag: str) -> Series:
+    """The series that holds the metadata of a `session.run()`, in either way of logging it. Raises NotFound."""
+    return write_order.find_series(db, grant, run, tag, ("graph_run_metadata", "graph_tagged_run_metadata"))
+
+
+def read_last(db: Connection, grant: ReadGrant, series: Series) -> Blob:
+    """The first blob of what was written last to the series. Raises NotFound."""
+    written = write_order.read_blobs(db, grant, series, write_order.reservoir(1))
+    if not written or not written[0].blobs:
+        raise NotFound("there is nothing in it")
+    return written[0].blobs[0]
+
+
+def _read(
+    db: Connection, grant: ReadGrant, run: str, tag: str, plugin: str, size: int
+) -> list[write_order.WrittenBlobs]:
+    series = write_order.find_series(db, grant, run, tag, [plugin])
+    return write_order.read_blobs(db, grant, series, write_order.reservoir(size))
+
+
+def _pixels(objects: ObjectStore, blob: Blob) -> int:
+    if blob.size > _SIZE_BYTES_MAX:
+        return _NO_SIZE
+    text = b"".join(objects.read(blob.object_key, 0, blob.size))
+    return int(text) if text.isdigit() else _NO_SIZE

@@ -1,0 +1,155 @@
+"""The points of a series in the order in which they were written, that is by wall time, and fixed samples of them.
+
+A sample is one of positions in that order, and depends on how many points there are alone: tags of one run that were
+written together are sampled at the same positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from sqlalchemy import Connection
+
+from tbservice import limits
+from tbservice.domain import reading
+from tbservice.domain.sampling import rank_and_key, splitmix64
+from tbservice.errors import NotFound, TooLarge
+from tbservice.store import blob_points, blobs, points, sample_slots, tensor_points
+from tbservice.types import Blob, DataClass, Float64s, Int64s, ReadGrant, ScalarSample, Selection, Series, TensorSample
+
+Positions = Callable[[int], Int64s]
+"""How many points there are, to the positions of those to keep, ascending."""
+
+_NO_SERIES: Final = "there is no such run and tag of this type"
+
+_POINTS_AT_ONCE: Final = 1_000_000
+"""Scalar points that are held at once, unless a single series has more."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenBlobs:
+    """The blobs of one step, in order."""
+
+    step: int
+    wall_time: float
+    blobs: Sequence[Blob]
+
+
+def reservoir(size: int) -> Positions:
+    """At most `size` positions, at least one: the last, and those whose fixed hash comes first.
+
+    Each position but the last is as likely as any other to be among them, over all counts.
+    """
+
+    def choose(count: int) -> Int64s:
+        if count <= size:
+            return np.arange(count)
+        hashes = splitmix64(np.arange(count - 1))
+        first = np.argpartition(hashes, size - 1)[: size - 1]
+        return np.append(np.sort(first), count - 1)
+
+    return choose
+
+
+def evenly(wanted: int) -> Positions:
+    """`wanted` positions, at least two, at equal distances: the first and the last are among them."""
+
+    def choose(count: int) -> Int64s:
+        if count <= wanted:
+            return np.arange(count)
+        return np.arange(wanted) * (count - 1) // (wanted - 1)
+
+    return choose
+
+
+def find_series(db: Connection, grant: ReadGrant, run: str, tag: str, plugins: Sequence[str]) -> Series:
+    """The series of this run and tag, if one of these plugins owns it. Raises NotFound."""
+    found = reading.list_series(db, grant, Selection(runs=frozenset({run}), tags=frozenset({tag})))
+    for series in found:
+        if series.plugin in plugins:
+            return series
+    raise NotFound(_NO_SERIES)
+
+
+def find_scalars(db: Connection, grant: ReadGrant, run: str, tag: str) -> Series:
+    """The scalar series of this run and tag, whatever plugin owns it. Raises NotFound."""
+    chosen = Selection(runs=frozenset({run}), tags=frozenset({tag}), data_class=DataClass.SCALAR)
+    found = reading.list_series(db, grant, chosen)
+    if not found:
+        raise NotFound(_NO_SERIES)
+    return found[0]
+
+
+def read_scalars(
+    db: Connection, grant: ReadGrant, found: Sequence[Series], positions: Positions
+) -> Iterator[tuple[Series, ScalarSample]]:
+    """Samples of scalar series, one after the other. Raises TooLarge when their points are more than may be read."""
+    count = sum(series.count for series in found)
+    if count > limits.scan_points_max:
+        raise TooLarge(
+            f"these series have {count} points, over the limit of {limits.scan_points_max} that are read for one "
+            "answer; ask for one run and tag at a time"
+        )
+    for group in _groups(found):
+        whole = reading.read_whole(db, grant, group)
+        for series in group:
+            taken = whole[series.series_id]
+            order = np.argsort(taken.wall_times, kind="stable")
+            kept = taken.take(order[positions(len(taken))])
+            yield series, ScalarSample(kept.steps, kept.wall_times, kept.values, len(taken))
+
+
+def read_tensors(db: Connection, grant: ReadGrant, series: Series, positions: Positions) -> TensorSample:
+    """A sample of a tensor series. Raises TooLarge when it is over `read_bytes_max`."""
+    steps, wall_times, total = _choose_steps(db, grant, series, positions)
+    size = 0
+    values = {}
+    for point in tensor_points.sample(db, grant.experiment_id, 0, _places(db, series, steps)):
+        size += len(point.value.data)
+        reading.check_size(size)
+        values[point.step] = point.value
+    return TensorSample(steps, wall_times, [values[step] for step in steps.tolist()], total)
+
+
+def read_blobs(db: Connection, grant: ReadGrant, series: Series, positions: Positions) -> list[WrittenBlobs]:
+    """A sample of a blob sequence series."""
+    steps, wall_times, _total = _choose_steps(db, grant, series, positions)
+    rows = blob_points.sample(db, grant.experiment_id, 0, _places(db, series, steps))
+    digests = {row.step: row.digests for row in rows}
+    found = blobs.find_all(db, grant.workspace_id, {digest for sequence in digests.values() for digest in sequence})
+    return [
+        WrittenBlobs(step, wall_time, [found[digest] for digest in digests[step]])
+        for step, wall_time in zip(steps.tolist(), wall_times.tolist(), strict=True)
+    ]
+
+
+def _choose_steps(
+    db: Connection, grant: ReadGrant, series: Series, positions: Positions
+) -> tuple[Int64s, Float64s, int]:
+    """Steps and wall times of a sample, in write order, and of how many points it was taken."""
+    steps, wall_times = points.list_written(db, grant.experiment_id, series)
+    chosen = positions(len(steps))
+    return steps[chosen], wall_times[chosen], len(steps)
+
+
+def _places(db: Connection, series: Series, steps: Int64s) -> dict[int, list[tuple[int, int]]]:
+    """Where the rows of these steps stand in the order to sample by."""
+    ranks, keys = rank_and_key(steps, sample_slots.get_ranks(db))
+    return {series.series_id: list(zip(ranks.tolist(), keys.tolist(), strict=True))}
+
+
+def _groups(found: Sequence[Series]) -> Iterator[list[Series]]:
+    """The series in their order, as many at a time as have few enough points together."""
+    group: list[Series] = []
+    held = 0
+    for series in found:
+        if group and held + series.count > _POINTS_AT_ONCE:
+            yield group
+            group, held = [], 0
+        group.append(series)
+        held += series.count
+    if group:
+        yield group

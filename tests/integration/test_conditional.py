@@ -1,0 +1,81 @@
+"""ETags: a client that has an answer is told so, until the experiment changes; nothing is told without a grant."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.batches import Api, scalars, segment, stream
+from support.servers import new_owner
+
+PATHS = (
+    "/api/v1/experiments/{id}",
+    "/api/v1/experiments/{id}/runs",
+    "/api/v1/experiments/{id}/plugins",
+    "/api/v1/experiments/{id}/scalars",
+    "/api/v1/experiments/{id}/scalars/data?run=train",
+    "/api/v1/experiments/{id}/tensors/data",
+    "/api/v1/experiments/{id}/blob_sequences/data",
+    "/api/v0/experiments/{id}/data/runs",
+    "/api/v0/experiments/{id}/data/scalars",
+)
+
+
+@pytest.fixture
+def api(client, owner_token):
+    return Api(client, owner_token)
+
+
+@pytest.fixture
+def experiment(api):
+    experiment = api.new_experiment()
+    api.write(experiment, segment(stream(), 0, 9, scalars("loss", [0, 1])))
+    return experiment
+
+
+def ask(api, experiment, path, **headers):
+    return api.client.get(path.format(id=experiment), headers=api.headers | headers)
+
+
+def test_an_answer_that_the_client_has_is_not_sent_again_until_data_changes(api, experiment):
+    tags = {}
+    for path in PATHS:
+        answer = ask(api, experiment, path)
+        tags[path] = answer.headers["ETag"]
+        assert (answer.status_code, answer.headers["Cache-Control"]) == (200, "private, no-cache")
+        again = ask(api, experiment, path, **{"If-None-Match": f'"other", W/{tags[path]}'})
+        assert (again.status_code, again.content, again.headers["ETag"]) == (304, b"", tags[path])
+    api.write(experiment, segment(stream(), 9, 19, scalars("loss", [2])))
+    for path, tag in tags.items():
+        answer = ask(api, experiment, path, **{"If-None-Match": tag})
+        assert answer.status_code == 200
+        assert answer.headers["ETag"] != tag
+
+
+def test_a_new_name_is_another_answer(api, experiment):
+    path = "/api/v1/experiments/{id}"
+    tag = ask(api, experiment, path).headers["ETag"]
+    api.request("PATCH", f"/experiments/{experiment}", json={"name": "other"}).raise_for_status()
+    assert ask(api, experiment, path, **{"If-None-Match": tag}).json()["name"] == "other"
+
+
+def test_a_tag_is_of_one_form_of_the_answer(api, experiment):
+    path = "/api/v1/experiments/{id}/scalars/data"
+    tag = ask(api, experiment, path, Accept="application/json").headers["ETag"]
+    assert ask(api, experiment, path, Accept="text/csv", **{"If-None-Match": tag}).status_code == 200
+
+
+def test_a_tag_opens_nothing(api, client, settings, experiment):
+    path = "/api/v1/experiments/{id}/scalars"
+    tag = ask(api, experiment, path).headers["ETag"]
+    stranger = Api(client, new_owner(settings.database_url.get_secret_value()))
+    for other, status in ((stranger, 404), (Api(client, None), 401)):
+        for known in (tag, "*"):
+            answer = ask(other, experiment, path, **{"If-None-Match": known})
+            assert (answer.status_code, "ETag" in answer.headers) == (status, False)
+
+
+def test_an_error_has_no_tag(api, experiment):
+    answer = ask(api, experiment, "/api/v1/experiments/{id}/scalars/data?downsample=-1")
+    assert (answer.status_code, "ETag" in answer.headers) == (422, False)
+    posted = api.request("POST", f"/experiments/{experiment}/scalars/data", json={})
+    assert (posted.status_code, "ETag" in posted.headers) == (200, False)
