@@ -14,6 +14,7 @@ from pathlib import Path
 from tbupload.limits import ReadLimits
 from tbupload.reading.event_file import EventFile
 from tbupload.reading.filters import SeriesFilter
+from tbupload.reading.together import read_together
 
 LIMITS = ReadLimits(tensor_bytes_max=4 << 20, blob_bytes_max=1 << 30, name_chars_max=10_000, metadata_bytes_max=4 << 20)
 
@@ -21,12 +22,13 @@ LIMITS = ReadLimits(tensor_bytes_max=4 << 20, blob_bytes_max=1 << 30, name_chars
 def read(logdir: Path) -> int:
     """Points in all files below the logdir; fails when anything in them was skipped."""
     points = 0
-    for path in sorted(logdir.rglob("*tfevents*")):
-        file = EventFile(path, start=0, series_filter=SeriesFilter(), limits=LIMITS)
+    paths = sorted(logdir.rglob("*tfevents*"))
+    files = (EventFile(path, start=0, series_filter=SeriesFilter(), limits=LIMITS) for path in paths)
+    for file in read_together(files, lambda file: file, lambda *_: True, final=True):
         while (chunk := file.read(final=True)) is not None:
-            assert not chunk.skipped, (path, chunk.skipped)
+            assert not chunk.skipped, (file.path, chunk.skipped)
             points += sum(len(series.columns.steps) for series in chunk.series)
-        assert file.offset == path.stat().st_size, path
+        assert file.offset == file.path.stat().st_size, file.path
     return points
 
 

@@ -33,9 +33,10 @@ from support.event_files import (
 )
 from support.reading import LIMITS, join, read_all
 from tbupload.reading import legacy, refusals, tf_record
-from tbupload.reading.decoder import ChunkDecoder
+from tbupload.reading.decoder import ChunkDecoder, Part
 from tbupload.reading.filters import SeriesFilter
 from tbupload.reading.points import Chunk, LegacyHistogram, Tensor
+from tbupload.reading.record_rows import SPARE_BYTES
 from tbupload.reading.refusals import ValueRefused
 from tbupload.reading.series_memory import SeriesMemory
 from tbwire import tensorboard_pb2 as pb
@@ -47,9 +48,9 @@ FILES = sorted(DATA.rglob("*tfevents*"))
 
 def decode(*events, limits=LIMITS, series_filter=None):
     frames = tf_record.frame(buffer := encode_records(events), 0)
-    decoder = ChunkDecoder(buffer, frames, SeriesMemory(series_filter or SeriesFilter(), limits), limits)
-    series = decoder.decode()
-    return join([Chunk(0, len(buffer), 0, 0, series, decoder.skipped)])
+    part = Part(SeriesMemory(series_filter or SeriesFilter(), limits), len(frames.starts))
+    ChunkDecoder(buffer + bytes(SPARE_BYTES), frames, [part], limits).decode()
+    return join([Chunk(0, len(buffer), 0, 0, part.series, part.skipped)])
 
 
 def value_of(event, tag="t", **options):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.event_files import encode_record, encode_records
-from tbupload.reading import linear_checksum, record_walk, tf_record
+from tbupload.reading import linear_checksum, record_rows, record_walk, tf_record
 from tbupload.reading.record_walk import walk
 
 
@@ -118,8 +118,8 @@ def test_a_spoilt_payload_or_footer_is_noticed_and_no_other(payloads, data):
         buffer[record * 36 + data.draw(st.integers(12, 35))] ^= data.draw(st.integers(1, 255))
     frames = tf_record.frame(bytes(buffer), 0)
     (group,) = tf_record.group_by_length(frames)
-    rows = tf_record.gather(bytes(buffer), frames, group)
-    sound = tf_record.sound_rows(rows, tf_record.differing_columns(rows))
+    rows = record_rows.gather(bytes(buffer) + b"\xa5" * 8, frames.starts + 12, group.length, group.records)
+    sound = record_rows.sound(rows)
     assert np.flatnonzero(~sound).tolist() == sorted(spoilt)
     alone = [tf_record.payload(bytes(buffer), start, 20) is not None for start in frames.starts.tolist()]
     assert alone == sound.tolist()

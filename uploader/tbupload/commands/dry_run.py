@@ -12,7 +12,7 @@ from tbupload.sending.batches import EncodedSegment, WireLimits
 from tbupload.sending.cursors import CursorBook
 from tbupload.sending.progress import Progress, State
 from tbupload.sending.scan import Scan, scan_logdir
-from tbupload.sending.source import Reading, Source
+from tbupload.sending.source import Reading, Source, read_together
 from tbupload.sending.summary import Summary, size_text
 
 USUAL_LIMITS: Final = WireLimits(
@@ -57,8 +57,9 @@ class Survey:
             self._count_problem("path that could not be used", problem)
         reading = Reading(self._series_filter, USUAL_LIMITS, is_final=True, say=self._progress.warn)
         cursors = CursorBook(self._series_filter.digest(), [])
-        for found in self._scan.files:
-            self._read(Source(found, reading, cursors))
+        sources = (Source(found, reading, cursors) for found in self._scan.files)
+        for source in read_together(sources, is_final=reading.is_final):
+            self._read(source)
 
     def summary(self) -> Summary:
         """What would be sent, and what would be missing."""

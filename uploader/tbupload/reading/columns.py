@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -14,14 +14,12 @@ from tbupload.reading.points import (
     BlobSequenceColumns,
     Columns,
     ScalarColumns,
-    SeriesPoints,
     Steps,
     Tensor,
     TensorColumns,
     WallTimes,
 )
 from tbupload.reading.record_walk import Indices
-from tbupload.reading.series_memory import KnownSeries, SeriesMemory
 from tbupload.reading.summaries import Point
 
 _SLOT_BITS: Final = 32
@@ -64,7 +62,7 @@ class _Points:
 
 
 class PointGatherer:
-    """Takes points by series index and gives `SeriesPoints`."""
+    """Takes points by the index of their series, which is the caller's choice, and gives columns."""
 
     def __init__(self) -> None:
         self._pieces: list[_Scalars] = []
@@ -80,16 +78,16 @@ class PointGatherer:
             values = values.astype(np.float64)
         self._pieces.append(_Scalars(series, places, steps, wall_times, values))
 
-    def add_point(self, series: KnownSeries, record: int, slot: int, event: tuple[int, float], point: Point) -> None:
+    def add_point(self, index: int, record: int, slot: int, event: tuple[int, float], point: Point) -> None:
         """Takes one point, which must come after those of its series given before; `event` is step and wall time."""
-        points = self._points[series.index]
+        points = self._points[index]
         points.places.append((record << _SLOT_BITS) | slot)
         points.steps.append(event[0])
         points.wall_times.append(event[1])
         points.values.append(point)
 
-    def series_points(self, memory: SeriesMemory) -> list[SeriesPoints]:
-        """All points given, by series, in the order the series were met in the file."""
+    def columns(self) -> dict[int, Columns]:
+        """All points given, by series, in file order."""
         columns: dict[int, Columns] = {}
         for index, points in self._points.items():
             if isinstance(points.values[0], np.floating):
@@ -97,7 +95,7 @@ class PointGatherer:
             else:
                 columns[index] = _object_columns(points)
         columns.update(self._scalar_columns())
-        return [_series_points(memory[index], columns[index]) for index in sorted(columns)]
+        return columns
 
     def _add_scalar_points(self, index: int, points: _Points) -> None:
         for dtype in (np.float32, np.float64):
@@ -115,12 +113,13 @@ class PointGatherer:
 
     def _scalar_columns(self) -> dict[int, Columns]:
         """The scalars of each series; float64 as soon as a value of the series in this chunk is."""
-        found: dict[int, _Scalars] = {}
-        for dtype in (np.float32, np.float64):
-            pieces = [piece for piece in self._pieces if piece.values.dtype == dtype]
-            for index, scalars in _split(_concatenate(pieces)) if pieces else []:
-                both = _concatenate([found[index], scalars]) if index in found else scalars
-                found[index] = _in_file_order(both)
+        narrow, wide = (
+            _split([piece for piece in self._pieces if piece.values.dtype == dtype])
+            for dtype in (np.float32, np.float64)
+        )
+        for index in narrow.keys() & wide.keys():
+            ((wide[index]),) = _split([_widened(narrow.pop(index)), wide[index]]).values()
+        found = narrow | wide
         return {index: ScalarColumns(each.steps, each.wall_times, each.values) for index, each in found.items()}
 
 
@@ -137,21 +136,33 @@ def _concatenate(pieces: list[_Scalars]) -> _Scalars:
     )
 
 
-def _in_file_order(scalars: _Scalars) -> _Scalars:
-    """The same points by their places; mostly they are so already, as records grow longer with their step."""
-    if bool((scalars.places[1:] > scalars.places[:-1]).all()):
-        return scalars
-    return scalars.take(np.argsort(scalars.places, kind="stable"))
+def _widened(scalars: _Scalars) -> _Scalars:
+    return replace(scalars, values=scalars.values.astype(np.float64))
 
 
-def _split(scalars: _Scalars) -> list[tuple[int, _Scalars]]:
-    """By series, each in the order given."""
+def _split(pieces: list[_Scalars]) -> dict[int, _Scalars]:
+    """By series, each in file order."""
+    if not pieces:
+        return {}
+    pieces.sort(key=lambda piece: int(piece.places[0]))
+    ordered = _by_series(_concatenate(pieces))
+    ends_series = ordered.series[1:] != ordered.series[:-1]
+    # Mostly they are in file order already, as records grow longer with their step.
+    if not (ends_series | (ordered.places[1:] > ordered.places[:-1])).all():
+        ordered = ordered.take(np.lexsort((ordered.places, ordered.series)))
+    bounds = [0, *(np.flatnonzero(ends_series) + 1).tolist(), len(ordered.series)]
+    series = ordered.series[bounds[:-1]].tolist()
+    return {index: ordered.take(slice(*part)) for index, part in zip(series, pairwise(bounds), strict=True)}
+
+
+def _by_series(scalars: _Scalars) -> _Scalars:
+    """The same points, those of a series together, otherwise in the order given."""
     keys = scalars.series
+    if bool((keys == keys[0]).all()):
+        return scalars
     if int(keys.max()) <= _SHORT:
         keys = keys.astype(np.uint16)  # sorted by radix, several times faster
-    ordered = scalars.take(np.argsort(keys, kind="stable"))
-    bounds = [0, *(np.flatnonzero(np.diff(ordered.series)) + 1).tolist(), len(ordered.series)]
-    return [(int(ordered.series[start]), ordered.take(slice(start, end))) for start, end in pairwise(bounds)]
+    return scalars.take(np.argsort(keys, kind="stable"))
 
 
 def _object_columns(points: _Points) -> Columns:
@@ -159,7 +170,3 @@ def _object_columns(points: _Points) -> Columns:
     if isinstance(points.values[0], Tensor):
         return TensorColumns(steps, wall_times, points.values)
     return BlobSequenceColumns(steps, wall_times, points.values)
-
-
-def _series_points(series: KnownSeries, columns: Columns) -> SeriesPoints:
-    return SeriesPoints(series.tag, series.plugin, series.metadata, columns)

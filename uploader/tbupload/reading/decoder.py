@@ -1,4 +1,4 @@
-"""Decodes the whole records of one chunk: scalars in bulk by template, everything else one by one by protobuf.
+"""Decodes whole records in memory: scalars in bulk by template, everything else one by one by protobuf.
 
 The two ways give the same points (a property test holds them to it). What a tag is depends on the first value of it, so
 names and single records are settled in file order; only the numbers are read in bulk.
@@ -6,34 +6,27 @@ names and single records are settled in file order; only the numbers are read in
 
 from __future__ import annotations
 
-import heapq
+from bisect import bisect_right
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 from google.protobuf.message import DecodeError
 
 from tbupload.limits import ReadLimits
-from tbupload.reading import refusals
+from tbupload.reading import record_rows, refusals
 from tbupload.reading.budget import Budget
 from tbupload.reading.columns import PointGatherer, place
-from tbupload.reading.points import SeriesPoints
-from tbupload.reading.record_walk import Indices
+from tbupload.reading.labels import first_rows, renumber
+from tbupload.reading.points import Columns, SeriesPoints
+from tbupload.reading.record_walk import Buffer, Indices
 from tbupload.reading.refusals import ValueRefused
-from tbupload.reading.series_memory import HPARAMS, KnownSeries, SeriesMemory
+from tbupload.reading.series_memory import HPARAMS, KnownSeries, SeriesMemory, series_points
 from tbupload.reading.summaries import identity, read_value, summary_values
 from tbupload.reading.templates import ScalarRun, SeriesName, decode_events
-from tbupload.reading.tf_record import (
-    FOOTER_BYTES,
-    HEADER_BYTES,
-    Frames,
-    RecordGroup,
-    differing_columns,
-    gather,
-    group_by_length,
-    payload,
-    sound_rows,
-)
+from tbupload.reading.tf_record import HEADER_BYTES, Frames, RecordGroup, group_by_length, payload
 from tbwire import tensorboard_pb2 as pb
 
 _GROUP_RECORDS_MIN: Final = 8
@@ -46,7 +39,7 @@ _LEFT_OUT: Final = -1
 """Instead of a series' index: the point goes no further."""
 
 _BY_PROTOBUF: Final = -1
-"""Instead of a run's index: the record is to be read by protobuf."""
+"""Instead of a plan's index: the record is to be read by protobuf."""
 
 _WHOLE: Final = -1
 """Instead of a slot: every value of the event."""
@@ -56,131 +49,222 @@ class _NeedsProtobuf(Exception):
     """The points of a name cannot be told by the name alone; not an error."""
 
 
-class ChunkDecoder:
-    """Decodes the records of one buffer; made for one chunk, used once."""
+@dataclass(slots=True)
+class Part:
+    """The records of one file: those before the index `stop`, and after the part before. `memory` is the file's.
 
-    def __init__(self, buffer: bytes, frames: Frames, memory: SeriesMemory, limits: ReadLimits) -> None:
-        self.skipped: Counter[str] = Counter()
+    `series` is what was found in them, and `skipped` counts what cannot be sent.
+    """
+
+    memory: SeriesMemory
+    stop: int
+    series: list[SeriesPoints] = field(default_factory=list)
+    skipped: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A run whose names are to be settled, in each part anew: `labels` says which pair of the two each scalar has.
+
+    `names` and `parts` are those of each pair, and `keys` the series it turns out to be.
+    """
+
+    run: ScalarRun
+    labels: Indices
+    names: list[int]
+    parts: list[int]
+    keys: Indices
+
+
+@dataclass(slots=True)
+class _Offer:
+    """What a name says of its series, and what the first part that met it has learnt from that."""
+
+    tag: str
+    metadata: pb.SummaryMetadata | None
+    example: KnownSeries | None = None
+
+
+class ChunkDecoder:
+    """Decodes the records of one buffer, of one file or of several; used once.
+
+    The buffer has `SPARE_BYTES` after the last record.
+    """
+
+    def __init__(self, buffer: Buffer, frames: Frames, parts: Sequence[Part], limits: ReadLimits) -> None:
         self._buffer = buffer
         self._frames = frames
-        self._memory = memory
+        self._parts = parts
+        self._stops = np.array([part.stop for part in parts])
         self._limits = limits
         self._gatherer = PointGatherer()
         self._budget = Budget()
-        self._runs: list[ScalarRun] = []
-        self._series: list[Indices] = []  # of each run, its names' series
-        # What has to be settled in file order: (record, slot, run, label).
+        self._plans: list[_Plan] = []
+        self._offers: dict[tuple[int, int], _Offer] = {}  # by plan and name
+        # Series of all parts, by a number that each gets when it is first met: its key.
+        self._keys: dict[tuple[int, int], int] = {}
+        # What has to be settled in file order, last first: (record, slot, plan, pair).
         self._agenda: list[tuple[int, int, int, int]] = []
 
     @np.errstate(invalid="ignore", over="ignore")  # a signalling NaN that is widened is data, not a mistake
-    def decode(self) -> list[SeriesPoints]:
-        """The points of all records; `skipped` then counts what cannot be sent.
+    def decode(self) -> None:
+        """Reads the points of all records into their parts.
 
         Raises ChunkIsFull when they are too many for memory. What was learnt of later records does no harm.
         """
         for group in group_by_length(self._frames):
             self._read_group(group)
-        self._agenda.sort()
+        self._agenda.sort(reverse=True)
         while self._agenda:
-            record, slot, run, label = heapq.heappop(self._agenda)
-            if run == _BY_PROTOBUF:
+            record, slot, plan, pair = self._agenda.pop()
+            if plan == _BY_PROTOBUF:
                 self._read_record(record, slot)
             else:
-                self._settle(run, label)
-        for decoded, series in zip(self._runs, self._series, strict=True):
-            self._gather(decoded, series[decoded.labels])
-        return self._gatherer.series_points(self._memory)
+                self._settle(plan, pair)
+        for decoded in self._plans:
+            self._gather(decoded)
+        self._hand_out()
 
     def _read_group(self, group: RecordGroup) -> None:
         if len(group.records) < _GROUP_RECORDS_MIN or group.length > _BULK_BYTES_MAX:
-            self._agenda.extend((record, _WHOLE, _BY_PROTOBUF, 0) for record in group.records.tolist())
+            self._leave(group.records)
             return
-        rows, records = gather(self._buffer, self._frames, group), group.records
-        differing = differing_columns(rows)
-        sound = sound_rows(rows, differing)
+        starts = self._frames.starts[group.records] + HEADER_BYTES
+        rows = record_rows.gather(self._buffer, starts, group.length, group.records)
+        sound = record_rows.sound(rows)
         if not sound.all():
-            self.skipped[refusals.RECORD_DAMAGED] += int(np.count_nonzero(~sound))
-            rows, records = rows[sound], records[sound]
-        columns = differing[(differing >= HEADER_BYTES) & (differing < rows.shape[1] - FOOTER_BYTES)] - HEADER_BYTES
-        found = decode_events(rows[:, HEADER_BYTES:-FOOTER_BYTES], records, columns)
+            self._skip(refusals.RECORD_DAMAGED, rows.records[~sound])
+            if not sound.any():
+                return
+            rows = rows.select(sound)
+        found = decode_events(rows)
         for others in found.others:
-            self._agenda.extend((record, _WHOLE, _BY_PROTOBUF, 0) for record in others.tolist())
+            self._leave(others)
         for run in found.runs:
             self._plan(run)
 
+    def _leave(self, records: Indices) -> None:
+        """Leaves records to protobuf."""
+        self._agenda.extend((record, _WHOLE, _BY_PROTOBUF, 0) for record in records.tolist())
+
+    def _skip(self, reason: str, records: Indices) -> None:
+        """Counts a value of each of these records as one that cannot be sent."""
+        for part, count in zip(*np.unique(self._parts_of(records), return_counts=True), strict=True):
+            self._parts[part].skipped[reason] += int(count)
+
+    def _parts_of(self, records: Indices) -> Indices:
+        return np.searchsorted(self._stops, records, side="right")
+
+    def _part_of(self, record: int) -> int:
+        return bisect_right(self._parts, record, key=lambda part: part.stop)
+
     def _plan(self, run: ScalarRun) -> None:
-        """Puts a run's names on the agenda, each where it first occurs."""
-        index = len(self._runs)
-        self._agenda.extend((name.first_record, run.slot, index, label) for label, name in enumerate(run.names))
-        self._runs.append(run)
-        self._series.append(np.full(len(run.names), _LEFT_OUT, np.intp))
+        """Puts a run's names on the agenda, each where it first occurs in a part."""
+        pairs = run.labels
+        if len(self._parts) > 1:
+            pairs = self._parts_of(run.records) * len(run.names) + run.labels
+        labels, count = renumber(pairs, len(self._parts) * len(run.names))
+        firsts = first_rows(labels, count)
+        parts, names = np.divmod(pairs.take(firsts), len(run.names))
+        plan = len(self._plans)
+        records = run.records[firsts].tolist()
+        self._agenda.extend((record, run.slot, plan, pair) for pair, record in enumerate(records))
+        self._plans.append(_Plan(run, labels, names.tolist(), parts.tolist(), np.full(count, _LEFT_OUT, np.intp)))
 
-    def _settle(self, index: int, label: int) -> None:
-        """Finds out which series a name of a run is; when that takes more than its name, leaves it to protobuf."""
-        run = self._runs[index]
+    def _settle(self, index: int, pair: int) -> None:
+        """Finds out which series a name is in its part; when that takes more than the name, leaves it to protobuf."""
+        plan = self._plans[index]
+        part = plan.parts[pair]
         try:
-            series = self._resolve(run.names[label], is_legacy=run.is_legacy)
+            series = self._resolve(index, plan.names[pair], self._parts[part].memory)
         except _NeedsProtobuf:
-            for record in run.records[run.labels == label].tolist():
-                heapq.heappush(self._agenda, (record, run.slot, _BY_PROTOBUF, 0))
+            records = plan.run.records[plan.labels == pair].tolist()
+            self._agenda.extend((record, plan.run.slot, _BY_PROTOBUF, 0) for record in records)
+            self._agenda.sort(reverse=True)
         except ValueRefused as refused:
-            self.skipped[refused.reason] += int(np.count_nonzero(run.labels == label))
+            self._parts[part].skipped[refused.reason] += int(np.count_nonzero(plan.labels == pair))
         else:
-            self._series[index][label] = _LEFT_OUT if series is None else series.index
+            plan.keys[pair] = _LEFT_OUT if series is None else self._key(part, series)
 
-    def _resolve(self, name: SeriesName, *, is_legacy: bool) -> KnownSeries | None:
+    def _resolve(self, plan: int, name: int, memory: SeriesMemory) -> KnownSeries | None:
         """The scalar series of this name, the same for every value that bears it; None when a filter leaves it out."""
-        series = self._memory.resolve(*identity(_bare_value(name, is_legacy=is_legacy)))
+        offer = self._offer(plan, name)
+        is_new = memory.find(offer.tag) is None
+        series = memory.resolve(offer.tag, offer.metadata, offer.example)
+        if is_new and series is not None and offer.example is None:
+            offer.example = series.copy()
         if series is not None and (series.data_class != pb.DATA_CLASS_SCALAR or series.plugin == HPARAMS):
             raise _NeedsProtobuf
         return series
 
-    def _gather(self, run: ScalarRun, series: Indices) -> None:
+    def _offer(self, plan: int, name: int) -> _Offer:
+        offer = self._offers.get((plan, name))
+        if offer is None:
+            run = self._plans[plan].run
+            offer = _Offer(*identity(_bare_value(run.names[name], is_legacy=run.is_legacy)))
+            self._offers[plan, name] = offer
+        return offer
+
+    def _key(self, part: int, series: KnownSeries) -> int:
+        return self._keys.setdefault((part, series.index), len(self._keys))
+
+    def _gather(self, plan: _Plan) -> None:
         """Hands a run's points on, but for those of no series and those without a wall time."""
+        run, series = plan.run, plan.keys.take(plan.labels)
         is_wanted, is_timed = series != _LEFT_OUT, np.isfinite(run.wall_times)
-        untimed = int(np.count_nonzero(is_wanted & ~is_timed))
-        if untimed:
-            self.skipped[refusals.WALL_TIME] += untimed
         chosen = is_wanted & is_timed
         columns = (series, place(run.records, run.slot), run.steps, run.wall_times, run.values)
         if not chosen.all():
+            if (is_wanted & ~is_timed).any():
+                self._skip(refusals.WALL_TIME, run.records[is_wanted & ~is_timed])
             series, places, steps, wall_times, values = (column[chosen] for column in columns)
             columns = (series, places, steps, wall_times, values)
         self._gatherer.add_scalars(*columns)
 
+    def _hand_out(self) -> None:
+        columns = self._gatherer.columns()
+        found: list[dict[int, Columns]] = [{} for _ in self._parts]
+        for (part, index), key in self._keys.items():
+            if key in columns:
+                found[part][index] = columns[key]
+        for each, series in zip(self._parts, found, strict=True):
+            each.series = series_points(each.memory, series)
+
     def _read_record(self, record: int, only_slot: int) -> None:
         """Reads the values of a record by protobuf: all of them, or that of one slot."""
         self._budget.begin(record)
-        event = self._parse(record)
+        part = self._part_of(record)
+        event = self._parse(record, self._parts[part])
         if event is None:
             return
         for slot, value in enumerate(summary_values(event)):
             if only_slot in (_WHOLE, slot):
-                self._read_value(value, record, slot, event)
+                self._read_value(value, record, slot, event, part)
 
-    def _parse(self, record: int) -> pb.Event | None:
+    def _parse(self, record: int, part: Part) -> pb.Event | None:
         """The event of a record; None, and counted, when it is none. Its payload, as large again, is not kept."""
         content = payload(self._buffer, int(self._frames.starts[record]), int(self._frames.lengths[record]))
         if content is None:
-            self.skipped[refusals.RECORD_DAMAGED] += 1
+            part.skipped[refusals.RECORD_DAMAGED] += 1
             return None
         try:
             return pb.Event.FromString(content)
         except (DecodeError, UnicodeDecodeError):
-            self.skipped[refusals.NO_EVENT] += 1
+            part.skipped[refusals.NO_EVENT] += 1
             return None
 
-    def _read_value(self, value: pb.Summary.Value, record: int, slot: int, event: pb.Event) -> None:
+    def _read_value(self, value: pb.Summary.Value, record: int, slot: int, event: pb.Event, part: int) -> None:
         try:
-            found = read_value(value, event.wall_time, self._memory, self._limits)
+            found = read_value(value, event.wall_time, self._parts[part].memory, self._limits)
             if found is not None:
                 self._budget.take(found[1])
         except ValueRefused as refused:
-            self.skipped[refused.reason] += 1
+            self._parts[part].skipped[refused.reason] += 1
             return
         if found is not None:
             series, point = found
-            self._gatherer.add_point(series, record, slot, (event.step, event.wall_time), point)
+            key = self._key(part, series)
+            self._gatherer.add_point(key, record, slot, (event.step, event.wall_time), point)
 
 
 def _bare_value(name: SeriesName, *, is_legacy: bool) -> pb.Summary.Value:

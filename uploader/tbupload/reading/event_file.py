@@ -3,40 +3,31 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import math
+import io
 import os
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Final
-
-import google_crc32c
-from google.protobuf.message import DecodeError
 
 from tbupload.errors import CorruptRecord, FileReplaced, NotAnEventFile
 from tbupload.limits import CHUNK_BYTES, ReadLimits
 from tbupload.reading import long_record, tf_record
 from tbupload.reading.budget import ChunkIsFull
 from tbupload.reading.cuts import Cuts
-from tbupload.reading.decoder import ChunkDecoder
+from tbupload.reading.decoder import ChunkDecoder, Part
 from tbupload.reading.filters import SeriesFilter
+from tbupload.reading.first_record import FirstRecord, read_first_record
 from tbupload.reading.long_record import LongRecordReader
 from tbupload.reading.points import Chunk
+from tbupload.reading.record_rows import SPARE_BYTES, new_buffer
 from tbupload.reading.refusals import RECORD_DAMAGED, over_limit
 from tbupload.reading.series_memory import SeriesMemory
-from tbupload.reading.tf_record import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, Frames
-from tbwire import tensorboard_pb2 as pb
+from tbupload.reading.tf_record import FRAME_BYTES, HEADER_BYTES, Frames
 from tbwire.checksums import TRAIL_BYTES, trail_checksum
 
-_PIECE_BYTES: Final = 1 << 20
-"""How much of a long first record is held at a time while it is digested."""
-
-
-@dataclass(frozen=True, slots=True)
-class _FirstRecord:
-    digest: bytes
-    wall_time: float | None
+_BEGINNING_BYTES: Final = 1 << 10
+"""How much of a small file is read first: mostly its first record is in there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +35,11 @@ class _Window:
     """Bytes of the file around the reader's offset: up to `TRAIL_BYTES` before it, and what was read after it.
 
     `base` is where the offset lies in `content`; `size` is the file's, at least as far as `content` reaches.
+    `buffer` is the content and, after it, room that the decoder wants.
     """
 
-    content: bytes
+    buffer: memoryview
+    content: memoryview
     base: int
     size: int
 
@@ -63,8 +56,16 @@ class EventFile:
         self._start = start
         self._end: int | None = None  # of what may be read; when recalling only
         self._series_filter = series_filter
-        self._limits = limits
+        self.limits = limits
         self._begin()
+
+    def _begin(self) -> None:
+        self._ahead: Chunk | None = None
+        self._offset = self._start
+        self._trail: int | None = 0 if self._start == 0 else None  # checksum of the bytes before the offset
+        self._first: FirstRecord | None = None
+        self._inode: tuple[int, int] | None = None
+        self._memory = SeriesMemory(self._series_filter, self.limits, self._recall if self._start else None)
 
     @property
     def offset(self) -> int:
@@ -104,27 +105,53 @@ class EventFile:
         says, and OSError when the file cannot be opened or read. After any of them nothing has changed: calling again
         looks again at the same place.
         """
+        if self._ahead is not None:
+            chunk, self._ahead = self._ahead, None
+            self._offset, self._trail = chunk.end, chunk.end_checksum
+            return chunk
         with self.path.open("rb") as file:
             self._check_identity(file)
-            window = self._load(file, self._limits.chunk_bytes)
+            window = self._load(file, self.limits.chunk_bytes)
             frames = tf_record.frame(window.content, window.base)
             if not len(frames.starts) and frames.next_bytes:
                 if self._offset + frames.next_bytes > window.size:
                     return None
-                if frames.next_bytes - FRAME_BYTES > self._limits.record_bytes_max:
+                if frames.next_bytes - FRAME_BYTES > self.limits.record_bytes_max:
                     return self._pass_over(file, frames.next_bytes)
-                if frames.next_bytes - FRAME_BYTES > self._limits.streamed_record_bytes_min:
+                if frames.next_bytes - FRAME_BYTES > self.limits.streamed_record_bytes_min:
                     return self._read_long(file, frames.next_bytes, final=final)
                 window = self._load(file, frames.next_bytes)
                 frames = tf_record.frame(window.content, window.base)
         return self._decode(window, frames, final=final)
 
-    def _begin(self) -> None:
-        self._offset = self._start
-        self._trail: int | None = 0 if self._start == 0 else None  # checksum of the bytes before the offset
-        self._first: _FirstRecord | None = None
-        self._inode: tuple[int, int] | None = None
-        self._memory = SeriesMemory(self._series_filter, self._limits, self._recall if self._start else None)
+    def load(self, room: memoryview, is_wanted: Callable[[bytes], bool]) -> int:
+        """Reads the file as it is now into `room`, to be decoded together with others; answers how many bytes it has.
+
+        0 when it is none for that: when something was read of it, or it does not fit, or its first record is not
+        there, or `is_wanted` says no to the digest of that. Raises OSError.
+        """
+        if self._start or self._offset or self._ahead is not None:
+            return 0
+        with self.path.open("rb", buffering=0) as file:
+            status = os.fstat(file.fileno())
+            if status.st_size > min(len(room), self.limits.chunk_bytes, self.limits.streamed_record_bytes_min):
+                return 0
+            beginning = file.read(min(_BEGINNING_BYTES, status.st_size))
+            first = read_first_record(io.BytesIO(beginning), len(beginning))
+            if first is None or not is_wanted(first.digest):
+                return 0
+            self._first, self._inode = first, (status.st_dev, status.st_ino)
+            room[: len(beginning)] = beginning
+            return len(beginning) + (file.readinto(room[len(beginning) : status.st_size]) or 0)
+
+    def part(self, stop: int) -> Part:
+        """The file as a part of what is decoded together, whose records are those before the index `stop`."""
+        return Part(self._memory, stop)
+
+    def keep(self, content: memoryview, part: Part) -> None:
+        """Takes what was found in these first bytes of the file: the next `read` gives it."""
+        checksum = trail_checksum(bytes(content[-TRAIL_BYTES:]))
+        self._ahead = Chunk(0, len(content), 0, checksum, part.series, part.skipped)
 
     def _decode(self, window: _Window, frames: Frames, *, final: bool) -> Chunk | None:
         if frames.is_corrupt and not len(frames.starts):
@@ -133,20 +160,20 @@ class EventFile:
             frames = tf_record.without_unsound_end(window.content, frames)
         if not len(frames.starts):
             return None
-        decoder = ChunkDecoder(window.content, frames, self._memory, self._limits)
+        part = Part(self._memory, len(frames.starts))
         try:
-            series = decoder.decode()
+            ChunkDecoder(window.buffer, frames, [part], self.limits).decode()
         except ChunkIsFull as full:
             return self._decode(window, tf_record.first(frames, full.record), final=True)
-        trail = window.content[max(0, frames.end - TRAIL_BYTES) : frames.end]
+        trail = bytes(window.content[max(0, frames.end - TRAIL_BYTES) : frames.end])
         chunk = self._advance(frames.end - window.base, trail)
-        chunk.series, chunk.skipped = series, decoder.skipped
+        chunk.series, chunk.skipped = part.series, part.skipped
         return chunk
 
     def _pass_over(self, file: BinaryIO, size: int) -> Chunk:
         """Leaves out the record at the offset, of `size` bytes in the file."""
         chunk = self._advance(size, _read_trail(file, self._offset + size))
-        chunk.skipped[over_limit("record", self._limits.record_bytes_max, "bytes").reason] = 1
+        chunk.skipped[over_limit("record", self.limits.record_bytes_max, "bytes").reason] = 1
         return chunk
 
     def _read_long(self, file: BinaryIO, size: int, *, final: bool) -> Chunk | None:
@@ -156,7 +183,7 @@ class EventFile:
         if not is_sound and not final and self._offset + size == os.fstat(file.fileno()).st_size:
             return None
         cuts = Cuts(file, digests_blobs=self._end is None)
-        reader = LongRecordReader(file, self._memory, self._limits, cuts)
+        reader = LongRecordReader(file, self._memory, self.limits, cuts)
         series = reader.read(start, start + length) if is_sound else []
         chunk = self._advance(size, _read_trail(file, self._offset + size))
         chunk.series, chunk.skipped = series, reader.skipped
@@ -171,7 +198,7 @@ class EventFile:
         self._offset, self._trail = start + size, trail_checksum(trail)
         return Chunk(start, self._offset, start_checksum, self._trail)
 
-    def _load(self, file: BinaryIO, bytes_max: int) -> _Window:
+    def _load(self, file: io.BufferedReader, bytes_max: int) -> _Window:
         """Reads on from the offset, a header at least; raises FileReplaced when the bytes before are others."""
         size = os.fstat(file.fileno()).st_size
         if size < self._offset:
@@ -181,12 +208,15 @@ class EventFile:
             wanted, size = min(wanted, self._end - self._offset), self._end
         base = min(self._offset, TRAIL_BYTES)
         file.seek(self._offset - base)
-        content = file.read(base + wanted)
-        trail = trail_checksum(content[:base])
-        if len(content) < base or self._trail not in (None, trail):
+        # No more room than is needed: a file that is followed grows by little.
+        buffer = new_buffer(min(base + wanted, max(size - self._offset + base, HEADER_BYTES)))
+        length = file.readinto(buffer[:-SPARE_BYTES])
+        content = buffer[:length]
+        trail = trail_checksum(bytes(content[:base]))
+        if length < base or self._trail not in (None, trail):
             raise FileReplaced(self.path)
         self._trail = trail
-        return _Window(content, base, max(size, self._offset + len(content) - base))
+        return _Window(buffer, content, base, max(size, self._offset + length - base))
 
     def _check_identity(self, file: BinaryIO) -> None:
         """Raises FileReplaced when another file bears the name now and begins otherwise.
@@ -196,14 +226,14 @@ class EventFile:
         status = os.fstat(file.fileno())
         inode = (status.st_dev, status.st_ino)
         if self._first is None:
-            self._first = _read_first_record(file)
+            self._first = read_first_record(file, status.st_size)
         elif inode != self._inode or self._offset == 0:
-            first = _read_first_record(file)
+            first = read_first_record(file, status.st_size)
             if first is None or first.digest != self._first.digest:
                 raise FileReplaced(self.path)
         self._inode = inode
 
-    def _find_first_record(self) -> _FirstRecord | None:
+    def _find_first_record(self) -> FirstRecord | None:
         if self._first is None:
             with self.path.open("rb") as file:
                 self._check_identity(file)
@@ -211,7 +241,7 @@ class EventFile:
 
     def _recall(self) -> SeriesMemory:
         """What the part of the file before `start` told about its series."""
-        limits = replace(self._limits, chunk_bytes=CHUNK_BYTES)  # the caller's may be small, to fit a request
+        limits = replace(self.limits, chunk_bytes=CHUNK_BYTES)  # the caller's may be small, to fit a request
         before = EventFile(self.path, start=0, series_filter=self._series_filter, limits=limits)
         before._end = self._start
         with contextlib.suppress(CorruptRecord, NotAnEventFile):
@@ -224,36 +254,3 @@ def _read_trail(file: BinaryIO, offset: int) -> bytes:
     size = min(offset, TRAIL_BYTES)
     file.seek(offset - size)
     return file.read(size)
-
-
-def _read_first_record(file: BinaryIO) -> _FirstRecord | None:
-    """The file's first record; None while it is not wholly there, or damaged and the last: it may still be written."""
-    file.seek(0)
-    header = file.read(HEADER_BYTES)
-    length = tf_record.header_length(header) if len(header) == HEADER_BYTES else None
-    if length is None or os.fstat(file.fileno()).st_size < length + FRAME_BYTES:
-        return None
-    digest, checksum, payload = hashlib.sha256(header), 0, b""
-    for size in _pieces(length):
-        payload = file.read(size)
-        digest.update(payload)
-        checksum = google_crc32c.extend(checksum, payload)
-    footer = file.read(FOOTER_BYTES)
-    digest.update(footer)
-    if footer != tf_record.footer(checksum) and not file.read(1):
-        return None
-    return _FirstRecord(digest.digest(), _wall_time(payload) if length <= _PIECE_BYTES else None)
-
-
-def _pieces(length: int) -> Iterator[int]:
-    while length > 0:
-        yield min(length, _PIECE_BYTES)
-        length -= _PIECE_BYTES
-
-
-def _wall_time(payload: bytes) -> float | None:
-    try:
-        wall_time = pb.Event.FromString(payload).wall_time
-    except (DecodeError, UnicodeDecodeError):
-        return None
-    return wall_time if wall_time and math.isfinite(wall_time) else None

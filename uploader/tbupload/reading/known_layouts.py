@@ -6,7 +6,10 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final
 
-from tbupload.reading.event_layout import EventLayout, parse_layout
+import numpy as np
+
+from tbupload.reading.event_layout import EventLayout, ValueLayout, parse_layout
+from tbupload.reading.record_rows import WORD_BYTES, Words, byte_mask
 
 VALUES_MAX: Final = 2_000
 """Values of all layouts that are remembered, so that they stay under a few megabytes; later ones are parsed anew."""
@@ -17,34 +20,56 @@ _CONTINUATION: Final = 0x80
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """An event that was parsed, the bits of it that decide its layout, both as numbers, and the layout."""
+class KnownLayout:
+    """An event's layout, and the bits by which another event of its length is known to have the same, as words.
+
+    `names` has for each value the bits that tell which series it is of, in as many words as `deciding`.
+    """
+
+    layout: EventLayout
+    deciding: Words
+    names: tuple[Words, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Met:
+    """An event that was parsed, and the bits of it that decide its layout, both as numbers."""
 
     event: int
-    mask: int
-    layout: EventLayout
+    deciding: int
+    known: KnownLayout
 
 
 class _LayoutBook:
     def __init__(self) -> None:
-        self._by_length: defaultdict[int, list[_Known]] = defaultdict(list)
+        self._by_length: defaultdict[int, list[_Met]] = defaultdict(list)
         self._values = 0
 
-    def find(self, event: bytes) -> EventLayout | None:
+    def find(self, event: bytes) -> KnownLayout | None:
         number = int.from_bytes(event)
-        for known in self._by_length.get(len(event), ()):
-            if not (number ^ known.event) & known.mask:
-                return known.layout
+        for met in self._by_length.get(len(event), ()):
+            if not (number ^ met.event) & met.deciding:
+                return met.known
         layout = parse_layout(event)
-        if layout is not None and self._values + len(layout.values) <= VALUES_MAX:
+        if layout is None:
+            return None
+        mask = _mask(event, layout)
+        deciding = np.frombuffer(mask + bytes(-len(mask) % WORD_BYTES), "<u8")
+        names = tuple(byte_mask(len(deciding), _name_spans(value)) for value in layout.values)
+        known = KnownLayout(layout, deciding, names)
+        if self._values + len(layout.values) <= VALUES_MAX:
             self._values += len(layout.values)
-            self._by_length[len(event)].append(_Known(number, int.from_bytes(_mask(event, layout)), layout))
-        return layout
+            self._by_length[len(event)].append(_Met(number, int.from_bytes(mask), known))
+        return known
 
 
-def find_layout(event: bytes) -> EventLayout | None:
+def find_layout(event: bytes) -> KnownLayout | None:
     """What `parse_layout` says of the event."""
     return _BOOK.find(event)
+
+
+def _name_spans(value: ValueLayout) -> list[slice]:
+    return [value.tag] if value.metadata is None else [value.tag, value.metadata]
 
 
 def _mask(event: bytes, layout: EventLayout) -> bytes:

@@ -18,7 +18,7 @@ from tbupload.reading.cuts import Cuts, stream
 from tbupload.reading.outline import EventOutline, Malformed, Outliner
 from tbupload.reading.points import SeriesPoints
 from tbupload.reading.refusals import ValueRefused
-from tbupload.reading.series_memory import SeriesMemory
+from tbupload.reading.series_memory import SeriesMemory, series_points
 from tbupload.reading.summaries import Point, read_value, summary_values
 from tbupload.reading.tf_record import FOOTER_BYTES, footer
 from tbwire import tensorboard_pb2 as pb
@@ -63,7 +63,7 @@ class LongRecordReader:
             return []
         for slot, (value, is_whole) in enumerate(self._values(event, outline)):
             self._read_value(value, is_whole, slot, event)
-        return self._gatherer.series_points(self._memory)
+        return series_points(self._memory, self._gatherer.columns())
 
     def _values(self, event: pb.Event, outline: EventOutline) -> Iterator[tuple[pb.Summary.Value, bool]]:
         """The event's values, and whether each is whole; one at a time, as all of them may be too large for memory."""
@@ -82,7 +82,7 @@ class LongRecordReader:
             return
         if found is not None:
             series, point = found
-            self._gatherer.add_point(series, 0, slot, (event.step, event.wall_time), point)
+            self._gatherer.add_point(series.index, 0, slot, (event.step, event.wall_time), point)
 
     def _check(self, point: Point, value: pb.Summary.Value, is_whole: bool) -> None:
         """Refuses what was read of a value that is not whole, and what no request could take."""

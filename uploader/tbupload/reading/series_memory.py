@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from tbupload.limits import ReadLimits
 from tbupload.reading import refusals
 from tbupload.reading.filters import SeriesFilter
+from tbupload.reading.points import Columns, SeriesPoints
 from tbupload.reading.refusals import ValueRefused, over_limit
 from tbwire import tensorboard_pb2 as pb
 
@@ -31,6 +33,11 @@ _DATA_CLASSES: Final = {
 """The data class of plugins older than data classes, as TensorBoard 2.21's dataclass_compat.py has them."""
 
 
+_KNOWN_MAX: Final = 4_096
+_KNOWN_BYTES_MAX: Final = 1_024
+"""How many tags, and how long metadata, are remembered beyond a file: its neighbours mostly have the same ones."""
+
+
 @dataclass(slots=True)
 class KnownSeries:
     """A tag of the file. `index` counts the file's tags from 0 in the order they were met.
@@ -46,6 +53,12 @@ class KnownSeries:
     is_wanted: bool
     refusal: ValueRefused | None
 
+    def copy(self) -> KnownSeries:
+        """The same, for another file."""
+        return KnownSeries(
+            self.index, self.tag, self.plugin, self.data_class, self.metadata, self.is_wanted, self.refusal
+        )
+
 
 class SeriesMemory:
     """The tags of one event file, by name.
@@ -58,7 +71,7 @@ class SeriesMemory:
         self, series_filter: SeriesFilter, limits: ReadLimits, recall: Callable[[], SeriesMemory] | None = None
     ) -> None:
         self._filter = series_filter
-        self._limits = limits
+        self._rules = _rules(series_filter, limits)
         self._recall = recall
         self._by_tag: dict[str, KnownSeries] = {}
         self._all: list[KnownSeries] = []
@@ -70,11 +83,14 @@ class SeriesMemory:
         """The tag's series, if a value told what it is."""
         return self._by_tag.get(tag)
 
-    def resolve(self, tag: str, offered: pb.SummaryMetadata | None) -> KnownSeries | None:
+    def resolve(
+        self, tag: str, offered: pb.SummaryMetadata | None, example: KnownSeries | None = None
+    ) -> KnownSeries | None:
         """The series of a value that offers this metadata; None when a filter leaves it out.
 
         A tag whose first value names no plugin belongs to plugin "". `offered` is None when the value can belong to a
-        known tag only. Raises ValueRefused when the value, or every value of its tag, cannot be sent.
+        known tag only. `example` is what another file, read in the same way, has learnt from just this offer.
+        Raises ValueRefused when the value, or every value of its tag, cannot be sent.
         """
         series = self._by_tag.get(tag)
         if series is None:
@@ -83,7 +99,7 @@ class SeriesMemory:
             if offered is None or not offered.plugin_data.plugin_name:
                 series = self._remember(tag)
             if series is None:
-                series = self._learn(tag, offered)
+                series = self._add(self._learn(tag, offered) if example is None else example.copy())
         elif offered is not None:
             self._compare(series, offered)
         if not series.is_wanted:
@@ -95,25 +111,7 @@ class SeriesMemory:
     def _learn(self, tag: str, offered: pb.SummaryMetadata | None) -> KnownSeries:
         if offered is None:
             raise ValueRefused(refusals.NO_VALUE)
-        metadata = pb.SummaryMetadata()
-        metadata.CopyFrom(offered)
-        plugin = metadata.plugin_data.plugin_name
-        if not plugin or metadata.data_class not in _DATA_CLASSES.values():
-            # A plugin nobody knows keeps its values as they are, and so do values of none.
-            metadata.data_class = _DATA_CLASSES.get(plugin, pb.DATA_CLASS_TENSOR)
-        is_wanted = self._filter.accepts_series(tag, plugin)
-        encoded = metadata.SerializeToString()
-        refusal = self._refusal(tag, plugin, encoded)
-        return self._add(KnownSeries(0, tag, plugin, metadata.data_class, encoded, is_wanted, refusal))
-
-    def _refusal(self, tag: str, plugin: str, metadata: bytes) -> ValueRefused | None:
-        if "\0" in tag or "\0" in plugin:
-            return ValueRefused(refusals.TAG_NUL)
-        if max(len(tag), len(plugin)) > self._limits.name_chars_max:
-            return over_limit("tag or plugin name", self._limits.name_chars_max, "characters")
-        if len(metadata) > self._limits.metadata_bytes_max:
-            return over_limit("summary metadata", self._limits.metadata_bytes_max, "bytes")
-        return None
+        return self._rules.learn(tag, offered)
 
     def _compare(self, series: KnownSeries, offered: pb.SummaryMetadata) -> None:
         plugin = offered.plugin_data.plugin_name
@@ -124,7 +122,7 @@ class SeriesMemory:
             latest.CopyFrom(offered)
             latest.data_class = series.data_class
             series.metadata = latest.SerializeToString()
-            series.refusal = self._refusal(series.tag, plugin, series.metadata)
+            series.refusal = self._rules.refusal(series.tag, plugin, series.metadata)
 
     def _remember(self, tag: str) -> KnownSeries | None:
         """The tag as the part of the file that was not read told it, if it did."""
@@ -141,3 +139,57 @@ class SeriesMemory:
         self._all.append(series)
         self._by_tag[series.tag] = series
         return series
+
+
+def series_points(memory: SeriesMemory, columns: Mapping[int, Columns]) -> list[SeriesPoints]:
+    """The columns, by the index of their series, with what the memory says of it; in the order of these indices."""
+    known = [(memory[index], columns[index]) for index in sorted(columns)]
+    return [SeriesPoints(series.tag, series.plugin, series.metadata, each) for series, each in known]
+
+
+class _Rules:
+    """What the first metadata of a tag makes of it; the same in every file that is read with this filter and limits."""
+
+    def __init__(self, series_filter: SeriesFilter, limits: ReadLimits) -> None:
+        self._filter = series_filter
+        self._limits = limits
+        self._known: dict[tuple[str, bytes], KnownSeries] = {}
+
+    def learn(self, tag: str, offered: pb.SummaryMetadata) -> KnownSeries:
+        """The series of a tag that begins with this metadata; its index is to be filled in."""
+        encoded = offered.SerializeToString()
+        known = self._known.get((tag, encoded))
+        if known is None:
+            known = self._learn(tag, offered)
+            if len(encoded) <= _KNOWN_BYTES_MAX >= len(tag):
+                if len(self._known) >= _KNOWN_MAX:
+                    self._known.clear()
+                self._known[tag, encoded] = known
+        return known.copy()
+
+    def _learn(self, tag: str, offered: pb.SummaryMetadata) -> KnownSeries:
+        metadata = pb.SummaryMetadata()
+        metadata.CopyFrom(offered)
+        plugin = metadata.plugin_data.plugin_name
+        if not plugin or metadata.data_class not in _DATA_CLASSES.values():
+            # A plugin nobody knows keeps its values as they are, and so do values of none.
+            metadata.data_class = _DATA_CLASSES.get(plugin, pb.DATA_CLASS_TENSOR)
+        is_wanted = self._filter.accepts_series(tag, plugin)
+        encoded = metadata.SerializeToString()
+        refusal = self.refusal(tag, plugin, encoded)
+        return KnownSeries(0, tag, plugin, metadata.data_class, encoded, is_wanted, refusal)
+
+    def refusal(self, tag: str, plugin: str, metadata: bytes) -> ValueRefused | None:
+        """Why no value of such a series can be sent, if so."""
+        if "\0" in tag or "\0" in plugin:
+            return ValueRefused(refusals.TAG_NUL)
+        if max(len(tag), len(plugin)) > self._limits.name_chars_max:
+            return over_limit("tag or plugin name", self._limits.name_chars_max, "characters")
+        if len(metadata) > self._limits.metadata_bytes_max:
+            return over_limit("summary metadata", self._limits.metadata_bytes_max, "bytes")
+        return None
+
+
+@lru_cache(maxsize=4)
+def _rules(series_filter: SeriesFilter, limits: ReadLimits) -> _Rules:
+    return _Rules(series_filter, limits)

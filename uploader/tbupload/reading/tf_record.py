@@ -15,9 +15,7 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from tbupload.reading import linear_checksum
-from tbupload.reading.linear_checksum import Bytes
-from tbupload.reading.record_walk import SHORT_LENGTHS, Indices, length_checksums, walk
+from tbupload.reading.record_walk import SHORT_LENGTHS, Buffer, Indices, length_checksums, walk
 
 HEADER_BYTES: Final = 12
 FOOTER_BYTES: Final = 4
@@ -69,10 +67,10 @@ def header_length(header: bytes) -> int | None:
     return int(length)
 
 
-def payload(buffer: bytes, start: int, length: int) -> bytes | None:
+def payload(buffer: Buffer, start: int, length: int) -> bytes | None:
     """The payload of the whole record at byte `start`; None when it does not match its checksum."""
     end = start + HEADER_BYTES + length
-    content = buffer[start + HEADER_BYTES : end]
+    content = bytes(buffer[start + HEADER_BYTES : end])
     return content if _CHECKSUM.unpack_from(buffer, end)[0] == _masked_checksum(content) else None
 
 
@@ -81,7 +79,7 @@ def footer(checksum: int) -> bytes:
     return _CHECKSUM.pack(_mask(checksum))
 
 
-def frame(buffer: bytes, start: int) -> Frames:
+def frame(buffer: Buffer, start: int) -> Frames:
     """Finds the whole records of `buffer` from byte `start` on, up to the first header that fails its checksum."""
     starts, end = walk(buffer, start)
     if not len(starts):
@@ -103,11 +101,44 @@ def first(frames: Frames, count: int) -> Frames:
     )
 
 
-def without_unsound_end(buffer: bytes, frames: Frames) -> Frames:
+def without_unsound_end(buffer: Buffer, frames: Frames) -> Frames:
     """The same records but for the last one, if that does not match its checksum."""
     if not len(frames.starts) or payload(buffer, int(frames.starts[-1]), int(frames.lengths[-1])) is not None:
         return frames
     return replace(frames, starts=frames.starts[:-1], lengths=frames.lengths[:-1], end=int(frames.starts[-1]))
+
+
+def frame_joined(buffer: Buffer, bounds: list[int]) -> list[Frames]:
+    """The records of files that lie in the buffer one after the other, of each as `frame` finds them in it alone.
+
+    Of n files, the n + 1 `bounds` say where each begins and the last one ends.
+    """
+    joined = frame(buffer[: bounds[-1]], bounds[0])
+    # As long as a record ends where a file does, none was taken for a part of another file.
+    ends = np.array(bounds[1:])
+    places = np.searchsorted(joined.starts, ends)
+    is_whole = (np.append(joined.starts, joined.end)[places] == ends).tolist()
+    files, start, are_whole = [], 0, True
+    for bound, end, place, ends_there in zip(bounds, bounds[1:], places.tolist(), is_whole, strict=False):
+        are_whole = are_whole and ends_there
+        if are_whole:
+            part = slice(start, place)
+            files.append(Frames(joined.starts[part], joined.lengths[part], end, is_corrupt=False, next_bytes=0))
+            start = place
+        else:
+            files.append(frame(buffer[:end], bound))
+    return files
+
+
+def join(files: list[Frames]) -> Frames:
+    """The records of several files in one buffer, in the order given."""
+    return Frames(
+        np.concatenate([frames.starts for frames in files]),
+        np.concatenate([frames.lengths for frames in files]),
+        files[-1].end,
+        is_corrupt=False,
+        next_bytes=0,
+    )
 
 
 def group_by_length(frames: Frames) -> Iterator[RecordGroup]:
@@ -115,27 +146,7 @@ def group_by_length(frames: Frames) -> Iterator[RecordGroup]:
     return _groups(frames.lengths)
 
 
-def gather(buffer: bytes, frames: Frames, group: RecordGroup) -> Bytes:
-    """The records of a group that is not long, as a matrix: one a row, header and footer included."""
-    size = group.length + FRAME_BYTES
-    return _windows(buffer, np.dtype((np.void, size)))[frames.starts[group.records]].view(np.uint8).reshape(-1, size)
-
-
-def differing_columns(rows: Bytes) -> Indices:
-    """The columns that are not the same in all rows."""
-    return np.flatnonzero((rows != rows[0]).any(axis=0))
-
-
-def sound_rows(rows: Bytes, differing: Indices) -> npt.NDArray[np.bool_]:
-    """Which records of a matrix from `gather` have a payload that matches its checksum."""
-    payloads = rows[:, HEADER_BYTES:-FOOTER_BYTES]
-    columns = differing - HEADER_BYTES
-    columns = columns[(columns >= 0) & (columns < payloads.shape[1])]
-    written = np.ascontiguousarray(rows[:, -FOOTER_BYTES:]).view("<u4")[:, 0]
-    return np.asarray(linear_checksum.mask(linear_checksum.checksums(payloads, columns)) == written)
-
-
-def _sound_headers(buffer: bytes, starts: Indices, lengths: Indices) -> int:
+def _sound_headers(buffer: Buffer, starts: Indices, lengths: Indices) -> int:
     """How many records from the first on have a length that matches its checksum."""
     written = _windows(buffer, np.dtype("<u4"))[starts + _LENGTH.size]
     expected = length_checksums(np.minimum(lengths, SHORT_LENGTHS - 1))
@@ -145,7 +156,7 @@ def _sound_headers(buffer: bytes, starts: Indices, lengths: Indices) -> int:
     return int(unsound[0]) if len(unsound) else len(starts)
 
 
-def _windows(buffer: bytes, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+def _windows(buffer: Buffer, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """What stands at every byte of the buffer, taken as this type: a view, from which few are taken."""
     return np.ndarray((len(buffer) - dtype.itemsize + 1,), dtype, buffer, strides=(1,))
 

@@ -6,6 +6,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
+from itertools import chain
 from typing import Final
 
 from tbupload.errors import Conflict, Refused, ServerError
@@ -161,6 +162,8 @@ class Dispatch:
     def _serve(self, folder: Folder, batch: Batch, end: float) -> None:
         queue, folder.queue = folder.queue, None
         count = len(batch.segments)
+        waiting = (other.pending or () for other in queue or ())
+        self._shelf.read_ahead(chain(folder.pending or (), chain.from_iterable(waiting)))
         fill(batch, folder, self._shelf, self._finish, lambda: time.monotonic() < end)
         folder.is_flying = len(batch.segments) > count
         if folder.pending and not folder.is_flying:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from tbupload.limits import CHUNK_BYTES
+from tbupload.reading.together import FILE_BYTES_MAX, FILES_MAX
 from tbupload.sending.batches import Batch, EncodedSegment
 from tbupload.sending.cursors import CursorBook
 from tbupload.sending.logdir_tree import FileEntry, Folder
 from tbupload.sending.scan import FoundFile
-from tbupload.sending.source import Reading, Source
+from tbupload.sending.source import Reading, Source, read_together
 from tbupload.sending.watch import FRESH_SECONDS
 
 TAGS_KEPT: Final = 10_000
@@ -53,6 +57,18 @@ class Shelf:
         if entry.source is None:
             entry.source = Source(FoundFile(entry.folder.run, Path(entry.path)), self._reading, self._cursors)
         return entry.source
+
+    def read_ahead(self, entries: Iterable[FileEntry]) -> None:
+        """Reads the next small files together, if the first of these, to be taken next, was not read yet."""
+        chosen, size = [], 0
+        for entry in islice(entries, FILES_MAX):
+            if entry.source is None and entry.committed == 0 and not entry.is_gone and entry.size < FILE_BYTES_MAX:
+                chosen.append(entry)
+                size += entry.size
+            if not chosen or size > CHUNK_BYTES:
+                break
+        if len(chosen) > 1:
+            deque(read_together(map(self.take, chosen), is_final=self._reading.is_final), maxlen=0)
 
     def put_back(self, entry: FileEntry) -> None:
         """Everything in it was read for now; some other file's memory may have to go for its own."""

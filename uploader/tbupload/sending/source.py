@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from tbupload.errors import Conflict, CorruptRecord, FileReplaced, NotAnEventFile, ReadError
 from tbupload.limits import CHUNK_BYTES, ReadLimits
-from tbupload.reading import refusals
+from tbupload.reading import refusals, together
 from tbupload.reading.event_file import EventFile
 from tbupload.reading.filters import SeriesFilter
 from tbupload.reading.points import Chunk
@@ -97,8 +97,8 @@ class Source:
     """
 
     __slots__ = (
-        *("_acknowledged", "_ahead", "_chunk_bytes", "_conflicts", "_cursors", "_doubt", "_file", "_is_given_up"),
-        *("_narrow_until", "_narrowed", "_reading", "_returned", "_stream"),
+        *("_acknowledged", "_ahead", "_chunk_bytes", "_conflicts", "_cursors", "_doubt", "_file", "_fresh"),
+        *("_is_given_up", "_narrow_until", "_narrowed", "_reading", "_returned", "_stream"),
         *("committed", "path", "read_at", "run", "travels_alone", "trouble"),
     )
 
@@ -111,6 +111,7 @@ class Source:
         self._reading = reading
         self._cursors = cursors
         self._file: EventFile | None = None
+        self._fresh: EventFile | None = None  # opened before the stream was known
         self._stream: wire_pb2.Stream | None = None
         self._acknowledged: dict[str, bytes] = {}
         self._ahead: Chunk | None = None
@@ -128,6 +129,17 @@ class Source:
         if self._ahead is None and not self._is_given_up:
             self._ahead = self._read()
         return self._ahead
+
+    def fresh_file(self) -> EventFile | None:
+        """The file, when nothing was read of it yet, to be read together with others before it is peeked at."""
+        if self._file is not None or self._ahead is not None or self._returned is not None or self._is_given_up:
+            return None
+        self._fresh = self._open(0)
+        return self._fresh
+
+    def is_unknown(self, first_record_digest: bytes) -> bool:
+        """Whether the file that begins so is read from its first byte: the server has nothing of it."""
+        return self._cursors.find((self.run, self.path.name, first_record_digest)) is None
 
     def take(self) -> EncodedSegment | None:
         """The next segment; None when there is nothing to send now."""
@@ -172,7 +184,7 @@ class Source:
     def shed(self) -> None:
         """Lets go of what was learnt from the file; it is read from its cursor again, should it grow."""
         if self._ahead is None and self._returned is None:
-            self._file = self._stream = self._narrow_until = self._narrowed = None
+            self._file = self._fresh = self._stream = self._narrow_until = self._narrowed = None
             self._acknowledged = {}
 
     def unread_bytes(self) -> int:
@@ -335,7 +347,7 @@ class Source:
 
         While its first record is not there, the stream stays unknown.
         """
-        file = self._open(0)
+        file, self._fresh = self._fresh or self._open(0), None
         digest = file.first_record_digest()
         if digest is None:
             return file
@@ -363,9 +375,15 @@ class Source:
 
     def _forget(self) -> None:
         """Forgets which stream the file is, what was read ahead of it, and what metadata the server has."""
-        self._file = self._stream = self._ahead = self._returned = self._narrow_until = self._narrowed = None
+        self._file = self._fresh = self._stream = self._ahead = self._returned = None
+        self._narrow_until = self._narrowed = None
         self._acknowledged = {}
         self.committed = 0
+
+
+def read_together(sources: Iterable[Source], *, is_final: bool) -> Iterator[Source]:
+    """The same sources in their order; small files of which nothing was read yet are read several at once."""
+    return together.read_together(sources, Source.fresh_file, Source.is_unknown, final=is_final)
 
 
 def _trouble(path: object, error: ReadError | OSError) -> Trouble:

@@ -16,7 +16,7 @@ from tbupload.sending.client import Client
 from tbupload.sending.cursors import CursorBook
 from tbupload.sending.progress import Progress, State
 from tbupload.sending.scan import FoundFile, scan_logdir
-from tbupload.sending.source import Reading, Source
+from tbupload.sending.source import Reading, Source, read_together
 from tbupload.verifying.findings import Finding, Status, Verdict
 from tbupload.verifying.local import LocalRuns, LocalSeries
 from tbupload.verifying.spool import Spool
@@ -83,8 +83,10 @@ class Verification:
 
     def _verify(self, files: Iterable[FoundFile], reading: Reading, local: LocalRuns) -> Iterator[Finding]:
         runs: list[str] = []
-        for run, found in groupby(files, lambda file: file.run):
-            self._read_run(found, reading, local)
+        cursors = CursorBook(self._options.series_filter.digest(), [])
+        sources = read_together((Source(found, reading, cursors) for found in files), is_final=reading.is_final)
+        for run, of_run in groupby(sources, lambda source: source.run):
+            self._read_run(of_run, local)
             runs.append(run)
             self.verdict.runs += 1
             if local.bytes >= GROUP_BYTES or len(runs) >= GROUP_RUNS or sum(map(len, runs)) >= GROUP_NAME_CHARS:
@@ -93,14 +95,12 @@ class Verification:
         if runs:
             yield from self._compare(runs, local)
 
-    def _read_run(self, files: Iterable[FoundFile], reading: Reading, local: LocalRuns) -> None:
+    def _read_run(self, sources: Iterable[Source], local: LocalRuns) -> None:
         """Reads a run's files in the order in which an upload sends them."""
-        cursors = CursorBook(self._options.series_filter.digest(), [])
-        for found in files:
-            source = Source(found, reading, cursors)
+        for source in sources:
             while (segment := source.take()) is not None:
                 self.verdict.skipped.update(segment.skipped)
-                self.verdict.skipped.update(local.add(found.run, segment.body))
+                self.verdict.skipped.update(local.add(source.run, segment.body))
                 self.verdict.bytes += segment.end - segment.start
                 self._show(local)
             if note := source.cut_record():
