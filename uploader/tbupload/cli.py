@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.metadata
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
-from tbupload.commands import experiments as commands
 from tbupload.commands.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_LATER, EXIT_USAGE
 from tbupload.commands.output import discard_stdout, tell
-from tbupload.commands.upload import upload
-from tbupload.commands.verify import EXAMPLES as VERIFY_EXAMPLES
-from tbupload.commands.verify import GIVE_UP_SECONDS, verify
 from tbupload.errors import Unreachable, UploadError, UsageError
 
 DESCRIPTION: Final = "Uploads TensorBoard logdirs to a tbhub server and prints the URL where they can be seen."
@@ -40,6 +38,24 @@ A token is never given on the command line, where other users of the machine cou
 exit codes: 0 everything committed; 1 failed, or something was skipped; 2 wrong usage; 75 try again later, nothing lost.
 """
 
+VERIFY_EXAMPLES: Final = """\
+examples:
+  tbupload verify --logdir runs/ --experiment ID             is every point of these files there, bit by bit?
+  tbupload verify --logdir runs/ --experiment ID --strict    and nothing besides?
+  tbupload verify --logdir runs/ --experiment ID --json      one object a series, then {"event": "verified", ...}
+
+Reads the files again and compares, series by series, the number of points and their SHA-256 with those of what the
+server stores. What differs is named: points (steps) that are missing, that differ, and that are extra. Filters have to
+be those of the upload. The points of a large run are kept in a temporary file meanwhile: TMPDIR says where.
+
+A file that is being written is verified as far as its last whole record. What the experiment holds beyond the files (of
+files that were deleted or rotated, or from other machines) is told, and is no fault unless --strict.
+
+exit codes: 0 proven; 1 something is missing, differs, or cannot be uploaded; 2 wrong usage; 75 the server is away.
+"""
+
+VERIFY_GIVE_UP_SECONDS: Final = 60.0
+
 Command = Callable[[argparse.Namespace], int]
 
 
@@ -50,11 +66,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if argv and argv[0] not in verbs and argv[0] not in {"-h", "--help", "--version"}:
         argv.insert(0, "upload")
     options = parser.parse_args(argv)
-    command: Command | None = getattr(options, "command", None)
-    if command is None:
+    if "command" not in options:
         parser.print_help(sys.stderr)
         return EXIT_USAGE
-    return _run(command, options)
+    return _run(_load(options.command), options)
+
+
+def _load(name: str) -> Command:
+    """The function of a command, `module:function`: what it needs is loaded now, and for it alone."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy starts a thread a core for what is never done here
+    module, _, function = name.partition(":")
+    return cast("Command", getattr(importlib.import_module(f"tbupload.commands.{module}"), function))
 
 
 def _run(command: Command, options: argparse.Namespace) -> int:
@@ -85,14 +107,19 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
     parser.add_argument("--version", action="version", version=f"tbupload {importlib.metadata.version('tbhub')}")
     verbs = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name, add_options, command, text in (
-        ("upload", _upload_options, upload, "upload a logdir (the default)"),
-        ("verify", _verify_options, verify, "prove that an experiment holds everything that is in a logdir"),
-        ("list", _list_options, commands.list_experiments, "list your experiments, the newest first"),
-        ("show", _id_option, commands.show, "show one experiment"),
-        ("update-metadata", _update_options, commands.update_metadata, "change name, description or visibility"),
-        ("delete", _delete_options, commands.delete, "delete an experiment and all its data"),
-        ("share", _share_options, commands.share, "make a link that opens an experiment, list or revoke its tokens"),
-        ("login", _no_options, commands.login, "keep a server's address and a token (read from stdin) for later"),
+        ("upload", _upload_options, "upload:upload", "upload a logdir (the default)"),
+        ("verify", _verify_options, "verify:verify", "prove that an experiment holds everything that is in a logdir"),
+        ("list", _list_options, "experiments:list_experiments", "list your experiments, the newest first"),
+        ("show", _id_option, "experiments:show", "show one experiment"),
+        ("update-metadata", _update_options, "experiments:update_metadata", "change name, description or visibility"),
+        ("delete", _delete_options, "experiments:delete", "delete an experiment and all its data"),
+        (
+            "share",
+            _share_options,
+            "experiments:share",
+            "make a link that opens an experiment, list or revoke its tokens",
+        ),
+        ("login", _no_options, "experiments:login", "keep a server's address and a token (read from stdin) for later"),
     ):
         verb = verbs.add_parser(
             name,
@@ -181,7 +208,8 @@ def _verify_options(verb: argparse.ArgumentParser) -> None:
         "--give-up-seconds",
         metavar="N",
         type=_seconds,
-        help=f"how long a server that does not answer is tried (default: {GIVE_UP_SECONDS:.0f})",
+        default=VERIFY_GIVE_UP_SECONDS,
+        help="how long a server that does not answer is tried (default: %(default)s)",
     )
 
 

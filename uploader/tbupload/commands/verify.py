@@ -16,27 +16,8 @@ from tbupload.sending.scan import check_logdir
 from tbupload.verifying.findings import Finding, Status
 from tbupload.verifying.verification import Verification, VerifyOptions
 
-GIVE_UP_SECONDS: Final = 60.0
-"""How long a server that does not answer is tried."""
-
 FINDINGS_SHOWN: Final = 200
 """Series that are named one by one; `--json` has them all."""
-
-EXAMPLES: Final = """\
-examples:
-  tbupload verify --logdir runs/ --experiment ID             is every point of these files there, bit by bit?
-  tbupload verify --logdir runs/ --experiment ID --strict    and nothing besides?
-  tbupload verify --logdir runs/ --experiment ID --json      one object a series, then {"event": "verified", ...}
-
-Reads the files again and compares, series by series, the number of points and their SHA-256 with those of what the
-server stores. What differs is named: points (steps) that are missing, that differ, and that are extra. Filters have to
-be those of the upload. The points of a large run are kept in a temporary file meanwhile: TMPDIR says where.
-
-A file that is being written is verified as far as its last whole record. What the experiment holds beyond the files (of
-files that were deleted or rotated, or from other machines) is told, and is no fault unless --strict.
-
-exit codes: 0 proven; 1 something is missing, differs, or cannot be uploaded; 2 wrong usage; 75 the server is away.
-"""
 
 
 def verify(options: argparse.Namespace) -> int:
@@ -45,7 +26,7 @@ def verify(options: argparse.Namespace) -> int:
     check_logdir(logdir)
     choice = VerifyOptions(logdir, _series_filter(options), find_experiment_id(options.experiment), options.strict)
     progress = progress_of(options)
-    patience = Patience(options.give_up_seconds or GIVE_UP_SECONDS)
+    patience = Patience(options.give_up_seconds)
     client = client_of(access_of(options, progress), options, patience, progress)
     verification = Verification(client, choice, progress)
     progress.begin()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tbupload.reading.filters import SeriesFilter
+from tbupload.reading.projector_files import CONFIG_NAME
 
 if TYPE_CHECKING:  # only its name is needed here, and it needs this module's neighbours
     from tbupload.sending.source import Source
@@ -117,7 +118,8 @@ class LogdirTree:
 
     A run is a directory with an event file directly in it; links are followed. Runs the filter leaves out have no
     files; names that cannot be sent, directories that cannot be listed and event files that are no regular files are
-    `problems`. `has_news` when there are others than before; whoever reads them resets it.
+    `problems`. `has_news` when there are others than before; whoever reads them resets it. `projector_folders` are
+    those with a projector config, in the order they were found in.
     """
 
     def __init__(self, logdir: Path, series_filter: SeriesFilter, name_chars_max: int) -> None:
@@ -127,6 +129,7 @@ class LogdirTree:
         self._unfit: dict[Folder, dict[str, str]] = {}
         self._closed: dict[Folder, tuple[str, int]] = {}
         self.has_news = False
+        self.projector_folders: dict[Folder, None] = {}
 
     def problems(self, *, seen_times_min: int = 1) -> dict[str, str]:
         """A sentence for each path that cannot be used now; for folders when that was found so many times in a row."""
@@ -191,6 +194,8 @@ class LogdirTree:
                 continue
             if is_directory:
                 folders.append(entry.name)
+            elif entry.name == CONFIG_NAME and self._filter.accepts_run(run):
+                self.projector_folders[folder] = None
             elif is_event_file_name(entry.name) and self._filter.accepts_run(run):
                 problem = self._problem(run, entry)
                 if problem is None:

@@ -17,6 +17,7 @@ from tbupload.sending.dispatch import Dispatch
 from tbupload.sending.logdir_tree import FileEntry, LogdirTree, readable
 from tbupload.sending.patience import Patience
 from tbupload.sending.progress import Progress, State
+from tbupload.sending.projector import ProjectorUpload
 from tbupload.sending.runs import Shelf
 from tbupload.sending.source import AGAIN_SECONDS_MIN, DOUBT_SECONDS, Reading
 from tbupload.sending.summary import Summary
@@ -60,6 +61,8 @@ class Upload:
         self._watch = Watch(self._tree, options.poll_seconds)
         shelf = Shelf(reading, self._cursors)
         self._dispatch = Dispatch(client, streams, shelf, self._rest, progress.detail)
+        choice = (options.series_filter, streams.limits, self._cursors)
+        self._projector = ProjectorUpload(client, streams.experiment_id, options.logdir, choice, progress.problem)
         self._unsettled: dict[FileEntry, None] = {}
         self._lost: dict[str, FileEntry] = {}
 
@@ -74,7 +77,9 @@ class Upload:
                 self._take_in(*self._watch.turn())
                 self._say_problems()
                 self._send_on()
+                self._projector.turn(self._tree.projector_folders)
             self._finish()
+            self._projector.turn(self._tree.projector_folders, is_last=True)
             return self.summary()
         except ServerError:
             self._patience.abandon()
@@ -92,7 +97,7 @@ class Upload:
         return Summary(
             scalars=counts["scalars"],
             tensors=counts["tensors"],
-            blobs=counts["blobs"],
+            blobs=counts["blobs"] + self._projector.counts["blobs"],
             bytes=counts["bytes"],
             runs=state.runs,
             series=state.series,
@@ -101,6 +106,7 @@ class Upload:
                 *self._tree.problems().values(),
                 *(source.trouble.explanation for source in sources if source.trouble is not None),
                 *map(_deleted, self._lost),
+                *(sentence for sentences in self._projector.troubles.values() for sentence in sentences),
             ],
             notes=[note for source in sources if (note := source.cut_record())],
         )

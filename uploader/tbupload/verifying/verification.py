@@ -15,6 +15,7 @@ from tbupload.reading.filters import SeriesFilter
 from tbupload.sending.client import Client
 from tbupload.sending.cursors import CursorBook
 from tbupload.sending.progress import Progress, State
+from tbupload.sending.projector import PLUGIN as PROJECTOR
 from tbupload.sending.scan import FoundFile, scan_logdir
 from tbupload.sending.source import Reading, Source, read_together
 from tbupload.verifying.findings import Finding, Status, Verdict
@@ -122,6 +123,8 @@ class Verification:
             self.verdict.points += finding.points
             yield finding
         for theirs in stored.values():
+            if theirs["plugin"] == PROJECTOR:  # made of other files than event files
+                continue
             if self._options.series_filter.accepts_series(theirs["tag"], theirs["plugin"]):
                 self.verdict.statuses[Status.EXTRA] += 1
                 yield _extra(theirs)
