@@ -81,7 +81,8 @@ def set_start_times(
                 SELECT runs.run_id, u.start_time
                 FROM unnest(CAST(:run_ids AS bigint[]), CAST(:times AS float8[])) AS u (run_id, start_time)
                 JOIN runs ON runs.experiment_id = :experiment_id AND runs.run_id = u.run_id
-                WHERE runs.start_time IS NULL OR runs.start_time > u.start_time
+                WHERE runs.run_id = ANY (CAST(:run_ids AS bigint[]))
+                    AND (runs.start_time IS NULL OR runs.start_time > u.start_time)
                 ORDER BY runs.run_id FOR NO KEY UPDATE OF runs)
             UPDATE runs SET start_time = earlier.start_time FROM earlier
             WHERE runs.experiment_id = :experiment_id AND runs.run_id = earlier.run_id

@@ -161,7 +161,10 @@ def create(
 
 
 def update(db: Connection, experiment_id: ExperimentId, states: Sequence[SeriesState]) -> None:
-    """Writes back rows that this transaction holds locked, all but their metadata."""
+    """Writes back rows that this transaction holds locked, all but their metadata.
+
+    The ids stand in it twice: a plan that was made while an experiment was small would otherwise read all of its series.
+    """
     assignments = ", ".join(f"{name} = u.{name}" for name in _WRITTEN)
     arrays = ", ".join(f"CAST(:{name} AS {kind}[])" for name, kind in _WRITTEN.items())
     db.execute(
@@ -169,6 +172,7 @@ def update(db: Connection, experiment_id: ExperimentId, states: Sequence[SeriesS
             UPDATE time_series SET {assignments}
             FROM unnest(CAST(:series_id AS bigint[]), {arrays}) AS u (series_id, {", ".join(_WRITTEN)})
             WHERE experiment_id = :experiment_id AND time_series.series_id = u.series_id
+                AND time_series.series_id = ANY (CAST(:series_id AS bigint[]))
         """),  # noqa: S608 - the columns are the constants above
         {"experiment_id": experiment_id, **_columns(states, {"series_id": "bigint"} | _WRITTEN)},
     )
@@ -181,6 +185,7 @@ def update_metadata(db: Connection, experiment_id: ExperimentId, metadata: dict[
             UPDATE time_series SET summary_metadata = u.summary_metadata
             FROM unnest(CAST(:series_ids AS bigint[]), CAST(:metadata AS bytea[])) AS u (series_id, summary_metadata)
             WHERE experiment_id = :experiment_id AND time_series.series_id = u.series_id
+                AND time_series.series_id = ANY (CAST(:series_ids AS bigint[]))
         """),
         {
             "experiment_id": experiment_id,
