@@ -37,6 +37,8 @@ ADDRESSES = (
     ("GET", "data/plugin/scalars/scalars?run=train&tag=loss"),
     ("GET", "data/plugin/text/text?run=train&tag=note&markdown=true"),
     ("POST", "data/plugin/hparams/experiment"),
+    ("GET", "data/plugin/projector/runs"),
+    ("GET", "data/plugin/projector/projector_binary.html"),
     ("GET", "data/blob/{blob}"),
     ("GET", "data/plugin/images/individualImage?blob_key={blob}&ts=1"),
     ("GET", "data/plugin/audio/individualAudio?blob_key={blob}&content_type=audio/wav&ts=1"),
@@ -102,7 +104,7 @@ def all_of(status, **others):
     return {address: others.get(address[1].split("/", 1)[0], status) for address in ADDRESSES}
 
 
-OPEN = all_of(200, no=404)
+OPEN = all_of(200, no=404, **{"chart_worker.js": 308})  # to the copy that serves all experiments
 CLOSED = all_of(401)
 
 
@@ -352,10 +354,8 @@ def test_only_plugins_that_are_safe_between_tenants_are_there(page):
         "images",
         "text",
     ]
-    assert listing.keys().isdisjoint(
-        {"projector", "debugger-v2", "profile", "profile_redirect", "whatif", "wit_redirect"}
-    )
-    for path in ("projector/runs", "debugger-v2/runs", "profile/tools"):
+    assert listing.keys().isdisjoint({"debugger-v2", "profile", "profile_redirect", "whatif", "wit_redirect"})
+    for path in ("projector/index.js", "debugger-v2/runs", "profile/tools"):
         assert page.get(f"data/plugin/{path}").status_code == 404
 
 
@@ -417,11 +417,15 @@ def test_the_front_ends_files_are_everybodys_and_kept_for_ever(client, page):
     for path in ("index.html", "../version.py", "%2e%2e/version.py", "tf-imports/vs/python/python.js", ""):
         assert client.get(folder + path).status_code == 404
     assert client.get("/static/tensorboard/0000/index.js").status_code == 404
+    worker = page.get("chart_worker.js", follow_redirects=False)
+    assert worker.headers["location"] == f"{folder}chart_worker.js"
+    assert "immutable" in page.get("chart_worker.js").headers["cache-control"]
 
 
 def test_every_answer_says_who_may_keep_frame_and_guess_at_it(page):
     for path in ("", "data/runs", "data/plugin/scalars/tags", "data/nothing", "chart_worker.js"):
-        for answer in (page.get(path), page.get(path, headers={"Authorization": "Bearer no"})):
+        for headers in ({}, {"Authorization": "Bearer no"}):
+            answer = page.get(path, headers=headers, follow_redirects=False)
             assert answer.headers["x-content-type-options"] == "nosniff"
             assert answer.headers["referrer-policy"] == "no-referrer"
             assert re.match("private|no-store", answer.headers["cache-control"])

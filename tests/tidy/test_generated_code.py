@@ -9,9 +9,9 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from support.proto_source import declared
 from support.source_code import ROOT
-from tbwire import tensorboard_pb2, wire_pb2
+from tbwire import projector_pb2, tensorboard_pb2, wire_pb2
 
-FILES = {"wire": wire_pb2, "tensorboard": tensorboard_pb2}
+FILES = {"wire": wire_pb2, "tensorboard": tensorboard_pb2, "projector": projector_pb2}
 SOURCES = ROOT / "uploader/tbwire"
 
 
@@ -75,4 +75,5 @@ def gather_fields(body, outer, stubs):
 
 
 def test_our_messages_never_take_the_names_of_tensorboards():
-    assert {module.DESCRIPTOR.package for module in FILES.values()} == {"tbhub.wire", "tbhub.tensorboard"}
+    packages = {"tbhub.wire", "tbhub.tensorboard", "tbhub.projector"}
+    assert {module.DESCRIPTOR.package for module in FILES.values()} == packages

@@ -68,7 +68,8 @@ def run_metadata(network: Network, points: Array) -> bytes:
         description.allocation_description.requested_bytes = size
         description.allocation_description.allocated_bytes = size
         microseconds = max(1, round((end - start) * 1e6))
-        node = NodeExecStats(node_name=f"{layer}/MatMul", all_start_micros=round(start * 1e6))
+        began = 1 + round(start * 1e6)  # the page takes a node that starts at 0 for one that never ran
+        node = NodeExecStats(node_name=f"{layer}/MatMul", all_start_micros=began)
         node.op_end_rel_micros = node.all_end_rel_micros = microseconds
         node.output.append(NodeOutput(slot=0, tensor_description=description))
         stats.append(node)

@@ -19,6 +19,7 @@ PREFIX: Final = "/static/tensorboard"
 _WEBFILES: Final = Path(tensorboard.__file__).with_name("webfiles.zip")
 _TYPES: Final = {".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml", ".woff2": "font/woff2"}
 _TITLE: Final = "<title>TensorBoard</title>"
+_WEB_APP: Final = "<tb-webapp>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,26 +45,27 @@ def find_asset(path: str) -> Asset | None:
     return _read_asset(path) if path in _asset_paths() else None
 
 
-def render_page(title: str) -> bytes:
-    """TensorBoard's page under this title, for an address that ends in `/<one>/<two>/`.
+def render_page(title: str, bar: str) -> bytes:
+    """TensorBoard's page under this title and below this bar (HTML), for an address that ends in `/<one>/<two>/`.
 
     The page finds its data below its own address (`tb-relative-root`), and its script and fonts at `PREFIX`.
     """
-    before, after = _page_parts()
-    return f"{before}<title>{html.escape(title)}</title>{after}".encode()
+    before, head, body = _page_parts()
+    return f"{before}<title>{html.escape(title)}</title>{head}{bar}{body}".encode()
 
 
 @functools.cache
-def _page_parts() -> tuple[str, str]:
+def _page_parts() -> tuple[str, str, str]:
     with zipfile.ZipFile(_WEBFILES) as files:
         page = files.read("index.html").decode()
     static = f"../..{PREFIX}/{edition()}"
     page = page.replace("url(/font-roboto/", f"url({static}/font-roboto/")
-    script, title = '<script src="index.js', _TITLE
-    if page.count(script) != 1 or page.count(title) != 1:
+    script = '<script src="index.js'
+    if any(page.count(part) != 1 for part in (script, _TITLE, _WEB_APP)):
         raise RuntimeError("TensorBoard's index.html is not the one this service knows how to serve")
-    before, after = page.replace(script, f'<script src="{static}/index.js').split(title)
-    return f'<!doctype html><meta name="tb-relative-root" content="./">{before}', after
+    before, after = page.replace(script, f'<script src="{static}/index.js').split(_TITLE)
+    head, body = after.split(_WEB_APP)
+    return f'<!doctype html><meta name="tb-relative-root" content="./">{before}', head, _WEB_APP + body
 
 
 @functools.cache

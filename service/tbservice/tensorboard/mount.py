@@ -16,7 +16,8 @@ from starlette.types import Message, Receive, Scope, Send
 from tbservice import limits
 from tbservice.routes.body import read_body
 from tbservice.routes.requests import database_of, objects_of
-from tbservice.tensorboard import assets, bridge, gate, native, page, stock
+from tbservice.tensorboard import assets, bridge, gate, native, page, projector, stock
+from tbservice.tensorboard.hot import routes as hot
 from tbservice.tensorboard.provider import Reader
 
 _THREADS: Final = 8
@@ -58,8 +59,9 @@ class ExperimentPages:
                 Route("/{experiment_id}/data/plugin/images/individualImage", native.read_blob),
                 Route("/{experiment_id}/data/plugin/audio/individualAudio", native.read_blob),
                 Route("/{experiment_id}/data/plugin/timeseries/imageData", native.read_blob),
+                *projector.routes("/{experiment_id}/data"),
                 Route("/{experiment_id}/data/{path:path}", self._answer_with_stock, methods=["GET", "POST"]),
-                Route("/{experiment_id}/{path:path}", native.read_own_asset),
+                Route("/{experiment_id}/{path:path}", native.find_own_asset),
             ],
             redirect_slashes=False,
         )
@@ -83,7 +85,7 @@ class ExperimentPages:
         path = f"/data/{request.path_params['path']}"
         environ = bridge.wsgi_environ(request, f"/experiment/{grant.experiment_id}", path, body)
         stock.bind(environ, Reader(grant, database_of(request), objects_of(request)))
-        response = await self._threads.run(bridge.call, stock.stock_application(), environ)
+        response = await self._threads.run(hot.answer, environ)
         response.headers.update(_HEADERS)  # the stock ones let shared caches keep what is private
         return response
 

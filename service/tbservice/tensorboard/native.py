@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Final
+from urllib.parse import quote
+
 import tensorboard.version
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from tbservice.domain import blobs, reading
 from tbservice.errors import Malformed, NotFound
 from tbservice.routes.blobs import blob_response
 from tbservice.routes.requests import database_of, objects_of
 from tbservice.tensorboard import assets, gate, page
+
+_NO_FILE: Final = "TensorBoard has no such file in this version"
 
 
 def show_environment(request: Request) -> Response:
@@ -53,24 +58,30 @@ def read_blob(request: Request) -> Response:
     return blob_response(objects_of(request), blob, request)
 
 
-def read_own_asset(request: Request) -> Response:
-    """A file the front end asks for below the experiment's page; like the page, only for those who may read."""
+def find_own_asset(request: Request) -> Response:
+    """A file the front end asks for below the experiment's page: where the one copy is that serves all experiments.
+
+    Like the page, only for those who may read. The browser keeps the answer, and the file.
+    """
     gate.read_grant(request)
-    return _asset_response(request, "private, max-age=86400")
+    path = request.path_params["path"]
+    if assets.find_asset(path) is None:
+        raise NotFound(_NO_FILE)
+    site = request.scope["root_path"].rpartition("/")[0]
+    address = f"{site}{assets.PREFIX}/{assets.edition()}/{quote(path)}"
+    return RedirectResponse(address, status_code=308, headers={"Cache-Control": "private, max-age=86400"})
 
 
 def read_asset(request: Request) -> Response:
     """A file of the front end, for everybody: it is TensorBoard's own. Its address changes with its content."""
-    if request.path_params["edition"] != assets.edition():
-        raise NotFound("there is no such file in this version")
-    return _asset_response(request, "public, max-age=31536000, immutable")
-
-
-def _asset_response(request: Request, cache_control: str) -> Response:
     asset = assets.find_asset(request.path_params["path"])
-    if asset is None:
-        raise NotFound("TensorBoard has no such file")
-    headers = {"Cache-Control": cache_control, "Vary": "Accept-Encoding", "Content-Security-Policy": page.PAGE_POLICY}
+    if asset is None or request.path_params["edition"] != assets.edition():
+        raise NotFound(_NO_FILE)
+    headers = {
+        "Cache-Control": "public, max-age=31536000, immutable",
+        "Vary": "Accept-Encoding",
+        "Content-Security-Policy": page.PAGE_POLICY,
+    }
     if "gzip" not in request.headers.get("accept-encoding", ""):
         return Response(asset.decompressed(), headers=headers, media_type=asset.content_type)
     return Response(asset.compressed, headers={**headers, "Content-Encoding": "gzip"}, media_type=asset.content_type)

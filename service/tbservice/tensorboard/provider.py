@@ -231,7 +231,7 @@ def _scalar_data(sample: ScalarSample) -> list[provider.ScalarDatum]:
 def _tensor_data(sample: TensorSample) -> list[provider.TensorDatum]:
     points = zip(sample.steps.tolist(), sample.wall_times.tolist(), sample.tensors, strict=True)
     return [
-        provider.TensorDatum(step, wall_time, _as_array(tensor.dtype, tensor.shape, tensor.data))
+        provider.TensorDatum(step, wall_time, as_array(tensor.dtype, tensor.shape, tensor.data))
         for step, wall_time, tensor in points
     ]
 
@@ -244,7 +244,8 @@ def _blob_data(sample: BlobSequenceSample) -> list[provider.BlobSequenceDatum]:
     ]
 
 
-def _as_array(dtype: int, shape: tuple[int, ...], data: bytes) -> npt.NDArray[Any]:
+def as_array(dtype: int, shape: tuple[int, ...], data: bytes) -> npt.NDArray[Any]:
+    """A stored tensor as an array of a type that numpy has."""
     array = tensors.to_numpy(dtype, shape, data)
     if dtype == tensors.BFLOAT16:  # the upper half of a float32's bits, which numpy can show
         return (array.astype(np.uint32) << 16).view(np.float32)

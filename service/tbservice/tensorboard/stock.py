@@ -16,7 +16,6 @@ from tensorboard.plugins.core.core_plugin import CorePluginLoader
 from tensorboard.plugins.distribution.distributions_plugin import DistributionsPlugin
 from tensorboard.plugins.graph.graphs_plugin import GraphsPlugin
 from tensorboard.plugins.histogram.histograms_plugin import HistogramsPlugin
-from tensorboard.plugins.hparams.hparams_plugin import HParamsPlugin
 from tensorboard.plugins.image.images_plugin import ImagesPlugin
 from tensorboard.plugins.mesh.mesh_plugin import MeshPlugin
 from tensorboard.plugins.metrics.metrics_plugin import MetricsPlugin
@@ -24,11 +23,14 @@ from tensorboard.plugins.pr_curve.pr_curves_plugin import PrCurvesPlugin
 from tensorboard.plugins.scalar.scalars_plugin import ScalarsPlugin
 from tensorboard.plugins.text.text_plugin import TextPlugin
 
+from tbservice.tensorboard.hyperparameters import LeanHParamsPlugin
+from tbservice.tensorboard.projector import ProjectorPlugin
 from tbservice.tensorboard.provider import READER_KEY, Reader, ReaderAuth, StoreProvider
 from tbservice.tensorboard.regular_expressions import SafeCustomScalarsPlugin, install_in_hparams
 
-# In the order of the tabs. Not here: the projector (reads files named by the working directory's, and caches across
-# tenants), Debugger V2 and Profile (need a logdir), the What-If notice, and whatever plugin happens to be installed.
+# In the order of the tabs. Not here: the stock back end of the projector (reads files named by the working directory's,
+# and caches across tenants), Debugger V2 and Profile (need a logdir), the What-If notice, and whatever plugin happens
+# to be installed.
 _PLUGINS: Final = (
     CorePluginLoader(include_debug_info=False),  # with it, /data/environment would tell every flag
     MetricsPlugin,
@@ -41,8 +43,9 @@ _PLUGINS: Final = (
     HistogramsPlugin,
     TextPlugin,
     PrCurvesPlugin,
-    HParamsPlugin,
+    LeanHParamsPlugin,
     MeshPlugin,
+    ProjectorPlugin,
 )
 
 # All the attributes the application reads: there is no logdir.

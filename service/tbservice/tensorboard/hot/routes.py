@@ -1,0 +1,34 @@
+"""Which data routes are answered here; TensorBoard's own application answers all others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from starlette.responses import Response
+from werkzeug.exceptions import HTTPException
+from werkzeug.wrappers import Request
+
+from tbservice.tensorboard import bridge, stock
+from tbservice.tensorboard.hot import plugins, scalars, tags, time_series
+from tbservice.tensorboard.provider import READER_KEY, Reader
+
+HANDLERS: Final[dict[str, Callable[[Reader, Request], Response]]] = {
+    "/data/plugins_listing": plugins.list_plugins,
+    "/data/plugin/scalars/scalars": scalars.read_run,
+    "/data/plugin/scalars/scalars_multirun": scalars.read_runs,
+    "/data/plugin/scalars/tags": tags.list_scalars,
+    "/data/plugin/timeseries/tags": tags.list_metrics,
+    "/data/plugin/timeseries/timeSeries": time_series.read_cards,
+}
+
+
+def answer(environ: dict[str, Any]) -> Response:
+    """The answer to a request whose environment is bound to its reader; an error is raised, or answered by werkzeug."""
+    handler = HANDLERS.get(environ["PATH_INFO"].rstrip("/"))
+    if handler is None:
+        return bridge.call(stock.stock_application(), environ)
+    try:
+        return handler(environ[READER_KEY], Request(environ))
+    except HTTPException as error:  # a method that is not allowed, a form that is too large
+        return bridge.call(error, environ)

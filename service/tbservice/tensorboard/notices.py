@@ -1,0 +1,59 @@
+"""Pages in the place of TensorBoard's while there is nothing to show yet; each goes on by itself when there is."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+from pathlib import Path
+from string import Template
+from typing import Final
+
+from starlette.responses import HTMLResponse, Response
+
+from tbservice.errors import Unavailable
+from tbservice.types import Experiment
+
+STATE_HEADER: Final = "Tbhub-Waits-For"
+"""What the page waits for: its script asks for itself until the answer says something else."""
+
+_NOTICE: Final = Path(__file__).with_name("notice.html").read_text(encoding="utf-8")
+
+
+def show_empty(experiment: Experiment, server: str) -> Response:
+    """How to upload into an experiment that has no data; `server` is the URL uploaders reach this service by."""
+    command = f"tbupload --logdir runs/ --experiment {experiment.experiment_id} --server {server}"
+    about = f'<p class="about" dir="auto">{html.escape(experiment.description)}</p>' if experiment.description else ""
+    content = (
+        f"{about}<p>Nothing has been uploaded to this experiment yet. Whoever may write to it does so with</p>"
+        f'<pre tabindex="0"><code>{html.escape(command)}</code></pre>'
+        "<p>where <code>runs/</code> is the directory your training writes its event files to.</p>"
+    )
+    name = experiment.name.strip()
+    return _render("data", f"{name} is empty" if name else "This experiment is empty", content, 200)
+
+
+def show_unavailable() -> Response:
+    """The service is up, but not what it keeps its data in: 503, to be asked again."""
+    content = "<p>The server is being restarted, or is out of capacity for a moment. Nothing was lost.</p>"
+    answer = _render("server", "One moment, please", content, Unavailable.status)
+    answer.headers["Retry-After"] = str(Unavailable.retry_after_seconds)
+    return answer
+
+
+def content_hash(page: str, element: str) -> str:
+    """What a Content-Security-Policy calls the content of the page's only `<style>` or `<script>`."""
+    content = page.partition(f"<{element}>")[2].partition(f"</{element}>")[0]
+    return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
+
+
+_POLICY: Final = (
+    f"default-src 'none'; style-src {content_hash(_NOTICE, 'style')}; script-src {content_hash(_NOTICE, 'script')}; "
+    "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
+)
+
+
+def _render(state: str, title: str, content: str, status: int) -> Response:
+    page = Template(_NOTICE).substitute(state=state, title=html.escape(title), content=content)
+    headers = {"Content-Security-Policy": _POLICY, "Cache-Control": "no-store", STATE_HEADER: state}
+    return HTMLResponse(page, status, headers)

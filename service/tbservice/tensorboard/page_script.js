@@ -1,0 +1,15 @@
+// TensorBoard's HParams page asks for its columns only once. Here, a reload asks again when there are others by now.
+customElements.whenDefined("tf-hparams-query-pane").then(() => {
+  const pane = customElements.get("tf-hparams-query-pane").prototype;
+  const reload = pane.reload;
+  const columns = (experiment) =>
+    JSON.stringify([experiment?.hparamInfos ?? [], experiment?.metricInfos ?? []].map((infos) => infos.map((info) => info.name)));
+  pane.reload = async function () {
+    reload.call(this);
+    const request = { experimentName: this.experimentName, hparamsLimit: this._maxNumHparamsToLoad };
+    const experiment = await this.backend.getExperiment(request).catch(() => this._experiment);
+    if (columns(experiment) !== columns(this._experiment)) {
+      this._computeExperimentAndRelatedProps();
+    }
+  };
+});

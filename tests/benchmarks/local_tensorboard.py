@@ -1,0 +1,102 @@
+"""TensorBoard as people run it on their own machine: its page over the same logdir, RustBoard reading the files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import urllib3
+from machine import cpu_seconds
+
+from tbservice.embedded.ports import choose_ports
+
+LOAD_SECONDS_MAX = 1_800
+TIME_SERIES = "data/plugin/timeseries/timeSeries"
+
+
+@dataclass(frozen=True)
+class Site:
+    """A TensorBoard page at `url`, which ends in a slash; `process_ids` are those that answer for it."""
+
+    url: str
+    process_ids: tuple[int, ...]
+    headers: dict[str, str]
+    pool: urllib3.PoolManager
+
+    def get(self, path: str) -> bytes:
+        """The body of an answer, which is compressed on its way as a browser has it."""
+        return self._checked(self.pool.request("GET", self.url + path, headers=self._headers()))
+
+    def card(self, tag: str) -> bytes:
+        """What the page asks for to draw one scalar card: a tag of all runs."""
+        form = {"requests": json.dumps([{"plugin": "scalars", "tag": tag}])}
+        answer = self.pool.request("POST", self.url + TIME_SERIES, fields=form, headers=self._headers())
+        return self._checked(answer)
+
+    def post(self, path: str, body: dict[str, object]) -> bytes:
+        """The answer to a JSON body."""
+        answer = self.pool.request("POST", self.url + path, body=json.dumps(body).encode(), headers=self._headers())
+        return self._checked(answer)
+
+    def cpu_seconds(self) -> float:
+        """What its processes have used until now."""
+        return cpu_seconds(*self.process_ids)
+
+    def _headers(self) -> dict[str, str]:
+        return {**self.headers, "Accept-Encoding": "gzip"}
+
+    @staticmethod
+    def _checked(answer: urllib3.BaseHTTPResponse) -> bytes:
+        assert answer.status == 200, (answer.status, answer.data[:500])
+        return answer.data
+
+
+@contextmanager
+def local_tensorboard(logdir: Path, log: Path) -> Iterator[Site]:
+    """TensorBoard with its data server over the logdir, while the block lasts; it begins to load at once."""
+    port = choose_ports(["tensorboard"], {})["tensorboard"]
+    options = ["--logdir", str(logdir), "--load_fast=true", "--host", "127.0.0.1", "--port", str(port)]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tensorboard.main", *options], stdout=output, stderr=subprocess.STDOUT
+        )
+    try:
+        site = Site(f"http://127.0.0.1:{port}/", (process.pid,), {}, urllib3.PoolManager(retries=False))
+        _wait(lambda: _is_up(site), process, log)
+        yield site
+    finally:
+        process.terminate()  # it ends its data server, too
+        process.wait()
+
+
+def wait_until_loaded(site: Site, tag: str, runs: int, last_step: int) -> float:
+    """Seconds until all runs show the last step of the tag, which stands last in every file."""
+    began = time.monotonic()
+    while True:
+        series = json.loads(site.card(tag))[0]["runToSeries"]
+        if len(series) == runs and all(points[-1]["step"] == last_step for points in series.values()):
+            return time.monotonic() - began
+        assert time.monotonic() < began + LOAD_SECONDS_MAX, "TensorBoard has not loaded the logdir"
+        time.sleep(2)
+
+
+def _is_up(site: Site) -> bool:
+    try:
+        site.get("data/environment")
+    except urllib3.exceptions.HTTPError:
+        return False
+    return True
+
+
+def _wait(condition, process: subprocess.Popen, log: Path) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.1)

@@ -1,0 +1,201 @@
+"""The page: cards, listings and first paint against a local TensorBoard; slow clients, memory, what starting costs."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import numpy as np
+from bench import Bench, say
+from local_tensorboard import Site, local_tensorboard, wait_until_loaded
+from logdirs import Size, tag_names, write_scalars
+from machine import peak_memory, report, resident_memory
+from page_crowd import measure_slow_clients, measure_wide, send, site_of
+from playwright.sync_api import Browser, sync_playwright
+from service import Service
+from storage import wait_for_merge
+from upload import upload
+
+from support.batches import packed_scalars, segment, stream
+from support.browsing import launch
+
+LOGDIR = Size(100, 20, 100_000)
+LONG = Size(100, 1, 1_000_000)
+SHOWN = 1_000
+BATCH_POINTS = 400_000
+TAG = tag_names(LOGDIR.tags)[-1]
+BYTES_A_SCALAR = 70
+PAGE_SECONDS_MAX = 300
+
+_START = """
+import os, time
+from pathlib import Path
+def resident(): return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+import tbservice.domain.reading, tbservice.routes.reading, tbservice.routes.uploads  # what is there without it
+began, before = time.process_time(), resident()
+from tbservice.tensorboard import mount, stock
+stock.stock_application()
+print(time.process_time() - began, resident() - before)
+"""
+
+
+def measure(bench: Bench) -> None:
+    """All of it on one service, which is asked in turns with TensorBoard; `--only` takes wide, slow or start alone."""
+    with bench.new_service() as service:
+        if bench.is_chosen("cards and paint"):
+            _compare(bench, service)
+        if bench.is_chosen("wide"):
+            measure_wide(bench, service)
+        _report_memory(service, "in the end")
+    if bench.is_chosen("start"):
+        _measure_start()
+
+
+def _compare(bench: Bench, service: Service) -> None:
+    size = LOGDIR.scaled(bench.scale)
+    bench.need_disk(size.points * BYTES_A_SCALAR)
+    logdir = bench.directory / "logdir"
+    say(f"writing and uploading {size.points:,} scalars in {size.runs} runs of {size.tags} tags")
+    write_scalars(logdir, size)
+    ours = site_of(service, upload(service, logdir).experiment_id)
+    long_size = LONG.scaled(bench.scale)
+    say(f"writing one tag of {long_size.steps:,} points in each of {long_size.runs} runs over HTTP")
+    longer = site_of(service, _write_long(service, long_size))
+    _report_memory(service, "after the uploads")
+    say(f"waiting until everything is merged; TensorBoard loads meanwhile: {logdir}")
+    with ExitStack() as stack:
+        theirs = stack.enter_context(local_tensorboard(logdir, bench.directory / "tensorboard.log"))
+        wait_for_merge(service)
+        _report_memory(service, "after merging")
+        say(f"TensorBoard has loaded after {wait_until_loaded(theirs, TAG, size.runs, size.steps - 1):.0f} s more")
+        _measure_cards(bench, ours, theirs, longer)
+        _report_memory(service, "after the cards")
+        measure_slow_clients(ours, TAG)
+        _measure_paint(bench, ours, theirs)
+
+
+def _measure_cards(bench: Bench, ours: Site, theirs: Site, longer: Site) -> None:
+    _check_alike(ours.card(TAG), theirs.card(TAG))
+    asked: dict[str, tuple[Site, Callable[[Site], object]]] = {
+        "ours": (ours, lambda site: site.card(TAG)),
+        "theirs": (theirs, lambda site: site.card(TAG)),
+        "longer": (longer, lambda site: site.card(TAG)),
+    }
+    seconds = _in_turns(max(bench.rounds, 7), asked)
+    report(f"a card: one tag, {LOGDIR.runs} runs, {SHOWN:,} points of each", _told(seconds["ours"]))
+    report("  TensorBoard, --load_fast", _told(seconds["theirs"]))
+    _report_ratio("  ours : TensorBoard's", seconds["ours"], seconds["theirs"], "at most 0.2 x")
+    _report_ratio("  ten times as many points a run : this", seconds["longer"], seconds["ours"], "at most 1.5 x")
+    tags = {"ours": (ours, _list), "theirs": (theirs, _list)}
+    listed = _in_turns(max(bench.rounds, 7), tags)
+    _report_ratio("the tags of the Time Series dashboard, ours : theirs", listed["ours"], listed["theirs"])
+
+
+def _list(site: Site) -> object:
+    return site.get("data/plugin/timeseries/tags")
+
+
+def _in_turns(
+    rounds: int, asked: dict[str, tuple[Site, Callable[[Site], object]]]
+) -> dict[str, tuple[list[float], list[float]]]:
+    """Seconds and CPU seconds of each, asked one after the other in every round, the first of which does not count."""
+    spent: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in asked}
+    for number in range(rounds + 1):
+        for name, (site, ask) in asked.items():
+            cpu, began = site.cpu_seconds(), time.perf_counter()
+            ask(site)
+            seconds = time.perf_counter() - began
+            if number:
+                spent[name][0].append(seconds)
+                spent[name][1].append(site.cpu_seconds() - cpu)
+    return spent
+
+
+def _told(spent: tuple[list[float], list[float]]) -> str:
+    return f"{statistics.median(spent[0]) * 1000:.0f} ms"
+
+
+def _report_ratio(
+    name: str, one: tuple[list[float], list[float]], other: tuple[list[float], list[float]], target: str = ""
+) -> None:
+    """Of the median times; and of the CPU time in all, which says more when others load the machine."""
+    cpu = sum(one[1]) / max(sum(other[1]), 1e-9)
+    report(
+        name, f"{statistics.median(one[0]) / statistics.median(other[0]):.2f} x", f"{target} (CPU: {cpu:.2f} x)".strip()
+    )
+
+
+def _check_alike(ours: bytes, theirs: bytes) -> None:
+    """Both show as many points of every run, and the same last ones: else the times say nothing."""
+    mine, other = (json.loads(body)[0]["runToSeries"] for body in (ours, theirs))
+    assert mine.keys() == other.keys()
+    assert {run: (len(points), points[-1]) for run, points in mine.items()} == {
+        run: (len(points), points[-1]) for run, points in other.items()
+    }
+
+
+def _measure_paint(bench: Bench, ours: Site, theirs: Site) -> None:
+    """A page opened again, its files in the browser's cache: until something is there, and until a line is drawn."""
+    painted: dict[str, list[tuple[float, float]]] = {"ours": [], "theirs": []}
+    with sync_playwright() as playwright:
+        browser = launch(playwright)
+        for number in range(bench.rounds):
+            sites = (("ours", ours), ("theirs", theirs))
+            for name, site in sites if number % 2 else reversed(sites):
+                painted[name].append(_paint(browser, site))
+            say(f"round {number + 1}: first paint, first card: {painted['ours'][-1]}, theirs {painted['theirs'][-1]}")
+        browser.close()
+    for index, what in enumerate(("first contentful paint", "first card drawn")):
+        mine, other = (statistics.median(one[index] for one in painted[name]) for name in ("ours", "theirs"))
+        report(f"{what} of a warm page", f"{mine:.0f} ms", f"TensorBoard {other:.0f} ms")
+        report("  ours : TensorBoard's", f"{mine / other:.2f} x", "at most 1.2 x")
+
+
+def _paint(browser: Browser, site: Site) -> tuple[float, float]:
+    """Milliseconds from the start of a second visit to its first contentful paint, and to its first drawn card."""
+    context = browser.new_context(viewport={"width": 1400, "height": 900})
+    page = context.new_page()
+    page.set_default_timeout(PAGE_SECONDS_MAX * 1000)
+    token = site.headers.get("Authorization", "").removeprefix("Bearer ")
+    page.goto(f"{site.url}?token={token}" if token else site.url)
+    card = page.locator("card-view line-chart canvas").first
+    card.wait_for()
+    page.wait_for_load_state("networkidle")
+    page.goto("about:blank")
+    page.goto(site.url)
+    card.wait_for()
+    drawn = page.evaluate("performance.now()")
+    first = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    context.close()
+    return round(first), round(drawn)
+
+
+def _report_memory(service: Service, when: str) -> None:
+    worker = service.live.process.pid
+    now, most = resident_memory(worker) / 2**20, peak_memory(worker) / 2**20
+    report(f"memory of the worker {when}: now, and at most", f"{now:.0f}, {most:.0f} MiB", "at most 400")
+
+
+def _measure_start() -> None:
+    """What the one TensorBoard application of a worker costs it, once: in a process of its own."""
+    ended = subprocess.run([sys.executable, "-c", _START], capture_output=True, text=True, check=True)
+    seconds, size = map(float, ended.stdout.split())
+    report("TensorBoard's application, once a worker: CPU, memory", f"{seconds:.2f} s", f"{size / 2**20:.0f} MiB")
+
+
+def _write_long(service: Service, size: Size) -> str:
+    experiment_id = service.api.new_experiment(name="long series")
+    random = np.random.default_rng(0)
+    for run in range(size.runs):
+        times = 1.7e9 + np.cumsum(random.exponential(0.01, size.steps))
+        values = np.float32(np.exp(-np.arange(size.steps) / 2e5) + random.normal(0, 0.05, size.steps))
+        for start in range(0, size.steps, BATCH_POINTS):
+            part = slice(start, start + BATCH_POINTS)
+            series = packed_scalars(TAG, np.arange(size.steps)[part], values[part], times[part])
+            send(service, experiment_id, segment(stream(f"run_{run:04d}"), start, start + BATCH_POINTS, series))
+    return experiment_id

@@ -1,0 +1,139 @@
+"""What a page waits for where there is much, or where others are slow: listings of many series, slow clients."""
+
+from __future__ import annotations
+
+import json
+import socket
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from urllib.parse import urlsplit
+
+import urllib3
+from bench import Bench, say
+from local_tensorboard import TIME_SERIES, Site
+from machine import report
+from service import Service
+
+from support.batches import PROTOBUF, batch, scalars, segment, stream
+
+WIDE_RUNS, WIDE_TAGS = 1_000, 100
+BATCH_SERIES = 5_000
+SLOW_CLIENTS = 14
+SLOW_SECONDS = 5
+"""Until the answers are made that nobody reads."""
+
+
+def measure_wide(bench: Bench, service: Service) -> None:
+    """What the page asks for before it draws anything, of an experiment with many series."""
+    runs = max(10, round(WIDE_RUNS * bench.scale))
+    say(f"writing {runs:,} runs of {WIDE_TAGS} tags")
+    site = site_of(service, _write_wide(service, runs))
+    sessions = {"allowedStatuses": [4], "colParams": [], "sliceSize": 1_000_000, "includeMetrics": False}
+    asked: dict[str, Callable[[], object]] = {
+        "plugins_listing": lambda: site.get("data/plugins_listing"),
+        "environment": lambda: site.get("data/environment"),
+        "runs": lambda: site.get("data/runs"),
+        "hparams/experiment": lambda: site.post(
+            "data/plugin/hparams/experiment", {"hparamsLimit": 1000, "includeMetrics": False}
+        ),
+        "hparams/session_groups": lambda: site.post("data/plugin/hparams/session_groups", sessions),
+        "timeseries/tags": lambda: site.get("data/plugin/timeseries/tags"),
+        "scalars/tags": lambda: site.get("data/plugin/scalars/tags"),
+    }
+    total = 0.0
+    for name, ask in asked.items():
+        seconds = _median(ask, bench.rounds)
+        total += seconds
+        report(f"{runs:,} runs x {WIDE_TAGS} tags: {name}", f"{seconds * 1000:.0f} ms")
+    report("  all of it, one after the other", f"{total:.2f} s", "at most 1 s")
+    path = f"{site.url.split('/experiment/')[0]}/api/v1/experiments/{site.url.split('/')[-2]}/scalars/data?downsample=1"
+    last = _median(lambda: _ok(site.pool.request("GET", path, headers=site.headers)), 1)
+    report("  the read API: the last point of every series", f"{last:.2f} s")
+
+
+def measure_slow_clients(site: Site, tag: str) -> None:
+    """The page's requests while others send their bodies a byte now and then, and others do not read their answers."""
+    alone = _median(lambda: _open_page(site, tag), 5)
+    with _slow_clients(site, tag):
+        time.sleep(SLOW_SECONDS)
+        beside = _median(lambda: _open_page(site, tag), 5)
+    report(f"a page's listings and card, beside {SLOW_CLIENTS} slow uploads and readers", f"{beside * 1000:.0f} ms")
+    report("  beside them : alone", f"{beside / alone:.2f} x", "not delayed")
+
+
+def _open_page(site: Site, tag: str) -> None:
+    """What the page asks for on first paint, as it does: several at once."""
+    with ThreadPoolExecutor(6) as threads:
+        paths = ["data/plugins_listing", "data/environment", "data/runs", "data/plugin/timeseries/tags"]
+        answers = [threads.submit(site.get, path) for path in paths]
+        answers.append(threads.submit(site.card, tag))
+        for answer in answers:
+            answer.result()
+
+
+@contextmanager
+def _slow_clients(site: Site, tag: str) -> Iterator[None]:
+    address = urlsplit(site.url)
+    head = (
+        f"POST {address.path}{TIME_SERIES} HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-www-form-urlencoded\r\n"
+    )
+    head += "".join(f"{name}: {value}\r\n" for name, value in site.headers.items())
+    body = "requests=" + json.dumps([{"plugin": "scalars", "tag": tag}])
+    with ExitStack() as stack:
+        for number in range(2 * SLOW_CLIENTS):
+            client = socket.socket()
+            stack.callback(client.close)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.connect((address.hostname, address.port))
+            is_upload = number < SLOW_CLIENTS
+            client.sendall(f"{head}Content-Length: {len(body) + is_upload}\r\n\r\n{body}".encode())  # one byte short
+        yield
+
+
+def site_of(service: Service, experiment_id: str) -> Site:
+    """The page of an experiment, for its owner."""
+    url = f"{service.live.url}/experiment/{experiment_id}/"
+    postgres = [child._process.pid for child in service.instance.children if child.name == "postgres"]
+    headers = {"Authorization": f"Bearer {service.token}"}
+    return Site(url, (service.live.process.pid, *postgres), headers, urllib3.PoolManager(retries=False))
+
+
+def _write_wide(service: Service, runs: int) -> str:
+    experiment_id = service.api.new_experiment(name="many series")
+    each = BATCH_SERIES // WIDE_TAGS
+    for first in range(0, runs, each):
+        segments = [
+            segment(
+                stream(f"run_{run:04d}"),
+                0,
+                1,
+                *(scalars(f"metrics/tag_{tag:03d}", [0, 1, 2]) for tag in range(WIDE_TAGS)),
+            )
+            for run in range(first, min(runs, first + each))
+        ]
+        send(service, experiment_id, *segments)
+    return experiment_id
+
+
+def send(service: Service, experiment_id: str, *segments) -> None:
+    """Posts a batch, which must be taken."""
+    path = f"/experiments/{experiment_id}/batches"
+    service.api.request("POST", path, content=batch(*segments), headers=PROTOBUF).raise_for_status()
+
+
+def _ok(answer: urllib3.BaseHTTPResponse) -> None:
+    assert answer.status == 200, answer.data[:500]
+
+
+def _median(work: Callable[[], object], rounds: int) -> float:
+    """Seconds, after once that does not count."""
+    work()
+    seconds = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds)

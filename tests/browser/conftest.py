@@ -1,0 +1,35 @@
+"""One Chromium and one tenant for each module of browser tests."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect, sync_playwright
+
+from support.browsing import launch, new_page
+from support.uploading import Uploader
+
+expect.set_options(timeout=20_000)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    # Not for the session: as long as Playwright's event loop runs in this thread, no other test can have its own.
+    with sync_playwright() as playwright:
+        browser = launch(playwright)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser, live_service):
+    """A page of a fresh profile; the test fails when anything in it has."""
+    page = new_page(browser, live_service.url)
+    yield page
+    problems = list(page.watch.problems)
+    page.context.close()
+    assert problems == []
+
+
+@pytest.fixture(scope="module")
+def uploader(live_service, tmp_path_factory):
+    return Uploader(live_service.url, live_service.new_owner(), tmp_path_factory.mktemp("uploader"))

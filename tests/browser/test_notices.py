@@ -1,0 +1,83 @@
+"""What stands around and in the place of TensorBoard's page: the bar, and notices that say what to do and go on."""
+
+from __future__ import annotations
+
+import re
+
+import httpx2
+import pytest
+from playwright.sync_api import expect
+
+from support.batches import Api
+from support.browsing import share_link, shoot
+from support.event_files import scalar_event, version_event, write_records
+
+HOSTILE = '</header><img src=x onerror="document.title=1"><script>document.title=1</script>'
+
+
+@pytest.fixture
+def logdir(tmp_path):
+    write_records(
+        tmp_path / "runs" / "train" / "events.out.tfevents.1.host", [version_event(), scalar_event("loss", 1, 0.5)]
+    )
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def api(live_service, uploader):
+    with httpx2.Client(base_url=live_service.url, trust_env=False) as client:
+        yield Api(client, uploader.token)
+
+
+def test_the_bar_tells_name_description_and_visibility_and_works_by_keyboard(page, uploader, logdir):
+    described = f"First line.\n{HOSTILE}\n" + "word " * 2000
+    options = ("--new", "--name", HOSTILE, "--description", described, "--visibility", "link")
+    experiment = uploader.run("--logdir", logdir, "--one-shot", *options).experiment_id
+    page.goto(f"{uploader.server}/experiment/{experiment}/?darkMode=true&tagFilter=nothing")
+    bar = page.locator("#tbhub-bar")
+    expect(bar.get_by_role("link")).to_have_text(HOSTILE)
+    expect(bar.get_by_text("Anyone with the address")).to_be_visible()
+    page.keyboard.press("Tab")
+    expect(bar.get_by_role("link")).to_be_focused()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    about = bar.get_by_role("region", name="About")
+    expect(about).to_have_text(re.compile(r"^First line\.\n</header>"))
+    expect(about).to_be_in_viewport()
+    shoot(page, "bar")
+    page.keyboard.press("Enter")
+    expect(about).to_be_hidden()
+    assert page.evaluate("document.documentElement.scrollHeight <= innerHeight")
+    expect(page.locator("#tbhub-bar img, #tbhub-bar script")).to_have_count(0)
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Enter")
+    expect(page.locator("card-view canvas").first).to_be_visible()
+    assert page.url.split("#")[0] == f"{uploader.server}/experiment/{experiment}/"
+
+
+def test_an_empty_experiment_says_how_to_upload_and_goes_on_when_data_arrive(page, uploader, logdir, api):
+    experiment = api.new_experiment(name=HOSTILE, description="What I am about to do.")
+    page.goto(share_link(uploader, experiment))
+    expect(page.get_by_role("heading")).to_have_text(f"{HOSTILE} is empty")
+    expect(page.get_by_text("What I am about to do.")).to_be_visible()
+    shoot(page, "empty")
+    command = page.locator("code").first.inner_text().split()
+    assert command[:2] == ["tbupload", "--logdir"]
+    assert uploader.run("--logdir", logdir, *command[3:], "--one-shot").code == 0
+    expect(page.locator("card-view canvas").first).to_be_visible()
+
+
+def test_a_link_that_ends_says_so_when_it_is_opened_and_when_the_page_is_opened_again(page, uploader, logdir, api):
+    page.watch.is_expected = lambda problem: "401" in problem
+    experiment = uploader.run("--logdir", logdir, "--one-shot", "--new").experiment_id
+    link = share_link(uploader, experiment)
+    page.goto(link)
+    expect(page.locator("card-view").first).to_be_visible()
+    page.wait_for_load_state("networkidle")
+    for token in api.get(experiment, "tokens")["tokens"]:
+        api.request("DELETE", f"/experiments/{experiment}/tokens/{token['id']}")
+    page.reload()
+    expect(page.get_by_role("alert")).to_contain_text("has expired or was revoked")
+    shoot(page, "ended")
+    page.goto(link)
+    expect(page.get_by_role("alert")).to_contain_text("does not open this experiment")

@@ -1,0 +1,118 @@
+"""Projector files through the uploader to our back end of the projector: whole, live, once, and for readers only."""
+
+from __future__ import annotations
+
+import os
+
+import httpx2
+import numpy as np
+import pytest
+
+from support.batches import Api, images, metadata, segment, stream
+from support.event_files import scalar_event, version_event, write_records
+from support.projector import IN_CHECKPOINT, ROWS, write_projector_run
+from support.uploading import Uploader, wait_until
+
+
+@pytest.fixture
+def uploader(live_service, tmp_path):
+    return Uploader(live_service.url, live_service.new_owner(), tmp_path)
+
+
+@pytest.fixture
+def run(tmp_path):
+    run = tmp_path / "runs" / "train"
+    write_records(run / "events.out.tfevents.1.host", [version_event(), scalar_event("loss", 1, 0.5)])
+    return run
+
+
+class Projector:
+    """The addresses that the projector's page asks."""
+
+    def __init__(self, uploader, experiment):
+        headers = {"Authorization": f"Bearer {uploader.token}"}
+        base = f"{uploader.server}/experiment/{experiment}/data/plugin/projector/"
+        self.http = httpx2.Client(base_url=base, headers=headers, trust_env=False)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_error):
+        self.http.close()
+
+    def get(self, path, **query):
+        return self.http.get(path, params=query)
+
+    def tensor(self, name="words", **query):
+        content = self.get("tensor", run="train", name=name, **query).content
+        return np.frombuffer(content, "<f4")
+
+
+def test_what_was_uploaded_is_served_and_sent_once(uploader, run):
+    words, points = write_projector_run(run, more=IN_CHECKPOINT)
+    ended = uploader.run("--logdir", run.parent, "--one-shot")
+    assert ended.code == 1
+    assert "'layer/kernel' is in a checkpoint, which only TensorFlow can read" in ended.err
+    with Projector(uploader, ended.experiment_id) as projector:
+        assert projector.get("runs").json() == ["train"]
+        info = {one["tensorName"]: one for one in projector.get("info", run="train").json()["embeddings"]}
+        assert info["words"]["sprite"]["singleImageDim"] == [8, 8]
+        assert info["points"]["tensorShape"] == [ROWS, 3]
+        np.testing.assert_array_equal(projector.tensor().reshape(words.shape), words)
+        np.testing.assert_array_equal(projector.tensor(num_rows=5), words[:5].ravel())
+        np.testing.assert_array_equal(projector.tensor("points"), points.ravel())
+        metadata = projector.get("metadata", run="train", name="words", num_rows=2).text
+        assert metadata == "word\tkind\nword 0\t0\nword 1\t1\n"
+        assert projector.get("sprite_image", run="train", name="words").headers["content-type"] == "image/png"
+        assert projector.get("bookmarks", run="train", name="points").json() == []
+        again = uploader.run("--logdir", run.parent, "--one-shot", "--experiment", ended.experiment_id, "--json")
+        assert again.done["blobs"] == 0
+        for path, status in (
+            *(("metadata?run=train&name=points", 404), ("tensor?run=train&name=none", 404), ("tensor?run=train", 400)),
+            *(("info", 400), ("tensor?run=train&name=words&num_rows=-1", 400), ("../../etc", 404), ("index.js", 404)),
+        ):
+            assert projector.http.get(path).status_code == status, path
+        verified = uploader.run("verify", "--logdir", run.parent, "--experiment", ended.experiment_id)
+        assert verified.code == 0, verified.err
+        projector.http.headers.pop("Authorization")
+        for path in (
+            "runs",
+            "info?run=train",
+            "tensor?run=train&name=words",
+            "projector_binary.html",
+            "../../plugin_entry.html",
+        ):
+            assert projector.http.get(path).status_code == 401, path
+
+
+def test_a_changed_file_is_sent_anew_and_an_old_state_that_returns_too(uploader, run):
+    write_projector_run(run)
+    with (
+        uploader.follow(run.parent) as following,
+        Projector(uploader, following.wait_for_experiment()) as projector,
+    ):
+        for seed, rows in ((0, ROWS), (1, 40), (0, ROWS)):
+            sent = write_projector_run(run, seed, rows)[0].tobytes()
+            for path in set(run.rglob("*.*")) - {run / "events.out.tfevents.1.host"}:
+                os.utime(path, (seed, seed))  # so that the third state is the first one again
+            wait_until(lambda sent=sent: projector.get("tensor", run="train", name="words").content == sent)
+
+
+def test_a_description_that_is_none_hides_nothing_else(uploader, run):
+    write_projector_run(run)
+    experiment = uploader.run("--logdir", run.parent, "--one-shot").experiment_id
+    hostile = [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"shape": [1e999, 1], "parts": []}',
+        b'{"shape": [1, 1], "parts": ["x"], "sprite_size": []}',
+    ]
+    series = [images(f"_projector_/{number}", [0], [[text, b"1234"]]) for number, text in enumerate(hostile)]
+    for one in series:
+        one.summary_metadata = metadata("projector", 3)
+    with httpx2.Client(base_url=uploader.server, trust_env=False) as client:
+        Api(client, uploader.token).write(experiment, segment(stream("train", "other"), 0, 9, *series))
+    with Projector(uploader, experiment) as projector:
+        found = projector.get("info", run="train").json()["embeddings"]
+    assert [one["tensorName"] for one in found] == ["words", "points"]

@@ -1,0 +1,413 @@
+"""The routes that are answered natively against TensorBoard's own handlers: the same requests over the same store."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import math
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import httpx2
+import numpy as np
+import pytest
+from tensorboard.backend import application
+from tensorboard.plugins.hparams import summary_v2
+from tensorboard.plugins.hparams.hparams_plugin import HParamsPlugin
+from werkzeug.test import EnvironBuilder
+
+from support import without_tensorflow
+from support.batches import Api, images, metadata, scalars, segment, stream
+from support.event_files import PNG
+from support.postgres_faults import postgres_faults
+from support.servers import live_service as start_service
+from support.uploading import Uploader
+from tbservice.demo.logdir import write_demo_logdir
+from tbservice.domain import access
+from tbservice.embedded.ports import choose_ports
+from tbservice.errors import ServiceError
+from tbservice.store.database import Database
+from tbservice.store.objects import ObjectStore
+from tbservice.tensorboard import bridge, stock
+from tbservice.tensorboard.hot import columns, routes
+from tbservice.tensorboard.hyperparameters import LeanHParamsPlugin
+from tbservice.tensorboard.provider import READER_KEY, Reader, ReaderAuth, StoreProvider
+from tbwire import wire_pb2
+from tbwire.tensorboard_pb2 import SummaryMetadata
+
+TEST_DATA = Path(__file__).parent.parent / "data"
+
+HOSTILE = (
+    '"quoted\\" \\u0041',
+    "<script>alert(1)</script>",
+    "%b %s %(x)d {0}",
+    "línea\nnueva\u2028separator \U0001f600",
+    "a/../../b?x=1&y=2#z",
+    "\x01\x7f",
+    "é" * 5_000,
+)
+"""Names of runs and tags that are text to a JSON writer, an HTML page, a format string or a path."""
+
+NUMBERS = (
+    0.0, -0.0, math.nan, math.inf, -math.inf, 5e-324, -2.2250738585072014e-308, 1.7976931348623157e308,
+    0.1, 1 / 3, 1e16, 123456789012345680.0, 1e22, 1e-7, float(np.float32(0.1)), 2.0**53 + 2,
+)  # fmt: skip
+STEPS = (-(2**63), -1, 0, 1, 2**31, 2**53 + 1, 2**63 - 2, 2**63 - 1)
+
+
+ALL_SESSIONS = json.dumps(
+    {"allowedStatuses": [0, 1, 2, 3], "colParams": [], "startIndex": 0, "sliceSize": 1000000, "aggregationType": 1}
+)
+
+
+@functools.cache
+def unmodified():
+    """TensorBoard's application with its own plugins throughout, over our data provider."""
+    stock.stock_application()  # what it prepares once for the process
+    plugins = [HParamsPlugin if one is LeanHParamsPlugin else one for one in stock._PLUGINS]
+    auth = {READER_KEY: ReaderAuth()}
+    return application.TensorBoardWSGIApp(stock._FLAGS, plugins, data_provider=StoreProvider(), auth_providers=auth)
+
+
+@dataclass
+class Both:
+    """One experiment, asked through our service and through TensorBoard's application in this process."""
+
+    client: httpx2.Client
+    reader: Reader
+    owner: str
+
+    def ours(self, builder):
+        """Status and body of the running service's answer."""
+        environ = builder.get_environ()
+        path = f"/experiment/{self.reader.grant.experiment_id}{builder.path}"
+        headers = {"Authorization": f"Bearer {self.owner}", "Content-Type": builder.content_type or ""}
+        body = environ["wsgi.input"].read()
+        answer = self.client.request(builder.method, f"{path}?{environ['QUERY_STRING']}", content=body, headers=headers)
+        return answer.status_code, answer.content
+
+    def stock(self, builder):
+        """The same of the stock handler's."""
+        environ = builder.get_environ()
+        environ["wsgi.input_terminated"] = True
+        stock.bind(environ, self.reader)
+        try:
+            answer = bridge.call(unmodified(), environ)
+        except ServiceError as error:
+            return error.status, b""
+        except UnicodeEncodeError:
+            return 422, b""
+        return answer.status_code, answer.body
+
+    def check(self, path, method="GET", **options):
+        """Asks both; what both decoded, None when both refused with the same status."""
+        ours = self.ours(EnvironBuilder(path, method=method, **options))
+        theirs = self.stock(EnvironBuilder(path, method=method, **options))
+        assert ours[0] == theirs[0], (path, options, ours, theirs[1][:300])
+        if ours[0] != httpx2.codes.OK:
+            return None
+        if options.get("query_string", {}).get("format") == "csv":
+            assert ours[1] == theirs[1]
+            return ours[1]
+        decoded, expected = (json.loads(body, parse_constant=_refuse) for body in (ours[1], theirs[1]))
+        assert _exact(decoded) == _exact(expected), (path, options)
+        return decoded
+
+    def cards(self, *asked):
+        """The cards of the Time Series dashboard for these requests."""
+        path = "/data/plugin/timeseries/timeSeries"
+        return self.check(path, "POST", data={"requests": json.dumps(asked)})
+
+
+def _refuse(constant):
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _exact(value):
+    """Numbers by their type and text: 1 is not 1.0, and 0.0 is not -0.0; the order of members does not count."""
+    if isinstance(value, dict):
+        return {name: _exact(member) for name, member in value.items()}
+    if isinstance(value, list):
+        return [_exact(item) for item in value]
+    return repr(value) if isinstance(value, float) else value
+
+
+@pytest.fixture(scope="module")
+def settings(servers):
+    with servers.database() as url, servers.settings(url) as settings:
+        yield settings
+
+
+@pytest.fixture(scope="module")
+def service(settings, tmp_path_factory):
+    """A service over settings this process has, too, and which does not survive an import of TensorFlow."""
+    log = tmp_path_factory.mktemp("service") / "service.log"
+    port = choose_ports(["service"], {})["service"]
+    with start_service(settings, port, log, program=[without_tensorflow.__file__]) as live:
+        yield live
+
+
+@pytest.fixture(scope="module")
+def both(settings, service, tmp_path_factory):
+    """An experiment with the demo, every real file of tests/data, and series no writer would make."""
+    logdir = tmp_path_factory.mktemp("logdir")
+    write_demo_logdir(logdir / "demo")
+    shutil.copytree(TEST_DATA, logdir / "real", ignore=shutil.ignore_patterns("*.py", "*.md"))
+    owner = service.new_owner()
+    uploaded = Uploader(service.url, owner, tmp_path_factory.mktemp("uploader")).run("--logdir", logdir, "--one-shot")
+    experiment = uploaded.experiment_id
+    database, objects = Database(service.database_url, 5), ObjectStore(settings)
+    with httpx2.Client(base_url=service.url, trust_env=False, timeout=60) as client:
+        Api(client, owner).write(experiment, *hostile_segments())
+        with database.transaction() as db:
+            grant = access.grant_read(db, experiment, owner)
+        yield Both(client, Reader(grant, database, objects), owner)
+    database.close()
+    objects.close()
+
+
+def hostile_segments():
+    """Segments of hostile runs and tags, numbers at the edges, metadata that differs between runs, odd tensors."""
+    for number, name in enumerate(HOSTILE):
+        series = [
+            scalars(tag, range(len(NUMBERS)), NUMBERS, summary_metadata=described(f"# of {number}\n{name}", name))
+            for tag in (name, "shared")
+        ]
+        yield segment(
+            stream(name, f"file.{number}"), 0, 9, *series, images(name + "i", [1, 2], [[b"1", b"2", PNG]] * 2)
+        )
+    later = metadata(content=b"\x08\x05")  # version 5
+    odd = [
+        scalars("steps", STEPS),
+        scalars("later", [1], summary_metadata=later),
+        histogram("bfloat16", 14, [1, 3], (np.array([1, 2, 3.5], "<f4").view("<u4") >> 16).astype("<u2")),
+        histogram("empty", 2, [0, 3], np.empty(0)),
+        histogram("not finite", 2, [2, 3], np.array([math.nan, math.inf, 1, -math.inf, 0, 2])),
+        histogram("one column", 2, [3], np.array([1.0, 2, 3])),
+        images("uneven", [1, 2, 3], [[b"1", b"2"], [b"1", b"2", PNG], [b"1", b"2", PNG, PNG + b"x"]]),
+    ]
+    yield segment(stream("odd"), 0, 9, *odd)
+    yield segment(stream("only later"), 0, 9, scalars("later", [1], summary_metadata=later))
+
+
+def described(description, display_name=""):
+    """A scalar's summary metadata with a description."""
+    message = SummaryMetadata.FromString(metadata(description=description))
+    message.display_name = display_name
+    return message.SerializeToString()
+
+
+def session(hparams):
+    """The series that makes a run a session with these hyperparameters."""
+    content = summary_v2.hparams_pb(hparams).value[0].metadata.plugin_data.content
+    points = histogram("", 1, [], np.empty(1, "<f4")).tensors
+    tag = "_hparams_/session_start_info"
+    return wire_pb2.Series(tag=tag, summary_metadata=metadata("hparams", 2, content=content), tensors=points)
+
+
+def histogram(tag, dtype, shape, elements):
+    """A histogram series of one point, whatever its tensor."""
+    points = wire_pb2.TensorPoints(
+        steps=np.array([3], "<i8").tobytes(),
+        wall_times=np.array([5.0], "<f8").tobytes(),
+        tensors=[wire_pb2.Tensor(dtype=dtype, shape=shape, data=elements.tobytes())],
+    )
+    return wire_pb2.Series(tag=tag, summary_metadata=metadata("histograms", 2), tensors=points)
+
+
+def test_listings_are_the_stock_ones(both):
+    for path in ("/data/plugins_listing", "/data/plugins_listing?experimentalPlugin=x", "/data/plugin/scalars/tags/"):
+        assert both.check(path)
+    shown = both.check("/data/plugin/scalars/tags")
+    assert shown["only later"] == {}
+    assert "later" not in shown["odd"]
+    assert set(HOSTILE) < shown.keys()
+    tags = both.check("/data/plugin/timeseries/tags")
+    assert "Multiple descriptions" in tags["scalars"]["tagDescriptions"]["shared"]
+    assert "<script" not in "".join(tags["scalars"]["tagDescriptions"].values())
+    assert len(tags["histograms"]["runTagInfo"]) > 10
+    assert len(tags["images"]["tagRunSampledInfo"]) > 10
+    ours, theirs = both.ours(EnvironBuilder("/data/runs")), both.stock(EnvironBuilder("/data/runs"))
+    assert sorted(json.loads(ours[1])) == sorted(json.loads(theirs[1]))  # ours are in the order they came in
+
+
+def test_every_point_of_every_card_is_the_stock_handlers(both):
+    tags = both.check("/data/plugin/timeseries/tags")
+    runs_of = {tag: run for run, names in tags["scalars"]["runTagInfo"].items() for tag in names}
+    points = 0
+    for tag, run in runs_of.items():
+        (card,) = both.cards({"plugin": "scalars", "tag": tag})
+        (alone,) = both.cards({"plugin": "scalars", "tag": tag, "run": run})
+        assert card["runToSeries"][run] == alone["runToSeries"][run]
+        points += sum(map(len, card["runToSeries"].values()))
+    assert points > 5_000
+    for run, names in tags["histograms"]["runTagInfo"].items():
+        for tag in set(names) - {"one column"}:
+            (card,) = both.cards({"plugin": "histograms", "tag": tag, "run": run})
+            assert card["runToSeries"][run]
+    for tag, of_runs in tags["images"]["tagRunSampledInfo"].items():
+        for run, counts in of_runs.items():
+            for sample in range(counts["maxSamplesPerStep"] + 1):
+                (card,) = both.cards({"plugin": "images", "tag": tag, "run": run, "sample": sample})
+                assert bool(card["runToSeries"]) == (sample < counts["maxSamplesPerStep"])
+
+
+def test_the_scalars_dashboard_gets_the_stock_points(both):
+    tags = both.check("/data/plugin/scalars/tags")
+    multirun = "/data/plugin/scalars/scalars_multirun"
+    for tag in {tag for of_run in tags.values() for tag in of_run}:
+        assert both.check(multirun, "POST", data={"tag": tag, "runs": list(tags)})
+    values = both.check(multirun, "POST", data={"tag": "shared", "runs": [HOSTILE[0], "no such run"]})
+    assert [type(value) for _, _, value in values[HOSTILE[0]]] == [
+        str if not math.isfinite(n) else float for n in NUMBERS
+    ]
+    assert both.check(multirun, "POST", data={"tag": "shared"}) == {}
+    for run, tag in [("odd", "steps"), *itertools.product(HOSTILE, ["shared"])]:
+        for extra in ({}, {"format": "json"}, {"format": "csv"}):
+            query = {"run": run, "tag": tag, **extra}
+            assert len(both.check("/data/plugin/scalars/scalars", query_string=query)) >= len(STEPS)
+
+
+def test_hparams_are_the_stock_ones(both):
+    experiment = both.check("/data/plugin/hparams/experiment", "POST", data="{}")
+    assert {info["name"]["tag"] for info in experiment["metricInfos"]}
+    assert both.check("/data/plugin/hparams/experiment", "POST", data='{"includeMetrics": false}')["metricInfos"] == []
+    found = both.check("/data/plugin/hparams/session_groups", "POST", data=ALL_SESSIONS)
+    sessions = [session for group in found["sessionGroups"] for session in group["sessions"]]
+    assert len(sessions) > 4
+    assert sum(len(session["metricValues"]) for session in sessions) > 10
+    assert both.check("/data/plugin/hparams/session_groups", query_string={"request": ALL_SESSIONS}) == found
+    session = next(session for session in sessions if session["metricValues"])
+    asked = json.dumps({"sessionName": session["name"], "metricName": session["metricValues"][0]["name"]})
+    assert both.check("/data/plugin/hparams/metric_evals", "POST", data=asked)
+    for body in ("", "{", '{"sliceSize": "x"}', '{"colParams": [{}], "sliceSize": 9}'):
+        assert both.check("/data/plugin/hparams/session_groups", "POST", data=body) is None, body
+
+
+def test_what_cannot_be_answered_is_refused_as_the_stock_handlers_refuse_it(both):
+    series, multirun = "/data/plugin/timeseries/timeSeries", "/data/plugin/scalars/scalars_multirun"
+    refused = (
+        (series, "POST", {}),
+        (series, "GET", {}),
+        (series, "POST", {"data": {"requests": ""}}),
+        (series, "POST", {"data": "requests=[]", "content_type": "application/json"}),
+        *((series, "POST", {"data": {"requests": text}}) for text in ("{", "7", "null", "[7]", '["a"]', "[" * 50_000)),
+        (series, "POST", {"data": {"requests": "x" * 600_000}}),
+        (multirun, "GET", {}),
+        (multirun, "POST", {}),
+        (multirun, "POST", {"data": {"tag": ["a", "b"], "runs": ["odd"]}}),
+        ("/data/plugin/scalars/scalars", "GET", {}),
+        ("/data/plugin/scalars/scalars?run=odd", "GET", {}),
+        ("/data/plugin/scalars/scalars?tag=steps", "GET", {}),
+        ("/data/plugin/scalars/scalars?run=odd&tag=none", "GET", {}),
+        ("/data/plugin/scalars/scalars?run=none&tag=steps", "GET", {}),
+    )
+    for path, method, options in refused:
+        assert both.check(path, method, **options) is None, (path, options)
+    for asked in (
+        {"plugin": "scalars", "tag": "steps", "run": 5},
+        {"plugin": "scalars", "tag": "steps", "run": ["odd"]},
+        {"plugin": "scalars", "tag": "\ud800"},
+        {"plugin": "images", "tag": "uneven", "run": "odd", "sample": -9},
+        {"plugin": "histograms", "tag": "one column", "run": "odd"},
+    ):
+        assert both.cards(asked) is None, asked
+
+
+def test_a_card_that_cannot_be_is_answered_with_the_stock_error_and_others_beside_it(both):
+    answers = both.cards(
+        {},
+        {"plugin": "scalars", "tag": "steps"},
+        {"plugin": "scalars", "tag": "no such tag"},
+        {"plugin": "scalars", "tag": "steps", "run": "no such run"},
+        {"plugin": "scalars", "tag": "steps", "run": "", "sample": True},
+        {"plugin": "text", "tag": "\ud800 lone", "run": "x"},
+        {"plugin": {"a": [math.nan]}, "tag": "steps"},
+        {"plugin": "histograms", "tag": "empty"},
+        {"plugin": "images", "tag": "uneven", "run": "odd", "sample": -1},
+    )
+    assert ["error" in answer for answer in answers] == [True, False, False, False, False, True, True, True, False]
+    assert answers[2]["runToSeries"] == {}
+    assert both.check("/data/plugin/timeseries/timeSeries", "POST", data={"requests": "[]"}) == []
+    query = {"requests": json.dumps([{"plugin": "scalars", "tag": "steps"}])}
+    assert both.check("/data/plugin/timeseries/timeSeries", query_string=query)[0] == answers[1]
+
+
+def test_numbers_are_written_bit_for_bit():
+    random = np.random.default_rng(0)
+    bits = random.integers(0, 2**63, 20_000).astype("<u8") << np.uint64(1)
+    values = np.concatenate([bits.view("<f8"), NUMBERS, np.float32(random.normal(size=1000)).astype(float)])
+    steps = random.integers(-(2**63), 2**63 - 1, len(values))
+    written = json.loads(columns.rows(b"[%b,%b]", values, steps))
+    known = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+    read = np.array([known.get(value, value) for value, _ in written])
+    assert [step for _, step in written] == steps.tolist()
+    is_number = ~np.isnan(values)
+    assert np.array_equal(read[is_number].view("<u8"), values[is_number].view("<u8"))
+    assert np.isnan(read[~is_number]).all()
+    assert columns.rows(b"[%b]", np.empty(0)) == b"[]"
+
+
+def test_no_dashboard_imports_tensorflow(both, service):
+    asked = [
+        f"/data/plugin/{plugin}/tags"
+        for plugin in ("audio", "distributions", "histograms", "mesh", "pr_curves", "text")
+    ]
+    asked += ["/data/plugin/graphs/info", "/data/plugin/custom_scalars/layout", "/data/plugins_listing"]
+    asked += ["/data/plugin/text/text?run=demo/adam&tag=about", "/data/plugin/projector/runs"]
+    for path in asked:
+        assert both.ours(EnvironBuilder(path))[0] in {200, 404}, path
+    assert both.check("/data/plugin/custom_scalars/layout")
+    for name in ("experiment", "session_groups"):
+        assert both.ours(EnvironBuilder(f"/data/plugin/hparams/{name}", method="POST", data="{}"))[0] == httpx2.codes.OK
+    assert service.process.poll() is None
+
+
+def ask(reader, path, method="GET", **options):
+    """A request to what answers data routes, in this process."""
+    environ = EnvironBuilder(path, method=method, **options).get_environ()
+    stock.bind(environ, reader)
+    answer = routes.answer(environ)
+    assert answer.status_code == httpx2.codes.OK, answer.body
+    return json.loads(answer.body)
+
+
+def test_the_number_of_queries_does_not_grow_with_runs_and_tags(both):
+    """Counted on the wire to PostgreSQL: once for two runs of two tags, and once for twelve runs of nine."""
+    api = Api(both.client, both.owner)
+    experiment = api.new_experiment()
+    card = {"requests": json.dumps([{"plugin": "scalars", "tag": "t0"}])}
+    runs = [f"r{number}" for number in range(12)]
+    asked = {
+        "/data/plugins_listing": {},
+        "/data/plugin/scalars/tags": {},
+        "/data/plugin/timeseries/tags": {},
+        "/data/plugin/timeseries/timeSeries": {"method": "POST", "data": card},
+        "/data/plugin/scalars/scalars_multirun": {"method": "POST", "data": {"tag": "t0", "runs": runs}},
+        "/data/plugin/hparams/experiment": {"method": "POST", "data": "{}"},
+        "/data/plugin/hparams/session_groups": {"method": "POST", "data": ALL_SESSIONS},
+    }
+    counts = []
+    with postgres_faults(both.reader.database.engine.url.render_as_string(hide_password=False)) as proxy:
+        database = Database(proxy.url, 1)
+        for run_count, tag_count in ((2, 2), (12, 9)):
+            tags = [f"t{number}" for number in range(tag_count)]
+            for run in runs[:run_count]:
+                steps = range(tag_count * 100)  # the second time there are more, and all of the first are there again
+                begin, end = (0, 9) if tag_count == 2 else (9, 18)
+                series = [*(scalars(tag, steps) for tag in tags), images("photo", [1], [[b"1", b"2", PNG]])]
+                api.write(experiment, segment(stream(run, f"{run}.{begin}"), 0, end, *series, session({"lr": 0.5})))
+            grant = replace(both.reader.grant, experiment_id=experiment)
+            counts.append({})
+            for path, options in asked.items():
+                for _ in range(9):  # until every statement is prepared, and what is read once has been
+                    content = ask(Reader(grant, database, both.reader.objects), path, **options)
+                proxy.disarm()
+                assert ask(Reader(grant, database, both.reader.objects), path, **options) == content
+                counts[-1][path] = len(proxy.statements)
+                assert "t0" in json.dumps(content) or "session" not in path
+        database.close()
+    assert counts[0] == counts[1]
+    assert max(counts[0].values()) <= 24

@@ -1,0 +1,94 @@
+"""What the browser tests share: Chromium, a watch over all that goes wrong in a page, and ways to look at one."""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+from pathlib import Path
+
+from PIL import Image
+
+from support.uploading import wait_until
+
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
+ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+SCREENSHOTS = Path(__file__).parent.parent / "browser" / "screenshots"
+"""Where the tests leave a picture of every dashboard, for a person to look at; ignored by git."""
+
+SATURATED = 128
+DRAWN_PIXELS_MIN = 100
+
+
+def launch(playwright):
+    """A Chromium of the system's; a missing one is a failure that says what to install."""
+    program = next(filter(None, map(shutil.which, CHROMIUM)), None)
+    assert program, "these tests need Chromium: apt-get install chromium"
+    return playwright.chromium.launch(executable_path=program, args=list(ARGUMENTS))
+
+
+class Watch:
+    """Notes what goes wrong in a page: failed requests, errors, policy violations, requests to anywhere else."""
+
+    def __init__(self, page, server):
+        self.problems = []
+        self.is_expected = lambda _problem: False
+        page.on("response", lambda got: self._note(got.status >= 400, f"{got.status} {got.url}"))
+        page.on("requestfailed", lambda request: self._note(True, f"{request.failure} {request.url}"))
+        page.on("request", lambda request: self._note(not _is_own(request.url, server), f"outside: {request.url}"))
+        page.on("console", lambda message: self._note(message.type == "error", message.text))
+        page.on("pageerror", lambda error: self._note(True, str(error)))
+
+    def _note(self, is_problem, text):
+        if is_problem and not self.is_expected(text):
+            self.problems.append(text)
+
+
+def _is_own(url, server):
+    return url.startswith((server + "/", "data:", "blob:"))
+
+
+def new_page(browser, server):
+    """A page of a fresh profile; `page.watch` notes what goes wrong in it."""
+    page = browser.new_context(viewport={"width": 1400, "height": 900}).new_page()
+    page.watch = Watch(page, server)
+    return page
+
+
+def share_link(uploader, experiment):
+    """A link with a new read token, as `tbupload share` prints it."""
+    ended = uploader.run("share", experiment)
+    assert ended.code == 0, ended.err
+    return re.search(r"http\S+\?token=tbh_\w+", ended.out)[0]
+
+
+def open_tab(page, name):
+    """Chooses a dashboard."""
+    page.locator(".mat-mdc-tab").filter(has_text=re.compile(rf"^\s*{name}\s*$", re.IGNORECASE)).click()
+
+
+def shoot(page, name):
+    """Leaves a picture of what is to be seen now."""
+    SCREENSHOTS.mkdir(exist_ok=True)
+    page.screenshot(path=SCREENSHOTS / f"{name}.png")
+
+
+def has_drawing(locator):
+    """Waits until over 100 pixels of an element, as it is seen, are far from grey: lines, areas, pictures."""
+
+    def is_drawn():
+        locator.evaluate("element => element.scrollIntoView({block: 'nearest'})")
+        # Not the element's own screenshot: that waits until nothing moves, which a surface in WebGL always does.
+        picture = locator.page.screenshot(clip=locator.bounding_box())
+        image = Image.open(io.BytesIO(picture)).convert("HSV")
+        return sum(image.getchannel("S").histogram()[SATURATED:]) > DRAWN_PIXELS_MIN
+
+    return wait_until(is_drawn)
