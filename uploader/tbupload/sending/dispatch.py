@@ -228,19 +228,19 @@ class Dispatch:
                 entry.source.give_up(str(refusal))
 
     def _come_back(self, batch: Batch) -> None:
-        """The batch's files are finished, or wait for the next turn of their runs."""
-        folders = {id(entry.folder): entry.folder for entry in batch.owners}.values()
-        for folder in folders:
-            folder.is_flying = False
+        """The batch's files are finished, or are the next to be sent."""
         for entry in batch.owners:
             self.note_committed(entry)
             if not entry.is_gone and entry.source.has_more(entry.size):
                 self.enqueue(entry, is_urgent=False)
             else:
                 self._finish(entry)
-        for folder in folders:
-            if folder.pending:
-                self._queue(folder, self._waiting)
+        for folder in {id(entry.folder): entry.folder for entry in batch.owners}.values():
+            folder.is_flying = False
+            if folder.pending and folder.queue is None:
+                # Before those that wait: what was read ahead is held in memory, and is not to be of ever more runs.
+                folder.queue = self._waiting
+                self._waiting.appendleft(folder)
 
     def _finish(self, entry: FileEntry) -> None:
         self.note_committed(entry)
