@@ -116,6 +116,8 @@ def _driver_errors_as_ours() -> Iterator[None]:
         raise Unavailable(_UNAVAILABLE) from error
     except (psycopg.OperationalError, psycopg.InterfaceError) as error:  # from `binary_rows`, past SQLAlchemy
         raise Unavailable(_UNAVAILABLE) from error
+    except psycopg.DataError as error:  # the same
+        raise _as_invalid(error) or error from error
     except exc.DBAPIError as error:
         raise _as_ours(error) from error
 
@@ -126,9 +128,14 @@ def _as_ours(error: exc.DBAPIError) -> Exception:
     cause = error.orig
     if isinstance(cause, psycopg.errors.ForeignKeyViolation) and _names_experiment(cause):
         return NotFound("the experiment has been deleted")
-    if isinstance(cause, psycopg.DataError) and cause.sqlstate is None:  # the driver's own: NUL in a text
-        return Invalid("a text holds a NUL, which PostgreSQL cannot keep")
+    if isinstance(cause, psycopg.DataError):
+        return _as_invalid(cause) or error
     return error
+
+
+def _as_invalid(error: psycopg.DataError) -> Invalid | None:
+    """The driver's own error, for a NUL in a text; PostgreSQL's have a state, and are faults of ours."""
+    return Invalid("a text holds a NUL, which PostgreSQL cannot keep") if error.sqlstate is None else None
 
 
 def _names_experiment(violation: psycopg.Error) -> bool:

@@ -163,7 +163,7 @@ def create(
 def update(db: Connection, experiment_id: ExperimentId, states: Sequence[SeriesState]) -> None:
     """Writes back rows that this transaction holds locked, all but their metadata.
 
-    The ids stand in it twice: a plan that was made while an experiment was small would otherwise read all of its series.
+    The ids stand in it twice: a plan made while an experiment was small would otherwise read all of its series.
     """
     assignments = ", ".join(f"{name} = u.{name}" for name in _WRITTEN)
     arrays = ", ".join(f"CAST(:{name} AS {kind}[])" for name, kind in _WRITTEN.items())
