@@ -72,6 +72,12 @@ read_points_max: Final = 1_000_000
 read_bytes_max: Final = 256 * MIB
 """Bytes of tensors in one answer."""
 
+comparison_items_max: Final = 10
+"""Items of one comparison: the experiments on one page, each with a token of its own in the page's cookie."""
+
+comparison_name_chars_max: Final = 100
+"""Characters of the name that a comparison's address gives to an experiment."""
+
 cards_items_max: Final = 10
 """Items of one request of the Time Series dashboard, which asks for one: the series of a card."""
 

@@ -33,7 +33,8 @@ from tbservice.store.objects import ObjectStore
 from tbservice.tensorboard import bridge, stock
 from tbservice.tensorboard.hot import columns, routes
 from tbservice.tensorboard.hyperparameters import LeanHParamsPlugin
-from tbservice.tensorboard.provider import READER_KEY, Reader, ReaderAuth, StoreProvider
+from tbservice.tensorboard.provider import READER_KEY, ReaderAuth, StoreProvider
+from tbservice.tensorboard.reader import Reader
 from tbwire import wire_pb2
 from tbwire.tensorboard_pb2 import SummaryMetadata
 
@@ -92,6 +93,7 @@ class Both:
         """The same of the stock handler's."""
         environ = builder.get_environ()
         environ["wsgi.input_terminated"] = True
+        environ["SCRIPT_NAME"] = f"/experiment/{self.reader.experiment_id}"
         stock.bind(environ, self.reader)
         try:
             answer = bridge.call(unmodified(), environ)

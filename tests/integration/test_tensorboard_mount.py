@@ -22,7 +22,8 @@ from support.batches import Api, images, metadata, scalars, segment, stream, tex
 from support.event_files import PNG
 from tbservice.domain import access
 from tbservice.errors import NotFound
-from tbservice.tensorboard.provider import READER_KEY, Reader, ReaderAuth, StoreProvider
+from tbservice.tensorboard.provider import READER_KEY, ReaderAuth, StoreProvider
+from tbservice.tensorboard.reader import Reader
 from tbwire import wire_pb2
 
 # Every kind of address below /experiment/<id>/: the page, native and stock data, blobs, the front end's files.

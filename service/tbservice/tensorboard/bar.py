@@ -7,6 +7,8 @@ what a tenant wrote is escaped.
 from __future__ import annotations
 
 import html
+import itertools
+from collections.abc import Mapping
 from pathlib import Path
 from string import Template
 from typing import Final
@@ -29,13 +31,31 @@ _VISIBILITIES: Final = {
 def render_bar(experiment: Experiment) -> str:
     """Bar and script as HTML, to stand before the page's own element; with the style that makes room for the bar."""
     visibility, hint = _VISIBILITIES[experiment.visibility]
-    bar = _BAR.substitute(
-        name=html.escape(experiment.name.strip() or _UNNAMED),
-        visibility=html.escape(visibility),
-        visibility_hint=html.escape(hint),
-        description=_render_description(experiment.description.strip()),
+    title = "Back to how this experiment opens, without filters and pinned cards"
+    name = f'<a href="./" title="{title}" dir="auto">{_shown_name(experiment)}</a>'
+    badge = f'<span class="visibility" title="{html.escape(hint)}">{html.escape(visibility)}</span>'
+    return _render(name, badge, _render_description(experiment.description.strip()))
+
+
+def render_comparison_bar(experiments: Mapping[str, Experiment]) -> str:
+    """As `render_bar`, for experiments by the names they have in the comparison; each links to its own page."""
+    title = "Back to how this comparison opens, without filters and pinned cards"
+    return _render(
+        f'<a href="./" title="{title}">Comparison</a>', *itertools.starmap(_render_part, experiments.items())
     )
-    return bar + _SCRIPT
+
+
+def _render_part(name: str, experiment: Experiment) -> str:
+    link = f'<a href="../../experiment/{experiment.experiment_id}/" dir="auto">{_shown_name(experiment)}</a>'
+    return f'<span class="compared"><bdi>{html.escape(name)}</bdi>: {link}</span>'
+
+
+def _shown_name(experiment: Experiment) -> str:
+    return html.escape(experiment.name.strip() or _UNNAMED)
+
+
+def _render(*content: str) -> str:
+    return _BAR.substitute(content="\n".join(content)) + _SCRIPT
 
 
 def _render_description(description: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Final
 from urllib.parse import quote
 
@@ -15,10 +16,9 @@ from starlette.types import Message, Receive, Scope, Send
 
 from tbservice import limits
 from tbservice.routes.body import read_body
-from tbservice.routes.requests import database_of, objects_of
 from tbservice.tensorboard import assets, bridge, gate, native, page, projector, stock
+from tbservice.tensorboard.compare import page as comparison_page
 from tbservice.tensorboard.hot import routes as hot
-from tbservice.tensorboard.provider import Reader
 
 _THREADS: Final = 8
 """Stock handlers at work at once; each needs a database connection of its own while it reads."""
@@ -38,30 +38,39 @@ _HEADERS: Final = {
 
 
 def mount(app: FastAPI) -> None:
-    """Adds `/experiment/…` and the front end's files; requests use `app.state.database`, `.objects` and `.settings`."""
+    """Adds `/experiment/…`, `/compare/…` and the front end's files.
+
+    Requests use `app.state.database`, `.objects` and `.settings`.
+    """
     app.mount(assets.PREFIX, Router([Route("/{edition}/{path:path}", native.read_asset)]))
-    app.mount("/experiment", ExperimentPages())
+    threads = bridge.Threads(_THREADS)
+    app.mount("/experiment", Pages("experiment_id", page.show_page, threads))
+    app.mount("/compare", Pages("comparison", comparison_page.show_page, threads))
 
 
-class ExperimentPages:
-    """The ASGI application below `/experiment`."""
+class Pages:
+    """The ASGI application below `/experiment`, and the one below `/compare`.
 
-    def __init__(self) -> None:
-        self._threads = bridge.Threads(_THREADS)
+    `what` is the path parameter by which the gate knows what is to be read.
+    """
+
+    def __init__(self, what: str, show_page: Callable[[Request], Response], threads: bridge.Threads) -> None:
+        self._threads = threads
+        base = f"/{{{what}}}"
         self._router = Router(
             [
-                Route("/{experiment_id}", _add_slash),
-                Route("/{experiment_id}/", page.show_page),
-                Route("/{experiment_id}/", page.submit_token, methods=["POST"]),
-                Route("/{experiment_id}/data/environment", native.show_environment),
-                Route("/{experiment_id}/data/runs", native.list_runs),
-                Route("/{experiment_id}/data/blob/{blob_key}", native.read_blob),
-                Route("/{experiment_id}/data/plugin/images/individualImage", native.read_blob),
-                Route("/{experiment_id}/data/plugin/audio/individualAudio", native.read_blob),
-                Route("/{experiment_id}/data/plugin/timeseries/imageData", native.read_blob),
-                *projector.routes("/{experiment_id}/data"),
-                Route("/{experiment_id}/data/{path:path}", self._answer_with_stock, methods=["GET", "POST"]),
-                Route("/{experiment_id}/{path:path}", native.find_own_asset),
+                Route(base, _add_slash),
+                Route(f"{base}/", show_page),
+                Route(f"{base}/", page.submit_token, methods=["POST"]),
+                Route(f"{base}/data/environment", native.show_environment),
+                Route(f"{base}/data/runs", native.list_runs),
+                Route(f"{base}/data/blob/{{blob_key}}", native.read_blob),
+                Route(f"{base}/data/plugin/images/individualImage", native.read_blob),
+                Route(f"{base}/data/plugin/audio/individualAudio", native.read_blob),
+                Route(f"{base}/data/plugin/timeseries/imageData", native.read_blob),
+                *projector.routes(f"{base}/data"),
+                Route(f"{base}/data/{{path:path}}", self._answer_with_stock, methods=["GET", "POST"]),
+                Route(f"{base}/{{path:path}}", native.find_own_asset),
             ],
             redirect_slashes=False,
         )
@@ -80,11 +89,11 @@ class ExperimentPages:
 
     async def _answer_with_stock(self, request: Request) -> Response:
         """Any data route that is not answered natively: grant first, then the body, then the work."""
-        grant = await self._threads.run(gate.read_grant, request)
+        source = await self._threads.run(gate.open_source, request)
         body = await read_body(request, limits.json_body_bytes_max, limits.body_seconds_max)
         path = f"/data/{request.path_params['path']}"
-        environ = bridge.wsgi_environ(request, f"/experiment/{grant.experiment_id}", path, body)
-        stock.bind(environ, Reader(grant, database_of(request), objects_of(request)))
+        environ = bridge.wsgi_environ(request, gate.page_path(request).rstrip("/"), path, body)
+        stock.bind(environ, source)
         response = await self._threads.run(hot.answer, environ)
         response.headers.update(_HEADERS)  # the stock ones let shared caches keep what is private
         return response
@@ -93,7 +102,8 @@ class ExperimentPages:
 async def _add_slash(request: Request) -> Response:
     """Everything the page asks for is relative to its address, which therefore must end in a slash."""
     query = request.url.query
-    address = f"{request.scope['root_path']}/{quote(request.path_params['experiment_id'], safe='')}/"
+    (what,) = request.path_params.values()
+    address = f"{request.scope['root_path']}/{quote(what, safe=':,')}/"
     return RedirectResponse(f"{address}?{query}" if query else address)
 
 

@@ -9,26 +9,26 @@ import tensorboard.version
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
-from tbservice.domain import blobs, reading
 from tbservice.errors import Malformed, NotFound
 from tbservice.routes.blobs import blob_response
-from tbservice.routes.requests import database_of, objects_of
 from tbservice.tensorboard import assets, gate, page
 
 _NO_FILE: Final = "TensorBoard has no such file in this version"
 
 
 def show_environment(request: Request) -> Response:
-    """`data/environment`: what the page says of the experiment. Nothing of the process, its flags or its paths."""
-    experiment = page.read_experiment(request)
+    """`data/environment`: what the page says of what it shows. Nothing of the process, its flags or its paths."""
+    source = gate.open_source(request)
+    experiments = source.list_experiments()
+    name = page.name_of(source, experiments)
     return JSONResponse(
         {
             "version": tensorboard.version.VERSION,
-            "data_location": experiment.name,
-            "window_title": page.page_title(experiment),
-            "experiment_name": experiment.name,
-            "experiment_description": experiment.description,
-            "creation_time": experiment.created_at.timestamp(),
+            "data_location": name,
+            "window_title": page.title_of(name),
+            "experiment_name": name,
+            "experiment_description": experiments[0].description if len(experiments) == 1 else "",
+            "creation_time": min(experiment.created_at.timestamp() for experiment in experiments),
         }
     )
 
@@ -38,24 +38,20 @@ def list_runs(request: Request) -> Response:
 
     The page colours runs by position; the stock route sorts by start time, so that a late run could change them all.
     """
-    grant = gate.read_grant(request)
-    with database_of(request).snapshot(grant.workspace_id) as db:
-        return JSONResponse([run.name for run in reading.list_runs(db, grant)])
+    return JSONResponse([run.name for run in gate.open_source(request).list_runs()])
 
 
 def read_blob(request: Request) -> Response:
-    """An image, a clip or any blob of the experiment, streamed, with ranges; the stock routes hold it whole in memory.
+    """An image, a clip or any blob that may be read, streamed, with ranges; the stock routes hold it whole in memory.
 
     The key is in the path (`data/blob/…`) or, as the stock page asks, in `blob_key` or `imageId`.
     """
-    grant = gate.read_grant(request)
+    source = gate.open_source(request)
     parameters = {**request.query_params, **request.path_params}
     key = parameters.get("blob_key") or parameters.get("imageId")
     if not key:
         raise Malformed("the address names no blob")
-    with database_of(request).snapshot(grant.workspace_id) as db:
-        blob = blobs.find_blob(db, grant, key)
-    return blob_response(objects_of(request), blob, request)
+    return blob_response(source.objects, source.find_blob(key), request)
 
 
 def find_own_asset(request: Request) -> Response:
@@ -63,7 +59,7 @@ def find_own_asset(request: Request) -> Response:
 
     Like the page, only for those who may read. The browser keeps the answer, and the file.
     """
-    gate.read_grant(request)
+    gate.open_source(request)
     path = request.path_params["path"]
     if assets.find_asset(path) is None:
         raise NotFound(_NO_FILE)

@@ -1,4 +1,4 @@
-"""Pages in the place of TensorBoard's while there is nothing to show yet; each goes on by itself when there is."""
+"""Pages in the place of TensorBoard's where it has nothing to show; one that waits goes on by itself."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from typing import Final
 
 from starlette.responses import HTMLResponse, Response
 
-from tbservice.errors import Unavailable
+from tbservice.errors import Malformed, Unavailable
 from tbservice.types import Experiment
 
 STATE_HEADER: Final = "Tbhub-Waits-For"
 """What the page waits for: its script asks for itself until the answer says something else."""
 
 _NOTICE: Final = Path(__file__).with_name("notice.html").read_text(encoding="utf-8")
+_WAITING: Final = Path(__file__).with_name("waiting.html").read_text(encoding="utf-8")
 
 
 def show_empty(experiment: Experiment, server: str) -> Response:
@@ -41,6 +42,16 @@ def show_unavailable() -> Response:
     return answer
 
 
+def show_wrong_comparison(detail: str) -> Response:
+    """The address names no comparison; `detail` says why not."""
+    content = (
+        f'<p dir="auto">{html.escape(detail)}.</p>'
+        "<p>A comparison's address names each of its experiments, with a colon after the name and commas between:</p>"
+        "<pre><code>/compare/before:&lt;id&gt;,after:&lt;id&gt;/</code></pre>"
+    )
+    return _render("", "This address names no comparison", content, Malformed.status)
+
+
 def content_hash(page: str, element: str) -> str:
     """What a Content-Security-Policy calls the content of the page's only `<style>` or `<script>`."""
     content = page.partition(f"<{element}>")[2].partition(f"</{element}>")[0]
@@ -48,12 +59,14 @@ def content_hash(page: str, element: str) -> str:
 
 
 _POLICY: Final = (
-    f"default-src 'none'; style-src {content_hash(_NOTICE, 'style')}; script-src {content_hash(_NOTICE, 'script')}; "
+    f"default-src 'none'; style-src {content_hash(_NOTICE, 'style')}; script-src {content_hash(_WAITING, 'script')}; "
     "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
 )
 
 
 def _render(state: str, title: str, content: str, status: int) -> Response:
+    """A page that waits for `state`; with none, one that stays as it is."""
+    content += _WAITING if state else ""
     page = Template(_NOTICE).substitute(state=state, title=html.escape(title), content=content)
-    headers = {"Content-Security-Policy": _POLICY, "Cache-Control": "no-store", STATE_HEADER: state}
-    return HTMLResponse(page, status, headers)
+    headers = {"Content-Security-Policy": _POLICY, "Cache-Control": "no-store"}
+    return HTMLResponse(page, status, {**headers, STATE_HEADER: state} if state else headers)

@@ -1,27 +1,25 @@
-"""The page of an experiment: TensorBoard for those who may read it, a form that asks for a token for all others.
+"""The page of an experiment or of several: TensorBoard for who may read it, a form that asks for a token for others.
 
 What cannot be shown is found out here, before the web app loads: it would say no more than that data are missing.
 """
 
 from __future__ import annotations
 
-import html
-import re
-from pathlib import Path
-from string import Template
+from collections.abc import Sequence
 from typing import Final
-from urllib.parse import parse_qs, urlencode
+from urllib.parse import urlencode
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from tbservice import limits
-from tbservice.domain import experiments, reading
-from tbservice.errors import Forbidden, Unavailable
-from tbservice.routes.body import read_body
-from tbservice.routes.requests import database_of, settings_of
-from tbservice.tensorboard import assets, bar, gate, notices
+from tbservice.errors import Unavailable
+from tbservice.routes.requests import settings_of
+from tbservice.tensorboard import assets, bar, gate, notices, token_form
+from tbservice.tensorboard.compare.reader import ComparisonReader
+from tbservice.tensorboard.reader import Source
+from tbservice.tensorboard.token_form import Reason
 from tbservice.types import Experiment
 
 PAGE_POLICY: Final = (
@@ -31,93 +29,64 @@ PAGE_POLICY: Final = (
 )
 """Content-Security-Policy of TensorBoard's page: the stock one, less the outside addresses, and not to be framed."""
 
-_FORM: Final = Path(__file__).with_name("token_form.html").read_text(encoding="utf-8")
-_REFUSED: Final = "This token does not open this experiment."
-_ENDED: Final = "Your access has ended: the link or token you came with has expired or was revoked."
-_TOKEN: Final = re.compile("tbh_[0-9A-Za-z]+")
-_FORM_POLICY: Final = (
-    f"default-src 'none'; style-src {notices.content_hash(_FORM, 'style')}; form-action 'self'; base-uri 'none'; "
-    "frame-ancestors 'none'"
-)
-_FORM_BYTES_MAX: Final = 64 * limits.KIB
-
 
 def show_page(request: Request) -> Response:
     """GET: the page, or a notice while there is nothing to show.
 
-    With `?token=`, a redirect that leaves the token in a cookie instead of the address bar.
+    With `?token=`, which may be repeated, a redirect that leaves the tokens in a cookie instead of the address bar.
     """
-    token = request.query_params.get("token")
+    offered = request.query_params.getlist("token")
     try:
-        return _show_experiment(request) if token is None else _open_with(request, token)
+        return _open_with(request, offered) if offered else _show(request)
     except gate.REFUSALS:
-        return _ask_for_token(request, _ENDED if gate.COOKIE in request.cookies else "")
+        return _ask_for_token(request, Reason.ENDED if gate.COOKIE in request.cookies else Reason.NONE_YET)
     except Unavailable:
         return notices.show_unavailable()
 
 
-def _show_experiment(request: Request) -> Response:
-    grant = gate.read_grant(request)
-    with database_of(request).snapshot(grant.workspace_id) as db:
-        experiment = experiments.get_experiment(db, grant)
-        is_empty = not reading.list_plugins(db, grant)
-    if is_empty:
-        return notices.show_empty(experiment, settings_of(request).public_url)
-    page = assets.render_page(page_title(experiment), bar.render_bar(experiment))
+def _show(request: Request) -> Response:
+    source = gate.open_source(request)
+    experiments = source.list_experiments()
+    if not source.list_plugins():
+        return notices.show_empty(experiments[0], settings_of(request).public_url)
+    if isinstance(source, ComparisonReader):
+        shown_bar = bar.render_comparison_bar(dict(zip(source.parts, experiments, strict=True)))
+    else:
+        shown_bar = bar.render_bar(experiments[0])
+    page = assets.render_page(title_of(name_of(source, experiments)), shown_bar)
     return HTMLResponse(page, headers={"Content-Security-Policy": PAGE_POLICY})
 
 
 async def submit_token(request: Request) -> Response:
     """POST of the form: as opening the address with `?token=`."""
-    # Another site's form could only make this browser see what that site may see; still, it is not ours.
-    if request.headers.get("sec-fetch-site") not in {None, "same-origin", "none"}:
-        raise Forbidden("this form belongs to another site")
-    body = await read_body(request, _FORM_BYTES_MAX, limits.body_seconds_max)
-    fields = parse_qs(body.decode("latin-1"), max_num_fields=10)
-    pasted = fields.get("token", [""])[0]
-    token = _TOKEN.search(pasted)  # it may be a whole share link
-    return await run_in_threadpool(_open_with, request, token[0] if token else pasted)
+    return await run_in_threadpool(_open_with, request, await token_form.read_tokens(request))
 
 
-def read_experiment(request: Request) -> Experiment:
-    """The experiment of the request's path, for whoever may read it; raises as `gate.read_grant` does."""
-    grant = gate.read_grant(request)
-    with database_of(request).snapshot(grant.workspace_id) as db:
-        return experiments.get_experiment(db, grant)
+def name_of(source: Source, experiments: Sequence[Experiment]) -> str:
+    """What the source's experiments are called; in a comparison, each after its name there."""
+    if not isinstance(source, ComparisonReader):
+        return experiments[0].name
+    names = zip(source.parts, experiments, strict=True)
+    return ", ".join(f"{name}: {experiment.name}" if experiment.name else name for name, experiment in names)
 
 
-def page_title(experiment: Experiment) -> str:
+def title_of(name: str) -> str:
     """What the browser's tab says."""
-    return f"{experiment.name} · TensorBoard" if experiment.name else "TensorBoard"
+    return f"{name} · TensorBoard" if name else "TensorBoard"
 
 
-def _open_with(request: Request, token: str) -> Response:
+def _open_with(request: Request, offered: Sequence[str]) -> Response:
     response = RedirectResponse(_own_address(request), status_code=303, headers={"Cache-Control": "no-store"})
     try:
-        gate.remember(response, request, token)
+        gate.remember(response, request, offered[: limits.comparison_items_max])
     except gate.REFUSALS:
-        if not _is_open_anyway(request):
-            return _ask_for_token(request, _REFUSED)
+        return _ask_for_token(request, Reason.REFUSED)
     return response
 
 
-def _is_open_anyway(request: Request) -> bool:
-    try:
-        gate.read_grant(request)
-    except gate.REFUSALS:
-        return False
-    return True
-
-
-def _ask_for_token(request: Request, error: str) -> Response:
-    """The form, with 401; the same for an experiment that does not exist as for one that is private."""
-    page = Template(_FORM).substitute(
-        action=html.escape(_own_address(request)),
-        error=f'<p class="error" id="error" role="alert">{error}</p>' if error else "",
-        field=f'aria-describedby="{"error " if error else ""}hint" aria-invalid="{str(error == _REFUSED).lower()}"',
-    )
-    headers = {"Content-Security-Policy": _FORM_POLICY, "Cache-Control": "no-store", "WWW-Authenticate": "Bearer"}
-    return HTMLResponse(page, status_code=401, headers=headers)
+def _ask_for_token(request: Request, reason: Reason) -> Response:
+    is_comparison = "comparison" in request.path_params
+    return token_form.ask_for_token(_own_address(request), reason, is_comparison=is_comparison)
 
 
 def _own_address(request: Request) -> str:

@@ -22,10 +22,9 @@ from starlette.routing import Route
 from tensorboard.plugins.base_plugin import FrontendMetadata, TBPlugin
 
 from tbservice import limits
-from tbservice.domain import blobs, reading
 from tbservice.errors import Malformed, NotFound
 from tbservice.routes.blobs import blob_response
-from tbservice.routes.requests import database_of, objects_of
+from tbservice.routes.requests import objects_of
 from tbservice.tensorboard import assets, gate, page
 from tbservice.types import Blob, DataClass, Selection
 
@@ -83,14 +82,14 @@ def routes(base: str) -> list[Route]:
 
 def _show_entry(request: Request) -> Response:
     """The frame of a dashboard that is no part of the page: only the projector is."""
-    gate.read_grant(request)
+    gate.open_source(request)
     if request.query_params.get("name") != PLUGIN:
         raise NotFound("there is no such dashboard")
     return RedirectResponse("plugin/projector/projector_binary.html", 307)
 
 
 def _read_file(request: Request) -> Response:
-    gate.read_grant(request)
+    gate.open_source(request)
     name = request.path_params["file"]
     if name not in _TYPES:
         raise NotFound("the projector has no such file")
@@ -110,10 +109,7 @@ def _packed(name: str) -> bytes:
 
 def _list_runs(request: Request) -> Response:
     """The names of the runs that have embeddings."""
-    grant = gate.read_grant(request)
-    selection = Selection(plugin=PLUGIN, data_class=DataClass.BLOB_SEQUENCE)
-    with database_of(request).snapshot(grant.workspace_id) as db:
-        series = reading.list_series(db, grant, selection)
+    series = gate.open_source(request).list_series(Selection(plugin=PLUGIN, data_class=DataClass.BLOB_SEQUENCE))
     return JSONResponse(list(dict.fromkeys(one.run for one in series)))
 
 
@@ -200,19 +196,17 @@ def _embeddings(request: Request, name: str | None) -> list[_Embedding]:
     run = request.query_params.get("run")
     if run is None:
         raise Malformed("the address names no run: give 'run'")
-    grant = gate.read_grant(request)
+    source = gate.open_source(request)
     tags = None if name is None else frozenset({TAG_PREFIX + name})
     selection = Selection(plugin=PLUGIN, runs=frozenset({run}), tags=tags, data_class=DataClass.BLOB_SEQUENCE)
-    with database_of(request).snapshot(grant.workspace_id) as db:
-        samples = reading.read_blob_sequences(db, grant, selection, 1).get(run, {})
-        sequences = [
-            (tag.removeprefix(TAG_PREFIX), [blobs.find_blob(db, grant, key) for key in sample.sequences[-1]])
-            for tag, sample in samples.items()
-            if len(sample.sequences)
-        ]
-    objects = objects_of(request)
+    samples = source.read_blob_sequences(selection, 1).get(run, {})
+    sequences = [
+        (tag.removeprefix(TAG_PREFIX), [source.find_blob(key) for key in sample.sequences[-1]])
+        for tag, sample in samples.items()
+        if len(sample.sequences)
+    ]
     read = [
-        _as_embedding(tag, found, b"".join(objects.read(found[0].object_key, 0, found[0].size)))
+        _as_embedding(tag, found, b"".join(source.objects.read(found[0].object_key, 0, found[0].size)))
         for tag, found in sequences
         if found and found[0].size <= limits.json_body_bytes_max
     ]

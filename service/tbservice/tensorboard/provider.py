@@ -1,69 +1,51 @@
 """TensorBoard's DataProvider over our reading domain: what the stock handlers list and read.
 
-Whatever the address said, only the experiment of the request's grant is read: every method asks for the grant first.
+Whatever the address said, only what the request was granted is read: every method asks for its source first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from sqlalchemy import Connection
 from tensorboard import errors
 from tensorboard.auth import AuthProvider
 from tensorboard.context import RequestContext
 from tensorboard.data import provider
 
-from tbservice.domain import blobs, reading
-from tbservice.store.database import Database
-from tbservice.store.objects import ObjectStore
-from tbservice.types import BlobSequenceSample, DataClass, ReadGrant, ScalarSample, Selection, Series, TensorSample
+from tbservice.tensorboard.reader import Source
+from tbservice.types import BlobSequenceSample, DataClass, ScalarSample, Selection, Series, TensorSample
 from tbwire import tensors
 from tbwire.tensorboard_pb2 import SummaryMetadata
 
 READER_KEY: Final = "tbhub.reader"
-"""Where the mount leaves the request's `Reader` in the WSGI environment."""
+"""Where the mount leaves the request's `Source` in the WSGI environment."""
 
 _T = TypeVar("_T")
 _Nested = dict[str, dict[str, _T]]
 
 
-@dataclass(frozen=True, slots=True)
-class Reader:
-    """Who reads, and from where."""
-
-    grant: ReadGrant
-    database: Database
-    objects: ObjectStore
-
-
 class ReaderAuth(AuthProvider):  # type: ignore[misc] # tensorboard has no annotations
-    """Hands the `Reader` the mount made on to the data provider; a request without one fails."""
+    """Hands the source the mount made on to the data provider; a request without one fails."""
 
-    def authenticate(self, environ: dict[str, Any]) -> Reader:
-        """The request's reader."""
-        reader = environ[READER_KEY]
-        if not isinstance(reader, Reader):
-            raise TypeError("a request came to TensorBoard without a reader")
-        return reader
+    def authenticate(self, environ: dict[str, Any]) -> Source:
+        """What the request may read."""
+        source: Source = environ[READER_KEY]
+        return source
 
 
 class StoreProvider(provider.DataProvider):  # type: ignore[misc] # tensorboard has no annotations
-    """Reads one experiment a request. It keeps no state: who reads, and from where, is in the request's context."""
+    """Reads one source a request. It keeps no state: who reads, and from where, is in the request's context."""
 
     def list_plugins(self, ctx: RequestContext, *, experiment_id: str) -> list[str]:
         """The plugins that own series."""
-        with _snapshot(ctx, experiment_id) as (db, grant):
-            return reading.list_plugins(db, grant)
+        return _source(ctx, experiment_id).list_plugins()
 
     def list_runs(self, ctx: RequestContext, *, experiment_id: str) -> list[provider.Run]:
         """The runs in the order they were first uploaded in."""
-        with _snapshot(ctx, experiment_id) as (db, grant):
-            runs = reading.list_runs(db, grant)
+        runs = _source(ctx, experiment_id).list_runs()
         return [provider.Run(run_id=run.name, run_name=run.name, start_time=run.start_time) for run in runs]
 
     def list_scalars(
@@ -78,7 +60,7 @@ class StoreProvider(provider.DataProvider):  # type: ignore[misc] # tensorboard 
         selection = _selection(plugin_name, run_tag_filter, DataClass.SCALAR)
         return _nested(
             (one, provider.ScalarTimeSeries(**_description(one), last_value=one.last_value))
-            for one in _list_series(ctx, experiment_id, selection)
+            for one in _source(ctx, experiment_id).list_series(selection)
         )
 
     def list_tensors(
@@ -92,7 +74,8 @@ class StoreProvider(provider.DataProvider):  # type: ignore[misc] # tensorboard 
         """What is known of each tensor series without reading its points."""
         selection = _selection(plugin_name, run_tag_filter, DataClass.TENSOR)
         return _nested(
-            (one, provider.TensorTimeSeries(**_description(one))) for one in _list_series(ctx, experiment_id, selection)
+            (one, provider.TensorTimeSeries(**_description(one)))
+            for one in _source(ctx, experiment_id).list_series(selection)
         )
 
     def list_blob_sequences(
@@ -107,7 +90,7 @@ class StoreProvider(provider.DataProvider):  # type: ignore[misc] # tensorboard 
         selection = _selection(plugin_name, run_tag_filter, DataClass.BLOB_SEQUENCE)
         return _nested(
             (one, provider.BlobSequenceTimeSeries(**_description(one), max_length=one.max_length))
-            for one in _list_series(ctx, experiment_id, selection)
+            for one in _source(ctx, experiment_id).list_series(selection)
         )
 
     def read_scalars(
@@ -121,8 +104,7 @@ class StoreProvider(provider.DataProvider):  # type: ignore[misc] # tensorboard 
     ) -> _Nested[list[provider.ScalarDatum]]:
         """At most `downsample` points of each series, in step order."""
         selection = _selection(plugin_name, run_tag_filter, DataClass.SCALAR)
-        with _snapshot(ctx, experiment_id) as (db, grant):
-            samples = reading.read_scalars(db, grant, selection, downsample)
+        samples = _source(ctx, experiment_id).read_scalars(selection, downsample)
         return {run: {tag: _scalar_data(sample) for tag, sample in tags.items()} for run, tags in samples.items()}
 
     def read_last_scalars(
@@ -137,7 +119,7 @@ class StoreProvider(provider.DataProvider):  # type: ignore[misc] # tensorboard 
         selection = _selection(plugin_name, run_tag_filter, DataClass.SCALAR)
         return _nested(
             (one, provider.ScalarDatum(one.last_step, one.last_wall_time, one.last_value))
-            for one in _list_series(ctx, experiment_id, selection)
+            for one in _source(ctx, experiment_id).list_series(selection)
         )
 
     def read_tensors(
@@ -151,8 +133,7 @@ class StoreProvider(provider.DataProvider):  # type: ignore[misc] # tensorboard 
     ) -> _Nested[list[provider.TensorDatum]]:
         """At most `downsample` points of each series, in step order; strings are object arrays of bytes."""
         selection = _selection(plugin_name, run_tag_filter, DataClass.TENSOR)
-        with _snapshot(ctx, experiment_id) as (db, grant):
-            samples = reading.read_tensors(db, grant, selection, downsample)
+        samples = _source(ctx, experiment_id).read_tensors(selection, downsample)
         return {run: {tag: _tensor_data(sample) for tag, sample in tags.items()} for run, tags in samples.items()}
 
     def read_blob_sequences(
@@ -166,36 +147,22 @@ class StoreProvider(provider.DataProvider):  # type: ignore[misc] # tensorboard 
     ) -> _Nested[list[provider.BlobSequenceDatum]]:
         """At most `downsample` points of each series, in step order; a point is the keys of its blobs."""
         selection = _selection(plugin_name, run_tag_filter, DataClass.BLOB_SEQUENCE)
-        with _snapshot(ctx, experiment_id) as (db, grant):
-            samples = reading.read_blob_sequences(db, grant, selection, downsample)
+        samples = _source(ctx, experiment_id).read_blob_sequences(selection, downsample)
         return {run: {tag: _blob_data(sample) for tag, sample in tags.items()} for run, tags in samples.items()}
 
     def read_blob(self, ctx: RequestContext, *, blob_key: str) -> bytes:
-        """The whole of one blob of the grant's experiment; NotFound for any other key."""
-        reader = _reader(ctx)
-        with _snapshot(ctx, reader.grant.experiment_id) as (db, grant):
-            blob = blobs.find_blob(db, grant, blob_key)
-        return b"".join(reader.objects.read(blob.object_key, 0, blob.size))
+        """The whole of one blob of what the request may read; NotFound for any other key."""
+        source: Source = ctx.auth.get(READER_KEY)
+        blob = source.find_blob(blob_key)
+        return b"".join(source.objects.read(blob.object_key, 0, blob.size))
 
 
-def _reader(ctx: RequestContext) -> Reader:
-    reader: Reader = ctx.auth.get(READER_KEY)
-    return reader
-
-
-@contextmanager
-def _snapshot(ctx: RequestContext, experiment_id: str) -> Iterator[tuple[Connection, ReadGrant]]:
-    """One consistent view of the experiment, for whoever holds the request's grant on that very experiment."""
-    reader = _reader(ctx)
-    if experiment_id != reader.grant.experiment_id:
+def _source(ctx: RequestContext, experiment_id: str) -> Source:
+    """What the request may read, if that is what is asked for."""
+    source: Source = ctx.auth.get(READER_KEY)
+    if experiment_id != source.experiment_id:
         raise errors.PermissionDeniedError("the grant is for another experiment")
-    with reader.database.snapshot(reader.grant.workspace_id) as db:
-        yield db, reader.grant
-
-
-def _list_series(ctx: RequestContext, experiment_id: str, selection: Selection) -> list[Series]:
-    with _snapshot(ctx, experiment_id) as (db, grant):
-        return reading.list_series(db, grant, selection)
+    return source
 
 
 def _selection(plugin: str, chosen: provider.RunTagFilter | None, data_class: DataClass) -> Selection:

@@ -25,7 +25,8 @@ from tensorboard.plugins.text.text_plugin import TextPlugin
 
 from tbservice.tensorboard.hyperparameters import LeanHParamsPlugin
 from tbservice.tensorboard.projector import ProjectorPlugin
-from tbservice.tensorboard.provider import READER_KEY, Reader, ReaderAuth, StoreProvider
+from tbservice.tensorboard.provider import READER_KEY, ReaderAuth, StoreProvider
+from tbservice.tensorboard.reader import Source
 from tbservice.tensorboard.regular_expressions import SafeCustomScalarsPlugin, install_in_hparams
 
 # In the order of the tabs. Not here: the stock back end of the projector (reads files named by the working directory's,
@@ -63,10 +64,10 @@ def stock_application() -> WSGIApplication:
     return app
 
 
-def bind(environ: dict[str, Any], reader: Reader) -> None:
-    """Binds a request to the reader and to the experiment of its grant, whatever its address and headers say."""
-    environ[READER_KEY] = reader
-    environ[EXPERIMENT_KEY] = reader.grant.experiment_id
+def bind(environ: dict[str, Any], source: Source) -> None:
+    """Binds a request to what it may read, whatever its address and headers say."""
+    environ[READER_KEY] = source
+    environ[EXPERIMENT_KEY] = source.experiment_id
 
 
 def _never_import_tensorflow() -> None:

@@ -9,19 +9,17 @@ from tensorboard.plugins.base_plugin import FrontendMetadata, TBPlugin
 from tensorboard.plugins.core.core_plugin import CorePlugin
 from werkzeug.wrappers import Request
 
-from tbservice.domain import reading
 from tbservice.tensorboard import stock
 from tbservice.tensorboard.hot import answers
-from tbservice.tensorboard.provider import Reader
+from tbservice.tensorboard.reader import Source
 from tbservice.types import Json
 
 _MODULES: Final = "/data/plugin"
 
 
-def list_plugins(reader: Reader, request: Request) -> Response:
+def list_plugins(source: Source, request: Request) -> Response:
     """{plugin: what the page must know to show it}, in the order of the tabs."""
-    with reader.database.snapshot(reader.grant.workspace_id) as db:
-        present = frozenset(reading.list_plugins(db, reader.grant))
+    present = frozenset(source.list_plugins())
     application: Any = stock.stock_application()
     plugins = [one for one in application._plugins if not isinstance(one, CorePlugin)]  # noqa: SLF001 - the listing's own
     return answers.json_answer(request, {one.plugin_name: _entry(one, present, request.script_root) for one in plugins})

@@ -11,9 +11,10 @@ from werkzeug.wrappers import Request
 
 from tbservice.tensorboard import bridge, stock
 from tbservice.tensorboard.hot import plugins, scalars, tags, time_series
-from tbservice.tensorboard.provider import READER_KEY, Reader
+from tbservice.tensorboard.provider import READER_KEY
+from tbservice.tensorboard.reader import Source
 
-HANDLERS: Final[dict[str, Callable[[Reader, Request], Response]]] = {
+HANDLERS: Final[dict[str, Callable[[Source, Request], Response]]] = {
     "/data/plugins_listing": plugins.list_plugins,
     "/data/plugin/scalars/scalars": scalars.read_run,
     "/data/plugin/scalars/scalars_multirun": scalars.read_runs,
@@ -24,7 +25,7 @@ HANDLERS: Final[dict[str, Callable[[Reader, Request], Response]]] = {
 
 
 def answer(environ: dict[str, Any]) -> Response:
-    """The answer to a request whose environment is bound to its reader; an error is raised, or answered by werkzeug."""
+    """The answer to a request whose environment is bound to its source; an error is raised, or answered by werkzeug."""
     handler = HANDLERS.get(environ["PATH_INFO"].rstrip("/"))
     if handler is None:
         return bridge.call(stock.stock_application(), environ)

@@ -12,10 +12,9 @@ from tensorboard.plugins.scalar import metadata
 from werkzeug.exceptions import MethodNotAllowed
 from werkzeug.wrappers import Request
 
-from tbservice.domain import reading
 from tbservice.errors import Malformed, NotFound
 from tbservice.tensorboard.hot import answers, columns
-from tbservice.tensorboard.provider import Reader
+from tbservice.tensorboard.reader import Source
 from tbservice.types import ScalarSample, Selection
 
 SAMPLE_POINTS: Final = 1_000
@@ -24,23 +23,23 @@ SAMPLE_POINTS: Final = 1_000
 _ROW: Final = b"[%b,%b,%b]"
 
 
-def read_runs(reader: Reader, request: Request) -> Response:
+def read_runs(source: Source, request: Request) -> Response:
     """`scalars_multirun`: {run: [[wall time, step, value]]} of those of the runs that have the tag."""
     if request.method != "POST":
         raise MethodNotAllowed(["POST"])
     tags = request.form.getlist("tag")
     if len(tags) != 1:
         raise Malformed("tag must be specified exactly once")
-    samples = read_samples(reader, tags[0], frozenset(request.form.getlist("runs")))
+    samples = read_samples(source, tags[0], frozenset(request.form.getlist("runs")))
     return answers.answer(request, answers.members({run: _rows(sample) for run, sample in samples.items()}))
 
 
-def read_run(reader: Reader, request: Request) -> Response:
+def read_run(source: Source, request: Request) -> Response:
     """`scalars`: [[wall time, step, value]], or the same as CSV; NotFound when the run has no such tag."""
     tag, run = request.args.get("tag"), request.args.get("run")
     if tag is None or run is None:
         raise Malformed("both run and tag must be specified")
-    sample = read_samples(reader, tag, frozenset([run])).get(run)
+    sample = read_samples(source, tag, frozenset([run])).get(run)
     if sample is None:
         raise NotFound("the run has no scalars of this tag")
     if request.args.get("format") == "csv":
@@ -48,11 +47,10 @@ def read_run(reader: Reader, request: Request) -> Response:
     return answers.answer(request, _rows(sample))
 
 
-def read_samples(reader: Reader, tag: str, runs: frozenset[str] | None) -> dict[str, ScalarSample]:
+def read_samples(source: Source, tag: str, runs: frozenset[str] | None) -> dict[str, ScalarSample]:
     """A sample of each run's series of the tag, in the order of the runs; None selects all runs."""
     selection = Selection(plugin=metadata.PLUGIN_NAME, runs=runs, tags=frozenset([tag]))
-    with reader.database.snapshot(reader.grant.workspace_id) as db:
-        found = reading.read_scalars(db, reader.grant, selection, SAMPLE_POINTS)
+    found = source.read_scalars(selection, SAMPLE_POINTS)
     return {run: by_tag[tag] for run, by_tag in found.items()}
 
 

@@ -20,10 +20,9 @@ from tensorboard.plugins.metrics import metrics_plugin
 from tensorboard.plugins.scalar import metadata as scalar_metadata
 from werkzeug.wrappers import Request
 
-from tbservice.domain import listing
 from tbservice.domain.listing import TagGroup
 from tbservice.tensorboard.hot import answers
-from tbservice.tensorboard.provider import Reader
+from tbservice.tensorboard.reader import Source
 from tbservice.types import DataClass
 from tbwire.tensorboard_pb2 import SummaryMetadata
 
@@ -40,9 +39,9 @@ _PARSE: Final[dict[str, Callable[[bytes], Any]]] = {
 }
 
 
-def list_metrics(reader: Reader, request: Request) -> Response:
+def list_metrics(source: Source, request: Request) -> Response:
     """`timeseries/tags`: the tags of all that the Time Series dashboard shows."""
-    found = _read(reader, _SCALARS, _HISTOGRAMS, _IMAGES)
+    found = _read(source, _SCALARS, _HISTOGRAMS, _IMAGES)
     scalars, histograms, images = (
         [group for group in found if (group.plugin, group.data_class) == kind]
         for kind in (_SCALARS, _HISTOGRAMS, _IMAGES)
@@ -55,7 +54,7 @@ def list_metrics(reader: Reader, request: Request) -> Response:
     return answers.json_answer(request, content)
 
 
-def list_scalars(reader: Reader, request: Request) -> Response:
+def list_scalars(source: Source, request: Request) -> Response:
     """`scalars/tags`: {run: {tag: {displayName, description}}}, the description as HTML."""
     shown: dict[bytes, bytes] = {}
 
@@ -64,13 +63,12 @@ def list_scalars(reader: Reader, request: Request) -> Response:
         pairs = ((tag, shown[one.summary_metadata]) for one in groups for tag in one.tags)
         return b"{" + b",".join(orjson.dumps(tag) + b":" + about for tag, about in pairs) + b"}"
 
-    return answers.json_answer(request, _by_run(_read(reader, _SCALARS), write))
+    return answers.json_answer(request, _by_run(_read(source, _SCALARS), write))
 
 
-def _read(reader: Reader, *kinds: tuple[str, DataClass]) -> list[TagGroup]:
+def _read(source: Source, *kinds: tuple[str, DataClass]) -> list[TagGroup]:
     """What there is of these kinds; the tags are left out that were logged for a later TensorBoard."""
-    with reader.database.snapshot(reader.grant.workspace_id) as db:
-        found = listing.list_tag_groups(db, reader.grant, kinds)
+    found = source.list_tag_groups(kinds)
     known = {kind: _is_known(*kind) for kind in {(one.plugin, one.summary_metadata) for one in found}}
     return [one if known[one.plugin, one.summary_metadata] else replace(one, tags=()) for one in found]
 

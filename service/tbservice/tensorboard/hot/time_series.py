@@ -15,10 +15,10 @@ from tensorboard.plugins.scalar import metadata as scalar_metadata
 from werkzeug.wrappers import Request
 
 from tbservice import limits
-from tbservice.domain import reading
 from tbservice.errors import Malformed, TooLarge
 from tbservice.tensorboard.hot import answers, columns, scalars
-from tbservice.tensorboard.provider import Reader, as_array
+from tbservice.tensorboard.provider import as_array
+from tbservice.tensorboard.reader import Source
 from tbservice.types import BlobSequenceSample, Json, ScalarSample, Selection, TensorSample
 
 _SCALARS: Final = scalar_metadata.PLUGIN_NAME
@@ -43,9 +43,9 @@ class _Wanted:
     sample: int
 
 
-def read_cards(reader: Reader, request: Request) -> Response:
+def read_cards(source: Source, request: Request) -> Response:
     """The series of each of the requests, in their order; one that cannot be is answered with its error."""
-    return answers.answer(request, _listed([_card(reader, asked) for asked in _asked(request)]))
+    return answers.answer(request, _listed([_card(source, asked) for asked in _asked(request)]))
 
 
 def _asked(request: Request) -> list[Json]:
@@ -63,7 +63,7 @@ def _asked(request: Request) -> list[Json]:
     return asked
 
 
-def _card(reader: Reader, asked: Json) -> Iterator[bytes]:
+def _card(source: Source, asked: Json) -> Iterator[bytes]:
     """One request's answer; its points are read when they are wanted, so that one card's at a time are held."""
     echo = {"plugin": asked.get("plugin"), "tag": asked.get("tag")}
     if isinstance(asked.get("run"), str):
@@ -75,7 +75,7 @@ def _card(reader: Reader, asked: Json) -> Iterator[bytes]:
         yield answers.cleansed({**echo, "error": problem})
         return
     yield answers.cleansed(echo)[:-1] + b',"runToSeries":'
-    yield from answers.members(_series(reader, _wanted(asked)))
+    yield from answers.members(_series(source, _wanted(asked)))
     yield b"}"
 
 
@@ -101,17 +101,16 @@ def _wanted(asked: Json) -> _Wanted:
     return _Wanted(asked["plugin"], asked["tag"], run, int(sample or 0))
 
 
-def _series(reader: Reader, wanted: _Wanted) -> dict[str, Iterator[bytes]]:
+def _series(source: Source, wanted: _Wanted) -> dict[str, Iterator[bytes]]:
     runs = None if wanted.run is None else frozenset([wanted.run])
     if wanted.plugin == _SCALARS:
-        points = scalars.read_samples(reader, wanted.tag, runs)
+        points = scalars.read_samples(source, wanted.tag, runs)
         return {run: _scalar_points(sample) for run, sample in points.items()}
     selection = Selection(plugin=wanted.plugin, runs=runs, tags=frozenset([wanted.tag]))
-    with reader.database.snapshot(reader.grant.workspace_id) as db:
-        if wanted.plugin == _HISTOGRAMS:
-            histograms = reading.read_tensors(db, reader.grant, selection, _HISTOGRAM_POINTS)
-            return {run: _histogram_points(by_tag[wanted.tag]) for run, by_tag in histograms.items()}
-        images = reading.read_blob_sequences(db, reader.grant, selection, _IMAGE_POINTS)
+    if wanted.plugin == _HISTOGRAMS:
+        histograms = source.read_tensors(selection, _HISTOGRAM_POINTS)
+        return {run: _histogram_points(by_tag[wanted.tag]) for run, by_tag in histograms.items()}
+    images = source.read_blob_sequences(selection, _IMAGE_POINTS)
     shown = {run: _image_points(by_tag[wanted.tag], wanted.sample) for run, by_tag in images.items()}
     return {run: iter([answers.cleansed(points)]) for run, points in shown.items() if points}
 

@@ -1,0 +1,141 @@
+"""What a request may read: one experiment (`Reader`), or several side by side, to which `Source` is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
+
+from sqlalchemy import Connection
+
+from tbservice.domain import blobs, experiments, listing, reading
+from tbservice.domain.listing import TagGroup
+from tbservice.domain.reading import ByRunAndTag
+from tbservice.store.database import Database
+from tbservice.store.objects import ObjectStore
+from tbservice.types import (
+    Blob,
+    BlobSequenceSample,
+    DataClass,
+    Experiment,
+    ReadGrant,
+    Run,
+    ScalarSample,
+    Selection,
+    Series,
+    TensorSample,
+)
+
+LastPoint = tuple[int, float, float]
+"""Step, wall time and value."""
+
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
+
+
+class Source(Protocol):
+    """What handlers read from; each method is the one of the domain that has its name, and raises as that does."""
+
+    @property
+    def experiment_id(self) -> str:
+        """What stock handlers are told to ask for; nothing is looked up by it."""
+
+    @property
+    def objects(self) -> ObjectStore:
+        """Where the bytes of blobs are."""
+
+    def list_experiments(self) -> list[Experiment]:
+        """The experiments that are read."""
+
+    def list_plugins(self) -> list[str]:
+        """The plugins that own a series."""
+
+    def list_runs(self) -> list[Run]:
+        """Every run, in an order that only ever grows at its end."""
+
+    def list_series(self, selection: Selection) -> list[Series]:
+        """The selected series."""
+
+    def list_tag_groups(self, kinds: Collection[tuple[str, DataClass]]) -> list[TagGroup]:
+        """The series of these kinds, grouped."""
+
+    def list_last_points(self, selection: Selection) -> ByRunAndTag[LastPoint]:
+        """The last point of each of the selected scalar series."""
+
+    def read_scalars(self, selection: Selection, downsample: int) -> ByRunAndTag[ScalarSample]:
+        """A sample of every selected scalar series."""
+
+    def read_tensors(self, selection: Selection, downsample: int) -> ByRunAndTag[TensorSample]:
+        """A sample of every selected tensor series."""
+
+    def read_blob_sequences(self, selection: Selection, downsample: int) -> ByRunAndTag[BlobSequenceSample]:
+        """A sample of every selected blob sequence series."""
+
+    def find_blob(self, key: str) -> Blob:
+        """The blob that a key names; NotFound for one that may not be read here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """The source that is one experiment: who reads, and from where. Each call reads one consistent view of it."""
+
+    grant: ReadGrant
+    database: Database
+    objects: ObjectStore
+
+    @property
+    def experiment_id(self) -> str:
+        """The id of the grant's experiment."""
+        return self.grant.experiment_id
+
+    def list_experiments(self) -> list[Experiment]:
+        """The experiment alone."""
+        return [self._read(experiments.get_experiment)]
+
+    def list_plugins(self) -> list[str]:
+        """The plugins that own a series, by name."""
+        return self._read(reading.list_plugins)
+
+    def list_runs(self) -> list[Run]:
+        """Every run, in the order in which they came."""
+        return self._read(reading.list_runs)
+
+    def list_series(self, selection: Selection) -> list[Series]:
+        """The selected series, without a look at their points."""
+        return self._read(reading.list_series, selection)
+
+    def list_tag_groups(self, kinds: Collection[tuple[str, DataClass]]) -> list[TagGroup]:
+        """The series of these kinds, grouped; in the order of the runs."""
+        return self._read(listing.list_tag_groups, kinds)
+
+    def list_last_points(self, selection: Selection) -> ByRunAndTag[LastPoint]:
+        """The point with the greatest step of each of the selected scalar series; no points are read for it."""
+        points: ByRunAndTag[LastPoint] = {}
+        for one in self._read(listing.list_last_points, selection):
+            points.setdefault(one.run, {})[one.tag] = (one.step, one.wall_time, one.value)
+        return points
+
+    def read_scalars(self, selection: Selection, downsample: int) -> ByRunAndTag[ScalarSample]:
+        """At most `downsample` points of each series, in step order."""
+        return self._read(reading.read_scalars, selection, downsample)
+
+    def read_tensors(self, selection: Selection, downsample: int) -> ByRunAndTag[TensorSample]:
+        """At most `downsample` points of each series, in step order."""
+        return self._read(reading.read_tensors, selection, downsample)
+
+    def read_blob_sequences(self, selection: Selection, downsample: int) -> ByRunAndTag[BlobSequenceSample]:
+        """At most `downsample` points of each series, in step order; a point is the keys of its blobs."""
+        return self._read(reading.read_blob_sequences, selection, downsample)
+
+    def find_blob(self, key: str) -> Blob:
+        """The experiment's blob of this key; NotFound for any other."""
+        return self._read(blobs.find_blob, key)
+
+    def _read(
+        self,
+        function: Callable[Concatenate[Connection, ReadGrant, _Parameters], _Result],
+        *args: _Parameters.args,
+        **kwargs: _Parameters.kwargs,
+    ) -> _Result:
+        with self.database.snapshot(self.grant.workspace_id) as db:
+            return function(db, self.grant, *args, **kwargs)

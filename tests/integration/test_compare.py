@@ -1,0 +1,380 @@
+"""One page over several experiments: who may see it, what its address may be, and what is read where."""
+
+from __future__ import annotations
+
+import json
+import re
+from urllib.parse import quote
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+from tensorboard.plugins.hparams.summary_v2 import HParam, Metric, hparams_config_pb, hparams_pb
+
+from support.batches import Api, images, metadata, scalars, segment, stream, texts
+from support.event_files import PNG
+from support.servers import new_owner
+from tbservice import limits
+from tbservice.app import create_app
+from tbservice.tensorboard.notices import STATE_HEADER
+from tbwire import wire_pb2
+
+# Every kind of address below /compare/<spec>/: the page, native and stock data, blobs, the front end's files.
+ADDRESSES = (
+    ("GET", ""),
+    ("GET", "data/environment"),
+    ("GET", "data/runs"),
+    ("GET", "experiment/defaultExperimentId/data/runs"),
+    ("GET", "data/plugins_listing"),
+    ("GET", "data/plugin/timeseries/tags"),
+    ("POST", "experiment/defaultExperimentId/data/plugin/timeseries/timeSeries"),
+    ("GET", "data/plugin/scalars/scalars?run=a/train&tag=loss"),
+    ("GET", "data/plugin/text/text?run=b/train&tag=note&markdown=true"),
+    ("GET", "data/plugin/hparams/session_groups?request={{}}"),
+    ("GET", "data/plugin/projector/runs"),
+    ("GET", "data/plugin/projector/projector_binary.html"),
+    ("GET", "data/blob/{blob}"),
+    ("GET", "data/plugin/timeseries/imageData?imageId={blob}"),
+    ("GET", "chart_worker.js"),
+)
+OPEN = {**dict.fromkeys(ADDRESSES, 200), ("GET", "chart_worker.js"): 308}  # to the copy that serves all pages
+
+
+@pytest.fixture(scope="module")
+def settings(servers):
+    with servers.database() as url, servers.settings(url) as settings:
+        yield settings
+
+
+@pytest.fixture(scope="module")
+def application(settings):
+    with TestClient(create_app(settings)) as client:
+        yield client
+
+
+@pytest.fixture
+def client(application):
+    """The whole application, the same for all of these tests; without the cookies of the test before."""
+    application.cookies.clear()
+    return application
+
+
+@pytest.fixture(scope="module")
+def api(application, settings):
+    return Api(application, new_owner(settings.database_url.get_secret_value()))
+
+
+@pytest.fixture(scope="module")
+def stranger(application, settings):
+    return Api(application, new_owner(settings.database_url.get_secret_value()))
+
+
+def new_experiment(api, value, **fields):
+    """An experiment with a scalar, a text and an image series, of one run."""
+    experiment = api.new_experiment(**fields)
+    media = [texts("note", [0], [b"**%d**" % value]), images("photo", [0], [[b"1", b"1", PNG + b"%d" % value]])]
+    api.write(experiment, segment(stream(), 0, 100, scalars("loss", [0, 1], [value, np.nan]), *media))
+    return experiment
+
+
+@pytest.fixture
+def pair(api):
+    return new_experiment(api, 1, name="First <b>"), new_experiment(api, 2)
+
+
+def compared(first, second):
+    return f"/compare/a:{first},b:{second}/"
+
+
+def blob_key(api, experiment):
+    shown = api.get(experiment, "blob_sequences/data", run="train", tag="photo", downsample=1)
+    return shown["train"]["photo"]["values"][0][2]["key"]
+
+
+def bearer(token):
+    return {"Authorization": f"Bearer {token}"}
+
+
+def cookie(*tokens):
+    return {"Cookie": f"tbhub_read={'.'.join(tokens)}"}
+
+
+def statuses(client, address, blob, headers):
+    """The status of every kind of address."""
+    card = {"data": {"requests": json.dumps([{"plugin": "scalars", "tag": "loss"}])}}
+    return {
+        (method, path): client.request(
+            method,
+            address + path.format(blob=blob),
+            headers=headers,
+            follow_redirects=False,
+            **(card if method == "POST" else {}),
+        ).status_code
+        for method, path in ADDRESSES
+    }
+
+
+def closed(status):
+    return {**dict.fromkeys(ADDRESSES, status), ("GET", ""): 401}
+
+
+def test_every_address_opens_only_for_who_may_read_every_experiment(client, api, stranger, pair):
+    address, blob = compared(*pair), blob_key(api, pair[1])
+    owner, other = (one.headers["Authorization"].split()[1] for one in (api, stranger))
+    of_a, of_b = (api.new_token(experiment, "read") for experiment in pair)
+    table = {
+        "no token": ({}, closed(401)),
+        "a token of one": (bearer(of_a), closed(404)),
+        "another tenant's owner": (bearer(other), closed(404)),
+        "the owner": (bearer(owner), OPEN),
+        "a cookie of one": (cookie(of_a, ""), closed(401)),
+        "a cookie of both": (cookie(of_a, of_b), OPEN),
+        "a cookie of both, the other way round": (cookie(of_b, of_a), closed(401)),
+        "a cookie of one and another tenant's": (cookie(of_a, other), closed(401)),
+        "a cookie of too many": (cookie(of_a, of_b, of_b), closed(401)),
+        "a good cookie, a bad header": (cookie(of_a, of_b) | bearer("tbh_no"), closed(401)),
+    }
+    for who, (headers, expected) in table.items():
+        assert statuses(client, address, blob, headers) == expected, who
+    token_id = api.get(pair[1], "tokens")["tokens"][0]["id"]
+    assert api.request("DELETE", f"/experiments/{pair[1]}/tokens/{token_id}").status_code == 204
+    assert statuses(client, address, blob, cookie(of_a, of_b)) == closed(401)
+    api.request("PATCH", f"/experiments/{pair[1]}", json={"visibility": "link"})
+    assert statuses(client, address, blob, cookie(of_a, of_b)) == OPEN
+    assert statuses(client, address, blob, cookie(of_a, "")) == OPEN
+
+
+def test_an_experiment_that_may_not_be_read_looks_like_one_that_is_not_there(client, api, stranger, pair):
+    theirs = new_experiment(stranger, 3)
+    spoof = {"Tensorboard-Experiment-Id": theirs, "Tensorboard_Experiment_Id": theirs}
+    for path in ("", "data/runs", "data/plugin/scalars/tags", f"data/blob/{blob_key(stranger, theirs)}", "?token=no"):
+        for headers in ({}, api.headers, cookie(api.headers["Authorization"].split()[1], "")):
+            there, gone = (
+                client.get(compared(pair[0], second) + path, headers=headers | spoof)
+                for second in (theirs, theirs[::-1])
+            )
+            assert (there.status_code, there.text, there.headers) == (gone.status_code, gone.text, gone.headers)
+            assert there.status_code in {401, 404}
+    mine = compared(*pair)
+    assert client.get(f"{mine}data/blob/{blob_key(stranger, theirs)}", headers=api.headers).status_code == 404
+    assert client.get(f"{mine}data/plugin/scalars/tags", headers=api.headers | spoof).json().keys() == {
+        "a/train",
+        "b/train",
+    }
+
+
+def test_tokens_are_kept_in_a_cookie_of_this_comparison_that_can_only_read(client, api, pair):
+    owner_token = api.headers["Authorization"].split()[1]
+    address, blob = compared(*pair), blob_key(api, pair[0])
+    of_a, of_b = (api.new_token(experiment, "read") for experiment in pair)
+    link = f"{address}?token={of_b}&darkMode=true&token={of_a}"
+    answer = client.get(link, follow_redirects=False)
+    assert (answer.status_code, answer.headers["location"]) == (303, "./?darkMode=true")
+    expected = f"tbhub_read={of_a}.{of_b}; HttpOnly; Path={address}; SameSite=lax"
+    assert answer.headers["set-cookie"] == expected
+    client.cookies.clear()
+    assert "; Secure" in client.get(f"https://testserver{link}", follow_redirects=False).headers["set-cookie"]
+    client.cookies.clear()
+    wide = client.get(f"{address}?token={owner_token}", follow_redirects=False)
+    kept = wide.headers["set-cookie"].split(";")[0].removeprefix("tbhub_read=").split(".")
+    assert owner_token not in kept
+    client.cookies.clear()
+    assert statuses(client, address, blob, cookie(*kept)) == OPEN
+    for token, experiment, other in zip(kept, pair, pair[::-1], strict=True):
+        assert Api(client, token).request("GET", f"/experiments/{experiment}").status_code == 200
+        assert Api(client, token).request("GET", f"/experiments/{other}").status_code == 404
+        assert Api(client, token).send(experiment).status_code == 403
+
+
+def test_the_form_takes_several_tokens_and_links_and_refuses_as_a_whole(client, api, stranger, pair):
+    address = compared(*pair)
+    of_a, of_b = (api.new_token(experiment, "read") for experiment in pair)
+    form = client.get(address)
+    assert (form.status_code, "This comparison needs a token" in form.text) == (401, True)
+    for pasted in ("nonsense", of_a, f"{of_a} {stranger.headers['Authorization'].split()[1]}"):
+        refused = client.post(address, data={"token": pasted})
+        assert (refused.status_code, refused.headers.get("set-cookie")) == (401, None)
+        assert "do not open every experiment" in refused.text
+    made = len(api.get(pair[0], "tokens")["tokens"])
+    client.post(address, data={"token": api.headers["Authorization"] + of_b[:9]})
+    assert len(api.get(pair[0], "tokens")["tokens"]) == made + 1
+    client.cookies.clear()
+    for pasted in (f"https://host/experiment/x/?token={of_b}\n{of_a}", of_a + of_b):
+        answer = client.post(address, data={"token": pasted}, follow_redirects=False)
+        assert answer.status_code == 303
+        assert answer.headers["set-cookie"].startswith(f"tbhub_read={of_a}.{of_b};")
+        client.cookies.clear()
+    other_site = client.post(address, data={"token": of_a}, headers={"Sec-Fetch-Site": "cross-site"})
+    assert other_site.status_code == 403
+
+
+def test_an_address_that_names_no_comparison_says_why(client, api, pair):
+    a, b = pair
+    many = ",".join(f"n{number}:{a}" for number in range(limits.comparison_items_max + 1))
+    wrong = {
+        f"a:{a}": "names 1 experiment; a comparison is of 2 to 10",
+        many: "names 11 experiments",
+        f"a:{a},a:{b}": "two experiments are named",
+        f"a:{a},{b}": "has no colon",
+        f"a:{a},:{b}": "has no name",
+        f"a:{a},b:{b}x": "is no experiment",
+        f"a:{a},b:c:{b}": "is no experiment",
+        f"a:{a},": "has no colon",
+        f"a:{a},{'x' * 101}:{b}": "at most 100 characters",
+        f"a:{a},%00:{b}": "cannot be a name",
+        f"a:{a},..:{b}": "cannot be a name",
+        f"a:{a},<script>": "&lt;script&gt;",
+    }
+    for spec, reason in wrong.items():
+        answer = client.get(f"/compare/{spec}/", headers=api.headers)
+        assert (answer.status_code, reason in answer.text) == (400, True), spec
+        assert "<script" not in answer.text
+        data = client.get(f"/compare/{spec}/data/runs", headers=api.headers)
+        assert (data.status_code, data.json()["code"]) == (400, "malformed")
+
+
+def test_an_address_has_a_slash_at_its_end_and_one_way_of_writing(client, api, pair):
+    a, b = pair
+    plain = f"/compare/a:{a},b:{b}"
+    assert client.get(f"{plain}?x=1", follow_redirects=False).headers["location"] == f"{plain}/?x=1"
+    encoded = client.get(f"/compare/a%3A{a}%2Cb:{b}/?token=t", follow_redirects=False)
+    assert encoded.headers["location"] == f"{plain}/?token=t"
+    named = f"/compare/{quote('é; x%')}:{a},b:{b}/"
+    token = api.headers["Authorization"].split()[1]
+    answer = client.get(f"{named}?token={token}", follow_redirects=False)
+    assert f"; Path={named};" in answer.headers["set-cookie"]
+    assert client.get(f"{named}data/runs").json() == ["é; x%/train", "b/train"]
+
+
+def test_the_page_shows_the_data_of_all_with_the_experiments_names_before_the_runs(client, api, pair):
+    late = segment(stream("a"), 0, 9, scalars("loss", [5], [9.0]))
+    root = segment(stream(".", "root"), 0, 9, scalars("loss", [0], [3.0]))
+    api.write(pair[0], late, root)
+
+    def ask(path, method="GET", **options):
+        answer = client.request(method, compared(*pair) + path, headers=api.headers, **options)
+        assert answer.status_code == 200, answer.text
+        return answer
+
+    page = ask("").text
+    assert "<title>a: First &lt;b&gt;, b · TensorBoard</title>" in page
+    bar = page.partition('<header id="tbhub-bar">')[2].partition("</header>")[0]
+    assert re.findall('href="(.*?)"', bar) == ["./", *(f"../../experiment/{one}/" for one in pair)]
+    assert "First &lt;b&gt;" in bar
+    environment = ask("data/environment").json()
+    assert environment["data_location"] == "a: First <b>, b"
+    runs = ["a/train", "a/a", "a", "b/train"]
+    assert ask("experiment/defaultExperimentId/data/runs").json() == runs
+    tags = ask("data/plugin/timeseries/tags").json()
+    assert tags["scalars"]["runTagInfo"] == {run: ["loss"] for run in runs}
+    assert tags["images"]["tagRunSampledInfo"]["photo"].keys() == {"a/train", "b/train"}
+    assert list(ask("data/plugin/scalars/tags").json()) == runs
+    first, second = [[1.7e9, 0, 1.0], [1.7e9 + 1, 1, "NaN"]], [[1.7e9, 0, 2.0], [1.7e9 + 1, 1, "NaN"]]
+    assert ask("data/plugin/scalars/scalars?run=b/train&tag=loss").json() == second
+    wanted = {"tag": "loss", "runs": ["b/train", "a", "train", "b", "a/.", "ab/train"]}
+    assert ask("data/plugin/scalars/scalars_multirun", "POST", data=wanted).json() == {
+        "a": [[1.7e9, 0, 3.0]],
+        "b/train": second,
+    }
+    no_run = {"tag": "loss", "runs": ["a/."]}
+    assert ask("data/plugin/scalars/scalars_multirun", "POST", data=no_run).json() == {}
+    cards = json.dumps(
+        [{"plugin": "scalars", "tag": "loss"}, {"plugin": "images", "tag": "photo", "run": "b/train", "sample": 0}]
+    )
+    for answer in (
+        ask("data/plugin/timeseries/timeSeries", "POST", data={"requests": cards}).json(),
+        ask("data/plugin/timeseries/timeSeries", params={"requests": cards}).json(),
+    ):
+        series = answer[0]["runToSeries"]
+        assert list(series) == runs
+        assert [point["value"] for point in series["a/train"]] == [row[2] for row in first]
+        (image,) = answer[1]["runToSeries"]["b/train"]
+        assert ask(f"data/plugin/timeseries/imageData?imageId={image['imageId']}").content == PNG + b"2"
+    (photo,) = ask("data/plugin/images/images?run=a/train&tag=photo&sample=0").json()
+    assert ask(f"data/plugin/images/individualImage?{photo['query']}").content == PNG + b"1"
+    assert "<strong>2</strong>" in ask("data/plugin/text/text?run=b/train&tag=note&markdown=true").json()[0]["text"]
+    listing = ask("data/plugins_listing").json()
+    assert [name for name, plugin in listing.items() if plugin["enabled"]] == [
+        "timeseries",
+        "scalars",
+        "images",
+        "text",
+    ]
+    module = listing["projector"]["loading_mechanism"]["module_path"]
+    assert module == f"{compared(*pair)}data/plugin/projector/index.js"
+
+
+def hparams_series(tag, message):
+    content = message.value[0].metadata.plugin_data.content
+    points = wire_pb2.TensorPoints(
+        steps=bytes(8), wall_times=bytes(8), tensors=[wire_pb2.Tensor(dtype=1, shape=[], data=bytes(4))]
+    )
+    return wire_pb2.Series(tag=tag, summary_metadata=metadata("hparams", 2, content=content), tensors=points)
+
+
+def write_session(api, experiment, run, loss, group=None, **values):
+    """A session; its group is told by its hyperparameters unless it is named."""
+    session = hparams_series("_hparams_/session_start_info", hparams_pb(values, group))
+    api.write(experiment, segment(stream(run, f"file of {run}"), 0, 9, scalars("loss", [0], [loss]), session))
+
+
+def test_equal_hparams_of_two_experiments_are_two_groups_and_no_schema_hides_another(client, api, pair):
+    a, b = pair
+    for loss, experiment in enumerate(pair):
+        write_session(api, experiment, "one", loss, rate=0.1)
+        write_session(api, experiment, "two", loss + 2, rate=0.1)
+    write_session(api, b, ".", 7.0, "", rate=0.5, only_b="x")
+    declared = hparams_config_pb([HParam("rate")], [Metric("declared")])
+    api.write(a, segment(stream("schema", "file of it"), 0, 9, hparams_series("_hparams_/experiment", declared)))
+
+    def ask(path, **request):
+        answer = client.post(f"{compared(a, b)}data/plugin/hparams/{path}", json=request, headers=api.headers)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    experiment = ask("experiment")
+    assert {info["name"]: info["differs"] for info in experiment["hparamInfos"]} == {"rate": True, "only_b": False}
+    assert {info["name"]["tag"] for info in experiment["metricInfos"]} == {"loss"}
+    found = ask("session_groups", allowedStatuses=["STATUS_UNKNOWN"], sliceSize=9)
+    groups = {
+        frozenset(session["name"] for session in group["sessions"]): (group["hparams"], group["metricValues"])
+        for group in found["sessionGroups"]
+    }
+    assert {sessions: (hparams, points[0]["value"]) for sessions, (hparams, points) in groups.items()} == {
+        frozenset({"a/one", "a/two"}): ({"rate": 0.1}, 1.0),
+        frozenset({"b/one", "b/two"}): ({"rate": 0.1}, 2.0),
+        frozenset({"b"}): ({"rate": 0.5, "only_b": "x"}, 7.0),
+    }
+    names = sorted(group["name"] for group in found["sessionGroups"])
+    assert (names[0][:2], names[1], names[2][:2]) == ("a/", "b", "b/")
+    assert names[0][2:] == names[2][2:]
+    points = ask("metric_evals", sessionName="b/two", metricName={"tag": "loss"})
+    assert [point[2] for point in points] == [3.0]
+
+
+def test_a_session_no_client_could_have_meant_leaves_the_other_experiments_as_they_are(client, api, pair):
+    """Content that is none stays as it is: the answer is the stock handlers', which refuse it."""
+    broken = wire_pb2.Series()
+    broken.CopyFrom(hparams_series("_hparams_/session_start_info", hparams_pb({"rate": 1.0})))
+    broken.summary_metadata = metadata("hparams", 2, content=b"\xff")
+    api.write(pair[0], segment(stream("broken", "its file"), 0, 9, broken))
+    address = f"{compared(*pair)}data/"
+    assert client.post(f"{address}plugin/hparams/experiment", json={}, headers=api.headers).status_code == 400
+    assert client.get(f"{address}plugin/scalars/tags", headers=api.headers).status_code == 200
+
+
+def test_what_is_too_much_together_is_refused(client, api, pair, monkeypatch):
+    monkeypatch.setattr(limits, "read_points_max", 3)
+    card = {"requests": json.dumps([{"plugin": "scalars", "tag": "loss"}])}
+    path = "data/plugin/timeseries/timeSeries"
+    assert client.post(f"/experiment/{pair[0]}/{path}", data=card, headers=api.headers).status_code == 200
+    answer = client.post(compared(*pair) + path, data=card, headers=api.headers)
+    assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+
+
+def test_while_nothing_is_uploaded_to_any_of_them_the_page_says_so(client, api):
+    empty = api.new_experiment(name="Begun"), api.new_experiment()
+    answer = client.get(compared(*empty), headers=api.headers)
+    assert (answer.status_code, answer.headers[STATE_HEADER]) == (200, "data")
+    new = new_experiment(api, 1)
+    assert "<tb-webapp>" in client.get(compared(empty[0], new), headers=api.headers).text
