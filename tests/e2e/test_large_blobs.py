@@ -107,3 +107,21 @@ def test_a_file_that_is_written_anew_while_its_large_blob_is_sent_is_read_again(
             ended = following.wait()
     assert ended.code == 0, ended.err
     assert_complete(reader, experiment, OTHER)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is looked up in Linux's /proc")
+def test_what_is_read_ahead_of_many_large_runs_is_not_held_all_at_once(uploader, logdir, reader):
+    """Fifty runs with more in each than is read at a time: chunks of all of them would be over 200 MiB."""
+    path = logdir / "run_00" / "events.out.tfevents.1"
+    images = [os.urandom(200_000) for _ in range(45)]
+    write_records(path, [version_event(), *(image_event("photo", step, [image]) for step, image in enumerate(images))])
+    for number in range(1, 50):
+        other = logdir / f"run_{number:02d}" / path.name
+        other.parent.mkdir()
+        other.hardlink_to(path)
+    with uploader.follow(logdir, "--one-shot") as following:
+        experiment = following.wait_for_experiment()
+        peak_kib = watch_memory(following.process)
+        assert following.process.returncode == 0, following.err()
+    assert {tags["photo"]["count"] for tags in reader.get(experiment, "blob_sequences").values()} == {len(images)}
+    assert peak_kib < 150 << 10
