@@ -11,12 +11,7 @@ import pytest
 from support.batches import Api, images, metadata, segment, stream
 from support.event_files import scalar_event, version_event, write_records
 from support.projector import IN_CHECKPOINT, ROWS, write_projector_run
-from support.uploading import Uploader, wait_until
-
-
-@pytest.fixture
-def uploader(live_service, tmp_path):
-    return Uploader(live_service.url, live_service.new_owner(), tmp_path)
+from support.uploading import wait_until
 
 
 @pytest.fixture
@@ -74,6 +69,7 @@ def test_what_was_uploaded_is_served_and_sent_once(uploader, run):
             assert projector.http.get(path).status_code == status, path
         verified = uploader.run("verify", "--logdir", run.parent, "--experiment", ended.experiment_id)
         assert verified.code == 0, verified.err
+        assert "not checked: 2 embeddings" in verified.out
         projector.http.headers.pop("Authorization")
         for path in (
             "runs",
@@ -96,6 +92,49 @@ def test_a_changed_file_is_sent_anew_and_an_old_state_that_returns_too(uploader,
             for path in set(run.rglob("*.*")) - {run / "events.out.tfevents.1.host"}:
                 os.utime(path, (seed, seed))  # so that the third state is the first one again
             wait_until(lambda sent=sent: projector.get("tensor", run="train", name="words").content == sent)
+
+
+def test_an_old_state_that_returns_in_a_later_upload_is_sent_again(uploader, run):
+    experiment = None
+    for seed in (0, 1, 0):
+        sent = write_projector_run(run, seed)[0]
+        for path in set(run.rglob("*.*")) - {run / "events.out.tfevents.1.host"}:
+            os.utime(path, (seed, seed))
+        ended = uploader.run(
+            "--logdir", run.parent, "--one-shot", *(() if experiment is None else ("--experiment", experiment))
+        )
+        assert ended.code == 0, ended.err
+        experiment = experiment or ended.experiment_id
+        with Projector(uploader, experiment) as projector:
+            np.testing.assert_array_equal(projector.tensor(), sent.ravel())
+
+
+def test_a_config_that_cannot_be_sent_stops_nothing_else(uploader, run, reader):
+    write_projector_run(
+        run,
+        more="""embeddings { tensor_name: "points" tensor_path: "points.bytes" }
+                embeddings { tensor_name: "a\\000b" tensor_path: "points.bytes" }""",
+    )
+    long = run.parent / "long"
+    long.mkdir()
+    (long / "t.tsv").write_text("1\t2\n")
+    (long / "projector_config.pbtxt").write_text(f'embeddings {{ tensor_name: "{"x" * 10_001}" tensor_path: "t.tsv" }}')
+    unnameable = run.parent / os.fsdecode(b"bad\xff")
+    unnameable.mkdir()
+    (unnameable / "projector_config.pbtxt").write_text('embeddings { tensor_name: "a" tensor_path: "t.tsv" }')
+    with uploader.follow(run.parent) as following:
+        experiment = following.wait_for_experiment()
+        wait_until(lambda: "long/projector_config.pbtxt" in following.err())
+        write_records(run / "events.out.tfevents.1.host", [scalar_event("loss", 2, 0.25)], append=True)
+        wait_until(lambda: len(reader.scalars(experiment).get("train", {}).get("loss", {})) == 2)
+        ended = following.stop()
+    assert ended.code == 1
+    for said in ("'points' stands there twice", "'a\\x00b' holds a NUL", "its name is not valid UTF-8"):
+        assert said in ended.err
+    assert "Traceback" not in ended.err
+    with Projector(uploader, experiment) as projector:
+        found = projector.get("info", run="train").json()["embeddings"]
+    assert [one["tensorName"] for one in found] == ["words", "points"]
 
 
 def test_a_description_that_is_none_hides_nothing_else(uploader, run):

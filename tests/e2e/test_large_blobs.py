@@ -109,7 +109,6 @@ def test_a_file_that_is_written_anew_while_its_large_blob_is_sent_is_read_again(
     assert_complete(reader, experiment, OTHER)
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is looked up in Linux's /proc")
 def test_what_is_read_ahead_of_many_large_runs_is_not_held_all_at_once(uploader, logdir, reader):
     """Fifty runs with more in each than is read at a time: chunks of all of them would be over 200 MiB."""
     path = logdir / "run_00" / "events.out.tfevents.1"

@@ -6,10 +6,10 @@ The config may be anybody's: whatever its paths say, nothing outside the logdir 
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import stat
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -74,15 +74,21 @@ class ProjectorFiles:
         found, troubles = [], []
         if config.model_checkpoint_path and not config.embeddings:
             troubles.append(self._needs_tensorflow("its tensors are"))
+        names: set[str] = set()
         for embedding in config.embeddings:
             try:
-                found.append(self._read(embedding))
+                found.append(self._read(embedding, names))
             except ReadError as error:
                 troubles.append(error)
         return found, troubles
 
-    def _read(self, embedding: EmbeddingInfo) -> Embedding:
+    def _read(self, embedding: EmbeddingInfo, names: set[str]) -> Embedding:
+        """One embedding, whose name is added to those before it."""
         name = embedding.tensor_name.removesuffix(":0") or Path(embedding.tensor_path).name
+        if name in names or "\0" in name:
+            what = "stands there twice" if name in names else "holds a NUL"
+            raise self._trouble(f"the tensor name {name!r} {what}: give it another")
+        names.add(name)
         if not embedding.tensor_path:
             raise self._needs_tensorflow(f"the tensor {name!r} is")
         tensor, shape = self._read_tensor(embedding)
@@ -106,16 +112,18 @@ class ProjectorFiles:
             if size > TABLE_BYTES_MAX:
                 limit = f"{TABLE_BYTES_MAX >> 20} MiB of text"
                 raise self._trouble(f"{path!r} is over {limit}: write it as binary float32, and its tensor_shape here")
-            content = file.read(TABLE_BYTES_MAX + 1)
-        table = self._parse_table(path, content)
+            if not size:
+                raise self._trouble(f"{path!r} is empty")
+            table = self._parse_table(path, file)
         return table.astype("<f4", copy=False).tobytes(), list(table.shape)
 
-    def _parse_table(self, path: str, content: bytes) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
-        if not content.strip():
-            raise self._trouble(f"{path!r} is empty")
+    def _parse_table(self, path: str, file: BinaryIO) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+        """The rows of a table of text, line by line: all of it as text would take many times its size."""
+        lines = (line.decode() for line in file)
         try:
-            return np.loadtxt(io.StringIO(content.decode()), np.float32, comments=None, delimiter="\t", ndmin=2)
-        except ValueError as error:
+            with warnings.catch_warnings(action="error"):  # numpy only warns of a table without rows
+                return np.loadtxt(lines, np.float32, comments=None, delimiter="\t", ndmin=2)
+        except (ValueError, UserWarning) as error:
             wanted = "neither a table of numbers with tabs between them, nor float32 of the tensor_shape given"
             raise self._trouble(f"{path!r} is {wanted} ({error})") from error
 
@@ -172,12 +180,15 @@ class ProjectorFiles:
             descriptor = os.open(real, flags)
         except OSError as error:
             raise self._trouble(f"{name!r} cannot be read: {error.strerror}") from error
-        opened = os.fstat(descriptor)
-        # Looked at again: since it was resolved, one of its directories may have become a link.
-        if not stat.S_ISREG(opened.st_mode) or not os.path.samestat(opened, self._resolve(name).stat()):
-            os.close(descriptor)
-            raise self._trouble(f"{name!r} is no regular file")
-        return os.fdopen(descriptor, "rb")
+        file = os.fdopen(descriptor, "rb") if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+        try:
+            # Looked at again: since it was resolved, one of its directories may have become a link.
+            if file is None or not os.path.samestat(os.fstat(descriptor), self._resolve(name).stat()):
+                raise self._trouble(f"{name!r} is no regular file")
+        except (ReadError, OSError):
+            os.close(descriptor) if file is None else file.close()
+            raise
+        return file
 
     def _needs_tensorflow(self, what: str) -> ReadError:
         remedy = "write it to a file of float32 or tab-separated numbers, and name that as its tensor_path"

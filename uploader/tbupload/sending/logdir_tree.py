@@ -194,14 +194,17 @@ class LogdirTree:
                 continue
             if is_directory:
                 folders.append(entry.name)
-            elif entry.name == CONFIG_NAME and self._filter.accepts_run(run):
+                continue
+            is_config = entry.name == CONFIG_NAME
+            if not (is_config or is_event_file_name(entry.name)) or not self._filter.accepts_run(run):
+                continue
+            problem = self._problem(run, entry)
+            if problem is not None:
+                unfit[entry.path] = f"{readable(entry.path)}: {problem}"
+            elif is_config:
                 self.projector_folders[folder] = None
-            elif is_event_file_name(entry.name) and self._filter.accepts_run(run):
-                problem = self._problem(run, entry)
-                if problem is None:
-                    files.append(entry.name)
-                else:
-                    unfit[entry.path] = f"{readable(entry.path)}: {problem}"
+            else:
+                files.append(entry.name)
         return folders, files
 
     def _problem(self, run: str, entry: os.DirEntry[str]) -> str | None:

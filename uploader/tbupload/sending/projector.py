@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -10,13 +12,14 @@ from typing import Final
 
 import numpy as np
 
-from tbupload.errors import Conflict, ReadError
+from tbupload.errors import Conflict, ReadError, Refused
 from tbupload.reading.filters import SeriesFilter
 from tbupload.reading.points import BlobSequenceColumns, Chunk, SeriesPoints
 from tbupload.reading.projector_files import CONFIG_NAME, Embedding, ProjectorFiles
 from tbupload.sending.batches import WireLimits, encode
 from tbupload.sending.client import Client
 from tbupload.sending.cursors import CursorBook
+from tbupload.sending.dispatch import FAULTS_OF_A_SEGMENT
 from tbupload.sending.logdir_tree import Folder
 from tbwire import wire_pb2
 from tbwire.tensorboard_pb2 import DATA_CLASS_BLOB_SEQUENCE, SummaryMetadata
@@ -29,6 +32,12 @@ TAG_PREFIX: Final = "_projector_/"
 LOOK_SECONDS: Final = 1.0
 """How often the files are looked at, at most."""
 
+_STREAM_DIGEST: Final = hashlib.sha256(CONFIG_NAME.encode()).digest()
+"""In the place of a first record's: the stream is the config's, whatever is in it."""
+
+_SENDERS_MAX: Final = 5
+"""Uploaders that may send other states of one config at the same moment."""
+
 _ASSETS: Final = "/plugins/org_tensorflow_tensorboard_projector"
 _METADATA: Final = SummaryMetadata(
     plugin_data=SummaryMetadata.PluginData(plugin_name=PLUGIN), data_class=DATA_CLASS_BLOB_SEQUENCE
@@ -39,7 +48,8 @@ class ProjectorUpload:
     """The projector configs of one logdir, on their way to one experiment.
 
     An embedding is a blob sequence of one point, of step 0 and of the time it was read: a newer one takes its place.
-    A config with its files is a stream whose first record is their state; it has one byte, which is sent or not yet.
+    A config with its files is a stream of one byte, and of a new generation whenever their state, whose checksum stands
+    for the byte, is another than that of the newest generation: also when it is one that was sent before.
     """
 
     def __init__(
@@ -67,11 +77,11 @@ class ProjectorUpload:
         self._look_at = time.monotonic() + LOOK_SECONDS
         for folder in list(folders):
             path = Path(folder.path) / CONFIG_NAME
-            if folder.is_gone or not path.exists():
-                self.troubles.pop(path, None)
-                continue
             try:
-                self._look(folder.run.removesuffix(_ASSETS), path)
+                if folder.is_gone or not path.exists():
+                    self.troubles.pop(path, None)
+                else:
+                    self._look(folder.run.removesuffix(_ASSETS), path)
             except (ReadError, OSError) as error:
                 self._note(path, [error])
             except Conflict as conflict:
@@ -82,39 +92,45 @@ class ProjectorUpload:
         state = files.state()
         if state == self._sent.get(path):
             return
-        stream = self._stream(run, state)
         embeddings, troubles = files.embeddings()
         self._note(path, troubles)
         chosen = [one for one in embeddings if self._filter.accepts_series(TAG_PREFIX + one.name, PLUGIN)]
-        if chosen and not self._is_known(stream, is_return=path in self._sent):
-            self._send(stream, chosen)
+        try:
+            if chosen:
+                self._send_unless_known(run or ".", zlib.crc32(state), chosen)
+        except Refused as refusal:
+            if refusal.status not in FAULTS_OF_A_SEGMENT:
+                raise
+            self._note(path, [*troubles, ReadError(path, str(refusal))])
         self._sent[path] = state
 
-    def _stream(self, run: str, state: bytes) -> wire_pb2.Stream:
-        return wire_pb2.Stream(
-            run=run or ".",
-            file_name=CONFIG_NAME,
-            first_record_digest=state,
-            filters_digest=self._cursors.filters_digest,
-        )
+    def _send_unless_known(self, run: str, checksum: int, embeddings: list[Embedding]) -> None:
+        """Sends them as a new generation of the config's stream, unless the newest one ends with this checksum."""
+        for _ in range(_SENDERS_MAX):
+            stream = wire_pb2.Stream(
+                run=run,
+                file_name=CONFIG_NAME,
+                first_record_digest=_STREAM_DIGEST,
+                filters_digest=self._cursors.filters_digest,
+            )
+            cursor = self._cursors.find((run, CONFIG_NAME, _STREAM_DIGEST))
+            if cursor is not None and cursor.offset:
+                if cursor.checksum == checksum:
+                    return
+                stream.generation = cursor.generation + 1
+            self._send(stream, checksum, embeddings)
 
-    def _is_known(self, stream: wire_pb2.Stream, *, is_return: bool) -> bool:
-        """Whether the server has it; when others were sent since, it is a new generation of its stream."""
-        cursor = self._cursors.find((stream.run, stream.file_name, stream.first_record_digest))
-        if cursor is None:
-            return False
-        stream.generation = cursor.generation + is_return
-        return not is_return and cursor.offset > 0
-
-    def _send(self, stream: wire_pb2.Stream, embeddings: list[Embedding]) -> None:
-        chunk = Chunk(0, 1, 0, 0, [_points(one) for one in embeddings])
+    def _send(self, stream: wire_pb2.Stream, checksum: int, embeddings: list[Embedding]) -> None:
+        """Another uploader may have sent this generation meanwhile: the cursor that is recorded tells."""
+        chunk = Chunk(0, 1, 0, checksum, [_points(one) for one in embeddings])
         segment = encode(stream, chunk, None, {}, self._limits)
         for digest, blob in segment.blobs.items():
             self._client.put_blob(self._experiment_id, digest, blob)
         result, _ = self._client.write_batch(self._experiment_id, segment.body)
         for cursor in result.cursors:
             self._cursors.record(cursor)
-        self.counts["blobs"] += segment.counts["blobs"]
+            if cursor.checksum == checksum:
+                self.counts["blobs"] += segment.counts["blobs"]
 
     def _note(self, path: Path, troubles: Iterable[ReadError | OSError]) -> None:
         sentences = [str(trouble) for trouble in troubles]

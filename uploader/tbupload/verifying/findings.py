@@ -55,13 +55,19 @@ class Finding:
 
     def line(self) -> str:
         """One line for people."""
-        return f"{self.status.value:<9}  {self.run}  {self.tag}  ({self.plugin or 'no plugin'}): {self._explanation()}"
+        name = f"{printable(self.run)}  {printable(self.tag)}  ({printable(self.plugin) or 'no plugin'})"
+        return f"{self.status.value:<9}  {name}: {self._explanation()}"
 
     def _explanation(self) -> str:
         told = list(self.reasons)
         if self.differences is not None:
             told += [_steps_text(name, steps) for name, steps in _kinds(self.differences) if steps.count]
         return "; ".join(told) or f"{self.points:,} points"
+
+
+def printable(name: str) -> str:
+    """A name as it may go to a terminal: what would move its cursor or colour it stands there in letters."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in name)
 
 
 def _kinds(differences: Differences) -> Iterator[tuple[str, Steps]]:
@@ -81,7 +87,8 @@ def _steps_text(name: str, steps: Steps) -> str:
 class Verdict:
     """What was found in all; `skipped`, `problems` and `notes` as in an upload's summary, `bytes` of event files.
 
-    `extra_runs` are runs of the experiment that are not in the logdir. Without `is_strict`, what the experiment holds
+    `extra_runs` are runs of the experiment that are not in the logdir. `embeddings` are series of the projector, which
+    come from other files and are not looked at. Without `is_strict`, what the experiment holds
     beyond the files is told and is no fault: files may have been rotated or deleted since they were uploaded.
     """
 
@@ -92,6 +99,7 @@ class Verdict:
     bytes: int = 0
     statuses: Counter[Status] = field(default_factory=Counter)
     extra_runs: list[str] = field(default_factory=list)
+    embeddings: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -116,6 +124,7 @@ class Verdict:
             "bytes": self.bytes,
             "series": {status.value: self.statuses[status] for status in Status},
             "extra_runs": self.extra_runs,
+            "embeddings_not_checked": self.embeddings,
             "skipped": dict(sorted(self.skipped.items())),
             "problems": self.problems,
             "notes": self.notes,
@@ -131,6 +140,8 @@ class Verdict:
             yield f"NOT proven: experiment {self.experiment_id} does not hold exactly what is in these files: {of}"
         counts = ", ".join(f"{self.statuses[status]:,} {status.value}" for status in Status if self.statuses[status])
         yield f"{series:,} series: {counts or 'none'}"
+        if self.embeddings:
+            yield f"not checked: {self.embeddings:,} embeddings of the projector, which are in no event file"
         yield from self.notes[:PROBLEMS_SHOWN]
         for reason, count in sorted(self.skipped.items()):
             yield f"  cannot be uploaded: {count:,}: {reason}"
@@ -140,7 +151,7 @@ class Verdict:
 
     def _extra_lines(self) -> Iterator[str]:
         if self.extra_runs:
-            shown = ", ".join(self.extra_runs[:PROBLEMS_SHOWN])
+            shown = ", ".join(map(printable, self.extra_runs[:PROBLEMS_SHOWN]))
             more = ", …" if len(self.extra_runs) > PROBLEMS_SHOWN else ""
             yield f"runs that are not in the logdir: {len(self.extra_runs):,} ({shown}{more})"
         yield (

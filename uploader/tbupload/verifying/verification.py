@@ -123,7 +123,8 @@ class Verification:
             self.verdict.points += finding.points
             yield finding
         for theirs in stored.values():
-            if theirs["plugin"] == PROJECTOR:  # made of other files than event files
+            if theirs["plugin"] == PROJECTOR:
+                self.verdict.embeddings += 1
                 continue
             if self._options.series_filter.accepts_series(theirs["tag"], theirs["plugin"]):
                 self.verdict.statuses[Status.EXTRA] += 1
