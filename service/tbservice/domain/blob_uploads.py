@@ -38,13 +38,13 @@ def get_state(database: Database, objects: ObjectStore, grant: AppendGrant, sha2
         return BlobState(is_stored=True, received_bytes=size)
     if upload is None:
         return BlobState(is_stored=False, received_bytes=0)
-    # All pieces may be there, even joined, and nobody lived to verify them: that is done when the last one comes again.
-    last_piece_at = (size - 1) // limits.blob_piece_bytes * limits.blob_piece_bytes
     parts = objects.list_parts(upload.object_key, upload.upload_id)
     if parts is not None:
-        return BlobState(is_stored=False, received_bytes=min(_received_bytes(parts, size), last_piece_at))
-    is_joined = objects.find_size(upload.object_key) == size
-    return BlobState(is_stored=False, received_bytes=last_piece_at if is_joined else 0)
+        return BlobState(is_stored=False, received_bytes=_received_bytes(parts, size))
+    if objects.find_size(upload.object_key) != size:
+        return BlobState(is_stored=False, received_bytes=0)
+    # They were joined, but nobody lived to verify them: that is done when the last piece comes again.
+    return BlobState(is_stored=False, received_bytes=(size - 1) // limits.blob_piece_bytes * limits.blob_piece_bytes)
 
 
 def keep_piece(
