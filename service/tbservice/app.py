@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -35,10 +36,11 @@ _DESCRIPTION = """ A hosted home for TensorBoard data. Send `Authorization: Bear
 """
 
 
-def create_app(settings: Settings) -> FastAPI:
+def create_app(settings: Settings, retry_seconds: float | None = None) -> FastAPI:
     """The application over these settings. Nothing is connected to before it starts up.
 
-    At start-up it makes the bucket where it is missing, and raises SchemaMismatch when a migration is.
+    At start-up it makes the bucket where it is missing, and raises SchemaMismatch when a migration is. Servers that are
+    away then are waited for, and looked at after so many seconds each time; without `retry_seconds` it fails.
     """
     app = FastAPI(
         title="tbhub",
@@ -50,6 +52,7 @@ def create_app(settings: Settings) -> FastAPI:
         lifespan=_lifespan,
     )
     app.state.settings = settings
+    app.state.retry_seconds = retry_seconds
     app.state.database = Database(settings.database_url.get_secret_value(), settings.database_pool_size)
     figures.note_pool_size(settings.database_pool_size)
     app.state.objects = ObjectStore(settings)
@@ -70,8 +73,7 @@ def create_app(settings: Settings) -> FastAPI:
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    await run_in_threadpool(check_schema, app.state.database)
-    await run_in_threadpool(app.state.objects.ensure_bucket)
+    await run_in_threadpool(_find_servers, app)
     app.state.merger.start()
     try:
         yield
@@ -79,6 +81,20 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         await run_in_threadpool(app.state.merger.stop)
         app.state.database.close()
         app.state.objects.close()
+
+
+def _find_servers(app: FastAPI) -> None:
+    """Returns when PostgreSQL, migrated, and the bucket are there; raises Unavailable when nobody is to wait for them."""
+    while True:
+        try:
+            check_schema(app.state.database)
+            app.state.objects.ensure_bucket()
+        except Unavailable:
+            if app.state.retry_seconds is None:
+                raise
+            time.sleep(app.state.retry_seconds)
+        else:
+            return
 
 
 def _render(request: Request, error: Exception) -> JSONResponse:

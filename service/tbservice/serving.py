@@ -144,7 +144,7 @@ def create_worker_app() -> FastAPI:
     except CannotRun as error:
         _log.error("a worker cannot start: %s", error)
         sys.exit(STARTUP_FAILURE)
-    app = create_app(settings)
+    app = create_app(settings, WORKER_RETRY_SECONDS)  # they may go away again just now
     bound_memory()
     return app
 
