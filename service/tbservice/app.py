@@ -84,7 +84,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 def _find_servers(app: FastAPI) -> None:
-    """Returns when PostgreSQL, migrated, and the bucket are there; raises Unavailable when nobody is to wait for them."""
+    """Returns when PostgreSQL, migrated, and the bucket are there; raises Unavailable when nobody is to wait."""
     while True:
         try:
             check_schema(app.state.database)
