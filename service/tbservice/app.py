@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -36,11 +35,10 @@ _DESCRIPTION = """ A hosted home for TensorBoard data. Send `Authorization: Bear
 """
 
 
-def create_app(settings: Settings, retry_seconds: float | None = None) -> FastAPI:
+def create_app(settings: Settings) -> FastAPI:
     """The application over these settings. Nothing is connected to before it starts up.
 
-    At start-up it makes the bucket where it is missing, and raises SchemaMismatch when a migration is. Servers that are
-    away then are waited for, and looked at after so many seconds each time; without `retry_seconds` it fails.
+    What it starts with is `find_servers`, unless that was done before.
     """
     app = FastAPI(
         title="tbhub",
@@ -52,7 +50,7 @@ def create_app(settings: Settings, retry_seconds: float | None = None) -> FastAP
         lifespan=_lifespan,
     )
     app.state.settings = settings
-    app.state.retry_seconds = retry_seconds
+    app.state.has_found_servers = False
     app.state.database = Database(settings.database_url.get_secret_value(), settings.database_pool_size)
     figures.note_pool_size(settings.database_pool_size)
     app.state.objects = ObjectStore(settings)
@@ -71,9 +69,17 @@ def create_app(settings: Settings, retry_seconds: float | None = None) -> FastAP
     return app
 
 
+def find_servers(app: FastAPI) -> None:
+    """Makes the bucket where it is missing. Raises SchemaMismatch when a migration is; Unavailable."""
+    check_schema(app.state.database)
+    app.state.objects.ensure_bucket()
+    app.state.has_found_servers = True
+
+
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    await run_in_threadpool(_find_servers, app)
+    if not app.state.has_found_servers:
+        await run_in_threadpool(find_servers, app)
     app.state.merger.start()
     try:
         yield
@@ -81,20 +87,6 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         await run_in_threadpool(app.state.merger.stop)
         app.state.database.close()
         app.state.objects.close()
-
-
-def _find_servers(app: FastAPI) -> None:
-    """Returns when PostgreSQL, migrated, and the bucket are there; raises Unavailable when nobody is to wait."""
-    while True:
-        try:
-            check_schema(app.state.database)
-            app.state.objects.ensure_bucket()
-        except Unavailable:
-            if app.state.retry_seconds is None:
-                raise
-            time.sleep(app.state.retry_seconds)
-        else:
-            return
 
 
 def _render(request: Request, error: Exception) -> JSONResponse:

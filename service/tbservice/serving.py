@@ -20,7 +20,7 @@ from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
 from tbservice import listening
-from tbservice.app import create_app
+from tbservice.app import create_app, find_servers
 from tbservice.embedded.launch import die_with_parent
 from tbservice.errors import Unavailable
 from tbservice.exposition import shared_by_workers
@@ -28,7 +28,6 @@ from tbservice.process_memory import bound_memory
 from tbservice.settings import Settings, read_settings
 from tbservice.startup_errors import CannotRun
 from tbservice.store.database import Database
-from tbservice.store.objects import ObjectStore
 from tbservice.store.schema import check_schema
 
 STOP_SECONDS = 3
@@ -138,30 +137,29 @@ def create_worker_app() -> FastAPI:
     parent = multiprocessing.parent_process()
     if parent is not None and parent.pid is not None:
         die_with_parent(signal.SIGTERM, parent.pid)
-    settings = read_settings()
+    app = create_app(read_settings())
     try:
-        _wait_for_servers(settings)
+        _wait_for_servers(app)
     except CannotRun as error:
         _log.error("a worker cannot start: %s", error)
         sys.exit(STARTUP_FAILURE)
-    app = create_app(settings, WORKER_RETRY_SECONDS)  # they may go away again just now
     bound_memory()
     return app
 
 
-def _wait_for_servers(settings: Settings) -> None:
-    """Waits until PostgreSQL and S3 answer: one worker that fails to start, a replacement too, ends all of them."""
+def _wait_for_servers(app: FastAPI) -> None:
+    """Waits until PostgreSQL and S3 answer: one worker that fails to start, a replacement too, ends all of them.
+
+    They may go away again just after that, which is no reason not to start: the application does not look again.
+    """
     ends = signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    objects = ObjectStore(settings)
     while True:
         try:
-            _check_database(settings)
-            objects.ensure_bucket()
+            find_servers(app)
             break
         except Unavailable as error:
             _log.warning("a worker waits to start: %s", error)
             time.sleep(WORKER_RETRY_SECONDS)
-    objects.close()
     signal.signal(signal.SIGTERM, ends)
 
 

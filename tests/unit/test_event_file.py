@@ -321,7 +321,7 @@ def test_a_file_that_became_shorter_was_replaced(path):
 
 
 @pytest.mark.parametrize("in_place", [True, False])
-def test_a_file_with_other_bytes_was_replaced_and_is_read_anew_after_rewind(path, in_place):
+def test_a_file_with_other_bytes_was_replaced_and_is_read_when_it_is_opened_anew(path, in_place):
     file = open_file(path)
     read_chunks(file)
     digest = file.first_record_digest()
@@ -331,7 +331,7 @@ def test_a_file_with_other_bytes_was_replaced_and_is_read_anew_after_rewind(path
     target.replace(path)
     with pytest.raises(FileReplaced):
         file.read()
-    file.rewind()
+    file = open_file(path)
     assert file.offset == 0
     assert file.first_record_digest() != digest
     series, skipped = join(read_chunks(file))

@@ -29,7 +29,6 @@ from support.hostile_events import event_file
 from support.reading import LIMITS, join, open_file
 from support.wire_format import Choices
 from tbupload.reading import budget, decoder, together
-from tbupload.reading.event_file import EventFile
 from tbupload.reading.together import read_together
 from tbwire import tensorboard_pb2 as pb
 
@@ -234,11 +233,3 @@ def test_files_come_in_their_order_however_many_there_are(paths, monkeypatch):
     assert list(read_together(files, lambda file: file, lambda *_: True, final=True)) == files
     assert max(counts) <= 4
     assert sum(counts) > FILES
-
-
-def test_a_rewound_file_is_read_again(paths):
-    file, *_ = read_together(map(open_file, paths), lambda file: file, lambda *_: True, final=True)
-    assert isinstance(file, EventFile)
-    file.rewind()
-    paths[0].write_bytes(encode_records([scalar_event("new", 0, 1.0)]))
-    assert [series.tag for series in file.read(final=True).series] == ["new"]

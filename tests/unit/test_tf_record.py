@@ -128,5 +128,5 @@ def test_a_spoilt_payload_or_footer_is_noticed_and_no_other(payloads, data):
 def test_records_are_grouped_by_length_in_file_order():
     payloads = [b"a", b"bb", b"c", b"", b"dd", bytes(70_000), bytes(65_535), b"e"]
     frames = tf_record.frame(encode_records(payloads), 0)
-    groups = [(group.length, group.records.tolist(), group.is_long) for group in tf_record.group_by_length(frames)]
-    assert groups == [(0, [3], False), (1, [0, 2, 7], False), (2, [1, 4], False), (65_535, [5, 6], True)]
+    groups = [(group.length, group.records.tolist()) for group in tf_record.group_by_length(frames)]
+    assert groups == [(0, [3]), (1, [0, 2, 7]), (2, [1, 4]), (65_535, [5, 6])]

@@ -93,11 +93,6 @@ def keep(
         blobs.record(db, grant.workspace_id, [StoredBlob(sha256, size, content_type(head))])
 
 
-def has(db: Connection, grant: AppendGrant, sha256: bytes) -> bool:
-    """Whether the workspace has put these bytes before."""
-    return bool(blobs.list_known(db, grant.workspace_id, [sha256]))
-
-
 def blob_key(experiment_id: ExperimentId, series_id: int, step: int, index: int, sha256: bytes) -> str:
     """The key of the blob at `index` of a step."""
     return f"{experiment_id}.{series_id}.{step}.{index}.{sha256.hex()[:_KEY_DIGEST_CHARS]}"

@@ -42,13 +42,13 @@ class ConditionalRoute(APIRoute):
         return handle_conditionally
 
 
-def note_state(request: Request, state: str) -> None:
-    """Ends the request when the client has the answer; `state` is another one whenever the data is.
+def is_conditional(request: Request) -> bool:
+    """Whether the answer is to carry a tag."""
+    return request.method == "GET" and isinstance(request.scope.get("route"), ConditionalRoute)
 
-    Nothing happens in other routes than conditional ones, nor for other methods than GET.
-    """
-    if request.method != "GET" or not isinstance(request.scope.get("route"), ConditionalRoute):
-        return
+
+def note_state(request: Request, state: str) -> None:
+    """Ends the request when the client has the answer; `state` is another one whenever the data is."""
     wanted = zlib.crc32(request.headers.get("accept", "").encode())
     request.state.entity_tag = f'"{_SOFTWARE}-{state}-{wanted:x}"'
     known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]

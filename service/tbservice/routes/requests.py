@@ -9,7 +9,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from tbservice.domain import access, experiments
 from tbservice.errors import Unauthenticated
-from tbservice.routes.conditional import note_state
+from tbservice.routes.conditional import is_conditional, note_state
 from tbservice.settings import Settings
 from tbservice.store.database import Database
 from tbservice.store.objects import ObjectStore
@@ -58,8 +58,9 @@ def _workspace(database: UsesDatabase, secret: Secret) -> WorkspaceGrant:
 def _read(request: Request, experiment_id: str, database: UsesDatabase, secret: Secret) -> ReadGrant:
     with database.transaction() as db:
         grant = access.grant_read(db, experiment_id, secret)
-    with database.transaction(grant.workspace_id) as db:
-        note_state(request, experiments.get_state(db, grant))
+    if is_conditional(request):
+        with database.transaction(grant.workspace_id) as db:
+            note_state(request, experiments.get_state(db, grant))
     return grant
 
 

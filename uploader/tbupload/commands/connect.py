@@ -1,4 +1,4 @@
-"""From a command's parsed options to a client of the server they mean."""
+"""From a command's parsed options to what they mean: a client of a server, a choice of series."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Final
 
 from tbupload.config import Access, find_access
 from tbupload.errors import UsageError
+from tbupload.reading.filters import SeriesFilter
 from tbupload.sending.client import Client
 from tbupload.sending.patience import Patience
 from tbupload.sending.progress import Progress, make_progress
@@ -48,3 +49,14 @@ def find_experiment_id(text: str) -> str:
     if match is None:
         raise UsageError(f"{text!r} is neither an experiment's id nor its URL")
     return match[1]
+
+
+def series_filter_of(options: argparse.Namespace) -> SeriesFilter:
+    """Which series are chosen."""
+    return SeriesFilter(
+        plugins=options.plugins,
+        include_runs=options.include_runs,
+        exclude_runs=options.exclude_runs,
+        include_tags=options.include_tags,
+        exclude_tags=options.exclude_tags,
+    )

@@ -13,14 +13,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from tbupload.commands.connect import access_of, client_of, progress_of
+from tbupload.commands.connect import access_of, client_of, progress_of, series_filter_of
 from tbupload.commands.dry_run import Survey
 from tbupload.commands.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_LATER
 from tbupload.commands.opening import Opened, open_experiment
 from tbupload.commands.output import outliving_readers, put_json
 from tbupload.commands.parent import end_with_stdin
 from tbupload.errors import LogdirError, ServerError, Unreachable, UsageError
-from tbupload.reading.filters import SeriesFilter
 from tbupload.sending.patience import STOP_GRACE_SECONDS, Patience
 from tbupload.sending.progress import Progress
 from tbupload.sending.scan import check_logdir, has_event_files
@@ -41,7 +40,7 @@ def upload(options: argparse.Namespace) -> int:
     if logdir.exists() or not options.wait_for_logdir:
         check_logdir(logdir)
     progress = progress_of(options)
-    series_filter = _series_filter(options)
+    series_filter = series_filter_of(options)
     if options.dry_run:
         return _dry_run(Survey(logdir, series_filter, progress), progress, options)
     if options.one_shot and not has_event_files(logdir, series_filter):
@@ -165,13 +164,3 @@ def _check_options(options: argparse.Namespace) -> None:
         raise UsageError("--new starts an experiment and --experiment goes on with one: give one of them")
     if options.one_shot and options.wait_for_logdir:
         raise UsageError("--wait-for-logdir is for an upload that follows its files, without --one-shot")
-
-
-def _series_filter(options: argparse.Namespace) -> SeriesFilter:
-    return SeriesFilter(
-        plugins=options.plugins,
-        include_runs=options.include_runs,
-        exclude_runs=options.exclude_runs,
-        include_tags=options.include_tags,
-        exclude_tags=options.exclude_tags,
-    )

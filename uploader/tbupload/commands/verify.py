@@ -6,11 +6,10 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from tbupload.commands.connect import access_of, client_of, find_experiment_id, progress_of
+from tbupload.commands.connect import access_of, client_of, find_experiment_id, progress_of, series_filter_of
 from tbupload.commands.exit_codes import EXIT_FAILED
 from tbupload.commands.output import put_json, put_line
 from tbupload.errors import ServerError
-from tbupload.reading.filters import SeriesFilter
 from tbupload.sending.patience import Patience
 from tbupload.sending.scan import check_logdir
 from tbupload.verifying.findings import Finding, Status
@@ -24,7 +23,7 @@ def verify(options: argparse.Namespace) -> int:
     """Proves that an experiment holds what a logdir's files say, or names what it does not."""
     logdir: Path = options.logdir.expanduser()
     check_logdir(logdir)
-    choice = VerifyOptions(logdir, _series_filter(options), find_experiment_id(options.experiment), options.strict)
+    choice = VerifyOptions(logdir, series_filter_of(options), find_experiment_id(options.experiment), options.strict)
     progress = progress_of(options)
     patience = Patience(options.give_up_seconds)
     client = client_of(access_of(options, progress), options, patience, progress)
@@ -65,13 +64,3 @@ def _is_shown(finding: Finding, unproven: int, options: argparse.Namespace) -> b
     if finding.status is Status.PROVEN:
         return bool(options.verbose)
     return unproven <= FINDINGS_SHOWN
-
-
-def _series_filter(options: argparse.Namespace) -> SeriesFilter:
-    return SeriesFilter(
-        plugins=options.plugins,
-        include_runs=options.include_runs,
-        exclude_runs=options.exclude_runs,
-        include_tags=options.include_tags,
-        exclude_tags=options.exclude_tags,
-    )

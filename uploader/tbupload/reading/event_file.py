@@ -57,9 +57,6 @@ class EventFile:
         self._end: int | None = None  # of what may be read; when recalling only
         self._series_filter = series_filter
         self.limits = limits
-        self._begin()
-
-    def _begin(self) -> None:
         self._ahead: Chunk | None = None
         self._offset = self._start
         self._trail: int | None = 0 if self._start == 0 else None  # checksum of the bytes before the offset
@@ -89,11 +86,6 @@ class EventFile:
             if os.fstat(file.fileno()).st_size < offset:
                 return False
             return trail_checksum(_read_trail(file, offset)) == checksum
-
-    def rewind(self) -> None:
-        """Starts again at byte 0, as a new generation: nothing learnt from the old bytes is kept."""
-        self._start = 0
-        self._begin()
 
     def read(self, *, final: bool = False) -> Chunk | None:
         """The next chunk of whole records that are there now; None means: call again later.

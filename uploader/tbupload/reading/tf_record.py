@@ -53,11 +53,6 @@ class RecordGroup:
     length: int
     records: Indices
 
-    @property
-    def is_long(self) -> bool:
-        """Whether the records' lengths differ, so that they cannot be gathered into a matrix."""
-        return self.length >= _LONG_LENGTH
-
 
 def header_length(header: bytes) -> int | None:
     """The payload length a record's first 12 bytes tell; None when it fails its checksum."""
