@@ -120,8 +120,8 @@ sealed_points_min: Final = 2_048
 digest_page_seconds: Final = 10
 """Seconds of work after which a page of digests ends with the series under way; the next page goes on."""
 
-digest_window_points: Final = 262_144
-"""Scalar points not sealed yet that are held at once while a series is digested; more of them take several looks."""
+piece_points: Final = 262_144
+"""Scalar points held at once while a series is read in pieces; of those not sealed yet, more take several looks."""
 
 digest_points_page_items_max: Final = 100_000
 """Points on one page of a series' digest records."""

@@ -6,7 +6,7 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NewType
+from typing import Any, Final, NewType
 
 import numpy as np
 import numpy.typing as npt
@@ -129,6 +129,21 @@ class Selection:
     runs: frozenset[str] | None = None
     tags: frozenset[str] | None = None
     data_class: DataClass | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepRange:
+    """The steps from `first` to `last`, both included; none when the first is the greater."""
+
+    first: int = -(2**63)
+    last: int = 2**63 - 1
+
+    def covers(self, series: Series) -> bool:
+        """Whether it leaves out no point of the series."""
+        return self.first <= series.first_step and series.last_step <= self.last
+
+
+ALL_STEPS: Final = StepRange()
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,7 +132,7 @@ def test_a_signalling_nan_in_float32_counts_as_the_quiet_one_it_is_stored_as(api
 @pytest.mark.parametrize("window", [1, 7, 1_000, 10**6])
 def test_however_few_points_may_be_held_the_newest_of_each_step_is_found(api, experiment, writer, monkeypatch, window):
     monkeypatch.setattr(limits, "block_points", 64)
-    monkeypatch.setattr(limits, "digest_window_points", window)
+    monkeypatch.setattr(limits, "piece_points", window)
     random = np.random.default_rng(0)
     for number in range(12):
         count = int(random.integers(1, 60))
@@ -150,7 +150,7 @@ def test_however_few_points_may_be_held_the_newest_of_each_step_is_found(api, ex
 
 def test_open_blocks_that_stay_open_are_merged_in(api, experiment, writer, monkeypatch):
     monkeypatch.setattr(limits, "block_points", 16)
-    monkeypatch.setattr(limits, "digest_window_points", 5)
+    monkeypatch.setattr(limits, "piece_points", 5)
     writer.write(range(16 * 40))
     writer.merge()
     for number in range(4):

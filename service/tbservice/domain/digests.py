@@ -1,36 +1,32 @@
 """Digests of whole series, to prove that they hold what somebody else has, and their records, to find what differs.
 
-What a series holds is what `reading` would give of it in full. Memory is bounded however long a series is: sealed
-blocks come one after the other in step order, and what is not sealed yet is merged in, a window of steps at a time.
+What a series holds is what `reading` would give of it in full. A row of a scalar series whose bytes are damaged counts
+as absent: whoever compares digests then learns which points are missing.
 """
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
 from sqlalchemy import Connection
 
 from tbservice import limits
-from tbservice.domain.unsealed import Arrived, Unsealed, merge
+from tbservice.domain.pieces import read_scalar_pieces
 from tbservice.errors import Malformed, NotFound
 from tbservice.store import digest_rows, time_series
-from tbservice.store.digest_rows import TAIL, BlobRow, ScalarRow, TensorRow
-from tbservice.store.packing import Points
-from tbservice.store.scalar_blocks import OPEN, SEALED
-from tbservice.types import DataClass, ExperimentId, ReadGrant, Selection, Series
+from tbservice.store.digest_rows import BlobRow, TensorRow
+from tbservice.types import ALL_STEPS, DataClass, ExperimentId, ReadGrant, Selection, Series, StepRange
 from tbwire.digests import (
     Records,
     SeriesDigest,
     blob_sequence_digest,
     record_dtype,
-    scalar_records,
     tensor_digest,
     value_records,
 )
@@ -42,9 +38,6 @@ _SCALAR_POINTS_A_QUERY: Final = 4_000_000
 """The same for scalars: of these, only the places of their blocks are held."""
 
 _INT64_MAX: Final = 2**63 - 1
-
-_AFTER_BLOCKS: Final = 2**62
-"""Added to the ids of tail rows: what is sealed came first, then what is in open blocks, then the tail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +134,12 @@ def _pieces(
 
     Only steps greater than `after`. About `limit` points are wanted.
     """
+    points_max = limits.piece_points if limit is None else min(limit, limits.piece_points)
     for group in _groups(found):
         ids = [series.series_id for series in group]
         match group[0].data_class:
             case DataClass.SCALAR:
-                yield from _scalar_pieces(db, experiment_id, ids, after, limit)
+                yield from read_scalar_pieces(db, experiment_id, ids, _after(after), points_max, skip_damaged=True)
             case DataClass.TENSOR:
                 for rows in digest_rows.stream_tensors(db, experiment_id, ids, after, limit):
                     yield from _split(rows, [_tensor_digest(row) for row in rows])
@@ -170,41 +164,11 @@ def _groups(found: Sequence[Series]) -> Iterator[list[Series]]:
         yield group
 
 
-def _scalar_pieces(
-    db: Connection, experiment_id: ExperimentId, ids: Sequence[int], after: int | None, limit: int | None
-) -> Iterator[tuple[int, Records]]:
-    """The rows of all series are read in one sequence, but what is unsealed in a series that has too much of it."""
-    listed = digest_rows.list_scalar_rows(db, experiment_id, ids, after)
-    points_max = limits.digest_window_points if limit is None else min(limit, limits.digest_window_points)
-
-    def read(rows: Iterable[ScalarRow]) -> Iterator[Arrived]:
-        return map(_arrived, digest_rows.read_scalar_rows(db, experiment_id, rows, points_max))
-
-    unsealed = {id_: [row for row in rows if row.level != SEALED] for id_, rows in listed.items()}
-    in_windows = {id_ for id_, rows in unsealed.items() if sum(row.count for row in rows) > points_max}
-    sequence = read(
-        row
-        for id_ in ids
-        for row in (*(unsealed.get(id_, ()) if id_ not in in_windows else ()), *_sealed(listed.get(id_, ())))
-    )
-    for id_ in ids:
-        rows = unsealed.get(id_, [])
-        if id_ in in_windows:
-            looked_through = Unsealed(partial(read, rows), points_max)
-        else:
-            looked_through = Unsealed(partial(islice, sequence, len(rows)), points_max)
-        sealed = islice(sequence, len(_sealed(listed.get(id_, ()))))
-        yield from ((id_, records) for records in merge(looked_through, sealed, after))
-
-
-def _sealed(rows: Iterable[ScalarRow]) -> list[ScalarRow]:
-    return [row for row in rows if row.level == SEALED]
-
-
-def _arrived(read: tuple[ScalarRow, Points]) -> Arrived:
-    row, points = read
-    order = {SEALED: 0, OPEN: row.block_id, TAIL: _AFTER_BLOCKS + row.block_id}[row.level]
-    return Arrived(scalar_records(points.steps, points.wall_times, points.values), order)
+def _after(step: int | None) -> StepRange:
+    """The steps greater than this one; all of them, for none."""
+    if step is None:
+        return ALL_STEPS
+    return StepRange(step + 1) if step < _INT64_MAX else StepRange(0, -1)
 
 
 def _tensor_digest(row: TensorRow) -> bytes:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tbservice.types import Int64s
+from tbservice.types import ALL_STEPS, Int64s, StepRange
 from tbwire.digests import SCALAR_RECORD, Records
 
 
@@ -41,18 +41,22 @@ class _Window:
 
 
 class Unsealed:
-    """The rows of a series that are not sealed; `read` gives them from the beginning, each time it is called."""
+    """The rows of a series that are not sealed; `read` gives them from the beginning, each time it is called.
 
-    def __init__(self, read: Callable[[], Iterable[Arrived]], points_max: int) -> None:
+    Only points up to the step `last` are looked at.
+    """
+
+    def __init__(self, read: Callable[[], Iterable[Arrived]], points_max: int, last: int) -> None:
         self._read = read
         self._points_max = points_max
+        self._last = last
 
     def window(self, after: int | None) -> _Window:
         """The `points_max` least steps greater than `after`, the newest point of each."""
         kept = _Window(np.empty(0, SCALAR_RECORD), np.empty(0, np.int64), None)
         waiting: list[_Window] = []
         for row in self._read():
-            records = _between(row.records, after, kept.through)
+            records = _between(row.records, after, self._last if kept.through is None else kept.through)
             waiting.append(_Window(records, np.full(len(records), row.order), None))
             if sum(len(part.records) for part in waiting) > self._points_max:
                 kept, waiting = self._least([kept, *waiting]), []
@@ -66,11 +70,12 @@ class Unsealed:
         return newest.split(int(newest.records["step"][self._points_max - 1]))[0]
 
 
-def merge(unsealed: Unsealed, sealed: Iterable[Arrived], after: int | None) -> Iterator[Records]:
-    """All points with a step greater than `after`, in step order and in pieces; sealed blocks come in step order."""
+def merge(unsealed: Unsealed, sealed: Iterable[Arrived], steps: StepRange) -> Iterator[Records]:
+    """All points of these steps, in step order and in pieces; `unsealed` ends with them, and blocks are in order."""
+    after = None if steps.first == ALL_STEPS.first else steps.first - 1
     window = unsealed.window(after)
     for block in sealed:
-        rest = _between(block.records, after, None)
+        rest = _between(block.records, after, steps.last)
         while len(rest):
             last = int(rest["step"][-1])
             through = last if window.through is None else min(last, window.through)
@@ -88,11 +93,11 @@ def merge(unsealed: Unsealed, sealed: Iterable[Arrived], after: int | None) -> I
         window = unsealed.window(window.through)
 
 
-def _between(records: Records, after: int | None, through: int | None) -> Records:
+def _between(records: Records, after: int | None, through: int) -> Records:
     """The records with a step in (after, through]; they stand in step order."""
     steps = records["step"]
     first = 0 if after is None else int(np.searchsorted(steps, after, "right"))
-    end = len(records) if through is None else int(np.searchsorted(steps, through, "right"))
+    end = int(np.searchsorted(steps, through, "right"))
     return records[first:end]
 
 
