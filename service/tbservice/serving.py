@@ -57,6 +57,8 @@ class Supervisor(Multiprocess):
 
     def keep_subprocess_alive(self) -> None:
         """Replaces workers that died; gives up when one does not start, as the next would not either."""
+        for process in self.processes:
+            process.child_conn.close()  # the worker's end: held here too, it would hide that the worker has died
         was_stopped = self.should_exit.is_set()
         super().keep_subprocess_alive()
         self.has_given_up = self.should_exit.is_set() and not was_stopped

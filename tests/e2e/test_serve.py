@@ -14,6 +14,7 @@ import pytest
 from support.servers import environment_of, live_service, wait_ready
 from support.source_code import ROOT
 from tbservice.embedded.ports import LOOPBACK, choose_ports
+from tbservice.serving import WORKER_SILENCE_SECONDS_MAX
 
 MIGRATIONS = sorted(path.stem for path in (ROOT / "migrations" / "versions").glob("0*.py"))
 
@@ -96,6 +97,18 @@ def test_when_no_worker_can_be_replaced_the_command_fails_and_says_why(servers, 
     said = log.read_text().splitlines()
     assert said[-1] == "tbservice: a worker did not start, so all were stopped: the lines above say why"
     assert any("9999" in line for line in said), said
+
+
+def test_a_worker_that_dies_while_it_is_asked_for_a_sign_of_life_is_replaced_at_once(settings, tmp_path):
+    with live_service(settings, free_port(), tmp_path / "log", TBHUB_WORKERS="2") as live:
+        before = workers_of(live.process)
+        before[0].suspend()
+        time.sleep(2)  # by now its parent has asked, and would wait for half a minute
+        before[0].kill()
+        deadline = time.monotonic() + WORKER_SILENCE_SECONDS_MAX / 2
+        while not [worker for worker in workers_of(live.process) if worker not in before]:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
 
 
 def test_no_token_of_a_share_link_is_ever_logged(settings, owner_token, tmp_path):
