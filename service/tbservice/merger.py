@@ -1,21 +1,24 @@
-"""The thread that merges scalar tails in the background: when they are due, and when a run has come to rest."""
+"""The thread that merges scalar tails in the background: when a run pauses or has come to rest, or when they must."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Iterable
 from typing import Final
 
 from tbservice import metrics
 from tbservice.domain import merging
+from tbservice.domain.ingest import Outcome
 from tbservice.errors import ServiceError
 from tbservice.store.database import Database
 from tbservice.types import AppendGrant
 
 REST_SECONDS: Final = 30.0
 """Seconds without a batch after which a run's tails are merged whatever their size."""
+
+PAUSE_SECONDS: Final = 2.0
+"""Seconds without a batch after which what is due is merged: while a run is sent in bulk, its batches come first."""
 
 _log = logging.getLogger(__name__)
 _Place = tuple[AppendGrant, int]
@@ -27,7 +30,9 @@ class Merger:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._wakes = threading.Condition()
-        self._due: dict[_Place, None] = {}
+        self._overdue: dict[_Place, None] = {}
+        # Since when no batch has come; ordered by that.
+        self._pausing: dict[_Place, float] = {}
         self._resting: dict[_Place, float] = {}
         self._is_stopping = False
         self._thread = threading.Thread(target=self._work, name="merger", daemon=True)
@@ -43,15 +48,19 @@ class Merger:
             self._wakes.notify()
         self._thread.join()
 
-    def notice(self, grant: AppendGrant, unsettled_run_ids: Iterable[int], due_run_ids: Iterable[int]) -> None:
-        """Tells in which runs a batch has left something to merge once they rest, and in which it is due now."""
+    def notice(self, grant: AppendGrant, outcome: Outcome) -> None:
+        """Tells in which runs a batch has left something to merge, and whether that is for later or for now."""
         now = time.monotonic()
         with self._wakes:
-            for run_id in unsettled_run_ids:
-                self._resting.pop((grant, run_id), None)  # to the end: the dictionary is ordered by time
-                self._resting[grant, run_id] = now
-            self._due.update(((grant, run_id), None) for run_id in due_run_ids)
-            metrics.note_merge_queue(len(self._due), len(self._resting))
+            for places, run_ids in (
+                (self._pausing, outcome.due_run_ids),
+                (self._resting, outcome.unsettled_run_ids),
+            ):
+                for run_id in run_ids:
+                    places.pop((grant, run_id), None)  # to the end
+                    places[grant, run_id] = now
+            self._overdue.update(((grant, run_id), None) for run_id in outcome.overdue_run_ids)
+            self._note_queue()
             self._wakes.notify()
 
     def _work(self) -> None:
@@ -69,23 +78,32 @@ class Merger:
                 _log.exception("merging run %s of experiment %s failed", run_id, grant.experiment_id)
 
     def _next(self) -> tuple[_Place, bool] | None:
+        """The run whose turn it is, and whether it has come to rest; None when the thread is to end."""
         with self._wakes:
             while not self._is_stopping:
-                if self._due:
-                    place = next(iter(self._due))
-                    del self._due[place]
-                    metrics.note_merge_queue(len(self._due), len(self._resting))
+                if self._overdue:
+                    place = next(iter(self._overdue))
+                    del self._overdue[place]
+                    self._pausing.pop(place, None)
+                    self._note_queue()
                     return place, False
-                wait = None
-                if self._resting:
-                    place, since = next(iter(self._resting.items()))
-                    wait = since + REST_SECONDS - time.monotonic()
-                    if wait <= 0:
-                        del self._resting[place]
-                        metrics.note_merge_queue(len(self._due), len(self._resting))
-                        return place, True
-                self._wakes.wait(wait)
+                waits = []
+                for places, seconds, is_at_rest in (
+                    (self._pausing, PAUSE_SECONDS, False),
+                    (self._resting, REST_SECONDS, True),
+                ):
+                    if places:
+                        place, since = next(iter(places.items()))
+                        waits.append(since + seconds - time.monotonic())
+                        if waits[-1] <= 0:
+                            del places[place]
+                            self._note_queue()
+                            return place, is_at_rest
+                self._wakes.wait(min(waits, default=None))
             return None
+
+    def _note_queue(self) -> None:
+        metrics.note_merge_queue(len(self._overdue) + len(self._pausing), len(self._resting))
 
     def _merge(self, grant: AppendGrant, run_id: int, *, settle: bool) -> None:
         last_tag_id = 0

@@ -20,15 +20,20 @@ LIMITS = ReadLimits(tensor_bytes_max=4 << 20, blob_bytes_max=1 << 30, name_chars
 
 
 def read(logdir: Path) -> int:
-    """Points in all files below the logdir; fails when anything in them was skipped."""
+    """Points in all files below the logdir; fails when anything in them was skipped.
+
+    As in an upload, a file is read until as much was read of it as it is long, and not once more.
+    """
     points = 0
     paths = sorted(logdir.rglob("*tfevents*"))
     files = (EventFile(path, start=0, series_filter=SeriesFilter(), limits=LIMITS) for path in paths)
     for file in read_together(files, lambda file: file, lambda *_: True, final=True):
-        while (chunk := file.read(final=True)) is not None:
+        size = file.path.stat().st_size
+        while file.offset < size:
+            chunk = file.read(final=True)
+            assert chunk is not None, file.path
             assert not chunk.skipped, (file.path, chunk.skipped)
             points += sum(len(series.columns.steps) for series in chunk.series)
-        assert file.offset == file.path.stat().st_size, file.path
     return points
 
 

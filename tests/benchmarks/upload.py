@@ -8,7 +8,7 @@ import statistics
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench import Bench, say
@@ -16,6 +16,8 @@ from logdirs import Size, write_scalars
 from machine import peak_memory, report, spent, told
 from rivals import Load, load_with_python, load_with_rustboard
 from service import Service
+
+from tbservice import limits
 
 SIZE = Size(10, 20, 50_000)
 TARGET = "at least 1.0 x"
@@ -29,6 +31,7 @@ class Uploaded:
     cpu_seconds: dict[str, float]
     peak_bytes: int
     experiment_id: str
+    merge_seconds: float = 0.0  # CPU seconds of all servers after its end, until everything due was merged
 
 
 def measure(bench: Bench) -> None:
@@ -41,7 +44,8 @@ def measure(bench: Bench) -> None:
     loads: dict[bool, list[Load]] = {True: [], False: []}
     with bench.new_service() as service:
         for number in range(bench.rounds):
-            uploads.append(upload(service, logdir))
+            uploaded = upload(service, logdir)
+            uploads.append(replace(uploaded, merge_seconds=await_merges(service)))  # RustBoard is to have the machine
             say(f"round {number + 1}: {uploads[-1].seconds:.2f} s; CPU: {told(uploads[-1].cpu_seconds)}")
             for checksum, of_kind in loads.items():
                 of_kind.append(load_with_rustboard(logdir, bench.directory / "rustboard.log", checksum=checksum))
@@ -68,6 +72,15 @@ def upload(service: Service, logdir: Path, *arguments: str, server: str = "") ->
     experiment_id = out.split("/experiment/")[1].split("/")[0].strip()
     used = {"uploader": _of_ended_children() - own_before} | spent(before, service.cpu_seconds())
     return Uploaded(seconds, used, peak, experiment_id)
+
+
+def await_merges(service: Service) -> float:
+    """Waits until nothing is due for a merge; the CPU seconds that the servers have used meanwhile."""
+    due = f"SELECT 1 FROM time_series WHERE tail_points >= {limits.tail_points_max} LIMIT 1"  # noqa: S608 - a constant
+    before = service.cpu_seconds()
+    while service.query(due):
+        time.sleep(0.5)  # every look costs a connection
+    return sum(spent(before, service.cpu_seconds()).values())
 
 
 def _of_ended_children() -> float:
@@ -106,6 +119,8 @@ def _report(uploads: list[Uploaded], loads: dict[bool, list[Load]], size: Size) 
         report(f"CPU of the {group} per million scalars", f"{used / size.points * 1e6:.3f} s", f"{used:.2f} s in all")
     used = statistics.median(sum(each.cpu_seconds.values()) for each in uploads)
     cores = len(os.sched_getaffinity(0))
+    merging = statistics.median(each.merge_seconds for each in uploads)
+    report("CPU of the servers after it, for merges, per million scalars", f"{merging / size.points * 1e6:.3f} s")
     report("share of all cores in use meanwhile", f"{used / seconds / cores:.0%}", "near 100 %: the CPU bounds it")
     report("most memory of the uploader", f"{max(each.peak_bytes for each in uploads) / 2**20:.0f} MiB", "under 150")
 

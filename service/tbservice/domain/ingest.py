@@ -31,8 +31,8 @@ _COUNT_MAX: Final = 2**63 - 1
 class Outcome:
     """What a batch did: a cursor a segment, what went in, and in which runs there is something to merge.
 
-    In `due_run_ids` at once, in `unsettled_run_ids` when the run has come to rest. `fresh_segments` is how many
-    segments were new.
+    In `overdue_run_ids` at once, in `due_run_ids` when they pause, in `unsettled_run_ids` when they have come to rest.
+    `fresh_segments` is how many segments were new.
     """
 
     cursors: list[Cursor]
@@ -40,6 +40,7 @@ class Outcome:
     fresh_segments: int = 0
     unsettled_run_ids: frozenset[int] = frozenset()
     due_run_ids: frozenset[int] = frozenset()
+    overdue_run_ids: frozenset[int] = frozenset()
 
 
 def write_batch(db: Connection, grant: AppendGrant, segments: Sequence[Segment]) -> Outcome:
@@ -69,6 +70,7 @@ def write_batch(db: Connection, grant: AppendGrant, segments: Sequence[Segment])
         len(fresh),
         frozenset(state.run_id for state in states if merging.is_worth_settling(state)),
         frozenset(state.run_id for state in states if merging.is_due(state)),
+        frozenset(state.run_id for state in states if merging.is_overdue(state)),
     )
 
 

@@ -35,6 +35,9 @@ _POINTS_A_MERGE: Final = 200_000
 _REWRITE_FACTOR: Final = 16
 """Sealed points that one gathered point may cause to be rewritten: keeps steps in any order from costing n squared."""
 
+_OVERDUE_FACTOR: Final = 4
+"""Times as many points as make a series due, after which nothing is waited for: bounds what a merge has to take."""
+
 _SETTLED_BELOW: Final = (4, 128)
 """Tail rows and points under which a series at rest is left as it is: merging so little gains nothing."""
 
@@ -71,6 +74,11 @@ class _SeriesMerge:
 def is_due(state: SeriesState) -> bool:
     """Whether enough has come into a series since it was merged."""
     return state.tail_rows >= limits.tail_rows_max or state.tail_points >= limits.tail_points_max
+
+
+def is_overdue(state: SeriesState) -> bool:
+    """Whether it is to be merged although more is coming in: after many rows, or so many points that they take long."""
+    return state.tail_rows >= limits.tail_rows_max or state.tail_points >= _OVERDUE_FACTOR * limits.tail_points_max
 
 
 def is_worth_settling(state: SeriesState) -> bool:

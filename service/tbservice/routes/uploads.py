@@ -24,6 +24,7 @@ from tbwire import wire_pb2
 router = APIRouter(prefix="/api/v1/experiments/{experiment_id}", tags=["uploads"])
 
 _PROTOBUF = "application/x-protobuf"
+_BINARY = {"type": "string", "format": "binary"}
 
 # A hostile batch may take some 100 MB while it is parsed, before it can be refused: one at a time in a process.
 _decoding = threading.Lock()
@@ -63,8 +64,10 @@ async def _batch_body(_grant: MayAppend, request: Request) -> bytes:
 
 @router.post(
     "/batches",
-    responses={200: {"content": {_PROTOBUF: {}}, "description": "A WriteResult"}},
-    openapi_extra={"requestBody": {"content": {_PROTOBUF: {}}, "description": "A WriteBatch, as is or as gzip"}},
+    responses={200: {"content": {_PROTOBUF: {"schema": _BINARY}}, "description": "A WriteResult"}},
+    openapi_extra={
+        "requestBody": {"content": {_PROTOBUF: {"schema": _BINARY}}, "description": "A WriteBatch, as is or as gzip"}
+    },
     response_class=Response,
 )
 def write_batch(
@@ -84,7 +87,7 @@ def write_batch(
     counts = outcome.counts
     metrics.note_batch(len(segments), outcome.fresh_segments, counts.scalars, counts.tensors, counts.blobs)
     merger: Merger = request.app.state.merger
-    merger.notice(grant, outcome.unsettled_run_ids, outcome.due_run_ids)
+    merger.notice(grant, outcome)
     return Response(_result(outcome).SerializeToString(), media_type=_PROTOBUF)
 
 

@@ -25,21 +25,30 @@ from tbupload.reading.summaries import Point
 _SLOT_BITS: Final = 32
 """A point's place in the file is its record, then its slot in the event: a chunk has fewer than 2^31 of either."""
 
-_SHORT: Final = np.iinfo(np.uint16).max
+_SHORT: Final = np.iinfo(np.int16).max
 
 Places = npt.NDArray[np.int64]
+SeriesIndices = npt.NDArray[np.int16] | npt.NDArray[np.intp]
 
 
 def place(records: Indices, slot: int) -> Places:
     """Where scalars of these records stand in the file, as numbers that sort."""
-    return (records.astype(np.int64) << _SLOT_BITS) | slot
+    places = np.left_shift(records, _SLOT_BITS, dtype=np.int64)
+    if slot:
+        places |= slot
+    return places
+
+
+def shortened(indices: Indices, count: int) -> SeriesIndices:
+    """The indices of series, or -1, in as few bytes as so many series allow: short ones are sorted by radix."""
+    return indices.astype(np.int16) if count <= _SHORT else indices
 
 
 @dataclass(frozen=True, slots=True)
 class _Scalars:
     """Columns of one length: the series by index, the place in the file, and the point."""
 
-    series: Indices
+    series: SeriesIndices
     places: Places
     steps: Steps
     wall_times: WallTimes
@@ -69,7 +78,7 @@ class PointGatherer:
         self._points: defaultdict[int, _Points] = defaultdict(_Points)
 
     def add_scalars(
-        self, series: Indices, places: Places, steps: Steps, wall_times: WallTimes, values: npt.NDArray[Any]
+        self, series: SeriesIndices, places: Places, steps: Steps, wall_times: WallTimes, values: npt.NDArray[Any]
     ) -> None:
         """Takes columns of scalars, of many series at once; any real type but float32 becomes float64."""
         if not len(series):
@@ -113,14 +122,31 @@ class PointGatherer:
 
     def _scalar_columns(self) -> dict[int, Columns]:
         """The scalars of each series; float64 as soon as a value of the series in this chunk is."""
-        narrow, wide = (
-            _split([piece for piece in self._pieces if piece.values.dtype == dtype])
-            for dtype in (np.float32, np.float64)
-        )
-        for index in narrow.keys() & wide.keys():
-            ((wide[index]),) = _split([_widened(narrow.pop(index)), wide[index]]).values()
-        found = narrow | wide
-        return {index: ScalarColumns(each.steps, each.wall_times, each.values) for index, each in found.items()}
+        types = (np.float32, np.float64)
+        by_type = ([piece for piece in self._pieces if piece.values.dtype == dtype] for dtype in types)
+        found = [_ordered(pieces) for pieces in by_type if pieces]
+        if len(found) > 1:
+            mixed = found[0].parts.keys() & found[1].parts.keys()
+            found += [_ordered([_widened(each.part(index)) for each in found]) for index in mixed]
+        columns: dict[int, Columns] = {}
+        for each in found:  # those of both types come last
+            columns |= each.columns()
+        return columns
+
+
+@dataclass(frozen=True, slots=True)
+class _Ordered:
+    """Scalars of which those of a series stand together, in file order; `parts` says where, by series."""
+
+    scalars: _Scalars
+    parts: dict[int, slice]
+
+    def part(self, index: int) -> _Scalars:
+        return self.scalars.take(self.parts[index])
+
+    def columns(self) -> dict[int, Columns]:
+        steps, wall_times, values = self.scalars.steps, self.scalars.wall_times, self.scalars.values
+        return {index: ScalarColumns(steps[part], wall_times[part], values[part]) for index, part in self.parts.items()}
 
 
 def _concatenate(pieces: list[_Scalars]) -> _Scalars:
@@ -140,19 +166,17 @@ def _widened(scalars: _Scalars) -> _Scalars:
     return replace(scalars, values=scalars.values.astype(np.float64))
 
 
-def _split(pieces: list[_Scalars]) -> dict[int, _Scalars]:
-    """By series, each in file order."""
-    if not pieces:
-        return {}
+def _ordered(pieces: list[_Scalars]) -> _Ordered:
+    """All pieces, by series."""
     pieces.sort(key=lambda piece: int(piece.places[0]))
-    ordered = _by_series(_concatenate(pieces))
-    ends_series = ordered.series[1:] != ordered.series[:-1]
+    scalars = _by_series(_concatenate(pieces))
+    ends_series = scalars.series[1:] != scalars.series[:-1]
     # Mostly they are in file order already, as records grow longer with their step.
-    if not (ends_series | (ordered.places[1:] > ordered.places[:-1])).all():
-        ordered = ordered.take(np.lexsort((ordered.places, ordered.series)))
-    bounds = [0, *(np.flatnonzero(ends_series) + 1).tolist(), len(ordered.series)]
-    series = ordered.series[bounds[:-1]].tolist()
-    return {index: ordered.take(slice(*part)) for index, part in zip(series, pairwise(bounds), strict=True)}
+    if not (ends_series | (scalars.places[1:] > scalars.places[:-1])).all():
+        scalars = scalars.take(np.lexsort((scalars.places, scalars.series)))
+    bounds = [0, *(ends_series.nonzero()[0] + 1).tolist(), len(scalars.series)]
+    series = scalars.series[bounds[:-1]].tolist()
+    return _Ordered(scalars, {index: slice(*part) for index, part in zip(series, pairwise(bounds), strict=True)})
 
 
 def _by_series(scalars: _Scalars) -> _Scalars:
@@ -160,8 +184,6 @@ def _by_series(scalars: _Scalars) -> _Scalars:
     keys = scalars.series
     if bool((keys == keys[0]).all()):
         return scalars
-    if int(keys.max()) <= _SHORT:
-        keys = keys.astype(np.uint16)  # sorted by radix, several times faster
     return scalars.take(np.argsort(keys, kind="stable"))
 
 

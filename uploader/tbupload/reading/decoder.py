@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 from tbupload.limits import ReadLimits
 from tbupload.reading import record_rows, refusals
 from tbupload.reading.budget import Budget
-from tbupload.reading.columns import PointGatherer, place
+from tbupload.reading.columns import PointGatherer, place, shortened
 from tbupload.reading.labels import first_rows, renumber
 from tbupload.reading.points import Columns, SeriesPoints
 from tbupload.reading.record_walk import Buffer, Indices
@@ -153,7 +153,9 @@ class ChunkDecoder:
             self._parts[part].skipped[reason] += int(count)
 
     def _parts_of(self, records: Indices) -> Indices:
-        return np.searchsorted(self._stops, records, side="right")
+        """The part of each of these records, which are in file order."""
+        counts = np.diff(np.searchsorted(records, self._stops), prepend=0)
+        return np.repeat(np.arange(len(self._parts)), counts)
 
     def _part_of(self, record: int) -> int:
         return bisect_right(self._parts, record, key=lambda part: part.stop)
@@ -190,11 +192,13 @@ class ChunkDecoder:
         """The scalar series of this name, the same for every value that bears it; None when a filter leaves it out."""
         offer = self._offer(plan, name)
         is_new = memory.find(offer.tag) is None
-        series = memory.resolve(offer.tag, offer.metadata, offer.example)
-        if is_new and series is not None and offer.example is None:
-            offer.example = series.copy()
+        if is_new and offer.example is not None:
+            return memory.adopt(offer.example)
+        series = memory.resolve(offer.tag, offer.metadata)
         if series is not None and (series.data_class != pb.DATA_CLASS_SCALAR or series.plugin == HPARAMS):
             raise _NeedsProtobuf
+        if is_new:
+            offer.example = series
         return series
 
     def _offer(self, plan: int, name: int) -> _Offer:
@@ -210,7 +214,7 @@ class ChunkDecoder:
 
     def _gather(self, plan: _Plan) -> None:
         """Hands a run's points on, but for those of no series and those without a wall time."""
-        run, series = plan.run, plan.keys.take(plan.labels)
+        run, series = plan.run, shortened(plan.keys, len(self._keys)).take(plan.labels)
         is_wanted, is_timed = series != _LEFT_OUT, np.isfinite(run.wall_times)
         chosen = is_wanted & is_timed
         columns = (series, place(run.records, run.slot), run.steps, run.wall_times, run.values)

@@ -124,7 +124,7 @@ class EventFile:
         """
         if self._start or self._offset or self._ahead is not None:
             return 0
-        with self.path.open("rb", buffering=0) as file:
+        with io.FileIO(self.path) as file:
             status = os.fstat(file.fileno())
             if status.st_size > min(len(room), self.limits.chunk_bytes, self.limits.streamed_record_bytes_min):
                 return 0

@@ -9,6 +9,7 @@ order step after step, lengths repeat: the next ones are predicted. What is foun
 from __future__ import annotations
 
 import struct
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -69,6 +70,26 @@ def walk(buffer: Buffer, start: int) -> tuple[Indices, int]:
     return np.concatenate(pieces), position
 
 
+def walk_files(buffer: Buffer, bounds: list[int]) -> tuple[Indices, int]:
+    """The same for files that lie in the buffer one after the other; ends with the first that does not end in a record.
+
+    Of n files, the n + 1 `bounds` say where each begins and the last one ends. Jobs of one kind write the same tags in
+    the same order: the sizes of a file's records are predicted from those of the file before.
+    """
+    pieces, position, sizes = [np.zeros(0, np.intp)], bounds[0], np.zeros(0, np.intp)
+    for begin, end in pairwise(bounds):
+        predicted, position = _follow(buffer[:end], begin, sizes)
+        pieces.append(predicted)
+        if position == end:
+            continue
+        found, position = walk(buffer[:end], position)
+        pieces.append(found)
+        if position != end:
+            break
+        sizes = np.diff(np.concatenate([predicted, found]), append=end)
+    return np.concatenate(pieces), position
+
+
 def length_checksums(lengths: npt.NDArray[Any]) -> npt.NDArray[np.uint32]:
     """The masked CRC-32C of short lengths."""
     checksums: npt.NDArray[np.uint32] = _SHORT_LENGTH_CHECKSUMS[lengths]
@@ -119,15 +140,23 @@ def _leap(buffer: Buffer, start: int, sizes: Indices) -> tuple[list[Indices], in
         count = len(sizes)
     while count == len(sizes) and count and position <= len(buffer) - _HEADER_BYTES:
         sizes = np.tile(sizes, 2)  # twice as far each time: a prediction that fails early has cost little
-        ends = position + np.cumsum(sizes)
-        starts = ends - sizes
-        starts = starts[starts <= len(buffer) - _HEADER_BYTES]
-        lengths = np.ndarray((len(buffer) - _LENGTH.size + 1,), "<u8", buffer, strides=(1,))[starts]
-        others = np.flatnonzero(lengths != sizes[: len(starts)] - _FRAME_BYTES)
-        count = int(others[0]) if len(others) else len(starts)
-        pieces.append(starts[:count])
-        position = int(ends[count - 1]) if count else position
+        starts, position = _follow(buffer, position, sizes)
+        pieces.append(starts)
+        count = len(starts)
     return pieces, position
+
+
+def _follow(buffer: Buffer, start: int, sizes: Indices) -> tuple[Indices, int]:
+    """The starts of the records from `start` on, as long as they have these sizes, and where the last of them ends."""
+    ends = start + np.cumsum(sizes)
+    starts = ends - sizes
+    starts = starts[: int(np.searchsorted(starts, len(buffer) - _HEADER_BYTES, "right"))]
+    if not len(starts):
+        return starts, start
+    lengths = np.ndarray((len(buffer) - _LENGTH.size + 1,), "<u8", buffer, strides=(1,))[starts]
+    is_other = lengths != sizes[: len(starts)] - _FRAME_BYTES
+    count = int(is_other.argmax()) if is_other.any() else len(starts)
+    return starts[:count], int(ends[count - 1]) if count else start
 
 
 def _short_headers(buffer: Buffer, start: int, stop: int) -> tuple[Indices, Indices]:

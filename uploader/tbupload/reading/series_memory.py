@@ -83,14 +83,11 @@ class SeriesMemory:
         """The tag's series, if a value told what it is."""
         return self._by_tag.get(tag)
 
-    def resolve(
-        self, tag: str, offered: pb.SummaryMetadata | None, example: KnownSeries | None = None
-    ) -> KnownSeries | None:
+    def resolve(self, tag: str, offered: pb.SummaryMetadata | None) -> KnownSeries | None:
         """The series of a value that offers this metadata; None when a filter leaves it out.
 
         A tag whose first value names no plugin belongs to plugin "". `offered` is None when the value can belong to a
-        known tag only. `example` is what another file, read in the same way, has learnt from just this offer.
-        Raises ValueRefused when the value, or every value of its tag, cannot be sent.
+        known tag only. Raises ValueRefused when the value, or every value of its tag, cannot be sent.
         """
         series = self._by_tag.get(tag)
         if series is None:
@@ -99,7 +96,7 @@ class SeriesMemory:
             if offered is None or not offered.plugin_data.plugin_name:
                 series = self._remember(tag)
             if series is None:
-                series = self._add(self._learn(tag, offered) if example is None else example.copy())
+                series = self._add(self._learn(tag, offered))
         elif offered is not None:
             self._compare(series, offered)
         if not series.is_wanted:
@@ -107,6 +104,14 @@ class SeriesMemory:
         if series.refusal is not None:
             raise series.refusal
         return series
+
+    def adopt(self, example: KnownSeries) -> KnownSeries:
+        """The series of a tag not met yet, as `resolve` made it in another file that is read in the same way.
+
+        Only in files that are read from their start, and not for plugin `hparams`, of which the metadata may change:
+        all else never does, and the files share it where the index is the same.
+        """
+        return self._add(example if example.index == len(self._all) else example.copy())
 
     def _learn(self, tag: str, offered: pb.SummaryMetadata | None) -> KnownSeries:
         if offered is None:

@@ -15,7 +15,7 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from tbupload.reading.record_walk import SHORT_LENGTHS, Buffer, Indices, length_checksums, walk
+from tbupload.reading.record_walk import SHORT_LENGTHS, Buffer, Indices, length_checksums, walk, walk_files
 
 HEADER_BYTES: Final = 12
 FOOTER_BYTES: Final = 4
@@ -76,9 +76,13 @@ def footer(checksum: int) -> bytes:
 
 def frame(buffer: Buffer, start: int) -> Frames:
     """Finds the whole records of `buffer` from byte `start` on, up to the first header that fails its checksum."""
-    starts, end = walk(buffer, start)
+    return _checked(buffer, *walk(buffer, start))
+
+
+def _checked(buffer: Buffer, starts: Indices, end: int) -> Frames:
+    """The records that `walk` has found, up to the first header that fails its checksum."""
     if not len(starts):
-        return Frames(starts, starts, start, is_corrupt=False, next_bytes=0)
+        return Frames(starts, starts, end, is_corrupt=False, next_bytes=0)
     ends = np.append(starts[1:], min(end, np.iinfo(np.intp).max))
     lengths = ends - starts - FRAME_BYTES
     sound = _sound_headers(buffer, starts, lengths)
@@ -108,7 +112,7 @@ def frame_joined(buffer: Buffer, bounds: list[int]) -> list[Frames]:
 
     Of n files, the n + 1 `bounds` say where each begins and the last one ends.
     """
-    joined = frame(buffer[: bounds[-1]], bounds[0])
+    joined = _checked(buffer[: bounds[-1]], *walk_files(buffer, bounds))
     # As long as a record ends where a file does, none was taken for a part of another file.
     ends = np.array(bounds[1:])
     places = np.searchsorted(joined.starts, ends)

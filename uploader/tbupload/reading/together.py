@@ -48,7 +48,7 @@ def read_together(
         if len(waiting) >= FILES_MAX or (file is not None and not group.add(file, partial(is_wanted, item))):
             group.read(final=final)
             yield from waiting
-            waiting, group = [], _Group()
+            waiting = []
             if file is not None:
                 group.add(file, partial(is_wanted, item))
         waiting.append(item)
@@ -57,7 +57,7 @@ def read_together(
 
 
 class _Group:
-    """Files in one buffer, one after the other; the i-th begins at `bounds[i]`."""
+    """Files in one buffer, one after the other; the i-th begins at `bounds[i]`. Filled and read again and again."""
 
     def __init__(self) -> None:
         self._buffer = new_buffer(CHUNK_BYTES)
@@ -78,27 +78,26 @@ class _Group:
 
     def read(self, *, final: bool) -> None:
         """Decodes the files and leaves each its chunk; those that are special in some way are left as they are."""
-        if len(self._files) < FILES_MIN:
+        files, bounds = self._files, self._bounds
+        self._files, self._bounds = [], [0]
+        if len(files) < FILES_MIN:
             return
-        found = [
-            (file, begin, frames)
-            for file, begin, frames in zip(self._files, self._bounds, self._framed(final=final), strict=False)
-            if len(frames.starts)
-        ]
+        framed = self._framed(bounds, final=final)
+        found = [part for part in zip(files, bounds, framed, strict=False) if len(part[2].starts)]
         stops = accumulate(len(frames.starts) for _, _, frames in found)
         parts = [file.part(stop) for (file, _, _), stop in zip(found, stops, strict=True)]
         if not parts:
             return
         joined = tf_record.join([frames for _, _, frames in found])
         with contextlib.suppress(ChunkIsFull):  # of each alone there may not be too much
-            ChunkDecoder(self._buffer, joined, parts, self._files[0].limits).decode()
+            ChunkDecoder(self._buffer, joined, parts, files[0].limits).decode()
             for (file, begin, frames), part in zip(found, parts, strict=True):
                 file.keep(self._buffer[begin : frames.end], part)
 
-    def _framed(self, *, final: bool) -> Iterator[Frames]:
+    def _framed(self, bounds: list[int], *, final: bool) -> Iterator[Frames]:
         """The records of each file that are whole."""
-        framed = tf_record.frame_joined(self._buffer, self._bounds)
-        for end, frames in zip(self._bounds[1:], framed, strict=True):
+        framed = tf_record.frame_joined(self._buffer, bounds)
+        for end, frames in zip(bounds[1:], framed, strict=True):
             if not final and frames.end == end:
                 yield tf_record.without_unsound_end(self._buffer, frames)
             else:

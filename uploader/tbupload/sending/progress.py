@@ -9,12 +9,13 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, NoReturn, TextIO
-
-from tqdm import tqdm
+from typing import TYPE_CHECKING, Final, NoReturn, TextIO
 
 from tbupload.sending.pace import Pace, Rates, duration_text
 from tbupload.sending.summary import PROBLEMS_SHOWN, amounts_text, count_text, size_text, skipped_text
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 LINE_SECONDS: Final = 30.0
 """Seconds between two plain lines, at least: a log of days has to stay readable."""
@@ -157,8 +158,11 @@ class Bar(Progress):
     interval_seconds = REDRAW_SECONDS
 
     def __init__(self, verbosity: int = 0, stream: TextIO | None = None) -> None:
+        from tqdm import tqdm  # noqa: PLC0415 - it takes long to load, and only a terminal needs it
+
         super().__init__(verbosity, stream)
         tqdm.monitor_interval = 0  # its watching thread has nothing to do here
+        self._tqdm = tqdm
         self._lines: list[tqdm[NoReturn]] = []
 
     @property
@@ -189,13 +193,13 @@ class Bar(Progress):
 
     def _make_line(self, position: int, text: str, columns: int) -> tqdm[NoReturn]:
         form = "{desc}" if position else "{percentage:3.0f}%|{bar}| {desc}"
-        return tqdm(
+        return self._tqdm(
             desc=text, total=1, position=position, bar_format=form, file=self._stream, ncols=columns, leave=False
         )
 
     def _write(self, message: str) -> None:
         with self._lock, contextlib.suppress(OSError):
-            tqdm.write(message, file=self._stream)
+            self._tqdm.write(message, file=self._stream)
 
 
 def make_progress(verbosity: int) -> Progress:

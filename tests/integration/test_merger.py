@@ -1,0 +1,98 @@
+"""When the merging thread takes a run up: at a pause of its batches, or at once when too much has come in."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from sqlalchemy import text
+
+from tbservice import limits, merger
+from tbservice.domain.appending import Counts
+from tbservice.domain.batch import Segment, SentMetadata, SentSeries
+from tbservice.domain.experiments import create_experiment
+from tbservice.domain.ingest import Outcome, write_batch
+from tbservice.domain.workspaces import create_workspace
+from tbservice.store.packing import Points
+from tbservice.types import AppendGrant, DataClass, Stream, WorkspaceGrant
+
+METADATA = SentMetadata("scalars", DataClass.SCALAR, b"")
+SECONDS_MAX = 60
+
+
+class Experiment:
+    """An experiment whose batches a merger is told of."""
+
+    def __init__(self, database):
+        self.database = database
+        self.merger = merger.Merger(database)
+        with database.transaction() as db:
+            workspace_id = create_workspace(db, "merger")
+        with database.transaction(workspace_id) as db:
+            experiment = create_experiment(db, WorkspaceGrant(workspace_id))
+        self.grant = AppendGrant(workspace_id, experiment.experiment_id)
+        self.offsets = {}
+
+    def write(self, run, count):
+        """Adds so many points to the one series of the run."""
+        start = self.offsets.get(run, 0)
+        end = self.offsets[run] = start + count
+        steps = np.arange(start, end)
+        series = SentSeries("tag", METADATA, Points(steps, 1.7e9 + steps, steps / 3))
+        segment = Segment(0, Stream(run, "f", bytes(32), 0, bytes(32)), start, end, start, end, [series], {}, 0.0)
+        with self.database.transaction(self.grant.workspace_id) as db:
+            outcome = write_batch(db, self.grant, [segment])
+        self.merger.notice(self.grant, outcome)
+
+    def wake(self):
+        self.merger.notice(self.grant, Outcome([], Counts()))
+
+    def merged(self):
+        """The runs that have nothing left to merge."""
+        with self.database.snapshot(self.grant.workspace_id) as db:
+            return set(
+                db.execute(
+                    text("SELECT name FROM runs JOIN time_series USING (experiment_id, run_id) WHERE tail_points = 0")
+                ).scalars()
+            )
+
+    def wait_until_merged(self, *runs):
+        deadline = time.monotonic() + SECONDS_MAX
+        while self.merged() != set(runs):
+            assert time.monotonic() < deadline, (self.merged(), runs)
+            time.sleep(0.02)
+
+
+@pytest.fixture
+def experiment(database):
+    experiment = Experiment(database)
+    experiment.merger.start()
+    yield experiment
+    experiment.merger.stop()
+
+
+def test_a_run_that_is_due_waits_for_a_pause_of_its_batches_and_one_that_is_overdue_for_nothing(
+    experiment, monkeypatch
+):
+    monkeypatch.setattr(merger, "PAUSE_SECONDS", 3600.0)
+    experiment.write("busy", limits.tail_points_max)
+    experiment.write("full", 4 * limits.tail_points_max)
+    experiment.wait_until_merged("full")
+    experiment.write("full", limits.tail_points_max)
+    experiment.wake()
+    assert experiment.merged() == set()
+    monkeypatch.setattr(merger, "PAUSE_SECONDS", 0.0)
+    experiment.wake()
+    experiment.wait_until_merged("busy", "full")
+
+
+def test_a_run_that_is_not_due_is_settled_when_it_has_come_to_rest(experiment, monkeypatch):
+    monkeypatch.setattr(merger, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(merger, "REST_SECONDS", 3600.0)
+    experiment.write("small", limits.packed_points_min)
+    experiment.write("due", limits.tail_points_max)
+    experiment.wait_until_merged("due")
+    monkeypatch.setattr(merger, "REST_SECONDS", 0.0)
+    experiment.wake()
+    experiment.wait_until_merged("due", "small")
