@@ -18,10 +18,26 @@ from tbservice import metrics as figures
 from tbservice.classic import files, series
 from tbservice.errors import CursorConflict, ServiceError, Unauthenticated, Unavailable
 from tbservice.merger import Merger
-from tbservice.routes import blob_uploads, blobs, digests, experiments, health, metrics, reading, tokens, uploads
+from tbservice.routes import (
+    blob_uploads,
+    blobs,
+    digests,
+    experiments,
+    health,
+    listing,
+    metrics,
+    new_points,
+    reading,
+    tail,
+    tokens,
+    uploads,
+)
 from tbservice.routes.body import BodyLimit
+from tbservice.routes.live import Followers
 from tbservice.routes.measuring import MeasuredRequests, note_error_code
+from tbservice.routes.refusals import REFUSALS
 from tbservice.settings import Settings
+from tbservice.stopping import told_of_stop
 from tbservice.store.database import Database
 from tbservice.store.objects import ObjectStore
 from tbservice.store.schema import check_schema
@@ -48,6 +64,7 @@ def create_app(settings: Settings) -> FastAPI:
         docs_url="/api/v1/docs",
         redoc_url=None,
         lifespan=_lifespan,
+        responses=REFUSALS,
     )
     app.state.settings = settings
     app.state.has_found_servers = False
@@ -55,7 +72,10 @@ def create_app(settings: Settings) -> FastAPI:
     figures.note_pool_size(settings.database_pool_size)
     app.state.objects = ObjectStore(settings)
     app.state.merger = Merger(app.state.database)
-    for part in (health, metrics, experiments, tokens, uploads, blob_uploads, reading, digests, blobs, series, files):
+    app.state.followers = Followers(app.state.database)
+    for part in (health, metrics, experiments, tokens, uploads, blob_uploads, listing, reading, digests, blobs):
+        app.include_router(part.router)
+    for part in (new_points, tail, series, files):
         app.include_router(part.router)
     mount(app)
     app.add_middleware(BodyLimit)
@@ -82,8 +102,10 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         await run_in_threadpool(find_servers, app)
     app.state.merger.start()
     try:
-        yield
+        with told_of_stop(app.state.followers.close):
+            yield
     finally:
+        app.state.followers.close()
         await run_in_threadpool(app.state.merger.stop)
         app.state.database.close()
         app.state.objects.close()

@@ -5,6 +5,7 @@ ServiceError            HTTP
   Unauthenticated       401      no token, or one that does not count (any more)
   Forbidden             403      the token is good, its scope is too small
   NotFound              404      none, or not yours: the two look the same
+  NotAcceptable         406      no format that the client wants
   TooSlow               408      the body did not arrive in time: send it again
   Conflict              409      the state is another one: read it again
     CursorConflict               a segment does not start at its stream's cursor
@@ -57,6 +58,13 @@ class NotFound(ServiceError):
 
     status = 404
     code = "not_found"
+
+
+class NotAcceptable(ServiceError):
+    """The client wants none of the formats there are; the detail names them."""
+
+    status = 406
+    code = "not_acceptable"
 
 
 class TooSlow(ServiceError):

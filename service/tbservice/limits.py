@@ -87,8 +87,47 @@ scan_points_max: Final = 100_000_000
 graph_text_bytes_max: Final = 64 * MIB
 """Bytes of a graph or of run metadata that are written out as text."""
 
+cursor_series_items_max: Final = 20_000
+"""Series, that is items of one cursor, that a reader of what is new may follow at once."""
+
+cursor_chars_max: Final = 700_000
+"""Characters of a reader's cursor."""
+
+cursor_in_url_chars_max: Final = 32_000
+"""Characters of a cursor in a URL, which is cut off at 64,000 bytes: longer ones are posted."""
+
+news_points_max: Final = 100_000
+"""Points in one answer of those that are new; there is a next one when there are more."""
+
+news_bytes_max: Final = 8 * MIB
+"""Bytes of tensors in one answer of points that are new, unless a single one has more."""
+
+live_event_points_max: Final = 10_000
+"""Points in one event of a live tail: that much is held for each reader that is slow."""
+
+live_streams_max: Final = 200
+"""Live tails (streams of events) that one worker serves at once."""
+
+live_looks_max: Final = 2
+"""Looks for new points that one worker takes at once, for all of its live tails (streams) together."""
+
+live_poll_seconds: Final = 1.0
+"""Seconds between two looks whether the experiments that somebody follows have changed."""
+
+live_grant_seconds: Final = 10.0
+"""Seconds after which is looked again whether a live tail's reader may still read."""
+
+live_silence_seconds: Final = 15.0
+"""Seconds without anything new after which a live tail sends a comment, so that nobody takes it for dead."""
+
+live_stall_seconds: Final = 60.0
+"""Seconds that the reader of a live tail may take to receive an event before it is given up."""
+
 page_items_max: Final = 1_000
-"""Items on one page of a listing; `streams_page_items_max` for streams."""
+"""Items on one page of a listing; `series_page_items_max` for series, `streams_page_items_max` for streams."""
+
+series_page_items_max: Final = 10_000
+"""Series on one page of their metadata."""
 
 streams_page_items_max: Final = 10_000
 """Streams on one page."""
@@ -122,6 +161,15 @@ digest_page_seconds: Final = 10
 
 piece_points: Final = 262_144
 """Scalar points held at once while a series is read in pieces; of those not sealed yet, more take several looks."""
+
+piece_bytes: Final = 16 * MIB
+"""Bytes of tensors, or of what is known of blobs, held at once while series are read in pieces; but one, at least."""
+
+whole_streams_max: Final = 8
+"""Streams at full resolution that a worker sends at once; whoever asks for another is told to come again."""
+
+whole_stall_seconds_max: Final = 120
+"""Seconds in which a client that is sent a stream takes nothing of it, after which it is cut off."""
 
 digest_points_page_items_max: Final = 100_000
 """Points on one page of a series' digest records."""

@@ -21,6 +21,8 @@ Int64s = npt.NDArray[np.int64]
 UInt64s = npt.NDArray[np.uint64]
 Float64s = npt.NDArray[np.float64]
 
+Booleans = npt.NDArray[np.bool_]
+
 Ranks = npt.NDArray[np.uint8]
 """A column of ranks; where slots are meant, one for each of the 65,536: 0 is the finest draw, 15 everything."""
 
@@ -122,13 +124,16 @@ class Run:
 class Selection:
     """Which series to list or read: the cross product of runs and tags, of one plugin and one data class.
 
-    None selects all, an empty set selects nothing.
+    None selects all, an empty set selects nothing. Of scalar series, only those whose last value lies in
+    [last_value_min, last_value_max], and NaN lies nowhere.
     """
 
     plugin: str | None = None
     runs: frozenset[str] | None = None
     tags: frozenset[str] | None = None
     data_class: DataClass | None = None
+    last_value_min: float | None = None
+    last_value_max: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +149,40 @@ class StepRange:
 
 
 ALL_STEPS: Final = StepRange()
+
+
+class SamplingRule(enum.StrEnum):
+    """How the points of a sample are chosen on the axis of steps."""
+
+    UNIFORM = "uniform"
+    BERNOULLI = "bernoulli"
+    LINEAR = "linear"
+    EXTREMES = "extremes"
+    ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Which points of each series: of those in `steps`, and of these the `last` so many (None: all), by a rule.
+
+    At most `k` points are kept, of a Bernoulli sample instead about `percent`, drawn with `seed`.
+    """
+
+    rule: SamplingRule = SamplingRule.UNIFORM
+    k: int = 0
+    percent: float = 100.0
+    seed: int = 0
+    steps: StepRange = ALL_STEPS
+    last: int | None = None
+
+    def points_max(self, count: int) -> int:
+        """How many of `count` points are kept at most; of a Bernoulli sample about how many."""
+        count = count if self.last is None else min(count, self.last)
+        if self.rule is SamplingRule.ALL:
+            return count
+        if self.rule is SamplingRule.BERNOULLI:
+            return min(count, 2 + int(count * self.percent / 100))
+        return min(count, self.k)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +215,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class ScalarSample:
-    """Points of a scalar series in step order, one a step, and of how many they were taken (`total`)."""
+    """Points of a scalar series in step order, one a step; the series has `total` in the steps that were asked for."""
 
     steps: Int64s
     wall_times: Float64s

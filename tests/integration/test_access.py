@@ -33,6 +33,7 @@ TABLE = [
     ("GET", "/experiments/{experiment_id}/blobs/{sha256}", "append", 200, {"params": {"size": 1}}),
     ("GET", "/experiments/{experiment_id}/streams", "append", 200, {}),
     ("GET", "/experiments/{experiment_id}/runs", "read", 200, {}),
+    ("GET", "/experiments/{experiment_id}/names", "read", 200, {}),
     ("GET", "/experiments/{experiment_id}/plugins", "read", 200, {}),
     *[
         ("GET", f"/experiments/{{experiment_id}}/{kind}", "read", 200, {})
@@ -46,6 +47,11 @@ TABLE = [
     *[
         (method, f"/experiments/{{experiment_id}}/digests{path}", "read", 200, {option: what})
         for path, what in (("", {}), ("/records", {"run": "train", "tag": "loss"}))
+        for method, option in (("GET", "params"), ("POST", "json"))
+    ],
+    *[
+        (method, f"/experiments/{{experiment_id}}/{{kind}}/{path}", "read", status, {option: what})
+        for path, status, what in (("new", 200, {}), ("tail", 400, {"since": "rubbish"}))  # a tail would never end
         for method, option in (("GET", "params"), ("POST", "json"))
     ],
     ("GET", "/blobs/{blob_key}", "read", 200, {}),
@@ -109,7 +115,7 @@ def blob_key(api, experiment):
 def test_every_route_takes_its_grant_and_no_other(
     client, api, experiment, tokens, blob_key, method, path, need, status, options
 ):
-    path = path.format(experiment_id=experiment, token_id="none", sha256=SHA256, blob_key=blob_key)
+    path = path.format(experiment_id=experiment, token_id="none", sha256=SHA256, blob_key=blob_key, kind="scalars")
     check_grants(client, api, tokens, method, f"/api/v1{path}", need, status, options)
 
 

@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from sqlalchemy import text
 
 from support.batches import Api, images, metadata, scalars, segment, stream, texts
+from support.series_writer import WORKSPACE, SeriesWriter
 from tbservice import limits
-from tbservice.domain import merging
-from tbservice.store import names
-from tbservice.types import AppendGrant
 from tbwire import wire_pb2
 from tbwire.digests import (
     SCALAR_RECORD,
     VALUE_RECORD,
     blob_sequence_digest,
-    newest_of_each_step,
     scalar_records,
     tensor_digest,
     value_records,
 )
-
-WORKSPACE = 1
 
 
 @pytest.fixture
@@ -41,35 +35,7 @@ def experiment(api):
 
 @pytest.fixture
 def writer(api, experiment, database):
-    """Writes scalars to one series, remembers what arrived in which order, and merges when told."""
-    arrived = []
-    of = stream("train")
-    grant = AppendGrant(WORKSPACE, experiment)
-
-    def write(steps, values=None, wall_times=None):
-        steps = np.asarray(steps, np.int64)
-        values = np.random.default_rng(len(arrived)).normal(size=len(steps)) if values is None else np.array(values)
-        wall_times = np.full(len(steps), 1.7e9 + len(arrived)) if wall_times is None else np.array(wall_times)
-        start = len(arrived)
-        api.write(experiment, segment(of, start, start + 1, scalars("loss", steps, values, wall_times)))
-        arrived.append(scalar_records(steps, wall_times, values))
-
-    def merge():
-        with database.transaction(WORKSPACE) as db:
-            run_id = names.resolve_runs(db, grant, ["train"])["train"]
-            while merging.merge_run(db, grant, run_id, settle=True).series:
-                pass
-
-    def levels():
-        with database.snapshot(WORKSPACE) as db:
-            rows = db.execute(text("SELECT level, count(*) FROM scalar_blocks GROUP BY 1")).all()
-            found = {level: count for level, count in rows}  # noqa: C416 - rows are no pairs to a type checker
-            return found | {"tail": db.execute(text("SELECT count(*) FROM scalar_tail")).scalar()}
-
-    def expected():
-        return newest_of_each_step(np.concatenate(arrived))
-
-    return SimpleNamespace(write=write, merge=merge, levels=levels, expected=expected)
+    return SeriesWriter(api, experiment, database)
 
 
 def digest_of(api, experiment):

@@ -145,7 +145,7 @@ def test_an_answer_over_the_limit_is_refused_with_the_number(api):
     assert api.get(experiment, "scalars/data", downsample=1_000_000, run="train")["train"]["long"]["total"] == 700_000
 
 
-@pytest.mark.parametrize("parameter", [("downsample", -1), ("downsample", "x"), ("step_min", 3), ("downsample", 2**31)])
+@pytest.mark.parametrize("parameter", [("downsample", -1), ("downsample", "x"), ("steps", 3), ("downsample", 2**31)])
 def test_parameters_that_are_not_known_are_refused_and_not_passed_over(api, parameter):
     experiment = api.new_experiment()
     answer = api.request("GET", f"/experiments/{experiment}/scalars/data", params=[parameter])

@@ -15,7 +15,7 @@ from tbservice.domain.ingest import write_batch
 from tbservice.domain.workspaces import create_workspace
 from tbservice.store import names, sample_slots
 from tbservice.store.packing import Points
-from tbservice.types import AppendGrant, DataClass, ReadGrant, Selection, Stream, WorkspaceGrant
+from tbservice.types import AppendGrant, DataClass, ReadGrant, Sampling, Selection, Stream, WorkspaceGrant
 
 METADATA = SentMetadata("scalars", DataClass.SCALAR, b"")
 
@@ -51,7 +51,7 @@ class Series:
 
     def sample(self, k):
         with self.database.snapshot(self.read.workspace_id) as db:
-            return reading.read_scalars(db, self.read, Selection(), k)["run"]["tag"]
+            return reading.read_scalars(db, self.read, Selection(), Sampling(k=k))["run"]["tag"]
 
     def listed(self):
         with self.database.snapshot(self.read.workspace_id) as db:

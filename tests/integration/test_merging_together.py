@@ -15,7 +15,7 @@ from tbservice.domain.ingest import write_batch
 from tbservice.domain.workspaces import create_workspace
 from tbservice.store import names
 from tbservice.store.packing import Points
-from tbservice.types import AppendGrant, DataClass, ReadGrant, Selection, Stream, WorkspaceGrant
+from tbservice.types import AppendGrant, DataClass, ReadGrant, Sampling, Selection, Stream, WorkspaceGrant
 
 METADATA = SentMetadata("scalars", DataClass.SCALAR, b"")
 RUNS = ("a", "b")
@@ -66,7 +66,7 @@ class Experiment:
         with self.database.snapshot(self.read.workspace_id) as db:
             listed, after = digests.list_digests(db, self.read, Selection(), "", 1_000)
             assert after is None
-            samples = reading.read_scalars(db, self.read, Selection(), 300)
+            samples = reading.read_scalars(db, self.read, Selection(), Sampling(k=300))
             assert db.execute(text(KEPT)).all() == []
         proofs = {(one.series.run, one.series.tag): (one.count, one.first_step, one.sha256) for one in listed}
         taken = {

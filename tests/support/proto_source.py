@@ -39,7 +39,7 @@ def _read_block(tokens: list[str], outer: str, found: dict) -> None:
         else:
             repeated = tokens[0] == "repeated" and bool(tokens.pop(0))
             type_name, field, _, number = (tokens.pop(0) for _ in range(4))
-            entries[field] = (int(number), type_name, repeated, oneof)
+            entries[field] = (int(number), type_name.rpartition(".")[2], repeated, oneof)
             _skip_statement(tokens)
     tokens.pop(0)
 

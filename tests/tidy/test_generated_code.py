@@ -9,9 +9,15 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from support.proto_source import declared
 from support.source_code import ROOT
-from tbwire import projector_pb2, tensorboard_pb2, wire_pb2
+from tbwire import hparams_pb2, projector_pb2, read_pb2, tensorboard_pb2, wire_pb2
 
-FILES = {"wire": wire_pb2, "tensorboard": tensorboard_pb2, "projector": projector_pb2}
+FILES = {
+    "wire": wire_pb2,
+    "read": read_pb2,
+    "tensorboard": tensorboard_pb2,
+    "projector": projector_pb2,
+    "hparams": hparams_pb2,
+}
 SOURCES = ROOT / "uploader/tbwire"
 
 
@@ -75,5 +81,5 @@ def gather_fields(body, outer, stubs):
 
 
 def test_our_messages_never_take_the_names_of_tensorboards():
-    packages = {"tbhub.wire", "tbhub.tensorboard", "tbhub.projector"}
+    packages = {"tbhub.wire", "tbhub.read", "tbhub.tensorboard", "tbhub.projector", "tbhub.hparams"}
     assert {module.DESCRIPTOR.package for module in FILES.values()} == packages

@@ -67,3 +67,27 @@ def test_a_level_gives_the_same_sample_as_all_points(n, k):
 
 def test_a_level_with_too_few_points_says_so():
     assert choose(np.arange(10), 8, RANKS, level_ranks_max(5)) is None
+
+
+@pytest.mark.parametrize("stride", [1, 7, 10, 1_000, 65_536, 2**40 + 1])
+def test_a_sample_is_unbiased_over_many_offsets(stride):
+    """The mean of a sample of any strided steps is on average that of all: no period in the steps shows.
+
+    Of a uniform draw of j of n positions the mean has the standard deviation sqrt((n + 1) (n - j) / 12 j).
+    """
+    n, k, offsets = 1_000, 52, 400
+    means = [
+        choose(np.arange(n) * stride + offset * 12_345_678_901, k, RANKS)[1:-1].mean() for offset in range(offsets)
+    ]
+    deviation = ((n + 1) * (n - k + 2) / 12 / (k - 2)) ** 0.5
+    assert abs(np.mean(means) - (n - 1) / 2) < 4 * deviation / offsets**0.5
+    assert 0.85 < np.std(means) / deviation < 1.15
+
+
+def test_every_position_is_as_likely_as_any_other():
+    """A chi-squared test, of 9 degrees of freedom: how often each tenth of a series is in a sample, over offsets."""
+    n, k, offsets = 1_000, 52, 400
+    chosen = [choose(np.arange(n) * 3 + offset * 987_654_321, k, RANKS)[1:-1] for offset in range(offsets)]
+    counts = np.bincount(np.concatenate(chosen) * 10 // n, minlength=10)
+    expected = (k - 2) * offsets / 10
+    assert ((counts - expected) ** 2 / expected).sum() < 33.7  # one in ten thousand uniform draws is over it

@@ -32,6 +32,9 @@ from tbwire import packing
 HPARAMS = "hparams"
 """The one plugin whose whole content is in its metadata: there the newest wins, elsewhere the first."""
 
+NEVER_REWRITTEN = 2**63 - 1
+"""The `rewritten_from` of a series whose every batch came after its last step."""
+
 T = TypeVar("T")
 
 
@@ -162,6 +165,8 @@ def _new_addition(name: SeriesName, parts: Sequence[Arrival]) -> Addition:
         last_step=step,
         last_wall_time=early,
         last_value=None,
+        rewrites=0,
+        rewritten_from=NEVER_REWRITTEN,
     )
     addition = _addition(parts, state)
     addition.is_new = True
@@ -201,6 +206,7 @@ def _keep_newest(addition: Addition) -> None:
     state = addition.state
     if state.data_class == DataClass.SCALAR:
         kept = newest_of_each_step(concatenate(_of(Points, addition.parts)))
+        _note_rewrite(state, kept)
         state.count_is_exact &= state.count == 0 or int(kept.steps[0]) > state.last_step
         state.count += len(kept)
         state.tail_points += len(kept)
@@ -211,11 +217,20 @@ def _keep_newest(addition: Addition) -> None:
         steps = np.concatenate([part.steps for part in addition.parts])
         wall_times = np.concatenate([part.wall_times for part in addition.parts])
         kept = newest_of_each_step(Points(steps, wall_times, np.arange(len(steps), dtype=np.float64)))
+        _note_rewrite(state, kept)
         _note_ends(state, kept)
         state.first_value = state.last_value = None
         for part in _of(BlobSequencePoints, addition.parts):
             state.max_length = max(state.max_length, *map(len, part.sequences))
     addition.kept = kept
+
+
+def _note_rewrite(state: SeriesState, points: Points) -> None:
+    """Notes that some of the points are not after the series' last step: a reader has to look there again."""
+    first = int(points.steps[0])
+    if state.count and first <= state.last_step:
+        state.rewrites += 1
+        state.rewritten_from = min(state.rewritten_from, first)
 
 
 def _note_ends(state: SeriesState, points: Points) -> None:

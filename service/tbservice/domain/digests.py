@@ -17,8 +17,9 @@ import numpy as np
 from sqlalchemy import Connection
 
 from tbservice import limits
+from tbservice.domain.listing import numbers_of_place
 from tbservice.domain.pieces import read_scalar_pieces
-from tbservice.errors import Malformed, NotFound
+from tbservice.errors import NotFound
 from tbservice.store import digest_rows, time_series
 from tbservice.store.digest_rows import BlobRow, TensorRow
 from tbservice.types import ALL_STEPS, DataClass, ExperimentId, ReadGrant, Selection, Series, StepRange
@@ -69,7 +70,7 @@ def list_digests(
     At most `limit`, or as many as `digest_page_seconds` allow; at least one. Raises Malformed for a place that is none.
     """
     started = time.monotonic()
-    place = _numbers(after, 2) or [0, 0]
+    place = numbers_of_place(after, 2) or [0, 0]
     found = time_series.list_page(db, grant.experiment_id, selection, (place[0], place[1]), limit + 1)
     page: list[Digest] = []
     for digest in _digests(db, grant.experiment_id, found[:limit]):
@@ -87,7 +88,7 @@ def read_records(db: Connection, grant: ReadGrant, run: str, tag: str, after: st
 
     Raises NotFound when there is no such series, Malformed for a place that is none.
     """
-    place = _numbers(after, 1)
+    place = numbers_of_place(after, 1)
     found = time_series.list_series(db, grant.experiment_id, Selection(runs=frozenset({run}), tags=frozenset({tag})))
     if not found:
         raise NotFound("the experiment has no such series")
@@ -99,19 +100,6 @@ def read_records(db: Connection, grant: ReadGrant, run: str, tag: str, after: st
     whole = np.concatenate(pieces)
     records = whole[:limit]
     return RecordPage(found[0], records, str(records["step"][-1]) if len(whole) > limit else None)
-
-
-def _numbers(after: str, count: int) -> list[int]:
-    """The numbers, parted by points, that a `next` was made of; none when it is empty."""
-    if not after:
-        return []
-    try:
-        numbers = [int(number) for number in after.split(".")]
-    except ValueError:
-        numbers = []
-    if len(numbers) != count or not all(-_INT64_MAX <= number + 1 <= _INT64_MAX + 1 for number in numbers):
-        raise Malformed("'after' is not the 'next' of an earlier page")
-    return numbers
 
 
 def _digests(db: Connection, experiment_id: ExperimentId, found: Sequence[Series]) -> Iterator[Digest]:

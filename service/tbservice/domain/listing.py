@@ -1,16 +1,20 @@
-"""Which tags each run has, for experiments with so many series that they are not looked at one by one."""
+"""Which tags each run has, for experiments with so many series that they are not looked at one by one; and pages."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from sqlalchemy import Connection
 
+from tbservice.errors import Malformed
 from tbservice.store import names, time_series
 from tbservice.store.time_series import LastPoint
 from tbservice.types import DataClass, ReadGrant, Selection
+
+_INT64_MAX: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +57,29 @@ def list_tag_groups(db: Connection, grant: ReadGrant, kinds: Collection[tuple[st
 def list_last_points(db: Connection, grant: ReadGrant, selection: Selection) -> list[LastPoint]:
     """The point with the greatest step of each of the selected scalar series; no points are read for it."""
     return time_series.list_last_points(db, grant.experiment_id, selection)
+
+
+def list_names(db: Connection, grant: ReadGrant) -> dict[str, list[str]]:
+    """The tags of each run that has any, runs and tags in the order in which they came."""
+    runs = names.list_run_names(db, grant.experiment_id)
+    tags = names.list_tag_names(db, grant.experiment_id)
+    tag_ids, tag_names = np.array(list(tags), np.int64), list(tags.values())
+    order = np.argsort(tag_ids)
+    found = {}
+    for run_id, ids in time_series.list_tag_ids(db, grant.experiment_id).items():
+        places = order[np.searchsorted(tag_ids[order], np.sort(ids))]
+        found[runs[run_id]] = [tag_names[place] for place in places.tolist()]
+    return found
+
+
+def numbers_of_place(after: str, count: int) -> list[int]:
+    """The numbers, parted by points, that a page's `next` was made of; none when it is empty. Raises Malformed."""
+    if not after:
+        return []
+    try:
+        numbers = [int(number) for number in after.split(".")]
+    except ValueError:
+        numbers = []
+    if len(numbers) != count or not all(-_INT64_MAX <= number + 1 <= _INT64_MAX + 1 for number in numbers):
+        raise Malformed("'after' is not the 'next' of an earlier page")
+    return numbers

@@ -31,6 +31,11 @@ def splitmix64(steps: Int64s) -> UInt64s:
     return z ^ (z >> np.uint64(31))
 
 
+def slots_of(steps: Int64s) -> npt.NDArray[np.intp]:
+    """The slot of each step, 0 to 65,535."""
+    return (splitmix64(steps) >> np.uint64(48)).astype(np.intp)
+
+
 def rank_and_key(steps: Int64s, ranks: Ranks) -> tuple[Ranks, Int64s]:
     """The order to sample by, as two columns that PostgreSQL sorts the same way: rank, and a signed key."""
     hashes = splitmix64(steps)

@@ -13,10 +13,10 @@ from typing import Final
 import numpy as np
 from sqlalchemy import Connection
 
-from tbservice import limits
 from tbservice.domain import reading
+from tbservice.domain.drawing import check_scan, group_by_points
 from tbservice.domain.sampling import rank_and_key, splitmix64
-from tbservice.errors import NotFound, TooLarge
+from tbservice.errors import NotFound
 from tbservice.store import blob_points, blobs, points, sample_slots, tensor_points
 from tbservice.types import Blob, DataClass, Float64s, Int64s, ReadGrant, ScalarSample, Selection, Series, TensorSample
 
@@ -24,9 +24,6 @@ Positions = Callable[[int], Int64s]
 """How many points there are, to the positions of those to keep, ascending."""
 
 _NO_SERIES: Final = "there is no such run and tag of this type"
-
-_POINTS_AT_ONCE: Final = 1_000_000
-"""Scalar points that are held at once, unless a single series has more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +84,8 @@ def read_scalars(
     db: Connection, grant: ReadGrant, found: Sequence[Series], positions: Positions
 ) -> Iterator[tuple[Series, ScalarSample]]:
     """Samples of scalar series, one after the other. Raises TooLarge when their points are more than may be read."""
-    count = sum(series.count for series in found)
-    if count > limits.scan_points_max:
-        raise TooLarge(
-            f"these series have {count} points, over the limit of {limits.scan_points_max} that are read for one "
-            "answer; ask for one run and tag at a time"
-        )
-    for group in _groups(found):
+    check_scan(sum(series.count for series in found))
+    for group in group_by_points(found):
         whole = reading.read_whole(db, grant, group)
         for series in group:
             taken = whole[series.series_id]
@@ -139,17 +131,3 @@ def _places(db: Connection, series: Series, steps: Int64s) -> dict[int, list[tup
     """Where the rows of these steps stand in the order to sample by."""
     ranks, keys = rank_and_key(steps, sample_slots.get_ranks(db))
     return {series.series_id: list(zip(ranks.tolist(), keys.tolist(), strict=True))}
-
-
-def _groups(found: Sequence[Series]) -> Iterator[list[Series]]:
-    """The series in their order, as many at a time as have few enough points together."""
-    group: list[Series] = []
-    held = 0
-    for series in found:
-        if group and held + series.count > _POINTS_AT_ONCE:
-            yield group
-            group, held = [], 0
-        group.append(series)
-        held += series.count
-    if group:
-        yield group

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -12,15 +12,22 @@ import numpy.typing as npt
 import orjson
 from fastapi import Response
 
-from tbservice.types import BlobSequenceSample, DataClass, Json, ScalarSample, Series, TensorSample, TensorValue
+from tbservice.types import (
+    BlobSequenceSample,
+    DataClass,
+    Json,
+    Sampling,
+    SamplingRule,
+    ScalarSample,
+    Series,
+    TensorSample,
+    TensorValue,
+)
 from tbwire import tensors
 from tbwire.tensorboard_pb2 import SummaryMetadata
 from tbwire.wire_pb2 import LegacyHistogram
 
-T = TypeVar("T")
-
-SAMPLING = "uniform"
-"""The rule by which the points of an answer were chosen."""
+Sample = TypeVar("Sample", ScalarSample, TensorSample, BlobSequenceSample)
 
 _NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
@@ -30,24 +37,42 @@ def json_response(content: Any) -> Response:
     return Response(orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY), media_type="application/json")
 
 
-def by_run_and_tag(samples: Mapping[str, Mapping[str, T]], encode: Any) -> Json:
-    """The same nesting with each sample encoded."""
-    return {run: {tag: encode(sample) for tag, sample in tags.items()} for run, tags in samples.items()}
+def by_run_and_tag(
+    samples: Mapping[str, Mapping[str, Sample]], sampling: Sampling, values_of: Callable[[Sample], Any]
+) -> Json:
+    """The same nesting with each sample as columns: steps, wall times and values, and how they were chosen."""
+    rule = sampling_name(sampling)
+    return {
+        run: {tag: columns(sample, values_of(sample), rule) for tag, sample in tags.items()}
+        for run, tags in samples.items()
+    }
 
 
-def scalar_sample(sample: ScalarSample) -> Json:
-    """A scalar series' points: values are numbers, or "NaN", "Infinity", "-Infinity"."""
-    return _columns(sample, numbers(sample.values))
+def sampling_name(sampling: Sampling) -> str:
+    """What an answer calls the rule by which its points were chosen."""
+    return "last" if sampling.rule is SamplingRule.ALL and sampling.last is not None else sampling.rule.value
 
 
-def tensor_sample(sample: TensorSample) -> Json:
-    """A tensor series' points: values are {dtype, shape, data}, and the original fields of a legacy histogram."""
-    return _columns(sample, [_tensor(value) for value in sample.tensors])
+def scalar_values(sample: ScalarSample) -> Any:
+    """A scalar series' values: numbers, or "NaN", "Infinity", "-Infinity"."""
+    return numbers(sample.values)
 
 
-def blob_sequence_sample(sample: BlobSequenceSample) -> Json:
-    """A blob sequence series' points: values are lists of {key}."""
-    return _columns(sample, [[{"key": key} for key in keys] for keys in sample.sequences])
+def tensor_values(sample: TensorSample) -> Any:
+    """A tensor series' values: {dtype, shape, data}, and the original fields of a legacy histogram."""
+    return [_tensor(value) for value in sample.tensors]
+
+
+def blob_sequence_values(sample: BlobSequenceSample) -> Any:
+    """A blob sequence series' values: lists of {key}."""
+    return [[{"key": key} for key in keys] for keys in sample.sequences]
+
+
+def sample_values(sample: ScalarSample | TensorSample | BlobSequenceSample) -> Any:
+    """The values of a sample of any data class."""
+    if isinstance(sample, ScalarSample):
+        return scalar_values(sample)
+    return tensor_values(sample) if isinstance(sample, TensorSample) else blob_sequence_values(sample)
 
 
 def series_metadata(series: Series) -> Json:
@@ -78,13 +103,15 @@ def summary_metadata(series: Series) -> Json:
     }
 
 
-def _columns(sample: ScalarSample | TensorSample | BlobSequenceSample, values: Any) -> Json:
+def columns(sample: ScalarSample | TensorSample | BlobSequenceSample, values: Any, rule: str) -> Json:
+    """A sample as columns, and what was chosen of how many points by which rule."""
     return {
         "steps": np.ascontiguousarray(sample.steps),
         "wall_times": np.ascontiguousarray(sample.wall_times),
         "values": values,
+        "kept": len(sample.steps),
         "total": sample.total,
-        "sampling": SAMPLING,
+        "sampling": rule,
     }
 
 

@@ -13,6 +13,8 @@ from typing import Any, Final
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
+from tbservice.routes.refusals import NOT_MODIFIED
+
 _SOFTWARE: Final = version("tbhub")
 _HEADERS: Final = {"Cache-Control": "private, no-cache", "Vary": "Authorization, Accept"}
 
@@ -23,6 +25,11 @@ class _NotModified(Exception):
 
 class ConditionalRoute(APIRoute):
     """A route whose GET answers carry the tag that `note_state` was told, and are 304 to whoever has them already."""
+
+    def __init__(self, *path: Any, **options: Any) -> None:
+        if "GET" in options.get("methods", ()):
+            options["responses"] = {**(options.get("responses") or {}), **NOT_MODIFIED}
+        super().__init__(*path, **options)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The route's own handler, with the tag around it."""

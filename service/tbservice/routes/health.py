@@ -14,7 +14,7 @@ def is_running() -> None:
     """The process runs and answers."""
 
 
-@router.get("/readyz")
+@router.get("/readyz", response_class=Response)
 def is_ready(database: UsesDatabase, objects: UsesObjects) -> Response:
     """PostgreSQL and the object store answer; 503 when one does not."""
     database.check()

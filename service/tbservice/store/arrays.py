@@ -1,4 +1,4 @@
-"""Columns as PostgreSQL's arrays in binary, made whole by numpy: the driver would encode them one element at a time."""
+"""Columns as PostgreSQL sends and takes them in binary, made whole by numpy: the driver goes one element at a time."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import numpy as np
 from psycopg.abc import Buffer
 from psycopg.adapt import AdaptersMap, Dumper
 from psycopg.pq import Format
+
+from tbservice.types import Int64s
 
 Column = Sequence[Any] | np.ndarray[tuple[int], np.dtype[Any]]
 
@@ -51,6 +53,11 @@ def array(kind: str, column: Column) -> Array:
     """The column as an array of PostgreSQL's type `kind`; None becomes NULL. Texts come as str, bytea as bytes."""
     encoded: Array = _CLASSES[kind](_of_bytes(kind, column) if kind in _BYTES else _of_numbers(kind, column))
     return encoded
+
+
+def int8s(sent: bytes) -> Int64s:
+    """Integers as PostgreSQL's `int8send` makes them, one after the other."""
+    return np.frombuffer(sent, ">i8").astype(np.int64)
 
 
 def _of_numbers(kind: str, column: Column) -> bytes:

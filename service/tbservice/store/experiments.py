@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
 
+from tbservice.store.arrays import array
 from tbservice.store.database import set_local
 from tbservice.types import Experiment, ExperimentId, Visibility, WorkspaceId
 
@@ -112,6 +114,13 @@ def update(
         },
     ).one_or_none()
     return None if row is None else _experiment(row)
+
+
+def list_versions(db: Connection, experiment_ids: Sequence[ExperimentId]) -> dict[ExperimentId, int]:
+    """The versions of those of the experiments that there are, of the transaction's tenant."""
+    statement = text("SELECT experiment_id, version FROM experiments WHERE experiment_id = ANY (CAST(:ids AS text[]))")
+    rows = db.execute(statement, {"ids": array("text", experiment_ids)})
+    return {row.experiment_id: row.version for row in rows}
 
 
 def bump_version(db: Connection, experiment_id: ExperimentId) -> bool:

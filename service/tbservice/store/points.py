@@ -9,8 +9,9 @@ from typing import Final
 import numpy as np
 from sqlalchemy import Connection, text
 
-from tbservice.store.arrays import Array, array
-from tbservice.types import DataClass, ExperimentId, Float64s, Int64s, Ranks, Series
+from tbservice.store.arrays import Array, array, int8s
+from tbservice.store.database import binary_rows
+from tbservice.types import DataClass, ExperimentId, Float64s, Int64s, Ranks, Sampling, Series
 
 _TABLES: Final = ("scalar_tail", "scalar_blocks", "tensor_points", "blob_points")
 
@@ -49,6 +50,36 @@ def delete_experiment_points(db: Connection, experiment_id: ExperimentId) -> Non
     """Deletes every point of the experiment. The objects of its blobs stay until they are swept."""
     for table in _TABLES:
         db.execute(text(f"DELETE FROM {table} WHERE experiment_id = :id"), {"id": experiment_id})  # noqa: S608 - a constant above
+
+
+def list_steps(
+    db: Connection, experiment_id: ExperimentId, data_class: DataClass, series_ids: Sequence[int], sampling: Sampling
+) -> dict[int, Int64s]:
+    """The steps of tensor or blob sequence series, ascending, that a sampling samples from; none is left out."""
+    table = "tensor_points" if data_class is DataClass.TENSOR else "blob_points"
+    rows = binary_rows(
+        db,
+        f"""
+            SELECT w.series_id, string_agg(int8send(p.step), ''::bytea ORDER BY p.step)
+            FROM unnest(%(series_ids)s::bigint[]) AS w (series_id)
+            CROSS JOIN LATERAL (
+                SELECT step FROM {table}
+                WHERE experiment_id = %(experiment_id)s AND series_id = w.series_id
+                    AND step BETWEEN %(first)s AND %(last)s
+                ORDER BY step DESC LIMIT %(limit)s
+            ) AS p
+            GROUP BY w.series_id
+        """,  # noqa: S608 - one of two constants
+        {
+            "experiment_id": experiment_id,
+            "series_ids": list(series_ids),
+            "first": sampling.steps.first,
+            "last": sampling.steps.last,
+            "limit": sampling.last,
+        },
+    )
+    steps = {series_id: np.empty(0, np.int64) for series_id in series_ids}
+    return steps | {series_id: int8s(sent) for series_id, sent in rows}
 
 
 def list_written(db: Connection, experiment_id: ExperimentId, series: Series) -> tuple[Int64s, Float64s]:

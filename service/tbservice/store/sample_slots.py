@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from sqlalchemy import Connection, Engine, text
 
-from tbservice.types import Ranks
+from tbservice.types import Booleans, Ranks
+
+SLOTS: Final = 1 << 16
 
 _read: WeakKeyDictionary[Engine, Ranks] = WeakKeyDictionary()
 
@@ -19,3 +22,12 @@ def get_ranks(db: Connection) -> Ranks:
         rows = db.execute(text("SELECT rank FROM sample_slots ORDER BY slot")).scalars().all()
         ranks = _read[db.engine] = np.array(rows, np.uint8)
     return ranks
+
+
+def draw(db: Connection, percent: float, seed: int) -> Booleans:
+    """A live draw of slots: whether each of the 65,536 is in it. The same percentage and seed draw the same slots."""
+    statement = text("SELECT slot FROM sample_slots TABLESAMPLE BERNOULLI (:percent) REPEATABLE (:seed)")
+    slots = db.execute(statement, {"percent": percent, "seed": seed}).scalars().all()
+    is_drawn = np.zeros(SLOTS, np.bool_)
+    is_drawn[np.array(slots, np.int64)] = True
+    return is_drawn

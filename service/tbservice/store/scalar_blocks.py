@@ -17,7 +17,7 @@ from sqlalchemy import Connection, text
 from tbservice.store.arrays import array
 from tbservice.store.database import binary_rows
 from tbservice.store.packing import Points, pack, unpack
-from tbservice.types import ExperimentGrant, ExperimentId
+from tbservice.types import ALL_STEPS, ExperimentGrant, ExperimentId, StepRange
 
 OPEN: Final = -1
 SEALED: Final = 0
@@ -71,25 +71,99 @@ def insert(db: Connection, grant: ExperimentGrant, blocks: Sequence[NewBlock]) -
     )
 
 
-def read(db: Connection, experiment_id: ExperimentId, levels: Mapping[int, int]) -> dict[int, list[Points]]:
-    """For each series (id to level) the blocks of its level, then those that are open, each the oldest first."""
+def read(
+    db: Connection, experiment_id: ExperimentId, levels: Mapping[int, int], ranges: Mapping[int, StepRange]
+) -> dict[int, list[Points]]:
+    """For each series (id to level) the blocks of its level, then those that are open, each the oldest first.
+
+    Only blocks that may hold a step of the series' range, where it has one.
+    """
+    steps = [ranges.get(series_id, ALL_STEPS) for series_id in levels]
     rows = binary_rows(
         db,
         """
             SELECT w.series_id, b.data
-            FROM unnest(%(series_ids)s::bigint[], %(levels)s::smallint[]) AS w (series_id, level)
+            FROM unnest(%(series_ids)s::bigint[], %(levels)s::smallint[], %(firsts)s::bigint[], %(lasts)s::bigint[])
+                AS w (series_id, level, first, last)
             CROSS JOIN LATERAL (
                 SELECT level, block_id, data FROM scalar_blocks
                 WHERE experiment_id = %(experiment_id)s AND series_id = w.series_id AND level IN (w.level, -1)
+                    AND last_step >= w.first AND first_step <= w.last
             ) AS b
             ORDER BY w.series_id, b.level = -1, b.block_id
         """,
-        {"experiment_id": experiment_id, "series_ids": list(levels), "levels": list(levels.values())},
+        {
+            "experiment_id": experiment_id,
+            "series_ids": list(levels),
+            "levels": list(levels.values()),
+            "firsts": [one.first for one in steps],
+            "lasts": [one.last for one in steps],
+        },
     )
     blocks: defaultdict[int, list[Points]] = defaultdict(list)
     for series_id, data in rows:
         blocks[series_id].append(unpack(data))
     return blocks
+
+
+@dataclass(frozen=True, slots=True)
+class RangeEnds:
+    """Of the sealed blocks that may hold steps of a range: their points at its two ends, and the others' number."""
+
+    ends: list[Points]
+    others_count: int
+
+
+def read_range_ends(
+    db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int], steps: StepRange
+) -> dict[int, RangeEnds]:
+    """The two first and the two last such blocks of each series; one without any is left out.
+
+    Sealed blocks share no steps, so that every step of the other blocks lies in the range.
+    """
+    rows = binary_rows(
+        db,
+        """
+            SELECT series_id, points, count, data FROM (
+                SELECT w.series_id, b.count, b.data, b.first_step, sum(b.count) OVER whole AS points,
+                    row_number() OVER (PARTITION BY w.series_id ORDER BY b.first_step) AS place,
+                    count(*) OVER whole AS blocks
+                FROM unnest(%(series_ids)s::bigint[]) AS w (series_id)
+                JOIN scalar_blocks AS b ON b.experiment_id = %(experiment_id)s AND b.series_id = w.series_id
+                    AND b.level = 0 AND b.last_step >= %(first)s AND b.first_step <= %(last)s
+                WINDOW whole AS (PARTITION BY w.series_id)
+            ) AS found
+            WHERE place <= 2 OR place > blocks - 2
+            ORDER BY series_id, place
+        """,
+        {"experiment_id": experiment_id, "series_ids": list(series_ids), "first": steps.first, "last": steps.last},
+    )
+    found: dict[int, RangeEnds] = {}
+    for series_id, points, count, data in rows:
+        so_far = found.get(series_id, RangeEnds([], int(points)))
+        found[series_id] = RangeEnds([*so_far.ends, unpack(data)], so_far.others_count - count)
+    return found
+
+
+def list_last_ranges(
+    db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int], k: int
+) -> dict[int, StepRange]:
+    """For each series, from which step on its sealed blocks hold the last `k` of their points; all, when fewer."""
+    rows = db.execute(
+        text("""
+            SELECT series_id, min(first_step) AS first FROM (
+                SELECT w.series_id, b.first_step, b.count,
+                    sum(b.count) OVER (PARTITION BY w.series_id ORDER BY b.first_step DESC) AS from_here
+                FROM unnest(CAST(:series_ids AS bigint[])) AS w (series_id)
+                JOIN scalar_blocks AS b
+                    ON b.experiment_id = :experiment_id AND b.series_id = w.series_id AND b.level = 0
+            ) AS found
+            WHERE from_here - count < :k
+            GROUP BY series_id
+        """),
+        {"experiment_id": experiment_id, "series_ids": list(series_ids), "k": k},
+    )
+    return {row.series_id: StepRange(row.first) for row in rows}
 
 
 def list_open(db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int]) -> dict[int, list[OpenBlock]]:

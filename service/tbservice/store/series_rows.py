@@ -22,7 +22,11 @@ SeriesName = tuple[int, int]
 
 @dataclass(slots=True)
 class SeriesState:
-    """A series' row: locked until the transaction ends, and written back by `update`; or to be made by `create`."""
+    """A series' row: locked until the transaction ends, and written back by `update`; or to be made by `create`.
+
+    `rewrites` counts the batches with a step that is not after the series' last one, and `rewritten_from` is the least
+    such step: whoever has read up to some step and sees the same count has everything up to there.
+    """
 
     series_id: int
     run_id: int
@@ -42,11 +46,14 @@ class SeriesState:
     last_step: int
     last_wall_time: float
     last_value: float | None
+    rewrites: int
+    rewritten_from: int
 
 
 _STATE: Final = """
     series_id, run_id, tag_id, plugin, data_class, metadata_wall_time, count, count_is_exact, sealed_count, tail_rows,
-    tail_points, max_length, first_step, first_wall_time, first_value, last_step, last_wall_time, last_value
+    tail_points, max_length, first_step, first_wall_time, first_value, last_step, last_wall_time, last_value, rewrites,
+    rewritten_from
 """
 
 _WRITTEN: Final[dict[str, str]] = {
@@ -63,6 +70,8 @@ _WRITTEN: Final[dict[str, str]] = {
     "last_step": "bigint",
     "last_wall_time": "float8",
     "last_value": "float8",
+    "rewrites": "bigint",
+    "rewritten_from": "bigint",
 }
 """What changes after a series was made; its metadata, which may be long, has a statement of its own."""
 

@@ -6,10 +6,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-import numpy as np
 from sqlalchemy import Connection, text
 
 from tbservice.store import names
+from tbservice.store.arrays import int8s
 from tbservice.store.database import binary_rows
 from tbservice.types import DataClass, ExperimentId, Int64s, Selection, Series
 
@@ -90,6 +90,13 @@ def _choose(db: Connection, experiment_id: ExperimentId, selection: Selection) -
     if selection.tags is not None:
         conditions += " AND tag_id = ANY (%(tag_ids)s::bigint[])"
         parameters["tag_ids"] = list(tags)
+    # PostgreSQL takes NaN for greater than any number, and equal to itself.
+    if selection.last_value_min is not None:
+        conditions += " AND last_value >= %(last_value_min)s AND last_value <> 'NaN'"
+        parameters["last_value_min"] = selection.last_value_min
+    if selection.last_value_max is not None:
+        conditions += " AND last_value <= %(last_value_max)s AND last_value <> 'NaN'"
+        parameters["last_value_max"] = selection.last_value_max
     return _Chosen(conditions, parameters, runs, tags)
 
 
@@ -156,20 +163,32 @@ def list_tag_groups(
         },
     )
     return [
-        TagGroupRow(run_id, plugin, _DATA_CLASSES[data_class], metadata, _int8s(tag_ids), _int8s(lengths))
+        TagGroupRow(run_id, plugin, _DATA_CLASSES[data_class], metadata, int8s(tag_ids), int8s(lengths))
         for run_id, plugin, data_class, metadata, tag_ids, lengths in rows
     ]
 
 
-def _int8s(sent: bytes) -> Int64s:
-    """Integers as PostgreSQL sends them in binary."""
-    return np.frombuffer(sent, ">i8").astype(np.int64)
+def list_tag_ids(db: Connection, experiment_id: ExperimentId) -> dict[int, Int64s]:
+    """The ids of the tags of each run (by id), in the order of the runs; those of the tags in none."""
+    rows = binary_rows(
+        db,
+        """
+            SELECT run_id, string_agg(int8send(tag_id), ''::bytea) FROM time_series
+            WHERE experiment_id = %(experiment_id)s GROUP BY run_id ORDER BY run_id
+        """,
+        {"experiment_id": experiment_id},
+    )
+    return {run_id: int8s(tag_ids) for run_id, tag_ids in rows}
 
 
-def list_plugins(db: Connection, experiment_id: ExperimentId) -> list[str]:
-    """The plugins that own a series of the experiment, by name."""
-    statement = text("SELECT DISTINCT plugin FROM time_series WHERE experiment_id = :experiment_id ORDER BY plugin")
-    return list(db.execute(statement, {"experiment_id": experiment_id}).scalars())
+def list_kinds(db: Connection, experiment_id: ExperimentId) -> list[tuple[str, DataClass]]:
+    """The kinds of series (plugin and data class) that the experiment has, by the plugin's name."""
+    statement = text("""
+        SELECT DISTINCT plugin, data_class FROM time_series WHERE experiment_id = :experiment_id
+        ORDER BY plugin, data_class
+    """)
+    rows = db.execute(statement, {"experiment_id": experiment_id})
+    return [(plugin, _DATA_CLASSES[data_class]) for plugin, data_class in rows]
 
 
 def delete(db: Connection, experiment_id: ExperimentId, run_id: int, tag_id: int | None) -> list[int]:

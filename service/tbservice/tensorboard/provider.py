@@ -41,7 +41,7 @@ class StoreProvider(provider.DataProvider):  # type: ignore[misc] # tensorboard 
 
     def list_plugins(self, ctx: RequestContext, *, experiment_id: str) -> list[str]:
         """The plugins that own series."""
-        return _source(ctx, experiment_id).list_plugins()
+        return sorted({plugin for plugin, _ in _source(ctx, experiment_id).list_kinds()})
 
     def list_runs(self, ctx: RequestContext, *, experiment_id: str) -> list[provider.Run]:
         """The runs in the order they were first uploaded in."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from sqlalchemy import Connection
 
-from tbservice.domain import blobs, experiments, listing, reading
+from tbservice.domain import blobs, experiments, listing, reading, whole
 from tbservice.domain.listing import TagGroup
 from tbservice.domain.reading import ByRunAndTag
+from tbservice.domain.whole import Part
 from tbservice.store.database import Database
 from tbservice.store.objects import ObjectStore
 from tbservice.types import (
@@ -20,6 +21,7 @@ from tbservice.types import (
     Experiment,
     ReadGrant,
     Run,
+    Sampling,
     ScalarSample,
     Selection,
     Series,
@@ -47,8 +49,8 @@ class Source(Protocol):
     def list_experiments(self) -> list[Experiment]:
         """The experiments that are read."""
 
-    def list_plugins(self) -> list[str]:
-        """The plugins that own a series."""
+    def list_kinds(self) -> list[tuple[str, DataClass]]:
+        """The kinds of series (plugin and data class) that there are."""
 
     def list_runs(self) -> list[Run]:
         """Every run, in an order that only ever grows at its end."""
@@ -92,9 +94,9 @@ class Reader:
         """The experiment alone."""
         return [self._read(experiments.get_experiment)]
 
-    def list_plugins(self) -> list[str]:
-        """The plugins that own a series, by name."""
-        return self._read(reading.list_plugins)
+    def list_kinds(self) -> list[tuple[str, DataClass]]:
+        """The kinds of series (plugin and data class) that there are, by the plugin's name."""
+        return self._read(reading.list_kinds)
 
     def list_runs(self) -> list[Run]:
         """Every run, in the order in which they came."""
@@ -117,15 +119,19 @@ class Reader:
 
     def read_scalars(self, selection: Selection, downsample: int) -> ByRunAndTag[ScalarSample]:
         """At most `downsample` points of each series, in step order."""
-        return self._read(reading.read_scalars, selection, downsample)
+        return self._read(reading.read_scalars, selection, Sampling(k=downsample))
 
     def read_tensors(self, selection: Selection, downsample: int) -> ByRunAndTag[TensorSample]:
         """At most `downsample` points of each series, in step order."""
-        return self._read(reading.read_tensors, selection, downsample)
+        return self._read(reading.read_tensors, selection, Sampling(k=downsample))
 
     def read_blob_sequences(self, selection: Selection, downsample: int) -> ByRunAndTag[BlobSequenceSample]:
         """At most `downsample` points of each series, in step order; a point is the keys of its blobs."""
-        return self._read(reading.read_blob_sequences, selection, downsample)
+        return self._read(reading.read_blob_sequences, selection, Sampling(k=downsample))
+
+    def read_whole(self, data_class: DataClass) -> Iterator[Part]:
+        """All points of a data class in parts, each read when the one before was taken."""
+        return whole.read_whole(self.database, self.grant, Selection(), data_class)
 
     def find_blob(self, key: str) -> Blob:
         """The experiment's blob of this key; NotFound for any other."""

@@ -48,9 +48,9 @@ class ComparisonReader:
         """The experiments that are compared."""
         return [experiment for part in self.parts.values() for experiment in part.list_experiments()]
 
-    def list_plugins(self) -> list[str]:
-        """The plugins that own a series in any of the experiments, by name."""
-        return sorted({plugin for part in self.parts.values() for plugin in part.list_plugins()})
+    def list_kinds(self) -> list[tuple[str, DataClass]]:
+        """The kinds of series (plugin and data class) that any of the experiments has, by the plugin's name."""
+        return sorted({kind for part in self.parts.values() for kind in part.list_kinds()})
 
     def list_runs(self) -> list[Run]:
         """Every run: the first experiment's, then the second's, each in the order in which they came."""

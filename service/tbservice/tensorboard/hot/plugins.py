@@ -19,7 +19,7 @@ _MODULES: Final = "/data/plugin"
 
 def list_plugins(source: Source, request: Request) -> Response:
     """{plugin: what the page must know to show it}, in the order of the tabs."""
-    present = frozenset(source.list_plugins())
+    present = frozenset(plugin for plugin, _ in source.list_kinds())
     application: Any = stock.stock_application()
     plugins = [one for one in application._plugins if not isinstance(one, CorePlugin)]  # noqa: SLF001 - the listing's own
     return answers.json_answer(request, {one.plugin_name: _entry(one, present, request.script_root) for one in plugins})

@@ -1,0 +1,81 @@
+"""What an experiment holds, over HTTP: runs, plugins, names, and the metadata of its series."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from tbservice.domain import listing, reading
+from tbservice.errors import Invalid
+from tbservice.routes import answers
+from tbservice.routes.conditional import ConditionalRoute
+from tbservice.routes.point_queries import ScalarSeriesPageQuery, SeriesPageQuery
+from tbservice.routes.requests import MayRead, UsesDatabase
+from tbservice.types import DataClass, Json, ReadGrant, Selection, Series
+
+router = APIRouter(prefix="/api/v1/experiments/{experiment_id}", tags=["reading"], route_class=ConditionalRoute)
+
+SeriesInUrl = Annotated[SeriesPageQuery, Query()]
+ScalarSeriesInUrl = Annotated[ScalarSeriesPageQuery, Query()]
+
+
+@router.get("/runs")
+def list_runs(grant: MayRead, database: UsesDatabase) -> Response:
+    """`{"runs": [{"run", "start_time"}]}`, in the order in which they came; start_time in seconds, or null."""
+    with database.snapshot(grant.workspace_id) as db:
+        runs = reading.list_runs(db, grant)
+    return answers.json_response({"runs": [{"run": run.name, "start_time": run.start_time} for run in runs]})
+
+
+@router.get("/names")
+def list_names(grant: MayRead, database: UsesDatabase) -> Response:
+    """`{run: [tag, …]}` of all series, and nothing else of them; runs and tags in the order in which they came."""
+    with database.snapshot(grant.workspace_id) as db:
+        return answers.json_response(listing.list_names(db, grant))
+
+
+@router.get("/plugins")
+def list_plugins(grant: MayRead, database: UsesDatabase, plugin: str | None = None) -> Response:
+    """`{"plugins": […]}`; with `?plugin=`, `{run: {tag: …}}` of its series, with data class and summary metadata."""
+    with database.snapshot(grant.workspace_id) as db:
+        if plugin is None:
+            return answers.json_response({"plugins": reading.list_plugins(db, grant)})
+        return answers.json_response(_nested(reading.list_series_counted(db, grant, Selection(plugin))))
+
+
+@router.get("/scalars")
+def list_scalars(grant: MayRead, query: ScalarSeriesInUrl, database: UsesDatabase) -> Response:
+    """`{run: {tag: {count, max_step, max_wall_time, last_value, summary_metadata, …}}}` of scalar series."""
+    return _list(grant, database, query, DataClass.SCALAR)
+
+
+@router.get("/tensors")
+def list_tensors(grant: MayRead, query: SeriesInUrl, database: UsesDatabase) -> Response:
+    """`{run: {tag: {count, max_step, max_wall_time, summary_metadata, …}}}` of tensor series."""
+    return _list(grant, database, query, DataClass.TENSOR)
+
+
+@router.get("/blob_sequences")
+def list_blob_sequences(grant: MayRead, query: SeriesInUrl, database: UsesDatabase) -> Response:
+    """`{run: {tag: {count, max_step, max_wall_time, max_length, summary_metadata, …}}}` of blob sequence series."""
+    return _list(grant, database, query, DataClass.BLOB_SEQUENCE)
+
+
+def _list(grant: ReadGrant, database: UsesDatabase, query: SeriesPageQuery, data_class: DataClass) -> Response:
+    selection = query.selection(data_class)
+    if query.limit is None:
+        if query.after:
+            raise Invalid("'after' goes with 'limit' alone")
+        with database.snapshot(grant.workspace_id) as db:
+            return answers.json_response(_nested(reading.list_series_counted(db, grant, selection)))
+    with database.snapshot(grant.workspace_id) as db:
+        found, following = reading.list_series_page(db, grant, selection, query.after, query.limit)
+    return answers.json_response({"series": _nested(found), "next": following})
+
+
+def _nested(found: list[Series]) -> Json:
+    nested: Json = {}
+    for series in found:
+        nested.setdefault(series.run, {})[series.tag] = answers.series_metadata(series)
+    return nested

@@ -1,0 +1,138 @@
+"""What a request says of which series, and which points of each, it wants: in its address, or in its body."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
+
+from tbservice import limits
+from tbservice.errors import Invalid
+from tbservice.routes.formats import Format
+from tbservice.types import ALL_STEPS, DataClass, Sampling, SamplingRule, Selection, StepRange
+
+Kind = Literal["scalars", "tensors", "blob_sequences"]
+"""A data class, as addresses name it."""
+
+DATA_CLASSES: Final[dict[Kind, DataClass]] = {
+    "scalars": DataClass.SCALAR,
+    "tensors": DataClass.TENSOR,
+    "blob_sequences": DataClass.BLOB_SEQUENCE,
+}
+
+_DOWNSAMPLE: Final = 1_000
+_COUNT_MAX: Final = 2**31 - 1
+
+
+class SeriesQuery(BaseModel):
+    """Which series: the cross product of runs and tags, of one plugin. What is absent does not narrow it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    run: list[str] | None = Field(default=None, description="Repeatable")
+    tag: list[str] | None = Field(default=None, description="Repeatable")
+    plugin: str | None = None
+
+    def selection(self, data_class: DataClass | None = None) -> Selection:
+        """The same as a plain value."""
+        runs = None if self.run is None else frozenset(self.run)
+        tags = None if self.tag is None else frozenset(self.tag)
+        return Selection(self.plugin, runs, tags, data_class)
+
+
+class ScalarSeriesQuery(SeriesQuery):
+    """Which scalar series."""
+
+    last_value_min: FiniteFloat | None = Field(default=None, description="Only series whose last value is no less")
+    last_value_max: FiniteFloat | None = Field(default=None, description="Only series whose last value is no greater")
+
+    def selection(self, data_class: DataClass | None = None) -> Selection:
+        """The same as a plain value."""
+        chosen = super().selection(data_class)
+        return replace(chosen, last_value_min=self.last_value_min, last_value_max=self.last_value_max)
+
+
+class SeriesPageQuery(SeriesQuery):
+    """Which series, and how many of them at a time."""
+
+    limit: int | None = Field(
+        default=None,
+        ge=1,
+        le=limits.series_page_items_max,
+        description='Series on a page; the answer is then `{"series": …, "next": …}`. Without it, all of them',
+    )
+    after: str = Field(default="", description="The `next` of the page before")
+
+
+class ScalarSeriesPageQuery(SeriesPageQuery, ScalarSeriesQuery):
+    """Which scalar series, and how many of them at a time."""
+
+
+class SampleQuery(SeriesQuery):
+    """Which series, and which points of each."""
+
+    sampling: SamplingRule = Field(
+        default=SamplingRule.UNIFORM,
+        description="`uniform`: the last point, the first, and a choice that depends on the set of steps alone. "
+        "`linear`: the lowest step at or after each of `downsample` equally distant ones. `extremes` (scalars): of "
+        "each of so many ranges of steps the first, the least, the greatest and the last point and a NaN. `bernoulli`: "
+        "the first, the last, and each other by chance. `all`: every point.",
+    )
+    downsample: int | None = Field(
+        default=None,
+        ge=0,
+        le=_COUNT_MAX,
+        description=f"Points of each series: exactly so many of `uniform`, or all when it has fewer; at most so many "
+        f"of `linear` and `extremes`. 0 gives none, 1 the last. {_DOWNSAMPLE} unless `last` is given, and then all.",
+    )
+    percent: float | None = Field(default=None, gt=0, le=100, description="Of `bernoulli`: how likely a point is kept")
+    seed: int | None = Field(default=None, ge=0, le=_COUNT_MAX, description="Of `bernoulli`: names the draw; else 0")
+    step_min: int | None = Field(default=None, ge=ALL_STEPS.first, le=ALL_STEPS.last, description="Inclusive")
+    step_max: int | None = Field(default=None, ge=ALL_STEPS.first, le=ALL_STEPS.last, description="Inclusive")
+    last: int | None = Field(default=None, ge=0, le=_COUNT_MAX, description="Of each series only the highest steps")
+    format: Format | None = Field(default=None, description="Instead of what `Accept` says; `json` without either")
+
+    def points(self) -> Sampling:
+        """Which points of each series, as a plain value. Raises Invalid for what does not go together."""
+        self._check()
+        rule, k = self.sampling, self.downsample
+        if k is None:
+            k = _DOWNSAMPLE
+            rule = SamplingRule.ALL if self.last is not None and rule is SamplingRule.UNIFORM else rule
+        return Sampling(rule, k, self.percent or 0.0, self.seed or 0, self.steps(), self.last)
+
+    def steps(self) -> StepRange:
+        """The steps that are asked for."""
+        first = ALL_STEPS.first if self.step_min is None else self.step_min
+        return StepRange(first, ALL_STEPS.last if self.step_max is None else self.step_max)
+
+    def _check(self) -> None:
+        if self.last is not None and (self.step_min is not None or self.step_max is not None):
+            raise Invalid("'last' does not go with 'step_min' and 'step_max': give one or the other")
+        if self.steps().first > self.steps().last:
+            raise Invalid("'step_min' is over 'step_max'")
+        if self.sampling is not SamplingRule.BERNOULLI and (self.percent is not None or self.seed is not None):
+            raise Invalid("'percent' and 'seed' go with 'sampling=bernoulli' alone")
+        if self.sampling is SamplingRule.BERNOULLI and (self.percent is None or self.downsample is not None):
+            raise Invalid("'sampling=bernoulli' takes 'percent', and no 'downsample'")
+
+
+class ScalarSampleQuery(SampleQuery, ScalarSeriesQuery):
+    """Which scalar series, and which points of each."""
+
+
+class BlobSampleQuery(SampleQuery):
+    """Which blob sequence series, which points of each, and which blobs of each point."""
+
+    index_min: int | None = Field(default=None, ge=0, le=_COUNT_MAX, description="Inclusive; the first blob is 0")
+    index_max: int | None = Field(default=None, ge=0, le=_COUNT_MAX, description="Inclusive")
+    index_last: int | None = Field(default=None, ge=0, le=_COUNT_MAX, description="Of each point only its last blobs")
+
+    def indices(self) -> slice:
+        """The blobs of each point that are asked for. Raises Invalid for what does not go together."""
+        if self.index_last is None:
+            return slice(self.index_min, None if self.index_max is None else self.index_max + 1)
+        if self.index_min is not None or self.index_max is not None:
+            raise Invalid("'index_last' does not go with 'index_min' and 'index_max': give one or the other")
+        return slice(-self.index_last if self.index_last else _COUNT_MAX, None)

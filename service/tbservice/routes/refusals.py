@@ -1,0 +1,45 @@
+"""How the OpenAPI document describes the answers that are not the wanted ones: errors, and 304."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from tbservice.errors import (
+    Conflict,
+    Forbidden,
+    Malformed,
+    NotAcceptable,
+    NotFound,
+    ServiceError,
+    TooLarge,
+    TooSlow,
+    Unauthenticated,
+    Unavailable,
+)
+
+Responses = dict[int | str, dict[str, Any]]
+
+
+class Refusal(BaseModel):
+    """What is answered to every request that is refused."""
+
+    model_config = ConfigDict(extra="allow")  # a cursor conflict says where to go on
+
+    code: str = Field(description="What happened, for programs")
+    detail: str = Field(description="What happened and what to do, for people")
+
+
+def _described(*errors: type[ServiceError]) -> Responses:
+    return {error.status: {"model": Refusal, "description": error.__doc__} for error in errors}
+
+
+REFUSALS: Final[Responses] = _described(
+    Malformed, Unauthenticated, Forbidden, NotFound, TooSlow, Conflict, TooLarge, Unavailable
+) | {422: {"model": Refusal, "description": "A parameter or a part of the body is out of its range, or does not fit."}}
+"""Of every route."""
+
+NOT_ACCEPTABLE: Final = _described(NotAcceptable)
+
+NOT_MODIFIED: Final[Responses] = {304: {"description": "`If-None-Match` names the answer's ETag: nothing has changed."}}

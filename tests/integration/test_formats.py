@@ -1,0 +1,267 @@
+"""Points at full resolution and sampled, in every format: all say the same, in parts of any size, cut or refused."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import json
+import math
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from support.batches import Api, images, scalars, segment, stream, texts
+from tbservice import limits
+from tbservice.routes.formats import streaming
+from tbupload.downloading import points
+from tbwire import frames, tensors, wire_pb2
+
+FORMATS = ("json", "csv", "parquet", "arrow", "points")
+ODD = [math.nan, math.inf, -math.inf, -0.0, 5e-324, 1 / 3, 1e300]
+NAME = '=cmd|"a", b\n'
+
+
+def tensor_series(tag):
+    """A legacy histogram, and a tensor of another type and shape."""
+    histogram = wire_pb2.LegacyHistogram(min=-1, max=2, num=3, sum=1, sum_squares=5, bucket_limit=[0, 2], bucket=[1, 2])
+    data = np.arange(6, dtype="<f4").tobytes()
+    return wire_pb2.Series(
+        tag=tag,
+        summary_metadata=texts("x", [1], [b""]).summary_metadata,
+        tensors=wire_pb2.TensorPoints(
+            steps=np.array([3, 4], "<i8").tobytes(),
+            wall_times=np.array([1.5, 2.5], "<f8").tobytes(),
+            tensors=[
+                wire_pb2.Tensor(dtype=1, shape=[2, 3], data=data, histogram=histogram),
+                wire_pb2.Tensor(dtype=10, shape=[], data=b"\1"),
+            ],
+        ),
+    )
+
+
+@pytest.fixture
+def api(client, owner_token):
+    return Api(client, owner_token)
+
+
+@pytest.fixture
+def experiment_id(api):
+    """Three runs, one with a hostile name, with series of each class; steps of `long` arrive in two orders."""
+    experiment_id = api.new_experiment()
+    steps = np.arange(300) * 7 - 50
+    odd = scalars("odd", range(len(ODD)), ODD, np.arange(len(ODD)) / 3)
+    for run in ("a", "b", NAME):
+        of = stream(run)
+        api.write(
+            experiment_id,
+            segment(
+                of, 0, 1, scalars("long", steps[::-1]), odd, texts("text", [1, 2, 9], [b"x", b"\xff", "é,".encode()])
+            ),
+            segment(of, 1, 2, scalars("long", steps[100:110], np.zeros(10), np.full(10, 2e9)), tensor_series("t")),
+            segment(of, 2, 3, images("image", [1, 5, 6], [[b"1", b"2", b"png"], [], [b"3"]])),
+        )
+    return experiment_id
+
+
+@pytest.fixture(params=[None, 40], ids=["at once", "in small parts"])
+def _parts_of(request, monkeypatch):
+    if request.param is not None:
+        monkeypatch.setattr(limits, "piece_points", request.param)
+        monkeypatch.setattr(limits, "piece_bytes", 1)
+
+
+def read(api, experiment_id, kind, **query):
+    """{(run, tag): [(step, wall time, value)]} in each format, brought to one form; and what JSON says besides."""
+    path = f"/experiments/{experiment_id}/{kind}/data"
+    answers = {name: api.request("POST", path, json={"format": name, **query}) for name in FORMATS}
+    assert {answer.status_code for answer in answers.values()} == {200}
+    columnar = answers["json"].json()
+    found = {
+        "json": {
+            (run, tag): list(zip(one["steps"], one["wall_times"], map(plain, one["values"]), strict=True))
+            for run, tags in columnar.items()
+            for tag, one in tags.items()
+        },
+        "csv": by_series(csv_rows(answers["csv"].text)),
+        "parquet": by_series(table_rows(pq.read_table(io.BytesIO(answers["parquet"].content)))),
+        "arrow": by_series(table_rows(pa.ipc.open_stream(answers["arrow"].content).read_all())),
+        "points": {
+            (part.series.run, part.series.tag): points_of(part.columns)
+            for part in points.whole_series(points._parts(frames.decode(cut(answers["points"].content))))
+        },
+    }
+    return found, columnar
+
+
+def cut(content):
+    return [content[at : at + 7] for at in range(0, len(content), 7)]
+
+
+def by_series(rows):
+    found = {}
+    for run, tag, *point in rows:
+        found.setdefault((run, tag), []).append(tuple(point))
+    return found
+
+
+def plain(value):
+    """A value as JSON has it: a number by its bits, a tensor's fields, or blob keys."""
+    if isinstance(value, list):
+        return [blob["key"] for blob in value]
+    if isinstance(value, dict):
+        return json.dumps(value, sort_keys=True)
+    return np.float64(value).tobytes()
+
+
+def csv_rows(text):
+    for row in list(csv.reader(io.StringIO(text, newline="")))[1:]:
+        run, tag, step, wall_time, *rest = row
+        if len(rest) == 1 and not rest[0].startswith("["):
+            value = plain(float(rest[0]))
+        elif len(rest) == 1:
+            value = json.loads(rest[0])
+        else:
+            dtype, shape, data, encoding, histogram = rest
+            fields = {"dtype": dtype, "shape": json.loads(shape), "data": json.loads(data)}
+            fields |= {"encoding": encoding} if encoding else {}
+            value = plain(fields | ({"histogram": json.loads(histogram)} if histogram else {}))
+        yield run, tag, int(step), float(wall_time), value
+
+
+def table_rows(table):
+    for row in table.to_pylist():
+        head = [row.pop(name) for name in ("run", "tag", "step", "wall_time")]
+        if "value" in row:
+            yield *head, plain(row["value"])
+        elif "keys" in row:
+            yield *head, row["keys"]
+        else:
+            packed = row["data"] if row["strings"] is None else tensors.pack_strings(row["strings"])
+            yield *head, tensor_fields(row["dtype"], row["shape"], packed, row["histogram"])
+
+
+def tensor_fields(dtype, shape, packed, histogram):
+    number = next(number for number, name in tensors.NAMES.items() if name == dtype)
+    elements = tensors.to_numpy(number, shape, packed).reshape(-1).tolist()
+    fields = {"dtype": dtype, "shape": list(shape), "data": elements}
+    if dtype == "string":
+        try:
+            fields["data"] = [element.decode() for element in elements]
+        except UnicodeDecodeError:
+            fields |= {"data": [base64.b64encode(element).decode() for element in elements], "encoding": "base64"}
+    return plain(fields | ({"histogram": histogram} if histogram else {}))
+
+
+def points_of(columns):
+    if hasattr(columns, "values"):
+        values = [plain(value) for value in columns.values]
+    elif hasattr(columns, "tensors"):
+        values = [
+            tensor_fields(tensors.NAMES[one.dtype], one.shape, one.data, one.histogram and legacy(one.histogram))
+            for one in columns.tensors
+        ]
+    else:
+        values = [[blob.key for blob in blobs] for blobs in columns.sequences]
+    return list(zip(columns.steps.tolist(), columns.wall_times.tolist(), values, strict=True))
+
+
+def legacy(histogram):
+    names = ("min", "max", "num", "sum", "sum_squares")
+    written = {name: getattr(histogram, name) for name in names}
+    return written | {"limits": histogram.bucket_limit, "counts": histogram.bucket}
+
+
+@pytest.mark.usefixtures("_parts_of")
+@pytest.mark.parametrize("kind", ["scalars", "tensors", "blob_sequences"])
+def test_every_format_says_the_same_at_full_resolution_and_sampled(api, experiment_id, kind):
+    tags = {"scalars": ["long", "odd"], "tensors": ["t", "text"], "blob_sequences": ["image"]}[kind]
+    found, columnar = read(api, experiment_id, kind, sampling="all")
+    assert found["json"].keys() == {(run, tag) for run in ("a", "b", NAME) for tag in tags}
+    for name in FORMATS:
+        assert found[name] == found["json"], name
+    for of_run in columnar.values():
+        for tag, one in of_run.items():
+            assert (one["kept"], one["total"], one["sampling"]) == (len(one["steps"]), len(one["steps"]), "all"), tag
+            assert one["steps"] == sorted(set(one["steps"]))
+    sampled, _ = read(api, experiment_id, kind, downsample=1, run=["a", NAME])
+    assert sampled["json"] == {key: points[-1:] for key, points in found["json"].items() if key[0] != "b"}
+    for name in FORMATS:
+        assert sampled[name] == sampled["json"], name
+
+
+@pytest.mark.usefixtures("_parts_of")
+def test_a_range_of_steps_is_the_points_within_it_and_the_newest_of_each_step(api, experiment_id):
+    every, _ = read(api, experiment_id, "scalars", sampling="all", tag=["long"])
+    long = every["json"]["a", "long"]
+    assert len(long) == 300
+    assert {point[2] for point in long if point[1] == 2e9} == {plain(0.0)}
+    ranged, columnar = read(api, experiment_id, "scalars", sampling="all", tag=["long"], step_min=20, step_max=1000)
+    for name in FORMATS:
+        assert ranged[name]["a", "long"] == [point for point in long if 20 <= point[0] <= 1000], name
+    assert columnar["a"]["long"]["total"] == len(ranged["json"]["a", "long"])
+
+
+ACCEPTED = {
+    "*/*": "application/json",
+    "text/html,application/xhtml+xml,*/*;q=0.8": "application/json",
+    "text/csv": "text/csv; charset=utf-8; header=present",
+    "text/*": "text/csv; charset=utf-8; header=present",
+    "application/json;q=0.1, application/vnd.apache.parquet": "application/vnd.apache.parquet",
+    "application/vnd.apache.arrow.stream": "application/vnd.apache.arrow.stream",
+    "application/vnd.tbhub.points, */*;q=0": "application/vnd.tbhub.points",
+}
+
+
+def test_the_header_accept_chooses_the_format(api, experiment_id):
+    path = f"/experiments/{experiment_id}/scalars/data"
+    for accept, media_type in ACCEPTED.items():
+        for sampling in ("uniform", "all"):
+            answer = api.request("GET", path, params={"sampling": sampling}, headers={"Accept": accept})
+            assert (answer.status_code, answer.headers["content-type"]) == (200, media_type), accept
+
+
+def test_a_format_that_there_is_not_is_refused(api, experiment_id):
+    path = f"/experiments/{experiment_id}/scalars/data"
+    assert api.request("GET", path, headers={"Accept": "image/png, text/html"}).json()["code"] == "not_acceptable"
+    assert api.request("GET", path, params={"format": "xlsx"}).status_code == 422
+    assert api.request("GET", path, params={"format": "csv"}, headers={"Accept": "image/png"}).status_code == 200
+
+
+def test_an_experiment_without_series_is_empty_in_every_format(api):
+    found, columnar = read(api, api.new_experiment(), "scalars", sampling="all")
+    assert columnar == {}
+    assert list(found.values()) == [{}] * len(FORMATS)
+
+
+def test_blobs_come_with_what_is_needed_to_ask_for_them(api, experiment_id):
+    for query in ({"sampling": "all"}, {}):
+        path = f"/experiments/{experiment_id}/blob_sequences/data"
+        answer = api.request("POST", path, json={"format": "points", "run": ["a"], **query})
+        (part,) = points._parts(frames.decode([answer.content]))
+        blob = part.columns.sequences[0][2]
+        assert (blob.size, blob.content_type) == (3, "application/octet-stream")
+        assert api.request("GET", f"/blobs/{blob.key}").content == b"png"
+
+
+def test_only_so_many_streams_are_sent_at_once_and_one_that_has_ended_makes_room(api, experiment_id, monkeypatch):
+    path = f"/experiments/{experiment_id}/scalars/data"
+    slots = streaming.threading.BoundedSemaphore(1)
+    monkeypatch.setattr(streaming, "_slots", slots)
+    for _ in range(3):
+        assert api.request("GET", path, params={"sampling": "all"}).status_code == 200
+    with slots:
+        refused = api.request("GET", path, params={"sampling": "all"})
+        assert (refused.status_code, refused.json()["code"]) == (503, "busy")
+        assert refused.headers["Retry-After"]
+    assert api.request("GET", path, params={"sampling": "all"}).status_code == 200
+
+
+def test_frames_that_were_cut_off_are_never_taken_for_whole(api, experiment_id):
+    path = f"/experiments/{experiment_id}/scalars/data"
+    content = api.request("POST", path, json={"format": "points", "sampling": "all"}).content
+    for end in range(0, len(content) - 1, 13):
+        with pytest.raises(ValueError, match=r"it has no|the bytes end"):
+            list(points._parts(frames.decode([content[:end]])))

@@ -1,0 +1,72 @@
+"""Listing what an experiment holds: names alone, and metadata a page at a time."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.batches import Api, images, scalars, segment, stream, texts
+
+
+@pytest.fixture
+def api(client, owner_token):
+    return Api(client, owner_token)
+
+
+@pytest.fixture
+def experiment(api):
+    return api.new_experiment()
+
+
+def pages(api, experiment, kind, **asked):
+    after = ""
+    while after is not None:
+        page = api.get(experiment, kind, after=after, **asked)
+        yield page["series"]
+        after = page["next"]
+
+
+def test_names_are_listed_in_the_order_in_which_they_came(api, experiment):
+    assert api.get(experiment, "names") == {}
+    api.write(experiment, segment(stream("z"), 0, 9, scalars("loss", [0]), images("pictures", [0], [[b"x"]])))
+    api.write(
+        experiment,
+        segment(stream("a"), 0, 9, texts("notes", [0], [b"t"]), scalars("accuracy", [0])),
+        segment(stream("z"), 9, 10, scalars("accuracy", [0])),
+    )
+    found = api.get(experiment, "names")
+    assert list(found) == ["z", "a"]
+    assert set(found["z"]) == {"loss", "pictures", "accuracy"}
+    assert found["z"].index("loss") < found["z"].index("accuracy")
+    assert set(found["a"]) == {"notes", "accuracy"}
+
+
+def test_metadata_come_in_pages_that_together_are_the_list(api, experiment):
+    for number in range(3):
+        tags = [scalars(f"t{index}", [0, 1 + number]) for index in range(7)]
+        api.write(experiment, segment(stream(f"r{number}"), 0, 9, *tags, texts("notes", [0], [b"t"])))
+    api.write(experiment, segment(stream("r0"), 9, 10, scalars("t0", [0, 5])))  # its count is not exact now
+    whole = api.get(experiment, "scalars")
+    assert whole["r0"]["t0"]["count"] == 3
+    for limit in (1, 4, 21, 22):
+        found = {}
+        for page in pages(api, experiment, "scalars", limit=limit):
+            assert 1 <= sum(map(len, page.values())) <= limit
+            for run, tags in page.items():
+                assert not found.get(run, {}).keys() & tags.keys()
+                found.setdefault(run, {}).update(tags)
+        assert found == whole
+    (chosen,) = pages(api, experiment, "scalars", limit=10, run="r1", tag=["t3", "t4"])
+    assert chosen == {"r1": {tag: whole["r1"][tag] for tag in ("t3", "t4")}}
+    assert list(pages(api, experiment, "blob_sequences", limit=5)) == [{}]
+
+
+def test_a_place_that_is_none_is_refused(api, experiment):
+    for asked, status in (
+        ({"limit": 1, "after": "here"}, 400),
+        ({"limit": 1, "after": f"1.{2**63}"}, 400),
+        ({"after": "1.1"}, 422),
+        ({"limit": 0}, 422),
+        ({"limit": 10_001}, 422),
+    ):
+        answer = api.request("GET", f"/experiments/{experiment}/scalars", params=asked)
+        assert answer.status_code == status, answer.text

@@ -1,0 +1,356 @@
+"""Every sampling gives what its rule says of all points, wherever they are kept; and every limit and error of it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import ClassVar
+
+import numpy as np
+import psycopg
+import pytest
+from sqlalchemy import event, text
+
+from support.batches import Api, images, scalars, segment, stream, texts
+from support.series_writer import WORKSPACE, SeriesWriter
+from tbservice import limits
+from tbservice.domain import reading
+from tbservice.domain.sampling import choose, slots_of
+from tbservice.store import sample_slots
+from tbservice.types import ReadGrant, Sampling, Selection
+
+INT64_MAX = 2**63 - 1
+RANGES = [{}, {"step_min": 100}, {"step_max": 901}, {"step_min": 64, "step_max": 1_300}, {"step_min": 5_000}]
+LASTS = [{"last": 0}, {"last": 1}, {"last": 150}, {"last": 10_000}]
+
+
+@pytest.fixture
+def api(client, owner_token):
+    return Api(client, owner_token)
+
+
+@pytest.fixture
+def experiment(api):
+    return api.new_experiment()
+
+
+@pytest.fixture
+def writer(api, experiment, database):
+    return SeriesWriter(api, experiment, database)
+
+
+@pytest.fixture
+def ranks(database):
+    with database.snapshot(WORKSPACE) as db:
+        return sample_slots.get_ranks(db)
+
+
+@pytest.fixture
+def drawn(database):
+    with database.snapshot(WORKSPACE) as db:
+        return sample_slots.draw(db, 20.0, 7)
+
+
+def sampled_from(steps, where):
+    """Indices of the steps that a range or `last` leaves."""
+    indices = np.arange(len(steps))
+    if "last" in where:
+        return indices[max(0, len(steps) - where["last"]) :]
+    return indices[(steps >= where.get("step_min", -INT64_MAX - 1)) & (steps <= where.get("step_max", INT64_MAX))]
+
+
+def linear(steps, k):
+    first, last = int(steps[0]), int(steps[-1])
+    if k <= 1:
+        return steps[len(steps) - k :].tolist()
+    ends = [(first * (k - 1) + (last - first) * index) for index in range(k)]
+    return sorted({min(step for step in steps.tolist() if step * (k - 1) >= end) for end in ends})
+
+
+def expected_steps(steps, how, ranks, drawn):
+    """What each rule keeps of these steps, said once more and slowly."""
+    if not len(steps):
+        return []
+    rule, k = how.get("sampling", "uniform"), how.get("downsample")
+    if k is None and rule != "bernoulli":
+        return steps.tolist()
+    if rule == "bernoulli":
+        kept = drawn[slots_of(steps)]
+        kept[0] = kept[-1] = True
+        return steps[kept].tolist()
+    return linear(steps, k) if rule == "linear" else steps[choose(steps, k, ranks)].tolist()
+
+
+HOW = [
+    *({"downsample": k} for k in (0, 1, 2, 3, 25, 400, 2**31 - 1)),
+    *({"sampling": "linear", "downsample": k} for k in (0, 1, 2, 3, 25, 1_000)),
+    {"sampling": "bernoulli", "percent": 20, "seed": 7},
+]
+
+
+def grow(writer):
+    """A series with sealed blocks, levels and a tail; steps stand apart."""
+    for start in range(0, 1_280, 160):
+        writer.write(range(start, start + 160, 2))
+        writer.merge()
+    writer.write([1_290, 1_295])
+    writer.merge()
+    writer.write([1_300, 1_333])
+
+
+def disturb(writer):
+    """Steps in between, and newer points for older steps: the count is not exact any more, and a block stays open."""
+    for number in range(4):
+        writer.write([2 * number + 1, 1_279 - 2 * number])  # far apart: too much to rewrite for so few points
+    writer.merge()
+    assert writer.levels()[-1]
+    writer.write([5, 101, 640, 1_291], [1.0, 2.0, 3.0, 4.0])
+
+
+@pytest.mark.parametrize("is_exact", [True, False])
+def test_samples_of_scalars_are_what_the_rule_says_of_all_points(
+    api, experiment, writer, ranks, drawn, monkeypatch, is_exact
+):
+    monkeypatch.setattr(limits, "block_points", 16)
+    monkeypatch.setattr(limits, "piece_points", 50)
+    grow(writer)
+    if not is_exact:
+        disturb(writer)
+    assert {0, 1, "tail"} <= {level for level, rows in writer.levels().items() if rows}
+    whole = writer.expected()
+    for how, where in itertools.product(HOW, [*RANGES, *LASTS]):
+        found = api.get(experiment, "scalars/data", **how, **where)["train"]["loss"]
+        chosen = whole[sampled_from(whole["step"], where)]
+        expected = expected_steps(chosen["step"], how, ranks, drawn)
+        assert found["steps"] == expected, (how, where)
+        assert found["kept"] == len(expected)
+        assert found["total"] == (len(whole) if "last" in where else len(chosen)), (how, where)
+        assert found["sampling"] == how.get("sampling", "uniform")
+        points = whole[np.isin(whole["step"], expected)]
+        assert found["values"] == points["value"].tolist()
+        assert found["wall_times"] == points["wall_time"].tolist()
+
+
+def test_extremes_keep_every_spike_and_nan_and_are_no_more_than_asked_for(api, experiment, writer, monkeypatch):
+    monkeypatch.setattr(limits, "block_points", 16)
+    monkeypatch.setattr(limits, "piece_points", 50)
+    steps = np.arange(0, 1_280, 2)
+    values = np.sin(steps / 40)
+    values[[100, 300, 301, 500]] = [9.0, -9.0, math.nan, math.inf]
+    for part in range(0, len(steps), 80):
+        writer.write(steps[part : part + 80], values[part : part + 80])
+        writer.merge()
+    for k, where in itertools.product((5, 37, 100, 1_000), [*RANGES, *LASTS]):
+        found = api.get(experiment, "scalars/data", sampling="extremes", downsample=k, **where)["train"]["loss"]
+        chosen = sampled_from(steps, where)
+        assert len(found["steps"]) == min(found["kept"], k)
+        assert set(found["steps"]) <= set(steps[chosen].tolist())
+        if len(chosen):
+            assert (found["steps"][0], found["steps"][-1]) == (steps[chosen[0]], steps[chosen[-1]])
+            inner = values[chosen]
+            assert ("NaN" in found["values"]) == np.isnan(inner).any()
+            numbers = [float(value) for value in found["values"] if value != "NaN"]
+            assert (min(numbers), max(numbers)) == (np.nanmin(inner), np.nanmax(inner))
+        if len(chosen) <= k:
+            assert found["steps"] == steps[chosen].tolist()
+
+
+def test_samples_of_tensors_and_blob_sequences_are_what_the_rule_says(api, experiment, ranks, drawn):
+    steps = np.random.default_rng(0).choice(np.arange(-300, 1_500), 700, replace=False)
+    words = [b"at %d" % step for step in steps]
+    blobs = [[b"%d" % step, b"second"] for step in steps % 9]
+    api.write(experiment, segment(stream(), 0, 9, texts("words", steps, words), images("pictures", steps, blobs)))
+    ordered = np.sort(steps)
+    for how, where in itertools.product(HOW, [*RANGES[:1], *RANGES[3:], *LASTS[2:]]):
+        chosen = ordered[sampled_from(ordered, where)]
+        expected = expected_steps(chosen, how, ranks, drawn)
+        for kind, tag in (("tensors", "words"), ("blob_sequences", "pictures")):
+            found = api.get(experiment, f"{kind}/data", **how, **where)["train"][tag]
+            assert found["steps"] == expected, (kind, how, where)
+            assert found["wall_times"] == [1.7e9 + step for step in expected]
+            assert (found["kept"], found["total"]) == (len(expected), 700 if "last" in where else len(chosen))
+        words_found = api.get(experiment, "tensors/data", **how, **where)["train"]["words"]["values"]
+        assert [value["data"] for value in words_found] == [[f"at {step}"] for step in expected]
+
+
+INDICES = [
+    ({}, [0, 1, 2, 3]),
+    ({"index_min": 1}, [1, 2, 3]),
+    ({"index_min": 1, "index_max": 2}, [1, 2]),
+    ({"index_max": 0}, [0]),
+    ({"index_min": 9}, []),
+    ({"index_last": 1}, [3]),
+    ({"index_last": 0}, []),
+    ({"index_last": 9}, [0, 1, 2, 3]),
+]
+
+
+def test_the_blobs_of_a_point_are_chosen_by_index(api, experiment):
+    api.write(experiment, segment(stream(), 0, 9, images("pictures", [3], [[b"%d" % index for index in range(4)]])))
+    for asked, expected in INDICES:
+        (keys,) = api.get(experiment, "blob_sequences/data", **asked)["train"]["pictures"]["values"]
+        read = [api.request("GET", f"/blobs/{one['key']}").content for one in keys]
+        assert read == [b"%d" % index for index in expected], asked
+        for one in keys:
+            assert api.client.get(f"/data/blob/{one['key']}", headers=api.headers).status_code == 200
+
+
+def test_scalar_series_are_found_by_their_last_value(api, experiment):
+    last = {"low": 0.5, "good": 0.9, "better": 0.95, "broken": math.nan, "endless": math.inf}
+    api.write(
+        experiment,
+        *(segment(stream(run), 0, 9, scalars("accuracy", [0, 1], [1.0, value])) for run, value in last.items()),
+    )
+    for path in ("scalars", "scalars/data"):
+        assert set(api.get(experiment, path, last_value_min=0.9)) == {"good", "better", "endless"}
+        assert set(api.get(experiment, path, last_value_max=0.9)) == {"low", "good"}
+        assert set(api.get(experiment, path, last_value_min=0.9, last_value_max=0.9, tag="accuracy")) == {"good"}
+        assert api.get(experiment, path, last_value_min=0.6, last_value_max=0.7) == {}
+
+
+REFUSED = [
+    ("scalars", {"last": 3, "step_min": 1}, "'last' does not go with"),
+    ("scalars", {"step_min": 2, "step_max": 1}, "'step_min' is over 'step_max'"),
+    ("scalars", {"downsample": -1}, "downsample"),
+    ("scalars", {"downsample": 2**31}, "downsample"),
+    ("scalars", {"downsample": "many"}, "downsample"),
+    ("scalars", {"step_min": 2**63}, "step_min"),
+    ("scalars", {"last": -1}, "last"),
+    ("scalars", {"percent": 3}, "sampling=bernoulli"),
+    ("scalars", {"sampling": "bernoulli"}, "takes 'percent'"),
+    ("scalars", {"sampling": "bernoulli", "percent": 0}, "percent"),
+    ("scalars", {"sampling": "bernoulli", "percent": "nan"}, "percent"),
+    ("scalars", {"sampling": "bernoulli", "percent": 5, "downsample": 5}, "no 'downsample'"),
+    ("scalars", {"sampling": "extremes", "downsample": 4}, "5 points at least"),
+    ("tensors", {"sampling": "extremes"}, "only scalars have extremes"),
+    ("scalars", {"sampling": "linear", "downsample": 1_000_001}, "at most 1000000"),
+    ("scalars", {"sampling": "sideways"}, "sampling"),
+    ("scalars", {"last_value_min": "nan"}, "last_value_min"),
+    ("scalars", {"run_regex": ".*"}, "run_regex"),
+    ("blob_sequences", {"index_last": 1, "index_min": 0}, "'index_last' does not go with"),
+    ("blob_sequences", {"index_min": -1}, "index_min"),
+]
+
+
+def test_numbers_that_make_no_sample_are_refused_by_name(api, experiment):
+    for path, asked, says in REFUSED:
+        for answer in (
+            api.request("GET", f"/experiments/{experiment}/{path}/data", params=asked),
+            api.request("POST", f"/experiments/{experiment}/{path}/data", json=asked),
+        ):
+            assert answer.status_code == 422, answer.text
+            assert says in answer.json()["detail"]
+
+
+def test_an_answer_over_a_limit_is_refused_with_the_limit(api, experiment, writer, monkeypatch):
+    writer.write(range(1_000))
+    monkeypatch.setattr(limits, "read_points_max", 400)
+    monkeypatch.setattr(limits, "scan_points_max", 900)
+
+    def ask(**asked):
+        answer = api.request("GET", f"/experiments/{experiment}/scalars/data", params=asked)
+        return answer.status_code, answer.json().get("detail", "")
+
+    assert ask(downsample=400)[0] == 200
+    for asked, limit in [
+        ({"downsample": 401}, "400"),
+        ({"last": 401}, "400"),
+        ({"sampling": "bernoulli", "percent": 50}, "400"),
+        ({"sampling": "linear", "downsample": 10}, "900"),
+    ]:
+        status, detail = ask(**asked)
+        assert status == 413, asked
+        assert f"the limit of {limit}" in detail
+
+
+def test_what_there_is_not_is_absent(api, experiment, writer):
+    writer.write(range(3))
+    for sampling in ("uniform", "linear", "extremes"):
+        asked = {"sampling": sampling, "downsample": 9}
+        assert api.get(experiment, "scalars/data", run=["train", "nowhere"], tag="nothing", **asked) == {}
+        many = {"run": [f"r{n}" for n in range(5_000)] + ["train"], **asked}
+        answer = api.request("POST", f"/experiments/{experiment}/scalars/data", json=many)
+        assert list(answer.json()) == ["train"]
+
+
+class Explaining(psycopg.Cursor):
+    """A cursor that notes each query's plan before it runs it."""
+
+    plans: ClassVar[list[str]] = []
+
+    def execute(self, query, params=None, **options):
+        statement = query if isinstance(query, bytes) else str(query).encode()
+        if statement.split(None, 1)[0] in {b"SELECT", b"WITH"}:
+            with psycopg.Cursor(self.connection) as plain:
+                plain.execute(b"EXPLAIN " + statement, params)
+                self.plans.append("\n".join(line for (line,) in plain.fetchall()))
+        return super().execute(query, params, **options)
+
+
+def plans_of(database, read):
+    """The plans of all queries of a read."""
+
+    def explain(connection, *_others):
+        connection.cursor_factory = Explaining
+
+    Explaining.plans = []
+    event.listen(database.engine, "checkout", explain)
+    try:
+        with database.snapshot(WORKSPACE) as db:
+            read(db)
+    finally:
+        event.remove(database.engine, "checkout", explain)
+        database.engine.dispose()
+    return Explaining.plans
+
+
+MANY_ROWS = """
+    INSERT INTO {table} (experiment_id, workspace_id, series_id, {columns})
+    SELECT 'another', 1, number % 100, {values} FROM generate_series(1, 40000) AS number
+"""
+
+
+def fill_tables(database):
+    """Makes the tables so large that a look at all of one would show."""
+    kinds = {
+        "scalar_blocks": ("level, count, first_step, last_step, data", "0, 1, number, number, ''"),
+        "scalar_tail": ("count, is_packed, data", "1, false, ''"),
+        "tensor_points": (
+            "rank, sample_key, step, wall_time, dtype, shape, data",
+            "1, number, number, 1, 1, '{}', '\\x00'",
+        ),
+        "blob_points": ("rank, sample_key, step, wall_time, digests", "1, number, number, 1, '{}'"),
+    }
+    with database.transaction(WORKSPACE) as db:
+        for table, (columns, values) in kinds.items():
+            statement = MANY_ROWS.replace("{table}", table).replace("{columns}", columns).replace("{values}", values)
+            db.execute(text(statement))
+
+
+def test_no_sample_looks_through_a_table_and_queries_do_not_grow_with_tags(api, experiment, database, ranks):
+    assert len(ranks)  # they are read once for a process
+    fill_tables(database)
+    grant = ReadGrant(WORKSPACE, experiment)
+    counts = []
+    for number in (1, 30):
+        segments = [
+            segment(
+                stream(f"r{n}"),
+                0,
+                9,
+                scalars("loss", range(5)),
+                texts("words", range(5), [b"a"] * 5),
+                images("pictures", range(5), [[b"x"]] * 5),
+            )
+            for n in range(number)
+        ]
+        api.write(experiment, *segments[len(counts) and 1 :])
+        for read in (reading.read_scalars, reading.read_tensors, reading.read_blob_sequences):
+            for k in (1, 3):
+                plans = plans_of(database, lambda db, read=read, k=k: read(db, grant, Selection(), Sampling(k=k)))
+                counts.append(len(plans))
+                for plan in plans:
+                    for table in ("scalar_blocks", "scalar_tail", "tensor_points", "blob_points"):
+                        assert f"Seq Scan on {table}" not in plan, plan
+    assert counts[:6] == counts[6:]
+    assert max(counts) > 2

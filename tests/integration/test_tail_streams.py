@@ -1,0 +1,165 @@
+"""Live tails from the inside: what a reader is sent, when it ends, and what a worker bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import aclosing, asynccontextmanager
+
+import pytest
+from sqlalchemy import text
+
+from support.batches import Api, scalars, segment, stream
+from tbservice import limits
+from tbservice.domain import access
+from tbservice.errors import Unavailable
+from tbservice.routes import tail
+from tbservice.routes.live import Followers
+from tbservice.routes.new_points import FollowQuery
+from tbupload.downloading.event_stream import read_events
+
+
+@pytest.fixture
+def api(client, owner_token):
+    return Api(client, owner_token)
+
+
+@pytest.fixture
+def experiment(api):
+    experiment = api.new_experiment()
+    api.write(experiment, segment(stream(), 0, 9, scalars("loss", [0, 1])))
+    return experiment
+
+
+@pytest.fixture(autouse=True)
+def _in_a_hurry(monkeypatch):
+    for name, seconds in {"poll": 0.02, "grant": 0.1, "silence": 0.05, "stall": 0.2}.items():
+        monkeypatch.setattr(limits, f"live_{name}_seconds", seconds)
+
+
+@asynccontextmanager
+async def following(database):
+    """A worker's followers, whose last look has ended with the block."""
+    followers = Followers(database)
+    yield followers
+    followers.close()
+    await followers._poll
+
+
+def reader_of(database, followers, experiment, secret, query=None):
+    """A reader with this token."""
+    with database.transaction() as db:
+        grant = access.grant_read(db, experiment, secret)
+    return tail._Tail(database, followers, grant, secret, "scalars", query or FollowQuery())
+
+
+async def events_of(reader, since=None):
+    """The events of a reader's tail: (name, data), and None for a comment."""
+    answer = await tail._begin(reader, since)
+    async with aclosing(answer.body_iterator) as pieces:
+        async for piece in pieces:
+            events = [(event.name, json.loads(event.data)) for event in read_events([piece])]
+            for event in events or [None]:
+                yield event
+    answer._close()
+
+
+async def until(events, wanted):
+    """The first event that is wanted."""
+    async with asyncio.timeout(20):
+        async for event in events:
+            if event is not None and wanted(event):
+                return event
+    return None
+
+
+def steps_of(event):
+    return event[1]["points"].get("train", {}).get("loss", {}).get("steps", [])
+
+
+def test_a_tail_sends_what_is_there_then_comments_then_what_comes(api, database, experiment):
+    async def follow():
+        async with following(database) as followers:
+            reader = reader_of(database, followers, experiment, api.headers["Authorization"].split()[1])
+            events = events_of(reader)
+            first, second = await anext(events), await anext(events)
+            assert (steps_of(first), second) == ([0, 1], None)
+            await asyncio.to_thread(api.write, experiment, segment(stream(), 9, 19, scalars("loss", [2])))
+            assert steps_of(await until(events, steps_of)) == [2]
+            reader.followers.close()
+            assert await until(events, lambda _: True) is None
+
+    asyncio.run(follow())
+
+
+@pytest.mark.parametrize("column", ["revoked_at", "expires_at"])
+def test_a_tail_ends_when_its_token_does(api, database, experiment, column):
+    secret = api.new_token(experiment, "read")
+
+    async def follow():
+        async with following(database) as followers:
+            events = events_of(reader_of(database, followers, experiment, secret))
+            await anext(events)
+            with database.transaction(1) as db:
+                db.execute(text(f"UPDATE tokens SET {column} = now() WHERE experiment_id IS NOT NULL"))  # noqa: S608 - a column's name
+            name, content = await until(events, lambda event: event[0] == "end")
+            assert (name, content["code"]) == ("end", "unauthenticated")
+
+    asyncio.run(follow())
+
+
+def test_readers_at_one_place_share_a_look(api, database, experiment, monkeypatch):
+    seen = []
+    find_news = tail.find_news
+    monkeypatch.setattr(tail, "find_news", lambda *arguments: seen.append(arguments) or find_news(*arguments))
+
+    async def follow():
+        async with following(database) as followers:
+            readers = [reader_of(database, followers, experiment, api.headers["Authorization"].split()[1])] * 30
+            answers = await asyncio.gather(*(tail._begin(reader, None) for reader in readers))
+            assert len(seen) == 1
+            for answer in answers:
+                answer._close()
+            assert not followers._followed
+
+    asyncio.run(follow())
+
+
+def test_a_worker_serves_so_many_tails_and_no_more(api, database, experiment, monkeypatch):
+    monkeypatch.setattr(limits, "live_streams_max", 0)
+    refused = api.request("GET", f"/experiments/{experiment}/scalars/tail")
+    assert (refused.status_code, refused.headers["Retry-After"].isdigit()) == (503, True)
+    monkeypatch.setattr(limits, "live_streams_max", 1)
+
+    async def follow():
+        async with following(database) as followers:
+            reader = reader_of(database, followers, experiment, api.headers["Authorization"].split()[1])
+            answer = await tail._begin(reader, None)
+            with pytest.raises(Unavailable):
+                await tail._begin(reader, None)
+            answer._close()
+            (await tail._begin(reader, None))._close()
+
+    asyncio.run(follow())
+
+
+def test_a_reader_who_takes_nothing_is_given_up_and_holds_no_connection(api, database, experiment):
+    async def follow():
+        async with following(database) as followers:
+            reader = reader_of(database, followers, experiment, api.headers["Authorization"].split()[1])
+            answer = await tail._begin(reader, None)
+            held = []
+
+            async def send(message):
+                if message["type"] == "http.response.body":
+                    held.append(database.engine.pool.checkedout())
+                    await asyncio.sleep(60)
+
+            async def receive():
+                await asyncio.sleep(60)
+
+            async with asyncio.timeout(20):
+                await answer({"type": "http", "asgi": {"spec_version": "2.3"}}, receive, send)
+            assert (held[:1], reader.followers._followed) == ([0], {})
+
+    asyncio.run(follow())

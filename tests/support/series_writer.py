@@ -1,0 +1,53 @@
+"""Writes scalars to one series, remembers what arrived in which order, and merges when told."""
+
+from __future__ import annotations
+
+import numpy as np
+from sqlalchemy import text
+
+from support.batches import scalars, segment, stream
+from tbservice.domain import merging
+from tbservice.store import names
+from tbservice.types import AppendGrant
+from tbwire.digests import newest_of_each_step, scalar_records
+
+WORKSPACE = 1
+
+
+class SeriesWriter:
+    """The series "loss" of the run "train"."""
+
+    def __init__(self, api, experiment, database):
+        self._api = api
+        self._experiment = experiment
+        self._database = database
+        self._arrived = []
+
+    def write(self, steps, values=None, wall_times=None):
+        """One batch; each is later than the one before unless told when."""
+        count = len(self._arrived)
+        steps = np.asarray(steps, np.int64)
+        values = np.random.default_rng(count).normal(size=len(steps)) if values is None else np.array(values)
+        wall_times = np.full(len(steps), 1.7e9 + count) if wall_times is None else np.array(wall_times)
+        series = scalars("loss", steps, values, wall_times)
+        self._api.write(self._experiment, segment(stream("train"), count, count + 1, series))
+        self._arrived.append(scalar_records(steps, wall_times, values))
+
+    def merge(self):
+        """Merges until nothing is left to merge."""
+        grant = AppendGrant(WORKSPACE, self._experiment)
+        with self._database.transaction(WORKSPACE) as db:
+            run_id = names.resolve_runs(db, grant, ["train"])["train"]
+            while merging.merge_run(db, grant, run_id, settle=True).series:
+                pass
+
+    def levels(self):
+        """Rows by level, and under "tail"."""
+        with self._database.snapshot(WORKSPACE) as db:
+            rows = db.execute(text("SELECT level, count(*) FROM scalar_blocks GROUP BY 1")).all()
+            found = {level: count for level, count in rows}  # noqa: C416 - rows are no pairs to a type checker
+            return found | {"tail": db.execute(text("SELECT count(*) FROM scalar_tail")).scalar()}
+
+    def expected(self):
+        """What a read in full gives, as records."""
+        return newest_of_each_step(np.concatenate(self._arrived))

@@ -1,0 +1,146 @@
+"""The rule of a reader's cursor against a model: whatever is written, deleted and read, nothing is missed."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tbservice.domain import read_cursor
+from tbservice.domain.appending import NEVER_REWRITTEN
+from tbservice.errors import Invalid, Malformed
+from tbservice.store.series_progress import Progress
+from tbservice.types import ExperimentId, Selection
+
+LEAST, GREATEST = -(2**63), 2**63 - 1
+FOLLOWED = b"followed"
+STEPS = st.one_of(st.integers(0, 6), st.sampled_from([LEAST, LEAST + 1, GREATEST - 1, GREATEST]))
+WRITE = st.tuples(st.just("write"), st.integers(0, 2), st.sets(STEPS, min_size=1, max_size=4))
+DELETE = st.tuples(st.just("delete"), st.integers(0, 2))
+READ = st.tuples(st.just("read"), st.integers(1, 6))
+
+
+class Model:
+    """Series as the store keeps them, by name and in the order of their ids, and a reader that holds a cursor."""
+
+    def __init__(self):
+        self.series = {}
+        self.ids = iter(range(1, 1_000_000, 7))
+        self.version = 0
+        self.written = 0
+        self.held = {}
+        self.cursor = None
+
+    def write(self, name, steps):
+        self.version += 1
+        if name not in self.series:
+            self.series[name] = [next(self.ids), {}, None, 0, NEVER_REWRITTEN]
+        series = self.series[name]
+        if series[2] is not None and min(steps) <= series[2]:
+            series[3] += 1
+            series[4] = min(series[4], *steps)
+        for step in steps:
+            self.written += 1
+            series[1][step] = self.written
+        series[2] = max(series[1])
+
+    def delete(self, name):
+        self.version += 1
+        self.series.pop(name, None)
+
+    def read(self, limit):
+        """One portion of at most so many points, as `newer` makes it."""
+        before = None if self.cursor is None else read_cursor.decode(self.cursor, FOLLOWED)
+        if before is not None and before.version == self.version:
+            return False
+        found = sorted(self.series.values())
+        columns = [[row[0], len(row[1]), 0, *row[2:]] for row in found]
+        progress = Progress(*np.array(columns, np.int64).reshape(-1, 6).T)
+        unread = read_cursor.find_unread(progress, before)
+        for series_id in unread.removed.tolist():
+            del self.held[series_id]
+        whole, cut_at = self.send(found, unread, limit)
+        now = read_cursor.everything(progress, self.version, FOLLOWED)
+        after = read_cursor.advance(progress, before, unread, whole, cut_at, now)
+        self.cursor = read_cursor.encode(after)
+        return after.version == read_cursor.INCOMPLETE
+
+    def send(self, found, unread, limit):
+        for index, (place, first) in enumerate(zip(unread.places, unread.firsts, strict=True)):
+            if not limit:
+                return index, None
+            series_id, points = found[place][:2]
+            new = sorted(step for step in points if step >= first)
+            held = self.held.setdefault(series_id, {})
+            if unread.replaces[index]:
+                for step in [step for step in held if step >= first]:
+                    del held[step]
+            assert not held or not new or max(held) < new[0]
+            held.update({step: points[step] for step in new[:limit]})
+            if len(new) > limit:
+                return index, new[limit - 1]
+            limit -= len(new)
+        return len(unread.places), None
+
+    def truth(self):
+        return {series[0]: series[1] for series in self.series.values()}
+
+
+@settings(max_examples=300)
+@given(st.lists(st.one_of(WRITE, WRITE, READ, DELETE), min_size=12, max_size=40), st.integers(1, 6))
+def test_a_reader_holds_what_was_written_whatever_happens_in_between(events, limit):
+    model = Model()
+    for name, *arguments in events:
+        getattr(model, name)(*arguments)
+    while model.read(limit):
+        pass
+    assert model.held == model.truth()
+    assert not model.read(limit)
+
+
+def test_a_reader_goes_back_no_further_than_what_was_written_anew():
+    progress = Progress(*np.array([[7, 100, 0, 99, 2, 40], [9, 100, 0, 99, 0, NEVER_REWRITTEN]]).T)
+    has_all_but = read_cursor.ReadCursor(5, FOLLOWED, np.array([7, 9]), np.array([1, 0]), np.array([98, 98]))
+    unread = read_cursor.find_unread(progress, has_all_but)
+    assert (unread.firsts.tolist(), unread.replaces.tolist()) == ([40, 99], [True, False])
+
+
+@given(st.binary(max_size=200), st.booleans())
+def test_what_is_no_cursor_is_told_so(data, is_packed):
+    text = base64.urlsafe_b64encode(zlib.compress(data) if is_packed else data).decode()
+    with pytest.raises((Malformed, Invalid)):
+        read_cursor.decode(text, FOLLOWED)
+
+
+def test_a_cursor_of_parallel_series_is_short():
+    ids = np.arange(10_000) + 123_456_789
+    text = read_cursor.encode(read_cursor.ReadCursor(12, FOLLOWED, ids, np.zeros(10_000, int), np.full(10_000, 31_250)))
+    assert len(text) < 1_000
+    assert read_cursor.decode(text, FOLLOWED).last_steps.tolist() == [31_250] * 10_000
+
+
+def test_a_cursor_that_would_grow_without_end_is_refused():
+    bomb = base64.urlsafe_b64encode(zlib.compress(bytes(50_000_000))).decode()
+    with pytest.raises(Malformed):
+        read_cursor.decode(bomb, FOLLOWED)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Selection(),
+        Selection(plugin="b"),
+        Selection(runs=frozenset()),
+        Selection(runs=frozenset({"a", "b"})),
+        Selection(tags=frozenset({"a"})),
+        Selection(runs=frozenset({"a"}), tags=frozenset({"b"})),
+    ],
+)
+def test_a_cursor_tells_what_it_follows(other):
+    digest = read_cursor.selection_digest(ExperimentId("x"), Selection(runs=frozenset({"a"})))
+    assert read_cursor.selection_digest(ExperimentId("x"), other) != digest
+    assert read_cursor.selection_digest(ExperimentId("y"), Selection(runs=frozenset({"a"}))) != digest

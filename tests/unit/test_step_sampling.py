@@ -1,0 +1,139 @@
+"""Samples on the axis of steps: at equal distances, and such that no extreme is ever lost."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import example, given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from tbservice.domain.sampling import choose
+from tbservice.domain.step_sampling import Extremes, make_choose
+from tbservice.types import Sampling, SamplingRule
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+STEPS = st.sets(st.one_of(INT64, st.integers(-50, 200)), min_size=0, max_size=120).map(
+    lambda chosen: np.array(sorted(chosen), np.int64)
+)
+K = st.one_of(st.integers(0, 40), st.integers(0, 2**31 - 1).filter(lambda k: k < 5_000))
+
+
+RANKS = np.random.default_rng(3).integers(0, 16, 65536).astype(np.uint8)
+DRAWN = np.random.default_rng(4).random(65536) < 0.3
+
+
+def chooser(rule, k, steps):
+    ends = (int(steps[0]), int(steps[-1])) if len(steps) else (0, -1)
+    return make_choose(Sampling(SamplingRule(rule), k), ends, RANKS, DRAWN)
+
+
+def linear(steps, k):
+    return chooser("linear", k, steps)(steps, np.empty(0))
+
+
+def extremes(steps, values, k):
+    return Extremes(k)(steps, values)
+
+
+def boundaries(steps, k):
+    """The least step at or after each of the ends of k - 1 equal intervals, in whole numbers of any size."""
+    first, last = int(steps[0]), int(steps[-1])
+    for index in range(k):
+        numerator = (last - first) * index
+        yield min(step for step in steps.tolist() if (step - first) * (k - 1) >= numerator)
+
+
+@given(STEPS, st.integers(0, 40))
+@example(np.array([-(2**63), 2**63 - 1]), 3)
+@example(np.array([-(2**63), 0, 2**63 - 1]), 40)
+def test_linear_takes_the_lowest_step_at_or_after_each_boundary(steps, k):
+    kept = steps[linear(steps, k)].tolist()
+    if k == 0 or not len(steps):
+        assert kept == []
+    elif k == 1:
+        assert kept == [steps[-1]]
+    else:
+        assert kept == sorted(set(boundaries(steps, k)))
+        assert (kept[0], kept[-1]) == (steps[0], steps[-1])
+        assert len(kept) <= k
+
+
+def test_linear_is_all_of_a_series_without_gaps_when_there_is_room():
+    steps = np.arange(10)
+    assert linear(steps, 10).tolist() == list(range(10))
+    assert linear(steps, 1_000).tolist() == list(range(10))
+    assert linear(steps, 4).tolist() == [0, 3, 6, 9]
+
+
+def values_of(steps):
+    return arrays(np.float64, len(steps))
+
+
+SERIES = STEPS.flatmap(lambda steps: st.tuples(st.just(steps), values_of(steps)))
+
+
+@given(SERIES, st.integers(5, 200))
+def test_extremes_keep_ends_least_greatest_and_whether_there_is_a_nan(series, k):
+    steps, values = series
+    chosen = extremes(steps, values, k)
+    assert len(chosen) <= k
+    assert chosen.tolist() == sorted(set(chosen.tolist()))
+    if len(steps):
+        kept = values[chosen]
+        assert (chosen[0], chosen[-1]) == (0, len(steps) - 1)
+        assert np.isnan(kept).any() == np.isnan(values).any()
+        numbers = values[~np.isnan(values)]
+        if len(numbers):
+            assert np.nanmin(kept) == numbers.min()
+            assert np.nanmax(kept) == numbers.max()
+
+
+@given(st.integers(0, 9_999), st.sampled_from([np.nan, np.inf, -np.inf, 1e-9, -1e-9]))
+def test_a_spike_of_one_point_is_never_lost(at, spike):
+    values = np.zeros(10_000)
+    values[at] = spike
+    assert at in extremes(np.arange(10_000) * 7 - 3_000, values, 50)
+
+
+@given(st.integers(0, 2_000), st.integers(5, 100))
+def test_what_a_bucket_keeps_depends_on_nothing_outside_it(seed, k):
+    """Two series that are alike in one half only keep the same points there, as their buckets are the same."""
+    random = np.random.default_rng(seed)
+    steps, values = np.arange(4_096), random.random(4_096)
+    others = np.where(steps < 2_048, values, random.random(4_096))
+    first, second = (set(extremes(steps, column, k)[:].tolist()) for column in (values, others))
+    if k >= 10:  # at least two buckets
+        assert {at for at in first if at < 2_048} == {at for at in second if at < 2_048}
+
+
+def test_extremes_of_nothing_are_nothing():
+    assert extremes(np.arange(10), np.ones(10), 0).tolist() == []
+    assert extremes(np.empty(0, np.int64), np.empty(0), 9).tolist() == []
+
+
+CUTS = st.lists(st.integers(0, 120), max_size=6)
+
+
+@given(SERIES, CUTS, st.sampled_from(["uniform", "linear", "extremes", "bernoulli"]), st.integers(5, 60))
+def test_a_sample_of_pieces_is_that_of_the_whole(series, cuts, rule, k):
+    steps, values = series
+    choose_whole, choose_pieces = chooser(rule, k, steps), chooser(rule, k, steps)
+    expected = steps[choose_whole(steps, values)].tolist()
+    kept_steps, kept_values = steps[:0], values[:0]
+    for piece in np.split(np.arange(len(steps)), sorted(min(cut, len(steps)) for cut in cuts)):
+        candidates = np.append(kept_steps, steps[piece]), np.append(kept_values, values[piece])
+        chosen = choose_pieces(*candidates)
+        kept_steps, kept_values = (column[chosen] for column in candidates)
+    assert kept_steps.tolist() == expected
+
+
+@given(STEPS, st.integers(0, 60))
+def test_the_last_points_can_be_sampled_like_any_others(steps, k):
+    assert chooser("uniform", k, steps)(steps, np.empty(0)).tolist() == choose(steps, k, RANKS).tolist()
+
+
+def test_of_a_bernoulli_sample_about_the_percentage_is_kept_and_the_ends_always():
+    steps = np.arange(0, 300_000, 3)
+    kept = steps[chooser("bernoulli", 0, steps)(steps, np.empty(0))]
+    assert (kept[0], kept[-1]) == (steps[0], steps[-1])
+    assert abs(len(kept) / len(steps) - DRAWN.mean()) < 0.01

@@ -1,0 +1,61 @@
+"""Frames of `read.proto` as a stream of bytes: each behind its length, a varint as protobuf writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from tbwire.read_pb2 import Frame
+
+MEDIA_TYPE: Final = "application/vnd.tbhub.points"
+
+_LENGTH_BYTES_MAX: Final = 10
+
+
+def encode(frame: Frame) -> bytes:
+    """One frame with its length before it."""
+    content = frame.SerializeToString()
+    length = len(content)
+    head = bytearray()
+    while length > 0x7F:  # noqa: PLR2004 - seven bits of a varint's byte
+        head.append(length & 0x7F | 0x80)
+        length >>= 7
+    head.append(length)
+    return bytes(head) + content
+
+
+def decode(pieces: Iterable[bytes]) -> Iterator[Frame]:
+    """The frames in these bytes, cut into pieces anywhere; about one frame and one piece are held at a time.
+
+    Raises ValueError when they are no frames, or end within one.
+    """
+    buffer = bytearray()
+    for piece in pieces:
+        buffer += piece
+        place = 0
+        while (found := _find(buffer, place)) is not None:
+            start, end = found
+            try:
+                yield Frame.FromString(bytes(memoryview(buffer)[start:end]))
+            except DecodeError as error:
+                raise ValueError("the bytes are no frames") from error
+            place = end
+        del buffer[:place]
+    if buffer:
+        raise ValueError("the bytes end within a frame")
+
+
+def _find(buffer: bytearray, place: int) -> tuple[int, int] | None:
+    """Where the content of the frame that begins at `place` starts and ends; None when it is not whole."""
+    length = shift = 0
+    for at in range(place, min(len(buffer), place + _LENGTH_BYTES_MAX)):
+        byte = buffer[at]
+        length |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:  # noqa: PLR2004 - a varint's last byte
+            return (at + 1, at + 1 + length) if at + 1 + length <= len(buffer) else None
+    if len(buffer) - place >= _LENGTH_BYTES_MAX:
+        raise ValueError("the bytes are no frames")
+    return None
