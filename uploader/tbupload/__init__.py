@@ -8,22 +8,38 @@ In a training script:
         print(upload.url)
         train("runs/")
 
+In a notebook, all data of an experiment as DataFrames of pandas or polars:
+
+    from tbupload import Experiment
+
+    experiment = Experiment("https://tbhub.example.org/experiment/ID/")
+    experiment.scalars(tag="loss", pivot=True)
+
 Everywhere else, the command `tbupload`.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tbupload.analysis.experiment import Experiment
+    from tbupload.analysis.from_dev import ExperimentFromDev
     from tbupload.background import Result
     from tbupload.following import Following, follow
 
-__all__ = ["Following", "Result", "follow"]
+__all__ = ["Experiment", "ExperimentFromDev", "Following", "Result", "follow"]
+
+_PLACES = {
+    "Experiment": "analysis.experiment",
+    "ExperimentFromDev": "analysis.from_dev",
+    "Following": "following",
+    "Result": "background",
+    "follow": "following",
+}
 
 
 def __getattr__(name: str) -> Any:
     """What scripts use, loaded when it is used: the command needs none of it."""
-    if name not in __all__:
+    if name not in _PLACES:
         raise AttributeError(f"module 'tbupload' has no attribute {name!r}")
-    from tbupload import background, following  # noqa: PLC0415 - see above
-
-    return getattr(background if name == "Result" else following, name)
+    return getattr(importlib.import_module(f"tbupload.{_PLACES[name]}"), name)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.metadata
 import os
 import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, NoReturn, cast
 
 from tbupload.commands.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_LATER, EXIT_USAGE
 from tbupload.commands.output import discard_stdout, tell
@@ -25,6 +24,8 @@ examples:
   tbupload --logdir runs/ --dry-run            read everything, send nothing, say what would be sent
   tbupload --logdir runs/ --experiment ID      go on with this experiment, whichever machine began it
   tbupload verify --logdir runs/ --experiment ID   is all of it there, bit by bit?
+  tbupload export --experiment ID --output DIR     write all of it into files: Parquet, CSV, event files
+  tbupload tail ID                             print new points as they come
   tbupload share ID --expires 30d              print a link that opens it, for 30 days
   tbupload login --server https://HOST         keep a server's address and a token for later
 
@@ -52,6 +53,38 @@ A file that is being written is verified as far as its last whole record. What t
 files that were deleted or rotated, or from other machines) is told, and is no fault unless --strict.
 
 exit codes: 0 proven; 1 something is missing, differs, or cannot be uploaded; 2 wrong usage; 75 the server is away.
+"""
+
+EXPORT_EXAMPLES: Final = """\
+examples:
+  tbupload export --experiment ID --output DIR                      Parquet files, a directory for each kind of data
+  tbupload export --experiment ID --format csv --output DIR         the same as CSV
+  tbupload export --experiment ID --format events --output DIR      event files: tensorboard --logdir DIR shows them
+  tbupload export --all --format events --output DIR                every experiment you may list, in DIR/ID
+
+Every point is exported. An export that was broken off goes on when the same command is run again; one that is complete
+does nothing. DIR has to be new, empty, or hold this very export. It is of the series that were there when it began, and
+each series is as it stood when it was read.
+
+Event files hold all there is, blobs (images, audio, graphs) with their bytes: uploaded again they make the same series.
+A run whose name is no directory's (as ../x) goes to one named %DIGEST. Parquet and CSV have a row a point; of blobs
+they hold the keys, by which /api/v1/blobs/KEY gives the bytes.
+
+exit codes: 0 all there; 1 failed, or something was lost; 2 wrong usage; 75 the server is away: call it again.
+"""
+
+TAIL_EXAMPLES: Final = """\
+examples:
+  tbupload tail ID                             a line for each new scalar, until Ctrl-C
+  tbupload tail ID --from-start --json         every scalar there is, and then those that come, one object a line
+  tbupload tail ID --include-tags '.*loss'     of some series only
+  tbupload tail ID --kind tensors              of histograms, texts and other tensors
+
+When the connection breaks, or the server is away, it goes on behind the last point that came. Points that are written
+anew, as by a job that was restarted, are printed again, with all that follow them in their series.
+
+exit codes: 0 ended by Ctrl-C; 1 the experiment is gone, or the token is no good any more; 2 wrong usage; 75 the server
+stayed away for --give-up-seconds.
 """
 
 VERIFY_GIVE_UP_SECONDS: Final = 60.0
@@ -104,11 +137,13 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
     parser = argparse.ArgumentParser(
         prog="tbupload", description=DESCRIPTION, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--version", action="version", version=f"tbupload {importlib.metadata.version('tbhub')}")
+    parser.add_argument("--version", action=_Version, help="show program's version number and exit")
     verbs = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name, add_options, command, text in (
         ("upload", _upload_options, "upload:upload", "upload a logdir (the default)"),
         ("verify", _verify_options, "verify:verify", "prove that an experiment holds everything that is in a logdir"),
+        ("export", _export_options, "export:export", "write experiments into files: Parquet, CSV or event files"),
+        ("tail", _tail_options, "tail:tail", "print an experiment's new points as they come"),
         ("list", _list_options, "experiments:list_experiments", "list your experiments, the newest first"),
         ("show", _id_option, "experiments:show", "show one experiment"),
         ("update-metadata", _update_options, "experiments:update_metadata", "change name, description or visibility"),
@@ -125,13 +160,32 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
             name,
             help=text,
             description=text[0].upper() + text[1:] + ".",
-            epilog={"upload": EXAMPLES, "verify": VERIFY_EXAMPLES}.get(name),
+            epilog={
+                "upload": EXAMPLES,
+                "verify": VERIFY_EXAMPLES,
+                "export": EXPORT_EXAMPLES,
+                "tail": TAIL_EXAMPLES,
+            }.get(name),
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         add_options(verb)
         _common_options(verb)
         verb.set_defaults(command=command)
     return parser, frozenset(verbs.choices)
+
+
+class _Version(argparse.Action):
+    """Prints the version and ends; only then is it looked up, which takes longer than all else that is done here."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(nargs=0, **options)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        """Ends the program."""
+        from importlib.metadata import version  # noqa: PLC0415 - see above
+
+        sys.stdout.write(f"tbupload {version('tbhub')}\n")
+        parser.exit()
 
 
 def _common_options(verb: argparse.ArgumentParser) -> None:
@@ -210,6 +264,40 @@ def _verify_options(verb: argparse.ArgumentParser) -> None:
         type=_seconds,
         default=VERIFY_GIVE_UP_SECONDS,
         help="how long a server that does not answer is tried (default: %(default)s)",
+    )
+
+
+def _export_options(verb: argparse.ArgumentParser) -> None:
+    what = verb.add_mutually_exclusive_group(required=True)
+    what.add_argument("--experiment", metavar="ID", help="the experiment's id, or its URL")
+    what.add_argument("--all", action="store_true", help="every experiment of the workspace")
+    verb.add_argument("--format", choices=("parquet", "csv", "events"), default="parquet", help="default: %(default)s")
+    verb.add_argument("--output", metavar="DIR", type=Path, required=True, help="the directory to write to")
+    _choice_options(verb, "what is exported")
+    verb.add_argument(
+        "--give-up-seconds",
+        metavar="N",
+        type=_seconds,
+        default=VERIFY_GIVE_UP_SECONDS,
+        help="how long a server that does not answer is tried (default: %(default)s)",
+    )
+
+
+def _tail_options(verb: argparse.ArgumentParser) -> None:
+    _id_option(verb)
+    verb.add_argument("--from-start", action="store_true", help="begin with the points that are there already")
+    verb.add_argument(
+        "--kind",
+        choices=("scalars", "tensors", "blob_sequences"),
+        default="scalars",
+        help="which data (default: %(default)s)",
+    )
+    _choice_options(verb, "what is printed")
+    verb.add_argument(
+        "--give-up-seconds",
+        metavar="N",
+        type=_seconds,
+        help="how long a server that does not answer is tried (default: for ever)",
     )
 
 

@@ -66,19 +66,24 @@ def write_config(path: Path, config: Config) -> None:
     Path(name).replace(path)
 
 
-def find_access(server: str | None, environment: Mapping[str, str]) -> Access:
+def find_access(server: str | None, environment: Mapping[str, str], *, link: str | None = None) -> Access:
     """The server and token in force; `server` is the flag's value, if it was given.
 
-    Raises UsageError when no server is named anywhere, or what is named is no address.
+    `link` is the server that an experiment's URL names, which somebody else may have written: a token that is meant for
+    another server is not sent there. Raises UsageError when no server is named, or what is named is no address.
     """
     path = config_path(environment)
     config = read_config(path)
-    chosen = server or environment.get("TBHUB_SERVER") or config.server
+    configured = environment.get("TBHUB_SERVER") or config.server
+    chosen = server or link or configured
     if not chosen:
         raise UsageError("no server: give --server URL, set TBHUB_SERVER, or run `tbupload login --server URL`")
     address = check_server(chosen)
     warnings = []
     token = environment.get("TBHUB_TOKEN") or None
+    if token is not None and link and not server and configured and check_server(configured) != address:
+        warnings.append(f"the token of {configured} is not sent to {address}: give token=, or a share link")
+        token = None
     if token is None and config.token and config.server and check_server(config.server) == address:
         token = config.token
         if path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):

@@ -6,6 +6,7 @@ UploadError
 │   ├── CorruptRecord    a length fails its checksum: nothing after that offset can be framed
 │   └── FileReplaced     truncated or replaced under its name: rewind, and start a new generation of the stream
 ├── LogdirError          there is no such logdir, or nothing in it
+├── OutputError          a file of an export cannot be written
 ├── UsageError           the command or a setting is not what it has to be
 └── ServerError          the server cannot be used as asked
     ├── Refused          it answered, and asking again would not help
@@ -59,6 +60,10 @@ class LogdirError(UploadError):
     """There is no such logdir, or nothing in it that could be uploaded."""
 
 
+class OutputError(UploadError):
+    """A file cannot be written: the disk is full, or the place is not ours. What was whole before stays."""
+
+
 class UsageError(UploadError):
     """The command or a setting is not what it has to be; the message says what to change."""
 
@@ -68,7 +73,14 @@ class ServerError(UploadError):
 
 
 class Unreachable(ServerError):
-    """No good answer came in the time given. Everything committed stays; the same command may be run again later."""
+    """No good answer came in the time given. Everything committed stays; the same command may be run again later.
+
+    `is_in_the_middle` when an answer had begun, and broke off: asking once more may help at once.
+    """
+
+    def __init__(self, explanation: str, *, is_in_the_middle: bool = False) -> None:
+        super().__init__(explanation)
+        self.is_in_the_middle = is_in_the_middle
 
 
 class Refused(ServerError):

@@ -25,6 +25,16 @@ class SeriesFilter:
     include_tags: re.Pattern[str] | None = None
     exclude_tags: re.Pattern[str] | None = None
 
+    @property
+    def chooses_tags(self) -> bool:
+        """Whether it may leave out a tag, of whatever plugin."""
+        return self.include_tags is not None or self.exclude_tags is not None
+
+    @property
+    def chooses_series(self) -> bool:
+        """Whether it may leave out series of a run that it accepts."""
+        return self.chooses_tags or self.plugins is not None
+
     def accepts_run(self, run: str) -> bool:
         """Whether the run of this name is to be uploaded at all."""
         return _passes(run, self.include_runs, self.exclude_runs)

@@ -9,7 +9,8 @@ import json
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +27,9 @@ TIMEOUT: Final = urllib3.Timeout(connect=10.0, read=120.0)
 
 CONNECTIONS: Final = 4
 """Connections kept open to the server."""
+
+PIECE_BYTES: Final = 1 << 20
+"""Bytes of a piece of an answer that is read as it arrives, at most."""
 
 RETRIED_STATUSES: Final = frozenset({408, 429, 500, 502, 503, 504})
 REPORT_SECONDS: Final = 30.0
@@ -96,13 +100,51 @@ class Transport:
         raised. Any other HTTP error is Refused, or Conflict. Without `may_repeat`, only what surely was not done is
         repeated.
         """
+        response, is_repeat = self._until_answered(method, path, body, headers, may_repeat=may_repeat, is_whole=True)
+        return Answer(response.data, is_repeat)
+
+    @contextmanager
+    def stream(
+        self, method: str, path: str, *, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> Iterator[Iterator[bytes]]:
+        """Sends a request as `request` does until its answer begins, and gives the answer in pieces, as they arrive.
+
+        Whoever takes them raises Unreachable where the answer breaks off. The connection is given back, or closed when
+        the answer was not read to its end, with the block.
+        """
+        response, _ = self._until_answered(method, path, body, headers, may_repeat=True, is_whole=False)
+        try:
+            yield self._pieces(response)
+        finally:
+            response.close()
+            response.release_conn()
+
+    def _pieces(self, response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
+        try:
+            yield from response.stream(PIECE_BYTES)
+        except urllib3.exceptions.HTTPError as error:
+            explanation = f"{self.server}: {_reason(error)}, in the middle of an answer"
+            raise Unreachable(explanation, is_in_the_middle=True) from error
+
+    def _until_answered(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: Mapping[str, str] | None,
+        *,
+        may_repeat: bool,
+        is_whole: bool,
+    ) -> tuple[urllib3.BaseHTTPResponse, bool]:
+        """The good answer, and whether the request had been sent before; its body too when `is_whole`."""
         trouble_since = time.monotonic()
         attempt = 0
         while True:
-            outcome = self._try(method, path, body, {**self._headers, **(headers or {})}, may_repeat=may_repeat)
-            if isinstance(outcome, bytes):
+            sent = {**self._headers, **(headers or {})}
+            outcome = self._try(method, path, body, sent, may_repeat=may_repeat, is_whole=is_whole)
+            if not isinstance(outcome, _Trouble):
                 self._say_back()
-                return Answer(outcome, is_repeat=attempt > 0)
+                return outcome, attempt > 0
             self._say_away(outcome.reason)
             if self._patience.wait_to_repeat(attempt, trouble_since, outcome.retry_after) is None:
                 raise Unreachable(f"{self.server}: {outcome.reason}")
@@ -114,8 +156,15 @@ class Transport:
             raise Unreachable(f"{self.server}: the upload has ended")
 
     def _try(
-        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], *, may_repeat: bool
-    ) -> bytes | _Trouble:
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        *,
+        may_repeat: bool,
+        is_whole: bool,
+    ) -> urllib3.BaseHTTPResponse | _Trouble:
         content = None
         if body is not None:
             # From a file, it is sent piece by piece: the time to connect is also all the time that one `send` may take.
@@ -130,15 +179,18 @@ class Transport:
                 timeout=TIMEOUT,
                 retries=False,
                 redirect=False,
+                preload_content=is_whole,
             )
+            if response.status < 300:  # noqa: PLR2004  # HTTP's own classes
+                return response
+            if not is_whole:
+                response.read(cache_content=True)
         except urllib3.exceptions.SSLError as error:
             raise Refused(_certificate_advice(self.server, error), status=0) from error
         except urllib3.exceptions.HTTPError as error:
             if not may_repeat and not isinstance(error, urllib3.exceptions.NewConnectionError):
                 raise Unreachable(f"{self.server}: {_reason(error)}; whether it was done is not known") from error
             return _Trouble(_reason(error))
-        if response.status < 300:  # noqa: PLR2004  # HTTP's own classes
-            return response.data
         if response.status in RETRIED_STATUSES and (may_repeat or response.status in {429, 503}):
             return _Trouble(_refusal(response), _retry_after(response.headers.get("Retry-After")))
         raise _refused(response)

@@ -1,0 +1,231 @@
+"""The Python client against a real server, with pandas and with polars; and the example that people are shown."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import httpx2
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from tensorboard.plugins.hparams import plugin_data_pb2
+
+import tbupload.analysis
+from support.batches import Api, images, metadata, packed_scalars, scalars, segment, stream, texts
+from support.source_code import ROOT
+from support.uploading import SECONDS_MAX
+from tbupload import Experiment, ExperimentFromDev
+from tbupload.errors import Refused, UsageError
+
+STEPS = {"a": [0, 1, 2], "b": [0, 1, 5]}
+
+
+@pytest.fixture(autouse=True)
+def _settings(uploader, monkeypatch):
+    for name in ("TBHUB_SERVER", "TBHUB_TOKEN", "TBHUB_CONFIG"):
+        monkeypatch.setenv(name, uploader.environment()[name])
+
+
+@pytest.fixture
+def api(uploader):
+    with httpx2.Client(base_url=uploader.server, trust_env=False, timeout=SECONDS_MAX) as client:
+        yield Api(client, uploader.token)
+
+
+@pytest.fixture
+def experiment_id(api):
+    """Runs b and a, in this order, with the same two scalars; a has a text and images, too."""
+    experiment_id = api.new_experiment()
+    for run in ("b", "a"):
+        series = [scalars(tag, STEPS[run], np.array(STEPS[run]) * factor) for tag, factor in (("loss", 2), ("acc", -1))]
+        if run == "a":
+            series += [texts("note", [4], ["grüße".encode()]), images("cat", [1, 2], [[b"x"], [b"y", b"zz"]])]
+        api.write(experiment_id, segment(stream(run), 0, 9, *series))
+    return experiment_id
+
+
+def hparams_series(tag, **data):
+    """A series of the hparams plugin, as TensorBoard's own messages say it."""
+    content = plugin_data_pb2.HParamsPluginData(version=0, **data).SerializeToString()
+    series = texts(tag, [0], [b""])
+    series.summary_metadata = metadata("hparams", 2, content=content)
+    return series
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_scalars_are_a_row_a_point(experiment_id, library):
+    experiment = Experiment(experiment_id, library=library)
+    frame = experiment.scalars()
+    assert list(frame.columns) == ["run", "tag", "step", "wall_time", "value"]
+    assert sorted(zip(*(frame[name].to_list() for name in frame.columns), strict=True)) == sorted(
+        (run, tag, step, 1.7e9 + step, float(step * factor))
+        for run, steps in STEPS.items()
+        for tag, factor in (("loss", 2), ("acc", -1))
+        for step in steps
+    )
+    chosen = experiment.scalars(run="a", tag=["loss"], sampling="uniform", downsample=2)
+    assert chosen["step"].to_list() == [0, 2]
+    assert len(experiment.scalars(run="nobody")) == 0
+    kind = pd.DataFrame if library == "pandas" else pl.DataFrame
+    assert isinstance(frame, kind)
+    assert [str(frame[name].dtype).lower() for name in ("step", "wall_time", "value")] == [
+        "int64",
+        "float64",
+        "float64",
+    ]
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_a_pivot_is_a_row_a_run_and_step_and_leaves_gaps(api, experiment_id, library):
+    api.write(experiment_id, segment(stream("a", "more"), 0, 9, scalars("late", [2, 9], [7, 8])))
+    frame = Experiment(experiment_id, library=library).scalars(run="a", pivot=True)
+    rows = {row[1]: row[0:1] + row[2:] for row in frame[["run", "step", "loss", "acc", "late"]].to_numpy().tolist()}
+    assert list(frame.columns)[:2] == ["run", "step"]
+    assert list(rows) == [0, 1, 2, 9]
+    assert rows[2] == ["a", 4.0, -2.0, 7.0]
+    assert (rows[9][3], [pd.isna(one) for one in rows[9][1:3]]) == (8.0, [True, True])
+
+
+def test_a_long_series_comes_whole(api, experiment_id):
+    steps = np.arange(0, 600_000, 2)
+    api.write(experiment_id, segment(stream("long"), 0, 9, packed_scalars("x", steps)))
+    frame = Experiment(experiment_id).scalars(run="long")
+    np.testing.assert_array_equal(frame["step"], steps)
+    np.testing.assert_array_equal(frame["value"], steps / 3)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_tensors_and_blobs_are_given_with_their_values(experiment_id, library):
+    experiment = Experiment(experiment_id, library=library)
+    (text,) = experiment.tensors(tag="note")["value"]
+    assert text.tolist() == ["grüße"]
+    blobs = experiment.blobs()
+    shown = [blobs[name].to_list() for name in ("tag", "step", "index", "size")]
+    assert shown == [["cat"] * 3, [1, 2, 2], [0, 0, 1], [1, 1, 2]]
+    assert [experiment.blob(key) for key in blobs["key"]] == [b"x", b"y", b"zz"]
+
+
+def test_runs_and_tags_are_named(experiment_id):
+    experiment = Experiment(experiment_id)
+    assert experiment.runs == ["b", "a"]
+    assert sorted(experiment.tags["a"]) == ["acc", "cat", "loss", "note"]
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_sessions_are_a_row_each_with_hyperparameters_and_last_metrics(api, experiment_id, library):
+    start = plugin_data_pb2.SessionStartInfo(group_name="g", start_time_secs=5)
+    start.hparams["lr"].number_value = 0.5
+    start.hparams["optimizer"].string_value = "adam"
+    end = plugin_data_pb2.SessionEndInfo(status=1, end_time_secs=9)
+    series = [hparams_series("_hparams_/session_start_info", session_start_info=start)]
+    series.append(hparams_series("_hparams_/session_end_info", session_end_info=end))
+    api.write(experiment_id, segment(stream("a", "h"), 0, 9, *series))
+    api.write(experiment_id, segment(stream("a/validation"), 0, 9, scalars("loss", [3], [0.25])))
+    other = plugin_data_pb2.SessionStartInfo()
+    other.hparams["lr"].number_value = 0.125
+    api.write(experiment_id, segment(stream("c"), 0, 9, hparams_series("start", session_start_info=other)))
+    frame = Experiment(experiment_id, library=library).hparams()
+    row = {name: frame[name].to_list()[0] for name in frame.columns}
+    assert row == {
+        "run": "a",
+        "group": "g",
+        "status": "success",
+        "start_time": 5.0,
+        "end_time": 9.0,
+        "hparams.lr": 0.5,
+        "hparams.optimizer": "adam",
+        "metrics.loss": 4.0,
+        "metrics.acc": -2.0,
+        "metrics.validation/loss": 0.25,
+    }
+    assert frame["hparams.lr"].to_list() == [0.5, 0.125]
+
+
+def as_tensorboard_had_it(*, wall_time=False):
+    """The long frame that TensorBoard's class made of the same points."""
+    rows = [
+        (run, tag, step, float(step * factor), 1.7e9 + step)
+        for run in ("a", "b")  # whose events begin at the same time: by name
+        for tag, factor in (("acc", -1), ("loss", 2))
+        for step in STEPS[run]
+    ]
+    frame = pd.DataFrame(rows, columns=["run", "tag", "step", "value", "wall_time"])
+    return frame if wall_time else frame.drop(columns="wall_time")
+
+
+def in_order(frame):
+    return frame.sort_values(["run", "tag", "step"], ignore_index=True)
+
+
+def test_old_notebooks_get_the_frames_they_got(experiment_id, uploader):
+    experiment = ExperimentFromDev(experiment_id, api_endpoint=uploader.server)
+    for wall_time in (False, True):
+        frame = experiment.get_scalars(include_wall_time=wall_time)
+        pd.testing.assert_frame_equal(in_order(frame), as_tensorboard_had_it(wall_time=wall_time))
+    wide = experiment.get_scalars(runs_filter="a", pivot=True)
+    assert list(wide.columns) == ["run", "step", "acc", "loss"]
+    assert wide.columns.name is None
+    assert wide.to_numpy().tolist() == [["a", step, -float(step), 2.0 * step] for step in STEPS["a"]]
+    timed = experiment.get_scalars(runs_filter="a", pivot=True, include_wall_time=True)
+    assert timed["wall_time", "loss"].tolist() == [1.7e9 + step for step in STEPS["a"]]
+    chosen = experiment.get_scalars(runs_filter="[a]", tags_filter=".*oss")
+    assert set(zip(chosen["run"], chosen["tag"], strict=True)) == {("a", "loss")}
+    assert len(experiment.get_scalars(tags_filter="los")) == 0
+
+
+def test_a_ragged_pivot_is_an_error_as_it_was(experiment_id):
+    with pytest.raises(ValueError, match=r"missing value.*pivot=False"):
+        ExperimentFromDev(experiment_id).get_scalars(pivot=True)
+
+
+def test_an_experiment_is_named_by_its_id_its_url_or_a_link(api, uploader, experiment_id, monkeypatch):
+    monkeypatch.delenv("TBHUB_TOKEN")
+    url = f"{uploader.server}/experiment/{experiment_id}/"
+    link = f"{url}?token={api.new_token(experiment_id, 'read')}#scalars"
+    assert Experiment(link).runs == ["b", "a"]
+    assert Experiment(url, token=uploader.token).runs == ["b", "a"]
+    with pytest.raises(Refused, match="token"):
+        _ = Experiment(url).runs
+    monkeypatch.setenv("TBHUB_TOKEN", uploader.token)
+    assert Experiment(url).runs == ["b", "a"]
+    monkeypatch.setenv("TBHUB_SERVER", "https://tbhub.example.org")
+    with pytest.raises(Refused, match="token"):  # which is not this server's
+        _ = Experiment(url).runs
+    for nothing in ("", "a b", "https://host/", "experiment/x"):
+        with pytest.raises(UsageError):
+            Experiment(nothing)
+
+
+def test_what_is_missing_is_named():
+    script = """
+import sys
+sys.modules["pandas"] = sys.modules["polars"] = None
+from tbupload import Experiment, ExperimentFromDev
+for ask in (Experiment("x").scalars, ExperimentFromDev("x").get_scalars):
+    try:
+        ask()
+    except ImportError as error:
+        print(error)
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert ended.stdout.count("pip install pandas") == 2, ended.stderr
+
+
+def examples():
+    """The example of the package, and those of the README that use the client."""
+    described = tbupload.analysis.__doc__.split("\n\n", 1)[1].replace("\n    ", "\n").removeprefix("    ")
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    return [described, *(block for block in blocks if "Experiment" in block)]
+
+
+@pytest.mark.parametrize("example", examples())
+def test_the_example_that_people_are_shown_runs(example, uploader, experiment_id):
+    shown = "https://tbhub.example.org/experiment/ID/"
+    assert shown in example
+    names = {}
+    exec(example.replace(shown, f"{uploader.server}/experiment/{experiment_id}/"), names)  # noqa: S102 - that is the test
+    assert names["best"].to_dict() == {"a": 0.0, "b": 0.0}
+    assert list(names["curves"].columns) == ["run", "step", "loss", "acc"] or "loss" in names["curves"].columns

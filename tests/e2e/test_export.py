@@ -1,0 +1,210 @@
+"""`tbupload export`: all of an experiment comes back, whatever was logged, and whatever breaks off on the way."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from support import event_files
+from support.batches import Api, scalars, segment, stream, texts
+from support.uploading import tensorboard_scalars, wait_until
+
+DATA = Path(__file__).parent.parent / "data"
+NAME = "events.out.tfevents.1.host"
+
+
+def digests(reader, experiment_id):
+    """{(run, tag): what proves the series} of an experiment."""
+    found, after = {}, ""
+    while after is not None:
+        page = reader.get(experiment_id, "digests", after=after)
+        for series in page["series"]:
+            found[series.pop("run"), series.pop("tag")] = series
+        after = page["next"]
+    return found
+
+
+def as_text(found):
+    """The scalars in one order and every NaN like the other, to be compared."""
+    return {run: {tag: repr(sorted(points.items())) for tag, points in tags.items()} for run, tags in found.items()}
+
+
+@pytest.fixture
+def export(uploader, tmp_path):
+    """Exports an experiment, and answers how that ended and where to."""
+
+    def export(experiment_id, chosen="events", *more, name="exported"):
+        directory = tmp_path / name
+        what = ("--experiment", experiment_id, "--format", chosen, "--output", directory)
+        return uploader.run("export", *what, "--json", *more), directory
+
+    return export
+
+
+def everything(logdir):
+    """All that real writers wrote, and what none of them did: names, an embedding, large blobs, mixed histograms."""
+    for path in DATA.rglob("*.tfevents.*"):
+        copied = logdir / path.relative_to(DATA)
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        copied.write_bytes(path.read_bytes())
+    rows = [[0, 1, 3], [1, 2, 5]]
+    odd = [np.nan, np.inf, -np.inf, -0.0, 5e-324]
+    event_files.write_records(
+        logdir / "=odd, names" / "é%" / NAME,
+        [
+            event_files.version_event(12.5),
+            *[
+                event_files.plugin_event("scalars", "x/" + "y" * 300, s, event_files.tensor_proto(v))
+                for s, v in zip((-5, 0, 127, 128, 2**40), map(np.float64, odd), strict=True)
+            ],
+            *[event_files.histogram_event("legacy", step, rows, style="legacy") for step in range(3)],
+            event_files.image_event("large", 1, [event_files.PNG + bytes(1_500_000), b""]),
+            event_files.hparams_event("_hparams_/session_start_info", b"content"),
+        ],
+    )
+    (logdir / "embeddings").mkdir()
+    (logdir / "embeddings" / "projector_config.pbtxt").write_text(
+        'embeddings { tensor_name: "e" tensor_path: "e.tsv" }'
+    )
+    (logdir / "embeddings" / "e.tsv").write_text("1\t2\n3\t4\n")
+    event_files.write_records(logdir / "embeddings" / NAME, [event_files.version_event()])
+
+
+def test_what_is_exported_and_uploaded_again_is_the_same_bit_by_bit(uploader, reader, logdir, export):
+    everything(logdir)
+    first = uploader.run("--logdir", logdir, "--one-shot").experiment_id
+    ended, directory = export(first)
+    assert ended.code == 0, ended.err
+    assert ended.done["losses"] == {}
+    again = uploader.run("--logdir", directory, "--one-shot")
+    assert again.code == 0, again.err
+    known = digests(reader, first)
+    assert len(known) > 100
+    assert digests(reader, again.experiment_id) == known
+    runs = [reader.get(one, "runs")["runs"] for one in (first, again.experiment_id)]
+    assert {run["run"]: run["start_time"] for run in runs[0]} == {run["run"]: run["start_time"] for run in runs[1]}
+    assert as_text(tensorboard_scalars(directory)) == as_text(tensorboard_scalars(logdir))
+    files = {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
+    ended, _ = export(first)
+    assert (ended.code, ended.done["was_complete"]) == (0, True)
+    assert {path: path.stat().st_mtime_ns for path in directory.rglob("*")} == files
+
+
+def hostile(api, experiment_id, runs):
+    for number, run in enumerate(runs):
+        api.write(experiment_id, segment(stream(run, f"{number}"), 0, 1, scalars("loss", [1, 2], [number, number])))
+
+
+def test_no_name_of_a_run_leads_out_of_the_directory(uploader, reader, tmp_path, export):
+    api = Api(reader.http, uploader.token)
+    experiment_id = api.new_experiment()
+    odd = [
+        "../../out",
+        "/absolute/path",
+        "a/../../b",
+        "..",
+        "a//b",
+        "x" * 3_000,
+        "/".join(["y" * 90] * 30),
+        "tbhub-export.json",
+    ]
+    hostile(api, experiment_id, [*odd, ".", "fine/one", "-rf", "ü n"])
+    before = set(tmp_path.rglob("*"))
+    ended, directory = export(experiment_id)
+    assert ended.code == 0, ended.err
+    made = set(tmp_path.rglob("*")) - before
+    assert all(path == directory or path.is_relative_to(directory) for path in made)
+    found = tensorboard_scalars(directory)
+    assert {run for run in found if not run.startswith("%")} == {".", "fine/one", "-rf", "ü n"}
+    assert {points["loss"][1][1] for points in found.values()} == set(range(len(odd) + 4))
+
+
+def test_tables_are_what_pandas_reads_and_filters_are_those_of_an_upload(uploader, logdir, export):
+    for run in ("a", "b/c", "d"):
+        events = [event_files.scalar_event(tag, step, step / 3) for tag in ("loss", "acc") for step in range(50)]
+        events += [event_files.text_event("loss", 1, "x")] if run == "d" else []
+        event_files.write_records(logdir / run / NAME, [event_files.version_event(), *events])
+    experiment_id = uploader.run("--logdir", logdir, "--one-shot").experiment_id
+    chosen = ("--exclude-runs", "a", "--include-tags", "lo.*", "--plugins", "scalars")
+    for name, reads in (("parquet", pd.read_parquet), ("csv", pd.read_csv)):
+        ended, directory = export(experiment_id, name, *chosen, name=name)
+        assert ended.code == 0, ended.err
+        files = [path for path in directory.rglob("*") if path.is_file() and not path.name.startswith(".")]
+        assert {path.relative_to(directory).as_posix() for path in files} == {
+            f"scalars/part-00001.{name}",
+            "tbhub-export.json",
+        }
+        table = reads(directory / "scalars" / f"part-00001.{name}")
+        assert sorted(set(zip(table["run"], table["tag"], strict=True))) == [("b/c", "loss"), ("d", "loss")]
+        assert table["value"].tolist() == 2 * [float(np.float32(step / 3)) for step in range(50)]
+    ended, directory = export(experiment_id, "events", *chosen)
+    assert {run: list(tags) for run, tags in tensorboard_scalars(directory).items()} == {"b/c": ["loss"], "d": ["loss"]}
+
+
+def test_a_place_that_is_not_ours_is_left_alone(uploader, logdir, export, tmp_path):
+    event_files.write_records(logdir / NAME, [event_files.version_event(), event_files.scalar_event("loss", 1, 2.0)])
+    experiment_id = uploader.run("--logdir", logdir, "--one-shot").experiment_id
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "thesis.tex").write_text("x")
+    (tmp_path / "file").write_text("x")
+    for name, code, words in (
+        ("theirs", 2, "holds other files"),
+        ("file", 1, "File exists"),
+        ("file/below", 1, "Not a directory"),
+    ):
+        ended, _ = export(experiment_id, name=name)
+        assert ended.code == code, ended.err
+        assert words in ended.err
+    assert export(experiment_id)[0].code == 0
+    assert "other choices (format)" in export(experiment_id, "csv")[0].err
+    assert export("A" * 22, name="new")[0].code == 1
+
+
+def test_a_workspace_is_exported_whole(uploader, logdir, tmp_path):
+    event_files.write_records(logdir / NAME, [event_files.version_event(), event_files.scalar_event("loss", 1, 2.0)])
+    ids = {uploader.run("--logdir", logdir, "--one-shot", "--new").experiment_id for _ in range(2)}
+    for _ in range(2):
+        ended = uploader.run("export", "--all", "--format", "events", "--output", tmp_path / "all")
+        assert ended.code == 0, ended.err
+    assert tensorboard_scalars(tmp_path / "all").keys() == ids
+
+
+@pytest.mark.parametrize("chosen", ["parquet", "events"])
+def test_an_export_that_was_killed_goes_on_with_what_is_missing(uploader, reader, export, chosen):
+    api = Api(reader.http, uploader.token)
+    experiment_id = api.new_experiment()
+    runs = [f"run{number}" for number in range(60)]
+    api.write(
+        experiment_id,
+        *[segment(stream(run), 0, 1, scalars("loss", range(50)), texts("text", [1], [run.encode()])) for run in runs],
+    )
+    _, clean = export(experiment_id, chosen, name="clean")
+    begun = clean.with_name("begun")
+    # Jobs of one run each, so that there is something to be killed between.
+    script = "from tbupload.downloading import plan; plan.JOB_RUNS = 1; from tbupload.cli import main; main()"
+    command = ["export", "--experiment", experiment_id, "--format", chosen, "--output", str(begun)]
+    with subprocess.Popen([sys.executable, "-c", script, *command], env=uploader.environment()) as process:
+        wait_until(lambda: len(whole_files(begun)) >= 3)
+        process.kill()
+    killed = whole_files(begun)
+    assert 3 <= len(killed) < 60
+    ended, _ = export(experiment_id, chosen, name="begun")
+    assert (ended.code, ended.done["points"]) == (0, 60 * 51), ended.err
+    assert {path: time for path, time in whole_files(begun).items() if path in killed} == killed
+    if chosen == "events":
+        assert as_text(tensorboard_scalars(begun)) == as_text(tensorboard_scalars(clean))
+        assert not list(begun.rglob("*.tmp"))
+    for kind in ("scalars", "tensors") if chosen == "parquet" else ():
+        tables = [pd.read_parquet(directory / kind).astype({"run": str}) for directory in (clean, begun)]
+        pd.testing.assert_frame_equal(*[table.sort_values(["run", "step"], ignore_index=True) for table in tables])
+
+
+def whole_files(directory):
+    """The files of an export that have their names, and when they were written."""
+    files = [path for path in directory.rglob("*[-.]*") if path.is_file() and not path.name.startswith((".", "tbhub"))]
+    return {path: path.stat().st_mtime_ns for path in files}

@@ -1,0 +1,128 @@
+"""Full resolution from a live service: clients that are slow or go away, and answers that break off in the middle."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack
+
+import httpx2
+import numpy as np
+import pytest
+
+from support.batches import Api, packed_scalars, segment, stream
+from support.uploading import wait_until
+from tbservice import limits
+from tbservice.errors import Unavailable
+from tbservice.routes.formats import streaming
+
+SERIES, POINTS = 60, 10_000
+
+
+@pytest.fixture
+def experiment_id(reader, uploader):
+    """More points than are read at once, and more bytes than any socket takes."""
+    api = Api(reader.http, uploader.token)
+    experiment_id = api.new_experiment()
+    rng = np.random.default_rng(5)
+    for number in range(0, SERIES, 10):
+        series = [
+            packed_scalars(f"tag{tag}", np.arange(POINTS), rng.random(POINTS), 1.7e9 + np.cumsum(rng.random(POINTS)))
+            for tag in range(number, number + 10)
+        ]
+        api.write(experiment_id, segment(stream("run", f"file{number}"), 0, 1, *series))
+    assert limits.piece_points < SERIES * POINTS / 2
+    return experiment_id
+
+
+def everything(reader, experiment_id, **query):
+    path = f"/api/v1/experiments/{experiment_id}/scalars/data"
+    return reader.http.stream("GET", path, params={"sampling": "all", "format": "csv", **query})
+
+
+@pytest.fixture
+def superuser(servers, live_service):
+    database = live_service.database_url.rpartition("/")[2].partition("?")[0]
+    with servers.instance.postgres.connect_as_superuser(database) as connection:
+        yield connection
+
+
+def test_clients_that_read_slowly_hold_no_connection_and_make_room_when_they_go(reader, experiment_id, superuser):
+    def in_transactions():
+        rows = superuser.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE usename = 'tbhub' AND state = 'idle in transaction'"
+        )
+        return rows.fetchone()[0]
+
+    with ExitStack() as slow:
+        for _ in range(limits.whole_streams_max):
+            assert slow.enter_context(everything(reader, experiment_id)).status_code == 200
+        with everything(reader, experiment_id) as refused:
+            assert (refused.status_code, refused.read() and refused.json()["code"]) == (503, "busy")
+            assert int(refused.headers["Retry-After"]) > 0
+        wait_until(lambda: in_transactions() == 0)
+        assert len(reader.get(experiment_id, "scalars/data", downsample=1)["run"]) == SERIES
+
+    def is_free():
+        with everything(reader, experiment_id, tag="tag1") as answer:
+            return answer.status_code == 200 and answer.read().count(b"\n") == POINTS + 1
+
+    wait_until(is_free)
+
+
+@pytest.mark.parametrize("chosen", ["csv", "parquet", "arrow", "json", "points"])
+def test_what_breaks_in_the_middle_never_looks_whole(reader, experiment_id, superuser, chosen, uploader, tmp_path):
+    damaged = (
+        superuser.execute(
+            """
+        UPDATE scalar_tail SET data = substr(data, 1, 100) WHERE block_id =
+            (SELECT max(block_id) FROM scalar_tail WHERE experiment_id = %s)
+        """,
+            (experiment_id,),
+        ).rowcount
+        + superuser.execute(
+            """
+        UPDATE scalar_blocks SET data = substr(data, 1, 100) WHERE level < 1 AND block_id =
+            (SELECT max(block_id) FROM scalar_blocks WHERE experiment_id = %s)
+        """,
+            (experiment_id,),
+        ).rowcount
+    )
+    assert damaged
+    with everything(reader, experiment_id, format=chosen) as answer:
+        assert answer.status_code == 200
+        with pytest.raises(httpx2.RemoteProtocolError):
+            answer.read()
+    if chosen in {"csv", "parquet"}:
+        directory = tmp_path / "exported"
+        ended = uploader.run("export", "--experiment", experiment_id, "--format", chosen, "--output", directory)
+        assert ended.code == 75, ended.err
+        assert "in the middle of an answer; beginning it again" in ended.err
+        assert [path.name for path in directory.rglob("*part*")] == []
+
+
+def test_a_client_that_takes_nothing_is_left_and_its_slot_is_free_again(monkeypatch):
+    monkeypatch.setattr(limits, "whole_stall_seconds_max", 0.01)
+    monkeypatch.setattr(limits, "whole_streams_max", 1)
+    monkeypatch.setattr(streaming, "_slots", streaming.threading.BoundedSemaphore(1))
+    is_closed = []
+
+    def pieces():
+        try:
+            yield b"first"
+            yield b"second"
+        finally:
+            is_closed.append(True)
+
+    async def send(message):
+        if message["type"] == "http.response.body":
+            await asyncio.sleep(60)
+
+    async def receive():
+        await asyncio.sleep(60)
+
+    answer = streaming.stream(pieces, {}, "text/csv")
+    with pytest.raises(Unavailable, match="sends 1 streams"):
+        streaming.stream(pieces, {}, "text/csv")
+    asyncio.run(answer({"type": "http", "asgi": {"spec_version": "2.4"}}, receive, send))
+    assert is_closed == [True]
+    streaming.stream(pieces, {}, "text/csv")

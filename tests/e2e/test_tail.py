@@ -1,0 +1,83 @@
+"""Live tails over a real server: nothing is missed and nothing doubled, also when the server is killed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import ExitStack, contextmanager
+
+import httpx2
+
+from support import servers as support
+from support.batches import Api, scalars, segment, stream
+from support.uploading import SECONDS_MAX, Uploader, wait_until
+from tbservice.embedded.ports import LOOPBACK, choose_ports
+
+
+@contextmanager
+def tailing(uploader, *arguments):
+    """Runs `tbupload tail --json` while the block lasts; gives the process and the lines it has printed."""
+    command = [sys.executable, "-m", "tbupload", "tail", *arguments, "--json"]
+    process = subprocess.Popen(
+        command, env=uploader.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    lines = []
+    reader = threading.Thread(target=lambda: lines.extend(map(json.loads, process.stdout)))
+    reader.start()
+    try:
+        yield process, lines
+    finally:
+        process.kill()
+        reader.join(SECONDS_MAX)
+        process.stdout.close()
+        process.stderr.close()
+        process.wait()
+
+
+def write(api, experiment, steps, tag="loss"):
+    """Writes scalars behind those of the same steps' file."""
+    api.write(experiment, segment(stream(file_name=f"{tag}{steps[0]}"), 0, 9, scalars(tag, steps)))
+
+
+def test_every_point_is_printed_once_though_the_server_is_killed_and_stopped(servers, tmp_path):
+    port = choose_ports(["service"], {})["service"]
+    with ExitStack() as stack:
+        url = stack.enter_context(servers.database())
+        settings = stack.enter_context(servers.settings(url))
+        uploader = Uploader(f"http://{LOOPBACK}:{port}", support.new_owner(url), tmp_path)
+        client = stack.enter_context(httpx2.Client(base_url=uploader.server, trust_env=False, timeout=SECONDS_MAX))
+        api = Api(client, uploader.token)
+        with support.live_service(settings, port, tmp_path / "first.log") as live:
+            experiment = api.new_experiment()
+            write(api, experiment, range(100))
+            process, lines = stack.enter_context(tailing(uploader, experiment, "--from-start", "--exclude-tags", "no"))
+            wait_until(lambda: len(lines) == 100)
+            write(api, experiment, range(100, 130))
+            write(api, experiment, range(5), tag="no")
+            wait_until(lambda: len(lines) == 130)
+            live.process.kill()
+            live.process.wait()
+        log = tmp_path / "second.log"
+        with support.live_service(settings, port, log):
+            write(api, experiment, range(130, 150))
+            wait_until(lambda: len(lines) == 150)
+        assert "Cancel" not in log.read_text()  # the server has not waited in vain for the tail to end
+        process.send_signal(signal.SIGINT)
+        assert process.wait(SECONDS_MAX) == 0
+    assert [line["step"] for line in lines] == list(range(150))
+    assert lines[7] == {"run": "train", "tag": "loss", "step": 7, "wall_time": 1.7e9 + 7, "value": 7 / 3}
+
+
+def test_a_tail_of_an_experiment_that_is_deleted_ends_with_a_reason(uploader):
+    with httpx2.Client(base_url=uploader.server, trust_env=False, timeout=SECONDS_MAX) as client:
+        api = Api(client, uploader.token)
+        experiment = api.new_experiment()
+        write(api, experiment, range(3))
+        with tailing(uploader, experiment, "--from-start") as (process, lines):
+            wait_until(lambda: len(lines) == 3)
+            api.request("DELETE", f"/experiments/{experiment}").raise_for_status()
+            assert process.wait(SECONDS_MAX) == 1
+            assert "deleted" in process.stderr.read()

@@ -1,0 +1,95 @@
+"""What an export writes: records that protobuf and TensorBoard's framing read back, and places within the directory."""
+
+from __future__ import annotations
+
+import os
+import struct
+
+import numpy as np
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from support.event_files import encode_record
+from tbupload.downloading.directory_names import directory_of, event_file_of
+from tbupload.downloading.event_records import blob_record_head, header, record, scalar_records
+from tbupload.downloading.output import whole_file
+from tbupload.reading.points import ScalarColumns
+from tbwire import frames, read_pb2
+from tbwire import tensorboard_pb2 as pb
+
+METADATA = pb.SummaryMetadata(display_name="x" * 200, data_class=1).SerializeToString()
+STEPS = st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-3, 300))
+BITS = st.one_of(st.floats(), st.floats(width=32))
+
+
+@given(st.dictionaries(STEPS, BITS, min_size=1), st.text(max_size=20), st.booleans())
+@example({0: float("nan"), 127: -0.0, 128: 5e-324, -1: float("inf")}, "a" * 5000, True)
+def test_scalars_are_the_records_that_protobuf_reads_bit_by_bit(points, tag, has_metadata):
+    steps = np.array(sorted(points), np.int64)
+    values = np.array([points[step] for step in steps.tolist()])
+    columns = ScalarColumns(steps, values[::-1].copy(), values)
+    written = b"".join(scalar_records(tag, columns, METADATA if has_metadata else None))
+    at, found = 0, []
+    while at < len(written):
+        (length,) = struct.unpack_from("<Q", written, at)
+        payload = written[at + 12 : at + 12 + length]
+        assert written[at : at + length + 16] == encode_record(payload)
+        found.append(pb.Event.FromString(payload))
+        at += length + 16
+    assert [event.step for event in found] == steps.tolist()
+    assert np.array([event.wall_time for event in found]).tobytes() == values[::-1].tobytes()
+    (kind,) = {value.tensor.dtype for event in found for value in event.summary.value}
+    content = b"".join(event.summary.value[0].tensor.tensor_content for event in found)
+    with np.errstate(all="ignore"):
+        assert np.frombuffer(content, {1: "<f4", 2: "<f8"}[kind]).astype("<f8").tobytes() == values.tobytes()
+    assert {event.summary.value[0].tag for event in found} == {tag}
+    described = [event.summary.value[0].HasField("metadata") for event in found]
+    assert described == [has_metadata] + [False] * (len(found) - 1)
+
+
+@given(st.lists(st.binary(max_size=300), max_size=4), STEPS, st.booleans())
+def test_blobs_are_a_string_vector_wherever_they_come_from(blobs, step, has_metadata):
+    metadata = METADATA if has_metadata else None
+    head, befores, size = blob_record_head("tag", step, 1.5, [len(blob) for blob in blobs], metadata)
+    payload = head + b"".join(before + blob for before, blob in zip(befores, blobs, strict=True))
+    assert len(payload) == size
+    event = pb.Event.FromString(payload)
+    (value,) = event.summary.value
+    assert (event.step, event.wall_time, value.tag) == (step, 1.5, "tag")
+    assert (list(value.tensor.string_val), value.tensor.tensor_shape.dim[0].size) == (blobs, len(blobs))
+    assert value.metadata.SerializeToString() == (metadata or b"")
+    assert record(payload) == encode_record(payload)
+    assert header(size) == encode_record(payload)[:12]
+
+
+@given(st.text(st.sampled_from("ab./%\0\\:é "), max_size=12), st.text(st.sampled_from("ab./%\0é "), max_size=12))
+@example("..", "a/..")
+@example("tbhub-export.json", "a/" + event_file_of("x", 1))
+@example("x" * 201, "/x")
+def test_every_run_has_a_file_of_its_own_below_the_directory(run, other):
+    paths = []
+    for name in (run, other):
+        path = os.path.join("/out", directory_of(name), event_file_of(name, 1.7e9))  # noqa: PTH118 - as text
+        assert os.path.normpath(path) == path.replace("/out//", "/out/")
+        assert path.startswith("/out/")
+        assert "\0" not in path
+        assert all(len(part.encode()) <= 255 for part in path.split("/"))
+        paths.append(path)
+    assert (run == other) == (paths[0] == paths[1])
+
+
+@given(st.lists(st.binary(max_size=300), max_size=5), st.integers(1, 50))
+def test_frames_come_back_however_they_are_cut(contents, size):
+    sent = [read_pb2.Frame(part=read_pb2.Part(series=read_pb2.Series(summary_metadata=each))) for each in contents]
+    whole = b"".join(map(frames.encode, sent))
+    assert list(frames.decode(whole[at : at + size] for at in range(0, len(whole), size))) == sent
+
+
+def test_a_file_has_its_name_when_it_is_whole_and_not_before(tmp_path):
+    path = tmp_path / "made" / "events.out.tfevents.1"
+    with whole_file(path) as file:
+        file.write(b"half")
+        file.flush()
+        assert not path.exists()
+        assert not [one.name for one in path.parent.iterdir() if "tfevents" in one.name]
+    assert (path.read_bytes(), len(list(path.parent.iterdir()))) == (b"half", 1)

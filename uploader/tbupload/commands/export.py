@@ -1,0 +1,83 @@
+"""`tbupload export`: from its options to its exit code."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tbupload.commands.connect import access_of, find_experiment_id, progress_of, series_filter_of
+from tbupload.commands.exit_codes import EXIT_FAILED
+from tbupload.commands.output import put_json, put_line
+from tbupload.downloading.export import Export, ExportChoice, ExportSummary, filters_of
+from tbupload.downloading.output import Destination
+from tbupload.downloading.reporting import ExportProgress
+from tbupload.downloading.server import ExportServer
+from tbupload.errors import ServerError
+from tbupload.sending.client import Client
+from tbupload.sending.patience import Patience
+from tbupload.sending.progress import Progress
+from tbupload.sending.summary import size_text
+from tbupload.sending.transport import Transport
+
+
+def export(options: argparse.Namespace) -> int:
+    """Writes experiments into a directory, and goes on where an export was broken off."""
+    progress = progress_of(options)
+    access = access_of(options, progress)
+    transport = Transport(access.server, access.token, options.cacert, Patience(options.give_up_seconds), progress.warn)
+    code = 0
+    for choice in _choices(transport, options):
+        summary = _export(transport, choice, progress, options)
+        code = code or (EXIT_FAILED if summary.losses else 0)
+    return code
+
+
+def _choices(transport: Transport, options: argparse.Namespace) -> Iterator[ExportChoice]:
+    directory: Path = options.output.expanduser()
+    series_filter = series_filter_of(options)
+    if options.experiment is not None:
+        experiment_id = find_experiment_id(options.experiment)
+        yield ExportChoice(transport.server, experiment_id, options.format, series_filter, directory)
+        return
+    identity: dict[str, Any] = {"server": transport.server, "format": options.format, **filters_of(series_filter)}
+    destination = Destination(directory, {"all": True, **identity})
+    client = Client(transport)
+    destination.begin(None)
+    for experiment in client.list_experiments():
+        experiment_id = find_experiment_id(experiment["experiment_id"])  # it becomes a directory's name
+        yield ExportChoice(transport.server, experiment_id, options.format, series_filter, directory / experiment_id)
+
+
+def _export(
+    transport: Transport, choice: ExportChoice, progress: Progress, options: argparse.Namespace
+) -> ExportSummary:
+    shown = ExportProgress(progress, choice.experiment_id)
+    try:
+        summary = Export(ExportServer(transport, choice.experiment_id), choice, shown).run()
+    except ServerError as error:
+        if options.json:
+            put_json({"event": "failed", "experiment_id": choice.experiment_id, "error": str(error)})
+        progress.warn("what is whole is kept: the same command goes on with the rest")
+        raise
+    finally:
+        shown.close()
+    _tell(summary, choice, progress, options)
+    return summary
+
+
+def _tell(summary: ExportSummary, choice: ExportChoice, progress: Progress, options: argparse.Namespace) -> None:
+    if options.json:
+        put_json({"event": "done", "directory": str(choice.directory), **summary.as_json()})
+    else:
+        put_line(str(choice.directory))
+    if summary.was_complete:
+        progress.say(f"{choice.directory}: it was all there")
+        return
+    progress.say(
+        f"exported {summary.points:,} points of {summary.series:,} series in {summary.runs:,} runs: "
+        f"{summary.files:,} files ({size_text(summary.bytes)} written now)"
+    )
+    for reason, count in summary.losses.items():
+        progress.warn(f"{reason}: {count:,} points")

@@ -1,0 +1,62 @@
+"""`tbupload tail`: from its options to its exit code."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from tbupload.commands.connect import access_of, find_experiment_id, progress_of, series_filter_of
+from tbupload.commands.output import put_json, put_line
+from tbupload.downloading.tail import follow_points
+from tbupload.reading.filters import SeriesFilter
+from tbupload.sending.patience import Patience
+from tbupload.sending.transport import Json, Transport
+
+_TEXT_CHARS: Final = 100
+
+
+def tail(options: argparse.Namespace) -> int:
+    """Prints new points until Ctrl-C, which is its orderly end."""
+    progress = progress_of(options)
+    patience = Patience(math.inf if options.give_up_seconds is None else options.give_up_seconds)
+    access = access_of(options, progress)
+    transport = Transport(access.server, access.token, options.cacert, patience, progress.warn)
+    experiment_id = find_experiment_id(options.experiment)
+    query = {"start": "beginning" if options.from_start else "now"}
+    put = put_json if options.json else _put_line
+    chosen = series_filter_of(options)
+    try:
+        for portion in follow_points(transport, patience, experiment_id, options.kind, query):
+            for point in _points(portion, chosen):
+                put(point)
+    except KeyboardInterrupt:
+        return 0
+    raise AssertionError("a tail never ends by itself")
+
+
+def _points(portion: Json, chosen: SeriesFilter) -> Iterator[dict[str, Any]]:
+    """The chosen points of a portion one by one, by series and then by step."""
+    for run, tags in portion["points"].items():
+        for tag, new in tags.items():
+            if not chosen.accepts_run(run) or not chosen.accepts_series(tag, new["plugin"]):
+                continue
+            for step, wall_time, value in zip(new["steps"], new["wall_times"], new["values"], strict=True):
+                yield {"run": run, "tag": tag, "step": step, "wall_time": wall_time, "value": value}
+
+
+def _put_line(point: dict[str, Any]) -> None:
+    moment = datetime.fromtimestamp(point["wall_time"], UTC).astimezone().strftime("%H:%M:%S")
+    put_line(f"{moment}  {point['run']}  {point['tag']}  step {point['step']:,}  {_shown(point['value'])}")
+
+
+def _shown(value: Any) -> str:
+    """A value in little room: a number, how a tensor looks, how many blobs there are."""
+    if isinstance(value, list):
+        return f"{len(value)} blobs: {' '.join(blob['key'] for blob in value)}"[:_TEXT_CHARS]
+    if isinstance(value, dict):
+        shape = "x".join(map(str, value["shape"])) or "scalar"
+        return f"{value['dtype']} {shape} {value['data']}"[:_TEXT_CHARS]
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

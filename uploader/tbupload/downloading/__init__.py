@@ -1,0 +1,1 @@
+"""What comes from the server: points, blobs, and whole experiments."""

@@ -1,0 +1,169 @@
+"""Exports event files, one a run: a logdir that TensorBoard shows, and that uploads as the same experiment."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import IO, Final
+
+import google_crc32c
+
+from tbupload.downloading.directory_names import directory_of, event_file_of
+from tbupload.downloading.event_records import (
+    blob_record_head,
+    header,
+    is_as_written,
+    scalar_records,
+    tensor_record,
+    version_record,
+)
+from tbupload.downloading.output import errors_of, settle, temporary_path
+from tbupload.downloading.plan import RunGroup
+from tbupload.downloading.points import SeriesPart, StoredSequenceColumns
+from tbupload.downloading.server import ExportServer
+from tbupload.reading.filters import SeriesFilter
+from tbupload.reading.points import ScalarColumns, TensorColumns
+from tbupload.reading.tf_record import footer
+
+HISTOGRAM_LOST: Final = "legacy histograms are written as tensors, without the fields only they have"
+
+_APPEND_BYTES: Final = 1 << 20
+
+
+class RunFiles:
+    """The event files of some runs while they are written: one is open at a time, and none has its name yet."""
+
+    def __init__(self, directory: Path, start_times: Mapping[str, float], runs: Iterable[str]) -> None:
+        self._paths = {run: event_path(directory, run, start_times.get(run, 0.0)) for run in runs}
+        self._start_times = start_times
+        self._begun: set[str] = set()
+        self._run: str | None = None
+        self._file: IO[bytes] | None = None
+
+    def missing(self) -> set[str]:
+        """The runs whose file is not there."""
+        return {run for run, path in self._paths.items() if not path.exists()}
+
+    def of(self, run: str) -> IO[bytes]:
+        """The run's file, at its end. Raises OSError."""
+        if run == self._run and self._file is not None:
+            return self._file
+        self.close()
+        path = temporary_path(self._paths[run])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("ab" if run in self._begun else "wb", buffering=_APPEND_BYTES)
+        self._run = run
+        if run not in self._begun:
+            self._begun.add(run)
+            self._file.write(version_record(self._start_times.get(run, 0.0)))
+        return self._file
+
+    def settle(self, runs: Iterable[str]) -> int:
+        """Gives the files of these runs their names, each whole and on the disk; their size in bytes."""
+        size = 0
+        for run in sorted(runs):
+            self.of(run)
+            self.close()
+            size += temporary_path(self._paths[run]).stat().st_size
+            settle(temporary_path(self._paths[run]), self._paths[run])
+        return size
+
+    def close(self) -> None:
+        """Closes what is open."""
+        if self._file is not None:
+            file, self._file = self._file, None
+            file.close()
+
+    def discard(self) -> None:
+        """Takes away what has no name yet."""
+        self.close()
+        for run in self._begun:
+            temporary_path(self._paths[run]).unlink(missing_ok=True)
+
+
+def event_path(directory: Path, run: str, start_time: float) -> Path:
+    """Where a run's event file is."""
+    return directory / directory_of(run) / event_file_of(run, start_time)
+
+
+class EventExport:
+    """Writes groups of runs; `notes` counts what could not be written as it was."""
+
+    def __init__(self, server: ExportServer, series_filter: SeriesFilter, arrived: Callable[[int, int], None]) -> None:
+        """`arrived` is told of points and of series that have come."""
+        self.notes: Counter[str] = Counter()
+        self._server = server
+        self._filter = series_filter
+        self._arrived = arrived
+
+    def write(self, group: RunGroup, files: RunFiles) -> int:
+        """Writes the runs of a group that are missing, all or none; their bytes. Raises OutputError, ServerError."""
+        wanted = files.missing()
+        notes: Counter[str] = Counter()
+        with errors_of(Path()):
+            try:
+                for job in group.jobs:
+                    narrowed = replace(job, runs=[run for run in job.runs if run in wanted])
+                    parts = self._server.read_points(narrowed) if narrowed.runs else iter(())
+                    if job.kind == "blob_sequences":  # their bytes take a while, in which nobody should wait for us
+                        parts = iter(list(parts))
+                    self._write(parts, files, wanted, notes)
+                size = files.settle(wanted)
+            except BaseException:
+                files.discard()
+                raise
+        self.notes += notes
+        return size
+
+    def _write(self, parts: Iterator[SeriesPart], files: RunFiles, wanted: set[str], notes: Counter[str]) -> None:
+        is_first = True
+        for part in parts:
+            series = part.series
+            if series.run in wanted and self._filter.accepts_series(series.tag, series.plugin):
+                metadata = series.metadata if is_first else None
+                self._write_part(files.of(series.run), part, metadata, notes)
+                # An empty part has no value that the metadata could stand beside: the next one brings it.
+                is_first = part.is_last or (is_first and not len(part.columns.steps))
+            self._arrived(len(part.columns.steps), int(part.is_last))
+
+    def _write_part(self, file: IO[bytes], part: SeriesPart, metadata: bytes | None, notes: Counter[str]) -> None:
+        match part.columns:
+            case ScalarColumns() as columns:
+                file.writelines(scalar_records(part.series.tag, columns, metadata))
+            case TensorColumns() as columns:
+                _write_tensors(file, part.series.tag, columns, metadata, notes)
+            case StoredSequenceColumns() as columns:
+                self._write_blobs(file, part.series.tag, columns, metadata)
+
+    def _write_blobs(self, file: IO[bytes], tag: str, columns: StoredSequenceColumns, metadata: bytes | None) -> None:
+        contents = self._server.read_blobs(blob for blobs in columns.sequences for blob in blobs)
+        points = zip(columns.steps.tolist(), columns.wall_times.tolist(), columns.sequences, strict=True)
+        for step, wall_time, blobs in points:
+            payload, befores, size = blob_record_head(tag, step, wall_time, [blob.size for blob in blobs], metadata)
+            metadata = None
+            file.write(header(size) + payload)
+            checksum = google_crc32c.value(payload)
+            for before in befores:
+                for piece in chain([before], next(contents)):
+                    checksum = google_crc32c.extend(checksum, piece)
+                    file.write(piece)
+            file.write(footer(checksum))
+
+
+def _write_tensors(
+    file: IO[bytes], tag: str, columns: TensorColumns, metadata: bytes | None, notes: Counter[str]
+) -> None:
+    """Tensors of a part; a value whose form brings other metadata than the series' does not come first."""
+    points = list(zip(columns.steps.tolist(), columns.wall_times.tolist(), columns.tensors, strict=True))
+    if metadata is not None:
+        points.sort(key=lambda point: point[2].histogram is not None and not is_as_written(tag, point[2], metadata))
+    for step, wall_time, tensor in points:
+        written = tensor
+        if tensor.histogram is not None and not is_as_written(tag, tensor, metadata):
+            notes[HISTOGRAM_LOST] += 1
+            written = replace(tensor, histogram=None)
+        file.write(tensor_record(tag, step, wall_time, written, metadata))
+        metadata = None

@@ -1,0 +1,209 @@
+"""Reads points from the server as it sends them, at full resolution or sampled: memory is bounded by one part.
+
+    for part in read_points(transport, experiment_id, "scalars", {"run": ["a", "b"], "sampling": "all"}):
+        part.series.run, part.series.tag, part.series.metadata, part.columns.steps, part.columns.values, part.is_last
+
+A series of many points comes in several parts, one after the other, in step order; `whole_series` joins them.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.parse
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeVar
+
+import numpy as np
+
+from tbupload.errors import Unreachable
+from tbupload.reading.points import LegacyHistogram, ScalarColumns, Steps, Tensor, TensorColumns, WallTimes
+from tbupload.sending.transport import Transport
+from tbwire import frames, packing, read_pb2, wire_pb2
+
+Kind = Literal["scalars", "tensors", "blob_sequences"]
+
+KINDS: Final[tuple[Kind, ...]] = ("scalars", "tensors", "blob_sequences")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSeries:
+    """A series as the server has it.
+
+    `data_class` is TensorBoard's number, `metadata` a serialized `tbwire.tensorboard_pb2.SummaryMetadata`, and `total`
+    how many points the series had when it was listed.
+    """
+
+    run: str
+    tag: str
+    plugin: str
+    data_class: int
+    metadata: bytes
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBlob:
+    """A blob on the server: what to ask for it by, its SHA-256 (32 bytes), its size in bytes."""
+
+    key: str
+    sha256: bytes
+    size: int
+    content_type: str
+
+
+@dataclass(slots=True)
+class StoredSequenceColumns:
+    """Points of a blob sequence series; `sequences` is as long as the two arrays."""
+
+    steps: Steps
+    wall_times: WallTimes
+    sequences: list[list[StoredBlob]]
+
+
+_C = TypeVar("_C")
+
+Columns = ScalarColumns | TensorColumns | StoredSequenceColumns
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesPart:
+    """Points of one series in step order, one a step: columns of one length, int64, float64 and the values'.
+
+    Values of scalars are float64. `sampling` is the rule by which the points were chosen; "all" leaves none out.
+    """
+
+    series: StoredSeries
+    columns: Columns
+    is_last: bool
+    sampling: str
+
+
+def read_points(
+    transport: Transport, experiment_id: str, kind: Kind, query: Mapping[str, Any] | None = None
+) -> Iterator[SeriesPart]:
+    """The points of the series that `query` chooses, in parts, as they arrive: series by series, by run.
+
+    `query` has the fields of `POST /api/v1/experiments/{id}/{kind}/data` as JSON: run and tag (lists of names),
+    plugin, sampling, step_min, step_max and so on; "sampling" is "all" unless it says otherwise. A series without
+    points comes as one empty part.
+
+    The request is repeated as `Transport.request` does until the answer begins. Raises Refused; Unreachable when the
+    answer breaks off, whatever was read before: the series that were given up to then, with `is_last`, are whole.
+    """
+    path = f"/api/v1/experiments/{urllib.parse.quote(experiment_id, safe='')}/{kind}/data"
+    body = json.dumps({"sampling": "all", **(query or {})}, ensure_ascii=False).encode()
+    headers = {"Content-Type": "application/json", "Accept": frames.MEDIA_TYPE}
+    with transport.stream("POST", path, body=body, headers=headers) as pieces:
+        try:
+            yield from _parts(frames.decode(pieces))
+        except ValueError as error:
+            explanation = f"{transport.server}: the answer is not whole ({error})"
+            raise Unreachable(explanation, is_in_the_middle=True) from error
+
+
+def whole_series(parts: Iterable[SeriesPart]) -> Iterator[SeriesPart]:
+    """The same with all parts of a series in one: memory is bounded by the longest series."""
+    waiting: list[SeriesPart] = []
+    for part in parts:
+        waiting.append(part)
+        if part.is_last:
+            columns = join([one.columns for one in waiting])
+            yield SeriesPart(part.series, columns, True, part.sampling)
+            waiting = []
+
+
+def join(columns: list[Columns]) -> Columns:
+    """Columns of one kind, one after the other; at least one."""
+    first = columns[0]
+    if len(columns) == 1:
+        return first
+    steps = np.concatenate([one.steps for one in columns])
+    wall_times = np.concatenate([one.wall_times for one in columns])
+    if isinstance(first, ScalarColumns):
+        return ScalarColumns(steps, wall_times, np.concatenate([one.values for one in _of(ScalarColumns, columns)]))
+    if isinstance(first, TensorColumns):
+        return TensorColumns(steps, wall_times, [each for one in _of(TensorColumns, columns) for each in one.tensors])
+    sequences = [each for one in _of(StoredSequenceColumns, columns) for each in one.sequences]
+    return StoredSequenceColumns(steps, wall_times, sequences)
+
+
+def _of(kind: type[_C], columns: Iterable[object]) -> Iterator[_C]:
+    return (one for one in columns if isinstance(one, kind))
+
+
+def _parts(received: Iterator[read_pb2.Frame]) -> Iterator[SeriesPart]:
+    """The parts in these frames. Raises ValueError unless they are an answer from its beginning to its end."""
+    first = next(received, None)
+    if first is None or first.WhichOneof("frame") != "begin":
+        raise ValueError("it has no beginning")
+    series: StoredSeries | None = None
+    count = points = 0
+    for frame in received:
+        if frame.WhichOneof("frame") != "part":
+            if (frame.end.series, frame.end.points) != (count, points) or next(received, None) is not None:
+                raise ValueError("its end does not fit it")
+            return
+        if frame.part.HasField("series"):
+            series = _series(frame.part.series)
+            count += 1
+        if series is None:
+            raise ValueError("points come before their series")
+        columns = _columns(frame.part)
+        points += len(columns.steps)
+        yield SeriesPart(series, columns, frame.part.is_last, first.begin.sampling)
+    raise ValueError("it has no end")
+
+
+def _series(sent: read_pb2.Series) -> StoredSeries:
+    return StoredSeries(sent.run, sent.tag, sent.plugin, sent.data_class, sent.summary_metadata, sent.total)
+
+
+def _columns(part: read_pb2.Part) -> Columns:
+    kind = part.WhichOneof("points")
+    if kind == "scalars":
+        return _scalars(part.scalars)
+    if kind == "tensors":
+        steps, wall_times = _steps_and_times(part.tensors)
+        return TensorColumns(steps, wall_times, [_tensor(tensor) for tensor in part.tensors.tensors])
+    if kind == "blob_sequences":
+        steps, wall_times = _steps_and_times(part.blob_sequences)
+        sequences = [[_blob(blob) for blob in sequence.blobs] for sequence in part.blob_sequences.sequences]
+        return StoredSequenceColumns(steps, wall_times, sequences)
+    raise ValueError("a part has no points")
+
+
+def _scalars(sent: wire_pb2.ScalarPoints) -> ScalarColumns:
+    if not sent.blocks:
+        steps, wall_times = _steps_and_times(sent)
+        return ScalarColumns(steps, wall_times, np.frombuffer(sent.values64, "<f8"))
+    blocks = [packing.unpack(block) for block in sent.blocks]
+    if len(blocks) == 1:
+        return ScalarColumns(*blocks[0])
+    return ScalarColumns(*(np.concatenate(columns) for columns in zip(*blocks, strict=True)))
+
+
+def _steps_and_times(
+    sent: wire_pb2.ScalarPoints | wire_pb2.TensorPoints | read_pb2.StoredSequencePoints,
+) -> tuple[Steps, WallTimes]:
+    return np.frombuffer(sent.steps, "<i8"), np.frombuffer(sent.wall_times, "<f8")
+
+
+def _tensor(sent: wire_pb2.Tensor) -> Tensor:
+    histogram = None
+    if sent.HasField("histogram"):
+        written = sent.histogram
+        histogram = LegacyHistogram(
+            written.min,
+            written.max,
+            written.num,
+            written.sum,
+            written.sum_squares,
+            list(written.bucket_limit),
+            list(written.bucket),
+        )
+    return Tensor(sent.dtype, tuple(sent.shape), sent.data, histogram)
+
+
+def _blob(sent: read_pb2.StoredBlob) -> StoredBlob:
+    return StoredBlob(sent.key, sent.sha256, sent.size, sent.content_type)

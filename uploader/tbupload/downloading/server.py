@@ -1,0 +1,89 @@
+"""What an export asks the server for, besides points: what there is, tables as they are, and blobs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import urllib.parse
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from typing import Final
+
+from tbupload.downloading.plan import Job, Listed
+from tbupload.downloading.points import Kind, SeriesPart, StoredBlob, read_points
+from tbupload.errors import Refused, Unreachable
+from tbupload.sending.transport import Transport
+
+MEDIA_TYPES: Final = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
+
+_SMALL_BYTES: Final = 1 << 20
+"""Blobs up to this size are asked for before it is their turn."""
+
+_AHEAD: Final = 6
+_AT_ONCE: Final = 3
+_NOT_FOUND: Final = 404
+
+
+class ExportServer:
+    """One experiment on one server. Raises Refused, and Unreachable also when an answer breaks off."""
+
+    def __init__(self, transport: Transport, experiment_id: str) -> None:
+        self._transport = transport
+        self._experiment_id = experiment_id
+        self._path = f"/api/v1/experiments/{urllib.parse.quote(experiment_id, safe='')}"
+
+    def get_start_times(self) -> dict[str, float]:
+        """The runs, and when each began, in seconds; 0 when that is not known."""
+        answer = self._transport.request("GET", f"{self._path}/runs").json()
+        return {run["run"]: run["start_time"] or 0.0 for run in answer["runs"]}
+
+    def list_series(self, kind: Kind) -> Listed:
+        """All series of one kind."""
+        return self._transport.request("GET", f"{self._path}/{kind}").json()
+
+    def read_table(self, job: Job, chosen: str) -> AbstractContextManager[Iterator[bytes]]:
+        """A job's series in this format, as the server writes it."""
+        body = json.dumps({"sampling": "all", "format": chosen, **job.query()}, ensure_ascii=False).encode()
+        headers = {"Content-Type": "application/json", "Accept": MEDIA_TYPES[chosen]}
+        return self._transport.stream("POST", f"{self._path}/{job.kind}/data", body=body, headers=headers)
+
+    def read_points(self, job: Job) -> Iterator[SeriesPart]:
+        """A job's series, in parts."""
+        return read_points(self._transport, self._experiment_id, job.kind, job.query())
+
+    def read_blobs(self, blobs: Iterable[StoredBlob]) -> Iterator[Iterator[bytes]]:
+        """The bytes of each blob, in order, in pieces; small ones are asked for ahead, so that none is waited for."""
+        waiting: deque[tuple[StoredBlob, Future[bytes] | None]] = deque()
+        with ThreadPoolExecutor(_AT_ONCE, "blobs") as pool:
+            for blob in blobs:
+                is_small = blob.size <= _SMALL_BYTES
+                waiting.append((blob, pool.submit(self._read_small, blob) if is_small else None))
+                if len(waiting) > _AHEAD:
+                    yield self._pieces(*waiting.popleft())
+            while waiting:
+                yield self._pieces(*waiting.popleft())
+
+    def _pieces(self, blob: StoredBlob, ahead: Future[bytes] | None) -> Iterator[bytes]:
+        return self._read_blob(blob) if ahead is None else iter([ahead.result()])
+
+    def _read_small(self, blob: StoredBlob) -> bytes:
+        return b"".join(self._read_blob(blob))
+
+    def _read_blob(self, blob: StoredBlob) -> Iterator[bytes]:
+        digest = hashlib.sha256()
+        size = 0
+        path = f"/api/v1/blobs/{urllib.parse.quote(blob.key, safe='')}"
+        try:
+            with self._transport.stream("GET", path, headers={"Accept": "*/*"}) as pieces:
+                for piece in pieces:
+                    digest.update(piece)
+                    size += len(piece)
+                    yield piece
+        except Refused as refusal:
+            if refusal.status != _NOT_FOUND:
+                raise
+            raise Unreachable("a blob was replaced while it was exported", is_in_the_middle=True) from refusal
+        if (size, digest.digest()) != (blob.size, blob.sha256):
+            raise Unreachable("a blob is not whole", is_in_the_middle=True)
