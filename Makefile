@@ -6,6 +6,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
+unexport PYTHONDONTWRITEBYTECODE  # where it is set: tests start hundreds of processes, which read bytecode faster
 IS_NEW_ENOUGH := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.14; do \
 	$$python -c '$(IS_NEW_ENOUGH)' 2>/dev/null && echo $$python && break; done)
@@ -28,13 +29,15 @@ lint: $(VENV)/test
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-bench: $(VENV)/test
+bench: $(VENV)/bench
 	$(BIN)/python tests/benchmarks $(ARGS)
 
-# Two locks: whoever runs the service does not install a browser driver and type checkers. The second repeats the first.
+# Three locks: whoever runs the service does not install a browser driver and type checkers. Each repeats the one before.
 lock:
 	$(COMPILE) --output-file requirements.lock
 	$(COMPILE) --group test --group bench --constraints requirements.lock --output-file requirements-test.lock
+	$(COMPILE) --group test --group bench --group rivals --constraints requirements-test.lock \
+		--output-file requirements-bench.lock
 
 clean:
 	rm -rf $(VENV)
@@ -49,6 +52,11 @@ $(VENV)/service: requirements.lock pyproject.toml | $(BIN)/python
 $(VENV)/test: requirements-test.lock $(VENV)/service
 	@echo "installing the tests' tools into $(VENV)"
 	@$(PIP) install --require-hashes --requirement requirements-test.lock
+	@touch $@
+
+$(VENV)/bench: requirements-bench.lock $(VENV)/test
+	@echo "installing what the benchmarks compare with into $(VENV)"
+	@$(PIP) install --require-hashes --requirement requirements-bench.lock
 	@touch $@
 
 $(BIN)/python:

@@ -15,7 +15,20 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import machine
 from bench import open_bench
 
-BENCHMARKS = ("reading", "upload", "server", "storage", "growth", "live", "flushes", "memory", "sample", "page")
+BENCHMARKS = (
+    "reading",
+    "upload",
+    "server",
+    "storage",
+    "growth",
+    "live",
+    "flushes",
+    "memory",
+    "sample",
+    "data_api",
+    "page",
+    "export",
+)
 """In the order of a point's path."""
 
 

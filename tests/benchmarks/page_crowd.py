@@ -96,7 +96,7 @@ def _slow_clients(site: Site, tag: str) -> Iterator[None]:
 def site_of(service: Service, experiment_id: str) -> Site:
     """The page of an experiment, for its owner."""
     url = f"{service.live.url}/experiment/{experiment_id}/"
-    postgres = [child._process.pid for child in service.instance.children if child.name == "postgres"]
+    postgres = [child._process.pid for child in service.servers.instance.children if child.name == "postgres"]
     headers = {"Authorization": f"Bearer {service.token}"}
     return Site(url, (service.live.process.pid, *postgres), headers, urllib3.PoolManager(retries=False))
 

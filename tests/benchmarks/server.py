@@ -43,7 +43,7 @@ def measure(bench: Bench) -> None:
             before = service.cpu_seconds()
             ours.append(send(service.live.url, experiment_id, recording.requests))
             used = spent(before, service.cpu_seconds())
-            with service.instance.postgres.connect_as_superuser(service.database_name) as db:
+            with service.servers.instance.postgres.connect_as_superuser(service.database_name) as db:
                 copies.append(write_rows(db, rows))
                 upserts.append(upsert_rows(db, rows))
             say(f"round {number + 1}: {ours[-1]:.2f} s (CPU: {told(used)}), COPY {copies[-1]:.2f} s")

@@ -13,7 +13,6 @@ from machine import cpu_seconds
 from support.batches import Api
 from support.servers import LiveService, Servers, live_service
 from support.uploading import Reader
-from tbservice.embedded.instance import Instance
 from tbservice.embedded.ports import choose_ports
 
 
@@ -22,7 +21,7 @@ class Service:
     """One worker over an empty database, and a workspace in it."""
 
     live: LiveService
-    instance: Instance
+    servers: Servers
     token: str
     directory: Path
 
@@ -43,7 +42,7 @@ class Service:
 
     def cpu_seconds(self) -> dict[str, float]:
         """What the server's processes have used until now, by group; the other servers may serve others besides."""
-        groups = {child.name: child._process.pid for child in self.instance.children}
+        groups = {child.name: child._process.pid for child in self.servers.instance.children}
         return {"server": cpu_seconds(self.live.process.pid)} | {
             name: cpu_seconds(process_id) for name, process_id in groups.items()
         }
@@ -53,7 +52,7 @@ class Service:
 
         As superuser: row-level security would hide every row from the service's own role, and show it empty tables.
         """
-        with self.instance.postgres.connect_as_superuser(self.database_name) as db:
+        with self.servers.instance.postgres.connect_as_superuser(self.database_name) as db:
             cursor = db.execute(statement)
             return cursor.fetchall() if cursor.description else []
 
@@ -68,4 +67,4 @@ def new_service(servers: Servers, directory: Path) -> Iterator[Service]:
         servers.settings(url) as settings,
         live_service(settings, port, directory / "service.log") as live,
     ):
-        yield Service(live, servers.instance, live.new_owner(), directory)
+        yield Service(live, servers, live.new_owner(), directory)

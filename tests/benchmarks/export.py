@@ -1,0 +1,126 @@
+"""Reading everything back: points a second at the client in each format, and the memory of both sides."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from bench import Bench, say
+from machine import peak_memory, report, resident_memory, spent, told
+from service import Service
+from storage import wait_for_merge
+
+from support.batches import packed_scalars, segment, stream
+from support.uploading import Uploader
+from tbupload.downloading.points import read_points
+from tbupload.sending.patience import Patience
+from tbupload.sending.transport import Transport
+
+RUNS, TAGS, POINTS = 5_000, 10, 1_000
+RUNS_A_BATCH = 20
+TARGET = "at least 3,000,000"
+
+
+def measure(bench: Bench) -> None:
+    """Fills an experiment of 5,000 runs of 10 tags of 1,000 points, and reads all of it in every format."""
+    runs = max(RUNS_A_BATCH, round(RUNS * bench.scale))
+    bench.need_disk(runs * TAGS * POINTS * 150)
+    with bench.new_service() as service:
+        experiment_id = service.api.new_experiment()
+        say(f"writing {runs:,} runs of {TAGS} tags of {POINTS:,} points")
+        _fill(service, experiment_id, runs)
+        say("waiting until everything is merged")
+        wait_for_merge(service)
+        points = runs * TAGS * POINTS
+        for chosen in ("parquet", "arrow", "csv", "json"):
+            if bench.is_chosen(chosen):
+                _measure_http(bench, service, experiment_id, points, chosen)
+        if bench.is_chosen("points"):
+            _measure_frames(bench, service, experiment_id, points)
+        for chosen in ("parquet", "events"):
+            if bench.is_chosen(f"export {chosen}"):
+                _measure_export(bench, service, experiment_id, points, chosen)
+
+
+def _fill(service: Service, experiment_id: str, runs: int) -> None:
+    rng = np.random.default_rng(7)
+    steps = np.arange(POINTS) * 10
+
+    def write(first: int) -> None:
+        segments = []
+        for run in range(first, min(first + RUNS_A_BATCH, runs)):
+            series = []
+            for tag in range(TAGS):
+                wall_times = 1.7e9 + run + np.cumsum(rng.uniform(0.1, 0.2, POINTS))
+                values = np.exp(-steps / 3e3) + rng.normal(0, 0.01, POINTS)
+                series.append(packed_scalars(f"tag{tag}/loss", steps, values.astype("<f4"), wall_times))
+            segments.append(segment(stream(f"run{run:05d}"), 0, 1, *series))
+        service.api.write(experiment_id, *segments)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(write, range(0, runs, RUNS_A_BATCH)))
+
+
+def _measure_http(bench: Bench, service: Service, experiment_id: str, points: int, chosen: str) -> None:
+    reader = service.reader
+    path = f"/api/v1/experiments/{experiment_id}/scalars/data"
+    rounds = []
+    size = 0
+    for _ in range(bench.rounds):
+        before, began, size = service.cpu_seconds(), time.perf_counter(), 0
+        with reader.http.stream("GET", path, params={"sampling": "all", "format": chosen}) as answer:
+            for piece in answer.iter_raw():
+                size += len(piece)
+        rounds.append((time.perf_counter() - began, spent(before, service.cpu_seconds())))
+    _report(
+        f"{chosen}: points/s", points, rounds, f"{size / points:.1f} B a point", TARGET if chosen == "parquet" else ""
+    )
+    report(f"{chosen}: the server's memory", f"{resident_memory(service.live.process.pid) / 2**20:.0f} MiB")
+
+
+def _measure_frames(bench: Bench, service: Service, experiment_id: str, points: int) -> None:
+    rounds = []
+    transport = Transport(service.live.url, service.token, None, Patience(10), print)
+    for _ in range(bench.rounds):
+        before, began = service.cpu_seconds(), time.perf_counter()
+        read = sum(len(part.columns.steps) for part in read_points(transport, experiment_id, "scalars"))
+        rounds.append((time.perf_counter() - began, spent(before, service.cpu_seconds())))
+        assert read == points
+    _report("points (frames, decoded): points/s", points, rounds)
+
+
+def _measure_export(bench: Bench, service: Service, experiment_id: str, points: int, chosen: str) -> None:
+    uploader = Uploader(service.live.url, service.token, service.directory)
+    directory = Path(service.directory, "exported")
+    rounds, memory = [], 0
+    for _ in range(bench.rounds):
+        shutil.rmtree(directory, ignore_errors=True)
+        before, began = service.cpu_seconds(), time.perf_counter()
+        command = ["export", "--experiment", experiment_id, "--format", chosen, "--output", str(directory), "--quiet"]
+        with subprocess.Popen(
+            [sys.executable, "-m", "tbupload", *command], env=uploader.environment(), stdout=subprocess.DEVNULL
+        ) as process:
+            while process.poll() is None:
+                memory = max(memory, peak_memory(process.pid))
+                time.sleep(0.05)
+            assert process.returncode == 0
+        rounds.append((time.perf_counter() - began, spent(before, service.cpu_seconds())))
+    _report(f"tbupload export, {chosen}: points/s", points, rounds)
+    report("  its memory", f"{memory / 2**20:.0f} MiB")
+
+
+def _report(
+    name: str, points: int, rounds: list[tuple[float, dict[str, float]]], more: str = "", target: str = ""
+) -> None:
+    seconds = statistics.median(seconds for seconds, _ in rounds)
+    used = {group: statistics.median(cpu[group] for _, cpu in rounds) for group in rounds[0][1]}
+    cpu = told(used)
+    report(name, f"{points / seconds:,.0f}", target or f"{seconds:.1f} s; CPU: {cpu}; {more}")
+    if target:
+        report("", f"{seconds:.1f} s", f"CPU: {cpu}; {more}")
