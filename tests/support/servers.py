@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import boto3
 import httpx2
 from botocore.config import Config
 from botocore.exceptions import ClientError
@@ -26,6 +25,7 @@ from tbservice.embedded.connection import settings_for
 from tbservice.embedded.instance import Instance
 from tbservice.embedded.ports import LOOPBACK
 from tbservice.store.database import Database
+from tbservice.store.objects import session
 
 START_SECONDS_MAX = 120
 
@@ -78,7 +78,7 @@ def delete_bucket(settings, bucket):
 
 def s3_client(settings):
     """A plain client of the settings' S3 server."""
-    return boto3.session.Session().client(
+    return session().client(
         "s3",
         endpoint_url=settings.s3_endpoint,
         region_name=settings.s3_region,

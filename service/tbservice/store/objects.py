@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import IO, Any
 
 import boto3
@@ -131,9 +132,15 @@ class ObjectStore:
         self._probe.close()
 
 
+@cache
+def session() -> boto3.session.Session:
+    """What all clients of this process are made of: to read S3's description takes longer than all else at a start."""
+    return boto3.session.Session()
+
+
 def _connect(settings: Settings, *, read_timeout: int, attempts: int) -> Any:
     """A client of the settings' server; nothing is sent yet. `read_timeout` is in seconds, for each attempt."""
-    client = boto3.session.Session().client(
+    client = session().client(
         "s3",
         endpoint_url=settings.s3_endpoint,
         region_name=settings.s3_region,
