@@ -67,6 +67,24 @@ def client(settings):
         yield client
 
 
+@pytest.fixture(scope="module")
+def shared_settings(servers):
+    """Settings with a database and a bucket that are shared by the tests of a module."""
+    with servers.database() as url, servers.settings(url) as settings:
+        yield settings
+
+
+@pytest.fixture(scope="module")
+def shared_application(shared_settings):
+    """A client of an application that is shared by the tests of a module: it starts once, and keeps its cookies."""
+    from starlette.testclient import TestClient  # noqa: PLC0415 - unit tests do without the server's packages
+
+    from tbservice.app import create_app  # noqa: PLC0415 - the same
+
+    with TestClient(create_app(shared_settings)) as client:
+        yield client
+
+
 @pytest.fixture(scope="session")
 def live_service(servers, tmp_path_factory):
     """A running `tbservice serve`; `live_service.new_owner()` makes a workspace of one's own."""

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from support.batches import Api
 from support.browsing import share_link, shoot
-from support.event_files import scalar_event, version_event, write_records
+from support.event_files import scalar_event, text_event, version_event, write_records
 
 HOSTILE = '</header><img src=x onerror="document.title=1"><script>document.title=1</script>'
 
@@ -53,6 +53,43 @@ def test_the_bar_tells_name_description_and_visibility_and_works_by_keyboard(pag
     page.keyboard.press("Enter")
     expect(page.locator("card-view canvas").first).to_be_visible()
     assert page.url.split("#")[0] == f"{uploader.server}/experiment/{experiment}/"
+
+
+def test_the_menu_of_the_bar_downloads_every_point_by_keyboard(page, uploader, logdir, api):
+    more = [version_event(), text_event("note", 0, "text"), *(scalar_event("loss", step, 0.1) for step in range(1500))]
+    write_records(logdir / "long" / "events.out.tfevents.1.host", more)
+    described = ("--name", "Réseau 1/2", "--description", "What it is about.")
+    experiment = uploader.run("--logdir", logdir, "--one-shot", "--new", *described).experiment_id
+    page.goto(share_link(uploader, experiment))
+    expect(page.locator("card-view canvas").first).to_be_visible()
+    page.wait_for_load_state("networkidle")
+    page.watch.is_expected = lambda problem: "ERR_ABORTED" in problem and "/download/" in problem
+    bar, menu = page.locator("#tbhub-bar"), page.get_by_text("Every point, at full resolution")
+    bar.get_by_text("About this experiment").focus()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")  # into what it says
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(menu).to_be_visible()
+    expect(bar.get_by_role("region", name="About")).to_be_hidden()
+    page.keyboard.press("Tab")
+    expect(bar.get_by_role("link", name="Scalars as CSV")).to_be_focused()
+    shoot(page, "download")
+    for kind, name in (("scalars", "csv"), ("scalars", "parquet"), ("tensors", "csv")):
+        with page.expect_download() as started:
+            page.keyboard.press("Enter")
+        assert started.value.suggested_filename == f"Réseau 1_2-{kind}.{name}"
+        every = {"sampling": "all", "format": name}
+        expected = api.request("GET", f"/experiments/{experiment}/{kind}/data", params=every).content
+        assert started.value.path().read_bytes() == expected
+        page.keyboard.press("Tab")
+    assert page.url.split("#")[0] == f"{uploader.server}/experiment/{experiment}/"
+    page.keyboard.press("Escape")
+    expect(menu).to_be_hidden()
+    expect(bar.get_by_text("Download")).to_be_focused()
+    page.keyboard.press("Enter")
+    page.locator("card-view").first.click()
+    expect(menu).to_be_hidden()
 
 
 def test_an_empty_experiment_says_how_to_upload_and_goes_on_when_data_arrive(page, uploader, logdir, api):

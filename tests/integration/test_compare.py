@@ -8,14 +8,12 @@ from urllib.parse import quote
 
 import numpy as np
 import pytest
-from starlette.testclient import TestClient
-from tensorboard.plugins.hparams.summary_v2 import HParam, Metric, hparams_config_pb, hparams_pb
+from tensorboard.plugins.hparams.summary_v2 import Discrete, HParam, Metric, RealInterval, hparams_config_pb, hparams_pb
 
 from support.batches import Api, images, metadata, scalars, segment, stream, texts
 from support.event_files import PNG
 from support.servers import new_owner
 from tbservice import limits
-from tbservice.app import create_app
 from tbservice.tensorboard.notices import STATE_HEADER
 from tbwire import wire_pb2
 
@@ -40,33 +38,21 @@ ADDRESSES = (
 OPEN = {**dict.fromkeys(ADDRESSES, 200), ("GET", "chart_worker.js"): 308}  # to the copy that serves all pages
 
 
-@pytest.fixture(scope="module")
-def settings(servers):
-    with servers.database() as url, servers.settings(url) as settings:
-        yield settings
-
-
-@pytest.fixture(scope="module")
-def application(settings):
-    with TestClient(create_app(settings)) as client:
-        yield client
-
-
 @pytest.fixture
-def client(application):
-    """The whole application, the same for all of these tests; without the cookies of the test before."""
-    application.cookies.clear()
-    return application
+def client(shared_application):
+    """The application without the cookies of the test before."""
+    shared_application.cookies.clear()
+    return shared_application
 
 
 @pytest.fixture(scope="module")
-def api(application, settings):
-    return Api(application, new_owner(settings.database_url.get_secret_value()))
+def api(shared_application, shared_settings):
+    return Api(shared_application, new_owner(shared_settings.database_url.get_secret_value()))
 
 
 @pytest.fixture(scope="module")
-def stranger(application, settings):
-    return Api(application, new_owner(settings.database_url.get_secret_value()))
+def stranger(shared_application, shared_settings):
+    return Api(shared_application, new_owner(shared_settings.database_url.get_secret_value()))
 
 
 def new_experiment(api, value, **fields):
@@ -261,6 +247,7 @@ def test_the_page_shows_the_data_of_all_with_the_experiments_names_before_the_ru
     bar = page.partition('<header id="tbhub-bar">')[2].partition("</header>")[0]
     assert re.findall('href="(.*?)"', bar) == ["./", *(f"../../experiment/{one}/" for one in pair)]
     assert "First &lt;b&gt;" in bar
+    assert client.get(compared(*pair) + "download/scalars.csv", headers=api.headers).status_code == 404
     environment = ask("data/environment").json()
     assert environment["data_location"] == "a: First <b>, b"
     runs = ["a/train", "a/a", "a", "b/train"]
@@ -314,7 +301,7 @@ def hparams_series(tag, message):
 
 def write_session(api, experiment, run, loss, group=None, **values):
     """A session; its group is told by its hyperparameters unless it is named."""
-    session = hparams_series("_hparams_/session_start_info", hparams_pb(values, group))
+    session = hparams_series("_hparams_/session_start_info", hparams_pb(values, group, 1.7e9))
     api.write(experiment, segment(stream(run, f"file of {run}"), 0, 9, scalars("loss", [0], [loss]), session))
 
 
@@ -334,7 +321,7 @@ def test_equal_hparams_of_two_experiments_are_two_groups_and_no_schema_hides_ano
 
     experiment = ask("experiment")
     assert {info["name"]: info["differs"] for info in experiment["hparamInfos"]} == {"rate": True, "only_b": False}
-    assert {info["name"]["tag"] for info in experiment["metricInfos"]} == {"loss"}
+    assert {info["name"]["tag"] for info in experiment["metricInfos"]} == {"declared", "loss"}
     found = ask("session_groups", allowedStatuses=["STATUS_UNKNOWN"], sliceSize=9)
     groups = {
         frozenset(session["name"] for session in group["sessions"]): (group["hparams"], group["metricValues"])
@@ -350,6 +337,73 @@ def test_equal_hparams_of_two_experiments_are_two_groups_and_no_schema_hides_ano
     assert names[0][2:] == names[2][2:]
     points = ask("metric_evals", sessionName="b/two", metricName={"tag": "loss"})
     assert [point[2] for point in points] == [3.0]
+
+
+def declare(api, experiment, run, hparams, metrics, created=1.7e9):
+    """Writes the experiment's own columns."""
+    declared = hparams_series("_hparams_/experiment", hparams_config_pb(hparams, metrics, created))
+    api.write(experiment, segment(stream(run, f"columns of {run}"), 0, 9, declared))
+
+
+def ask_hparams(client, api, address, path, **request):
+    answer = client.post(f"{address}data/plugin/hparams/{path}", json=request, headers=api.headers)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+RATE = HParam("rate", RealInterval(0.01, 0.2), "Learning rate", "At step 0.")
+KIND = HParam("kind", Discrete(["adam", "sgd"]), "Optimizer")
+LOSS = Metric("loss", "", "The loss", "In nats.", Metric.TRAINING)
+
+
+def test_what_both_experiments_declare_is_shown_as_tensorboard_shows_one_logdir_with_both(client, api, pair):
+    """The logdir with both is an experiment of its own here, which the stock handlers answer for."""
+    together = api.new_experiment()
+    for name, experiment in zip("ab", pair, strict=True):
+        for target, below in ((experiment, ""), (together, f"{name}/")):
+            declare(api, target, f"{below}.".removesuffix("/."), [KIND, RATE], [LOSS])
+            for number, kind in enumerate(("adam", "sgd")):
+                session = {"kind": kind, "rate": 0.01 + number / 10, "undeclared": number}
+                write_session(api, target, f"{below}{kind}", number, f"group {name}{number}", **session)
+    stock, ours = f"/experiment/{together}/", compared(*pair)
+    for request in ({}, {"includeMetrics": False}, {"hparamsLimit": 1}):
+        expected = ask_hparams(client, api, stock, "experiment", **request)
+        assert ask_hparams(client, api, ours, "experiment", **request) == expected
+    assert {info["displayName"] for info in expected["hparamInfos"]} == {"Optimizer"}
+    wanted = {"allowedStatuses": ["STATUS_UNKNOWN"], "sliceSize": 9}
+    expected, shown = (ask_hparams(client, api, one, "session_groups", **wanted) for one in (stock, ours))
+    assert expected["totalSize"] == 4
+    for group in expected["sessionGroups"]:
+        group["name"] = f"{group['name'][6]}/{group['name']}"
+        assert group["metricValues"]
+    assert sorted(shown["sessionGroups"], key=str) == sorted(expected["sessionGroups"], key=str)
+
+
+def test_what_experiments_declare_differently_leaves_out_no_session_and_no_column(client, api, pair):
+    a, b = pair
+    other_rate = HParam("rate", RealInterval(0.1, 0.9), "Another name")
+    text_or_number = (HParam("odd", Discrete(["x", "y"])), HParam("odd", RealInterval(0.0, 1.0)))
+    declare(api, a, ".", [KIND, RATE, text_or_number[0], HParam("free")], [LOSS])
+    declare(api, b, ".", [other_rate, text_or_number[1]], [Metric("accuracy"), Metric("loss", "", "No name")], 1.8e9)
+    undeclared = new_experiment(api, 3)
+    write_session(api, undeclared, "one", 1.0, rate=0.001, kind="rmsprop", free=3.0, own=True)
+    address = f"/compare/a:{a},b:{b},c:{undeclared}/"
+    schema = ask_hparams(client, api, address, "experiment")
+    assert schema["timeCreatedSecs"] == 1.7e9
+    columns = {info["name"]: info for info in schema["hparamInfos"]}
+    assert columns.keys() == {"kind", "rate", "odd", "free", "own"}
+    assert columns["rate"]["displayName"] == "Learning rate"
+    assert columns["rate"]["domainInterval"] == {"minValue": 0.001, "maxValue": 0.9}
+    assert columns["kind"]["domainDiscrete"] == ["adam", "sgd", "rmsprop"]
+    assert columns["odd"]["type"] == "DATA_TYPE_STRING"
+    assert columns["free"]["type"] == "DATA_TYPE_UNSET"
+    for free in ("odd", "free"):
+        assert columns[free].keys().isdisjoint({"domainInterval", "domainDiscrete"})
+    metrics = [(info["name"]["tag"], info["displayName"]) for info in schema["metricInfos"]]
+    assert metrics == [("loss", "The loss"), ("accuracy", "")]
+    wanted = {"allowedStatuses": ["STATUS_UNKNOWN"], "sliceSize": 9}
+    (group,) = ask_hparams(client, api, address, "session_groups", **wanted)["sessionGroups"]
+    assert [session["name"] for session in group["sessions"]] == ["c/one"]
 
 
 def test_a_session_no_client_could_have_meant_leaves_the_other_experiments_as_they_are(client, api, pair):

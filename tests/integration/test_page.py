@@ -5,19 +5,30 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+import threading
+from urllib.parse import unquote
 
 import pytest
 from psycopg import sql
 
-from support.batches import Api, scalars, segment, stream
+from support.batches import Api, images, scalars, segment, stream, texts
+from support.servers import new_owner
+from tbservice.routes.formats import streaming
 from tbservice.tensorboard.notices import STATE_HEADER
 
 HOSTILE = "</header></h1><script>alert(1)</script><img src=x onerror=alert(1)>\"'$name"
 
 
 @pytest.fixture
-def api(client, owner_token):
-    return Api(client, owner_token)
+def client(shared_application):
+    """The application without the cookies of the test before."""
+    shared_application.cookies.clear()
+    return shared_application
+
+
+@pytest.fixture(scope="module")
+def api(shared_application, shared_settings):
+    return Api(shared_application, new_owner(shared_settings.database_url.get_secret_value()))
 
 
 def new_experiment(api, **fields):
@@ -42,7 +53,7 @@ def test_the_bar_is_inert_whatever_the_owner_wrote(client, api):
     assert not re.search("<(script|img|h1)", bar)
     assert "Private" in bar
     assert is_allowed(answer, "script")
-    assert answer.text.index("</header>") < answer.text.index("<tb-webapp>")
+    assert answer.text.index("</header>") < answer.text.index("<tb-webapp>") < answer.text.index("<script async ")
 
 
 def test_the_bar_says_what_has_no_name_and_who_may_read(client, api):
@@ -51,6 +62,97 @@ def test_the_bar_says_what_has_no_name_and_who_may_read(client, api):
     assert ">Unnamed experiment<" in answer.text
     assert ">Anyone with the address<" in answer.text
     assert "<details>" not in answer.text
+
+
+def menu_of(client, api, experiment):
+    answer = client.get(f"/experiment/{experiment}/", headers=api.headers)
+    return re.findall(r'href="(download/.*?)"', answer.text)
+
+
+def test_what_there_is_can_be_downloaded_as_the_api_gives_it(client, api):
+    experiment = new_experiment(api, name="Réseau 1/2")
+    assert menu_of(client, api, experiment) == ["download/scalars.csv", "download/scalars.parquet"]
+    series = [texts("note", [1, 2], [b"a", b"b"]), images("photo", [1], [[b"1", b"1", b"png"]])]
+    api.write(experiment, segment(stream("more"), 0, 9, scalars("long", range(3_000)), *series))
+    menu = menu_of(client, api, experiment)
+    assert len(menu) == 6
+    for path in menu:
+        kind, name = path.removeprefix("download/").split(".")
+        file = client.get(f"/experiment/{experiment}/{path}", headers=api.headers)
+        query = {"sampling": "all", "format": name}
+        of_api = api.request("GET", f"/experiments/{experiment}/{kind}/data", params=query)
+        assert (file.status_code, file.content) == (200, of_api.content), path
+        assert file.headers["content-type"] == of_api.headers["content-type"]
+        expected = (
+            f"attachment; filename=\"R_seau 1_2-{kind}.{name}\"; filename*=UTF-8''R%C3%A9seau%201_2-{kind}.{name}"
+        )
+        assert file.headers["content-disposition"] == expected
+        assert file.headers["cache-control"] == "no-store"
+        assert "content-length" not in file.headers
+        head = client.head(f"/experiment/{experiment}/{path}", headers=api.headers)
+        assert (head.status_code, head.content) == (200, b"")
+        assert head.headers["content-disposition"] == expected
+    for path in ("download/scalars.json", "download/scalars", "download/runs.csv", "download/"):
+        assert client.get(f"/experiment/{experiment}/{path}", headers=api.headers).status_code == 404
+
+
+NAMES = {
+    "": "experiment",
+    "..": "experiment",
+    ' "a";\r\nX: y\\<b>?*| ': "_a_;__X_ y__b____",
+    "\u202egpj.exe": "_gpj.exe",
+    "100%": "100%",
+    "x" * 200: "x" * 100,
+}
+
+
+def test_a_file_has_a_name_that_every_system_takes(client, api):
+    for name, kept in NAMES.items():
+        experiment = new_experiment(api, name=name)
+        answer = client.head(f"/experiment/{experiment}/download/scalars.csv", headers=api.headers)
+        plain, coded = re.fullmatch(
+            r"attachment; filename=\"([^\"%]*)\"; filename\*=UTF-8''(\S*)", answer.headers["content-disposition"]
+        ).groups()
+        assert (plain, unquote(coded)) == (f"{kept.replace('%', '_')}-scalars.csv", f"{kept}-scalars.csv")
+
+
+def test_a_file_that_cannot_be_sent_now_says_why_and_where_to_go(client, api, monkeypatch):
+    experiment = new_experiment(api)
+    slots = threading.BoundedSemaphore(1)
+    monkeypatch.setattr(streaming, "_slots", slots)
+    address = f"/experiment/{experiment}/download/scalars.csv"
+    with slots:
+        busy = client.get(address, headers=api.headers)
+        assert client.head(address, headers=api.headers).status_code == 200
+        assert client.get(address).status_code == 401
+    assert busy.status_code == 503
+    assert busy.headers["retry-after"]
+    assert "content-disposition" not in busy.headers
+    assert STATE_HEADER not in busy.headers
+    assert "streams at full resolution at once" in busy.text
+    assert 'href="../"' in busy.text
+    for _ in range(2):
+        assert client.get(address, headers=api.headers).status_code == 200
+
+
+def test_the_form_in_the_place_of_a_file_leads_to_the_page(client, api):
+    experiment = new_experiment(api)
+    form = client.get(f"/experiment/{experiment}/download/scalars.csv", headers={"Cookie": "tbhub_read=tbh_stale"})
+    assert form.status_code == 401
+    assert "has expired or was revoked" in form.text
+    assert 'action="../"' in form.text
+
+
+def test_the_page_travels_compressed_to_who_takes_it_so(client, api):
+    experiment = new_experiment(api)
+    plain, packed = (
+        client.get(f"/experiment/{experiment}/", headers={**api.headers, "Accept-Encoding": kind})
+        for kind in ("identity", "gzip")
+    )
+    assert plain.content == packed.content
+    assert (plain.headers.get("content-encoding"), packed.headers["content-encoding"]) == (None, "gzip")
+    assert int(packed.headers["content-length"]) < len(plain.content) / 4
+    assert plain.headers["vary"] == packed.headers["vary"] == "Accept-Encoding"
 
 
 def test_an_empty_experiment_says_how_to_upload_until_there_is_data(client, api):
@@ -76,14 +178,28 @@ def test_a_link_that_has_ended_is_told_from_none_but_not_from_one_of_an_experime
     assert "has expired or was revoked" not in client.get(f"/experiment/{experiment}/").text
 
 
-def test_while_the_database_is_away_the_page_says_so_and_asks_again(client, api, servers, database_url):
-    experiment = new_experiment(api, visibility="link")
-    name = database_url.rpartition("/")[2].partition("?")[0]
+@pytest.fixture
+def close_database(servers, shared_settings):
+    """Takes the module's database away; it is back after the test."""
+    name = shared_settings.database_url.get_secret_value().rpartition("/")[2].partition("?")[0]
+    allow = "ALTER DATABASE {} ALLOW_CONNECTIONS {}"
     with servers.instance.postgres.connect_as_superuser("postgres") as db:
-        db.execute(sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS false").format(sql.Identifier(name)))
-        db.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,))
+
+        def close():
+            db.execute(sql.SQL(allow).format(sql.Identifier(name), sql.SQL("false")))
+            db.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,))
+
+        yield close
+        db.execute(sql.SQL(allow).format(sql.Identifier(name), sql.SQL("true")))
+
+
+def test_while_the_database_is_away_the_page_says_so_and_asks_again(client, api, close_database):
+    experiment = new_experiment(api, visibility="link")
+    close_database()
     for query in ("", "?token=tbh_any"):
         answer = client.get(f"/experiment/{experiment}/{query}")
         assert (answer.status_code, answer.headers[STATE_HEADER]) == (503, "server")
         assert "Nothing was lost" in answer.text
         assert answer.headers["retry-after"]
+    file = client.get(f"/experiment/{experiment}/download/scalars.csv")
+    assert (file.status_code, "This file cannot be sent now" in file.text) == (503, True)

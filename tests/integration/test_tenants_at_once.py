@@ -1,9 +1,10 @@
-"""Many tenants read many experiments at once from a real server with many threads: none ever gets another's data."""
+"""Many tenants read and compare experiments at once on a real server with many threads: none gets another's data."""
 
 from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from urllib.parse import urlencode
@@ -57,12 +58,22 @@ def targets(live_service):
     return found
 
 
-def requests_for(target):
-    """(method, path, form) of every kind of address that shows an experiment's data; none repeats its mark."""
+def page_of(shown):
+    """The address of an experiment's page, or of the comparison of several."""
+    if len(shown) == 1:
+        return f"/experiment/{shown[0].experiment}"
+    return "/compare/" + ",".join(f"part{number}:{target.experiment}" for number, target in enumerate(shown))
+
+
+def requests_for(shown, pictured):
+    """(method, path, form) of every kind of address that shows these experiments' data; none repeats a mark.
+
+    Where an address names a blob, it is that of `pictured`.
+    """
     card = {"requests": json.dumps([{"plugin": "scalars", "tag": "loss"}])}
-    base = f"/experiment/{target.experiment}"
+    base = page_of(shown)
     sessions = json.dumps({"allowedStatuses": [0], "sliceSize": 9})
-    return (
+    below_page = (
         ("POST", f"{base}/data/plugin/timeseries/timeSeries", card),
         ("POST", f"{base}/experiment/defaultExperimentId/data/plugin/timeseries/timeSeries", card),
         ("GET", f"{base}/data/plugin/timeseries/tags", None),
@@ -73,35 +84,59 @@ def requests_for(target):
         ("GET", f"{base}/data/environment", None),
         ("GET", f"{base}/data/plugins_listing", None),
         ("GET", f"{base}/data/plugin/hparams/session_groups?{urlencode({'request': sessions})}", None),
-        ("GET", f"{base}/data/blob/{target.blob}", None),
-        ("GET", f"{base}/data/plugin/timeseries/imageData?imageId={target.blob}", None),
-        ("GET", f"/api/v1/experiments/{target.experiment}/scalars/data?downsample=5", None),
-        ("GET", f"/api/v1/blobs/{target.blob}", None),
+        ("GET", f"{base}/data/blob/{pictured.blob}", None),
+        ("GET", f"{base}/data/plugin/timeseries/imageData?imageId={pictured.blob}", None),
+    )
+    if len(shown) > 1:
+        return below_page
+    return (
+        *below_page,
+        ("GET", f"/api/v1/experiments/{shown[0].experiment}/scalars/data?downsample=5", None),
+        ("GET", f"/api/v1/blobs/{pictured.blob}", None),
     )
 
 
+def choose_shown(chance, reader, targets):
+    """Mostly one experiment, the reader's own or any; else two of the reader's tenant, or any two."""
+    of_tenant = [target for target in targets if target.tenant == reader.tenant]
+    return chance.choices(
+        [(reader,), (chance.choice(targets),), chance.sample(of_tenant, 2), chance.sample(targets, 2)],
+        weights=[8, 8, 3, 1],
+    )[0]
+
+
 MARKLESS = ("plugins_listing", "session_groups")
+OF_A_BLOB = ("/blob", "imageData")
+
+
+def expected_marks(path, shown, pictured):
+    """The marks in the answer to one who may read all that is shown."""
+    if any(name in path for name in MARKLESS):
+        return set()
+    return {target.mark.encode() for target in ([pictured] if any(name in path for name in OF_A_BLOB) else shown)}
 
 
 def test_another_tenants_data_is_never_served(live_service, targets):
-    """Every request is checked for the marks of all experiments: its own where it may read, and never another's."""
+    """Every answer is searched for the marks of all experiments: what it shows, where that may be read, and no more."""
     pool = urllib3.PoolManager(maxsize=THREADS, retries=False)
     marks = {target.mark.encode() for target in targets}
     owners = {(target.tenant, target.token) for target in targets if target.mark.endswith("x0q")}
 
     def ask(seed):
         chance = random.Random(seed)  # noqa: S311 - a test's order, no secret
-        reader, target, other = chance.choice(targets), chance.choice(targets), chance.choice(targets)
-        if chance.random() < 0.5:
-            target = reader
-        method, path, form = chance.choice(requests_for(target))
-        header = chance.choice([{"Cookie": f"tbhub_read={reader.token}"}, {"Authorization": f"Bearer {reader.token}"}])
+        reader, other = chance.choice(targets), chance.choice(targets)
+        shown = choose_shown(chance, reader, targets)
+        pictured = chance.choice(shown)
+        method, path, form = chance.choice(requests_for(shown, pictured))
+        cookie = {"Cookie": f"tbhub_read={'.'.join([reader.token] * len(shown))}"}
+        header = chance.choice([cookie, {"Authorization": f"Bearer {reader.token}"}])
         if "/api/" in path:
             header = {"Authorization": f"Bearer {reader.token}"}
         spoof = {"Tensorboard-Experiment-Id": other.experiment, "X-Forwarded-Host": other.experiment}
         options = {} if form is None else {"fields": form, "encode_multipart": chance.random() < 0.5}
         answer = pool.request(method, live_service.url + path, headers=header | spoof, **options)
-        may_read = reader is target or (reader.tenant == target.tenant and (reader.tenant, reader.token) in owners)
+        is_owner = (reader.tenant, reader.token) in owners
+        may_read = all(reader is one or (is_owner and reader.tenant == one.tenant) for one in shown)
         found = {mark for mark in marks if mark in answer.data}
         seen = (answer.status, found, path, answer.data[:300])
         if not may_read:
@@ -109,12 +144,13 @@ def test_another_tenants_data_is_never_served(live_service, targets):
             assert not found, seen
             return 0
         assert answer.status == httpx2.codes.OK, seen
-        assert found == (set() if any(name in path for name in MARKLESS) else {target.mark.encode()}), seen
-        return 1
+        assert found == expected_marks(path, shown, pictured), seen
+        return len(shown)
 
     with ThreadPoolExecutor(THREADS) as threads:
-        served = sum(threads.map(ask, range(REQUESTS)))
-    assert REQUESTS / 3 < served < REQUESTS * 2 / 3
+        served = Counter(threads.map(ask, range(REQUESTS)))
+    assert REQUESTS / 3 < served[1] + served[2] < REQUESTS * 2 / 3
+    assert served[2] > REQUESTS / 30
     assert live_service.process.poll() is None
 
 

@@ -45,6 +45,8 @@ ADDRESSES = (
     ("GET", "data/plugin/audio/individualAudio?blob_key={blob}&content_type=audio/wav&ts=1"),
     ("GET", "data/plugin/timeseries/imageData?imageId={blob}"),
     ("GET", "chart_worker.js"),
+    ("GET", "download/scalars.csv"),
+    ("GET", "download/tensors.parquet"),
     ("GET", "no/such/file.js"),
 )
 
@@ -107,6 +109,7 @@ def all_of(status, **others):
 
 OPEN = all_of(200, no=404, **{"chart_worker.js": 308})  # to the copy that serves all experiments
 CLOSED = all_of(401)
+FORMS = dict.fromkeys([("GET", ""), ("GET", "download/scalars.csv"), ("GET", "download/tensors.parquet")], 401)
 
 
 def test_every_address_opens_only_for_who_may_read(client, api, experiment):
@@ -116,8 +119,8 @@ def test_every_address_opens_only_for_who_may_read(client, api, experiment):
         "no token": ({}, CLOSED),
         "nonsense": (bearer("tbh_nonsense"), CLOSED),
         "another scheme": ({"Authorization": "Basic dGJoOng="}, CLOSED),
-        "another experiment's": (bearer(api.new_token(other, "read")), {**all_of(404), ("GET", ""): 401}),
-        "append-only": (bearer(api.new_token(experiment, "append")), {**all_of(403), ("GET", ""): 401}),
+        "another experiment's": (bearer(api.new_token(other, "read")), all_of(404) | FORMS),
+        "append-only": (bearer(api.new_token(experiment, "append")), all_of(403) | FORMS),
         "read": (bearer(api.new_token(experiment, "read")), OPEN),
         "owner": (api.headers, OPEN),
         "a read cookie": (cookie(api.new_token(experiment, "read")), OPEN),
@@ -150,7 +153,7 @@ def test_with_link_visibility_everybody_who_knows_the_address_may_read(client, a
 
 def test_an_experiment_that_does_not_exist_looks_like_a_private_one(client, api, experiment):
     missing = experiment[::-1]
-    for path in ("", "data/runs", "?token=tbh_wrong"):
+    for path in ("", "data/runs", "download/scalars.csv", "?token=tbh_wrong"):
         for headers in ({}, bearer(api.new_token(api.new_experiment(), "read"))):
             there = client.get(f"/experiment/{experiment}/{path}", headers=headers)
             gone = client.get(f"/experiment/{missing}/{path}", headers=headers)
@@ -424,7 +427,14 @@ def test_the_front_ends_files_are_everybodys_and_kept_for_ever(client, page):
 
 
 def test_every_answer_says_who_may_keep_frame_and_guess_at_it(page):
-    for path in ("", "data/runs", "data/plugin/scalars/tags", "data/nothing", "chart_worker.js"):
+    for path in (
+        "",
+        "data/runs",
+        "data/plugin/scalars/tags",
+        "data/nothing",
+        "chart_worker.js",
+        "download/scalars.csv",
+    ):
         for headers in ({}, {"Authorization": "Bearer no"}):
             answer = page.get(path, headers=headers, follow_redirects=False)
             assert answer.headers["x-content-type-options"] == "nosniff"

@@ -63,7 +63,10 @@ def _page_parts() -> tuple[str, str, str]:
     script = '<script src="index.js'
     if any(page.count(part) != 1 for part in (script, _TITLE, _WEB_APP)):
         raise RuntimeError("TensorBoard's index.html is not the one this service knows how to serve")
-    before, after = page.replace(script, f'<script src="{static}/index.js').split(_TITLE)
+    # The app keeps the browser busy for most of a second before it shows anything: as long as it stood in the parser's
+    # way, so long was the bar not to be seen. It finds its element whenever it runs.
+    page = page.replace(script, f'<script async fetchpriority="high" src="{static}/index.js')
+    before, after = page.split(_TITLE)
     head, body = after.split(_WEB_APP)
     return f'<!doctype html><meta name="tb-relative-root" content="./">{before}', head, _WEB_APP + body
 

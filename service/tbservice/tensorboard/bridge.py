@@ -129,9 +129,15 @@ def _collect(
 
 
 def _is_raised_by_us(error: BaseException) -> bool:
-    """Whether the error came from below our own data provider: that is our failure, not the client's."""
-    modules = [frame.f_globals.get("__name__", "") for frame, _line in traceback.walk_tb(error.__traceback__)]
-    return any(module.startswith("tbservice.") and module != __name__ for module in modules)
+    """Whether it came from our code, as the data provider: that is our failure, not the client's.
+
+    Where our code has called TensorBoard's again, it is that which raised it.
+    """
+    modules: list[str] = [
+        frame.f_globals.get("__name__", "") for frame, _line in traceback.walk_tb(error.__traceback__)
+    ]
+    innermost = [module for module in modules if module.startswith(("tbservice.", "tensorboard."))][-1]
+    return innermost.startswith("tbservice.") and innermost != __name__
 
 
 def _as_response(status: str, headers: list[tuple[str, str]], body: bytes) -> Response:

@@ -36,12 +36,16 @@ def open_source(request: Request) -> Source:
     An `Authorization` header decides alone. A cookie that does not count (any more) leaves what anyone may do.
     Raises Malformed for a comparison that is none.
     """
-    database, objects = database_of(request), objects_of(request)
     text = request.path_params.get(_COMPARISON)
-    readers = [Reader(grant, database, objects) for grant in _read_grants(request)]
     if text is None:
-        return readers[0]
-    return ComparisonReader(text, dict(zip([part.name for part in spec.parse(text)], readers, strict=True)))
+        return open_experiment(request)
+    return ComparisonReader(text, dict(zip([part.name for part in spec.parse(text)], _readers(request), strict=True)))
+
+
+def open_experiment(request: Request) -> Reader:
+    """The experiment that the request's path names; raises as `open_source` does."""
+    (reader,) = _readers(request)
+    return reader
 
 
 def page_path(request: Request) -> str:
@@ -83,9 +87,10 @@ def _kept_tokens(request: Request) -> list[str]:
     return kept if len(kept) == count else [""] * count
 
 
-def _read_grants(request: Request) -> list[ReadGrant]:
+def _readers(request: Request) -> list[Reader]:
+    database, objects = database_of(request), objects_of(request)
     pairs = zip(_experiments(request), _kept_tokens(request), strict=True)
-    return [_read_grant(request, experiment_id, kept) for experiment_id, kept in pairs]
+    return [Reader(_read_grant(request, experiment_id, kept), database, objects) for experiment_id, kept in pairs]
 
 
 def _read_grant(request: Request, experiment_id: str, kept: str) -> ReadGrant:

@@ -1,4 +1,7 @@
-"""The HParams dashboard's handlers with lean reads: the stock ones describe every scalar series to look at its name."""
+"""The HParams dashboard's handlers, for comparisons too, with lean reads.
+
+The stock ones describe every scalar series to look at its name, and know of one schema.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,12 @@ from typing import Any
 from tensorboard.context import RequestContext
 from tensorboard.data import provider
 from tensorboard.plugins.base_plugin import TBContext
-from tensorboard.plugins.hparams.backend_context import Context
+from tensorboard.plugins.hparams import backend_context
 from tensorboard.plugins.hparams.hparams_plugin import HParamsPlugin
 from tensorboard.plugins.scalar import metadata as scalar_metadata
 
+from tbservice.tensorboard.compare.hyperparameters import unite
+from tbservice.tensorboard.compare.reader import ComparisonReader
 from tbservice.tensorboard.provider import READER_KEY
 from tbservice.tensorboard.reader import Source
 from tbservice.types import DataClass, Selection
@@ -28,8 +33,33 @@ class LeanHParamsPlugin(HParamsPlugin):  # type: ignore[misc] # tensorboard has 
         self._context = LeanContext(context)
 
 
-class LeanContext(Context):  # type: ignore[misc] # tensorboard has no annotations
+class LeanContext(backend_context.Context):  # type: ignore[misc] # tensorboard has no annotations
     """Reads names instead of descriptions, and last values only if any are asked for."""
+
+    def experiment_from_metadata(
+        self,
+        ctx: RequestContext,
+        experiment_id: str,
+        include_metrics: bool,
+        hparams_run_to_tag_to_content: Mapping[str, Mapping[str, bytes]],
+        data_provider_hparams: Any,
+        hparams_limit: int | None = None,
+    ) -> Any:
+        """The columns: in a comparison those of all schemas, of which the stock method takes the first alone."""
+        source: Source = ctx.auth.get(READER_KEY)
+        content = hparams_run_to_tag_to_content
+        if not isinstance(source, ComparisonReader):
+            stock_arguments = (experiment_id, include_metrics, content, data_provider_hparams, hparams_limit)
+            return super().experiment_from_metadata(ctx, *stock_arguments)
+        by_part: dict[str, dict[str, Mapping[str, bytes]]] = {name: {} for name in source.parts}
+        for run, tags in content.items():
+            by_part[source.part_of(run)][run] = tags
+        declared = {name: self._find_experiment_tag(runs, include_metrics) for name, runs in by_part.items()}
+        others = {run: tags for run, tags in content.items() if declared[source.part_of(run)] is None}
+        computed = self._compute_experiment_from_runs(ctx, experiment_id, include_metrics, others)
+        united = unite([schema for schema in (*declared.values(), computed) if schema is not None])
+        backend_context._sort_and_reduce_to_hparams_limit(united, hparams_limit)  # noqa: SLF001 - the stock order
+        return united
 
     def scalars_metadata(self, ctx: RequestContext, experiment_id: str) -> Mapping[str, Any]:
         """Each run's scalar tags. The stock method maps tags to their metadata, at which nobody looks."""

@@ -16,7 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from tbservice import limits
 from tbservice.routes.body import read_body
-from tbservice.tensorboard import assets, bridge, gate, native, page, projector, stock
+from tbservice.tensorboard import assets, bridge, download, gate, native, page, projector, stock
 from tbservice.tensorboard.compare import page as comparison_page
 from tbservice.tensorboard.hot import routes as hot
 
@@ -44,17 +44,20 @@ def mount(app: FastAPI) -> None:
     """
     app.mount(assets.PREFIX, Router([Route("/{edition}/{path:path}", native.read_asset)]))
     threads = bridge.Threads(_THREADS)
-    app.mount("/experiment", Pages("experiment_id", page.show_page, threads))
+    file = Route("/{experiment_id}/download/{file}", download.send_file)
+    app.mount("/experiment", Pages("experiment_id", page.show_page, threads, file))
     app.mount("/compare", Pages("comparison", comparison_page.show_page, threads))
 
 
 class Pages:
     """The ASGI application below `/experiment`, and the one below `/compare`.
 
-    `what` is the path parameter by which the gate knows what is to be read.
+    `what` is the path parameter by which the gate knows what is to be read; `own` are the routes of this one alone.
     """
 
-    def __init__(self, what: str, show_page: Callable[[Request], Response], threads: bridge.Threads) -> None:
+    def __init__(
+        self, what: str, show_page: Callable[[Request], Response], threads: bridge.Threads, *own: Route
+    ) -> None:
         self._threads = threads
         base = f"/{{{what}}}"
         self._router = Router(
@@ -70,6 +73,7 @@ class Pages:
                 Route(f"{base}/data/plugin/timeseries/imageData", native.read_blob),
                 *projector.routes(f"{base}/data"),
                 Route(f"{base}/data/{{path:path}}", self._answer_with_stock, methods=["GET", "POST"]),
+                *own,
                 Route(f"{base}/{{path:path}}", native.find_own_asset),
             ],
             redirect_slashes=False,

@@ -42,6 +42,17 @@ def show_unavailable() -> Response:
     return answer
 
 
+def show_no_file(detail: str) -> Response:
+    """A file that cannot be sent now, and why; it stays as it is, since what it would go on to is no page."""
+    content = (
+        f'<p dir="auto">{html.escape(detail[:1].upper() + detail[1:])}.</p>'
+        '<p><a href="">Try again</a>, or go <a href="../">back to the experiment</a>.</p>'
+    )
+    answer = _render("", "This file cannot be sent now", content, Unavailable.status)
+    answer.headers["Retry-After"] = str(Unavailable.retry_after_seconds)
+    return answer
+
+
 def show_wrong_comparison(detail: str) -> Response:
     """The address names no comparison; `detail` says why not."""
     content = (

@@ -1,3 +1,19 @@
+// The bar's menus close as menus do: at a click elsewhere, and at Escape.
+{
+  const menus = [...document.querySelectorAll("#tbhub-bar details")];
+  const close = (menu) => {
+    menu.open = false;
+  };
+  addEventListener("click", (event) => menus.filter((menu) => !menu.contains(event.target)).forEach(close), true);
+  addEventListener("keydown", (event) => {
+    const open = menus.find((menu) => menu.open && menu.contains(document.activeElement));
+    if (event.key === "Escape" && open) {
+      close(open);
+      open.querySelector("summary").focus();
+    }
+  });
+}
+
 // TensorBoard's HParams page asks for its columns only once. Here, a reload asks again when there are others by now.
 customElements.whenDefined("tf-hparams-query-pane").then(() => {
   const pane = customElements.get("tf-hparams-query-pane").prototype;

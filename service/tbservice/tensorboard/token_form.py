@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import html
 import re
 from pathlib import Path
@@ -16,7 +15,7 @@ from starlette.responses import HTMLResponse, Response
 from tbservice import limits
 from tbservice.errors import Forbidden
 from tbservice.routes.body import read_body
-from tbservice.tensorboard import notices
+from tbservice.tensorboard import gate, notices
 
 _ENDED: Final = "Your access has ended: the link or token you came with has expired or was revoked."
 
@@ -53,19 +52,14 @@ _COMPARISON: Final = {
 }
 
 
-class Reason(enum.Enum):
-    """Why a token is asked for."""
+def ask_for_token(request: Request, action: str, *, is_refused: bool = False) -> Response:
+    """The form, with 401, that sends to the page at `action`; the same for what does not exist as for what is private.
 
-    NONE_YET = enum.auto()
-    ENDED = enum.auto()
-    REFUSED = enum.auto()
-
-
-def ask_for_token(action: str, reason: Reason, *, is_comparison: bool) -> Response:
-    """The form, with 401, that sends to `action`; the same for what does not exist as for what is private."""
-    words = _COMPARISON if is_comparison else _EXPERIMENT
-    error = {Reason.NONE_YET: "", Reason.ENDED: _ENDED, Reason.REFUSED: words["refused"]}[reason]
-    is_invalid = str(reason is Reason.REFUSED).lower()
+    It says why, when the tokens that were offered were refused, or the browser's access has ended.
+    """
+    words = _COMPARISON if "comparison" in request.path_params else _EXPERIMENT
+    error = words["refused"] if is_refused else _ENDED if gate.COOKIE in request.cookies else ""
+    is_invalid = str(is_refused).lower()
     page = Template(_FORM).substitute(
         words,
         action=html.escape(action),

@@ -64,7 +64,6 @@ class ComparisonReader:
             hyperparameters.kept_apart(replace(series, run=_joined(name, series.run)), name)
             for name, part, own in self._chosen(selection)
             for series in part.list_series(own)
-            if not hyperparameters.is_schema(series)
         ]
 
     def list_tag_groups(self, kinds: Collection[tuple[str, DataClass]]) -> list[TagGroup]:
@@ -90,6 +89,10 @@ class ComparisonReader:
     def read_blob_sequences(self, selection: Selection, downsample: int) -> ByRunAndTag[BlobSequenceSample]:
         """A sample of every selected blob sequence series; TooLarge also when they are too much together."""
         return self._merged(selection, lambda part, own: part.read_blob_sequences(own, downsample), _check_points)
+
+    def part_of(self, run: str) -> str:
+        """The name of the experiment that has the run."""
+        return run.partition("/")[0]  # there is no slash in a name: it would not be one part of an address
 
     def find_blob(self, key: str) -> Blob:
         """The blob of this key, by the grant on the very experiment that the key bears; NotFound for any other."""

@@ -1,0 +1,165 @@
+"""Which files of TensorBoard's wheel our own files lean on, and whether those are still the ones we looked at.
+
+Whatever a file of ours imports of TensorBoard, it leans on; `STANDS_FOR` names what no import tells: stock code that
+ours does the work of, changes, or must agree with. `tests/tidy/tensorboard_files.json` has a digest of each such file,
+as it was when somebody last compared ours with it. After raising TensorBoard and looking at what the test names,
+
+    PYTHONPATH=tests python -m support.tensorboard_files
+
+writes down the digests of today's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zipfile
+from pathlib import Path
+
+import tensorboard
+
+from support.source_code import ROOT, product
+
+WHEEL = Path(tensorboard.__file__).parent
+NOTED = ROOT / "tests" / "tidy" / "tensorboard_files.json"
+WEB_FILES = "webfiles.zip"
+
+PAGE = "service/tbservice/tensorboard"
+STANDS_FOR = {
+    f"{PAGE}/assets.py": {
+        f"{WEB_FILES}/index.html": "the page is put together from its parts, and finds its script and fonts elsewhere",
+        f"{WEB_FILES}/index.js": "is served as it is, below an address of its own",
+    },
+    f"{PAGE}/bar.html": {f"{WEB_FILES}/index.html": "the style makes room in <body> beside <tb-webapp>"},
+    f"{PAGE}/page.py": {f"{WEB_FILES}/index.js": "the Content-Security-Policy allows what it does and no more"},
+    f"{PAGE}/page_script.js": {f"{WEB_FILES}/index.js": "changes `reload` of <tf-hparams-query-pane>"},
+    f"{PAGE}/mount.py": {
+        f"{WEB_FILES}/index.js": "asks below the page's address, for /experiment/defaultExperimentId/ at times",
+        "backend/application.py": "the addresses of the data routes, and what is done around each request",
+    },
+    f"{PAGE}/native.py": {
+        "plugins/core/core_plugin.py": "`data/environment` and `data/runs` are answered in its place",
+        "plugins/audio/audio_plugin.py": "`individualAudio` is answered in its place",
+        "plugins/image/images_plugin.py": "`individualImage` is answered in its place",
+        "plugins/metrics/metrics_plugin.py": "`imageData` is answered in its place",
+    },
+    f"{PAGE}/hot/answers.py": {"backend/http_util.py": "answers are written as its `Respond` writes them"},
+    f"{PAGE}/hot/plugins.py": {"backend/application.py": "`plugins_listing` is answered in its place"},
+    f"{PAGE}/hot/scalars.py": {"plugins/scalar/scalars_plugin.py": "answers `scalars` and `scalars_multirun` for it"},
+    f"{PAGE}/hot/tags.py": {
+        "plugins/metrics/metrics_plugin.py": "answers `timeseries/tags` in its place",
+        "plugins/scalar/scalars_plugin.py": "answers `scalars/tags` in its place",
+    },
+    f"{PAGE}/hot/time_series.py": {"plugins/metrics/metrics_plugin.py": "answers `timeSeries` in its place"},
+    f"{PAGE}/projector.py": {
+        "plugins/projector/projector_plugin.py": "answers all of its routes in its place",
+        "plugins/projector/tf_projector_plugin/index.js": "is served as it is",
+        "plugins/projector/tf_projector_plugin/projector_binary.html": "is served as it is, and needs 'unsafe-eval'",
+        "plugins/projector/tf_projector_plugin/projector_binary.js": "is served as it is, and asks the routes",
+    },
+    f"{PAGE}/provider.py": {
+        "backend/event_processing/data_provider.py": "behaves as this, the provider for files, does",
+    },
+    f"{PAGE}/stock.py": {
+        "default.py": "the list of plugins is this one, less those that read files",
+        "plugins/core/core_plugin.py": "`_FLAGS` has the flags that are read of those it defines",
+        "compat/__init__.py": "`tensorboard.compat.notf` keeps TensorFlow from being imported",
+    },
+    f"{PAGE}/compare/hyperparameters.py": {
+        "plugins/hparams/backend_context.py": "columns are found as this does for one logdir with both experiments",
+        "plugins/hparams/list_session_groups.py": "sessions are grouped by the names that are given here",
+    },
+    "service/tbservice/classic/histograms.py": {"plugins/distribution/compressor.py": "compresses at the same points"},
+    "uploader/tbupload/reading/legacy.py": {"data_compat.py": "has the same rules, in bulk"},
+    "uploader/tbupload/reading/series_memory.py": {"dataclass_compat.py": "has the same table of data classes"},
+    "uploader/tbupload/reading/summaries.py": {
+        "dataclass_compat.py": "makes the same series of graphs and of tagged run metadata",
+        "backend/event_processing/event_file_loader.py": "reads the same kinds of events",
+    },
+    "uploader/tbupload/sending/logdir_tree.py": {
+        "backend/event_processing/io_wrapper.py": "takes the same files for event files",
+        "backend/event_processing/plugin_event_multiplexer.py": "names runs in the same way",
+    },
+    "uploader/tbupload/sending/projector.py": {
+        "plugins/projector/projector_plugin.py": "finds configs, and the files they name, in the same places",
+    },
+}
+"""What each of our files has to do with TensorBoard's, besides what it imports."""
+
+NAMES_USED = {
+    f"{PAGE}/assets.py": {
+        f"{WEB_FILES}/index.html": ("<title>TensorBoard</title>", "<tb-webapp>", '<script src="index.js')
+    },
+    f"{PAGE}/mount.py": {f"{WEB_FILES}/index.js": ("defaultExperimentId", "tb-relative-root")},
+    f"{PAGE}/page_script.js": {
+        f"{WEB_FILES}/index.js": (
+            *("tf-hparams-query-pane", "_computeExperimentAndRelatedProps", "_maxNumHparamsToLoad", "getExperiment"),
+            *("hparamInfos", "metricInfos", "experimentName", "_experiment"),
+        )
+    },
+    f"{PAGE}/regular_expressions.py": {
+        "plugins/hparams/list_session_groups.py": ("def _create_regexp_filter",),
+        "plugins/custom_scalar/custom_scalars_plugin.py": ("def scalars_impl",),
+    },
+    f"{PAGE}/stock.py": {"compat/__init__.py": ('import_module("tensorboard.compat.notf")',)},
+    f"{PAGE}/hot/plugins.py": {"backend/application.py": ("self._plugins",)},
+    f"{PAGE}/hyperparameters.py": {
+        "plugins/hparams/backend_context.py": ("def scalars_metadata", "def read_last_scalars"),
+        "plugins/hparams/hparams_plugin.py": ("self._context",),
+    },
+}
+"""Names of TensorBoard's that are not public, and that our files are lost without."""
+
+
+def leanings() -> dict[str, dict[str, str]]:
+    """{our file: {file in the wheel: what it is to ours}}, the imports included."""
+    found = {ours: dict(theirs) for ours, theirs in STANDS_FOR.items()}
+    for module in product():
+        ours = str(module.path.relative_to(ROOT))
+        for name in module.imports:
+            theirs = _file_of(name)
+            if theirs is not None:
+                found.setdefault(ours, {}).setdefault(theirs, "imports it")
+    return found
+
+
+def _file_of(imported: str) -> str | None:
+    """The module of the wheel that an import reads; None for one that is not its own, or is made by protoc."""
+    top, *parts = imported.split(".")
+    while top == WHEEL.name:
+        path = WHEEL.joinpath(*parts)
+        for file in (path.with_suffix(".py"), path / "__init__.py"):
+            if file.is_file() and parts:
+                return None if file.stem.endswith("_pb2") else str(file.relative_to(WHEEL))
+        if not parts:
+            return None
+        parts.pop()
+    return None
+
+
+def read(file: str) -> bytes | None:
+    """A file of the wheel, or of its zip of web files; None when there is none."""
+    if not file.startswith(f"{WEB_FILES}/"):
+        return (WHEEL / file).read_bytes() if (WHEEL / file).is_file() else None
+    with zipfile.ZipFile(WHEEL / WEB_FILES) as files:
+        name = file.removeprefix(f"{WEB_FILES}/")
+        return files.read(name) if name in files.namelist() else None
+
+
+def digests(files: set[str]) -> dict[str, str]:
+    """{file: the beginning of its SHA-256}, "gone" where there is none."""
+    contents = {file: read(file) for file in sorted(files)}
+    return {
+        file: "gone" if content is None else hashlib.sha256(content).hexdigest()[:16]
+        for file, content in contents.items()
+    }
+
+
+def main() -> None:
+    """Writes down the digests of the wheel that is installed."""
+    files = {theirs for of in leanings().values() for theirs in of}
+    NOTED.write_text(json.dumps(digests(files), indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
