@@ -15,6 +15,11 @@ from sqlalchemy import text as sql
 
 from support import batches
 from support.batches import Api, images, packed_scalars, scalars, segment, stream, texts
+from support.postgres_faults import postgres_faults
+from tbservice.domain import access, ingest
+from tbservice.domain.batch import decode
+from tbservice.store import names
+from tbservice.store.database import Database, binary_rows
 from tbwire import wire_pb2
 
 
@@ -370,3 +375,49 @@ def test_a_batch_takes_as_many_statements_however_many_series_it_has(api, experi
     made, known = count(1, 100), count(2, 100, summary_metadata=b"")
     assert (made, known) == (count(3, 200), count(4, 200, summary_metadata=b""))
     assert max(made, known) <= 20
+
+
+def prepared_statements(database):
+    """Of each statement of the pool's one connection its text, how often it was planned anew, and its lasting plan."""
+    with database.transaction() as db:
+        binary_rows(db, "SELECT set_config('plan_cache_mode', 'force_generic_plan', true)", {})
+        found = binary_rows(db, "SELECT name, statement, custom_plans, parameter_types FROM pg_prepared_statements", {})
+        for name, statement, custom_plans, types in found:
+            values = f"({', '.join(['NULL'] * len(types))})" if types else ""
+            plan = db.execute(sql(f"EXPLAIN EXECUTE {name}{values}")).scalars()
+            yield statement, custom_plans, "\n".join(plan)
+
+
+@pytest.mark.parametrize("count", [1, 50])
+def test_a_flush_into_known_series_takes_six_trips_and_no_planning(api, experiment, database_url, count):
+    secret, tags = api.headers["Authorization"].split()[1], [f"tag {number}" for number in range(count)]
+    with postgres_faults(database_url) as proxy:
+        database = Database(proxy.url, 1)
+        for step in range(16):  # five times until a statement is prepared, and as often planned anew
+            proxy.disarm()
+            more = {"summary_metadata": b""} if step else {}
+            sent = batches.batch(segment(stream(), step, step + 1, *(scalars(tag, [step], **more) for tag in tags)))
+            with database.without_transaction() as db:
+                grant = access.grant_append(db, experiment, secret)
+            with database.transaction(grant.workspace_id) as db:
+                assert ingest.write_batch(db, grant, decode(sent)).counts.scalars == count
+        words = [statement.split(maxsplit=1)[0].strip(";") for statement in proxy.statements]
+        assert words == ["SELECT"] * 2 + ["BEGIN"] + ["SELECT"] * 2 + ["INSERT"] * 3 + ["UPDATE", "COMMIT"]
+        assert proxy.trips == 6
+        prepared = list(prepared_statements(database))
+        database.close()
+    assert len(prepared) == 8
+    assert max(custom_plans for _, custom_plans, _ in prepared) <= 5
+    (writing,) = (plan for _, _, plan in prepared if " on time_series " in plan.splitlines()[0])
+    assert not {"Join", "Nested"} & set(writing.split()), "where values are joined, some day all are compared with all"
+    assert {one["total"] for one in read(api, experiment)["train"].values()} == {16}
+
+
+@pytest.mark.parametrize("tags_in_mind_max", [names.TAGS_IN_MIND_MAX, 0])
+def test_a_tag_whose_batch_was_rolled_back_is_made_again(api, experiment, monkeypatch, tags_in_mind_max):
+    monkeypatch.setattr(names, "TAGS_IN_MIND_MAX", tags_in_mind_max)
+    without = segment(stream(), 0, 100, scalars("loss", [0], summary_metadata=b""))
+    assert api.send(experiment, without).json()["code"] == "metadata_missing"
+    api.write(experiment, segment(stream(), 0, 100, scalars("loss", [0])))
+    api.write(experiment, segment(stream(), 100, 200, scalars("loss", [1])))
+    assert read(api, experiment)["train"]["loss"]["steps"] == [0, 1]

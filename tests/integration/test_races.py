@@ -88,12 +88,13 @@ def test_a_new_file_of_a_run_that_is_deleted_meanwhile_brings_the_run_back(api, 
     assert [(one["file_name"], one["offset"]) for one in streams] == [("another", 100)]
 
 
-def test_two_who_bring_the_same_new_names_in_opposite_order_never_wait_in_a_circle(api):
+def test_two_who_bring_the_same_names_in_opposite_order_never_wait_in_a_circle(api):
     experiment_id, answers, together = api.new_experiment(), [], threading.Barrier(2)
 
     def send_all(name, order):
         for number in range(5):
-            series = [scalars(f"tag {number} {index}", [0]) for index in range(2_000)][::order]
+            names = [f"tag {number // 2} {index}" for index in range(2_000)][::order]  # new and known in turns
+            series = [scalars(name, [number]) for name in names]
             together.wait(60)
             answers.append(api.send(experiment_id, segment(stream(file_name=name), number, number + 1, *series)))
 
@@ -103,4 +104,4 @@ def test_two_who_bring_the_same_new_names_in_opposite_order_never_wait_in_a_circ
     for thread in threads:
         thread.join(60)
     assert [answer.status_code for answer in answers] == [200] * 10
-    assert len(api.get(experiment_id, "scalars")["train"]) == 5 * 2_000
+    assert len(api.get(experiment_id, "scalars")["train"]) == 3 * 2_000

@@ -13,8 +13,10 @@ from urllib.parse import urlsplit, urlunsplit
 LOOPBACK = "127.0.0.1"
 _BEFORE_STARTUP = frozenset({80877103, 80877104})
 """SSLRequest and GSSENCRequest: the client asks for encryption first, and is told that there is none."""
-_ENDS_OF_STATEMENTS = b"QS"
-"""Query, and Sync after Parse, Bind and Execute: then the client waits for an answer."""
+_EXECUTE = b"E"
+_ENDS_OF_TRIPS = b"QS"
+"""Query, and Sync after any number of Parse, Bind and Execute: then the client waits for an answer."""
+_FLUSH = b"H" + struct.pack("!I", 4)
 _PARTS_OF_STATEMENTS = b"PBDECQS"
 
 Choice = Callable[[int, str, int], str]
@@ -43,7 +45,7 @@ class PostgresFaults:
             self._choose, self._then = choose, then
             self._occurrences: Counter[str] = Counter()
             self.statements: list[str] = []
-            self.hits = self.hit_port = 0
+            self.hits = self.hit_port = self.trips = 0
 
     def disarm(self) -> None:
         """Lets everything pass, and counts anew."""
@@ -63,6 +65,11 @@ class PostgresFaults:
         if fault and then is not None:
             then()
         return fault
+
+    def note_trip(self) -> None:
+        """Counts a time that a client waits for an answer, to one statement or several."""
+        with self._lock:
+            self.trips += 1
 
     def serve(self) -> None:
         """Accepts connections until the listener is closed."""
@@ -114,10 +121,15 @@ class _Connection:
                     continue
                 unit += message
                 text = self._text(kind, message[5:]) or text
-                if kind in _ENDS_OF_STATEMENTS:
+                if kind in _ENDS_OF_TRIPS:
+                    self._faults.note_trip()
+                if kind == _EXECUTE or (kind in _ENDS_OF_TRIPS and text):
                     if not self._pass_on(unit, text, back):
                         break
                     unit, text = b"", ""
+                elif kind in _ENDS_OF_TRIPS:
+                    self._server.sendall(unit)
+                    unit = b""
         self._break()
         back.join()
 
@@ -128,6 +140,7 @@ class _Connection:
         self._is_mute = fault == "after"
         self._server.sendall(unit)
         if self._is_mute:
+            self._server.sendall(_FLUSH)  # it may be one of several that are to be answered together
             back.join()  # it ends with the answer
         return not self._is_mute
 

@@ -9,8 +9,8 @@ from sqlalchemy import Connection
 
 from tbservice.domain import secrets
 from tbservice.errors import Forbidden, NotFound, Unauthenticated
-from tbservice.store import experiments, tokens
-from tbservice.store.tokens import Holder
+from tbservice.store import credentials
+from tbservice.store.credentials import Holder, Owner
 from tbservice.types import (
     AdminGrant,
     AppendGrant,
@@ -19,7 +19,6 @@ from tbservice.types import (
     Scope,
     Visibility,
     WorkspaceGrant,
-    WorkspaceId,
 )
 
 
@@ -28,7 +27,7 @@ def grant_workspace(db: Connection, secret: str | None) -> WorkspaceGrant:
 
     Raises Unauthenticated, or Forbidden when the token is for one experiment or may not administer.
     """
-    holder = _holder(db, secret)
+    holder = _require(db, secret, _find(db, None, secret)[1])
     if holder.experiment_id is not None or Scope.ADMIN not in holder.scopes:
         raise Forbidden("this token is not for the whole workspace; use the workspace owner's")
     return WorkspaceGrant(holder.workspace_id)
@@ -39,10 +38,11 @@ def grant_read(db: Connection, experiment_id: str, secret: str | None) -> ReadGr
 
     Raises Unauthenticated, NotFound or Forbidden.
     """
-    owner = _owner(db, experiment_id)
-    if owner is not None and owner[1] is Visibility.LINK:
-        return ReadGrant(owner[0], ExperimentId(experiment_id))
-    return ReadGrant(_check(db, experiment_id, secret, owner, Scope.READ).workspace_id, ExperimentId(experiment_id))
+    owner, holder = _find(db, experiment_id, secret)
+    if owner is not None and owner.visibility is Visibility.LINK:
+        return ReadGrant(owner.workspace_id, ExperimentId(experiment_id))
+    holder = _check(experiment_id, owner, _require(db, secret, holder), Scope.READ)
+    return ReadGrant(holder.workspace_id, ExperimentId(experiment_id))
 
 
 def grant_read_by_token(db: Connection, experiment_id: str, secret: str) -> tuple[ReadGrant, bool]:
@@ -50,50 +50,49 @@ def grant_read_by_token(db: Connection, experiment_id: str, secret: str) -> tupl
 
     Raises as `grant_read` does.
     """
-    holder = _check(db, experiment_id, secret, _owner(db, experiment_id), Scope.READ)
+    holder = _holder(db, experiment_id, secret, Scope.READ)
     is_for_this_alone = holder.experiment_id is not None and holder.scopes == {Scope.READ}
     return ReadGrant(holder.workspace_id, ExperimentId(experiment_id)), is_for_this_alone
 
 
 def grant_append(db: Connection, experiment_id: str, secret: str | None) -> AppendGrant:
     """The right to add to an experiment and to read its cursors. Raises Unauthenticated, NotFound or Forbidden."""
-    owner = _owner(db, experiment_id)
-    return AppendGrant(_check(db, experiment_id, secret, owner, Scope.APPEND).workspace_id, ExperimentId(experiment_id))
+    holder = _holder(db, experiment_id, secret, Scope.APPEND)
+    return AppendGrant(holder.workspace_id, ExperimentId(experiment_id))
 
 
 def grant_admin(db: Connection, experiment_id: str, secret: str | None) -> AdminGrant:
     """The right to rename, share and delete an experiment. Raises Unauthenticated, NotFound or Forbidden."""
-    owner = _owner(db, experiment_id)
-    return AdminGrant(_check(db, experiment_id, secret, owner, Scope.ADMIN).workspace_id, ExperimentId(experiment_id))
+    holder = _holder(db, experiment_id, secret, Scope.ADMIN)
+    return AdminGrant(holder.workspace_id, ExperimentId(experiment_id))
 
 
-def _owner(db: Connection, experiment_id: str) -> tuple[WorkspaceId, Visibility] | None:
-    if not secrets.is_experiment_id(experiment_id):
-        return None
-    return experiments.find_owner(db, ExperimentId(experiment_id))
+def _holder(db: Connection, experiment_id: str, secret: str | None, scope: Scope) -> Holder:
+    owner, holder = _find(db, experiment_id, secret)
+    return _check(experiment_id, owner, _require(db, secret, holder), scope)
 
 
-def _holder(db: Connection, secret: str | None) -> Holder:
+def _find(db: Connection, experiment_id: str | None, secret: str | None) -> tuple[Owner | None, Holder | None]:
+    is_id = experiment_id is not None and secrets.is_experiment_id(experiment_id)
+    known_id = ExperimentId(experiment_id) if experiment_id is not None and is_id else None
+    digest = secrets.token_digest(secret) if secret is not None and secrets.is_token(secret) else None
+    return (None, None) if known_id is None and digest is None else credentials.find(db, known_id, digest)
+
+
+def _require(db: Connection, secret: str | None, holder: Holder | None) -> Holder:
+    """The holder, of whose token it is noted that it was used."""
     if secret is None:
         raise Unauthenticated("a token is needed: send it as 'Authorization: Bearer <token>'")
-    holder = tokens.find_holder(db, secrets.token_digest(secret)) if secrets.is_token(secret) else None
     if holder is None:
         raise Unauthenticated("this token is not known here, or it has expired or been revoked")
     if not holder.is_use_recorded:
-        tokens.record_use(db, holder)
+        credentials.record_use(db, holder)
     return holder
 
 
-def _check(
-    db: Connection,
-    experiment_id: str,
-    secret: str | None,
-    owner: tuple[WorkspaceId, Visibility] | None,
-    scope: Scope,
-) -> Holder:
-    holder = _holder(db, secret)
+def _check(experiment_id: str, owner: Owner | None, holder: Holder, scope: Scope) -> Holder:
     is_for_it = holder.experiment_id in {None, experiment_id}
-    if owner is None or owner[0] != holder.workspace_id or not is_for_it:
+    if owner is None or owner.workspace_id != holder.workspace_id or not is_for_it:
         raise NotFound("there is no such experiment, or it is not yours")
     if not holder.scopes & {scope, Scope.ADMIN}:
         raise Forbidden(f"this token may not {scope.value} here; it may {', '.join(sorted(holder.scopes))}")

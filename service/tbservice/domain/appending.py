@@ -1,8 +1,8 @@
-"""The series of a batch: made, or locked in id order, and given their points; the newest of each step wins.
+"""The series of a batch: made, or locked, and given their points; the newest of each step wins.
 
 A new series is made as it will stand: nothing has to read or change its row again. All that are new are made before
-any other is locked, in the order of their names, and the others are locked in the order of their ids, so that of two
-batches one waits for the other, never both.
+any other is locked, and the others are locked then, both in the order of their names, so that of two batches one waits
+for the other, never both.
 """
 
 from __future__ import annotations
@@ -243,22 +243,36 @@ def _note_ends(state: SeriesState, points: Points) -> None:
         state.last_step, state.last_wall_time, state.last_value = last, last_wall_time, float(points.values[-1])
 
 
-def insert_points(db: Connection, grant: AppendGrant, additions: Sequence[Addition]) -> Counts:
-    """Inserts what the series are given, class by class, and writes back the rows of those that were there."""
-    by_class: defaultdict[int, list[Addition]] = defaultdict(list)
-    for addition in additions:
-        if addition.parts:
-            by_class[addition.state.data_class].append(addition)
-    scalars, tensors, sequences = (by_class[data_class] for data_class in DataClass)
-    if scalars:
-        _append_scalars(db, grant, scalars)
+def count_points(additions: Sequence[Addition]) -> Counts:
+    """How many points and blobs the additions are, those that others take the place of included."""
+    scalars, tensors, sequences = _by_class(additions)
+    blobs = sum(len(blobs) for part in _parts(BlobSequencePoints, sequences) for blobs in part.sequences)
+    return Counts(_count(scalars), _count(tensors), blobs)
+
+
+def insert_values(db: Connection, grant: AppendGrant, additions: Sequence[Addition]) -> None:
+    """Inserts tensors and blob sequences, and notes in their series' states how many steps were new."""
+    _, tensors, sequences = _by_class(additions)
     if tensors:
         _upsert_tensors(db, grant, tensors)
     if sequences:
         _upsert_blob_sequences(db, grant, sequences)
+
+
+def insert_scalars(db: Connection, grant: AppendGrant, additions: Sequence[Addition]) -> None:
+    """Inserts scalars, and at last writes back the rows of all series that were there; asks for no answers."""
+    scalars, tensors, sequences = _by_class(additions)
+    if scalars:
+        _append_scalars(db, grant, scalars)
     _write_back(db, grant, [*scalars, *tensors, *sequences])
-    blobs = sum(len(blobs) for part in _parts(BlobSequencePoints, sequences) for blobs in part.sequences)
-    return Counts(_count(scalars), _count(tensors), blobs)
+
+
+def _by_class(additions: Iterable[Addition]) -> tuple[list[Addition], list[Addition], list[Addition]]:
+    by_class: defaultdict[int, list[Addition]] = defaultdict(list)
+    for addition in additions:
+        if addition.parts:
+            by_class[addition.state.data_class].append(addition)
+    return by_class[DataClass.SCALAR], by_class[DataClass.TENSOR], by_class[DataClass.BLOB_SEQUENCE]
 
 
 def _count(additions: Iterable[Addition]) -> int:
@@ -276,7 +290,7 @@ def _parts(kind: type[T], additions: Iterable[Addition]) -> Iterator[T]:
 def _write_back(db: Connection, grant: AppendGrant, additions: Sequence[Addition]) -> None:
     known = [addition for addition in additions if not addition.is_new]
     if known:
-        series_rows.update(db, grant.experiment_id, [addition.state for addition in known])
+        series_rows.update(db, grant, [addition.state for addition in known])
     metadata = {addition.series_id: addition.metadata for addition in known if addition.metadata is not None}
     if metadata:
         series_rows.update_metadata(db, grant.experiment_id, metadata)

@@ -1,8 +1,8 @@
 """Committing a batch: whole, exactly once, the newest point of a step wins.
 
-One transaction: find which segments are next, make what is new, lock the series in id order, insert the points, and
-as the last statements move the cursors and the experiment's version: the rows that everybody wants are held for the
-shortest time.
+One transaction: find which segments are next, make what is new, lock the series in the order of their names, insert
+the points, and as the last statements move the cursors and the experiment's version: the rows that everybody wants are
+held for the shortest time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from tbservice.domain.appending import Addition, Counts
 from tbservice.domain.batch import Segment, referenced_blobs
 from tbservice.errors import Conflict, CursorConflict, NotFound
 from tbservice.store import blobs, experiments, names, upload_streams
-from tbservice.store.upload_streams import Advance
+from tbservice.store.database import in_one_trip
+from tbservice.store.upload_streams import Advance, HeldStream
 from tbservice.types import AppendGrant, Cursor
 
 _COUNT_MAX: Final = 2**63 - 1
@@ -50,23 +51,30 @@ def write_batch(db: Connection, grant: AppendGrant, segments: Sequence[Segment])
     straddles its cursor or continues a file that has changed; Conflict `metadata_missing` when a series is new and
     came without metadata, `blob_missing` when a referenced blob was never put; NotFound when the experiment is gone.
     """
-    cursors = _current_cursors(db, grant, segments)
+    held = _hold_streams(db, grant, segments)
+    cursors = {digest: one.cursor for digest, one in held.items()}
     fresh = _fresh_segments(segments, cursors)
     if not fresh:
         return Outcome([_cursor_of(segment, cursors) for segment in segments], Counts())
     _check_references(db, grant, fresh)
-    run_ids = names.resolve_runs(db, grant, dict.fromkeys(segment.stream.run for segment in fresh))
+    run_ids = _resolve_runs(db, grant, fresh, held.values())
     _note_start_times(db, grant, fresh, run_ids)
     arrivals = appending.arrivals_by_series(fresh, run_ids, _resolve_tags(db, grant, fresh))
     additions = appending.take_in(db, grant, arrivals)
-    counts = appending.insert_points(db, grant, additions)
+    appending.insert_values(db, grant, additions)
     advances = _advances(fresh, cursors, run_ids, additions)
-    _move_cursors(db, grant, advances, fresh)
+    with in_one_trip(db):
+        appending.insert_scalars(db, grant, additions)
+        moving = upload_streams.advance(db, grant, advances)
+        bumping = experiments.bump_version(db, grant.experiment_id)
+    _check_moved(db, grant, {digest for (digest,) in moving.rows()}, fresh)
+    if not bumping.rows():
+        raise NotFound("the experiment has been deleted")
     cursors |= {move.stream_digest: move.cursor for move in advances}
     states = [addition.state for addition in additions if addition.parts]
     return Outcome(
         [_cursor_of(segment, cursors) for segment in segments],
-        counts,
+        appending.count_points(additions),
         len(fresh),
         frozenset(state.run_id for state in states if merging.is_worth_settling(state)),
         frozenset(state.run_id for state in states if merging.is_due(state)),
@@ -74,9 +82,9 @@ def write_batch(db: Connection, grant: AppendGrant, segments: Sequence[Segment])
     )
 
 
-def _current_cursors(db: Connection, grant: AppendGrant, segments: Iterable[Segment]) -> dict[bytes, Cursor]:
+def _hold_streams(db: Connection, grant: AppendGrant, segments: Iterable[Segment]) -> dict[bytes, HeldStream]:
     digests = {segment.stream_digest for segment in segments}
-    return upload_streams.get_cursors(db, grant.experiment_id, list(digests))
+    return upload_streams.hold(db, grant.experiment_id, list(digests))
 
 
 def _cursor_of(segment: Segment, cursors: dict[bytes, Cursor]) -> Cursor:
@@ -137,6 +145,14 @@ def _note_start_times(db: Connection, grant: AppendGrant, segments: Iterable[Seg
         names.set_start_times(db, grant.experiment_id, list(times), list(times.values()))
 
 
+def _resolve_runs(
+    db: Connection, grant: AppendGrant, segments: Iterable[Segment], held: Iterable[HeldStream]
+) -> dict[str, int]:
+    run_ids = {one.cursor.stream.run: one.run_id for one in held}
+    others = dict.fromkeys(segment.stream.run for segment in segments if segment.stream.run not in run_ids)
+    return run_ids | names.resolve_runs(db, grant, others) if others else run_ids
+
+
 def _resolve_tags(db: Connection, grant: AppendGrant, segments: Iterable[Segment]) -> dict[str, int]:
     tags = dict.fromkeys(series.tag for segment in segments for series in segment.series)
     return names.resolve_tags(db, grant, tags) if tags else {}
@@ -168,16 +184,16 @@ def _advances(
     return advances
 
 
-def _move_cursors(db: Connection, grant: AppendGrant, advances: Sequence[Advance], fresh: Sequence[Segment]) -> None:
-    elsewhere = upload_streams.advance(db, grant, advances)
-    if elsewhere:  # another uploader was quicker, or the run was deleted: tell where to go on
-        cursors = _current_cursors(db, grant, fresh)
-        firsts = {segment.stream_digest: segment for segment in reversed(fresh)}
-        for digest, segment in firsts.items():
-            if digest not in elsewhere:
-                continue  # its cursor is seen where we have just moved it, and will not be there after the rollback
-            cursor = _cursor_of(segment, cursors)
-            _check_place(segment, cursor.offset, cursor.checksum)
-        raise Conflict("the experiment changed meanwhile; send the batch again", code="try_again")
-    if not experiments.bump_version(db, grant.experiment_id):
-        raise NotFound("the experiment has been deleted")
+def _check_moved(db: Connection, grant: AppendGrant, moved: set[bytes], fresh: Sequence[Segment]) -> None:
+    """Raises when another uploader was quicker, or the run was deleted, and tells where to go on."""
+    firsts = {segment.stream_digest: segment for segment in reversed(fresh)}
+    if moved == firsts.keys():
+        return
+    held = _hold_streams(db, grant, fresh)
+    cursors = {digest: one.cursor for digest, one in held.items()}
+    for digest, segment in firsts.items():
+        if digest in moved:
+            continue  # its cursor is seen where we have just moved it, and will not be there after the rollback
+        cursor = _cursor_of(segment, cursors)
+        _check_place(segment, cursor.offset, cursor.checksum)
+    raise Conflict("the experiment changed meanwhile; send the batch again", code="try_again")

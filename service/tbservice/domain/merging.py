@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Final
 
 import numpy as np
@@ -105,7 +105,7 @@ def merge_run(
     written = _merge(db, grant, merges)
     for state in states:
         state.tail_rows = state.tail_points = 0
-    series_rows.update(db, grant.experiment_id, states)
+    series_rows.update(db, grant, states)
     return MergeWork(
         series=len(states),
         last_tag_id=states[-1].tag_id,
@@ -190,16 +190,36 @@ def _pack(db: Connection, grant: ExperimentGrant, merge: _SeriesMerge, parts: li
     """The blocks that take the place of these points and of the sealed blocks among whose steps they lie."""
     state = merge.state
     gathered = newest_of_each_step(concatenate(parts))
+    if state.count_is_exact:
+        return _pack_in_order(db, grant, merge, gathered)
     sealed = _overlapped_sealed(db, grant, state, gathered)
     if sealed is None:  # too much to rewrite for so few: they stay open, and reads count the steps
         merge.is_disjoint = False
         return [NewBlock(state.series_id, OPEN, gathered)]
     merged = newest_of_each_step(concatenate([*sealed, gathered]))
     state.sealed_count -= sum(map(len, sealed))
-    full = len(merged) // limits.block_points * limits.block_points
-    blocks = list(_cut(state.series_id, SEALED, merged.take(slice(full))))
-    if full < len(merged):
-        blocks.append(NewBlock(state.series_id, OPEN, merged.take(slice(full, None))))
+    return _pack_at_end(state, merged)
+
+
+def _pack_in_order(db: Connection, grant: ExperimentGrant, merge: _SeriesMerge, gathered: Points) -> list[NewBlock]:
+    """The blocks of points that came in step order: no block lies across those that were sealed between them."""
+    state = merge.state
+    starts: list[int] = []
+    if merge.in_place or merge.rewritten:  # otherwise it is a tail, and all that is sealed lies before it
+        ends = int(gathered.steps[0]), int(gathered.steps[-1])
+        starts = scalar_blocks.list_sealed_starts(db, grant.experiment_id, state.series_id, *ends)
+    cuts = [0, *np.unique(np.searchsorted(gathered.steps, np.array(starts, np.int64))).tolist()]
+    between = (gathered.take(slice(start, end)) for start, end in pairwise(cuts))
+    blocks = [block for points in between for block in _cut(state.series_id, SEALED, points)]
+    return [*blocks, *_pack_at_end(state, gathered.take(slice(cuts[-1], None)))]
+
+
+def _pack_at_end(state: SeriesState, points: Points) -> list[NewBlock]:
+    """Full blocks, which are sealed, and an open one with what is left."""
+    full = len(points) // limits.block_points * limits.block_points
+    blocks = list(_cut(state.series_id, SEALED, points.take(slice(full))))
+    if full < len(points):
+        blocks.append(NewBlock(state.series_id, OPEN, points.take(slice(full, None))))
     return blocks
 
 
@@ -215,8 +235,6 @@ def _overlapped_sealed(
     db: Connection, grant: ExperimentGrant, state: SeriesState, gathered: Points
 ) -> list[Points] | None:
     """The sealed blocks among whose steps the gathered ones lie, taken; None when they are too many to take."""
-    if state.count_is_exact:
-        return []
     first, last = int(gathered.steps[0]), int(gathered.steps[-1])
     count = scalar_blocks.count_sealed_between(db, grant.experiment_id, state.series_id, first, last)
     if count > _REWRITE_FACTOR * max(len(gathered), limits.block_points):

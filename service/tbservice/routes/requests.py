@@ -51,12 +51,12 @@ Secret = Annotated[str | None, Depends(secret_of)]
 
 
 def _workspace(database: UsesDatabase, secret: Secret) -> WorkspaceGrant:
-    with database.transaction() as db:
+    with database.without_transaction() as db:
         return access.grant_workspace(db, secret)
 
 
 def _read(request: Request, experiment_id: str, database: UsesDatabase, secret: Secret) -> ReadGrant:
-    with database.transaction() as db:
+    with database.without_transaction() as db:
         grant = access.grant_read(db, experiment_id, secret)
     if is_conditional(request):
         with database.transaction(grant.workspace_id) as db:
@@ -65,12 +65,12 @@ def _read(request: Request, experiment_id: str, database: UsesDatabase, secret: 
 
 
 def _append(experiment_id: str, database: UsesDatabase, secret: Secret) -> AppendGrant:
-    with database.transaction() as db:
+    with database.without_transaction() as db:
         return access.grant_append(db, experiment_id, secret)
 
 
 def _admin(experiment_id: str, database: UsesDatabase, secret: Secret) -> AdminGrant:
-    with database.transaction() as db:
+    with database.without_transaction() as db:
         return access.grant_admin(db, experiment_id, secret)
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, text
 
 from tbservice.store.arrays import array
 from tbservice.store.points import Places
-from tbservice.store.tensor_points import ends_as_arrays
+from tbservice.store.tensor_points import STREAMED, ends_as_arrays
 from tbservice.types import ExperimentGrant, ExperimentId
 
 
@@ -62,32 +62,31 @@ def upsert(
 
 def sample(
     db: Connection, experiment_id: ExperimentId, k: int, ends: Mapping[int, Sequence[tuple[int, int]]]
-) -> list[BlobPoint]:
+) -> Generator[BlobPoint, None, None]:
     """For each series, the points at its `ends` (series id to (rank, sample key) pairs) and the k that come first.
 
-    In no order; a point may come twice.
+    In no order; a point may come twice. The rows are streamed, so that a caller may stop when they name too many blobs,
+    and then closes this.
     """
-    rows = db.execute(
-        text("""
-            SELECT p.* FROM unnest(CAST(:series_ids AS bigint[])) AS w (series_id)
-            CROSS JOIN LATERAL (
-                SELECT series_id, rank, sample_key, step, wall_time, digests FROM blob_points
-                WHERE experiment_id = :experiment_id AND series_id = w.series_id
-                ORDER BY rank, sample_key LIMIT :k
-            ) AS p
-            UNION ALL
-            SELECT p.series_id, p.rank, p.sample_key, step, wall_time, digests
-            FROM unnest(CAST(:end_ids AS bigint[]), CAST(:ranks AS smallint[]), CAST(:keys AS bigint[]))
-                AS e (series_id, rank, sample_key)
-            JOIN blob_points AS p ON p.experiment_id = :experiment_id AND p.series_id = e.series_id
-                AND p.rank = e.rank AND p.sample_key = e.sample_key
-        """),
-        {"experiment_id": experiment_id, "k": k, **ends_as_arrays(ends)},
-    )
-    return [
-        BlobPoint(row.series_id, row.rank, row.sample_key, row.step, row.wall_time, [bytes(d) for d in row.digests])
-        for row in rows
-    ]
+    statement = text("""
+        SELECT p.* FROM unnest(CAST(:series_ids AS bigint[])) AS w (series_id)
+        CROSS JOIN LATERAL (
+            SELECT series_id, rank, sample_key, step, wall_time, digests FROM blob_points
+            WHERE experiment_id = :experiment_id AND series_id = w.series_id
+            ORDER BY rank, sample_key LIMIT :k
+        ) AS p
+        UNION ALL
+        SELECT p.series_id, p.rank, p.sample_key, step, wall_time, digests
+        FROM unnest(CAST(:end_ids AS bigint[]), CAST(:ranks AS smallint[]), CAST(:keys AS bigint[]))
+            AS e (series_id, rank, sample_key)
+        JOIN blob_points AS p ON p.experiment_id = :experiment_id AND p.series_id = e.series_id
+            AND p.rank = e.rank AND p.sample_key = e.sample_key
+    """)
+    parameters = {"experiment_id": experiment_id, "k": k, **ends_as_arrays(ends)}
+    with db.execute(statement, parameters, execution_options=STREAMED) as rows:
+        for row in rows:
+            digests = [bytes(digest) for digest in row.digests]
+            yield BlobPoint(row.series_id, row.rank, row.sample_key, row.step, row.wall_time, digests)
 
 
 def find_digests(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import select
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 from psycopg.types.array import ListBinaryDumper
 from psycopg.types.numeric import Int8BinaryDumper
-from sqlalchemy import Connection, create_engine, event, exc, text
+from sqlalchemy import Connection, PoolProxiedConnection, create_engine, event, exc, text
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from tbservice import metrics
 from tbservice.errors import Invalid, NotFound, Unavailable
@@ -20,7 +22,15 @@ from tbservice.types import WorkspaceId
 STATEMENT_SECONDS_MAX = 60
 """Seconds a statement may run."""
 
+IDLE_SECONDS_MAX = 60.0
+"""Seconds after which a connection that nobody used is asked whether it still works: a firewall drops idle ones."""
+
 _UNAVAILABLE = "the database cannot be reached or is out of capacity; nothing was lost, try again"
+
+_BEGIN: Final = "tbhub_begin"
+"""The execution option that says how a transaction begins."""
+
+_IDLE_SINCE: Final = "tbhub_idle_since"
 
 
 class Database:
@@ -33,11 +43,13 @@ class Database:
             pool_size=pool_size,
             max_overflow=0,
             pool_timeout=30,
-            pool_pre_ping=True,
             hide_parameters=True,  # errors are logged, and what a tenant sent is none of the log's business
             connect_args={"connect_timeout": 10, "options": f"-c statement_timeout={STATEMENT_SECONDS_MAX}s"},
         )
         event.listen(self.engine, "connect", _prepare)
+        event.listen(self.engine, "begin", _send_begin)
+        event.listen(self.engine, "checkin", _note_idle)
+        event.listen(self.engine, "checkout", _check_idle)
 
     @contextmanager
     def transaction(self, workspace_id: WorkspaceId | None = None) -> Iterator[Connection]:
@@ -45,18 +57,29 @@ class Database:
 
         Raises Unavailable when PostgreSQL cannot be reached, stops in the middle, or has no room: try again.
         """
-        with _driver_errors_as_ours(), self._connect() as db, db.begin():
-            _set_tenant(db, workspace_id)
+        with self._transaction("BEGIN", workspace_id) as db:
             yield db
 
     @contextmanager
     def snapshot(self, workspace_id: WorkspaceId | None = None) -> Iterator[Connection]:
         """A read-only REPEATABLE READ transaction: all its statements see one state. Raises as `transaction` does."""
+        with self._transaction("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", workspace_id) as db:
+            yield db
+
+    @contextmanager
+    def _transaction(self, begin: str, workspace_id: WorkspaceId | None) -> Iterator[Connection]:
+        if workspace_id is not None:  # in one message: each is a change of processes, there and back
+            begin += f"; SET LOCAL tbhub.workspace_id = '{int(workspace_id)}'"
         with _driver_errors_as_ours(), self._connect() as connection:
-            db = connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+            db = connection.execution_options(**{_BEGIN: begin})
             with db.begin():
-                _set_tenant(db, workspace_id)
                 yield db
+
+    @contextmanager
+    def without_transaction(self) -> Iterator[Connection]:
+        """A connection for `rows_seeing` alone, each call of which is a transaction. Raises as `transaction` does."""
+        with _driver_errors_as_ours(), self._connect() as connection:
+            yield connection
 
     @contextmanager
     def _connect(self) -> Iterator[Connection]:
@@ -64,7 +87,13 @@ class Database:
         begin = time.perf_counter()
         with self.engine.connect() as connection, metrics.connection_in_use():
             metrics.note_connection_wait(begin)
-            yield connection
+            driver = _driver(connection)
+            try:
+                yield connection
+            except psycopg.Error:
+                if driver.closed:
+                    connection.invalidate()
+                raise
 
     def check(self) -> None:
         """Asks PostgreSQL for an answer. Raises Unavailable when there is none."""
@@ -76,17 +105,95 @@ class Database:
         self.engine.dispose()
 
 
+class Sent:
+    """A statement that was sent, and may be under way: see `in_one_trip`."""
+
+    def __init__(self, cursor: psycopg.Cursor[tuple[Any, ...]]) -> None:
+        self._cursor = cursor
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """The rows it gives; they can be asked for once."""
+        return self._cursor.fetchall()
+
+
+def send(db: Connection, statement: str, parameters: Mapping[str, Any]) -> Sent:
+    """Runs a statement with %(name)s parameters in `db`'s transaction; its rows, if any, come in binary."""
+    cursor = _driver(db).cursor(binary=True)
+    cursor.execute(statement.encode(), parameters)
+    return Sent(cursor)
+
+
+def binary_rows(db: Connection, statement: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    """Runs a query with %(name)s parameters in `db`'s transaction and fetches in binary: for columns of many bytes."""
+    return send(db, statement, parameters).rows()
+
+
+@contextmanager
+def in_one_trip(db: Connection) -> Iterator[None]:
+    """What is sent (`send`) in the block goes out without waiting for answers; errors are raised at its end at last.
+
+    PostgreSQL sleeps and wakes once for all of it, which is a good part of what a small statement costs. Ask for rows
+    behind the block. Nothing else may use `db` in it: SQLAlchemy would take a statement without answer for one without
+    rows.
+    """
+    with _driver(db).pipeline():
+        yield
+
+
+def rows_seeing(
+    db: Connection, sight: Mapping[str, str], statement: str, parameters: Mapping[str, Any]
+) -> list[tuple[Any, ...]]:
+    """Sets `tbhub.<name>`, which the row policies read, for each of `sight`, and fetches as `binary_rows` does.
+
+    Outside a transaction both are one, which is over then; inside one they stay set until its end.
+    """
+    settings = ", ".join(f"set_config('tbhub.{name}', %({name})s, true)" for name in sight)
+    with in_one_trip(db):
+        send(db, f"SELECT {settings}", sight)
+        sent = send(db, statement, parameters)
+    return sent.rows()
+
+
 def set_local(db: Connection, name: str, value: str) -> None:
     """Sets `tbhub.<name>` until the transaction ends; the row policies read it."""
     db.execute(text("SELECT set_config('tbhub.' || :name, :value, true)"), {"name": name, "value": value})
 
 
-def binary_rows(db: Connection, statement: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-    """Runs a query with %(name)s parameters in `db`'s transaction and fetches in binary: for columns of many bytes."""
+def _driver(db: Connection) -> psycopg.Connection[tuple[Any, ...]]:
     driver = db.connection.driver_connection
     assert isinstance(driver, psycopg.Connection)  # noqa: S101 - the dialect is always psycopg's
-    with driver.cursor(binary=True) as cursor:
-        return cursor.execute(statement.encode(), parameters).fetchall()
+    return driver
+
+
+def _send_begin(db: Connection) -> None:
+    """Begins a transaction in our words: the driver, which is in autocommit mode, would say no more than BEGIN."""
+    _driver(db).execute(db.get_execution_options().get(_BEGIN, "BEGIN"))
+
+
+def _note_idle(_connection: object, record: ConnectionPoolEntry) -> None:
+    record.info[_IDLE_SINCE] = time.monotonic()
+
+
+def _check_idle(
+    connection: psycopg.Connection[Any], record: ConnectionPoolEntry, _proxy: PoolProxiedConnection
+) -> None:
+    """Asks whether a connection still works when there is reason to doubt it: SQLAlchemy would ask every time."""
+    idle_since = record.info.get(_IDLE_SINCE)
+    if idle_since is None or (time.monotonic() - idle_since < IDLE_SECONDS_MAX and not _has_been_told(connection)):
+        return
+    try:
+        connection.execute("SELECT 1")
+    except psycopg.Error as error:
+        raise exc.InvalidatePoolError from error  # the others are asked, too, before they are used
+
+
+def _has_been_told(connection: psycopg.Connection[Any]) -> bool:
+    """Whether PostgreSQL has sent something that nobody asked for: mostly that it ends the connection."""
+    if connection.closed:
+        return True
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _prepare(connection: psycopg.Connection[Any], _record: object) -> None:
@@ -98,13 +205,8 @@ def _prepare(connection: psycopg.Connection[Any], _record: object) -> None:
     connection.adapters.register_dumper(list, ListBinaryDumper)
     connection.adapters.register_dumper(int, Int8BinaryDumper)
     arrays.register(connection.adapters)
+    connection.autocommit = True  # see `_send_begin`
     connection.execute("SET TIME ZONE 'UTC'")
-    connection.commit()
-
-
-def _set_tenant(db: Connection, workspace_id: WorkspaceId | None) -> None:
-    if workspace_id is not None:
-        set_local(db, "workspace_id", str(workspace_id))
 
 
 @contextmanager
@@ -114,23 +216,20 @@ def _driver_errors_as_ours() -> Iterator[None]:
         yield
     except (exc.OperationalError, exc.InterfaceError, exc.TimeoutError) as error:
         raise Unavailable(_UNAVAILABLE) from error
-    except (psycopg.OperationalError, psycopg.InterfaceError) as error:  # from `binary_rows`, past SQLAlchemy
+    except (psycopg.OperationalError, psycopg.InterfaceError) as error:  # from `send`, past SQLAlchemy
         raise Unavailable(_UNAVAILABLE) from error
-    except psycopg.DataError as error:  # the same
-        raise _as_invalid(error) or error from error
+    except psycopg.Error as error:  # the same
+        raise _as_ours(error) or error from error
     except exc.DBAPIError as error:
-        raise _as_ours(error) from error
+        if error.connection_invalidated:
+            raise Unavailable(_UNAVAILABLE) from error
+        raise _as_ours(error.orig) or error from error
 
 
-def _as_ours(error: exc.DBAPIError) -> Exception:
-    if error.connection_invalidated:
-        return Unavailable(_UNAVAILABLE)
-    cause = error.orig
-    if isinstance(cause, psycopg.errors.ForeignKeyViolation) and _names_experiment(cause):
+def _as_ours(error: BaseException | None) -> Exception | None:
+    if isinstance(error, psycopg.errors.ForeignKeyViolation) and _names_experiment(error):
         return NotFound("the experiment has been deleted")
-    if isinstance(cause, psycopg.DataError):
-        return _as_invalid(cause) or error
-    return error
+    return _as_invalid(error) if isinstance(error, psycopg.DataError) else None
 
 
 def _as_invalid(error: psycopg.DataError) -> Invalid | None:

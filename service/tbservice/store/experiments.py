@@ -9,18 +9,10 @@ from typing import Any, Final
 from sqlalchemy import Connection, Row, text
 
 from tbservice.store.arrays import array
-from tbservice.store.database import set_local
+from tbservice.store.database import Sent, send
 from tbservice.types import Experiment, ExperimentId, Visibility, WorkspaceId
 
 _COLUMNS: Final = "experiment_id, name, description, visibility, created_at, updated_at, version"
-
-
-def find_owner(db: Connection, experiment_id: ExperimentId) -> tuple[WorkspaceId, Visibility] | None:
-    """Whose an experiment is and who may see it, before the tenant is known: whoever knows the id may ask."""
-    set_local(db, "experiment_id", experiment_id)
-    statement = text("SELECT workspace_id, visibility FROM experiments WHERE experiment_id = :experiment_id")
-    row = db.execute(statement, {"experiment_id": experiment_id}).one_or_none()
-    return None if row is None else (WorkspaceId(row.workspace_id), Visibility(row.visibility))
 
 
 def create(
@@ -123,13 +115,19 @@ def list_versions(db: Connection, experiment_ids: Sequence[ExperimentId]) -> dic
     return {row.experiment_id: row.version for row in rows}
 
 
-def bump_version(db: Connection, experiment_id: ExperimentId) -> bool:
+def bump_version(db: Connection, experiment_id: ExperimentId) -> Sent:
     """Marks the experiment's data as changed, holding its row until the transaction ends: make it the last statement.
 
-    False when the experiment is gone: the caller must roll back.
+    It gives no row when the experiment is gone: the caller must roll back.
     """
-    statement = text("UPDATE experiments SET version = version + 1, updated_at = now() WHERE experiment_id = :id")
-    return db.execute(statement, {"id": experiment_id}).rowcount == 1
+    return send(
+        db,
+        """
+            UPDATE experiments SET version = version + 1, updated_at = now()
+            WHERE experiment_id = %(experiment_id)s RETURNING version
+        """,
+        {"experiment_id": experiment_id},
+    )
 
 
 def delete(db: Connection, experiment_id: ExperimentId) -> bool:

@@ -14,8 +14,8 @@ from typing import Final
 
 from sqlalchemy import Connection, text
 
-from tbservice.store.arrays import array
-from tbservice.store.database import binary_rows
+from tbservice.store.arrays import array, rows_of
+from tbservice.store.database import binary_rows, send
 from tbservice.store.packing import Points, pack, unpack
 from tbservice.types import ALL_STEPS, ExperimentGrant, ExperimentId, StepRange
 
@@ -47,25 +47,34 @@ class OpenBlock:
     last_step: int
 
 
+_INSERTED: Final = {
+    "series_id": "bigint",
+    "level": "smallint",
+    "count": "integer",
+    "first_step": "bigint",
+    "last_step": "bigint",
+    "data": "bytea",
+}
+
+
 def insert(db: Connection, grant: ExperimentGrant, blocks: Sequence[NewBlock]) -> None:
     """Packs and inserts the blocks."""
-    db.execute(
-        text("""
+    send(
+        db,
+        f"""
             INSERT INTO scalar_blocks
                 (experiment_id, workspace_id, series_id, level, count, first_step, last_step, data)
-            SELECT :experiment_id, :workspace_id, series_id, level, count, first_step, last_step, data
-            FROM unnest(CAST(:series_ids AS bigint[]), CAST(:levels AS smallint[]), CAST(:counts AS integer[]),
-                CAST(:first_steps AS bigint[]), CAST(:last_steps AS bigint[]), CAST(:data AS bytea[]))
-                AS u (series_id, level, count, first_step, last_step, data)
-        """),
+            SELECT %(experiment_id)s, %(workspace_id)s, series_id, level, count, first_step, last_step, data
+            FROM {rows_of(_INSERTED)} AS u
+        """,  # noqa: S608 - a constant above
         {
             "experiment_id": grant.experiment_id,
             "workspace_id": grant.workspace_id,
-            "series_ids": array("bigint", [block.series_id for block in blocks]),
-            "levels": array("smallint", [block.level for block in blocks]),
-            "counts": array("integer", [len(block.points) for block in blocks]),
-            "first_steps": array("bigint", [block.points.steps[0] for block in blocks]),
-            "last_steps": array("bigint", [block.points.steps[-1] for block in blocks]),
+            "series_id": array("bigint", [block.series_id for block in blocks]),
+            "level": array("smallint", [block.level for block in blocks]),
+            "count": array("integer", [len(block.points) for block in blocks]),
+            "first_step": array("bigint", [block.points.steps[0] for block in blocks]),
+            "last_step": array("bigint", [block.points.steps[-1] for block in blocks]),
             "data": array("bytea", [block.packed or pack(block.points) for block in blocks]),
         },
     )
@@ -214,6 +223,18 @@ def _change_open(
         },
     )
     return {(series_id, block_id): unpack(data) for series_id, block_id, data in rows}
+
+
+def list_sealed_starts(db: Connection, experiment_id: ExperimentId, series_id: int, first: int, last: int) -> list[int]:
+    """The first steps of those of the series' sealed blocks that begin between these steps, ascending."""
+    statement = text("""
+        SELECT first_step FROM scalar_blocks
+        WHERE experiment_id = :experiment_id AND series_id = :series_id AND level = 0
+            AND first_step BETWEEN :first AND :last
+        ORDER BY first_step
+    """)
+    parameters = {"experiment_id": experiment_id, "series_id": series_id, "first": first, "last": last}
+    return list(db.execute(statement, parameters).scalars())
 
 
 def count_sealed_between(db: Connection, experiment_id: ExperimentId, series_id: int, first: int, last: int) -> int:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import Final
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
 from tbservice import limits
-from tbservice.store.arrays import array
-from tbservice.store.database import binary_rows
+from tbservice.store.arrays import array, rows_of
+from tbservice.store.database import binary_rows, send
 from tbservice.store.packing import Points, concatenate, pack, pack_raw, unpack, unpack_raw
 from tbservice.types import ExperimentGrant, ExperimentId
+
+_APPENDED: Final = {"series_id": "bigint", "count": "integer", "is_packed": "boolean", "data": "bytea"}
 
 
 def append(db: Connection, grant: ExperimentGrant, parts: Mapping[int, Points]) -> None:
@@ -19,18 +22,17 @@ def append(db: Connection, grant: ExperimentGrant, parts: Mapping[int, Points]) 
     is_packed = [len(points) >= limits.packed_points_min for points in parts.values()]
     raw = pack_raw([points for points, packed in zip(parts.values(), is_packed, strict=True) if not packed])
     data = [pack(points) if packed else next(raw) for points, packed in zip(parts.values(), is_packed, strict=True)]
-    db.execute(
-        text("""
+    send(
+        db,
+        f"""
             INSERT INTO scalar_tail (experiment_id, workspace_id, series_id, count, is_packed, data)
-            SELECT :experiment_id, :workspace_id, series_id, count, is_packed, data
-            FROM unnest(CAST(:series_ids AS bigint[]), CAST(:counts AS integer[]), CAST(:is_packed AS boolean[]),
-                CAST(:data AS bytea[])) AS u (series_id, count, is_packed, data)
-        """),
+            SELECT %(experiment_id)s, %(workspace_id)s, series_id, count, is_packed, data FROM {rows_of(_APPENDED)} AS u
+        """,  # noqa: S608 - a constant above
         {
             "experiment_id": grant.experiment_id,
             "workspace_id": grant.workspace_id,
-            "series_ids": array("bigint", list(parts)),
-            "counts": array("integer", [len(points) for points in parts.values()]),
+            "series_id": array("bigint", list(parts)),
+            "count": array("integer", [len(points) for points in parts.values()]),
             "is_packed": array("boolean", is_packed),
             "data": array("bytea", data),
         },

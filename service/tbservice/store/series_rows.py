@@ -10,10 +10,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
-from tbservice.store.arrays import array
-from tbservice.store.database import binary_rows
+from tbservice.store.arrays import array, rows_of
+from tbservice.store.database import binary_rows, send
 from tbservice.types import ExperimentGrant, ExperimentId
 
 SeriesName = tuple[int, int]
@@ -83,28 +83,32 @@ _MADE: Final[dict[str, str]] = {
     **_WRITTEN,
 }
 
-_BY_NAME: Final = """
-    unnest(%(run_ids)s::bigint[], %(tag_ids)s::bigint[]) AS w (run_id, tag_id)
-    CROSS JOIN LATERAL (
-        SELECT series_id FROM time_series AS s
-        WHERE s.experiment_id = %(experiment_id)s AND s.run_id = w.run_id AND s.tag_id = w.tag_id LIMIT 1) AS s
-"""
+_KEPT: Final[dict[str, str]] = {"series_id": "bigint", **_MADE}
+
+_NAME: Final = {"run_id": "bigint", "tag_id": "bigint"}
 
 
 def find(db: Connection, experiment_id: ExperimentId, wanted: Collection[SeriesName]) -> set[SeriesName]:
     """Those of the series that there are, none of them locked."""
-    statement = f"SELECT w.run_id, w.tag_id FROM {_BY_NAME}"  # noqa: S608 - a constant above
+    statement = f"""
+        SELECT w.run_id, w.tag_id FROM {rows_of(_NAME)} AS w
+        CROSS JOIN LATERAL (
+            SELECT FROM time_series AS s
+            WHERE s.experiment_id = %(experiment_id)s AND s.run_id = w.run_id AND s.tag_id = w.tag_id LIMIT 1) AS s
+    """  # noqa: S608 - a constant above
     return set(binary_rows(db, statement, {"experiment_id": experiment_id, **_names(wanted)}))
 
 
 def lock(db: Connection, experiment_id: ExperimentId, wanted: Collection[SeriesName]) -> dict[SeriesName, SeriesState]:
-    """Locks those of the series that there are, in id order, until the transaction ends."""
+    """Locks those of the series that there are, in the order of their names, until the transaction ends."""
     statement = f"""
-        SELECT {_STATE} FROM time_series
-        WHERE experiment_id = %(experiment_id)s AND series_id = ANY (ARRAY(SELECT s.series_id FROM {_BY_NAME}))
-        ORDER BY series_id FOR UPDATE
+        SELECT s.* FROM {rows_of(_NAME)} AS w
+        CROSS JOIN LATERAL (
+            SELECT {_STATE} FROM time_series AS s
+            WHERE s.experiment_id = %(experiment_id)s AND s.run_id = w.run_id AND s.tag_id = w.tag_id
+            LIMIT 1 FOR UPDATE) AS s
     """  # noqa: S608 - the constants above
-    rows = binary_rows(db, statement, {"experiment_id": experiment_id, **_names(wanted)})
+    rows = binary_rows(db, statement, {"experiment_id": experiment_id, **_names(sorted(wanted))})
     return {(state.run_id, state.tag_id): state for state in (SeriesState(*row) for row in rows)}
 
 
@@ -169,33 +173,35 @@ def create(
     return {(run_id, tag_id): series_id for run_id, tag_id, series_id in rows}
 
 
-def update(db: Connection, experiment_id: ExperimentId, states: Sequence[SeriesState]) -> None:
+def update(db: Connection, grant: ExperimentGrant, states: Sequence[SeriesState]) -> None:
     """Writes back rows that this transaction holds locked, all but their metadata.
 
-    The ids stand in it twice: a plan made while an experiment was small would otherwise read all of its series.
+    As an insert that always meets its row: that can only be found by its key. In an UPDATE that joins the new values,
+    PostgreSQL, which takes the series of an experiment for few, compares each of them with each value.
     """
-    assignments = ", ".join(f"{name} = u.{name}" for name in _WRITTEN)
-    arrays = ", ".join(f"CAST(:{name} AS {kind}[])" for name, kind in _WRITTEN.items())
-    db.execute(
-        text(f"""
-            UPDATE time_series SET {assignments}
-            FROM unnest(CAST(:series_id AS bigint[]), {arrays}) AS u (series_id, {", ".join(_WRITTEN)})
-            WHERE experiment_id = :experiment_id AND time_series.series_id = u.series_id
-                AND time_series.series_id = ANY (CAST(:series_id AS bigint[]))
-        """),  # noqa: S608 - the columns are the constants above
-        {"experiment_id": experiment_id, **_columns(states, {"series_id": "bigint"} | _WRITTEN)},
+    columns = ", ".join(_KEPT)
+    send(
+        db,
+        f"""
+            INSERT INTO time_series (experiment_id, workspace_id, summary_metadata, {columns})
+            SELECT %(experiment_id)s, %(workspace_id)s, ''::bytea, {columns} FROM {rows_of(_KEPT)} AS u
+            ON CONFLICT (experiment_id, series_id)
+                DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in _WRITTEN)}
+        """,  # noqa: S608 - the columns are the constants above
+        {"experiment_id": grant.experiment_id, "workspace_id": grant.workspace_id, **_columns(states, _KEPT)},
     )
 
 
 def update_metadata(db: Connection, experiment_id: ExperimentId, metadata: dict[int, bytes]) -> None:
     """Gives series that this transaction holds, by their ids, other serialized metadata."""
-    db.execute(
-        text("""
+    send(
+        db,
+        """
             UPDATE time_series SET summary_metadata = u.summary_metadata
-            FROM unnest(CAST(:series_ids AS bigint[]), CAST(:metadata AS bytea[])) AS u (series_id, summary_metadata)
-            WHERE experiment_id = :experiment_id AND time_series.series_id = u.series_id
-                AND time_series.series_id = ANY (CAST(:series_ids AS bigint[]))
-        """),
+            FROM unnest(%(series_ids)s::bigint[], %(metadata)s::bytea[]) AS u (series_id, summary_metadata)
+            WHERE experiment_id = %(experiment_id)s AND time_series.series_id = u.series_id
+                AND time_series.series_id = ANY (%(series_ids)s::bigint[])
+        """,
         {
             "experiment_id": experiment_id,
             "series_ids": array("bigint", list(metadata)),
@@ -206,7 +212,7 @@ def update_metadata(db: Connection, experiment_id: ExperimentId, metadata: dict[
 
 def _names(wanted: Collection[SeriesName]) -> dict[str, Any]:
     run_ids, tag_ids = zip(*wanted, strict=True)
-    return {"run_ids": array("bigint", run_ids), "tag_ids": array("bigint", tag_ids)}
+    return {"run_id": array("bigint", run_ids), "tag_id": array("bigint", tag_ids)}
 
 
 def _columns(states: Sequence[SeriesState], kinds: dict[str, str]) -> dict[str, Any]:

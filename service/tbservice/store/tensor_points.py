@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from sqlalchemy import Connection, text
 
 from tbservice.store.arrays import array
 from tbservice.store.points import Places
 from tbservice.types import ExperimentGrant, ExperimentId, TensorValue
+
+STREAMED: Final = {"stream_results": True, "max_row_buffer": 100}
+"""How a statement is executed whose rows are fetched a little at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,41 +69,33 @@ def upsert(db: Connection, grant: ExperimentGrant, places: Places, values: Seque
 
 def sample(
     db: Connection, experiment_id: ExperimentId, k: int, ends: Mapping[int, Sequence[tuple[int, int]]]
-) -> Iterator[TensorPoint]:
+) -> Generator[TensorPoint, None, None]:
     """For each series, the points at its `ends` (series id to (rank, sample key) pairs) and the k that come first.
 
-    In no order; a point may come twice. The rows are streamed, so that a caller may stop when they are too many bytes.
+    In no order; a point may come twice. The rows are streamed, so that a caller may stop when they are too many bytes,
+    and then closes this.
     """
-    return (
-        TensorPoint(
-            row.series_id,
-            row.rank,
-            row.sample_key,
-            row.step,
-            row.wall_time,
-            TensorValue(
-                row.dtype, tuple(row.shape), bytes(row.data), None if row.histogram is None else bytes(row.histogram)
-            ),
-        )
-        for row in db.execution_options(stream_results=True, max_row_buffer=100).execute(
-            text("""
-                SELECT p.* FROM unnest(CAST(:series_ids AS bigint[])) AS w (series_id)
-                CROSS JOIN LATERAL (
-                    SELECT series_id, rank, sample_key, step, wall_time, dtype, shape, data, histogram
-                    FROM tensor_points
-                    WHERE experiment_id = :experiment_id AND series_id = w.series_id
-                    ORDER BY rank, sample_key LIMIT :k
-                ) AS p
-                UNION ALL
-                SELECT p.series_id, p.rank, p.sample_key, step, wall_time, dtype, shape, data, histogram
-                FROM unnest(CAST(:end_ids AS bigint[]), CAST(:ranks AS smallint[]), CAST(:keys AS bigint[]))
-                    AS e (series_id, rank, sample_key)
-                JOIN tensor_points AS p ON p.experiment_id = :experiment_id AND p.series_id = e.series_id
-                    AND p.rank = e.rank AND p.sample_key = e.sample_key
-            """),
-            {"experiment_id": experiment_id, "k": k, **ends_as_arrays(ends)},
-        )
-    )
+    statement = text("""
+        SELECT p.* FROM unnest(CAST(:series_ids AS bigint[])) AS w (series_id)
+        CROSS JOIN LATERAL (
+            SELECT series_id, rank, sample_key, step, wall_time, dtype, shape, data, histogram
+            FROM tensor_points
+            WHERE experiment_id = :experiment_id AND series_id = w.series_id
+            ORDER BY rank, sample_key LIMIT :k
+        ) AS p
+        UNION ALL
+        SELECT p.series_id, p.rank, p.sample_key, step, wall_time, dtype, shape, data, histogram
+        FROM unnest(CAST(:end_ids AS bigint[]), CAST(:ranks AS smallint[]), CAST(:keys AS bigint[]))
+            AS e (series_id, rank, sample_key)
+        JOIN tensor_points AS p ON p.experiment_id = :experiment_id AND p.series_id = e.series_id
+            AND p.rank = e.rank AND p.sample_key = e.sample_key
+    """)
+    parameters = {"experiment_id": experiment_id, "k": k, **ends_as_arrays(ends)}
+    with db.execute(statement, parameters, execution_options=STREAMED) as rows:
+        for row in rows:
+            histogram = None if row.histogram is None else bytes(row.histogram)
+            value = TensorValue(row.dtype, tuple(row.shape), bytes(row.data), histogram)
+            yield TensorPoint(row.series_id, row.rank, row.sample_key, row.step, row.wall_time, value)
 
 
 def ends_as_arrays(ends: Mapping[int, Sequence[tuple[int, int]]]) -> dict[str, list[int]]:

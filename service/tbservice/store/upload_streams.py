@@ -6,11 +6,12 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
 
-from tbservice.store.arrays import array
+from tbservice.store.arrays import Column, array, rows_of
+from tbservice.store.database import Sent, binary_rows, send
 from tbservice.types import Cursor, ExperimentGrant, ExperimentId, Stream
 
 
@@ -36,66 +37,95 @@ class Advance:
     start: int
 
 
-def get_cursors(db: Connection, experiment_id: ExperimentId, digests: Sequence[bytes]) -> dict[bytes, Cursor]:
-    """The cursors of these streams, by digest; a stream that is new has none."""
-    rows = db.execute(
-        text("""
-            SELECT s.*, runs.name AS run FROM upload_streams AS s
-            JOIN runs ON runs.experiment_id = s.experiment_id AND runs.run_id = s.run_id
-            WHERE s.experiment_id = :experiment_id AND stream_digest = ANY (CAST(:digests AS bytea[]))
-        """),
-        {"experiment_id": experiment_id, "digests": array("bytea", list(digests))},
+@dataclass(frozen=True, slots=True)
+class HeldStream:
+    """A stream's cursor, and the id of its run, which nobody can delete until the transaction ends."""
+
+    cursor: Cursor
+    run_id: int
+
+
+def hold(db: Connection, experiment_id: ExperimentId, digests: Sequence[bytes]) -> dict[bytes, HeldStream]:
+    """Those of the streams that there are, by digest. Their cursors may be moved by others; their runs stay."""
+    rows = binary_rows(
+        db,
+        f"""
+            SELECT s.* FROM {rows_of({"digest": "bytea"})} AS w
+            CROSS JOIN LATERAL (
+                SELECT s.stream_digest, s.run_id, s.cursor, s.checksum, s.skipped,
+                    r.name, s.file_name, s.first_record_digest, s.generation, s.filters_digest
+                FROM upload_streams AS s
+                JOIN runs AS r ON r.experiment_id = s.experiment_id AND r.run_id = s.run_id
+                WHERE s.experiment_id = %(experiment_id)s AND s.stream_digest = w.digest
+                LIMIT 1 FOR KEY SHARE OF r) AS s
+        """,  # noqa: S608 - a constant
+        {"experiment_id": experiment_id, "digest": array("bytea", digests)},
     )
-    return {bytes(row.stream_digest): _cursor(row) for row in rows}
+    return {
+        digest: HeldStream(Cursor(Stream(*stream), offset, checksum, skipped), run_id)
+        for digest, run_id, offset, checksum, skipped, *stream in rows
+    }
 
 
-def advance(db: Connection, grant: ExperimentGrant, advances: Sequence[Advance]) -> set[bytes]:
+_ADVANCED: Final = {
+    "stream_digest": "bytea",
+    "run_id": "bigint",
+    "file_name": "text",
+    "first_record_digest": "bytea",
+    "generation": "integer",
+    "filters_digest": "bytea",
+    "cursor": "bigint",
+    "checksum": "bigint",
+    "skipped": "text",
+}
+
+
+def advance(db: Connection, grant: ExperimentGrant, advances: Sequence[Advance]) -> Sent:
     """Moves cursors, holding their rows until the transaction ends. At most one advance a stream.
 
-    Returns the digests of the streams that were no longer at their `start`: unless it is empty, the caller must roll
-    back, and must not take the other cursors as this transaction sees them for where they are.
+    It gives the digests of the streams that were still at their `start`: unless that are all of them, the caller must
+    roll back, and must not take the other cursors as this transaction sees them for where they are.
     """
-    ordered = sorted(advances, key=lambda move: move.stream_digest)
-    digests = [move.stream_digest for move in ordered]
-    streams = [move.cursor.stream for move in ordered]
-    moved = db.execute(
-        text("""
-            INSERT INTO upload_streams AS old (experiment_id, workspace_id, stream_digest, run_id, file_name,
-                first_record_digest, generation, filters_digest, cursor, checksum, skipped)
-            SELECT :experiment_id, :workspace_id, stream_digest, run_id, file_name,
-                first_record_digest, generation, filters_digest, cursor, checksum, CAST(skipped AS jsonb)
-            FROM unnest(CAST(:digests AS bytea[]), CAST(:run_ids AS bigint[]), CAST(:file_names AS text[]),
-                CAST(:first_records AS bytea[]), CAST(:generations AS integer[]), CAST(:filters AS bytea[]),
-                CAST(:starts AS bigint[]), CAST(:cursors AS bigint[]), CAST(:checksums AS bigint[]),
-                CAST(:skipped AS text[]))
-                AS u (stream_digest, run_id, file_name, first_record_digest, generation, filters_digest, start, cursor,
-                    checksum, skipped)
+    columns = ", ".join(_ADVANCED)
+    return send(
+        db,
+        f"""
+            INSERT INTO upload_streams AS old (experiment_id, workspace_id, {columns})
+            SELECT %(experiment_id)s, %(workspace_id)s, {columns.replace("skipped", "skipped::jsonb")}
+            FROM {rows_of({**_ADVANCED, "start": "bigint"})} AS u
             -- A cursor that was deleted meanwhile, with what was read before it, is not made again in the middle.
             WHERE start = 0 OR EXISTS (SELECT FROM upload_streams AS s
-                WHERE s.experiment_id = :experiment_id AND s.stream_digest = u.stream_digest)
+                WHERE s.experiment_id = %(experiment_id)s AND s.stream_digest = u.stream_digest)
             ON CONFLICT (experiment_id, stream_digest) DO UPDATE
                 SET cursor = excluded.cursor, checksum = excluded.checksum, skipped = excluded.skipped,
                     updated_at = now()
                 WHERE (old.stream_digest, old.cursor) IN (
-                    SELECT * FROM unnest(CAST(:digests AS bytea[]), CAST(:starts AS bigint[])))
+                    SELECT stream_digest, start FROM {rows_of({"stream_digest": "bytea", "start": "bigint"})} AS w)
             RETURNING stream_digest
-        """),
+        """,  # noqa: S608 - the constants above
         {
             "experiment_id": grant.experiment_id,
             "workspace_id": grant.workspace_id,
-            "digests": array("bytea", digests),
-            "run_ids": array("bigint", [move.run_id for move in ordered]),
-            "file_names": array("text", [stream.file_name for stream in streams]),
-            "first_records": array("bytea", [stream.first_record_digest for stream in streams]),
-            "generations": array("integer", [stream.generation for stream in streams]),
-            "filters": array("bytea", [stream.filters_digest for stream in streams]),
-            "starts": array("bigint", [move.start for move in ordered]),
-            "cursors": array("bigint", [move.cursor.offset for move in ordered]),
-            "checksums": array("bigint", [move.cursor.checksum for move in ordered]),
-            "skipped": array("text", [json.dumps(move.cursor.skipped) for move in ordered]),
+            **_columns(sorted(advances, key=lambda move: move.stream_digest)),
         },
-    ).scalars()
-    return set(digests).difference(map(bytes, moved))
+    )
+
+
+def _columns(advances: Sequence[Advance]) -> dict[str, Any]:
+    cursors = [move.cursor for move in advances]
+    values: dict[str, Column] = {
+        "stream_digest": [move.stream_digest for move in advances],
+        "run_id": [move.run_id for move in advances],
+        "file_name": [cursor.stream.file_name for cursor in cursors],
+        "first_record_digest": [cursor.stream.first_record_digest for cursor in cursors],
+        "generation": [cursor.stream.generation for cursor in cursors],
+        "filters_digest": [cursor.stream.filters_digest for cursor in cursors],
+        "cursor": [cursor.offset for cursor in cursors],
+        "checksum": [cursor.checksum for cursor in cursors],
+        "skipped": [json.dumps(cursor.skipped) for cursor in cursors],
+    }
+    starts = array("bigint", [move.start for move in advances])
+    return {name: array(kind, values[name]) for name, kind in _ADVANCED.items()} | {"start": starts}
 
 
 def list_cursors(db: Connection, experiment_id: ExperimentId, after: bytes, limit: int) -> list[tuple[bytes, Cursor]]:

@@ -1,0 +1,71 @@
+"""The pool of connections to a real PostgreSQL: what is sent, what is seen, and what happens to those that are gone."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from support.postgres_faults import postgres_faults
+from tbservice.store import database as module
+from tbservice.store.database import Database, binary_rows, in_one_trip, rows_seeing, send
+
+SEEN = "SELECT coalesce(current_setting('tbhub.workspace_id', true), '')"
+
+
+@pytest.fixture
+def one(database_url):
+    """A pool of one connection, so that whoever comes next gets the one that was used before."""
+    database = Database(database_url, 1)
+    yield database
+    database.close()
+
+
+def test_connections_that_postgres_has_ended_are_replaced_and_nobody_notices(database, servers):
+    with database.transaction(), database.transaction(), database.transaction():
+        pass
+    with servers.instance.postgres.connect_as_superuser(database.engine.url.database) as db:
+        ended = db.execute("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE usename = 'tbhub'")
+        assert ended.fetchall().count((True,)) >= 3
+    with database.transaction(), database.transaction(), database.without_transaction() as db:
+        assert rows_seeing(db, {"workspace_id": "7"}, SEEN, {}) == [("7",)]
+
+
+def test_a_connection_is_asked_whether_it_works_only_when_it_has_been_idle_for_long(database_url, monkeypatch):
+    with postgres_faults(database_url) as proxy:
+        database = Database(proxy.url, 1)
+        database.check()
+        proxy.disarm()
+        database.check()
+        assert proxy.statements == ["BEGIN", "SELECT 1", "COMMIT"]
+        monkeypatch.setattr(module, "IDLE_SECONDS_MAX", 0)
+        proxy.disarm()
+        database.check()
+        assert proxy.statements == ["SELECT 1", "BEGIN", "SELECT 1", "COMMIT"]
+        database.close()
+
+
+def test_what_a_look_before_the_tenant_is_known_may_see_is_over_with_it(one):
+    with one.without_transaction() as db:
+        assert rows_seeing(db, {"workspace_id": "7"}, SEEN, {}) == [("7",)]
+        assert binary_rows(db, SEEN, {}) == [("",)]
+    with one.transaction(7) as db:
+        assert binary_rows(db, SEEN, {}) == [("7",)]
+    with one.snapshot() as db:
+        assert binary_rows(db, SEEN, {}) == [("",)]
+        with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+            binary_rows(db, "SELECT nextval('runs_run_id_seq')", {})
+
+
+def test_a_statement_that_fails_among_those_of_one_trip_leaves_nothing_of_them(one):
+    make = "INSERT INTO workspaces (name) VALUES (%(name)s) RETURNING name"
+    for attempt in range(8):  # beyond the sixth time statements are prepared
+        with pytest.raises(psycopg.errors.DivisionByZero), one.transaction() as db, in_one_trip(db):  # noqa: PT012 - its end raises
+            send(db, make, {"name": "before"})
+            send(db, "SELECT 1 / %(zero)s", {"zero": 0})
+            send(db, make, {"name": "after"})
+        with one.transaction() as db:
+            with in_one_trip(db):
+                made = [send(db, make, {"name": f"{attempt} {name}"}) for name in ("first", "second")]
+            assert [sent.rows() for sent in made] == [[(f"{attempt} first",)], [(f"{attempt} second",)]]
+    with one.transaction() as db:
+        assert binary_rows(db, "SELECT count(*), count(DISTINCT name) FROM workspaces", {}) == [(16, 16)]
