@@ -106,6 +106,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
             yield
     finally:
         app.state.followers.close()
+        await app.state.followers.settle()
         await run_in_threadpool(app.state.merger.stop)
         app.state.database.close()
         app.state.objects.close()

@@ -69,6 +69,9 @@ json_body_bytes_max: Final = 1 * MIB
 read_points_max: Final = 1_000_000
 """Points in one answer: min(downsample, points) summed over the selected series."""
 
+read_blobs_max: Final = 1_000_000
+"""Blobs that are named in one answer, of all points of all series; `sampling=all` names more."""
+
 read_bytes_max: Final = 256 * MIB
 """Bytes of tensors in one answer."""
 
@@ -166,7 +169,7 @@ piece_bytes: Final = 16 * MIB
 """Bytes of tensors, or of what is known of blobs, held at once while series are read in pieces; but one, at least."""
 
 whole_streams_max: Final = 8
-"""Streams at full resolution that a worker sends at once; whoever asks for another is told to come again."""
+"""Streams at full resolution, or of samples over `piece_bytes`, that a worker sends at once; others come again."""
 
 whole_stall_seconds_max: Final = 120
 """Seconds in which a client that is sent a stream takes nothing of it, after which it is cut off."""

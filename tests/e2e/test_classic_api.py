@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import json
 import math
 from collections import Counter
 from urllib.parse import parse_qs
@@ -13,18 +14,28 @@ import httpx2
 import numpy as np
 import pytest
 from google.protobuf import text_format
+from starlette.testclient import TestClient
 from tensorboard.backend.event_processing.event_accumulator import STORE_EVERYTHING_SIZE_GUIDANCE, EventAccumulator
 from tensorboard.compat.proto.config_pb2 import RunMetadata
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 from support import event_files
+from support.batches import Api, images, metadata, scalars, segment, stream, texts
 from support.complete_logdir import REAL_FILES
 from support.uploading import Uploader
+from tbservice.app import create_app
 from tbservice.classic.histograms import BASIS_POINTS
 from tbservice.domain.write_order import evenly, reservoir
+from tbservice.settings import Settings
 
-LONG = 12_000
+LONG = 16_000
 """Points of a series that is longer than its reservoir."""
+
+STEPS = LONG * 3 // 4
+"""Of these, those that no later point of the same step replaces."""
+
+RESERVOIR = 10_000
+"""Scalars of a series that are given, by default."""
 
 MEDIA = 37
 """Steps with an image and a clip each, in the run of many."""
@@ -163,7 +174,8 @@ def test_without_run_and_tag_all_scalars_are_sampled(classic):
 def test_samples_are_distributed_uniformly_over_the_list(classic):
     """ "The samples are distributed uniformly over the list of values." "The first and the last value will always be
     sampled." """
-    written = classic.get("data/scalars", run="many", tag="A", sample_count=9_000)  # all of its steps that were kept
+    written = classic.get("data/scalars", run="many", tag="A", sample_count=STEPS)
+    assert len(written) == STEPS
     sample = classic.get("data/scalars", sample_count=7)["many"]["A"]
     assert sample == [written[(len(written) - 1) * index // 6] for index in range(7)]
     assert (sample[0], sample[-1]) == (written[0], written[-1])
@@ -342,6 +354,35 @@ def test_a_reservoir_bounds_what_is_returned_and_keeps_the_last(classic):
     assert images[-1]["step"] == MEDIA - 1
     for image in images:
         assert classic.http.get(f"individualImage?{image['query']}").content == _png(image["step"])
+
+
+def test_the_sizes_of_reservoirs_are_configurable(settings, owner_token, monkeypatch):
+    """ "The reservoir sizes are configurable on a per-tag type basis." """
+    sizes = {"scalars": 5, "histograms": 4, "compressedHistograms": 3, "images": 2, "audio": 1}
+    monkeypatch.setenv("TBHUB_RESERVOIR_SIZES", json.dumps(sizes))
+    configured = Settings(database_url=settings.database_url).reservoir_sizes
+    with TestClient(create_app(settings.model_copy(update={"reservoir_sizes": configured}))) as client:
+        api = Api(client, owner_token)
+        experiment = api.new_experiment()
+        histograms, clips = texts("histograms", range(9), [b""] * 9), images("audio", range(9), [[b"x"]] * 9)
+        histograms.summary_metadata, clips.summary_metadata = metadata("histograms", 2), metadata("audio", 3)
+        pictures = images("images", range(9), [[b"1", b"1", b"png"]] * 9)
+        api.write(experiment, segment(stream(), 0, 9, scalars("scalars", range(9)), histograms, clips, pictures))
+        for name, size in sizes.items():
+            query = {"run": "train", "tag": "histograms" if name == "compressedHistograms" else name}
+            path = f"/api/v0/experiments/{experiment}/data/{name}"
+            assert len(client.get(path, params=query, headers=api.headers).json()) == size, name
+
+
+def test_what_tags_have_in_common_their_samples_have(classic):
+    """ "so that if there are two tags `A` and `B` which are related so that `A[i] ~ B[i]` for all `i`, then `D(A)[i] ~
+    D(B)[i]` for all `i`, where `D` represents the downsampling operation." """
+    sampled = {tag: classic.get("data/scalars", run="many", tag=tag) for tag in "AB"}
+    assert len(sampled["A"]) == RESERVOIR
+    assert [[wall_time, step, -value] for wall_time, step, value in sampled["A"]] == sampled["B"]
+    whole = classic.get("data/scalars", run="many", tag="A", sample_count=STEPS)
+    assert sampled["A"][-1] == whole[-1]
+    assert set(map(tuple, sampled["A"])) < set(map(tuple, whole))
 
 
 def test_different_tags_sample_the_same_indices():

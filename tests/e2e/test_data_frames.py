@@ -89,6 +89,15 @@ def test_a_pivot_is_a_row_a_run_and_step_and_leaves_gaps(api, experiment_id, lib
     assert (rows[9][3], [pd.isna(one) for one in rows[9][1:3]]) == (8.0, [True, True])
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_a_tag_with_the_name_of_a_column_is_said(api, experiment_id, library):
+    api.write(experiment_id, segment(stream("a", "more"), 0, 9, scalars("step", [2])))
+    experiment = Experiment(experiment_id, library=library)
+    with pytest.raises(UsageError, match="'step' as well as a column"):
+        experiment.scalars(pivot=True)
+    assert len(experiment.scalars(tag="loss", pivot=True)) == 6
+
+
 def test_a_long_series_comes_whole(api, experiment_id):
     steps = np.arange(0, 600_000, 2)
     api.write(experiment_id, segment(stream("long"), 0, 9, packed_scalars("x", steps)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,10 +10,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import STORE_EVERYTHING_SIZE_GUIDANCE, EventAccumulator
 
 from support import event_files
 from support.batches import Api, scalars, segment, stream, texts
 from support.uploading import tensorboard_scalars, wait_until
+from tbupload.downloading.directory_names import MANIFEST
 
 DATA = Path(__file__).parent.parent / "data"
 NAME = "events.out.tfevents.1.host"
@@ -89,10 +92,20 @@ def test_what_is_exported_and_uploaded_again_is_the_same_bit_by_bit(uploader, re
     runs = [reader.get(one, "runs")["runs"] for one in (first, again.experiment_id)]
     assert {run["run"]: run["start_time"] for run in runs[0]} == {run["run"]: run["start_time"] for run in runs[1]}
     assert as_text(tensorboard_scalars(directory)) == as_text(tensorboard_scalars(logdir))
+    for run in ("pytorch/scalars", "tensorflow1/run"):  # what read the files that were uploaded reads these
+        assert simple_scalars(directory / run) == simple_scalars(logdir / run)
     files = {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
     ended, _ = export(first)
     assert (ended.code, ended.done["was_complete"]) == (0, True)
     assert {path: path.stat().st_mtime_ns for path in directory.rglob("*")} == files
+
+
+def simple_scalars(path):
+    """What TensorBoard's accumulator calls scalars: {tag: {step: value}}, those that came as simple values."""
+    accumulator = EventAccumulator(str(path), size_guidance=STORE_EVERYTHING_SIZE_GUIDANCE).Reload()
+    tags = accumulator.Tags()["scalars"]
+    assert tags
+    return {tag: {event.step: repr(event.value) for event in accumulator.Scalars(tag)} for tag in tags}
 
 
 def hostile(api, experiment_id, runs):
@@ -122,6 +135,10 @@ def test_no_name_of_a_run_leads_out_of_the_directory(uploader, reader, tmp_path,
     found = tensorboard_scalars(directory)
     assert {run for run in found if not run.startswith("%")} == {".", "fine/one", "-rf", "ü n"}
     assert {points["loss"][1][1] for points in found.values()} == set(range(len(odd) + 4))
+    assert set(ended.done["renamed_runs"].values()) == set(odd)
+    assert all(found[name]["loss"][1][1] == odd.index(run) for name, run in ended.done["renamed_runs"].items())
+    assert json.loads((directory / MANIFEST).read_bytes())["totals"]["renamed_runs"] == ended.done["renamed_runs"]
+    assert f"{len(odd)} runs have names that no directory can have" in ended.err
 
 
 def test_tables_are_what_pandas_reads_and_filters_are_those_of_an_upload(uploader, logdir, export):
@@ -174,6 +191,28 @@ def test_a_workspace_is_exported_whole(uploader, logdir, tmp_path):
     assert tensorboard_scalars(tmp_path / "all").keys() == ids
 
 
+@pytest.mark.parametrize("chosen", ["csv", "events"])
+def test_where_there_is_no_room_nothing_half_is_left(uploader, reader, export, tmp_path, chosen):
+    api = Api(reader.http, uploader.token)
+    experiment_id = api.new_experiment()
+    api.write(experiment_id, *[segment(stream(run), 0, 1, scalars("loss", range(9_000))) for run in ("a", "b")])
+    directory = tmp_path / "small"
+    command = [sys.executable, "-m", "tbupload", "export", "--experiment", experiment_id, "--format", chosen]
+    ended = subprocess.run(
+        ["/bin/sh", "-c", 'ulimit -f 64; exec "$@"', "-", *command, "--output", str(directory)],
+        env=uploader.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert f"{directory}" in ended.stderr
+    assert "File too large; what is whole stays there" in ended.stderr
+    assert {path.name for path in directory.rglob("*") if path.is_file()} == {MANIFEST, ".tbhub-export.lock"}
+    ended, _ = export(experiment_id, chosen, name="small")
+    assert (ended.code, ended.done["points"]) == (0, 18_000)
+
+
 @pytest.mark.parametrize("chosen", ["parquet", "events"])
 def test_an_export_that_was_killed_goes_on_with_what_is_missing(uploader, reader, export, chosen):
     api = Api(reader.http, uploader.token)
@@ -193,15 +232,25 @@ def test_an_export_that_was_killed_goes_on_with_what_is_missing(uploader, reader
         process.kill()
     killed = whole_files(begun)
     assert 3 <= len(killed) < 60
+    begin_earlier(api, experiment_id, runs)
     ended, _ = export(experiment_id, chosen, name="begun")
     assert (ended.code, ended.done["points"]) == (0, 60 * 51), ended.err
     assert {path: time for path, time in whole_files(begun).items() if path in killed} == killed
     if chosen == "events":
         assert as_text(tensorboard_scalars(begun)) == as_text(tensorboard_scalars(clean))
         assert not list(begun.rglob("*.tmp"))
+        assert len(list(begun.rglob("events.out.*"))) == 60
     for kind in ("scalars", "tensors") if chosen == "parquet" else ():
         tables = [pd.read_parquet(directory / kind).astype({"run": str}) for directory in (clean, begun)]
         pd.testing.assert_frame_equal(*[table.sort_values(["run", "step"], ignore_index=True) for table in tables])
+
+
+def begin_earlier(api, experiment_id, runs):
+    """Writes to each run a file that began before those it has: the name of its exported file tells when it began."""
+    segments = [segment(stream(run, "earlier"), 0, 1) for run in runs]
+    for one in segments:
+        one.run_start_time = 5.0
+    api.write(experiment_id, *segments)
 
 
 def whole_files(directory):

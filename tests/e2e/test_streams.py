@@ -9,7 +9,7 @@ import httpx2
 import numpy as np
 import pytest
 
-from support.batches import Api, packed_scalars, segment, stream
+from support.batches import Api, packed_scalars, scalars, segment, stream
 from support.uploading import wait_until
 from tbservice import limits
 from tbservice.errors import Unavailable
@@ -69,8 +69,19 @@ def test_clients_that_read_slowly_hold_no_connection_and_make_room_when_they_go(
     wait_until(is_free)
 
 
+@pytest.fixture
+def older_id(reader, uploader):
+    """An experiment that was made before any other of its workspace."""
+    api = Api(reader.http, uploader.token)
+    experiment_id = api.new_experiment()
+    api.write(experiment_id, segment(stream(), 0, 1, scalars("loss", [1])))
+    return experiment_id
+
+
 @pytest.mark.parametrize("chosen", ["csv", "parquet", "arrow", "json", "points"])
-def test_what_breaks_in_the_middle_never_looks_whole(reader, experiment_id, superuser, chosen, uploader, tmp_path):
+def test_what_breaks_in_the_middle_never_looks_whole(
+    reader, older_id, experiment_id, superuser, chosen, uploader, tmp_path
+):
     damaged = (
         superuser.execute(
             """
@@ -98,6 +109,10 @@ def test_what_breaks_in_the_middle_never_looks_whole(reader, experiment_id, supe
         assert ended.code == 75, ended.err
         assert "in the middle of an answer; beginning it again" in ended.err
         assert [path.name for path in directory.rglob("*part*")] == []
+    if chosen == "csv":
+        ended = uploader.run("export", "--all", "--format", chosen, "--output", tmp_path / "all")
+        assert (ended.code, "going on with the others" in ended.err) == (75, True)
+        assert [path.parent.parent.name for path in tmp_path.joinpath("all").rglob("*part*")] == [older_id]
 
 
 def test_a_client_that_takes_nothing_is_left_and_its_slot_is_free_again(monkeypatch):

@@ -36,8 +36,9 @@ TABLE = [
     ("GET", "/experiments/{experiment_id}/names", "read", 200, {}),
     ("GET", "/experiments/{experiment_id}/plugins", "read", 200, {}),
     *[
-        ("GET", f"/experiments/{{experiment_id}}/{kind}", "read", 200, {})
+        (method, f"/experiments/{{experiment_id}}/{kind}", "read", 200, options)
         for kind in ("scalars", "tensors", "blob_sequences")
+        for method, options in (("GET", {}), ("POST", JSON))
     ],
     *[
         (method, f"/experiments/{{experiment_id}}/{kind}/data", "read", 200, options)

@@ -10,13 +10,19 @@ from support.servers import new_owner
 PATHS = (
     "/api/v1/experiments/{id}",
     "/api/v1/experiments/{id}/runs",
+    "/api/v1/experiments/{id}/names",
     "/api/v1/experiments/{id}/plugins",
     "/api/v1/experiments/{id}/scalars",
     "/api/v1/experiments/{id}/scalars/data?run=train",
     "/api/v1/experiments/{id}/tensors/data",
     "/api/v1/experiments/{id}/blob_sequences/data",
+    "/api/v1/experiments/{id}/scalars/data?sampling=all&format=csv",
+    "/api/v1/experiments/{id}/scalars/new",
+    "/api/v1/experiments/{id}/digests",
+    "/api/v1/experiments/{id}/digests/records?run=train&tag=loss",
     "/api/v0/experiments/{id}/data/runs",
     "/api/v0/experiments/{id}/data/scalars",
+    "/api/v0/experiments/{id}/data/scalars?run=train&tag=loss&format=csv",
 )
 
 

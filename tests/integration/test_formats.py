@@ -14,8 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from support.batches import Api, images, scalars, segment, stream, texts
+from support.series_writer import WORKSPACE
 from tbservice import limits
+from tbservice.domain.whole import read_whole
+from tbservice.errors import NotFound
 from tbservice.routes.formats import streaming
+from tbservice.types import DataClass, ReadGrant, Selection
 from tbupload.downloading import points
 from tbwire import frames, tensors, wire_pb2
 
@@ -190,6 +194,12 @@ def test_every_format_says_the_same_at_full_resolution_and_sampled(api, experime
     assert sampled["json"] == {key: points[-1:] for key, points in found["json"].items() if key[0] != "b"}
     for name in FORMATS:
         assert sampled[name] == sampled["json"], name
+    some, said = read(api, experiment_id, kind, downsample=2)
+    for name in FORMATS:
+        assert some[name] == {key: [*points[:1], points[-1]] for key, points in found["json"].items()}, name
+    for run, of_run in said.items():
+        for tag, one in of_run.items():
+            assert (one["kept"], one["total"], one["sampling"]) == (2, columnar[run][tag]["total"], "uniform")
 
 
 @pytest.mark.usefixtures("_parts_of")
@@ -221,6 +231,21 @@ def test_the_header_accept_chooses_the_format(api, experiment_id):
         for sampling in ("uniform", "all"):
             answer = api.request("GET", path, params={"sampling": sampling}, headers={"Accept": accept})
             assert (answer.status_code, answer.headers["content-type"]) == (200, media_type), accept
+
+
+def test_every_answer_says_by_which_rule_it_kept_how_many_of_how_many(api, experiment_id, monkeypatch):
+    path = f"/experiments/{experiment_id}/scalars/data"
+    for piece_bytes in (limits.piece_bytes, 100):
+        monkeypatch.setattr(limits, "piece_bytes", piece_bytes)
+        for name in FORMATS:
+            for asked, said in (
+                ({"downsample": 4}, "uniform; kept=24; total=921"),
+                ({"last": 5, "run": "a"}, "last; kept=10; total=307"),
+                ({"run": "nowhere"}, "uniform; kept=0; total=0"),
+                ({"sampling": "all"}, "all"),
+            ):
+                answer = api.request("GET", path, params={"format": name, **asked})
+                assert answer.headers["Tbhub-Sampling"] == said, (name, asked)
 
 
 def test_a_format_that_there_is_not_is_refused(api, experiment_id):
@@ -257,6 +282,33 @@ def test_only_so_many_streams_are_sent_at_once_and_one_that_has_ended_makes_room
         assert (refused.status_code, refused.json()["code"]) == (503, "busy")
         assert refused.headers["Retry-After"]
     assert api.request("GET", path, params={"sampling": "all"}).status_code == 200
+
+
+def test_what_is_deleted_meanwhile_is_left_out_but_without_the_experiment_nothing_looks_whole(
+    api, experiment_id, database, monkeypatch
+):
+    monkeypatch.setattr(limits, "piece_points", 40)
+    chosen = ReadGrant(WORKSPACE, experiment_id), Selection(), DataClass.SCALAR
+    parts = read_whole(database, *chosen)
+    assert next(parts).series.run == "a"
+    api.request("DELETE", f"/experiments/{experiment_id}/runs", params={"run": "b"}).raise_for_status()
+    assert {part.series.run for part in parts} == {"a", NAME}
+    parts = read_whole(database, *chosen)
+    next(parts)
+    api.request("DELETE", f"/experiments/{experiment_id}").raise_for_status()
+    with pytest.raises(NotFound):
+        list(parts)
+
+
+def test_a_large_sample_takes_a_stream_s_place_and_a_small_one_none(api, experiment_id, monkeypatch):
+    path = f"/experiments/{experiment_id}/tensors/data"
+    slots = streaming.threading.BoundedSemaphore(1)
+    monkeypatch.setattr(streaming, "_slots", slots)
+    with slots:
+        assert api.request("GET", path).status_code == 200
+        monkeypatch.setattr(limits, "piece_bytes", 100)
+        assert api.request("GET", path).json()["code"] == "busy"
+    assert api.request("GET", path).status_code == 200
 
 
 def test_frames_that_were_cut_off_are_never_taken_for_whole(api, experiment_id):

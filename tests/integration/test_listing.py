@@ -58,6 +58,10 @@ def test_metadata_come_in_pages_that_together_are_the_list(api, experiment):
     (chosen,) = pages(api, experiment, "scalars", limit=10, run="r1", tag=["t3", "t4"])
     assert chosen == {"r1": {tag: whole["r1"][tag] for tag in ("t3", "t4")}}
     assert list(pages(api, experiment, "blob_sequences", limit=5)) == [{}]
+    many = {"run": [f"nowhere{number}" for number in range(5_000)] + ["r1"]}
+    for kind in ("scalars", "tensors", "blob_sequences"):
+        posted = api.request("POST", f"/experiments/{experiment}/{kind}", json=many)
+        assert posted.json() == api.get(experiment, kind, run="r1"), kind
 
 
 def test_a_place_that_is_none_is_refused(api, experiment):

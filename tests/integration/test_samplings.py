@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import ClassVar
 
 import numpy as np
 import psycopg
 import pytest
 from sqlalchemy import event, text
 
-from support.batches import Api, images, scalars, segment, stream, texts
+from support.batches import Api, images, packed_scalars, scalars, segment, stream, texts
 from support.series_writer import WORKSPACE, SeriesWriter
 from tbservice import limits
-from tbservice.domain import reading
+from tbservice.domain import listing, newer, reading, write_order
 from tbservice.domain.sampling import choose, slots_of
+from tbservice.domain.whole import read_whole
 from tbservice.store import sample_slots
-from tbservice.types import ReadGrant, Sampling, Selection
+from tbservice.types import DataClass, ReadGrant, Sampling, SamplingRule, Selection, StepRange
 
 INT64_MAX = 2**63 - 1
 RANGES = [{}, {"step_min": 100}, {"step_max": 901}, {"step_min": 64, "step_max": 1_300}, {"step_min": 5_000}]
+ACROSS = [{"step_min": 8_200}, {"step_min": 9_999, "step_max": 10_001}, {"last": 20_000}, {"step_max": 18_500}]
 LASTS = [{"last": 0}, {"last": 1}, {"last": 150}, {"last": 10_000}]
 
 
@@ -131,6 +132,31 @@ def test_samples_of_scalars_are_what_the_rule_says_of_all_points(
         assert found["wall_times"] == points["wall_time"].tolist()
 
 
+def test_what_came_in_large_and_small_is_read_in_the_order_of_steps(api, experiment, writer):
+    """A merge packs the small ends of what came in large: none may lie across blocks that were sealed as they came."""
+    steps = np.arange(60_000)
+    for start in range(0, 60_000, 10_000):
+        series = packed_scalars("loss", steps[start : start + 10_000])
+        api.write(experiment, segment(stream("train", f"f{start}"), 0, 1, series))
+    writer.merge()
+    again = np.arange(9_000, 12_000)
+    for is_late in (False, True):
+        if is_late:
+            late = scalars("loss", again, np.zeros(len(again)), np.full(len(again), 2e9))
+            api.write(experiment, segment(stream("train", "again"), 0, 1, late))
+        for asked in (
+            {"sampling": "all"},
+            *({"sampling": "linear", "downsample": 100_000, **where} for where in [{}, *ACROSS]),
+            *({"downsample": 100_000, **where} for where in ACROSS),
+        ):
+            found = api.get(experiment, "scalars/data", **asked)["train"]["loss"]
+            expected = steps[sampled_from(steps, asked)]
+            assert np.array_equal(found["steps"], expected), asked
+            assert found["total"] == (len(steps) if "last" in asked else len(expected)), asked
+            is_again = is_late & np.isin(expected, again)
+            assert np.array_equal(found["values"], np.where(is_again, 0.0, expected / 3)), asked
+
+
 def test_extremes_keep_every_spike_and_nan_and_are_no_more_than_asked_for(api, experiment, writer, monkeypatch):
     monkeypatch.setattr(limits, "block_points", 16)
     monkeypatch.setattr(limits, "piece_points", 50)
@@ -193,6 +219,22 @@ def test_the_blobs_of_a_point_are_chosen_by_index(api, experiment):
         assert read == [b"%d" % index for index in expected], asked
         for one in keys:
             assert api.client.get(f"/data/blob/{one['key']}", headers=api.headers).status_code == 200
+            for address in (f"/data/blob/{one['key']}", f"/api/v1/blobs/{one['key']}"):
+                head = api.client.head(address, headers=api.headers)
+                assert (head.status_code, head.headers["Content-Length"], head.content) == (200, "1", b"")
+                assert api.client.head(address).status_code == 401
+
+
+def test_so_many_blobs_and_bytes_of_tensors_are_in_one_answer_and_no_more(api, experiment, monkeypatch):
+    api.write(experiment, segment(stream(), 0, 9, images("pictures", range(3), [[b"x"] * 4] * 3)))
+    monkeypatch.setattr(limits, "read_blobs_max", 11)
+    monkeypatch.setattr(limits, "read_bytes_max", 11)
+    assert len(api.get(experiment, "blob_sequences/data", downsample=2)["train"]["pictures"]["steps"]) == 2
+    refused = api.request("GET", f"/experiments/{experiment}/blob_sequences/data")
+    assert (refused.status_code, "11 blobs (read_blobs_max)" in refused.json()["detail"]) == (413, True)
+    api.write(experiment, segment(stream(), 9, 19, texts("words", range(3), [b"aaa"] * 3)))
+    refused = api.request("GET", f"/experiments/{experiment}/tensors/data")
+    assert (refused.status_code, "11 bytes of tensors (read_bytes_max)" in refused.json()["detail"]) == (413, True)
 
 
 def test_scalar_series_are_found_by_their_last_value(api, experiment):
@@ -220,6 +262,7 @@ REFUSED = [
     ("scalars", {"sampling": "bernoulli"}, "takes 'percent'"),
     ("scalars", {"sampling": "bernoulli", "percent": 0}, "percent"),
     ("scalars", {"sampling": "bernoulli", "percent": "nan"}, "percent"),
+    ("scalars", {"sampling": "bernoulli", "percent": 1e-300}, "percent"),
     ("scalars", {"sampling": "bernoulli", "percent": 5, "downsample": 5}, "no 'downsample'"),
     ("scalars", {"sampling": "extremes", "downsample": 4}, "5 points at least"),
     ("tensors", {"sampling": "extremes"}, "only scalars have extremes"),
@@ -252,15 +295,16 @@ def test_an_answer_over_a_limit_is_refused_with_the_limit(api, experiment, write
         return answer.status_code, answer.json().get("detail", "")
 
     assert ask(downsample=400)[0] == 200
-    for asked, limit in [
-        ({"downsample": 401}, "400"),
-        ({"last": 401}, "400"),
-        ({"sampling": "bernoulli", "percent": 50}, "400"),
-        ({"sampling": "linear", "downsample": 10}, "900"),
+    for asked, limit, name in [
+        ({"downsample": 401}, "400", "read_points_max"),
+        ({"last": 401}, "400", "read_points_max"),
+        ({"sampling": "bernoulli", "percent": 50}, "400", "read_points_max"),
+        ({"sampling": "linear", "downsample": 10}, "900", "scan_points_max"),
     ]:
         status, detail = ask(**asked)
         assert status == 413, asked
         assert f"the limit of {limit}" in detail
+        assert f"({name})" in detail
 
 
 def test_what_there_is_not_is_absent(api, experiment, writer):
@@ -273,35 +317,49 @@ def test_what_there_is_not_is_absent(api, experiment, writer):
         assert list(answer.json()) == ["train"]
 
 
+PLANS = []
+
+
+def explain(connection, query, params):
+    """Notes a query's plan."""
+    statement = query if isinstance(query, bytes) else str(query).encode()
+    if statement.split(None, 1)[0] in {b"SELECT", b"WITH"}:
+        with psycopg.Cursor(connection) as plain:
+            plain.execute(b"EXPLAIN " + statement, params)
+            PLANS.append("\n".join(line for (line,) in plain.fetchall()))
+
+
 class Explaining(psycopg.Cursor):
     """A cursor that notes each query's plan before it runs it."""
 
-    plans: ClassVar[list[str]] = []
+    def execute(self, query, params=None, **options):
+        explain(self.connection, query, params)
+        return super().execute(query, params, **options)
+
+
+class ExplainingServer(psycopg.ServerCursor):
+    """The same for what is fetched a little at a time."""
 
     def execute(self, query, params=None, **options):
-        statement = query if isinstance(query, bytes) else str(query).encode()
-        if statement.split(None, 1)[0] in {b"SELECT", b"WITH"}:
-            with psycopg.Cursor(self.connection) as plain:
-                plain.execute(b"EXPLAIN " + statement, params)
-                self.plans.append("\n".join(line for (line,) in plain.fetchall()))
+        explain(self.connection, query, params)
         return super().execute(query, params, **options)
 
 
 def plans_of(database, read):
     """The plans of all queries of a read."""
 
-    def explain(connection, *_others):
-        connection.cursor_factory = Explaining
+    def prepare(connection, *_others):
+        connection.cursor_factory, connection.server_cursor_factory = Explaining, ExplainingServer
 
-    Explaining.plans = []
-    event.listen(database.engine, "checkout", explain)
+    PLANS.clear()
+    event.listen(database.engine, "checkout", prepare)
     try:
         with database.snapshot(WORKSPACE) as db:
             read(db)
     finally:
-        event.remove(database.engine, "checkout", explain)
+        event.remove(database.engine, "checkout", prepare)
         database.engine.dispose()
-    return Explaining.plans
+    return list(PLANS)
 
 
 MANY_ROWS = """
@@ -327,30 +385,77 @@ def fill_tables(database):
             db.execute(text(statement))
 
 
-def test_no_sample_looks_through_a_table_and_queries_do_not_grow_with_tags(api, experiment, database, ranks):
+def write_tags(api, count):
+    """An experiment with so many runs, and so many tags of each data class in the first of them; one in the others.
+
+    Each run has an early series besides, so that its series do not stand next to each other.
+    """
+    experiment = api.new_experiment()
+    for file_name, tags in (("early", lambda _run: ["early"]), ("late", lambda run: range(1 if run else count))):
+        segments = []
+        for run in range(count):
+            series = [
+                one
+                for tag in tags(run)
+                for one in (
+                    scalars(f"loss {tag}", range(5)),
+                    texts(f"words {tag}", range(5), [b"a"] * 5),
+                    images(f"pictures {tag}", range(5), [[b"x"]] * 5),
+                )
+            ]
+            segments.append(segment(stream(f"run{run}", file_name), 0, 9, *series))
+        api.write(experiment, *segments)
+    return experiment
+
+
+SAMPLINGS = [
+    Sampling(k=1),
+    Sampling(k=3),
+    Sampling(k=3, steps=StepRange(1, 3)),
+    Sampling(SamplingRule.ALL, last=2),
+    Sampling(SamplingRule.LINEAR, k=3),
+    Sampling(SamplingRule.BERNOULLI, percent=50.0),
+]
+
+
+def reads_of(database, grant):
+    """Every way to read many series, by name."""
+    samples = {"scalars": reading.read_scalars, "tensors": reading.read_tensors, "blobs": reading.read_blob_sequences}
+    found = {
+        f"{kind} {sampling}": lambda db, read=read, sampling=sampling: read(db, grant, Selection(), sampling)
+        for kind, read in samples.items()
+        for sampling in SAMPLINGS
+    }
+    for data_class in DataClass:
+        chosen = Selection(data_class=data_class)
+        found |= {
+            f"all {data_class}": lambda _db, one=data_class: list(read_whole(database, grant, Selection(), one)),
+            f"new {data_class}": lambda db, chosen=chosen: newer.read_news(db, grant, chosen, None, 10_000),
+        }
+    return found | {
+        "names": lambda db: listing.list_names(db, grant),
+        "metadata": lambda db: reading.list_series_counted(db, grant, Selection()),
+        "page": lambda db: reading.list_series_page(db, grant, Selection(), "", 1_000),
+        "classic": lambda db: list(
+            write_order.read_scalars(
+                db, grant, reading.list_series(db, grant, Selection(data_class=DataClass.SCALAR)), write_order.evenly(2)
+            )
+        ),
+    }
+
+
+def test_no_read_looks_through_a_table_and_queries_do_not_grow_with_runs_and_tags(api, database, ranks):
     assert len(ranks)  # they are read once for a process
     fill_tables(database)
-    grant = ReadGrant(WORKSPACE, experiment)
     counts = []
-    for number in (1, 30):
-        segments = [
-            segment(
-                stream(f"r{n}"),
-                0,
-                9,
-                scalars("loss", range(5)),
-                texts("words", range(5), [b"a"] * 5),
-                images("pictures", range(5), [[b"x"]] * 5),
-            )
-            for n in range(number)
-        ]
-        api.write(experiment, *segments[len(counts) and 1 :])
-        for read in (reading.read_scalars, reading.read_tensors, reading.read_blob_sequences):
-            for k in (1, 3):
-                plans = plans_of(database, lambda db, read=read, k=k: read(db, grant, Selection(), Sampling(k=k)))
-                counts.append(len(plans))
-                for plan in plans:
-                    for table in ("scalar_blocks", "scalar_tail", "tensor_points", "blob_points"):
-                        assert f"Seq Scan on {table}" not in plan, plan
-    assert counts[:6] == counts[6:]
-    assert max(counts) > 2
+    for count in (1, 30):
+        grant = ReadGrant(WORKSPACE, write_tags(api, count))
+        plans = {name: plans_of(database, read) for name, read in reads_of(database, grant).items()}
+        for name, plan in ((name, plan) for name, of_read in plans.items() for plan in of_read):
+            for table in ("scalar_blocks", "scalar_tail", "tensor_points", "blob_points"):
+                assert f"Seq Scan on {table}" not in plan, (name, plan)
+            for table in ("runs", "tags"):  # those of an experiment that has just come are looked through for each row
+                assert "Nested Loop" not in plan or f" on {table}" not in plan, (name, plan)
+        counts.append({name: len(of_read) for name, of_read in plans.items()})
+    assert counts[0] == counts[1]
+    assert min(counts[0].values()) > 1

@@ -43,7 +43,8 @@ async def following(database):
     followers = Followers(database)
     yield followers
     followers.close()
-    await followers._poll
+    await followers.settle()
+    assert database.engine.pool.checkedout() == 0
 
 
 def reader_of(database, followers, experiment, secret, query=None):

@@ -25,10 +25,33 @@ BITS = st.one_of(st.floats(), st.floats(width=32))
 @given(st.dictionaries(STEPS, BITS, min_size=1), st.text(max_size=20), st.booleans())
 @example({0: float("nan"), 127: -0.0, 128: 5e-324, -1: float("inf")}, "a" * 5000, True)
 def test_scalars_are_the_records_that_protobuf_reads_bit_by_bit(points, tag, has_metadata):
+    events, _steps, values = written_scalars(points, tag, METADATA if has_metadata else None)
+    (kind,) = {value.tensor.dtype for event in events for value in event.summary.value}
+    content = b"".join(event.summary.value[0].tensor.tensor_content for event in events)
+    with np.errstate(all="ignore"):
+        assert np.frombuffer(content, {1: "<f4", 2: "<f8"}[kind]).astype("<f8").tobytes() == values.tobytes()
+    described = [event.summary.value[0].HasField("metadata") for event in events]
+    assert described == [has_metadata] + [False] * (len(events) - 1)
+
+
+@given(st.dictionaries(STEPS, st.floats(width=32, allow_nan=False), min_size=1), st.text(max_size=20))
+@example({0: float("inf"), 127: -0.0, 128: 2**-149, -1: 1.5}, "a" * 5000)
+def test_scalars_that_came_as_simple_values_go_as_such(points, tag):
+    events, steps, values = written_scalars(points, tag, METADATA, is_simple=True)
+    assert [event.summary.value[0].simple_value for event in events] == values.tolist()
+    assert not any(event.summary.value[0].HasField("metadata") for event in events)
+    steps, values = [*steps, 2**62], [*values, 1 / 3]  # which no simple value holds
+    events, *_ = written_scalars(dict(zip(steps, values, strict=True)), tag, METADATA, is_simple=True)
+    assert events[0].summary.value[0].metadata.SerializeToString() == METADATA
+    assert {event.summary.value[0].WhichOneof("value") for event in events} == {"tensor"}
+
+
+def written_scalars(points, tag, metadata, *, is_simple=False):
+    """The events that scalars are written as, which have the right frames, steps and wall times."""
     steps = np.array(sorted(points), np.int64)
     values = np.array([points[step] for step in steps.tolist()])
     columns = ScalarColumns(steps, values[::-1].copy(), values)
-    written = b"".join(scalar_records(tag, columns, METADATA if has_metadata else None))
+    written = b"".join(scalar_records(tag, columns, metadata, is_simple=is_simple))
     at, found = 0, []
     while at < len(written):
         (length,) = struct.unpack_from("<Q", written, at)
@@ -38,13 +61,8 @@ def test_scalars_are_the_records_that_protobuf_reads_bit_by_bit(points, tag, has
         at += length + 16
     assert [event.step for event in found] == steps.tolist()
     assert np.array([event.wall_time for event in found]).tobytes() == values[::-1].tobytes()
-    (kind,) = {value.tensor.dtype for event in found for value in event.summary.value}
-    content = b"".join(event.summary.value[0].tensor.tensor_content for event in found)
-    with np.errstate(all="ignore"):
-        assert np.frombuffer(content, {1: "<f4", 2: "<f8"}[kind]).astype("<f8").tobytes() == values.tobytes()
     assert {event.summary.value[0].tag for event in found} == {tag}
-    described = [event.summary.value[0].HasField("metadata") for event in found]
-    assert described == [has_metadata] + [False] * (len(found) - 1)
+    return found, steps, values
 
 
 @given(st.lists(st.binary(max_size=300), max_size=4), STEPS, st.booleans())

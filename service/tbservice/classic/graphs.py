@@ -41,8 +41,8 @@ def read_run_metadata(objects: ObjectStore, blob: Blob) -> bytes:
 def _parse(kind: type[M], objects: ObjectStore, blob: Blob) -> M:
     if blob.size > limits.graph_text_bytes_max:
         raise TooLarge(
-            f"it has {blob.size} bytes, over the limit of {limits.graph_text_bytes_max} that are written out as text; "
-            "read the blob itself instead"
+            f"it has {blob.size} bytes, over the limit of {limits.graph_text_bytes_max} that are written out as text "
+            "(graph_text_bytes_max); read the blob itself instead"
         )
     content: Iterable[bytes] = objects.read(blob.object_key, 0, blob.size)
     try:

@@ -43,8 +43,8 @@ def check_scan(count: int) -> None:
     """Raises TooLarge when that is more points than are looked at for one answer."""
     if count > limits.scan_points_max:
         raise TooLarge(
-            f"the answer needs a look at {count} points, over the limit of {limits.scan_points_max}; ask for fewer "
-            "series at a time"
+            f"the answer needs a look at {count} points, over the limit of {limits.scan_points_max} "
+            "(scan_points_max); ask for fewer series at a time"
         )
 
 
@@ -118,7 +118,8 @@ def _sample_last(
 
 def _check_kept(count: int) -> None:
     if count > limits.read_points_max:
-        raise TooLarge(f"the sample is over the limit of {limits.read_points_max} points; ask for fewer")
+        limit = f"the limit of {limits.read_points_max} points (read_points_max)"
+        raise TooLarge(f"the sample is over {limit}; ask for fewer")
 
 
 def _as_points(records: Records) -> Points:

@@ -119,8 +119,8 @@ def _progress(db: Connection, grant: ReadGrant, selection: Selection) -> Progres
     progress = series_progress.list_progress(db, grant.experiment_id, selection, series_max + 1)
     if len(progress) > series_max:
         raise TooLarge(
-            f"more than {series_max} series are selected, the limit of what one cursor follows; "
-            "follow fewer runs, tags or plugins at a time"
+            f"more than {series_max} series are selected, the limit of what one cursor follows "
+            "(cursor_series_items_max); follow fewer runs, tags or plugins at a time"
         )
     return progress
 

@@ -6,6 +6,7 @@ Every function wants a snapshot (`Database.snapshot`): a merge may move points b
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -122,10 +123,11 @@ def read_tensors(
     wanted = rows.choose_places(db, grant.experiment_id, DataClass.TENSOR, found, sampling)
     read = []
     size = 0
-    for point in tensor_points.sample(db, grant.experiment_id, wanted.k, wanted.places):
-        size += len(point.value.data)
-        check_size(size)
-        read.append(point)
+    with closing(tensor_points.sample(db, grant.experiment_id, wanted.k, wanted.places)) as points:
+        for point in points:
+            size += len(point.value.data)
+            check_size(size)
+            read.append(point)
     samples = {}
     for id_, chosen in rows.pick(db, wanted, read).items():
         values = [point.value for point in chosen]
@@ -136,12 +138,22 @@ def read_tensors(
 def read_blob_sequences(
     db: Connection, grant: ReadGrant, selection: Selection, sampling: Sampling, indices: slice = ALL_BLOBS
 ) -> ByRunAndTag[BlobSequenceSample]:
-    """A sample of every selected blob sequence series: the keys of the blobs at `indices`. Raises as `read_scalars`."""
+    """A sample of every selected blob sequence series: the keys of the blobs at `indices`.
+
+    Raises as `read_scalars`; TooLarge when its points have more than `read_blobs_max` blobs.
+    """
     found = _select(db, grant, selection, DataClass.BLOB_SEQUENCE, sampling)
     wanted = rows.choose_places(db, grant.experiment_id, DataClass.BLOB_SEQUENCE, found, sampling)
-    read = blob_points.sample(db, grant.experiment_id, wanted.k, wanted.places)
+    read: dict[tuple[int, int], BlobPoint] = {}
+    count = 0
+    with closing(blob_points.sample(db, grant.experiment_id, wanted.k, wanted.places)) as points:
+        for point in points:
+            place = point.series_id, point.step
+            count += 0 if place in read else len(point.digests)
+            _check_blobs(count)
+            read[place] = point
     samples = {}
-    for id_, chosen in rows.pick(db, wanted, read).items():
+    for id_, chosen in rows.pick(db, wanted, read.values()).items():
         keys = [_keys(grant.experiment_id, point)[indices] for point in chosen]
         samples[id_] = BlobSequenceSample(rows.steps_of(chosen), rows.wall_times_of(chosen), keys, wanted.totals[id_])
     return _by_run_and_tag(found, samples)
@@ -150,7 +162,14 @@ def read_blob_sequences(
 def check_size(size: int) -> None:
     """Raises TooLarge when an answer has more than `read_bytes_max` bytes of tensors."""
     if size > limits.read_bytes_max:
-        raise TooLarge(f"the answer is over {limits.read_bytes_max} bytes of tensors; ask for fewer points or series")
+        limit = f"the limit of {limits.read_bytes_max} bytes of tensors (read_bytes_max)"
+        raise TooLarge(f"the answer is over {limit}; ask for fewer points or series")
+
+
+def _check_blobs(count: int) -> None:
+    if count > limits.read_blobs_max:
+        limit = f"the limit of {limits.read_blobs_max} blobs (read_blobs_max)"
+        raise TooLarge(f"the answer is over {limit}; ask for fewer points or series")
 
 
 def _select(
@@ -161,7 +180,8 @@ def _select(
     points = sum(sampling.points_max(series.count) for series in found)
     if points > limits.read_points_max:
         detail = f"the samples of {len(found)} series are {points} points"
-        raise TooLarge(f"{detail}, over the limit of {limits.read_points_max}; ask for fewer points or series")
+        limit = f"the limit of {limits.read_points_max} (read_points_max)"
+        raise TooLarge(f"{detail}, over {limit}; ask for fewer points or series")
     return found
 
 
@@ -173,7 +193,7 @@ def _check(sampling: Sampling, data_class: DataClass) -> None:
         if 0 < sampling.k < BUCKET_POINTS_MAX:
             raise Invalid(f"extremes keep {BUCKET_POINTS_MAX} points at least; ask for 0, or for no fewer than those")
     if sampling.rule is SamplingRule.LINEAR and sampling.k > limits.read_points_max:
-        raise Invalid(f"a linear sample has at most {limits.read_points_max} points")
+        raise Invalid(f"a linear sample has at most {limits.read_points_max} points (read_points_max)")
 
 
 def _by_run_and_tag(found: Iterable[Series], samples: Mapping[int, T]) -> ByRunAndTag[T]:

@@ -32,6 +32,8 @@ Place = tuple[int, int]
 
 _NO_VALUES = np.empty(0, np.float64)
 
+_ENDS = 2
+
 
 @dataclass(frozen=True, slots=True)
 class WantedRows:
@@ -53,7 +55,8 @@ def choose_places(
     is_whole = sampling.last is None and all(sampling.steps.covers(series) for series in found)
     if sampling.rule is SamplingRule.UNIFORM and is_whole:
         totals = {series.series_id: series.count for series in found}
-        return WantedRows(sampling.k, _ends(found, ranks, sampling.k), totals)
+        others = sampling.k if sampling.k > _ENDS else 0  # among which the ends may be
+        return WantedRows(others, _ends(found, ranks, sampling.k), totals)
     steps = points.list_steps(db, experiment_id, data_class, [series.series_id for series in found], sampling)
     is_drawn = draw_slots(db, sampling)
     places = {}
@@ -99,7 +102,7 @@ def _ends(found: Iterable[Series], ranks: Ranks, k: int) -> dict[int, list[Place
     """Where the first and the last step of each series stand in the order to sample by; none for a sample of 0."""
     return {
         series.series_id: _places(
-            np.array([series.last_step, series.first_step][: min(k, series.count, 2)], np.int64), ranks
+            np.array([series.last_step, series.first_step][: min(k, series.count, _ENDS)], np.int64), ranks
         )
         for series in found
     }

@@ -1,15 +1,34 @@
-"""Samples as the parts that formats are made of: each with its series, and with what is known of its blobs."""
+"""Samples as the parts that formats are made of: each with its series, and with what is known of its blobs.
+
+A sample is held in memory, but what a format makes of it may be many times as large: `in_pieces` cuts it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import pairwise
+from typing import Final
 
+import numpy as np
 from sqlalchemy import Connection
 
+from tbservice import limits
 from tbservice.domain.whole import Part, Sample
 from tbservice.store import blobs, time_series, value_rows
-from tbservice.types import Blob, BlobSequenceSample, DataClass, ReadGrant, Selection
+from tbservice.types import (
+    Blob,
+    BlobSequenceSample,
+    DataClass,
+    ReadGrant,
+    ScalarSample,
+    Selection,
+    TensorSample,
+)
+
+_POINT_BYTES: Final = 24
+_BLOB_BYTES: Final = 400
+"""Of what is known of a blob, about."""
 
 
 def parts_of(
@@ -26,6 +45,45 @@ def parts_of(
         return parts
     known = _find_blobs(db, grant, parts)
     return [replace(part, blobs=known) for part in parts]
+
+
+def is_large(samples: Mapping[str, Mapping[str, Sample]]) -> bool:
+    """Whether these samples have more bytes than are to be encoded at once."""
+    return sum(sum(_sizes(sample)) for tags in samples.values() for sample in tags.values()) > limits.piece_bytes
+
+
+def in_pieces(parts: Iterable[Part]) -> Iterator[Part]:
+    """The same in parts of about `piece_bytes` at most, but one point at least."""
+    for part in parts:
+        sizes = np.array(_sizes(part.sample), np.int64)
+        pieces = (np.cumsum(sizes) - sizes) // limits.piece_bytes
+        bounds = [0, *(np.flatnonzero(np.diff(pieces)) + 1).tolist(), len(sizes)]
+        for start, end in pairwise(bounds):
+            sample = _cut(part.sample, slice(start, end))
+            yield replace(part, sample=sample, is_first=start == 0, is_last=end == len(sizes))
+
+
+def _sizes(sample: Sample) -> list[int]:
+    """Bytes of each point, about."""
+    match sample:
+        case ScalarSample():
+            return [_POINT_BYTES] * len(sample.steps)
+        case TensorSample():
+            return [_POINT_BYTES + len(value.data) + len(value.histogram or b"") for value in sample.tensors]
+        case BlobSequenceSample():
+            return [_POINT_BYTES + _BLOB_BYTES * len(keys) for keys in sample.sequences]
+
+
+def _cut(sample: Sample, chosen: slice) -> Sample:
+    """These points of the sample; of the same `total`."""
+    steps, wall_times = sample.steps[chosen], sample.wall_times[chosen]
+    match sample:
+        case ScalarSample():
+            return replace(sample, steps=steps, wall_times=wall_times, values=sample.values[chosen])
+        case TensorSample():
+            return replace(sample, steps=steps, wall_times=wall_times, tensors=sample.tensors[chosen])
+        case BlobSequenceSample():
+            return replace(sample, steps=steps, wall_times=wall_times, sequences=sample.sequences[chosen])
 
 
 def _find_blobs(db: Connection, grant: ReadGrant, parts: Iterable[Part]) -> dict[str, Blob]:

@@ -3,7 +3,8 @@
 A slow client must not hold a connection, so the parts that fit into memory are read in a snapshot of their own, which
 is closed before any of them is given. Hence the rule: a series is given as it stood when it was read, and a series too
 long for one part, each part as it stood then; nothing is given twice, and what was there when its part was read is not
-left out. Series that came after the beginning are not given, those that were deleted meanwhile are left out.
+left out. Series that came after the beginning are not given, those that were deleted meanwhile are left out. When the
+experiment itself is, NotFound ends the parts.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.domain.blobs import blob_key
+from tbservice.domain.experiments import get_experiment
 from tbservice.domain.pieces import read_scalar_pieces
 from tbservice.domain.reading import ALL_BLOBS
 from tbservice.store import blobs, time_series, value_rows
@@ -102,6 +104,7 @@ def _parts(
             # A series whose first part was given is read to its end alone: its range is no other's.
             is_begun = rest != steps
             with database.snapshot(grant.workspace_id) as db:
+                get_experiment(db, grant)  # without it, all that is missing would look deleted, and the rest whole
                 read = list(_read(db, grant, waiting[:1] if is_begun else waiting, rest, indices))
             for one in read:
                 if is_begun or not _is_gone(one, steps):
@@ -123,15 +126,11 @@ def _what_is_left(
 
 
 def _groups(found: Sequence[Series]) -> Iterator[Sequence[Series]]:
-    """Series next to each other that have about as many points as may be held at once.
-
-    Those whose points come in rows stand by rising ids, as the rows will.
-    """
+    """Series next to each other that have about as many points as may be held at once."""
     start = points = 0
     for place, series in enumerate(found):
         is_full = points + series.count > limits.piece_points or place - start >= _SERIES_A_READ
-        is_in_rows = series.data_class is not DataClass.SCALAR
-        if place > start and (is_full or (is_in_rows and series.series_id < found[place - 1].series_id)):
+        if place > start and is_full:
             yield found[start:place]
             start, points = place, 0
         points += series.count
@@ -200,6 +199,7 @@ def _by_series(rows: Iterator[_Row], group: Sequence[Series]) -> Iterator[tuple[
         yield series, taken, True
         if size > limits.piece_bytes:
             return
+    assert waiting is None  # noqa: S101 - the rows come by series in the order of the group
 
 
 def _tensor_sample(series: Series, rows: Sequence[TensorRow]) -> TensorSample:

@@ -7,6 +7,7 @@ written together are sampled at the same positions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
@@ -99,10 +100,11 @@ def read_tensors(db: Connection, grant: ReadGrant, series: Series, positions: Po
     steps, wall_times, total = _choose_steps(db, grant, series, positions)
     size = 0
     values = {}
-    for point in tensor_points.sample(db, grant.experiment_id, 0, _places(db, series, steps)):
-        size += len(point.value.data)
-        reading.check_size(size)
-        values[point.step] = point.value
+    with closing(tensor_points.sample(db, grant.experiment_id, 0, _places(db, series, steps))) as rows:
+        for point in rows:
+            size += len(point.value.data)
+            reading.check_size(size)
+            values[point.step] = point.value
     return TensorSample(steps, wall_times, [values[step] for step in steps.tolist()], total)
 
 

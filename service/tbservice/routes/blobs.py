@@ -32,6 +32,8 @@ def _may_read_blob(blob_key: str, database: UsesDatabase, secret: Secret) -> Rea
         return access.grant_read(db, blobs.blob_experiment(blob_key), secret)
 
 
+@router.head("/data/blob/{blob_key}", response_class=Response, include_in_schema=False)
+@router.head("/api/v1/blobs/{blob_key}", response_class=Response, include_in_schema=False)
 @router.get("/data/blob/{blob_key}", response_class=Response, include_in_schema=False)
 @router.get("/api/v1/blobs/{blob_key}", response_class=Response)
 def read_blob(

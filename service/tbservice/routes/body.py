@@ -138,7 +138,8 @@ class BodyLimit:
                 raise TooSlow(f"the body did not arrive within {limits.body_seconds_max} seconds") from error
             size += len(message.get("body", b""))
             if size > limits.json_body_bytes_max:
-                raise TooLarge(f"a request to this address may have at most {limits.json_body_bytes_max} bytes")
+                limit = f"{limits.json_body_bytes_max} bytes (json_body_bytes_max)"
+                raise TooLarge(f"a request to this address may have at most {limit}")
             is_whole = not message.get("more_body", False)
             return message
 

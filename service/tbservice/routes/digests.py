@@ -10,11 +10,14 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tbservice import limits
 from tbservice.domain import digests
+from tbservice.routes.conditional import ConditionalRoute
 from tbservice.routes.requests import MayRead, UsesDatabase
 from tbservice.routes.uploads import wire_limits
 from tbservice.types import ReadGrant, Selection, Series
 
-router = APIRouter(prefix="/api/v1/experiments/{experiment_id}/digests", tags=["verifying"])
+router = APIRouter(
+    prefix="/api/v1/experiments/{experiment_id}/digests", tags=["verifying"], route_class=ConditionalRoute
+)
 
 
 class DigestQuery(BaseModel):

@@ -50,15 +50,33 @@ def list_scalars(grant: MayRead, query: ScalarSeriesInUrl, database: UsesDatabas
     return _list(grant, database, query, DataClass.SCALAR)
 
 
+@router.post("/scalars")
+def list_scalars_by_post(grant: MayRead, query: ScalarSeriesPageQuery, database: UsesDatabase) -> Response:
+    """As GET, for more runs and tags than a URL holds."""
+    return _list(grant, database, query, DataClass.SCALAR)
+
+
 @router.get("/tensors")
 def list_tensors(grant: MayRead, query: SeriesInUrl, database: UsesDatabase) -> Response:
     """`{run: {tag: {count, max_step, max_wall_time, summary_metadata, …}}}` of tensor series."""
     return _list(grant, database, query, DataClass.TENSOR)
 
 
+@router.post("/tensors")
+def list_tensors_by_post(grant: MayRead, query: SeriesPageQuery, database: UsesDatabase) -> Response:
+    """As GET, for more runs and tags than a URL holds."""
+    return _list(grant, database, query, DataClass.TENSOR)
+
+
 @router.get("/blob_sequences")
 def list_blob_sequences(grant: MayRead, query: SeriesInUrl, database: UsesDatabase) -> Response:
     """`{run: {tag: {count, max_step, max_wall_time, max_length, summary_metadata, …}}}` of blob sequence series."""
+    return _list(grant, database, query, DataClass.BLOB_SEQUENCE)
+
+
+@router.post("/blob_sequences")
+def list_blob_sequences_by_post(grant: MayRead, query: SeriesPageQuery, database: UsesDatabase) -> Response:
+    """As GET, for more runs and tags than a URL holds."""
     return _list(grant, database, query, DataClass.BLOB_SEQUENCE)
 
 

@@ -44,13 +44,15 @@ class Followers:
         self._looks: dict[Hashable, asyncio.Task[Any]] = {}
         self._gate = asyncio.Semaphore(limits.live_looks_max)
         self._poll: asyncio.Task[None] | None = None
+        self._closing = asyncio.Event()
         self.is_closed = False
 
     def join(self, grant: ReadGrant) -> None:
         """One more tail of this experiment, until `leave`. Raises Unavailable for too many, or when all ends."""
         count = sum(followed.tails for followed in self._followed.values())
         if self.is_closed or count >= limits.live_streams_max:
-            raise Unavailable(f"this worker serves {count} live tails, its limit; try again, or read with 'since'")
+            limit = "its limit (live_streams_max)"
+            raise Unavailable(f"this worker serves {count} live tails, {limit}; try again, or read with 'since'")
         self._followed.setdefault(grant, _Followed()).tails += 1
         if self._poll is None or self._poll.done():
             self._poll = asyncio.create_task(self._look_now_and_then())
@@ -64,8 +66,14 @@ class Followers:
     def close(self) -> None:
         """Ends every tail; none begins afterwards."""
         self.is_closed = True
+        self._closing.set()
         for followed in self._followed.values():
             followed.changes.set()
+
+    async def settle(self) -> None:
+        """Waits, after `close`, until nothing is looked up any more: then the database may be closed, too."""
+        waiting = [task for task in (self._poll, *self._looks.values()) if task is not None]
+        await asyncio.gather(*waiting, return_exceptions=True)
 
     def version(self, grant: ReadGrant) -> int | None:
         """The experiment's version when it was last looked at; None before that."""
@@ -103,7 +111,8 @@ class Followers:
             asked = list(self._followed)
             with suppress(ServiceError):  # the database is away: what was known is kept, and looked up again
                 self._note(asked, await run_in_threadpool(self._find_versions, asked))
-            await asyncio.sleep(limits.live_poll_seconds)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), limits.live_poll_seconds)
 
     def _find_versions(self, grants: Iterable[ReadGrant]) -> dict[ExperimentId, int]:
         by_workspace: defaultdict[WorkspaceId, list[ExperimentId]] = defaultdict(list)

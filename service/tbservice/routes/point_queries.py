@@ -24,6 +24,9 @@ DATA_CLASSES: Final[dict[Kind, DataClass]] = {
 _DOWNSAMPLE: Final = 1_000
 _COUNT_MAX: Final = 2**31 - 1
 
+_PERCENT_MIN: Final = 0.001
+"""Of the 65,536 slots that are drawn from, 0.0015 % is a single one; and PostgreSQL refuses what underflows."""
+
 
 class SeriesQuery(BaseModel):
     """Which series: the cross product of runs and tags, of one plugin. What is absent does not narrow it."""
@@ -86,7 +89,9 @@ class SampleQuery(SeriesQuery):
         description=f"Points of each series: exactly so many of `uniform`, or all when it has fewer; at most so many "
         f"of `linear` and `extremes`. 0 gives none, 1 the last. {_DOWNSAMPLE} unless `last` is given, and then all.",
     )
-    percent: float | None = Field(default=None, gt=0, le=100, description="Of `bernoulli`: how likely a point is kept")
+    percent: float | None = Field(
+        default=None, ge=_PERCENT_MIN, le=100, description="Of `bernoulli`: how likely a point is kept"
+    )
     seed: int | None = Field(default=None, ge=0, le=_COUNT_MAX, description="Of `bernoulli`: names the draw; else 0")
     step_min: int | None = Field(default=None, ge=ALL_STEPS.first, le=ALL_STEPS.last, description="Inclusive")
     step_max: int | None = Field(default=None, ge=ALL_STEPS.first, le=ALL_STEPS.last, description="Inclusive")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -76,16 +76,26 @@ def get_labels(db: Connection, experiment_id: ExperimentId, series_ids: Sequence
     rows = binary_rows(
         db,
         """
-            SELECT w.series_id, r.name, t.name, s.plugin
-            FROM unnest(%(series_ids)s::bigint[]) AS w (series_id)
-            CROSS JOIN LATERAL (
-                SELECT run_id, tag_id, plugin FROM time_series
-                WHERE experiment_id = %(experiment_id)s AND series_id = w.series_id LIMIT 1) AS s
-            CROSS JOIN LATERAL (
-                SELECT name FROM runs WHERE experiment_id = %(experiment_id)s AND run_id = s.run_id LIMIT 1) AS r
-            CROSS JOIN LATERAL (
-                SELECT name FROM tags WHERE experiment_id = %(experiment_id)s AND tag_id = s.tag_id LIMIT 1) AS t
+            SELECT series_id, run_id, tag_id, plugin FROM time_series
+            WHERE experiment_id = %(experiment_id)s AND series_id = ANY (%(series_ids)s::bigint[])
         """,
         {"experiment_id": experiment_id, "series_ids": array("bigint", series_ids)},
     )
-    return {series_id: SeriesLabel(*label) for series_id, *label in rows}
+    # Joined in SQL, the names of an experiment that has just come would be looked through once a series: see above.
+    runs = _get_names(db, "runs", "run_id", experiment_id, {row[1] for row in rows})
+    tags = _get_names(db, "tags", "tag_id", experiment_id, {row[2] for row in rows})
+    return {series_id: SeriesLabel(runs[run_id], tags[tag_id], plugin) for series_id, run_id, tag_id, plugin in rows}
+
+
+def _get_names(
+    db: Connection, table: str, id_column: str, experiment_id: ExperimentId, ids: Collection[int]
+) -> dict[int, str]:
+    rows = binary_rows(
+        db,
+        f"""
+            SELECT {id_column}, name FROM {table}
+            WHERE experiment_id = %(experiment_id)s AND {id_column} = ANY (%(ids)s::bigint[])
+        """,  # noqa: S608 - called with the constants above
+        {"experiment_id": experiment_id, "ids": array("bigint", list(ids))},
+    )
+    return dict(rows)

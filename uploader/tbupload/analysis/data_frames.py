@@ -69,7 +69,13 @@ def _in_polars(polars: Any, columns: Mapping[str, Any]) -> Any:
 
 
 def pivot(frame: Any) -> Any:
-    """A frame of points as a row a run and step, by both, and a column a tag, with its values; absent ones are null."""
+    """A frame of points as a row a run and step, by both, and a column a tag, with its values; absent ones are null.
+
+    Raises UsageError when a tag has the name of one of the first two columns.
+    """
+    for name in ("run", "step"):
+        if (frame["tag"] == name).any():
+            raise UsageError(f"there is a tag {name!r} as well as a column: choose other tags, or take pivot=False")
     if type(frame).__module__.partition(".")[0] == "polars":
         return frame.pivot(on="tag", index=["run", "step"], values="value").sort("run", "step")
     wide = frame.pivot(index=["run", "step"], columns="tag", values="value")

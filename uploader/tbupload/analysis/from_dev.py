@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -49,18 +49,26 @@ class ExperimentFromDev:
     def _read(self, is_run: Callable[[str], bool], is_tag: Callable[[str], bool]) -> Any:
         """The chosen points, long, in their order; runs and tags as plain texts."""
         _, pandas = data_frames.load("pandas")
-        runs = [run for run in self._experiment.list_runs_by_start() if is_run(run)]
-        names = self._experiment.tags
-        tags = sorted({tag for run in runs for tag in names.get(run, []) if is_tag(tag)})
-        found = self._experiment.scalars(run=runs, tag=tags, plugin="scalars")
-        places = [
-            np.array([order.index(name) for name in found[column].cat.categories], np.int64)
-            for column, order in (("run", runs), ("tag", tags))
-        ]
+        all_runs = self._experiment.list_runs_by_start()
+        all_tags = sorted({tag for tags in self._experiment.tags.values() for tag in tags})
+        runs, tags = list(filter(is_run, all_runs)), list(filter(is_tag, all_tags))
+        # All of them are asked for without their names, which might be more than a request takes.
+        found = self._experiment.scalars(
+            run=runs if len(runs) < len(all_runs) else None,
+            tag=tags if len(tags) < len(all_tags) else None,
+            plugin="scalars",
+        )
+        places = [_places(found[column].cat.categories, order) for column, order in (("run", runs), ("tag", tags))]
         order = np.lexsort((found["step"], places[1][found["tag"].cat.codes], places[0][found["run"].cat.codes]))
         frame = found.take(order).reset_index(drop=True)
         texts = {column: frame[column].astype(str).tolist() for column in ("run", "tag")}
         return pandas.DataFrame({**texts, **{column: frame[column] for column in ("step", "value", "wall_time")}})
+
+
+def _places(names: Iterable[str], order: Iterable[str]) -> Any:
+    """Where each name stands in an order; behind all when it has come since."""
+    known = {name: place for place, name in enumerate(order)}
+    return np.array([known.get(name, len(known)) for name in names], np.int64)
 
 
 def _matcher(expression: str | None) -> Callable[[str], bool]:

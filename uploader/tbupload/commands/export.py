@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from tbupload.commands.connect import access_of, find_experiment_id, progress_of, series_filter_of
-from tbupload.commands.exit_codes import EXIT_FAILED
+from tbupload.commands.exit_codes import EXIT_FAILED, EXIT_LATER
 from tbupload.commands.output import put_json, put_line
+from tbupload.downloading.directory_names import MANIFEST
 from tbupload.downloading.export import Export, ExportChoice, ExportSummary, filters_of
 from tbupload.downloading.output import Destination
 from tbupload.downloading.reporting import ExportProgress
 from tbupload.downloading.server import ExportServer
-from tbupload.errors import ServerError
+from tbupload.errors import ServerError, Unreachable
 from tbupload.sending.client import Client
 from tbupload.sending.patience import Patience
 from tbupload.sending.progress import Progress
@@ -23,15 +24,30 @@ from tbupload.sending.transport import Transport
 
 
 def export(options: argparse.Namespace) -> int:
-    """Writes experiments into a directory, and goes on where an export was broken off."""
+    """Writes experiments into a directory, and goes on where an export was broken off.
+
+    Of a whole workspace, one that cannot be read is not in the way of the others.
+    """
     progress = progress_of(options)
     access = access_of(options, progress)
     transport = Transport(access.server, access.token, options.cacert, Patience(options.give_up_seconds), progress.warn)
     code = 0
     for choice in _choices(transport, options):
-        summary = _export(transport, choice, progress, options)
-        code = code or (EXIT_FAILED if summary.losses else 0)
+        try:
+            summary = _export(transport, choice, progress, options)
+        except ServerError as error:
+            if options.experiment is not None or not _is_of_one(error):
+                raise
+            progress.warn(f"{choice.experiment_id}: {error}; going on with the others")
+            code = EXIT_LATER if isinstance(error, Unreachable) else code or EXIT_FAILED
+        else:
+            code = code or (EXIT_FAILED if summary.losses else 0)
     return code
+
+
+def _is_of_one(error: ServerError) -> bool:
+    """Whether other experiments may fare better: this one was refused, or its answers break off."""
+    return not isinstance(error, Unreachable) or error.is_in_the_middle
 
 
 def _choices(transport: Transport, options: argparse.Namespace) -> Iterator[ExportChoice]:
@@ -81,3 +97,6 @@ def _tell(summary: ExportSummary, choice: ExportChoice, progress: Progress, opti
     )
     for reason, count in summary.losses.items():
         progress.warn(f"{reason}: {count:,} points")
+    if summary.renamed_runs:
+        count = len(summary.renamed_runs)
+        progress.warn(f"{count:,} runs have names that no directory can have; {MANIFEST} tells which is which")

@@ -14,6 +14,7 @@ from tbupload.downloading.tail import follow_points
 from tbupload.reading.filters import SeriesFilter
 from tbupload.sending.patience import Patience
 from tbupload.sending.transport import Json, Transport
+from tbupload.verifying.findings import printable
 
 _TEXT_CHARS: Final = 100
 
@@ -48,8 +49,17 @@ def _points(portion: Json, chosen: SeriesFilter) -> Iterator[dict[str, Any]]:
 
 
 def _put_line(point: dict[str, Any]) -> None:
-    moment = datetime.fromtimestamp(point["wall_time"], UTC).astimezone().strftime("%H:%M:%S")
-    put_line(f"{moment}  {point['run']}  {point['tag']}  step {point['step']:,}  {_shown(point['value'])}")
+    """One point on one line, whatever others have logged: nothing in it steers a terminal."""
+    names = f"{printable(point['run'])}  {printable(point['tag'])}"
+    put_line(f"{_clock(point['wall_time'])}  {names}  step {point['step']:,}  {printable(_shown(point['value']))}")
+
+
+def _clock(wall_time: float) -> str:
+    """The time of day here; of a moment that is in no calendar its seconds since the epoch."""
+    try:
+        return datetime.fromtimestamp(wall_time, UTC).astimezone().strftime("%H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        return f"{wall_time:.6g}"
 
 
 def _shown(value: Any) -> str:

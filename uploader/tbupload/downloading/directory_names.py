@@ -31,6 +31,11 @@ def directory_of(run: str) -> str:
     return run if all(map(_is_safe, run.split("/"))) and len(os.fsencode(run)) <= PATH_BYTES_MAX else f"%{_digest(run)}"
 
 
+def is_renamed(run: str) -> bool:
+    """Whether a reader of the run's directory takes another name for the run's."""
+    return (directory_of(run) or ".") != run
+
+
 def event_file_of(run: str, start_time: float) -> str:
     """The name of the run's event file: of no other run, wherever names are taken for the same."""
     return f"events.out.tfevents.{max(0, int(start_time)):010d}.tbhub-{_digest(run)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -16,6 +17,7 @@ from tbupload.downloading.event_records import (
     blob_record_head,
     header,
     is_as_written,
+    is_simple_value,
     scalar_records,
     tensor_record,
     version_record,
@@ -36,8 +38,10 @@ _APPEND_BYTES: Final = 1 << 20
 class RunFiles:
     """The event files of some runs while they are written: one is open at a time, and none has its name yet."""
 
-    def __init__(self, directory: Path, start_times: Mapping[str, float], runs: Iterable[str]) -> None:
-        self._paths = {run: event_path(directory, run, start_times.get(run, 0.0)) for run in runs}
+    def __init__(self, directory: Path, start_times: Mapping[str, float]) -> None:
+        """Of the runs that `start_times` (seconds) names."""
+        self.directory = directory
+        self._paths = {run: event_path(directory, run, start_time) for run, start_time in start_times.items()}
         self._start_times = start_times
         self._begun: set[str] = set()
         self._run: str | None = None
@@ -58,7 +62,7 @@ class RunFiles:
         self._run = run
         if run not in self._begun:
             self._begun.add(run)
-            self._file.write(version_record(self._start_times.get(run, 0.0)))
+            self._file.write(version_record(self._start_times[run]))
         return self._file
 
     def settle(self, runs: Iterable[str]) -> int:
@@ -78,10 +82,12 @@ class RunFiles:
             file.close()
 
     def discard(self) -> None:
-        """Takes away what has no name yet."""
-        self.close()
+        """Takes away what has no name yet, as far as the system lets it: there may be no room to close a file."""
+        with suppress(OSError):
+            self.close()
         for run in self._begun:
-            temporary_path(self._paths[run]).unlink(missing_ok=True)
+            with suppress(OSError):
+                temporary_path(self._paths[run]).unlink(missing_ok=True)
 
 
 def event_path(directory: Path, run: str, start_time: float) -> Path:
@@ -103,7 +109,7 @@ class EventExport:
         """Writes the runs of a group that are missing, all or none; their bytes. Raises OutputError, ServerError."""
         wanted = files.missing()
         notes: Counter[str] = Counter()
-        with errors_of(Path()):
+        with errors_of(files.directory):
             try:
                 for job in group.jobs:
                     narrowed = replace(job, runs=[run for run in job.runs if run in wanted])
@@ -132,7 +138,8 @@ class EventExport:
     def _write_part(self, file: IO[bytes], part: SeriesPart, metadata: bytes | None, notes: Counter[str]) -> None:
         match part.columns:
             case ScalarColumns() as columns:
-                file.writelines(scalar_records(part.series.tag, columns, metadata))
+                is_simple = is_simple_value(part.series.tag, part.series.metadata)
+                file.writelines(scalar_records(part.series.tag, columns, metadata, is_simple=is_simple))
             case TensorColumns() as columns:
                 _write_tensors(file, part.series.tag, columns, metadata, notes)
             case StoredSequenceColumns() as columns:

@@ -1,7 +1,8 @@
 """Points as the records of an event file, from which the uploader, and TensorBoard, read the same series again.
 
-Every value is written as a tensor, in the form of TensorFlow 2, with the series' own summary metadata on its first one;
-but a legacy histogram as such, since its fields are more than its tensor.
+Every value is written as a tensor, in the form of TensorFlow 2, with the series' own summary metadata on its first one.
+But scalars that came as a `simple_value`, as those of PyTorch, are written as such, so that whatever read their files
+reads these; and a legacy histogram, too, since its fields are more than its tensor.
 """
 
 from __future__ import annotations
@@ -33,12 +34,15 @@ _EVENT_STEP: Final = b"\x10"
 _EVENT_SUMMARY: Final = b"\x2a"
 _SUMMARY_VALUE: Final = b"\x0a"
 _VALUE_TAG: Final = b"\x0a"
+_VALUE_SIMPLE: Final = b"\x15"
 _VALUE_TENSOR: Final = b"\x42"
 _VALUE_METADATA: Final = b"\x4a"
 _TENSOR_DTYPE: Final = b"\x08"
 _TENSOR_SHAPE: Final = b"\x12"
 _TENSOR_CONTENT: Final = b"\x22"
 _TENSOR_STRING: Final = b"\x42"
+
+_FLOAT32: Final = np.dtype("<f4")
 
 _Bytes = npt.NDArray[np.uint8]
 
@@ -59,14 +63,19 @@ def header(payload_bytes: int) -> bytes:
     return length + footer(google_crc32c.value(length))
 
 
-def scalar_records(tag: str, columns: ScalarColumns, metadata: bytes | None) -> Iterator[bytes]:
+def scalar_records(
+    tag: str, columns: ScalarColumns, metadata: bytes | None, *, is_simple: bool = False
+) -> Iterator[bytes]:
     """Scalars in step order, many records in each piece; `metadata` goes with the first one.
 
-    They are float32 where all of them are the same as such, bit by bit.
+    They are float32 where all of them are the same as such, bit by bit; these as a `simple_value` if the series
+    `is_simple`.
     """
     values = _narrowest(columns.values)
+    is_simple = is_simple and values.dtype == _FLOAT32
     if metadata is not None and len(columns.steps):
-        yield _scalar_rows(tag, metadata, columns.steps[:1], columns.wall_times[:1], values[:1])
+        described = None if is_simple else metadata
+        yield _scalar_rows(tag, described, columns.steps[:1], columns.wall_times[:1], values[:1], is_simple=is_simple)
     begin = int(metadata is not None)
     steps = columns.steps[begin:]
     widths = _varint_widths(steps)
@@ -74,7 +83,16 @@ def scalar_records(tag: str, columns: ScalarColumns, metadata: bytes | None) -> 
     for start, end in pairwise(bounds):  # records of one length: steps rise, and so few of these are parted
         if end > start:
             rows = slice(begin + start, begin + end)
-            yield _scalar_rows(tag, None, columns.steps[rows], columns.wall_times[rows], values[rows])
+            points = columns.steps[rows], columns.wall_times[rows], values[rows]
+            yield _scalar_rows(tag, None, *points, is_simple=is_simple)
+
+
+def is_simple_value(tag: str, metadata: bytes) -> bool:
+    """Whether this is the metadata that a reader makes of a `simple_value` that says nothing of itself."""
+    implied = legacy_metadata(pb.Summary.Value(tag=tag), "simple_value")
+    assert implied is not None  # noqa: S101 - it is a legacy kind
+    implied.data_class = pb.DATA_CLASS_SCALAR
+    return implied.SerializeToString() == metadata
 
 
 def tensor_record(tag: str, step: int, wall_time: float, tensor: Tensor, metadata: bytes | None) -> bytes:
@@ -126,12 +144,17 @@ def _scalar_rows(
     steps: npt.NDArray[np.int64],
     wall_times: npt.NDArray[Any],
     values: npt.NDArray[Any],
+    *,
+    is_simple: bool,
 ) -> bytes:
     """The records of points whose steps take equally many bytes; at least one."""
-    dtype = _FLOAT if values.itemsize == 4 else _DOUBLE  # noqa: PLR2004 - float32's bytes
     width = int(_varint_widths(steps[:1])[0])
-    described = _TENSOR_DTYPE + _varint(dtype) + _field(_TENSOR_SHAPE, b"") + _TENSOR_CONTENT + _varint(values.itemsize)
-    head = _head(tag, metadata, bytes(width), described, values.itemsize)
+    if is_simple:
+        head = _value_head(tag, metadata, bytes(width), _VALUE_SIMPLE, values.itemsize)
+    else:
+        dtype = _varint(_FLOAT if values.dtype == _FLOAT32 else _DOUBLE)
+        described = _TENSOR_DTYPE + dtype + _field(_TENSOR_SHAPE, b"") + _TENSOR_CONTENT + _varint(values.itemsize)
+        head = _head(tag, metadata, bytes(width), described, values.itemsize)
     wall_time_at = len(_EVENT_WALL_TIME)
     step_at = wall_time_at + _WALL_TIME.size + len(_EVENT_STEP)
     template = _EVENT_WALL_TIME + bytes(_WALL_TIME.size) + head + bytes(values.itemsize)
@@ -150,10 +173,16 @@ def _scalar_rows(
 
 def _head(tag: str, metadata: bytes | None, step: bytes, tensor_head: bytes, rest_bytes: int) -> bytes:
     """An event from its step on, up to where `rest_bytes` more bytes end its tensor, and with it the event."""
+    tensor = _VALUE_TENSOR + _varint(len(tensor_head) + rest_bytes) + tensor_head
+    return _value_head(tag, metadata, step, tensor, rest_bytes)
+
+
+def _value_head(tag: str, metadata: bytes | None, step: bytes, begun: bytes, rest_bytes: int) -> bytes:
+    """The same, up to where `rest_bytes` more bytes end the field that has `begun`."""
     before = _field(_VALUE_TAG, tag.encode())
     if metadata is not None:
         before += _field(_VALUE_METADATA, metadata)
-    before += _VALUE_TENSOR + _varint(len(tensor_head) + rest_bytes) + tensor_head
+    before += begun
     value = _SUMMARY_VALUE + _varint(len(before) + rest_bytes) + before
     return _EVENT_STEP + step + _EVENT_SUMMARY + _varint(len(value) + rest_bytes) + value
 

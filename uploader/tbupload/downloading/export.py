@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from tbupload.downloading.directory_names import directory_of, is_renamed
 from tbupload.downloading.event_files import EventExport, RunFiles
 from tbupload.downloading.output import Destination
 from tbupload.downloading.plan import Job, RunGroup, run_groups, table_jobs
@@ -50,7 +51,10 @@ class ExportChoice:
 
 @dataclass(slots=True)
 class ExportSummary:
-    """What is there; `bytes` of the files written now. Of `notes` none is a reason to do it again."""
+    """What is there; `bytes` of the files written now. Of `losses` none is a reason to do it again.
+
+    `renamed_runs` are those, by their directories, whose names are no place within ours.
+    """
 
     experiment_id: str
     points: int = 0
@@ -60,6 +64,7 @@ class ExportSummary:
     bytes: int = 0
     was_complete: bool = False
     losses: dict[str, int] = field(default_factory=dict)
+    renamed_runs: dict[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """The fields of `--json`."""
@@ -106,8 +111,8 @@ class Export:
         series_filter = self._choice.series_filter
         listed = {kind: self._server.list_series(kind) for kind in KINDS}
         if self._choice.chosen_format == EVENTS:
-            runs = self._server.get_start_times()
-            return [asdict(group) for group in run_groups(runs, listed, series_filter)]
+            start_times = self._server.get_start_times()
+            return [asdict(group) for group in run_groups(start_times, listed, series_filter)]
         return [asdict(job) for kind in KINDS for job in table_jobs(kind, listed[kind], series_filter)]
 
     def _write_tables(self, jobs: list[Job], summary: ExportSummary) -> None:
@@ -129,9 +134,8 @@ class Export:
     def _write_events(self, groups: list[RunGroup], summary: ExportSummary) -> None:
         export = EventExport(self._server, self._choice.series_filter, self._progress.points_arrived)
         self._progress.begin(sum(job.points for group in groups for job in group.jobs))
-        start_times = self._server.get_start_times()
         for group in groups:
-            files = RunFiles(self._choice.directory, start_times, group.runs)
+            files = RunFiles(self._choice.directory, group.start_times)
             if files.missing():
                 summary.bytes += self._attempts(f"{len(group.runs)} runs", self._group_writer(export, group, files))
             points = sum(job.points for job in group.jobs)
@@ -140,6 +144,7 @@ class Export:
             summary.runs += len(group.runs)
             summary.points += points
             summary.series += sum(job.series for job in group.jobs)
+            summary.renamed_runs |= {directory_of(run): run for run in group.runs if is_renamed(run)}
         summary.losses = dict(export.notes)
 
     @staticmethod
@@ -160,4 +165,4 @@ class Export:
 
 
 def _group(fields: dict[str, Any]) -> RunGroup:
-    return RunGroup(fields["runs"], [Job(**job) for job in fields["jobs"]])
+    return RunGroup(fields["start_times"], [Job(**job) for job in fields["jobs"]])

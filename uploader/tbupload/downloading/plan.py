@@ -47,10 +47,18 @@ class Job:
 
 @dataclass(slots=True)
 class RunGroup:
-    """Runs whose event files are written together: the jobs are all there is of them."""
+    """Runs whose event files are written together: the jobs are all there is of them.
 
-    runs: list[str] = field(default_factory=list)
+    `start_times` are in seconds, 0 where they are not known. They are part of files' names, and so stay as they were.
+    """
+
+    start_times: dict[str, float]
     jobs: list[Job] = field(default_factory=list)
+
+    @property
+    def runs(self) -> list[str]:
+        """The names of the runs."""
+        return list(self.start_times)
 
 
 def table_jobs(kind: Kind, listed: Listed, series_filter: SeriesFilter) -> Iterator[Job]:
@@ -60,12 +68,14 @@ def table_jobs(kind: Kind, listed: Listed, series_filter: SeriesFilter) -> Itera
         yield from _jobs(kind, _of_plugin(listed, plugin), series_filter, plugin)
 
 
-def run_groups(runs: Iterable[str], listed: Mapping[Kind, Listed], series_filter: SeriesFilter) -> Iterator[RunGroup]:
+def run_groups(
+    start_times: Mapping[str, float], listed: Mapping[Kind, Listed], series_filter: SeriesFilter
+) -> Iterator[RunGroup]:
     """Groups of these runs with the jobs for all their kinds, which together are the series the filter accepts.
 
     Runs without any such series are among them, unless it is series that are chosen.
     """
-    counts = {run: 0 for run in runs if series_filter.accepts_run(run)}
+    counts = {run: 0 for run in start_times if series_filter.accepts_run(run)}
     chosen = set() if series_filter.chooses_series else set(counts)
     for kind, of_kind in listed.items():
         weight = 1 if kind == "scalars" else JOB_POINTS // JOB_VALUES
@@ -75,7 +85,7 @@ def run_groups(runs: Iterable[str], listed: Mapping[Kind, Listed], series_filter
                 chosen.add(run)
                 counts[run] += weight * sum(one["count"] for one in accepted.values())
     for group_runs in _groups({run: count for run, count in counts.items() if run in chosen}, JOB_POINTS):
-        group = RunGroup(group_runs)
+        group = RunGroup({run: start_times[run] for run in group_runs})
         for kind in KINDS:
             some = {run: listed[kind][run] for run in group_runs if run in listed[kind]}
             for plugin in [None] if series_filter.plugins is None else sorted(series_filter.plugins):

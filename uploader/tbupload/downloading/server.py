@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from typing import Final
+from typing import Any, Final
 
 from tbupload.downloading.plan import Job, Listed
 from tbupload.downloading.points import Kind, SeriesPart, StoredBlob, read_points
@@ -24,6 +24,9 @@ _SMALL_BYTES: Final = 1 << 20
 _AHEAD: Final = 6
 _AT_ONCE: Final = 3
 _NOT_FOUND: Final = 404
+
+_PAGE_SERIES: Final = 5_000
+"""Series of which the server tells what it knows at a time."""
 
 
 class ExportServer:
@@ -40,8 +43,17 @@ class ExportServer:
         return {run["run"]: run["start_time"] or 0.0 for run in answer["runs"]}
 
     def list_series(self, kind: Kind) -> Listed:
-        """All series of one kind."""
-        return self._transport.request("GET", f"{self._path}/{kind}").json()
+        """All series of one kind, with what a plan is made of."""
+        listed: dict[str, dict[str, dict[str, Any]]] = {}
+        after: str | None = ""
+        while after is not None:
+            query = urllib.parse.urlencode({"limit": _PAGE_SERIES, "after": after})
+            page = self._transport.request("GET", f"{self._path}/{kind}?{query}").json()
+            for run, tags in page["series"].items():
+                known = {tag: {"plugin": one["plugin"], "count": one["count"]} for tag, one in tags.items()}
+                listed.setdefault(run, {}).update(known)
+            after = page["next"]
+        return listed
 
     def read_table(self, job: Job, chosen: str) -> AbstractContextManager[Iterator[bytes]]:
         """A job's series in this format, as the server writes it."""

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from fastapi import Response
 from sqlalchemy import Connection
 
-from tbservice.domain.sampled import parts_of
+from tbservice.domain.sampled import in_pieces, is_large, parts_of
 from tbservice.domain.whole import Part, Sample, read_whole
 from tbservice.routes import answers
 from tbservice.routes.formats import MEDIA_TYPES, Format, encode
@@ -29,12 +29,17 @@ from tbservice.types import (
 
 _OneKind = TypeVar("_OneKind", ScalarSample, TensorSample, BlobSequenceSample)
 
+SAMPLING_HEADER: Final = "Tbhub-Sampling"
+"""Of every answer with points, whatever its format."""
+
 _HEADERS: Final = {"X-Content-Type-Options": "nosniff"}  # a browser shows none of these as a page
 
 RESPONSES: Final[Responses] = {
     200: {
-        "description": "The points. With `sampling=all`, and no `last`, they are sent while they are read: an answer "
-        "that is cut off ends without HTTP's last chunk. A series is given as it stood when it was read.",
+        "description": "The points. With `sampling=all`, and no `last`, they are sent while they are read, and large "
+        "samples while they are encoded: an answer that is cut off ends without HTTP's last chunk. A series is given "
+        f"as it stood when it was read. The header `{SAMPLING_HEADER}` has the rule by which points were chosen and, "
+        "but for `all`, how many were kept of how many.",
         "content": {
             media_type.partition(";")[0]: {
                 "schema": {"type": "object"} if one is Format.JSON else {"type": "string", "format": "binary"}
@@ -69,7 +74,10 @@ def answer(
     read: Callable[[Connection], Mapping[str, Mapping[str, _OneKind]]],
     values_of: Callable[[_OneKind], Any],
 ) -> Response:
-    """The points that `read` samples in a snapshot, or all of them; `values_of` gives a sample's values as JSON."""
+    """The points that `read` samples in a snapshot, or all of them; `values_of` gives a sample's values as JSON.
+
+    What is large is sent while it is made: as text, tensors take many times their bytes.
+    """
     rule = answers.sampling_name(wanted.sampling)
 
     def pieces(parts: Iterable[Part]) -> Iterator[bytes]:
@@ -81,12 +89,25 @@ def answer(
     media_type = MEDIA_TYPES[wanted.format]
     if wanted.is_everything:
         whole = (grant, wanted.selection, wanted.data_class, wanted.sampling.steps, wanted.indices)
-        return stream(lambda: pieces(read_whole(database, *whole)), _HEADERS, media_type)
+        headers = {**_HEADERS, SAMPLING_HEADER: rule}
+        return stream(lambda: pieces(read_whole(database, *whole)), headers, media_type)
     with database.snapshot(grant.workspace_id) as db:
         samples = read(db)
-        if wanted.format is not Format.JSON:
-            plain: Mapping[str, Mapping[str, Sample]] = samples
-            parts = parts_of(db, grant, wanted.selection, wanted.data_class, plain)
-    if wanted.format is Format.JSON:
-        return answers.json_response(answers.by_run_and_tag(samples, wanted.sampling, values_of))
-    return Response(b"".join(pieces(parts)), headers=_HEADERS, media_type=media_type)
+        plain: Mapping[str, Mapping[str, Sample]] = samples
+        must_stream = is_large(plain)
+        is_plain = wanted.format is Format.JSON and not must_stream
+        parts = [] if is_plain else parts_of(db, grant, wanted.selection, wanted.data_class, plain)
+    headers = {**_HEADERS, SAMPLING_HEADER: _said(rule, plain)}
+    if is_plain:
+        response = answers.json_response(answers.by_run_and_tag(samples, wanted.sampling, values_of))
+        response.headers.update(headers)
+        return response
+    if must_stream:
+        return stream(lambda: pieces(in_pieces(parts)), headers, media_type)
+    return Response(b"".join(pieces(parts)), headers=headers, media_type=media_type)
+
+
+def _said(rule: str, samples: Mapping[str, Mapping[str, Sample]]) -> str:
+    """The rule of an answer, how many points it keeps, and of how many: not every format has a place for them."""
+    every = [sample for tags in samples.values() for sample in tags.values()]
+    return f"{rule}; kept={sum(len(one.steps) for one in every)}; total={sum(one.total for one in every)}"

@@ -11,7 +11,7 @@ from typing import IO, Final
 import orjson
 
 from tbservice.domain.whole import Part, Sample
-from tbservice.types import Json
+from tbservice.types import Json, SamplingRule
 
 COLUMNS: Final = ("steps", "wall_times", "values")
 
@@ -63,7 +63,9 @@ def _spooled(parts: Iterable[Part], as_json: Callable[[Sample], Json]) -> Iterat
             while piece := file.read(_READ_BYTES):
                 yield piece
             yield b"]"
-        yield b"," + _dumps(rest | {"kept": count, "total": count})[1:]
+        # Of a series without a sample, the total is known when all of it was read; of a sample, it is.
+        total = count if rest["sampling"] == SamplingRule.ALL else rest["total"]
+        yield b"," + _dumps(rest | {"kept": count, "total": total})[1:]
 
 
 def _dumps(content: object) -> bytes:

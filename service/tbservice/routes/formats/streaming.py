@@ -29,8 +29,8 @@ def stream(make: Callable[[], Iterator[bytes]], headers: Mapping[str, str], medi
     `whole_streams_max` are being sent.
     """
     if not _slots.acquire(blocking=False):
-        detail = f"this server sends {limits.whole_streams_max} streams at full resolution at once; try again later"
-        raise Unavailable(detail, code="busy")
+        limit = f"{limits.whole_streams_max} streams at full resolution at once (whole_streams_max)"
+        raise Unavailable(f"this server sends {limit}; try again later", code="busy")
     try:
         pieces = make()
         first = next(pieces, b"")
