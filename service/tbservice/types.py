@@ -211,6 +211,7 @@ class Series:
     last_step: int
     last_wall_time: float
     last_value: float | None
+    max_wall_time: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,6 +106,14 @@ def test_the_newest_point_of_a_step_wins_in_whatever_order_they_come(api, experi
     assert (listed["count"], listed["last_value"], listed["max_wall_time"]) == (2, 21, 200)
 
 
+def test_the_greatest_wall_time_is_that_of_whichever_step_has_it(api, experiment):
+    api.write(experiment, segment(stream(), 0, 9, scalars("loss", [1, 2, 9], [1, 2, 9], [100, 900, 300])))
+    assert api.get(experiment, "scalars")["train"]["loss"]["max_wall_time"] == 900
+    api.write(experiment, segment(stream(), 9, 19, scalars("loss", [3, 4], [3, 4], [1_000, 950])))  # restarted
+    listed = api.get(experiment, "scalars")["train"]["loss"]
+    assert (listed["max_step"], listed["max_wall_time"]) == (9, 1_000)
+
+
 def test_the_newest_tensor_and_blob_sequence_of_a_step_win_too(api, experiment):
     api.write(experiment, segment(stream(file_name="b"), 0, 9, texts("note", [1], [b"new"], [200])))
     api.write(experiment, segment(stream(file_name="a"), 0, 9, texts("note", [1, 2], [b"old", b"two"], [100, 100])))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from sqlalchemy import text
 
+from tbservice import limits
 from tbservice.domain import merging, reading, sampling
 from tbservice.domain.batch import Segment, SentMetadata, SentSeries
 from tbservice.domain.experiments import create_experiment
@@ -194,6 +195,22 @@ class AtOnce:
             function(*arguments)
         except BaseException as error:  # noqa: BLE001 - told to the test's own thread
             self.errors.append(repr(error))
+
+
+def test_steps_that_are_written_again_and_again_are_not_copied_again_with_their_neighbours(series):
+    count = 12 * limits.block_points
+    series.write(np.arange(count))
+    series.merge(settle=True)
+    ((thinned,),) = series.rows("scalar_blocks", "sum(count) FILTER (WHERE level > 0)")
+    steps = np.arange(0, count, 97)
+    for number in range(20):
+        series.write(steps + number, steps * 0.0 + number, 1.8e9 + number)
+        series.merge(settle=True)
+    ((now,),) = series.rows("scalar_blocks", "sum(count) FILTER (WHERE level > 0)")
+    assert thinned < now < 2 * thinned
+    found = series.sample(count)
+    assert found.values[:21].tolist() == [*range(20), 20 / 3]
+    assert series.sample(500).steps.tolist() == expected_sample(series, np.arange(count), 500)
 
 
 def write_all(series, batches, worker):

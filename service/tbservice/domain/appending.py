@@ -165,6 +165,7 @@ def _new_addition(name: SeriesName, parts: Sequence[Arrival]) -> Addition:
         last_step=step,
         last_wall_time=early,
         last_value=None,
+        max_wall_time=early,
         rewrites=0,
         rewritten_from=NEVER_REWRITTEN,
     )
@@ -234,13 +235,17 @@ def _note_rewrite(state: SeriesState, points: Points) -> None:
 
 
 def _note_ends(state: SeriesState, points: Points) -> None:
-    """Moves a series' first and last point; on the same step the greater wall time wins, then the later arrival."""
+    """Moves a series' first and last point; on the same step the greater wall time wins, then the later arrival.
+
+    A point with the greatest wall time of all is never one that another takes the place of.
+    """
     first, first_wall_time = int(points.steps[0]), float(points.wall_times[0])
     last, last_wall_time = int(points.steps[-1]), float(points.wall_times[-1])
     if first < state.first_step or (first == state.first_step and first_wall_time >= state.first_wall_time):
         state.first_step, state.first_wall_time, state.first_value = first, first_wall_time, float(points.values[0])
     if last > state.last_step or (last == state.last_step and last_wall_time >= state.last_wall_time):
         state.last_step, state.last_wall_time, state.last_value = last, last_wall_time, float(points.values[-1])
+    state.max_wall_time = max(state.max_wall_time, float(points.wall_times.max()))
 
 
 def count_points(additions: Sequence[Addition]) -> Counts:

@@ -69,6 +69,7 @@ class _SeriesMerge:
     in_place: list[OpenBlock] = field(default_factory=list)
     rewritten: list[OpenBlock] = field(default_factory=list)
     is_disjoint: bool = True  # whether what was packed shares no step with a sealed block
+    thinned: Points | None = None  # points of sealed blocks that are packed anew: their copies are there
 
 
 def is_due(state: SeriesState) -> bool:
@@ -177,7 +178,8 @@ def _merge(db: Connection, grant: ExperimentGrant, merges: Sequence[_SeriesMerge
         newly += [block.points for block in packed if block.level == SEALED]
         merge.state.sealed_count += sum(map(len, newly))
         if newly:
-            sealed[merge.state.series_id] = concatenate(newly)
+            fresh = concatenate(newly)
+            sealed[merge.state.series_id] = fresh if merge.thinned is None else _unlike(fresh, merge.thinned)
         _settle_count(merge, packed)
         blocks += packed
     blocks += _thin(db, grant, sealed)
@@ -197,7 +199,9 @@ def _pack(db: Connection, grant: ExperimentGrant, merge: _SeriesMerge, parts: li
         merge.is_disjoint = False
         return [NewBlock(state.series_id, OPEN, gathered)]
     merged = newest_of_each_step(concatenate([*sealed, gathered]))
-    state.sealed_count -= sum(map(len, sealed))
+    if sealed:
+        merge.thinned = newest_of_each_step(concatenate(sealed))
+        state.sealed_count -= sum(map(len, sealed))
     return _pack_at_end(state, merged)
 
 
@@ -247,7 +251,8 @@ def _overlapped_sealed(
 def _thin(db: Connection, grant: ExperimentGrant, sealed: Mapping[int, Points]) -> Iterator[NewBlock]:
     """The thinned copies of newly sealed points, by series, each merged with the small blocks of its level.
 
-    A point that is sealed again is copied again: copies are equal, or the older loses to the newer when they are read.
+    A point may be copied again, as one that was in an open block meanwhile: copies are equal, or the older loses to the
+    newer when they are read.
     """
     if not sealed:
         return
@@ -260,6 +265,15 @@ def _thin(db: Connection, grant: ExperimentGrant, sealed: Mapping[int, Points]) 
         yield from _cut(
             series_id, level, newest_of_each_step(concatenate([*small.get((series_id, level), []), points]))
         )
+
+
+def _unlike(points: Points, others: Points) -> Points:
+    """Those of the points that are not among the others, which stand in step order and are not none."""
+    places = np.minimum(np.searchsorted(others.steps, points.steps), len(others) - 1)
+    is_same = others.steps[places] == points.steps
+    for column, other in ((points.wall_times, others.wall_times), (points.values, others.values)):
+        is_same &= column.view(np.int64) == other.view(np.int64)[places]
+    return points.take(~is_same)
 
 
 def _thinned(points: Points, ranks: Ranks) -> Iterator[tuple[int, Points]]:

@@ -82,7 +82,7 @@ def series_metadata(series: Series) -> Json:
         "data_class": series.data_class.name.lower(),
         "count": series.count,
         "max_step": series.last_step,
-        "max_wall_time": series.last_wall_time,
+        "max_wall_time": series.max_wall_time,
         "summary_metadata": summary_metadata(series),
     }
     if series.data_class is DataClass.SCALAR:

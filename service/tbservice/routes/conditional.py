@@ -14,6 +14,7 @@ from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
 from tbservice.routes.refusals import NOT_MODIFIED
+from tbservice.settings import Settings
 
 _SOFTWARE: Final = version("tbhub")
 _HEADERS: Final = {"Cache-Control": "private, no-cache", "Vary": "Authorization, Accept"}
@@ -56,7 +57,8 @@ def is_conditional(request: Request) -> bool:
 
 def note_state(request: Request, state: str) -> None:
     """Ends the request when the client has the answer; `state` is another one whenever the data is."""
-    wanted = zlib.crc32(request.headers.get("accept", "").encode())
+    settings: Settings = request.app.state.settings
+    wanted = zlib.crc32(f"{request.headers.get('accept', '')} {settings.reservoir_sizes}".encode())
     request.state.entity_tag = f'"{_SOFTWARE}-{state}-{wanted:x}"'
     known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
     if request.state.entity_tag in known or known == ["*"]:

@@ -46,14 +46,15 @@ class SeriesState:
     last_step: int
     last_wall_time: float
     last_value: float | None
+    max_wall_time: float
     rewrites: int
     rewritten_from: int
 
 
 _STATE: Final = """
     series_id, run_id, tag_id, plugin, data_class, metadata_wall_time, count, count_is_exact, sealed_count, tail_rows,
-    tail_points, max_length, first_step, first_wall_time, first_value, last_step, last_wall_time, last_value, rewrites,
-    rewritten_from
+    tail_points, max_length, first_step, first_wall_time, first_value, last_step, last_wall_time, last_value,
+    max_wall_time, rewrites, rewritten_from
 """
 
 _WRITTEN: Final[dict[str, str]] = {
@@ -70,6 +71,7 @@ _WRITTEN: Final[dict[str, str]] = {
     "last_step": "bigint",
     "last_wall_time": "float8",
     "last_value": "float8",
+    "max_wall_time": "float8",
     "rewrites": "bigint",
     "rewritten_from": "bigint",
 }

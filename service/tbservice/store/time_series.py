@@ -45,7 +45,8 @@ def _list(
             SELECT series_id, run_id, run_id, tag_id, plugin, data_class, summary_metadata,
                 count, count_is_exact, sealed_count, max_length,
                 first_step, first_wall_time, first_value,
-                last_step, last_wall_time, last_value
+                last_step, last_wall_time, last_value,
+                GREATEST(max_wall_time, last_wall_time)
             FROM time_series
             WHERE experiment_id = %(experiment_id)s {chosen.conditions} {place}
             ORDER BY {order}

@@ -183,7 +183,7 @@ def _description(series: Series) -> dict[str, Any]:
     metadata = SummaryMetadata.FromString(series.summary_metadata)
     return {
         "max_step": series.last_step,
-        "max_wall_time": series.last_wall_time,
+        "max_wall_time": series.max_wall_time,
         "plugin_content": metadata.plugin_data.content,
         "description": metadata.summary_description,
         "display_name": metadata.display_name,
