@@ -81,7 +81,8 @@ class Person:
         return everything(self._reader(), experiment_id)
 
     def experiments(self) -> list[str]:
-        """The ids of all experiments there are."""
+        """The ids of all experiments there are, when no fault is armed any more."""
+        self.world.disarm()
         listed = self._reader().http.get("/api/v1/experiments").json()["experiments"]
         return [one["experiment_id"] for one in listed]
 
