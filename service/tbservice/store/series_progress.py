@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from sqlalchemy import Connection
@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 from tbservice.store import names
 from tbservice.store.arrays import array
 from tbservice.store.database import binary_rows
+from tbservice.store.series_selection import conditions_of
 from tbservice.types import ExperimentId, Int64s, Selection
 
 
@@ -40,7 +41,9 @@ class SeriesLabel(NamedTuple):
 
 def list_progress(db: Connection, experiment_id: ExperimentId, selection: Selection, limit: int) -> Progress:
     """How far the selected series have come, at most `limit` of them: without their names and metadata."""
-    conditions, parameters = _conditions(db, experiment_id, selection)
+    run_ids = names.list_run_names(db, experiment_id, selection.runs) if selection.runs is not None else ()
+    tag_ids = names.list_tag_names(db, experiment_id, selection.tags) if selection.tags is not None else ()
+    conditions, parameters = conditions_of(selection, run_ids, tag_ids)
     rows = binary_rows(
         db,
         f"""
@@ -50,25 +53,6 @@ def list_progress(db: Connection, experiment_id: ExperimentId, selection: Select
         {"experiment_id": experiment_id, "limit": limit, **parameters},
     )
     return Progress(*np.array(rows, np.int64).reshape(-1, 6).T)
-
-
-def _conditions(db: Connection, experiment_id: ExperimentId, selection: Selection) -> tuple[str, dict[str, Any]]:
-    """What selects the series, with runs and tags by their ids: see `time_series` on why they are not joined."""
-    conditions = ""
-    parameters: dict[str, Any] = {}
-    if selection.plugin is not None:
-        conditions += " AND plugin = %(plugin)s"
-        parameters["plugin"] = selection.plugin
-    if selection.data_class is not None:
-        conditions += " AND data_class = %(data_class)s"
-        parameters["data_class"] = int(selection.data_class)
-    if selection.runs is not None:
-        conditions += " AND run_id = ANY (%(run_ids)s::bigint[])"
-        parameters["run_ids"] = list(names.list_run_names(db, experiment_id, selection.runs))
-    if selection.tags is not None:
-        conditions += " AND tag_id = ANY (%(tag_ids)s::bigint[])"
-        parameters["tag_ids"] = list(names.list_tag_names(db, experiment_id, selection.tags))
-    return conditions, parameters
 
 
 def get_labels(db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int]) -> dict[int, SeriesLabel]:
@@ -81,7 +65,7 @@ def get_labels(db: Connection, experiment_id: ExperimentId, series_ids: Sequence
         """,
         {"experiment_id": experiment_id, "series_ids": array("bigint", series_ids)},
     )
-    # Joined in SQL, the names of an experiment that has just come would be looked through once a series: see above.
+    # In queries of their own, for the reason that `conditions_of` has.
     runs = _get_names(db, "runs", "run_id", experiment_id, {row[1] for row in rows})
     tags = _get_names(db, "tags", "tag_id", experiment_id, {row[2] for row in rows})
     return {series_id: SeriesLabel(runs[run_id], tags[tag_id], plugin) for series_id, run_id, tag_id, plugin in rows}

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, text
 from tbservice.store import names
 from tbservice.store.arrays import int8s
 from tbservice.store.database import binary_rows
+from tbservice.store.series_selection import conditions_of
 from tbservice.types import DataClass, ExperimentId, Int64s, Selection, Series
 
 _DATA_CLASSES: Final = {int(one): one for one in DataClass}
@@ -62,11 +63,7 @@ def _list(
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """What a selection selects: conditions on `time_series`, their parameters, and the names to its ids.
-
-    The names are not joined in SQL: of an experiment that has just come in PostgreSQL has no statistics, takes it for
-    a small one, and looks through all tags for each of its series.
-    """
+    """What a selection selects: conditions on `time_series`, their parameters, and the names to its ids."""
 
     conditions: str
     parameters: dict[str, Any]
@@ -77,28 +74,7 @@ class _Chosen:
 def _choose(db: Connection, experiment_id: ExperimentId, selection: Selection) -> _Chosen:
     runs = names.list_run_names(db, experiment_id, selection.runs)
     tags = names.list_tag_names(db, experiment_id, selection.tags)
-    conditions = ""
-    parameters: dict[str, Any] = {}
-    if selection.plugin is not None:
-        conditions += " AND plugin = %(plugin)s"
-        parameters["plugin"] = selection.plugin
-    if selection.data_class is not None:
-        conditions += " AND data_class = %(data_class)s"
-        parameters["data_class"] = int(selection.data_class)
-    if selection.runs is not None:
-        conditions += " AND run_id = ANY (%(run_ids)s::bigint[])"
-        parameters["run_ids"] = list(runs)
-    if selection.tags is not None:
-        conditions += " AND tag_id = ANY (%(tag_ids)s::bigint[])"
-        parameters["tag_ids"] = list(tags)
-    # PostgreSQL takes NaN for greater than any number, and equal to itself.
-    if selection.last_value_min is not None:
-        conditions += " AND last_value >= %(last_value_min)s AND last_value <> 'NaN'"
-        parameters["last_value_min"] = selection.last_value_min
-    if selection.last_value_max is not None:
-        conditions += " AND last_value <= %(last_value_max)s AND last_value <> 'NaN'"
-        parameters["last_value_max"] = selection.last_value_max
-    return _Chosen(conditions, parameters, runs, tags)
+    return _Chosen(*conditions_of(selection, runs, tags), runs, tags)
 
 
 class LastPoint(NamedTuple):
