@@ -100,12 +100,12 @@ def blob_key(experiment_id: ExperimentId, series_id: int, step: int, index: int,
 
 def blob_experiment(key: str) -> ExperimentId:
     """Whose blob a key names: a grant on that experiment is what it takes. Raises NotFound when it is no key."""
-    return _parse_key(key)[0]
+    return parse_key(key)[0]
 
 
 def find_blob(db: Connection, grant: ReadGrant, key: str) -> Blob:
     """The blob that a key names. Raises NotFound for another experiment's, and when the step shows other bytes."""
-    experiment_id, series_id, step, index, digest_start = _parse_key(key)
+    experiment_id, series_id, step, index, digest_start = parse_key(key)
     if experiment_id != grant.experiment_id:
         raise NotFound(_NO_BLOB)
     rank, sample_key = rank_and_key(np.array([step]), sample_slots.get_ranks(db))
@@ -118,7 +118,8 @@ def find_blob(db: Connection, grant: ReadGrant, key: str) -> Blob:
     return blob
 
 
-def _parse_key(key: str) -> tuple[ExperimentId, int, int, int, str]:
+def parse_key(key: str) -> tuple[ExperimentId, int, int, int, str]:
+    """What `blob_key` made it of, of the SHA-256 only its beginning. Raises NotFound when it is no key."""
     try:
         experiment_id, series_id, step, index, digest_start = key.split(".")
         numbers = int(series_id), int(step), int(index)

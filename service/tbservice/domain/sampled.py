@@ -14,12 +14,14 @@ import numpy as np
 from sqlalchemy import Connection
 
 from tbservice import limits
+from tbservice.domain.blobs import parse_key
 from tbservice.domain.whole import Part, Sample
 from tbservice.store import blobs, time_series, value_rows
 from tbservice.types import (
     Blob,
     BlobSequenceSample,
     DataClass,
+    Int64s,
     ReadGrant,
     ScalarSample,
     Selection,
@@ -49,13 +51,13 @@ def parts_of(
 
 def is_large(samples: Mapping[str, Mapping[str, Sample]]) -> bool:
     """Whether these samples have more bytes than are to be encoded at once."""
-    return sum(sum(_sizes(sample)) for tags in samples.values() for sample in tags.values()) > limits.piece_bytes
+    return sum(int(_sizes(sample).sum()) for tags in samples.values() for sample in tags.values()) > limits.piece_bytes
 
 
 def in_pieces(parts: Iterable[Part]) -> Iterator[Part]:
     """The same in parts of about `piece_bytes` at most, but one point at least."""
     for part in parts:
-        sizes = np.array(_sizes(part.sample), np.int64)
+        sizes = _sizes(part.sample)
         pieces = (np.cumsum(sizes) - sizes) // limits.piece_bytes
         bounds = [0, *(np.flatnonzero(np.diff(pieces)) + 1).tolist(), len(sizes)]
         for start, end in pairwise(bounds):
@@ -63,15 +65,15 @@ def in_pieces(parts: Iterable[Part]) -> Iterator[Part]:
             yield replace(part, sample=sample, is_first=start == 0, is_last=end == len(sizes))
 
 
-def _sizes(sample: Sample) -> list[int]:
+def _sizes(sample: Sample) -> Int64s:
     """Bytes of each point, about."""
+    sizes = np.full(len(sample.steps), _POINT_BYTES, np.int64)
     match sample:
-        case ScalarSample():
-            return [_POINT_BYTES] * len(sample.steps)
         case TensorSample():
-            return [_POINT_BYTES + len(value.data) + len(value.histogram or b"") for value in sample.tensors]
+            sizes += np.array([len(value.data) + len(value.histogram or b"") for value in sample.tensors], np.int64)
         case BlobSequenceSample():
-            return [_POINT_BYTES + _BLOB_BYTES * len(keys) for keys in sample.sequences]
+            sizes += _BLOB_BYTES * np.array([len(keys) for keys in sample.sequences], np.int64)
+    return sizes
 
 
 def _cut(sample: Sample, chosen: slice) -> Sample:
@@ -88,12 +90,9 @@ def _cut(sample: Sample, chosen: slice) -> Sample:
 
 def _find_blobs(db: Connection, grant: ReadGrant, parts: Iterable[Part]) -> dict[str, Blob]:
     """The blobs of these parts, by key."""
-    places = {}
-    for part in parts:
-        assert isinstance(part.sample, BlobSequenceSample)  # noqa: S101 - the data class says so
-        for step, keys in zip(part.sample.steps.tolist(), part.sample.sequences, strict=True):
-            for key in keys:
-                places[key] = part.series.series_id, step, int(key.split(".")[3])
+    samples = (part.sample for part in parts)
+    sequences = (keys for sample in samples if isinstance(sample, BlobSequenceSample) for keys in sample.sequences)
+    places = {key: parse_key(key)[1:4] for keys in sequences for key in keys}
     points = {(series_id, step) for series_id, step, _ in places.values()}
     digests = value_rows.get_digests(db, grant.experiment_id, sorted(points))
     by_key = {key: digests[series_id, step][index] for key, (series_id, step, index) in places.items()}
