@@ -87,7 +87,8 @@ exit codes: 0 ended by Ctrl-C; 1 the experiment is gone, or the token is no good
 stayed away for --give-up-seconds.
 """
 
-VERIFY_GIVE_UP_SECONDS: Final = 60.0
+READ_GIVE_UP_SECONDS: Final = 60.0
+"""How long a server that does not answer is tried by those who read everything there is."""
 
 Command = Callable[[argparse.Namespace], int]
 
@@ -230,12 +231,7 @@ def _upload_options(verb: argparse.ArgumentParser) -> None:
         help="how often directories are looked at for new runs and files, and quiet files at the latest; "
         "a file that grows is looked at five times a second (default: %(default)s)",
     )
-    pace.add_argument(
-        "--give-up-seconds",
-        metavar="N",
-        type=_seconds,
-        help="how long a server that does not answer is tried (default: 300 with --one-shot, for ever without)",
-    )
+    _give_up_option(pace, None, "300 with --one-shot, for ever without")
     starter = verb.add_argument_group("for programs that start this one")
     starter.add_argument("--wait-for-logdir", action="store_true", help="a logdir that is not there yet is waited for")
     starter.add_argument(
@@ -253,18 +249,21 @@ def _choice_options(verb: argparse.ArgumentParser, title: str) -> None:
         choice.add_argument(f"--exclude-{side}", metavar="REGEX", type=_pattern, help=f"no {side} that match")
 
 
+def _give_up_option(
+    verb: argparse.ArgumentParser | argparse._ArgumentGroup,
+    default: float | None,
+    shown: str,
+) -> None:
+    words = f"how long a server that does not answer is tried (default: {shown})"
+    verb.add_argument("--give-up-seconds", metavar="N", type=_seconds, default=default, help=words)
+
+
 def _verify_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--logdir", metavar="DIR", type=Path, required=True, help="the directory that holds the runs")
     verb.add_argument("--experiment", metavar="ID", required=True, help="the experiment's id, or its URL")
     verb.add_argument("--strict", action="store_true", help="it must hold nothing besides, either")
     _choice_options(verb, "what was uploaded")
-    verb.add_argument(
-        "--give-up-seconds",
-        metavar="N",
-        type=_seconds,
-        default=VERIFY_GIVE_UP_SECONDS,
-        help="how long a server that does not answer is tried (default: %(default)s)",
-    )
+    _give_up_option(verb, READ_GIVE_UP_SECONDS, "%(default)s")
 
 
 def _export_options(verb: argparse.ArgumentParser) -> None:
@@ -274,13 +273,7 @@ def _export_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--format", choices=("parquet", "csv", "events"), default="parquet", help="default: %(default)s")
     verb.add_argument("--output", metavar="DIR", type=Path, required=True, help="the directory to write to")
     _choice_options(verb, "what is exported")
-    verb.add_argument(
-        "--give-up-seconds",
-        metavar="N",
-        type=_seconds,
-        default=VERIFY_GIVE_UP_SECONDS,
-        help="how long a server that does not answer is tried (default: %(default)s)",
-    )
+    _give_up_option(verb, READ_GIVE_UP_SECONDS, "%(default)s")
 
 
 def _tail_options(verb: argparse.ArgumentParser) -> None:
@@ -293,12 +286,7 @@ def _tail_options(verb: argparse.ArgumentParser) -> None:
         help="which data (default: %(default)s)",
     )
     _choice_options(verb, "what is printed")
-    verb.add_argument(
-        "--give-up-seconds",
-        metavar="N",
-        type=_seconds,
-        help="how long a server that does not answer is tried (default: for ever)",
-    )
+    _give_up_option(verb, None, "for ever")
 
 
 def _list_options(verb: argparse.ArgumentParser) -> None:
