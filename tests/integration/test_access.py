@@ -75,11 +75,6 @@ OPERATORS = {"/metrics"}
 
 
 @pytest.fixture
-def api(client, owner_token):
-    return Api(client, owner_token)
-
-
-@pytest.fixture
 def experiment(api):
     experiment = api.new_experiment()
     sent = segment(stream(), 0, 9, scalars("loss", [0]), texts("note", [0], [b"t"]), images("cat", [0], [[b"png"]]))

@@ -75,11 +75,6 @@ def _state(answer):
 
 
 @pytest.fixture
-def api(client, owner_token):
-    return Api(client, owner_token)
-
-
-@pytest.fixture
 def putting(api):
     return Putting(api, api.new_experiment())
 

@@ -27,11 +27,6 @@ PATHS = (
 
 
 @pytest.fixture
-def api(client, owner_token):
-    return Api(client, owner_token)
-
-
-@pytest.fixture
 def experiment(api):
     experiment = api.new_experiment()
     api.write(experiment, segment(stream(), 0, 9, scalars("loss", [0, 1])))

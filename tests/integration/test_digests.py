@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from sqlalchemy import text
 
-from support.batches import Api, images, metadata, scalars, segment, stream, texts
-from support.series_writer import WORKSPACE, SeriesWriter
+from support.batches import images, metadata, scalars, segment, stream, texts
+from support.series_writer import WORKSPACE
 from tbservice import limits
 from tbwire import wire_pb2
 from tbwire.digests import (
@@ -21,21 +21,6 @@ from tbwire.digests import (
     tensor_digest,
     value_records,
 )
-
-
-@pytest.fixture
-def api(client, owner_token):
-    return Api(client, owner_token)
-
-
-@pytest.fixture
-def experiment(api):
-    return api.new_experiment()
-
-
-@pytest.fixture
-def writer(api, experiment, database):
-    return SeriesWriter(api, experiment, database)
 
 
 def digest_of(api, experiment):

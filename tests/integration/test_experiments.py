@@ -6,15 +6,10 @@ import numpy as np
 import pytest
 from sqlalchemy import text
 
-from support.batches import Api, images, metadata, scalars, segment, stream, texts
+from support.batches import images, metadata, scalars, segment, stream, texts
 from tbwire import tensors, wire_pb2
 
 POINT_TABLES = ("scalar_tail", "scalar_blocks", "tensor_points", "blob_points")
-
-
-@pytest.fixture
-def api(client, owner_token):
-    return Api(client, owner_token)
 
 
 def test_an_experiment_lives_from_creation_to_deletion(api, database):

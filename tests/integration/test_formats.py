@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from support.batches import Api, images, scalars, segment, stream, texts
+from support.batches import images, scalars, segment, stream, texts
 from support.series_writer import WORKSPACE
 from tbservice import limits
 from tbservice.domain.whole import read_whole
@@ -44,11 +44,6 @@ def tensor_series(tag):
             ],
         ),
     )
-
-
-@pytest.fixture
-def api(client, owner_token):
-    return Api(client, owner_token)
 
 
 @pytest.fixture

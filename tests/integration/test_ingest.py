@@ -24,11 +24,6 @@ from tbwire import wire_pb2
 
 
 @pytest.fixture
-def api(client, owner_token):
-    return Api(client, owner_token)
-
-
-@pytest.fixture
 def experiment(api):
     return api.new_experiment(name="ingest")
 

@@ -2,19 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from support.batches import Api, images, scalars, segment, stream, texts
-
-
-@pytest.fixture
-def api(client, owner_token):
-    return Api(client, owner_token)
-
-
-@pytest.fixture
-def experiment(api):
-    return api.new_experiment()
+from support.batches import images, scalars, segment, stream, texts
 
 
 def pages(api, experiment, kind, **asked):

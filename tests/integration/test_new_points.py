@@ -22,16 +22,6 @@ from tbservice.types import AppendGrant
 KINDS = ("scalars", "tensors", "blob_sequences")
 
 
-@pytest.fixture
-def api(client, owner_token):
-    return Api(client, owner_token)
-
-
-@pytest.fixture
-def experiment(api):
-    return api.new_experiment()
-
-
 class Writer:
     """Writes at random: in order, anew, in between, much at once; deletes; merges."""
 

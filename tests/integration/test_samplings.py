@@ -10,8 +10,8 @@ import psycopg
 import pytest
 from sqlalchemy import event, text
 
-from support.batches import Api, images, packed_scalars, scalars, segment, stream, texts
-from support.series_writer import WORKSPACE, SeriesWriter
+from support.batches import images, packed_scalars, scalars, segment, stream, texts
+from support.series_writer import WORKSPACE
 from tbservice import limits
 from tbservice.domain import listing, newer, reading, write_order
 from tbservice.domain.sampling import choose, slots_of
@@ -23,21 +23,6 @@ INT64_MAX = 2**63 - 1
 RANGES = [{}, {"step_min": 100}, {"step_max": 901}, {"step_min": 64, "step_max": 1_300}, {"step_min": 5_000}]
 ACROSS = [{"step_min": 8_200}, {"step_min": 9_999, "step_max": 10_001}, {"last": 20_000}, {"step_max": 18_500}]
 LASTS = [{"last": 0}, {"last": 1}, {"last": 150}, {"last": 10_000}]
-
-
-@pytest.fixture
-def api(client, owner_token):
-    return Api(client, owner_token)
-
-
-@pytest.fixture
-def experiment(api):
-    return api.new_experiment()
-
-
-@pytest.fixture
-def writer(api, experiment, database):
-    return SeriesWriter(api, experiment, database)
 
 
 @pytest.fixture

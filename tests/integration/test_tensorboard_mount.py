@@ -52,11 +52,6 @@ ADDRESSES = (
 
 
 @pytest.fixture
-def api(client, owner_token):
-    return Api(client, owner_token)
-
-
-@pytest.fixture
 def experiment(api):
     return new_experiment(api, name="Réseau <b>1</b>")
 
