@@ -8,11 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from support.event_files import encode_records
 from tbupload.limits import ReadLimits
+from tbupload.reading import decoder, tf_record
 from tbupload.reading.event_file import EventFile
 from tbupload.reading.filters import SeriesFilter
 from tbupload.reading.points import BlobSequenceColumns, Chunk, ScalarColumns, TensorColumns
+from tbupload.reading.record_rows import SPARE_BYTES
+from tbupload.reading.series_memory import SeriesMemory
 from tbwire import tensorboard_pb2 as pb
 
 LIMITS = ReadLimits(tensor_bytes_max=4 << 20, blob_bytes_max=1 << 30, name_chars_max=10_000, metadata_bytes_max=4 << 20)
@@ -71,3 +76,30 @@ def points(columns: ScalarColumns | TensorColumns | BlobSequenceColumns) -> list
 def read_all(path: Path, **options) -> tuple[dict[str, Read], Counter[str]]:
     """Every series of the file, and what was skipped."""
     return join(read_chunks(open_file(path, **options)))
+
+
+def decode(payloads, *, bulk=True, series_filter=None, spoilt=()):
+    """The points of records, and what was skipped, by tag; `spoilt` are records to damage.
+
+    Unless in `bulk`, each record is read by protobuf.
+    """
+    buffer = bytearray(encode_records(payloads))
+    frames = tf_record.frame(bytes(buffer), 0)
+    for record in spoilt:
+        buffer[int(frames.starts[record]) + 12 + int(frames.lengths[record])] ^= 1
+    memory = SeriesMemory(series_filter or SeriesFilter(), LIMITS)
+    with pytest.MonkeyPatch.context() as patch:
+        if not bulk:
+            patch.setattr(decoder, "find_repetitions", lambda *_: ())
+            patch.setattr(decoder, "_GROUP_RECORDS_MIN", 1 << 60)
+        part = decoder.Part(memory, len(frames.starts))
+        decoder.ChunkDecoder(bytes(buffer) + bytes(SPARE_BYTES), frames, [part], LIMITS).decode()
+    return join([Chunk(0, len(buffer), 0, 0, part.series, part.skipped)])
+
+
+def assert_same_both_ways(payloads, **options):
+    """What `decode` gives, which is the same in bulk and one by one."""
+    in_bulk, one_by_one = decode(payloads, **options), decode(payloads, bulk=False, **options)
+    assert in_bulk == one_by_one
+    assert list(in_bulk[0]) == list(one_by_one[0])
+    return in_bulk

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.event_files import (
-    encode_records,
     histogram_event,
     hparams_event,
     plugin_event,
@@ -19,40 +18,15 @@ from support.event_files import (
     tensor_proto,
     version_event,
 )
-from support.reading import LIMITS, join
-from tbupload.reading import decoder, refusals, tf_record
+from support.reading import assert_same_both_ways, decode
+from tbupload.reading import refusals
 from tbupload.reading.event_layout import parse_layout
 from tbupload.reading.filters import SeriesFilter
 from tbupload.reading.known_layouts import find_layout
-from tbupload.reading.points import Chunk
-from tbupload.reading.record_rows import SPARE_BYTES
-from tbupload.reading.series_memory import SeriesMemory
 from tbwire import tensorboard_pb2 as pb
 
 INFINITE = float("inf")
 NAN = float("nan")
-
-
-def decode(payloads, *, bulk=True, series_filter=None, spoilt=()):
-    """The points of records, and what was skipped, by tag; `spoilt` are records to damage."""
-    buffer = bytearray(encode_records(payloads))
-    frames = tf_record.frame(bytes(buffer), 0)
-    for record in spoilt:
-        buffer[int(frames.starts[record]) + 12 + int(frames.lengths[record])] ^= 1
-    memory = SeriesMemory(series_filter or SeriesFilter(), LIMITS)
-    with pytest.MonkeyPatch.context() as patch:
-        if not bulk:
-            patch.setattr(decoder, "_GROUP_RECORDS_MIN", 1 << 60)
-        part = decoder.Part(memory, len(frames.starts))
-        decoder.ChunkDecoder(bytes(buffer) + bytes(SPARE_BYTES), frames, [part], LIMITS).decode()
-    return join([Chunk(0, len(buffer), 0, 0, part.series, part.skipped)])
-
-
-def assert_same_both_ways(payloads, **options):
-    in_bulk, one_by_one = decode(payloads, **options), decode(payloads, bulk=False, **options)
-    assert in_bulk == one_by_one
-    assert list(in_bulk[0]) == list(one_by_one[0])
-    return in_bulk
 
 
 def field(number, kind, content):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
 
@@ -46,18 +47,23 @@ def shortened(indices: Indices, count: int) -> SeriesIndices:
 
 @dataclass(frozen=True, slots=True)
 class _Scalars:
-    """Columns of one length: the series by index, the place in the file, and the point."""
+    """Columns of one length: the place in the file, and the point."""
 
-    series: SeriesIndices
     places: Places
     steps: Steps
     wall_times: WallTimes
     values: npt.NDArray[Any]
 
     def take(self, order: Indices | slice) -> _Scalars:
-        return _Scalars(
-            self.series[order], self.places[order], self.steps[order], self.wall_times[order], self.values[order]
-        )
+        return _Scalars(self.places[order], self.steps[order], self.wall_times[order], self.values[order])
+
+
+@dataclass(frozen=True, slots=True)
+class _Mixture:
+    """Scalars of many series, and for each one the index of its series."""
+
+    series: SeriesIndices
+    scalars: _Scalars
 
 
 @dataclass(slots=True)
@@ -74,18 +80,23 @@ class PointGatherer:
     """Takes points by the index of their series, which is the caller's choice, and gives columns."""
 
     def __init__(self) -> None:
-        self._pieces: list[_Scalars] = []
+        self._mixtures: list[_Mixture] = []
+        self._series: defaultdict[int, list[_Scalars]] = defaultdict(list)
         self._points: defaultdict[int, _Points] = defaultdict(_Points)
 
     def add_scalars(
         self, series: SeriesIndices, places: Places, steps: Steps, wall_times: WallTimes, values: npt.NDArray[Any]
     ) -> None:
         """Takes columns of scalars, of many series at once; any real type but float32 becomes float64."""
-        if not len(series):
-            return
-        if values.dtype != np.float32:
-            values = values.astype(np.float64)
-        self._pieces.append(_Scalars(series, places, steps, wall_times, values))
+        if len(series):
+            self._mixtures.append(_Mixture(series, _Scalars(places, steps, wall_times, _narrow_or_wide(values))))
+
+    def add_series(
+        self, index: int, places: Places, steps: Steps, wall_times: WallTimes, values: npt.NDArray[Any]
+    ) -> None:
+        """Takes columns of scalars that are all of one series, in file order."""
+        if len(places):
+            self._series[index].append(_Scalars(places, steps, wall_times, _narrow_or_wide(values)))
 
     def add_point(self, index: int, record: int, slot: int, event: tuple[int, float], point: Point) -> None:
         """Takes one point, which must come after those of its series given before; `event` is step and wall time."""
@@ -109,52 +120,57 @@ class PointGatherer:
     def _add_scalar_points(self, index: int, points: _Points) -> None:
         for dtype in (np.float32, np.float64):
             chosen = [row for row, value in enumerate(points.values) if isinstance(value, dtype)]
-            if chosen:
-                self._pieces.append(
-                    _Scalars(
-                        np.full(len(chosen), index),
-                        np.array([points.places[row] for row in chosen], np.int64),
-                        np.array([points.steps[row] for row in chosen], np.int64),
-                        np.array([points.wall_times[row] for row in chosen], np.float64),
-                        np.array([points.values[row] for row in chosen], dtype),
-                    )
-                )
+            self.add_series(
+                index,
+                np.array([points.places[row] for row in chosen], np.int64),
+                np.array([points.steps[row] for row in chosen], np.int64),
+                np.array([points.wall_times[row] for row in chosen], np.float64),
+                np.array([points.values[row] for row in chosen], dtype),
+            )
 
     def _scalar_columns(self) -> dict[int, Columns]:
         """The scalars of each series; float64 as soon as a value of the series in this chunk is."""
-        types = (np.float32, np.float64)
-        by_type = ([piece for piece in self._pieces if piece.values.dtype == dtype] for dtype in types)
-        found = [_ordered(pieces) for pieces in by_type if pieces]
-        if len(found) > 1:
-            mixed = found[0].parts.keys() & found[1].parts.keys()
-            found += [_ordered([_widened(each.part(index)) for each in found]) for index in mixed]
-        columns: dict[int, Columns] = {}
-        for each in found:  # those of both types come last
-            columns |= each.columns()
-        return columns
+        pieces = defaultdict(list, {index: list(those) for index, those in self._series.items()})
+        for dtype in (np.float32, np.float64):
+            mixtures = [mixture for mixture in self._mixtures if mixture.scalars.values.dtype == dtype]
+            for index, piece in _by_series(mixtures):
+                pieces[index].append(piece)
+        return {index: _joined(those) for index, those in pieces.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class _Ordered:
-    """Scalars of which those of a series stand together, in file order; `parts` says where, by series."""
+def _by_series(mixtures: list[_Mixture]) -> Iterator[tuple[int, _Scalars]]:
+    """The scalars of each series in these mixtures, in file order."""
+    if not mixtures:
+        return
+    mixtures.sort(key=lambda mixture: int(mixture.scalars.places[0]))
+    series = np.concatenate([mixture.series for mixture in mixtures])
+    scalars = _concatenate([mixture.scalars for mixture in mixtures])
+    if (series != series[0]).any():
+        order = np.argsort(series, kind="stable")
+        series, scalars = series[order], scalars.take(order)
+    ends_series = series[1:] != series[:-1]
+    # Mostly they are in file order already, as records grow longer with their step.
+    if not (ends_series | (scalars.places[1:] > scalars.places[:-1])).all():
+        scalars = scalars.take(np.lexsort((scalars.places, series)))
+    bounds = [0, *(ends_series.nonzero()[0] + 1).tolist(), len(series)]
+    for index, part in zip(series[bounds[:-1]].tolist(), pairwise(bounds), strict=True):
+        yield index, scalars.take(slice(*part))
 
-    scalars: _Scalars
-    parts: dict[int, slice]
 
-    def part(self, index: int) -> _Scalars:
-        return self.scalars.take(self.parts[index])
-
-    def columns(self) -> dict[int, Columns]:
-        steps, wall_times, values = self.scalars.steps, self.scalars.wall_times, self.scalars.values
-        return {index: ScalarColumns(steps[part], wall_times[part], values[part]) for index, part in self.parts.items()}
+def _joined(pieces: list[_Scalars]) -> ScalarColumns:
+    """The scalars of one series, in file order; float64 as soon as a piece is."""
+    pieces.sort(key=lambda piece: int(piece.places[0]))
+    scalars = _concatenate(pieces)
+    if len(pieces) > 1 and not (scalars.places[1:] > scalars.places[:-1]).all():
+        scalars = scalars.take(np.argsort(scalars.places, kind="stable"))
+    return ScalarColumns(scalars.steps, scalars.wall_times, scalars.values)
 
 
 def _concatenate(pieces: list[_Scalars]) -> _Scalars:
-    """All pieces, one after the other."""
+    """All pieces, one after the other; float64 as soon as one is."""
     if len(pieces) == 1:
         return pieces[0]
     return _Scalars(
-        np.concatenate([piece.series for piece in pieces]),
         np.concatenate([piece.places for piece in pieces]),
         np.concatenate([piece.steps for piece in pieces]),
         np.concatenate([piece.wall_times for piece in pieces]),
@@ -162,29 +178,8 @@ def _concatenate(pieces: list[_Scalars]) -> _Scalars:
     )
 
 
-def _widened(scalars: _Scalars) -> _Scalars:
-    return replace(scalars, values=scalars.values.astype(np.float64))
-
-
-def _ordered(pieces: list[_Scalars]) -> _Ordered:
-    """All pieces, by series."""
-    pieces.sort(key=lambda piece: int(piece.places[0]))
-    scalars = _by_series(_concatenate(pieces))
-    ends_series = scalars.series[1:] != scalars.series[:-1]
-    # Mostly they are in file order already, as records grow longer with their step.
-    if not (ends_series | (scalars.places[1:] > scalars.places[:-1])).all():
-        scalars = scalars.take(np.lexsort((scalars.places, scalars.series)))
-    bounds = [0, *(ends_series.nonzero()[0] + 1).tolist(), len(scalars.series)]
-    series = scalars.series[bounds[:-1]].tolist()
-    return _Ordered(scalars, {index: slice(*part) for index, part in zip(series, pairwise(bounds), strict=True)})
-
-
-def _by_series(scalars: _Scalars) -> _Scalars:
-    """The same points, those of a series together, otherwise in the order given."""
-    keys = scalars.series
-    if bool((keys == keys[0]).all()):
-        return scalars
-    return scalars.take(np.argsort(keys, kind="stable"))
+def _narrow_or_wide(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return values if values.dtype == np.float32 else values.astype(np.float64)
 
 
 def _object_columns(points: _Points) -> Columns:

@@ -23,17 +23,16 @@ from tbupload.reading.labels import first_rows, renumber
 from tbupload.reading.points import Columns, SeriesPoints
 from tbupload.reading.record_walk import Buffer, Indices
 from tbupload.reading.refusals import ValueRefused
+from tbupload.reading.repetition import find_repetitions
 from tbupload.reading.series_memory import HPARAMS, KnownSeries, SeriesMemory, series_points
+from tbupload.reading.step_rows import decode_steps
 from tbupload.reading.summaries import identity, read_value, summary_values
-from tbupload.reading.templates import ScalarRun, SeriesName, decode_events
+from tbupload.reading.templates import EVENT_BYTES_MAX, ScalarRun, SeriesName, decode_events
 from tbupload.reading.tf_record import HEADER_BYTES, Frames, RecordGroup, group_by_length, payload
 from tbwire import tensorboard_pb2 as pb
 
 _GROUP_RECORDS_MIN: Final = 8
 """Fewer records of one length are read one by one."""
-
-_BULK_BYTES_MAX: Final = 4_096
-"""Longer payloads are no scalars, and are read one by one."""
 
 _LEFT_OUT: Final = -1
 """Instead of a series' index: the point goes no further."""
@@ -112,7 +111,7 @@ class ChunkDecoder:
 
         Raises ChunkIsFull when they are too many for memory. What was learnt of later records does no harm.
         """
-        for group in group_by_length(self._frames):
+        for group in group_by_length(self._frames, self._read_steps()):
             self._read_group(group)
         self._agenda.sort(reverse=True)
         while self._agenda:
@@ -125,8 +124,19 @@ class ChunkDecoder:
             self._gather(decoded)
         self._hand_out()
 
+    def _read_steps(self) -> Indices:
+        """Reads the scalars of steps that repeat; answers which records are left."""
+        is_left = np.ones(len(self._frames.starts), np.bool_)
+        for repetition in find_repetitions(self._frames.lengths.astype(np.uint32), self._stops):
+            found = decode_steps(self._buffer, self._frames, repetition)
+            for records in found.records:
+                is_left[records] = False
+            for run in found.runs:
+                self._plan(run)
+        return is_left.nonzero()[0]
+
     def _read_group(self, group: RecordGroup) -> None:
-        if len(group.records) < _GROUP_RECORDS_MIN or group.length > _BULK_BYTES_MAX:
+        if len(group.records) < _GROUP_RECORDS_MIN or group.length > EVENT_BYTES_MAX:
             self._leave(group.records)
             return
         starts = self._frames.starts[group.records] + HEADER_BYTES
@@ -214,16 +224,20 @@ class ChunkDecoder:
 
     def _gather(self, plan: _Plan) -> None:
         """Hands a run's points on, but for those of no series and those without a wall time."""
-        run, series = plan.run, shortened(plan.keys, len(self._keys)).take(plan.labels)
-        is_wanted, is_timed = series != _LEFT_OUT, np.isfinite(run.wall_times)
+        run, is_timed = plan.run, np.isfinite(plan.run.wall_times)
+        columns = (place(run.records, run.slot), run.steps, run.wall_times, run.values)
+        if len(plan.keys) == 1 and bool(is_timed.all()):
+            if plan.keys[0] != _LEFT_OUT:
+                self._gatherer.add_series(int(plan.keys[0]), *columns)
+            return
+        series = shortened(plan.keys, len(self._keys)).take(plan.labels)
+        is_wanted = series != _LEFT_OUT
+        if (is_wanted & ~is_timed).any():
+            self._skip(refusals.WALL_TIME, run.records[is_wanted & ~is_timed])
         chosen = is_wanted & is_timed
-        columns = (series, place(run.records, run.slot), run.steps, run.wall_times, run.values)
         if not chosen.all():
-            if (is_wanted & ~is_timed).any():
-                self._skip(refusals.WALL_TIME, run.records[is_wanted & ~is_timed])
-            series, places, steps, wall_times, values = (column[chosen] for column in columns)
-            columns = (series, places, steps, wall_times, values)
-        self._gatherer.add_scalars(*columns)
+            series, columns = series[chosen], tuple(column[chosen] for column in columns)
+        self._gatherer.add_scalars(series, *columns)
 
     def _hand_out(self) -> None:
         columns = self._gatherer.columns()

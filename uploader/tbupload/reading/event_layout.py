@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, overload
 
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _VARINT_BYTES_MAX: Final = 10
@@ -67,6 +67,20 @@ class _Field:
     @property
     def span(self) -> slice:
         return slice(self.start, self.end)
+
+
+def moved(layout: EventLayout, by: int) -> EventLayout:
+    """The layout of an event that stands so many bytes further on."""
+    return EventLayout(
+        _moved(layout.wall_time, by),
+        _moved(layout.step, by),
+        tuple(
+            ValueLayout(
+                _moved(each.tag, by), _moved(each.metadata, by), _moved(each.value, by), each.dtype, each.is_legacy
+            )
+            for each in layout.values
+        ),
+    )
 
 
 class _NoLayout(Exception):
@@ -141,6 +155,14 @@ def _check_single_element(event: bytes, shape: _Field) -> None:
             raise _NoLayout
         if [(size.number, size.kind, size.varint) for size in _fields(event, dim.start, dim.end)] != [(1, _VARINT, 1)]:
             raise _NoLayout
+
+
+@overload
+def _moved(span: slice, by: int) -> slice: ...
+@overload
+def _moved(span: slice | None, by: int) -> slice | None: ...
+def _moved(span: slice | None, by: int) -> slice | None:
+    return None if span is None else slice(span.start + by, span.stop + by)
 
 
 def _span(fields: dict[int, _Field], number: int) -> slice | None:

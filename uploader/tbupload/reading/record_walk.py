@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tbupload.reading import linear_checksum
+from tbupload.reading.repetition import find_period
 
 _LENGTH: Final = struct.Struct("<Q")
 _FRAME_BYTES: Final = 16  # length, its checksum, the payload's checksum
@@ -34,9 +35,6 @@ _LOOK_BYTES_MAX: Final = 262_144
 
 No further than what is made of it stays in a processor's cache, and after a repetition that ended as at first.
 """
-
-_PATTERN_RECORDS: Final = 64
-"""Records whose sizes have to have come before in just this order, for a repetition to be believed in."""
 
 _LEAP_RECORDS: Final = 256
 """How many records are predicted at first, about."""
@@ -123,13 +121,9 @@ def _look_ahead(buffer: Buffer, start: int, stop: int) -> tuple[Indices, int, bo
 
 def _repeating_sizes(starts: Indices, end: int) -> Indices:
     """The sizes, framing included, that repeat up to `end` in these records; none if none do."""
-    sizes = np.diff(starts, append=end).astype("<u4")
-    content, pattern = sizes.tobytes(), sizes[-_PATTERN_RECORDS:].tobytes()
-    before = content.rfind(pattern, 0, len(content) - sizes.itemsize)
-    if len(sizes) <= _PATTERN_RECORDS or before < 0 or before % sizes.itemsize:
-        return starts[:0]
-    period = len(sizes) - _PATTERN_RECORDS - before // sizes.itemsize
-    return sizes[-period:].astype(np.intp)
+    sizes = np.diff(starts, append=end)
+    period = find_period(sizes.astype(np.uint32))
+    return sizes[len(sizes) - period :]
 
 
 def _leap(buffer: Buffer, start: int, sizes: Indices) -> tuple[list[Indices], int]:

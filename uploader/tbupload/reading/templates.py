@@ -22,10 +22,17 @@ from tbupload.reading.record_rows import Rows, Words
 from tbupload.reading.record_walk import Indices
 from tbwire import tensorboard_pb2 as pb
 
+EVENT_BYTES_MAX: Final = 4_096
+"""Longer payloads are no scalars, and are read one by one."""
+
 _TEMPLATES_MAX: Final = 64
 _POOR_TEMPLATES_MAX: Final = 16
 _POOR_TEMPLATE_EVENTS: Final = 8
 """After 64 templates, or 16 of fewer than 8 events, the rest of a group is left to protobuf: a template costs more."""
+
+
+_SHORT_VARINT_BYTES: Final = 4
+"""Varints of up to so many bytes are decoded as one number; after a step there are as many in every record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +69,7 @@ class TemplateScalars:
 
 
 @dataclass(frozen=True, slots=True)
-class _Names:
+class Names:
     """The names of a value in some events, None for one that protobuf refuses; and each row's name by number."""
 
     names: list[SeriesName | None]
@@ -104,7 +111,7 @@ def _alike(rows: Rows, known: KnownLayout | None) -> npt.NDArray[np.bool_]:
 def _decode_template(rows: Rows, known: KnownLayout, found: TemplateScalars) -> None:
     named = [_names(rows, value, bits) for value, bits in zip(known.layout.values, known.names, strict=True)]
     if not any(None in each.names for each in named):
-        found.runs.extend(_runs(rows, known.layout, named))
+        found.runs.extend(scalar_runs(rows, known.layout, named))
         return
     # One name that is no text makes the whole event invalid, whatever else is in it.
     is_valid = np.ones(len(rows.words), np.bool_)
@@ -115,7 +122,8 @@ def _decode_template(rows: Rows, known: KnownLayout, found: TemplateScalars) -> 
         _decode_template(rows.select(is_valid), known, found)
 
 
-def _runs(rows: Rows, layout: EventLayout, named: list[_Names]) -> Iterator[ScalarRun]:
+def scalar_runs(rows: Rows, layout: EventLayout, named: list[Names]) -> Iterator[ScalarRun]:
+    """The scalars of events with this layout: a run for each value, whose names are in `named`."""
     steps, wall_times = _steps(rows, layout.step), _wall_times(rows, layout.wall_time)
     for slot, (value, each) in enumerate(zip(layout.values, named, strict=True)):
         yield ScalarRun(
@@ -130,12 +138,13 @@ def _runs(rows: Rows, layout: EventLayout, named: list[_Names]) -> Iterator[Scal
         )
 
 
-def _names(rows: Rows, value: ValueLayout, bits: Words) -> _Names:
+def _names(rows: Rows, value: ValueLayout, bits: Words) -> Names:
     labels = label_rows(rows, bits)
-    return _Names([_parse_name(rows.payload(row), value) for row in labels.firsts.tolist()], labels.labels)
+    return Names([name_of(rows.payload(row), value) for row in labels.firsts.tolist()], labels.labels)
 
 
-def _parse_name(event: bytes, value: ValueLayout) -> SeriesName | None:
+def name_of(event: bytes, value: ValueLayout) -> SeriesName | None:
+    """The name of a value; None for one that protobuf refuses."""
     try:
         metadata = None if value.metadata is None else pb.SummaryMetadata.FromString(event[value.metadata])
         return SeriesName(event[value.tag].decode(), metadata)
@@ -149,8 +158,19 @@ def _wall_times(rows: Rows, span: slice | None) -> WallTimes:
 
 def _steps(rows: Rows, span: slice | None) -> Steps:
     """Decodes varints of one length; a negative step takes ten bytes, of which the last has one bit to give."""
+    if span is None:
+        return np.zeros(len(rows.words), np.int64)
+    if span.stop - span.start <= _SHORT_VARINT_BYTES:
+        return _short_varints(rows.column(span.start, "<u4"), span.stop - span.start).astype(np.int64)
     steps = np.zeros(len(rows.words), np.uint64)
-    if span is not None:
-        for place, column in enumerate(range(span.start, span.stop)):
-            steps |= np.left_shift(rows.as_bytes[:, column] & np.uint8(0x7F), np.uint8(7 * place), dtype=np.uint64)
+    for place, column in enumerate(range(span.start, span.stop)):
+        steps |= np.left_shift(rows.as_bytes[:, column] & np.uint8(0x7F), np.uint8(7 * place), dtype=np.uint64)
     return steps.view(np.int64)
+
+
+def _short_varints(bits: npt.NDArray[np.uint32], size: int) -> npt.NDArray[np.uint32]:
+    """What varints of `size` bytes say that stand at the beginning of these four."""
+    numbers = bits & np.uint32(0x7F)
+    for place in range(1, size):
+        numbers |= (bits >> np.uint32(place)) & np.uint32(0x7F << 7 * place)
+    return numbers

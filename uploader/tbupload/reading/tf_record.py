@@ -140,9 +140,13 @@ def join(files: list[Frames]) -> Frames:
     )
 
 
-def group_by_length(frames: Frames) -> Iterator[RecordGroup]:
-    """The records, grouped by their payload's length, shortest first."""
-    return _groups(frames.lengths)
+def group_by_length(frames: Frames, records: Indices) -> Iterator[RecordGroup]:
+    """These records, grouped by their payload's length, shortest first."""
+    keys = np.minimum(frames.lengths[records], _LONG_LENGTH).astype(np.uint16)
+    order = np.argsort(keys, kind="stable")
+    for group in np.split(order, np.flatnonzero(np.diff(keys[order])) + 1):
+        if len(group):
+            yield RecordGroup(int(keys[group[0]]), records[group])
 
 
 def _sound_headers(buffer: Buffer, starts: Indices, lengths: Indices) -> int:
@@ -162,14 +166,6 @@ def _windows(buffer: Buffer, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
 
 def _length_checksum(length: int) -> int:
     return _masked_checksum(_LENGTH.pack(length))
-
-
-def _groups(lengths: Indices) -> Iterator[RecordGroup]:
-    keys = np.minimum(lengths, _LONG_LENGTH).astype(np.uint16)
-    order = np.argsort(keys, kind="stable")
-    for records in np.split(order, np.flatnonzero(np.diff(keys[order])) + 1):
-        if len(records):
-            yield RecordGroup(int(keys[records[0]]), records)
 
 
 def _masked_checksum(content: bytes) -> int:

@@ -1,0 +1,160 @@
+"""Steps that repeat, read as rows: the same points as by protobuf one by one, and nothing left that repeats."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.event_files import histogram_event, image_event, scalar_event, summary_event, version_event
+from support.reading import assert_same_both_ways, decode
+from tbupload.reading import decoder, refusals, repetition, step_rows
+from tbupload.reading.filters import SeriesFilter
+from tbupload.reading.repetition import find_repetitions
+from tbwire import tensorboard_pb2 as pb
+
+NAN = float("nan")
+
+names = st.sampled_from(["loss", "lost", "last", "accuracy/top_1", "accuracy/top_5", "lr", "ä/漢"])
+styles = st.sampled_from(["simple", "simple", "tensor"])
+interruptions = st.sampled_from(
+    [
+        [],
+        [scalar_event("eval/loss", 3, 0.5)],
+        [scalar_event("loss", 3, 0.5), scalar_event("eval/accuracy", 3, 0.5)],
+        [histogram_event("loss", 3, [[0, 1, 2]])],
+        [version_event()],
+        [image_event("picture", 3)],
+    ]
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_steps_are_enough():
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (repetition, step_rows):
+            patch.setattr(module, "STEPS_MIN", 64)
+        yield
+
+
+@pytest.fixture
+def left(monkeypatch):
+    """How many records were left to be read by themselves, by call."""
+    found = []
+    group_by_length = decoder.group_by_length
+    monkeypatch.setattr(
+        decoder, "group_by_length", lambda frames, rest: found.append(len(rest)) or group_by_length(frames, rest)
+    )
+    return found
+
+
+def step_events(step, tags, value=0.5, wall_time=1.0):
+    return [scalar_event(tag, step, value + place, wall_time, style) for place, (tag, style) in enumerate(tags)]
+
+
+def job(tags, steps):
+    """The events of a job that writes these tags at each of these steps."""
+    return [
+        event for step in steps for event in step_events(step, tags, value=step, wall_time=1_700_000_000 + step / 7)
+    ]
+
+
+@st.composite
+def jobs(draw):
+    """Files of one to three stretches, with something else between them; steps may pass 128 and 16,384."""
+    events = draw(interruptions)
+    for _ in range(draw(st.integers(1, 3))):
+        tags = draw(st.lists(st.tuples(names, styles), min_size=1, max_size=6))
+        first = draw(st.sampled_from([0, 1, 100, 16_300, 2**21 - 20, 2**31, -50]))
+        walls = draw(st.lists(st.sampled_from([1.5, 1.5, 1.5, 1_700_000_000.25, NAN]), min_size=1, max_size=3))
+        for number in range(draw(st.integers(60, 140))):
+            events = events + step_events(first + number, tags, number / 3, walls[number % len(walls)])
+        events = events + draw(interruptions)
+    return events
+
+
+@settings(max_examples=60, deadline=None)
+@given(jobs(), st.data())
+def test_both_ways_give_the_same(events, data):
+    spoilt = data.draw(st.sets(st.integers(0, len(events) - 1), max_size=3))
+    series_filter = data.draw(
+        st.sampled_from([SeriesFilter(), SeriesFilter(), SeriesFilter(plugins=frozenset({"images"}))])
+    )
+    assert_same_both_ways(events, spoilt=spoilt, series_filter=series_filter)
+
+
+@pytest.mark.parametrize(
+    "tags",
+    [
+        [("loss", "simple"), ("accuracy", "simple")],
+        [("loss", "simple"), ("accuracy", "tensor"), ("lr", "tensor")],
+        [("a", "simple"), ("b", "simple"), ("c", "simple")],  # of one size: only their names tell them apart
+        [("a", "simple"), ("bb", "simple"), ("c", "simple"), ("dd", "simple")],
+    ],
+)
+def test_nothing_that_repeats_is_read_record_by_record(tags, left):
+    decode(job(tags, range(200, 500)))
+    assert left == [0]
+
+
+def test_steps_that_are_interrupted_are_read_as_one_matrix(left, monkeypatch):
+    tags, calls = [("loss", "simple"), ("accuracy", "simple")], []
+    monkeypatch.setattr(decoder, "decode_steps", lambda *args: calls.append(args) or step_rows.decode_steps(*args))
+    events = [
+        version_event(),
+        *job(tags, range(200, 400)),
+        scalar_event("eval/loss", 399, 1),
+        *job(tags, range(400, 600)),
+    ]
+    series, _ = assert_same_both_ways(events)
+    assert (len(calls), left[0], len(series["loss"].points)) == (1, 2, 400)
+
+
+def test_records_that_repeat_in_two_ways_are_read_once(left):
+    alike, unlike = [("a", "simple"), ("b", "simple")], [("loss", "simple"), ("accuracy", "simple")]
+    series, _ = assert_same_both_ways([*job(alike, range(200, 400)), *job(unlike, range(200, 400))])
+    assert (left[0], {len(read.points) for read in series.values()}) == (0, {200})
+
+
+def test_tags_that_are_written_twice_a_step_keep_their_order():
+    tags = [("loss", "simple"), ("accuracy", "simple"), ("loss", "simple")]
+    series, _ = assert_same_both_ways(job(tags, range(200, 300)))
+    values = [struct.unpack("<f", value[1])[0] for _, _, value in series["loss"].points]
+    assert values == [number for step in range(200, 300) for number in (step, step + 2)]
+
+
+def test_wall_times_that_are_no_numbers_are_counted():
+    tags = [("loss", "simple"), ("accuracy", "simple")]
+    events = [event for step in range(200) for event in step_events(step, tags, wall_time=NAN if step == 150 else 1.0)]
+    series, skipped = assert_same_both_ways(events)
+    assert ({len(read.points) for read in series.values()}, skipped) == ({199}, {refusals.WALL_TIME: 2})
+
+
+def test_damaged_steps_are_read_record_by_record(left):
+    tags = [("loss", "simple"), ("accuracy", "simple")]
+    series, skipped = assert_same_both_ways(job(tags, range(200, 400)), spoilt=[100, 301])
+    assert (left[0], skipped) == (4, {refusals.RECORD_DAMAGED: 2})
+    assert {len(read.points) for read in series.values()} == {199}
+
+
+def test_other_records_among_those_that_repeat_are_left(left):
+    def events(step):
+        values = [pb.Summary.Value(tag=tag, simple_value=step) for tag in ("loss", "accuracy")]
+        return [summary_event(step, 1.0, *values), histogram_event("weights", step, [[0, 1, 2]])]
+
+    series, _ = assert_same_both_ways([event for step in range(200, 300) for event in events(step)])
+    assert (left[0], {tag: len(read.points) for tag, read in series.items()}) == (
+        100,
+        {"loss": 100, "weights": 100, "accuracy": 100},
+    )
+
+
+def test_no_step_lies_in_two_files():
+    sizes = np.array([5, 6, 7] * 300, np.uint32)
+    (found,) = find_repetitions(sizes, np.array([100, 200, 900]))
+    assert (found.begins.tolist(), found.counts.tolist()) == ([0, 102, 201], [33, 32, 233])
+    firsts = found.firsts().tolist()
+    assert not any({first < stop, first + 2 < stop} == {True, False} for first in firsts for stop in (100, 200))
