@@ -8,6 +8,7 @@ as asked, 1 failed, 2 used wrongly.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ INSTALL = "the server's packages are not installed here: pip install 'tbhub[serv
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy starts a thread a core for what is never done here
     chosen = _parser().parse_args(arguments)
     try:
         return _run(chosen)
