@@ -17,12 +17,11 @@ from pathlib import Path
 from unittest import TestCase
 
 import numpy as np
-import pytest
 
 from support.event_files import FOOTER_BYTES, HEADER_BYTES, encode_records, masked_checksum
-from support.reading import LIMITS, Read, join, open_file, read_all
+from support.reading import LIMITS, Read, join, one_by_one, open_file, read_all
 from tbupload.errors import CorruptRecord, NotAnEventFile, ReadError
-from tbupload.reading import decoder, refusals
+from tbupload.reading import refusals
 from tbupload.reading.event_file import EventFile
 from tbupload.reading.points import Chunk, FileBlob, Tensor
 from tbwire.checksums import trail_checksum
@@ -167,8 +166,7 @@ class Bench:
     def _read_anew(self, payloads: tuple[bytes, ...]) -> tuple[dict[str, Read], Counter[str]]:
         """What the records of a file without damage say, read one by one."""
         self._clean.write_bytes(encode_records(payloads))
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(decoder, "_GROUP_RECORDS_MIN", 1 << 60)
+        with one_by_one():
             return read_all(self._clean)
 
 

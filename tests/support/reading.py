@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -78,6 +79,15 @@ def read_all(path: Path, **options) -> tuple[dict[str, Read], Counter[str]]:
     return join(read_chunks(open_file(path, **options)))
 
 
+@contextmanager
+def one_by_one():
+    """Meanwhile each record is read by protobuf."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decoder, "find_repetitions", lambda *_: ())
+        patch.setattr(decoder, "_GROUP_RECORDS_MIN", 1 << 60)
+        yield
+
+
 def decode(payloads, *, bulk=True, series_filter=None, spoilt=()):
     """The points of records, and what was skipped, by tag; `spoilt` are records to damage.
 
@@ -88,10 +98,7 @@ def decode(payloads, *, bulk=True, series_filter=None, spoilt=()):
     for record in spoilt:
         buffer[int(frames.starts[record]) + 12 + int(frames.lengths[record])] ^= 1
     memory = SeriesMemory(series_filter or SeriesFilter(), LIMITS)
-    with pytest.MonkeyPatch.context() as patch:
-        if not bulk:
-            patch.setattr(decoder, "find_repetitions", lambda *_: ())
-            patch.setattr(decoder, "_GROUP_RECORDS_MIN", 1 << 60)
+    with nullcontext() if bulk else one_by_one():
         part = decoder.Part(memory, len(frames.starts))
         decoder.ChunkDecoder(bytes(buffer) + bytes(SPARE_BYTES), frames, [part], LIMITS).decode()
     return join([Chunk(0, len(buffer), 0, 0, part.series, part.skipped)])

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.event_files import histogram_event, image_event, scalar_event, summary_event, version_event
+from support.damage import Bench
+from support.event_files import encode_records, histogram_event, image_event, scalar_event, summary_event, version_event
 from support.reading import assert_same_both_ways, decode
 from tbupload.reading import decoder, refusals, repetition, step_rows
 from tbupload.reading.filters import SeriesFilter
@@ -49,6 +50,17 @@ def left(monkeypatch):
         decoder, "group_by_length", lambda frames, rest: found.append(len(rest)) or group_by_length(frames, rest)
     )
     return found
+
+
+@pytest.fixture(scope="module")
+def steps_of_a_file():
+    tags = [("loss", "simple"), ("a", "simple"), ("b", "simple"), ("accuracy", "tensor")]
+    return encode_records([version_event(), *job(tags, range(200, 280))])
+
+
+@pytest.fixture(scope="module")
+def damaged(tmp_path_factory):
+    return Bench(tmp_path_factory.mktemp("damaged"))
 
 
 def step_events(step, tags, value=0.5, wall_time=1.0):
@@ -138,6 +150,15 @@ def test_damaged_steps_are_read_record_by_record(left):
     series, skipped = assert_same_both_ways(job(tags, range(200, 400)), spoilt=[100, 301])
     assert (left[0], skipped) == (4, {refusals.RECORD_DAMAGED: 2})
     assert {len(read.points) for read in series.values()} == {199}
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_cut_or_damaged_steps_give_what_a_plain_reading_gives(data, damaged, steps_of_a_file):
+    offset, mask = data.draw(st.integers(0, len(steps_of_a_file) - 1)), data.draw(st.integers(1, 255))
+    damaged.check_flip(steps_of_a_file, offset, mask)
+    damaged.check_resealed(steps_of_a_file, offset, mask)
+    damaged.check_cut(steps_of_a_file, offset)
 
 
 def test_other_records_among_those_that_repeat_are_left(left):
