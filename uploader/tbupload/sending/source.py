@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import errno
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from tbupload.errors import Conflict, CorruptRecord, FileReplaced, NotAnEventFile, ReadError
+from tbupload.errors import Conflict, FileReplaced, ReadError
 from tbupload.limits import CHUNK_BYTES, ReadLimits
 from tbupload.reading import refusals, together
 from tbupload.reading.event_file import EventFile
 from tbupload.reading.filters import SeriesFilter
 from tbupload.reading.points import Chunk
-from tbupload.reading.tf_record import HEADER_BYTES
 from tbupload.sending.batches import EncodedSegment, WireLimits, drop_largest_series, encode
 from tbupload.sending.cursors import CursorBook
+from tbupload.sending.doubts import DOUBT_SECONDS, REPLACED_SECONDS, Doubts, Trouble
 from tbupload.sending.scan import FoundFile
 from tbwire import wire_pb2
 
@@ -26,27 +25,12 @@ CONFLICTS_MAX: Final = 50
 REPLACEMENTS_MAX: Final = 3
 """How often a file is started again in one read, should it be replaced over and over."""
 
-DOUBT_SECONDS: Final = 3.0
-"""How long damage has to be there before it is believed: over a network, bytes arrive in any order, and errors pass."""
-
-REPLACED_SECONDS: Final = 1.0
-"""The same for a file that seems to be another one: its size may be told before or after its bytes."""
-
-HOLE_SECONDS: Final = 60.0
-"""The same where zeros stand instead of a record, and other bytes after them: as long as NFS caches may be behind."""
-
-HOLE_BYTES: Final = 1 << 20
-"""Zeros of this many bytes, or up to the end of the file, are room that was made for records to come."""
-
 AGAIN_SECONDS_MIN: Final = 0.5
 AGAIN_SECONDS_MAX: Final = 60.0
 """Bounds of the pause until a file that could not be read to its end is read again although it looks the same."""
 
 QUIET_READS: Final = 20
 """Between them, it is read again this many times in as long as it has been quiet."""
-
-_PASSING: Final = frozenset({errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN, errno.ENOMEM})
-"""Errors of file systems that are often gone the next time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,23 +56,6 @@ class Reading:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """Why a file cannot be sent (further): the sort of thing it is, and a sentence with its path."""
-
-    kind: str
-    explanation: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Doubt:
-    """What is not believed yet, since when (seconds of the clock), and until when."""
-
-    what: object
-    since: float
-    until: float
-
-
 class Source:
     """Gives a file's segments one after the other; the next may be taken when it was told how the last one ended.
 
@@ -97,15 +64,14 @@ class Source:
     """
 
     __slots__ = (
-        *("_acknowledged", "_ahead", "_chunk_bytes", "_conflicts", "_cursors", "_doubt", "_file", "_fresh"),
+        *("_acknowledged", "_ahead", "_chunk_bytes", "_conflicts", "_cursors", "_doubts", "_file", "_fresh"),
         *("_is_given_up", "_narrow_until", "_narrowed", "_reading", "_returned", "_stream"),
-        *("committed", "path", "read_at", "run", "travels_alone", "trouble"),
+        *("committed", "path", "read_at", "run", "travels_alone"),
     )
 
     def __init__(self, found: FoundFile, reading: Reading, cursors: CursorBook) -> None:
         self.run = found.run
         self.path = found.path
-        self.trouble: Trouble | None = None
         self.committed = 0
         self.travels_alone = False
         self._reading = reading
@@ -121,8 +87,13 @@ class Source:
         self._narrowed: tuple[int, int] | None = None
         self._conflicts = 0
         self._is_given_up = False
-        self._doubt: _Doubt | None = None
+        self._doubts = Doubts(found.path, is_final=reading.is_final, clock=reading.clock)
         self.read_at = 0.0
+
+    @property
+    def trouble(self) -> Trouble | None:
+        """Why the file cannot be sent (further), if so."""
+        return self._doubts.trouble
 
     def peek(self) -> Chunk | None:
         """The next chunk, which stays to be taken; None when nothing is new in the file now, or it is in trouble."""
@@ -162,7 +133,7 @@ class Source:
         """Whether reading it again may give something, even when it looks as before (so many bytes long)."""
         if self._is_given_up:
             return False
-        return self.trouble is not None or self._doubt is not None or size > self._offset
+        return self.trouble is not None or self._doubts.are_open or size > self._offset
 
     def is_to_be_read_again(self, size: int, quiet_seconds: float) -> bool:
         """Whether it is time for that, in a file that changed so many seconds ago."""
@@ -174,7 +145,7 @@ class Source:
     @property
     def is_in_doubt(self) -> bool:
         """Whether what was found in the file is not believed yet: reading again soon will tell."""
-        return self._doubt is not None and self.read_at < self._doubt.until
+        return self._doubts.are_open_at(self.read_at)
 
     @property
     def tag_count(self) -> int:
@@ -252,7 +223,7 @@ class Source:
         """Nothing more of this file is sent in this upload."""
         self._is_given_up = True
         self._ahead = self._returned = None
-        self.trouble = Trouble("file refused by the server", f"{self.path}: {explanation}")
+        self._doubts.trouble = Trouble("file refused by the server", f"{self.path}: {explanation}")
 
     def _fitting(self, chunk: Chunk) -> EncodedSegment | None:
         """The chunk as a segment the server takes; when the chunk is too large, that of a smaller one in its place."""
@@ -280,12 +251,12 @@ class Source:
             try:
                 chunk = self._read_on()
             except FileReplaced as error:
-                if self._doubts("replaced", REPLACED_SECONDS):
+                if self._doubts.about("replaced", REPLACED_SECONDS):
                     return None
                 self._reading.say(f"{error}; it is sent again from its beginning")
                 self._forget()
             except (ReadError, OSError) as error:
-                self._note_trouble(error)
+                self._doubts.note(error)
                 return None
             else:
                 return self._believed(chunk)
@@ -293,46 +264,13 @@ class Source:
 
     def _believed(self, chunk: Chunk | None) -> Chunk | None:
         """The chunk, unless records in it are damaged that may be whole in a moment."""
-        self.trouble = None
+        self._doubts.trouble = None
         is_damaged = chunk is not None and bool(chunk.skipped[refusals.RECORD_DAMAGED])
-        if chunk is not None and is_damaged and self._doubts(("damaged", chunk.start), DOUBT_SECONDS):
+        if chunk is not None and is_damaged and self._doubts.about(("damaged", chunk.start), DOUBT_SECONDS):
             self._file = self._open(chunk.start, self._chunk_bytes)
             return None
-        self._doubt = None
+        self._doubts.end()
         return chunk
-
-    def _doubts(self, what: object, seconds: float, *, is_final: bool = False) -> bool:
-        """Whether to look at it once more before it is believed; no longer when it has been so for these seconds."""
-        if self._reading.is_final and not is_final:
-            return False
-        now = self._reading.clock()
-        if self._doubt is None or self._doubt.what != what:
-            self._doubt = _Doubt(what, now, now + seconds)
-        return now < self._doubt.until
-
-    def _note_trouble(self, error: ReadError | OSError) -> None:
-        """The file cannot be read now; what may pass is in doubt, and room that was made for records is no trouble."""
-        self.trouble = _trouble(self.path, error)
-        if isinstance(error, OSError):
-            if error.errno in _PASSING:
-                self._doubts("unreadable", DOUBT_SECONDS, is_final=True)
-        elif isinstance(error, CorruptRecord | NotAnEventFile) and not self._reading.is_final:
-            offset = error.offset if isinstance(error, CorruptRecord) else 0
-            header, is_empty = self._look_at_hole(offset)
-            if is_empty:
-                self.trouble = self._doubt = None
-            else:
-                self._doubts(("corrupt", offset), DOUBT_SECONDS if header else HOLE_SECONDS)
-
-    def _look_at_hole(self, offset: int) -> tuple[bool, bool]:
-        """Whether something else than zeros stands where a record should begin, and whether only zeros are after it."""
-        try:
-            with self.path.open("rb") as file:
-                file.seek(offset)
-                content = file.read(HOLE_BYTES)
-        except OSError:
-            return True, False
-        return bool(content[:HEADER_BYTES].strip(b"\0")), not content.strip(b"\0")
 
     def _read_on(self) -> Chunk | None:
         if self._file is None or self._stream is None:
@@ -384,13 +322,3 @@ class Source:
 def read_together(sources: Iterable[Source], *, is_final: bool) -> Iterator[Source]:
     """The same sources in their order; small files of which nothing was read yet are read several at once."""
     return together.read_together(sources, Source.fresh_file, Source.is_unknown, final=is_final)
-
-
-def _trouble(path: object, error: ReadError | OSError) -> Trouble:
-    if isinstance(error, NotAnEventFile):
-        return Trouble("file that is no event file", str(error))
-    if isinstance(error, CorruptRecord):
-        return Trouble("corrupt file", str(error))
-    if isinstance(error, OSError):
-        return Trouble("unreadable file", f"{path}: {error.strerror or error}")
-    return Trouble("unreadable file", str(error))

@@ -14,12 +14,13 @@ from tbupload.reading.filters import SeriesFilter
 from tbupload.sending.client import Client, Streams
 from tbupload.sending.cursors import CursorBook
 from tbupload.sending.dispatch import Dispatch
+from tbupload.sending.doubts import DOUBT_SECONDS
 from tbupload.sending.logdir_tree import FileEntry, LogdirTree, readable
 from tbupload.sending.patience import Patience
 from tbupload.sending.progress import Progress, State
 from tbupload.sending.projector import ProjectorUpload
 from tbupload.sending.runs import Shelf
-from tbupload.sending.source import AGAIN_SECONDS_MIN, DOUBT_SECONDS, Reading
+from tbupload.sending.source import AGAIN_SECONDS_MIN, Reading
 from tbupload.sending.summary import Summary
 from tbupload.sending.watch import Watch
 
