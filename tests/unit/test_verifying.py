@@ -119,6 +119,9 @@ def test_a_tag_belongs_to_the_plugin_that_came_first_in_its_run(spool):
     reason = "tag 'x' belongs to plugin 'scalars' in this run already"
     assert add(local, batches.texts("x", [2, 3], [b"a", b"b"])) == Counter({reason: 2})
     assert add(local, batches.scalars("x", [4], summary_metadata=batches.metadata("other", 1))) == Counter({reason: 1})
+    other_class = batches.texts("x", [2], [b"a"])
+    other_class.summary_metadata = batches.metadata("scalars", 2)
+    assert add(local, other_class) == Counter({reason: 1})
     assert not add(local, batches.scalars("x", [5], summary_metadata=plain))  # no plugin named: the tag's own
     (series,) = local.series.values()
     assert [int(step) for part in local.records(series) for step in part["step"]] == [1, 5]

@@ -28,6 +28,7 @@ from tbservice.store.scalar_blocks import OPEN, NewBlock
 from tbservice.store.series_rows import SeriesName, SeriesState
 from tbservice.types import AppendGrant, DataClass
 from tbwire import packing
+from tbwire.tag_owners import fits, misfit_reason
 
 HPARAMS = "hparams"
 """The one plugin whose whole content is in its metadata: there the newest wins, elsewhere the first."""
@@ -182,8 +183,9 @@ def _addition(parts: Sequence[Arrival], state: SeriesState) -> Addition:
     addition = Addition(state)
     for part in parts:
         points = part.series.points
-        if not _fits(part.series, state):
-            reason = f"tag {part.series.tag[:200]!r} belongs to plugin {state.plugin!r} in this run already"
+        plugin = None if part.series.metadata is None else part.series.metadata.plugin
+        if not fits((plugin, part.series.data_class), (state.plugin, state.data_class)):
+            reason = misfit_reason(part.series.tag, state.plugin)
             addition.skipped.append((part.segment.index, reason, len(points.steps)))
             continue
         addition.parts.append(points)
@@ -194,12 +196,6 @@ def _addition(parts: Sequence[Arrival], state: SeriesState) -> Addition:
     if addition.parts:
         _keep_newest(addition)
     return addition
-
-
-def _fits(series: SentSeries, state: SeriesState) -> bool:
-    # A writer that goes on in a second file need not name the plugin again.
-    is_same_plugin = series.metadata is None or series.metadata.plugin in {"", state.plugin}
-    return is_same_plugin and series.data_class == state.data_class
 
 
 def _keep_newest(addition: Addition) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from collections import Counter
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from tbupload.sending.tag_owners import kind_of
 from tbupload.verifying.spool import Extent, Spool
 from tbupload.verifying.step_order import Piece, in_step_order
 from tbwire import wire_pb2
@@ -23,7 +23,7 @@ from tbwire.digests import (
     tensor_digest,
     value_records,
 )
-from tbwire.tensorboard_pb2 import SummaryMetadata
+from tbwire.tag_owners import fits, misfit_reason
 
 HELD_BYTES: Final = 24 << 20
 """Bytes of records held in memory, about; what is more goes to a temporary file."""
@@ -95,7 +95,7 @@ class LocalRuns:
     def _add_series(self, run: str, sent: wire_pb2.Series, skipped: Counter[str]) -> None:
         kind = sent.WhichOneof("points")
         assert kind is not None, "a series has points"  # noqa: S101 - for the type checker
-        plugin, data_class = _plugin(sent.summary_metadata), _DATA_CLASSES[kind]
+        plugin, data_class = kind_of(sent.summary_metadata).plugin, _DATA_CLASSES[kind]
         records = _records(sent, kind)
         wall_time = float(records["wall_time"].max(initial=-np.inf))
         series = self.series.get((run, sent.tag))
@@ -103,9 +103,8 @@ class LocalRuns:
             metadata = hashlib.sha256(sent.summary_metadata).hexdigest()
             series = LocalSeries(run, sent.tag, plugin, data_class, metadata, wall_time)
             self.series[run, sent.tag] = series
-        elif plugin not in {"", series.plugin} or data_class != series.data_class:
-            reason = f"tag {sent.tag[:200]!r} belongs to plugin {series.plugin!r} in this run already"
-            skipped[reason] += len(records)
+        elif not fits((plugin, data_class), (series.plugin, series.data_class)):
+            skipped[misfit_reason(sent.tag, series.plugin)] += len(records)
             return
         elif series.plugin == HPARAMS and wall_time >= series.metadata_wall_time:
             series.metadata_sha256 = hashlib.sha256(sent.summary_metadata).hexdigest()
@@ -134,11 +133,6 @@ def _spooled(spool: Spool, extent: Extent) -> Piece:
 
 def _held(records: Records) -> Piece:
     return Piece(len(records), lambda first, count: records[first : first + count])
-
-
-@functools.lru_cache(maxsize=1_024)
-def _plugin(metadata: bytes) -> str:
-    return SummaryMetadata.FromString(metadata).plugin_data.plugin_name
 
 
 def _records(sent: wire_pb2.Series, kind: str) -> Records:

@@ -1,0 +1,21 @@
+"""Whose a tag is: in each run, the plugin's that came with it first, which also decided about its class of data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+TAG_CHARS_SHOWN = 200
+"""Of a tag, so many characters are told."""
+
+Kind = tuple[str | None, Any]
+"""A plugin, None or empty where none is named, and a data class: of any type, the same on both sides."""
+
+
+def fits(sent: Kind, owner: Kind) -> bool:
+    """Whether points of this kind go into the owner's series: a second file need not name the plugin again."""
+    return sent[0] in {None, "", owner[0]} and sent[1] == owner[1]
+
+
+def misfit_reason(tag: str, owner_plugin: str) -> str:
+    """Why points that do not fit are skipped, as it is counted with their stream and told to people."""
+    return f"tag {tag[:TAG_CHARS_SHOWN]!r} belongs to plugin {owner_plugin!r} in this run already"
