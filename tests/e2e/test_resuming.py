@@ -165,16 +165,6 @@ def test_each_problem_is_said_once_and_counted_in_the_end(uploader, troubled, ar
         assert sum(ended.done["skipped"].values()) == 4
 
 
-def test_a_dry_run_predicts_what_an_upload_then_sends(uploader, reader, troubled):
-    dry = uploader.run("--logdir", troubled, "--dry-run", "--json")
-    assert experiments_of(reader) == []
-    real = uploader.run("--logdir", troubled, "--one-shot", "--json")
-    assert dry.done.pop("dry_run")
-    for key in ("scalars", "tensors", "blobs", "bytes", "runs", "series", "skipped", "problems"):
-        assert dry.done[key] == real.done[key], key
-    assert 0 < dry.done["wire_bytes"] < 10_000
-
-
 def test_a_dry_run_ends_at_ctrl_c_and_says_how_far_it_came(uploader, logdir):
     path = logdir / "run" / "tfevents.1"
     path.parent.mkdir()

@@ -125,6 +125,7 @@ def test_an_empty_logdir_read_once_ends_with_1_and_makes_no_experiment(run, serv
     code, _, err = run("--logdir", str(tmp_path), spelling)
     assert code == 1
     assert "no event files found" in err
+    assert "no projector_config.pbtxt" in err
     assert server.requests == []
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tbupload.errors import LogdirError
 from tbupload.reading.filters import SeriesFilter
-from tbupload.sending.scan import check_logdir, scan_logdir
+from tbupload.sending.scan import check_logdir, has_anything, scan_logdir
 
 EVERYTHING = SeriesFilter()
 NAME_CHARS_MAX = 10_000
@@ -141,6 +141,30 @@ def test_runs_that_are_filtered_out_are_not_listed(tmp_path):
     touch(tmp_path / "eval" / "tfevents.1")
     only_train = SeriesFilter(include_runs=re.compile("tr.*"))
     assert found(tmp_path, only_train)[0] == [("train", "tfevents.1")]
+
+
+def test_a_projector_config_is_of_the_run_it_lies_in_also_among_the_runs_assets(tmp_path):
+    assets = "plugins/org_tensorflow_tensorboard_projector"
+    for folder in ("train", "eval", f"train/{assets}", assets, "train/plugins"):
+        touch(tmp_path / folder / "projector_config.pbtxt")
+    scan = scan_logdir(tmp_path, EVERYTHING, NAME_CHARS_MAX)
+    found = {folder.path: folder.projector_run.run for folder in scan.projector_folders}
+    assert found == {
+        f"{tmp_path}/{folder}": run
+        for folder, run in {
+            "train": "train",
+            "eval": "eval",
+            f"train/{assets}": "train",
+            assets: ".",
+            "train/plugins": "train/plugins",
+        }.items()
+    }
+    assert (scan.is_empty, has_anything(tmp_path, EVERYTHING)) == (False, True)
+    only_train = SeriesFilter(include_runs=re.compile("train"))
+    scan = scan_logdir(tmp_path, only_train, NAME_CHARS_MAX)
+    assert [folder.run for folder in scan.projector_folders] == ["train", f"train/{assets}"]
+    nothing = SeriesFilter(include_runs=re.compile("none"))
+    assert (scan_logdir(tmp_path, nothing, NAME_CHARS_MAX).is_empty, has_anything(tmp_path, nothing)) == (True, False)
 
 
 def test_a_logdir_that_is_none_is_refused_with_a_sentence(tmp_path):

@@ -49,6 +49,9 @@ Reads the files again and compares, series by series, the number of points and t
 server stores. What differs is named: points (steps) that are missing, that differ, and that are extra. Filters have to
 be those of the upload. The points of a large run are kept in a temporary file meanwhile: TMPDIR says where.
 
+Of what the Embedding Projector shows, the bytes of tensors, metadata, sprites and bookmarks are compared in the same
+way, but not their time, which is that of the upload.
+
 A file that is being written is verified as far as its last whole record. What the experiment holds beyond the files (of
 files that were deleted or rotated, or from other machines) is told, and is no fault unless --strict.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Final
 
@@ -11,9 +12,12 @@ from tbupload.reading.filters import SeriesFilter
 from tbupload.sending.batches import EncodedSegment, WireLimits
 from tbupload.sending.cursors import CursorBook
 from tbupload.sending.progress import Progress, State
-from tbupload.sending.scan import Scan, scan_logdir
+from tbupload.sending.projector_stream import ProjectorStream
+from tbupload.sending.scan import Scan, nothing_there, scan_logdir
 from tbupload.sending.source import Reading, Source, read_together
 from tbupload.sending.summary import Summary, size_text
+from tbupload.sending.tag_owners import TagOwners
+from tbupload.sending.turns import in_turns
 
 USUAL_LIMITS: Final = WireLimits(
     batch_bytes_max=16 << 20,
@@ -43,7 +47,7 @@ class Survey:
         self._skipped: Counter[str] = Counter()
         self._problems: list[str] = []
         self._notes: list[str] = []
-        self._tags: set[tuple[str, str]] = set()
+        self._owners = TagOwners()
         self._runs: set[str] = set()
         self._blobs: set[bytes] = set()
 
@@ -51,15 +55,18 @@ class Survey:
         """Reads everything."""
         self._progress.begin()
         self._scan = scan_logdir(self._logdir, self._series_filter, USUAL_LIMITS.name_chars_max)
-        if not self._scan.files and not self._scan.problems:
-            self._notes.append(f'{self._logdir}: no event files found (files with "tfevents" in their names)')
+        if self._scan.is_empty:
+            self._notes.append(nothing_there(self._logdir))
         for problem in self._scan.problems.values():
             self._count_problem("path that could not be used", problem)
         reading = Reading(self._series_filter, USUAL_LIMITS, is_final=True, say=self._progress.warn)
         cursors = CursorBook(self._series_filter.digest(), [])
         sources = (Source(found, reading, cursors) for found in self._scan.files)
-        for source in read_together(sources, is_final=reading.is_final):
-            self._read(source)
+        for run, of_run in groupby(read_together(sources, is_final=reading.is_final), lambda source: source.run):
+            for source, segment in in_turns(of_run):
+                self._take(run, source, segment)
+        for folder in self._scan.projector_folders:
+            self._read_projector(ProjectorStream(folder, self._logdir, self._series_filter, USUAL_LIMITS))
 
     def summary(self) -> Summary:
         """What would be sent, and what would be missing."""
@@ -69,7 +76,7 @@ class Survey:
             blobs=self._counts["blobs"],
             bytes=self._counts["bytes"],
             runs=len(self._runs),
-            series=len(self._tags),
+            series=len(self._owners),
             skipped=self._skipped,
             problems=self._problems,
             notes=self._notes,
@@ -82,28 +89,41 @@ class Survey:
         yield f"in requests of about {size_text(self.wire_bytes)} all together, before compression"
         yield from rest
 
-    def _read(self, source: Source) -> None:
-        while (segment := source.take()) is not None:
-            self._count(source.run, segment)
-            if self._progress.is_due():
-                self._progress.show(self._state())
+    def _take(self, run: str, source: Source, segment: EncodedSegment | None) -> None:
+        """The next segment of a file, or None at its end."""
+        if segment is not None:
+            self._counts["bytes"] += segment.end - segment.start
+            self._count(run, segment)
+            return
         if note := source.cut_record():
             self._notes.append(note)
         if source.trouble is not None:
             self._count_problem(source.trouble.kind, source.trouble.explanation)
 
+    def _read_projector(self, stream: ProjectorStream) -> None:
+        segment, problems = stream.segment()
+        if segment is not None:
+            self._count(stream.folder.run, segment)
+        for problem in problems:
+            self._tell_problem(problem)
+
     def _count(self, run: str, segment: EncodedSegment) -> None:
-        self._counts.update(segment.counts, bytes=segment.end - segment.start)
-        self._skipped.update(segment.skipped)
+        kept, misfits = self._owners.take(run, segment)
+        self._counts.update(kept)
+        self._skipped.update(segment.skipped + misfits)
         if segment.metadata:
             self._runs.add(run)
-            self._tags.update((run, tag) for tag in segment.metadata)
         self.wire_bytes += len(segment.body)
         self.wire_bytes += sum(len(content) for digest, content in segment.blobs.items() if digest not in self._blobs)
         self._blobs.update(segment.blobs)
+        if self._progress.is_due():
+            self._progress.show(self._state())
 
     def _count_problem(self, kind: str, sentence: str) -> None:
         self._skipped[kind] += 1
+        self._tell_problem(sentence)
+
+    def _tell_problem(self, sentence: str) -> None:
         self._problems.append(sentence)
         self._progress.problem(sentence)
 
@@ -113,7 +133,7 @@ class Survey:
             total_bytes=self._scan.bytes,
             scalars=self._counts["scalars"],
             runs=len(self._runs),
-            series=len(self._tags),
+            series=len(self._owners),
             sent_bytes=self._counts["bytes"],
             points=self._counts["scalars"] + self._counts["tensors"] + self._counts["blobs"],
             skipped=self._skipped,

@@ -22,7 +22,7 @@ from tbupload.commands.parent import end_with_stdin
 from tbupload.errors import LogdirError, ServerError, Unreachable, UsageError
 from tbupload.sending.patience import STOP_GRACE_SECONDS, Patience
 from tbupload.sending.progress import Progress
-from tbupload.sending.scan import check_logdir, has_event_files
+from tbupload.sending.scan import check_logdir, has_anything, nothing_there
 from tbupload.sending.summary import Summary
 from tbupload.sending.upload import Upload, UploadOptions
 
@@ -43,8 +43,8 @@ def upload(options: argparse.Namespace) -> int:
     series_filter = series_filter_of(options)
     if options.dry_run:
         return _dry_run(Survey(logdir, series_filter, progress), progress, options)
-    if options.one_shot and not has_event_files(logdir, series_filter):
-        raise LogdirError(f'{logdir}: no event files found (files with "tfevents" in their names)')
+    if options.one_shot and not has_anything(logdir, series_filter):
+        raise LogdirError(nothing_there(logdir))
     choice = UploadOptions(logdir, series_filter, options.one_shot, options.poll_seconds)
     return _upload(options, choice, progress)
 

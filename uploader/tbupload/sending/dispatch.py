@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
 from itertools import chain
 from typing import Final
 
 from tbupload.errors import Conflict, Refused, ServerError
-from tbupload.sending.batches import BATCH_BYTES, Batch
+from tbupload.sending.batches import BATCH_BYTES, Batch, EncodedSegment
 from tbupload.sending.client import Client, Streams
 from tbupload.sending.logdir_tree import FileEntry, Folder
 from tbupload.sending.runs import Shelf, TagSets, fill
@@ -124,6 +124,11 @@ class Dispatch:
                 self._isolate(batch, refusal)
             self._come_back(batch)
 
+    def take_over(self, folder: Folder, segment: EncodedSegment, sent: Sent) -> None:
+        """Counts what was sent beside the event files: series and points of the folder's run, and no bytes."""
+        self._note_tags(folder, segment.metadata)
+        self._count_points([segment], *sent)
+
     def land(self) -> None:
         """The upload has failed: takes in what was under way and still arrived, so that the counts are right."""
         for future, batch in self._flying.items():
@@ -190,10 +195,14 @@ class Dispatch:
             entry.source.acknowledge(segment, cursor)
             self._note_tags(entry.folder, segment.metadata)
             self.counts["bytes"] += segment.end - segment.start
-            if is_repeat:  # the server counted them when it was asked first, and that answer was lost
-                self.counts.update(segment.counts)
+        self._count_points(batch.segments, result, is_repeat)
+
+    def _count_points(self, segments: Iterable[EncodedSegment], result: wire_pb2.WriteResult, is_repeat: bool) -> None:
         if not is_repeat:
             self.counts.update(scalars=result.scalars, tensors=result.tensors, blobs=result.blobs)
+            return
+        for segment in segments:  # the server counted them when it was asked first, and that answer was lost
+            self.counts.update(segment.counts)
 
     def _note_tags(self, folder: Folder, tags: dict[str, bytes]) -> None:
         if not folder.tags.issuperset(tags):

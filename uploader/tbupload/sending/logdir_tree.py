@@ -29,6 +29,9 @@ _GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
 _NEWS_TIMES: Final = 2
 """That a folder cannot be listed is news the first times only."""
 
+_ASSETS: Final = ("plugins", "org_tensorflow_tensorboard_projector")
+"""Where, below a run, TensorBoard's own writers put a projector config."""
+
 _NO_TAGS: Final[frozenset[str]] = frozenset()
 
 
@@ -93,6 +96,14 @@ class Folder:
         if self.parent is None:
             return "."
         return self.name if self.parent.parent is None else f"{self.parent.run}/{self.name}"
+
+    @property
+    def projector_run(self) -> Folder:
+        """The folder whose run a projector config in this one is of: one among a run's assets is that run's."""
+        above = self.parent
+        if above is None or above.parent is None or (above.name, self.name) != _ASSETS:
+            return self
+        return above.parent
 
     def is_in_itself(self) -> bool:
         """Whether it is one of the directories it lies in: links that go in circles."""
@@ -185,7 +196,7 @@ class LogdirTree:
     ) -> tuple[list[str], list[str]]:
         """The names of the directories and of the event files among the entries."""
         folders, files = [], []
-        run = folder.run
+        own_run = folder.run
         for entry in entries:
             try:
                 is_directory = entry.is_dir()
@@ -196,6 +207,7 @@ class LogdirTree:
                 folders.append(entry.name)
                 continue
             is_config = entry.name == CONFIG_NAME
+            run = folder.projector_run.run if is_config else own_run
             if not (is_config or is_event_file_name(entry.name)) or not self._filter.accepts_run(run):
                 continue
             problem = self._problem(run, entry)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from tbupload.errors import LogdirError
 from tbupload.reading.filters import SeriesFilter
-from tbupload.sending.logdir_tree import FileEntry, LogdirTree
+from tbupload.reading.projector_files import CONFIG_NAME
+from tbupload.sending.logdir_tree import FileEntry, Folder, LogdirTree
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +26,18 @@ class FoundFile:
 class Scan:
     """What one walk found: files by run and name, in that order, and a sentence for each path that could not be used.
 
-    `bytes` is the size of all the files together.
+    `bytes` is the size of all the files together. `projector_folders` are those with a projector config.
     """
 
     files: list[FoundFile] = field(default_factory=list)
     problems: dict[str, str] = field(default_factory=dict)
     bytes: int = 0
+    projector_folders: list[Folder] = field(default_factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to be sent, and nothing to complain about."""
+        return not (self.files or self.problems or self.projector_folders)
 
 
 def check_logdir(logdir: Path) -> None:
@@ -60,13 +67,19 @@ def scan_logdir(logdir: Path, series_filter: SeriesFilter, name_chars_max: int) 
             scan.files.append(found)
     scan.files.sort(key=lambda found: (found.run, found.path.name))
     scan.problems |= tree.problems()
+    scan.projector_folders = list(tree.projector_folders)
     return scan
 
 
-def has_event_files(logdir: Path, series_filter: SeriesFilter) -> bool:
+def has_anything(logdir: Path, series_filter: SeriesFilter) -> bool:
     """Whether there is anything to upload, or to complain about, in the logdir; looks no further than that."""
     tree = LogdirTree(logdir, series_filter, sys.maxsize)
-    return next(_walk(tree), None) is not None or bool(tree.problems())
+    return next(_walk(tree), None) is not None or bool(tree.projector_folders or tree.problems())
+
+
+def nothing_there(logdir: Path) -> str:
+    """What is said of a logdir that has nothing to upload."""
+    return f'{logdir}: no event files found (files with "tfevents" in their names), and no {CONFIG_NAME}'
 
 
 def _walk(tree: LogdirTree) -> Iterator[FileEntry]:
@@ -74,4 +87,4 @@ def _walk(tree: LogdirTree) -> Iterator[FileEntry]:
     while waiting:
         changes = tree.look_into(waiting.pop())
         yield from changes.files
-        waiting.extend(changes.folders)
+        waiting.extend(reversed(changes.folders))

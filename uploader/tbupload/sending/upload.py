@@ -63,7 +63,8 @@ class Upload:
         shelf = Shelf(reading, self._cursors)
         self._dispatch = Dispatch(client, streams, shelf, self._rest, progress.detail)
         choice = (options.series_filter, streams.limits, self._cursors)
-        self._projector = ProjectorUpload(client, streams.experiment_id, options.logdir, choice, progress.problem)
+        tell = (self._dispatch.take_over, progress.problem)
+        self._projector = ProjectorUpload(client, streams.experiment_id, options.logdir, choice, tell)
         self._unsettled: dict[FileEntry, None] = {}
         self._lost: dict[str, FileEntry] = {}
 
@@ -98,7 +99,7 @@ class Upload:
         return Summary(
             scalars=counts["scalars"],
             tensors=counts["tensors"],
-            blobs=counts["blobs"] + self._projector.counts["blobs"],
+            blobs=counts["blobs"],
             bytes=counts["bytes"],
             runs=state.runs,
             series=state.series,
@@ -201,7 +202,8 @@ class Upload:
             self._progress.show(self._state())
 
     def _say_problems(self) -> None:
-        if not self._watch.is_listing and not self._watch.file_count:
+        has_files = self._watch.file_count or self._tree.projector_folders
+        if not self._watch.is_listing and not has_files:
             self._progress.problem(f"{self._options.logdir}: no event files there yet")
         if self._tree.has_news:
             self._tree.has_news = False

@@ -87,9 +87,9 @@ def _steps_text(name: str, steps: Steps) -> str:
 class Verdict:
     """What was found in all; `skipped`, `problems` and `notes` as in an upload's summary, `bytes` of event files.
 
-    `extra_runs` are runs of the experiment that are not in the logdir. `embeddings` are series of the projector, which
-    come from other files and are not looked at. Without `is_strict`, what the experiment holds
-    beyond the files is told and is no fault: files may have been rotated or deleted since they were uploaded.
+    `extra_runs` are runs of the experiment that are not in the logdir. `embeddings` are those of the projector among
+    the series of the files: their time is that of the upload, and not compared. Without `is_strict`, what the
+    experiment holds beyond the files is told and is no fault: files may have been rotated or deleted since then.
     """
 
     experiment_id: str
@@ -124,7 +124,7 @@ class Verdict:
             "bytes": self.bytes,
             "series": {status.value: self.statuses[status] for status in Status},
             "extra_runs": self.extra_runs,
-            "embeddings_not_checked": self.embeddings,
+            "embeddings": self.embeddings,
             "skipped": dict(sorted(self.skipped.items())),
             "problems": self.problems,
             "notes": self.notes,
@@ -141,7 +141,8 @@ class Verdict:
         counts = ", ".join(f"{self.statuses[status]:,} {status.value}" for status in Status if self.statuses[status])
         yield f"{series:,} series: {counts or 'none'}"
         if self.embeddings:
-            yield f"not checked: {self.embeddings:,} embeddings of the projector, which are in no event file"
+            what = "of the projector were compared but for their time, which is that of the upload"
+            yield f"embeddings {what}: {self.embeddings:,}"
         yield from self.notes[:PROBLEMS_SHOWN]
         for reason, count in sorted(self.skipped.items()):
             yield f"  cannot be uploaded: {count:,}: {reason}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -15,9 +16,11 @@ from tbupload.reading.filters import SeriesFilter
 from tbupload.sending.client import Client
 from tbupload.sending.cursors import CursorBook
 from tbupload.sending.progress import Progress, State
-from tbupload.sending.projector import PLUGIN as PROJECTOR
-from tbupload.sending.scan import FoundFile, scan_logdir
+from tbupload.sending.projector_stream import PLUGIN as PROJECTOR
+from tbupload.sending.projector_stream import ProjectorStream
+from tbupload.sending.scan import Scan, nothing_there, scan_logdir
 from tbupload.sending.source import Reading, Source, read_together
+from tbupload.sending.turns import in_turns
 from tbupload.verifying.findings import Finding, Status, Verdict
 from tbupload.verifying.local import LocalRuns, LocalSeries
 from tbupload.verifying.spool import Spool
@@ -62,12 +65,12 @@ class Verification:
     def run(self) -> Iterator[Finding]:
         """A finding for each series of the files, and for each of the same runs that only the experiment has.
 
-        Raises LogdirError when there are no event files, ServerError as the client does.
+        Raises LogdirError when there are no files for it, ServerError as the client does.
         """
         limits = self._client.get_limits(self._options.experiment_id)
         scan = scan_logdir(self._options.logdir, self._options.series_filter, limits.name_chars_max)
-        if not scan.files and not scan.problems:
-            raise LogdirError(f'{self._options.logdir}: no event files found (files with "tfevents" in their names)')
+        if scan.is_empty:
+            raise LogdirError(nothing_there(self._options.logdir))
         for problem in scan.problems.values():
             self._count_problem("path that could not be used", problem)
         self._total_bytes = scan.bytes
@@ -77,37 +80,60 @@ class Verification:
         )
         spool = Spool()
         try:
-            yield from self._verify(scan.files, reading, LocalRuns(spool))
+            yield from self._verify(scan, reading, LocalRuns(spool))
         finally:
             spool.close()
-        self._find_extra_runs({found.run for found in scan.files})
 
-    def _verify(self, files: Iterable[FoundFile], reading: Reading, local: LocalRuns) -> Iterator[Finding]:
+    def _verify(self, scan: Scan, reading: Reading, local: LocalRuns) -> Iterator[Finding]:
         runs: list[str] = []
-        cursors = CursorBook(self._options.series_filter.digest(), [])
-        sources = read_together((Source(found, reading, cursors) for found in files), is_final=reading.is_final)
-        for run, of_run in groupby(sources, lambda source: source.run):
-            self._read_run(of_run, local)
+        known: set[str] = set()
+        for run in self._read_runs(scan, reading, local):
             runs.append(run)
+            known.add(run)
             self.verdict.runs += 1
             if local.bytes >= GROUP_BYTES or len(runs) >= GROUP_RUNS or sum(map(len, runs)) >= GROUP_NAME_CHARS:
                 yield from self._compare(runs, local)
                 runs = []
         if runs:
             yield from self._compare(runs, local)
+        self._find_extra_runs(known)
 
-    def _read_run(self, sources: Iterable[Source], local: LocalRuns) -> None:
-        """Reads a run's files in the order in which an upload sends them."""
-        for source in sources:
-            while (segment := source.take()) is not None:
+    def _read_runs(self, scan: Scan, reading: Reading, local: LocalRuns) -> Iterator[str]:
+        """Reads run by run, each in the order in which an upload sends it, and names those that were read."""
+        cursors = CursorBook(self._options.series_filter.digest(), [])
+        sources = read_together((Source(found, reading, cursors) for found in scan.files), is_final=reading.is_final)
+        embeddings: defaultdict[str, list[ProjectorStream]] = defaultdict(list)
+        for folder in scan.projector_folders:
+            stream = ProjectorStream(folder, self._options.logdir, self._options.series_filter, reading.limits)
+            embeddings[stream.folder.run].append(stream)
+        for run, of_run in groupby(sources, lambda source: source.run):
+            self._read_files(of_run, local)
+            self._read_embeddings(embeddings.pop(run, []), local)
+            yield run
+        for run, streams in embeddings.items():
+            self._read_embeddings(streams, local)
+            yield run
+
+    def _read_files(self, of_run: Iterable[Source], local: LocalRuns) -> None:
+        for source, segment in in_turns(of_run):
+            if segment is not None:
                 self.verdict.skipped.update(segment.skipped)
                 self.verdict.skipped.update(local.add(source.run, segment.body))
                 self.verdict.bytes += segment.end - segment.start
                 self._show(local)
+                continue
             if note := source.cut_record():
                 self.verdict.notes.append(note)
             if source.trouble is not None:
                 self._count_problem(source.trouble.kind, source.trouble.explanation)
+
+    def _read_embeddings(self, of_run: Iterable[ProjectorStream], local: LocalRuns) -> None:
+        for stream in of_run:
+            segment, problems = stream.segment()
+            if segment is not None:
+                self.verdict.skipped.update(local.add(stream.folder.run, segment.body))
+            for problem in problems:
+                self._tell_problem(problem)
 
     def _compare(self, runs: list[str], local: LocalRuns) -> Iterator[Finding]:
         """Compares the runs that were read, and forgets them. The server is asked after they were read, not before.
@@ -121,11 +147,9 @@ class Verification:
             finding = self._compare_series(local, ours, stored.pop(name, None))
             self.verdict.statuses[finding.status] += 1
             self.verdict.points += finding.points
+            self.verdict.embeddings += ours.plugin == PROJECTOR
             yield finding
         for theirs in stored.values():
-            if theirs["plugin"] == PROJECTOR:
-                self.verdict.embeddings += 1
-                continue
             if self._options.series_filter.accepts_series(theirs["tag"], theirs["plugin"]):
                 self.verdict.statuses[Status.EXTRA] += 1
                 yield _extra(theirs)
@@ -139,7 +163,10 @@ class Verification:
         if theirs["data_class"] != ours.data_class:
             return _finding(ours, digest, Status.DIFFERENT, theirs["count"], None, reasons)
         differences = None
-        if (theirs["count"], theirs["sha256"]) != (digest.count, digest.hexdigest()):
+        if ours.plugin == PROJECTOR:
+            # Its wall time is that of the upload, which no file tells: no digest with it could be the same.
+            differences = compare(map(_undated, local.records(ours)), map(_undated, self._stored_records(ours)))
+        elif (theirs["count"], theirs["sha256"]) != (digest.count, digest.hexdigest()):
             differences = compare(local.records(ours), self._stored_records(ours))
         status = _status(differences, reasons)
         return _finding(ours, digest, status, theirs["count"], differences, reasons)
@@ -161,6 +188,9 @@ class Verification:
 
     def _count_problem(self, kind: str, sentence: str) -> None:
         self.verdict.skipped[kind] += 1
+        self._tell_problem(sentence)
+
+    def _tell_problem(self, sentence: str) -> None:
         self.verdict.problems.append(sentence)
         self._progress.problem(sentence)
 
@@ -178,6 +208,13 @@ class Verification:
                     skipped=self.verdict.skipped,
                 )
             )
+
+
+def _undated(records: Records) -> Records:
+    """The records as if all were of one wall time."""
+    undated = records.copy()
+    undated["wall_time"] = 0.0
+    return undated
 
 
 def _finding(

@@ -1,0 +1,121 @@
+"""What a dry run foretells is what an upload then does, and what `tbupload verify` says of it: everything at once."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from support import event_files
+from support.projector import IN_CHECKPOINT, ROWS, write_projector_run
+
+NAME = "events.out.tfevents.{}.host"
+ASSETS = "plugins/org_tensorflow_tensorboard_projector"
+SERIES, EMBEDDINGS, RUNS = 12, 5, 7
+MIB = 1 << 20
+
+
+def write(logdir, run, number, *events):
+    path = logdir / run / NAME.format(number)
+    event_files.write_records(path, [event_files.version_event(), *events])
+    return path
+
+
+def scalars(tag, count):
+    return [event_files.scalar_event(tag, step, step / 3) for step in range(count)]
+
+
+def texts(tag, count):
+    return [event_files.text_event(tag, step, f"{tag} {step}") for step in range(count)]
+
+
+def belongs(tag, plugin):
+    return f"tag {tag!r} belongs to plugin {plugin!r} in this run already"
+
+
+@pytest.fixture
+def everything(logdir):
+    """Every kind of data and of trouble, and in two files of one run the same tags of different plugins.
+
+    The first file is longer than what is read at a time; the tag `late` stands at its end, so the second comes first.
+    """
+    pictures = [event_files.image_event("cat", step, [bytes([step]) * (2 * MIB), b"small"]) for step in range(3)]
+    write(logdir, "train", 1, *scalars("shared", 7), *pictures, *scalars("late", 5), *texts("words", 2))
+    write(logdir, "train", 2, *texts("late", 4), *texts("shared", 3))
+    write(logdir, "train", 3, event_files.image_event("words", 0, [b"a", b"b"]), *scalars("late", 6))
+    write_projector_run(logdir / "train", more=IN_CHECKPOINT)
+    write(logdir, "assets", 1, *scalars("_projector_/points", 3))
+    write_projector_run(logdir / "assets" / ASSETS)
+    long = 'embeddings { tensor_name: "%s" tensor_path: "00000/words/tensors.tsv" }' % ("x" * 10_000)
+    write_projector_run(logdir / "only" / "embeddings", more=long)
+    (logdir / "no config").mkdir()
+    (logdir / "no config" / "projector_config.pbtxt").write_text("embeddings {")
+    event_files.spoil_payload(write(logdir, "damaged", 1, *scalars("loss", 9)), 4)
+    event_files.spoil_length_checksum(write(logdir, "bad", 1, *scalars("loss", 9)), 5)
+    (logdir / "text.tfevents").write_text("this is no event file, whatever its name")
+    (logdir / "nowhere.tfevents").symlink_to("/nonexistent")
+    return logdir
+
+
+def foretold(told, *keys):
+    """What of the last JSON object has to be the same; problems come in the order in which they are met."""
+    keys = keys or ("scalars", "tensors", "blobs", "bytes", "runs", "series", "skipped", "problems")
+    return {key: sorted(told[key]) if key == "problems" else told[key] for key in keys}
+
+
+def verified(uploader, logdir, experiment_id, *arguments):
+    """Exit code, how each series stands, and the verdict."""
+    ended = uploader.run("verify", "--logdir", logdir, "--experiment", experiment_id, "--json", *arguments)
+    *found, verdict = map(json.loads, ended.out.splitlines())
+    return ended.code, {(series["run"], series["tag"]): series["status"] for series in found}, verdict
+
+
+def test_a_dry_run_foretells_an_upload_and_a_proof_finds_the_same(uploader, reader, everything):
+    dry = uploader.run("--logdir", everything, "--dry-run", "--json")
+    assert reader.http.get("/api/v1/experiments").json()["experiments"] == []
+    real = uploader.run("--logdir", everything, "--one-shot", "--json")
+    assert foretold(dry.done) == foretold(real.done)
+    assert (dry.code, real.code) == (1, 1)
+    for line in ("would be sent", "skipped 3: tag 'shared' belongs to plugin 'scalars' in this run already"):
+        assert line in dry.err
+    misfits = {reason: count for reason, count in real.done["skipped"].items() if "belongs" in reason}
+    assert misfits == {
+        belongs("shared", "scalars"): 3,
+        belongs("late", "text"): 5 + 6,
+        belongs("words", "images"): 2,
+        belongs("_projector_/points", "scalars"): 1,
+    }
+    told = " ".join(real.done["problems"])
+    for problem in ("'layer/kernel' is in a checkpoint", "has 10,000 characters; the server takes 9,988"):
+        assert problem in told
+    assert "no config/projector_config.pbtxt: is no projector config" in told
+    of_images, of_words, of_points = 3 * 4 + 4, 1 + 3, 1 + 2
+    assert real.done["blobs"] == of_images + 3 * of_words + 2 * of_points
+    assert real.done["series"] == SERIES
+    assert 6 * MIB < dry.done["wire_bytes"] < 7 * MIB
+
+    code, found, verdict = verified(uploader, everything, real.experiment_id, "--strict")
+    assert set(found.values()) == {"proven"}
+    assert (code, len(found), verdict["embeddings"], verdict["runs"]) == (1, SERIES, EMBEDDINGS, RUNS)
+    again = uploader.run("--logdir", everything, "--one-shot", "--experiment", real.experiment_id, "--json")
+    assert (again.done["blobs"], again.done["skipped"]) == (0, real.done["skipped"])
+    assert foretold(verdict, "skipped", "problems") == foretold(real.done, "skipped", "problems")
+
+
+def test_a_logdir_of_a_projector_config_alone_is_uploaded_and_proven(uploader, reader, logdir):
+    write_projector_run(logdir)
+    dry = uploader.run("--logdir", logdir, "--dry-run", "--json")
+    real = uploader.run("--logdir", logdir, "--one-shot", "--json")
+    assert foretold(dry.done) == foretold(real.done)
+    assert (dry.code, real.code, real.done["blobs"], real.done["series"], real.done["runs"]) == (0, 0, 7, 2, 1)
+    experiment = real.experiment_id
+    page = reader.http.get(f"/experiment/{experiment}/data/plugin/projector/info", params={"run": "."}).json()
+    assert [one["tensorShape"] for one in page["embeddings"]] == [[ROWS, 8], [ROWS, 3]]
+    words, points = (".", "_projector_/words"), (".", "_projector_/points")
+    assert verified(uploader, logdir, experiment, "--strict")[:2] == (0, {words: "proven", points: "proven"})
+    (logdir / "bookmarks.json").write_text("[ ]")
+    assert verified(uploader, logdir, experiment)[:2] == (1, {words: "proven", points: "different"})
+    reader.http.delete(f"/api/v1/experiments/{experiment}/series", params={"run": ".", "tag": words[1]})
+    (logdir / "projector_config.pbtxt").write_text('embeddings { tensor_name: "words" tensor_path: "points.bytes" }')
+    code, found, verdict = verified(uploader, logdir, experiment)
+    assert (code, found, len(verdict["problems"])) == (1, {points: "extra"}, 1)
