@@ -12,6 +12,14 @@ from support.batches import Api, images, metadata, segment, stream
 from support.event_files import scalar_event, version_event, write_records
 from support.projector import IN_CHECKPOINT, ROWS, write_projector_run
 from support.uploading import wait_until
+from tbupload.commands.dry_run import USUAL_LIMITS
+from tbupload.reading.filters import SeriesFilter
+from tbupload.sending.client import Client
+from tbupload.sending.cursors import CursorBook
+from tbupload.sending.patience import Patience
+from tbupload.sending.projector import ProjectorUpload
+from tbupload.sending.scan import scan_logdir
+from tbupload.sending.transport import Transport
 
 
 @pytest.fixture
@@ -114,6 +122,26 @@ def test_an_old_state_that_returns_in_a_later_upload_is_sent_again(uploader, run
         experiment = experiment or ended.experiment_id
         with Projector(uploader, experiment) as projector:
             np.testing.assert_array_equal(projector.tensor(), sent.ravel())
+
+
+def test_who_comes_second_with_another_state_takes_the_place_of_the_first(uploader, run):
+    write_projector_run(run)
+    experiment = uploader.run("--logdir", run.parent, "--one-shot").experiment_id
+    words, _ = write_projector_run(run, seed=1)
+    everything, troubles, sent = SeriesFilter(), [], []
+    nothing_known = CursorBook(everything.digest(), [])  # as when the first one was sent meanwhile
+    client = Client(Transport(uploader.server, uploader.token, None, Patience(60), troubles.append))
+    second = ProjectorUpload(
+        client,
+        experiment,
+        run.parent,
+        (everything, USUAL_LIMITS, nothing_known),
+        (lambda folder, segment, _: sent.append((folder.run, segment.stream.generation)), troubles.append),
+    )
+    second.turn(scan_logdir(run.parent, everything, USUAL_LIMITS.name_chars_max).projector_folders)
+    assert (sent, troubles) == ([("train", 1)], [])
+    with Projector(uploader, experiment) as projector:
+        np.testing.assert_array_equal(projector.tensor(), words.ravel())
 
 
 def test_a_config_that_cannot_be_sent_stops_nothing_else(uploader, run, reader):

@@ -94,17 +94,25 @@ class ProjectorUpload:
                     self._cursors.begin(stream.name, is_known=True)
                     return
                 generation = cursor.generation + 1
-            self._send(stream, stream.encode(series, checksum, generation), checksum)
+            if self._send(stream.folder, stream.encode(series, checksum, generation)):
+                return
+        raise ReadError(stream.path, "other uploaders keep sending other states of it: let only one of them send it")
 
-    def _send(self, stream: ProjectorStream, segment: EncodedSegment, checksum: int) -> None:
-        """Another uploader may have sent this generation meanwhile: the cursor that is recorded tells."""
+    def _send(self, folder: Folder, segment: EncodedSegment) -> bool:
+        """Whether it was committed; otherwise another uploader has sent this generation, as is known from then on."""
         for digest, blob in segment.blobs.items():
             self._client.put_blob(self._experiment_id, digest, blob)
-        result, is_repeat = self._client.write_batch(self._experiment_id, segment.body)
+        try:
+            result, is_repeat = self._client.write_batch(self._experiment_id, segment.body)
+        except Conflict as conflict:
+            if conflict.offset is None:
+                raise
+            self._cursors.move(segment.stream, conflict.offset, conflict.checksum or 0)
+            return False
         for cursor in result.cursors:
             self._cursors.record(cursor)
-            if cursor.checksum == checksum:
-                self._sent_beside(stream.folder, segment, (result, is_repeat))
+        self._sent_beside(folder, segment, (result, is_repeat))
+        return True
 
     def _note(self, path: Path, troubles: Iterable[ReadError | OSError]) -> None:
         sentences = [str(trouble) for trouble in troubles]
