@@ -53,8 +53,8 @@ class ProjectorStream:
 
     @property
     def name(self) -> StreamName:
-        """The stream without its generation."""
-        return self.folder.run, CONFIG_NAME, _STREAM_DIGEST
+        """The stream without its generation: the file's name says where in the run it is, which may have two."""
+        return self.folder.run, self.path.relative_to(self.folder.path).as_posix(), _STREAM_DIGEST
 
     def state(self) -> bytes:
         """Bytes that change when one of the files does. Raises ReadError or OSError."""
