@@ -88,6 +88,30 @@ def test_a_new_file_of_a_run_that_is_deleted_meanwhile_brings_the_run_back(api, 
     assert [(one["file_name"], one["offset"]) for one in streams] == [("another", 100)]
 
 
+@pytest.mark.parametrize("runs", [["train"], ["train", "test"]])
+def test_of_two_who_go_on_at_one_place_one_is_told_how_far_the_other_has_come(api, database, runs):
+    experiment_id, answers = api.new_experiment(), []
+
+    def send(start):
+        parts = [segment(stream(run), start, start + 100, scalars("loss", range(start, start + 10))) for run in runs]
+        answers.append(api.send(experiment_id, *parts))
+
+    send(0)
+    with held_series(database, experiment_id) as wait_for:
+        threads = [threading.Thread(target=send, args=[100]) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        wait_for(2)
+    for thread in threads:
+        thread.join(20)
+    *_, refused = sorted(answers, key=lambda answer: answer.status_code)
+    assert [answer.status_code for answer in answers if answer is not refused] == [200, 200]
+    assert (refused.json()["code"], refused.json()["offset"]) == ("cursor_conflict", 200)
+    assert {run: tags["loss"]["count"] for run, tags in api.get(experiment_id, "scalars").items()} == dict.fromkeys(
+        runs, 20
+    )
+
+
 def test_two_who_bring_the_same_names_in_opposite_order_never_wait_in_a_circle(api):
     experiment_id, answers, together = api.new_experiment(), [], threading.Barrier(2)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from tbservice.store.database import rows_seeing
+from tbservice.store.database import binary_rows, rows_seeing
 from tbservice.types import ExperimentId, Scope, TokenId, Visibility, WorkspaceId
 
 
@@ -36,18 +36,19 @@ def find(
 
     Whoever knows an experiment's id may ask for its owner. A token that has expired or was revoked has no holder.
     """
-    rows = rows_seeing(
+    rows = binary_rows(
         db,
-        {"experiment_id": experiment_id or "", "token_digest": (token_digest or b"").hex()},
         """
             SELECT e.workspace_id, e.visibility, t.token_id, t.workspace_id, t.experiment_id, t.scopes,
                 coalesce(t.last_used_at > now() - interval '1 minute', false)
-            FROM (SELECT) AS always
+            -- What the row policies let be seen is set first: the others are joined to it, with no value to match.
+            FROM (SELECT set_config('tbhub.experiment_id', %(experiment_id)s, true),
+                set_config('tbhub.token_digest', %(token_digest)s, true)) AS sight
             LEFT JOIN experiments AS e ON e.experiment_id = %(experiment_id)s
-            LEFT JOIN tokens AS t ON t.digest = %(token_digest)s
+            LEFT JOIN tokens AS t ON t.digest = decode(%(token_digest)s, 'hex')
                 AND t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > now())
         """,
-        {"experiment_id": experiment_id, "token_digest": token_digest},
+        {"experiment_id": experiment_id or "", "token_digest": (token_digest or b"").hex()},
     )
     owner_id, visibility, token_id, workspace_id, bound_to, scopes, is_use_recorded = rows[0]
     return (
