@@ -153,6 +153,9 @@ tail_rows_max: Final = 64
 tail_points_max: Final = 32_768
 """Points of a series, in its tail or in blocks that came in large, that make it due for a merge."""
 
+tail_row_points_min: Final = 8
+"""Points of a series that become a row of its tail; fewer wait for the next in the series' own row."""
+
 packed_points_min: Final = 1_024
 """Points of a series in one batch from which they are packed as they come in; fewer stay raw records in its tail."""
 

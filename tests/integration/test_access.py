@@ -77,7 +77,9 @@ OPERATORS = {"/metrics"}
 @pytest.fixture
 def experiment(api):
     experiment = api.new_experiment()
-    sent = segment(stream(), 0, 9, scalars("loss", [0]), texts("note", [0], [b"t"]), images("cat", [0], [[b"png"]]))
+    sent = segment(
+        stream(), 0, 9, scalars("loss", range(9)), texts("note", [0], [b"t"]), images("cat", [0], [[b"png"]])
+    )
     api.write(experiment, sent)
     return experiment
 
@@ -182,7 +184,7 @@ def test_an_experiment_that_is_not_there_looks_like_another_tenants(client, api,
 def test_with_visibility_link_anyone_may_read_and_nobody_else_write(client, api, experiment, blob_key):
     api.request("PATCH", f"/experiments/{experiment}", json={"visibility": "link"}).raise_for_status()
     anyone = Api(client, None)
-    assert anyone.get(experiment, "scalars")["train"]["loss"]["count"] == 1
+    assert anyone.get(experiment, "scalars")["train"]["loss"]["count"] == 9
     assert anyone.request("GET", f"/blobs/{blob_key}").content == b"png"
     assert anyone.send(experiment).status_code == 401
     assert anyone.request("DELETE", f"/experiments/{experiment}").status_code == 401

@@ -104,7 +104,7 @@ def test_open_blocks_that_stay_open_are_merged_in(api, experiment, writer, monke
     monkeypatch.setattr(limits, "piece_points", 5)
     writer.write(range(16 * 40))
     writer.merge()
-    for number in range(4):
+    for number in range(5):
         writer.write([number, 16 * 39 + number])  # far apart: too much to rewrite for two points
     writer.merge()
     assert writer.levels()[-1] > 0

@@ -19,7 +19,7 @@ def test_an_experiment_lives_from_creation_to_deletion(api, database):
     assert api.request("GET", path).json() == made
     changed = api.request("PATCH", path, json={"name": "renamed"}).json()
     assert (changed["name"], changed["description"]) == ("renamed", "a try")
-    api.write(made["experiment_id"], segment(stream(), 0, 9, scalars("a", [0]), texts("b", [0], [b"t"])))
+    api.write(made["experiment_id"], segment(stream(), 0, 9, scalars("a", range(9)), texts("b", [0], [b"t"])))
     assert api.request("DELETE", path).status_code == 204
     assert api.request("DELETE", path).status_code == 404
     assert api.request("GET", path).status_code == 404

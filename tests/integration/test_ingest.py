@@ -16,6 +16,7 @@ from sqlalchemy import text as sql
 from support import batches
 from support.batches import Api, images, packed_scalars, scalars, segment, stream, texts
 from support.postgres_faults import postgres_faults
+from tbservice import limits
 from tbservice.domain import access, ingest
 from tbservice.domain.batch import decode
 from tbservice.store import names
@@ -392,7 +393,8 @@ def prepared_statements(database):
 
 
 @pytest.mark.parametrize("count", [1, 50])
-def test_a_flush_into_known_series_takes_six_trips_and_no_planning(api, experiment, database_url, count):
+def test_a_flush_into_known_series_takes_six_trips_and_no_planning(api, experiment, database_url, monkeypatch, count):
+    monkeypatch.setattr(limits, "tail_row_points_min", 1)  # a row of the tail for each point, which is more work
     secret, tags = api.headers["Authorization"].split()[1], [f"tag {number}" for number in range(count)]
     with postgres_faults(database_url) as proxy:
         database = Database(proxy.url, 1)

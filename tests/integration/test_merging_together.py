@@ -26,6 +26,7 @@ KEPT = """
     SELECT s.series_id FROM time_series AS s WHERE s.count_is_exact AND s.count <> (
         SELECT coalesce(sum(count), 0) FROM (
             SELECT series_id, count FROM scalar_tail UNION ALL
+            SELECT series_id, length(tail_end) / 24 FROM time_series UNION ALL
             SELECT series_id, count FROM scalar_blocks WHERE level <= 0) AS kept (series_id, count)
         WHERE kept.series_id = s.series_id)
 """

@@ -127,14 +127,15 @@ def test_refused_batches_are_counted_by_the_code_they_are_refused_with(api):
 def test_merge_work_is_counted_with_its_backlog(api):
     experiment = api.new_experiment()
     before = figures()
-    writes = limits.tail_rows_max
+    writes, points = limits.tail_rows_max, limits.tail_row_points_min
     for number in range(writes):
-        api.write(experiment, segment(stream(), number, number + 1, scalars("loss", [2 * number, 2 * number + 1])))
+        steps = range(points * number, points * (number + 1))
+        api.write(experiment, segment(stream(), number, number + 1, scalars("loss", steps)))
     wait_until(lambda: moved(before, within="merged_series"))
     changed = moved(before, within="merge")
     assert changed["merged_runs_total", "due"] >= 1
     assert changed["merged_series_total",] == changed["merge_seconds_count",] == 1
-    assert changed["merged_points_total",] == changed["merge_written_points_total", "open"] == 2 * writes
+    assert changed["merged_points_total",] == changed["merge_written_points_total", "open"] == points * writes
     assert changed["merge_written_blocks_total", "open"] == 1
     assert "merge_failures_total" not in changed
     now = figures()
@@ -146,8 +147,10 @@ def test_a_merge_that_fails_is_counted_and_uploads_go_on(api, database):
     before = figures()
     with database.transaction() as db:
         db.execute(text("ALTER TABLE scalar_blocks RENAME TO away"))
+    points = limits.tail_row_points_min
     for number in range(limits.tail_rows_max):
-        api.write(experiment, segment(stream(), number, number + 1, scalars("loss", [number])))
+        steps = range(points * number, points * (number + 1))
+        api.write(experiment, segment(stream(), number, number + 1, scalars("loss", steps)))
     wait_until(lambda: ("merge_failures_total",) in moved(before))
     assert not moved(before, within="merged_series")
     assert not moved(before, within="merge_seconds")

@@ -75,13 +75,14 @@ HOW = [
 
 
 def grow(writer):
-    """A series with sealed blocks, levels and a tail; steps stand apart."""
+    """A series with sealed blocks, levels, a tail and its end; steps stand apart."""
     for start in range(0, 1_280, 160):
         writer.write(range(start, start + 160, 2))
         writer.merge()
     writer.write([1_290, 1_295])
     writer.merge()
-    writer.write([1_300, 1_333])
+    for start in range(1_300, 1_345, 5):
+        writer.write([start])
 
 
 def disturb(writer):
@@ -91,6 +92,7 @@ def disturb(writer):
     writer.merge()
     assert writer.levels()[-1]
     writer.write([5, 101, 640, 1_291], [1.0, 2.0, 3.0, 4.0])
+    writer.write([3, 103], [5.0, 6.0])
 
 
 @pytest.mark.parametrize("is_exact", [True, False])
@@ -102,7 +104,7 @@ def test_samples_of_scalars_are_what_the_rule_says_of_all_points(
     grow(writer)
     if not is_exact:
         disturb(writer)
-    assert {0, 1, "tail"} <= {level for level, rows in writer.levels().items() if rows}
+    assert {0, 1, "tail", "end"} <= {level for level, rows in writer.levels().items() if rows}
     whole = writer.expected()
     for how, where in itertools.product(HOW, [*RANGES, *LASTS]):
         found = api.get(experiment, "scalars/data", **how, **where)["train"]["loss"]

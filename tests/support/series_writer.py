@@ -42,11 +42,12 @@ class SeriesWriter:
                 pass
 
     def levels(self):
-        """Rows by level, and under "tail"."""
+        """Rows by level, under "tail", and under "end" the tails that end in their series' row."""
         with self._database.snapshot(WORKSPACE) as db:
             rows = db.execute(text("SELECT level, count(*) FROM scalar_blocks GROUP BY 1")).all()
             found = {level: count for level, count in rows}  # noqa: C416 - rows are no pairs to a type checker
-            return found | {"tail": db.execute(text("SELECT count(*) FROM scalar_tail")).scalar()}
+            ends = db.execute(text("SELECT count(*) FROM time_series WHERE tail_end <> ''")).scalar()
+            return found | {"tail": db.execute(text("SELECT count(*) FROM scalar_tail")).scalar(), "end": ends}
 
     def expected(self):
         """What a read in full gives, as records."""

@@ -13,6 +13,7 @@ limits.blob_inline_bytes_max = 1 * limits.KIB
 limits.block_points = limits.packed_points_max = 32
 limits.packed_points_min = limits.sealed_points_min = 16
 limits.tail_rows_max = 3
+limits.tail_row_points_min = 2
 limits.tail_points_max = 48
 Unavailable.retry_after_seconds = 0  # whoever tries hundreds of faults does not wait two seconds after each
 

@@ -49,6 +49,7 @@ def doubtful_series(superuser: psycopg.Connection, experiment_id: str) -> set[st
             SELECT coalesce(sum(count), 0) FROM (
                 SELECT count FROM scalar_tail AS t
                     WHERE t.experiment_id = s.experiment_id AND t.series_id = s.series_id
+                UNION ALL SELECT length(s.tail_end) / 24
                 UNION ALL SELECT count FROM scalar_blocks AS b
                     WHERE b.experiment_id = s.experiment_id AND b.series_id = s.series_id AND level <= 0
             ) AS kept (count)

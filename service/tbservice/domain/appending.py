@@ -22,9 +22,10 @@ from tbservice.domain.newest import newest_of_each_step
 from tbservice.domain.sampling import rank_and_key
 from tbservice.errors import CursorConflict
 from tbservice.store import blob_points, sample_slots, scalar_blocks, scalar_tail, series_rows, tensor_points
-from tbservice.store.packing import Points, concatenate
+from tbservice.store.packing import Points, concatenate, count_raw, pack, pack_raw
 from tbservice.store.points import Places
 from tbservice.store.scalar_blocks import OPEN, NewBlock
+from tbservice.store.scalar_tail import TailRow
 from tbservice.store.series_rows import SeriesName, SeriesState
 from tbservice.types import AppendGrant, DataClass
 from tbwire import packing
@@ -64,8 +65,8 @@ class Addition:
     """What a batch adds to a series, whose state says already what it will be then.
 
     `kept` is the newest point of each step, in step order; the values of tensors and blob sequences are indices into
-    `parts`. `metadata` is what takes the place of the series' own, serialized. Many scalars open blocks, few are a row
-    of the tail; open blocks are older than the tail, so that behind a tail many are a row of it, too.
+    `parts`. `metadata` is what takes the place of the series' own, serialized. Many scalars open blocks, few become
+    rows of the tail, or wait at its end; open blocks are older than the tail, so that behind one many are a row of it.
     """
 
     state: SeriesState
@@ -74,6 +75,7 @@ class Addition:
     metadata: bytes | None = None
     is_new: bool = False
     opens_blocks: bool = False
+    tail_rows: list[TailRow] = field(default_factory=list)
     skipped: list[tuple[int, str, int]] = field(default_factory=list)  # by segment: why, and how many points
 
     @property
@@ -169,6 +171,7 @@ def _new_addition(name: SeriesName, parts: Sequence[Arrival]) -> Addition:
         max_wall_time=early,
         rewrites=0,
         rewritten_from=NEVER_REWRITTEN,
+        tail_end=b"",
     )
     addition = _addition(parts, state)
     addition.is_new = True
@@ -204,11 +207,13 @@ def _keep_newest(addition: Addition) -> None:
     if state.data_class == DataClass.SCALAR:
         kept = newest_of_each_step(concatenate(_of(Points, addition.parts)))
         _note_rewrite(state, kept)
-        state.count_is_exact &= state.count == 0 or int(kept.steps[0]) > state.last_step
+        goes_on = state.count == 0 or int(kept.steps[0]) > state.last_step
+        state.count_is_exact &= goes_on
         state.count += len(kept)
         state.tail_points += len(kept)
-        addition.opens_blocks = len(kept) >= limits.packed_points_min and not state.tail_rows
-        state.tail_rows += not addition.opens_blocks
+        addition.opens_blocks = len(kept) >= limits.packed_points_min and not state.tail_rows and not state.tail_end
+        if not addition.opens_blocks:
+            _extend_tail(addition, kept, goes_on=goes_on)
         _note_ends(state, kept)
     else:
         steps = np.concatenate([part.steps for part in addition.parts])
@@ -220,6 +225,29 @@ def _keep_newest(addition: Addition) -> None:
         for part in _of(BlobSequencePoints, addition.parts):
             state.max_length = max(state.max_length, *map(len, part.sequences))
     addition.kept = kept
+
+
+def _extend_tail(addition: Addition, points: Points, *, goes_on: bool) -> None:
+    """Puts points in step order behind a series' tail: at its end while they are few there, else in rows.
+
+    What does not go on behind the last step is kept apart from what came before: each row is in step order.
+    """
+    state, is_packed = addition.state, len(points) >= limits.packed_points_min
+    if state.tail_end and (is_packed or not goes_on):
+        _end_row(addition)
+    if is_packed:
+        addition.tail_rows.append(TailRow(len(points), is_packed=True, data=pack(points)))
+    else:
+        state.tail_end += pack_raw(points)
+        if count_raw(state.tail_end) >= limits.tail_row_points_min:
+            _end_row(addition)
+    state.tail_rows += len(addition.tail_rows)
+
+
+def _end_row(addition: Addition) -> None:
+    """Makes a row of the end of the tail."""
+    end, addition.state.tail_end = addition.state.tail_end, b""
+    addition.tail_rows.append(TailRow(count_raw(end), is_packed=False, data=end))
 
 
 def _note_rewrite(state: SeriesState, points: Points) -> None:
@@ -298,16 +326,15 @@ def _write_back(db: Connection, grant: AppendGrant, additions: Sequence[Addition
 
 
 def _append_scalars(db: Connection, grant: AppendGrant, additions: Sequence[Addition]) -> None:
-    tails: dict[int, Points] = {}
+    rows: list[tuple[int, TailRow]] = []
     blocks: list[NewBlock] = []
     for addition in additions:
         assert addition.kept is not None  # noqa: S101 - as it has parts
         if addition.opens_blocks:
             blocks += _open_blocks(addition.series_id, addition.kept)
-        else:
-            tails[addition.series_id] = addition.kept
-    if tails:
-        scalar_tail.append(db, grant, tails)
+        rows += ((addition.series_id, row) for row in addition.tail_rows)
+    if rows:
+        scalar_tail.append(db, grant, rows)
     if blocks:
         scalar_blocks.insert(db, grant, blocks)
 

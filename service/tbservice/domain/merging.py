@@ -21,7 +21,7 @@ from tbservice import limits
 from tbservice.domain.newest import newest_of_each_step
 from tbservice.domain.sampling import LEVEL_MAX, level_ranks_max, splitmix64
 from tbservice.store import sample_slots, scalar_blocks, scalar_tail, series_rows
-from tbservice.store.packing import Points, concatenate
+from tbservice.store.packing import Points, concatenate, unpack_raw
 from tbservice.store.scalar_blocks import OPEN, SEALED, NewBlock, OpenBlock
 from tbservice.store.series_rows import SeriesState
 from tbservice.types import ExperimentGrant, Ranks
@@ -105,7 +105,7 @@ def merge_run(
     merges = _plan(db, grant, states)
     written = _merge(db, grant, merges)
     for state in states:
-        state.tail_rows = state.tail_points = 0
+        state.tail_rows, state.tail_points, state.tail_end = 0, 0, b""
     series_rows.update(db, grant, states)
     return MergeWork(
         series=len(states),
@@ -123,7 +123,10 @@ def _plan(db: Connection, grant: ExperimentGrant, states: Sequence[SeriesState])
     open_blocks = scalar_blocks.list_open(db, grant.experiment_id, series_ids)
     merges = []
     for state in states:
-        merge = _SeriesMerge(state, tails.get(state.series_id), open_blocks.get(state.series_id, []))
+        tail = [tails[state.series_id]] if state.series_id in tails else []
+        if state.tail_end:
+            tail.append(unpack_raw(state.tail_end))
+        merge = _SeriesMerge(state, concatenate(tail) if tail else None, open_blocks.get(state.series_id, []))
         merge.in_place = [block for block in merge.open_blocks if _may_seal(db, grant, merge, block)]
         merge.rewritten = _worth_rewriting(merge)
         merges.append(merge)

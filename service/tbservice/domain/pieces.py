@@ -17,12 +17,15 @@ from tbservice.domain.unsealed import Arrived, Unsealed, merge
 from tbservice.store import scalar_rows
 from tbservice.store.packing import Points
 from tbservice.store.scalar_blocks import OPEN, SEALED
-from tbservice.store.scalar_rows import TAIL, ScalarRow
+from tbservice.store.scalar_rows import TAIL, TAIL_END, ScalarRow
 from tbservice.types import ExperimentId, StepRange
 from tbwire.digests import Records, scalar_records
 
 _AFTER_BLOCKS: Final = 2**62
 """Added to the ids of tail rows: what is sealed came first, then what is in open blocks, then the tail."""
+
+_LAST: Final = 2**63 - 1
+"""Where the end of the tail stands in that order."""
 
 
 def read_scalar_pieces(
@@ -67,5 +70,5 @@ def _sealed(rows: Iterable[ScalarRow]) -> list[ScalarRow]:
 
 def _arrived(read: tuple[ScalarRow, Points]) -> Arrived:
     row, points = read
-    order = {SEALED: 0, OPEN: row.block_id, TAIL: _AFTER_BLOCKS + row.block_id}[row.level]
+    order = {SEALED: 0, OPEN: row.block_id, TAIL: _AFTER_BLOCKS + row.block_id, TAIL_END: _LAST}[row.level]
     return Arrived(scalar_records(points.steps, points.wall_times, points.values), order)

@@ -5,7 +5,6 @@ Raw: 24 bytes a point (step int64, wall time float64, value float64; little-endi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -48,16 +47,16 @@ def concatenate(parts: list[Points]) -> Points:
     )
 
 
-def pack_raw(parts: list[Points]) -> Iterator[bytes]:
-    """Each part as raw records; all of them at once, as most parts are a point or two."""
-    points = concatenate(parts)
+def pack_raw(points: Points) -> bytes:
+    """The points as raw records."""
     records = np.empty(len(points), RAW)
     records["step"], records["wall_time"], records["value"] = points.steps, points.wall_times, points.values
-    data = records.tobytes()
-    end = 0
-    for part in parts:
-        start, end = end, end + len(part) * RAW.itemsize
-        yield data[start:end]
+    return records.tobytes()
+
+
+def count_raw(data: bytes) -> int:
+    """How many points the raw records are."""
+    return len(data) // RAW.itemsize
 
 
 def unpack_raw(data: bytes) -> Points:

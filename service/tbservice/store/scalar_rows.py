@@ -23,10 +23,16 @@ _log = logging.getLogger(__name__)
 TAIL: Final = -2
 """Instead of a block's level: a row of the tail."""
 
+TAIL_END: Final = -3
+"""Instead of a block's level: the end of the tail, which is newer than its rows and stands in the series' own row."""
+
 
 @dataclass(frozen=True, slots=True)
 class ScalarRow:
-    """Where some points of a series are: a block of level SEALED or OPEN, or a row of the TAIL, without its steps."""
+    """Where some points of a series are: a block of level SEALED or OPEN, or a part of the tail, without its steps.
+
+    A part of the tail is a row of the TAIL or the TAIL_END, whose `block_id` is the series' id.
+    """
 
     series_id: int
     level: int
@@ -51,6 +57,10 @@ def list_scalar_rows(
             UNION ALL
             SELECT series_id, -2, block_id, count, 0, 0 FROM scalar_tail
             WHERE experiment_id = :experiment_id AND series_id = ANY (CAST(:series_ids AS bigint[]))
+            UNION ALL
+            SELECT series_id, -3, series_id, length(tail_end) / 24, 0, 0 FROM time_series
+            WHERE experiment_id = :experiment_id AND series_id = ANY (CAST(:series_ids AS bigint[]))
+                AND tail_end <> ''
         """),
         {"experiment_id": experiment_id, "series_ids": list(series_ids), "first": steps.first, "last": steps.last},
     )
@@ -86,10 +96,10 @@ def read_scalar_rows(
 def _read_group(
     db: Connection, experiment_id: ExperimentId, group: Sequence[ScalarRow], skip_damaged: bool
 ) -> Iterator[tuple[ScalarRow, Points]]:
-    blocks = [row for row in group if row.level in {SEALED, OPEN}]
-    found = _read_blocks(db, experiment_id, blocks) if blocks else {}
-    if len(blocks) < len(group):
-        found |= _read_tail(db, experiment_id, [row for row in group if row.level == TAIL])
+    found: dict[tuple[int, int], tuple[bool, bytes]] = {}
+    for levels, read in (({SEALED, OPEN}, _read_blocks), ({TAIL}, _read_tail), ({TAIL_END}, _read_tail_ends)):
+        if rows := [row for row in group if row.level in levels]:
+            found |= read(db, experiment_id, rows)
     for row in group:
         is_packed, data = found.pop((row.level, row.block_id))
         try:
@@ -132,6 +142,20 @@ def _read_tail(
         {"experiment_id": experiment_id, **_places(rows)},
     )
     return {(TAIL, block_id): (is_packed, data) for block_id, is_packed, data in found}
+
+
+def _read_tail_ends(
+    db: Connection, experiment_id: ExperimentId, rows: Sequence[ScalarRow]
+) -> dict[tuple[int, int], tuple[bool, bytes]]:
+    found = binary_rows(
+        db,
+        """
+            SELECT series_id, tail_end FROM time_series
+            WHERE experiment_id = %(experiment_id)s AND series_id = ANY (%(series_ids)s::bigint[])
+        """,
+        {"experiment_id": experiment_id, "series_ids": [row.series_id for row in rows]},
+    )
+    return {(TAIL_END, series_id): (False, data) for series_id, data in found}
 
 
 def _places(rows: Sequence[ScalarRow]) -> dict[str, list[int]]:

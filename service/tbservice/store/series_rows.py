@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Final
 
 from sqlalchemy import Connection
@@ -24,8 +25,9 @@ SeriesName = tuple[int, int]
 class SeriesState:
     """A series' row: locked until the transaction ends, and written back by `update`; or to be made by `create`.
 
-    `rewrites` counts the batches with a step that is not after the series' last one, and `rewritten_from` is the least
-    such step: whoever has read up to some step and sees the same count has everything up to there.
+    `tail_end` are the points that came last, as raw records in step order: newer than the tail's rows, and none of them
+    yet. `rewrites` counts the batches with a step that is not after the series' last one, and `rewritten_from` is the
+    least such step: whoever has read up to some step and sees the same count has everything up to there.
     """
 
     series_id: int
@@ -49,43 +51,63 @@ class SeriesState:
     max_wall_time: float
     rewrites: int
     rewritten_from: int
+    tail_end: bytes
+    seldom_before: tuple[Any, ...] = ()  # of the row as it was locked, what few batches change
 
 
 _STATE: Final = """
     series_id, run_id, tag_id, plugin, data_class, metadata_wall_time, count, count_is_exact, sealed_count, tail_rows,
     tail_points, max_length, first_step, first_wall_time, first_value, last_step, last_wall_time, last_value,
-    max_wall_time, rewrites, rewritten_from
+    max_wall_time, rewrites, rewritten_from, tail_end
 """
 
-_WRITTEN: Final[dict[str, str]] = {
-    "metadata_wall_time": "float8",
+_MOVING: Final[dict[str, str]] = {
     "count": "bigint",
     "count_is_exact": "boolean",
-    "sealed_count": "bigint",
     "tail_rows": "integer",
     "tail_points": "bigint",
-    "max_length": "integer",
-    "first_step": "bigint",
-    "first_wall_time": "float8",
-    "first_value": "float8",
     "last_step": "bigint",
     "last_wall_time": "float8",
     "last_value": "float8",
     "max_wall_time": "float8",
+    "tail_end": "bytea",
+}
+"""What changes with points that come after the last."""
+
+_SELDOM: Final[dict[str, str]] = {
+    "metadata_wall_time": "float8",
+    "sealed_count": "bigint",
+    "max_length": "integer",
+    "first_step": "bigint",
+    "first_wall_time": "float8",
+    "first_value": "float8",
     "rewrites": "bigint",
     "rewritten_from": "bigint",
 }
-"""What changes after a series was made; its metadata, which may be long, has a statement of its own."""
+"""What else changes after a series was made; its metadata, which may be long, has a statement of its own."""
+
+_seldom = attrgetter(*_SELDOM)
 
 _MADE: Final[dict[str, str]] = {
     "run_id": "bigint",
     "tag_id": "bigint",
     "plugin": "text",
     "data_class": "smallint",
-    **_WRITTEN,
+    **_MOVING,
+    **_SELDOM,
 }
 
-_KEPT: Final[dict[str, str]] = {"series_id": "bigint", **_MADE}
+_UNTOUCHED: Final = {
+    "summary_metadata": "''::bytea",
+    "run_id": "0",
+    "tag_id": "0",
+    "plugin": "''",
+    "data_class": "1",
+    "metadata_wall_time": "0",
+    "first_step": "0",
+    "first_wall_time": "0",
+}
+"""What no row may be without, and no row is given, where an insert always meets the row that is there."""
 
 _NAME: Final = {"run_id": "bigint", "tag_id": "bigint"}
 
@@ -111,7 +133,7 @@ def lock(db: Connection, experiment_id: ExperimentId, wanted: Collection[SeriesN
             LIMIT 1 FOR UPDATE) AS s
     """  # noqa: S608 - the constants above
     rows = binary_rows(db, statement, {"experiment_id": experiment_id, **_names(sorted(wanted))})
-    return {(state.run_id, state.tag_id): state for state in (SeriesState(*row) for row in rows)}
+    return {(state.run_id, state.tag_id): state for state in map(_state, rows)}
 
 
 def lock_due(
@@ -144,7 +166,13 @@ def lock_due(
             "limit": limit,
         },
     )
-    return [SeriesState(*row) for row in rows]
+    return [_state(row) for row in rows]
+
+
+def _state(row: tuple[Any, ...]) -> SeriesState:
+    state = SeriesState(*row)
+    state.seldom_before = _seldom(state)
+    return state
 
 
 def create(
@@ -176,21 +204,36 @@ def create(
 
 
 def update(db: Connection, grant: ExperimentGrant, states: Sequence[SeriesState]) -> None:
-    """Writes back rows that this transaction holds locked, all but their metadata.
+    """Writes back rows that this transaction holds locked, all but their metadata: each column costs.
+
+    In two statements at most: one for rows that have only moved on, and one for those of which more has changed.
+    """
+    moved = [state for state in states if _seldom(state) == state.seldom_before]
+    changed = [state for state in states if _seldom(state) != state.seldom_before]
+    if moved:
+        _write(db, grant, moved, _MOVING)
+    if changed:
+        _write(db, grant, changed, _MOVING | _SELDOM)
+
+
+def _write(db: Connection, grant: ExperimentGrant, states: Sequence[SeriesState], kinds: dict[str, str]) -> None:
+    """Writes some columns of rows that are there.
 
     As an insert that always meets its row: that can only be found by its key. In an UPDATE that joins the new values,
     PostgreSQL, which takes the series of an experiment for few, compares each of them with each value.
     """
-    columns = ", ".join(_KEPT)
+    given = {"series_id": "bigint", **kinds}
+    untouched = {name: value for name, value in _UNTOUCHED.items() if name not in given}
     send(
         db,
         f"""
-            INSERT INTO time_series (experiment_id, workspace_id, summary_metadata, {columns})
-            SELECT %(experiment_id)s, %(workspace_id)s, ''::bytea, {columns} FROM {rows_of(_KEPT)} AS u
+            INSERT INTO time_series (experiment_id, workspace_id, {", ".join([*untouched, *given])})
+            SELECT %(experiment_id)s, %(workspace_id)s, {", ".join([*untouched.values(), *given])}
+            FROM {rows_of(given)} AS u
             ON CONFLICT (experiment_id, series_id)
-                DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in _WRITTEN)}
+                DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in kinds)}
         """,  # noqa: S608 - the columns are the constants above
-        {"experiment_id": grant.experiment_id, "workspace_id": grant.workspace_id, **_columns(states, _KEPT)},
+        {"experiment_id": grant.experiment_id, "workspace_id": grant.workspace_id, **_columns(states, given)},
     )
 
 

@@ -1,0 +1,79 @@
+"""A few points at a time: they wait in their series' row until they are a row of its tail, and are read meanwhile."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sqlalchemy import text
+
+from tbservice import limits
+
+SIZES = (1, 1, 1, 2, 3, limits.tail_row_points_min, limits.packed_points_min)
+
+KEPT = """
+    SELECT count_is_exact, count, tail_points, length(tail_end) / 24,
+        (SELECT coalesce(sum(count), 0) FROM scalar_tail),
+        (SELECT coalesce(sum(count), 0) FROM scalar_blocks WHERE level = -1),
+        (SELECT coalesce(sum(count), 0) FROM scalar_blocks WHERE level = 0)
+    FROM time_series
+"""
+
+
+def kept_of(database):
+    """Of the one series whether its count is exact, its count and tail points, and the points in each place."""
+    with database.snapshot(1) as db:
+        return [int(number) for number in db.execute(text(KEPT)).one()]
+
+
+def read_of(api, experiment, **how):
+    """The whole series as the rule reads it: at once, or in pieces."""
+    found = api.get(experiment, "scalars/data", **how)["train"]["loss"]
+    return np.rec.fromarrays([found["steps"], found["wall_times"], found["values"]], "<i8, <f8, <f8").tobytes()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_points_are_read_the_same_wherever_they_wait(api, experiment, writer, database, monkeypatch, seed):
+    monkeypatch.setattr(limits, "piece_points", 300)
+    random = np.random.default_rng(seed)
+    end, ends = 0, set()
+    for number in range(40):
+        size = int(random.choice(SIZES))
+        start = end if random.random() < 0.8 else max(0, end - int(random.integers(1, 12)))
+        # Wall times are often the same: the later arrival wins then, in whichever place it stands.
+        writer.write(range(start, start + size), wall_times=np.full(size, 1.7e9 + number // 8))
+        end = max(end, start + size)
+        if random.random() < 0.1:
+            writer.merge()
+        expected = writer.expected().tobytes()
+        assert read_of(api, experiment, downsample=200_000) == read_of(api, experiment, sampling="all") == expected
+        is_exact, count, tail_points, in_end, in_tail, still_open, sealed = kept_of(database)
+        assert in_end < limits.tail_row_points_min
+        assert tail_points <= in_end + in_tail + still_open
+        assert not is_exact or count == in_end + in_tail + still_open + sealed
+        ends.add(in_end)
+    assert len(ends) > 3
+
+
+def test_flushes_of_a_point_are_a_row_for_many_and_a_merge_leaves_none(writer, database):
+    points = 2 * limits.tail_row_points_min + 3
+    for step in range(points):
+        writer.write([step])
+    assert writer.levels() == {"tail": 2, "end": 1}
+    assert kept_of(database)[2:5] == [points, 3, points - 3]
+    writer.write(range(points, points + limits.packed_points_min))  # behind what waits, which comes before it
+    assert writer.levels() == {"tail": 4, "end": 0}
+    writer.write([2_000])
+    writer.merge()
+    assert {**writer.levels(), -1: 1} == {-1: 1, "tail": 0, "end": 0}
+    assert kept_of(database)[:3] == [True, points + limits.packed_points_min + 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("size", "levels"), [(1, {"tail": 1, "end": 1}), (limits.packed_points_min, {"tail": 2, "end": 0})]
+)
+def test_a_step_that_comes_again_at_the_same_time_is_the_later_one(api, experiment, writer, size, levels):
+    writer.write([5, 6], wall_times=[1.7e9, 1.7e9])
+    writer.write(range(6, 6 + size), wall_times=np.full(size, 1.7e9))
+    assert writer.levels() == levels
+    for how in ({"downsample": 200_000}, {"sampling": "all"}):
+        assert read_of(api, experiment, **how) == writer.expected().tobytes()
