@@ -20,6 +20,7 @@ from tbwire import tensorboard_pb2 as pb
 NAN = float("nan")
 
 names = st.sampled_from(["loss", "lost", "last", "accuracy/top_1", "accuracy/top_5", "lr", "ä/漢"])
+patterns_of_sizes = st.lists(st.integers(1, 3), min_size=1, max_size=5)
 styles = st.sampled_from(["simple", "simple", "tensor"])
 interruptions = st.sampled_from(
     [
@@ -131,6 +132,17 @@ def test_records_that_repeat_in_two_ways_are_read_once(left):
     assert (left[0], {len(read.points) for read in series.values()}) == (0, {200})
 
 
+def test_a_tag_that_gets_another_name_is_no_reason_to_read_its_neighbours_twice():
+    before, after = ([(tag, "simple") for tag in (name, "a", "bb")] for name in ("train/loss", "finetune/loss"))
+    series, _ = assert_same_both_ways([*job(before, range(200, 300)), *job(after, range(300, 400))])
+    assert {tag: len(read.points) for tag, read in series.items()} == {
+        "train/loss": 100,
+        "a": 200,
+        "bb": 200,
+        "finetune/loss": 100,
+    }
+
+
 def test_tags_that_are_written_twice_a_step_keep_their_order():
     tags = [("loss", "simple"), ("accuracy", "simple"), ("loss", "simple")]
     series, _ = assert_same_both_ways(job(tags, range(200, 300)))
@@ -171,6 +183,26 @@ def test_other_records_among_those_that_repeat_are_left(left):
         100,
         {"loss": 100, "weights": 100, "accuracy": 100},
     )
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.lists(st.integers(1, 3), min_size=1, max_size=5), st.integers(1, 90)), min_size=1, max_size=6
+    ),
+    st.data(),
+)
+def test_no_record_is_in_two_steps_and_all_steps_of_a_kind_are_alike(patterns, data):
+    sizes = np.array([size for pattern, count in patterns for size in pattern * count], np.uint32)
+    stops = np.array([*sorted(data.draw(st.sets(st.integers(1, len(sizes)), max_size=3))), len(sizes)])
+    seen: list[int] = []
+    for found in find_repetitions(sizes, stops):
+        records = found.firsts()[:, None] + np.arange(found.period)
+        assert (sizes[records] == sizes[records[0]]).all()
+        files = np.searchsorted(stops, records, "right")
+        assert (files == files[:, :1]).all()
+        seen += records.ravel().tolist()
+    assert len(seen) == len(set(seen))
 
 
 def test_no_step_lies_in_two_files():

@@ -89,6 +89,7 @@ def _of_period(sizes: Sizes, stops: Indices, period: int, is_free: npt.NDArray[n
         is_same[max(0, stop - period) : stop] = False
     edges = np.diff(is_same.view(np.int8), prepend=np.int8(0), append=np.int8(0)).nonzero()[0]
     begins, ends = edges[::2], edges[1::2] + period
+    begins[1:] = np.maximum(begins[1:], ends[:-1])  # where one stretch ends, the next may seem to have begun
     is_long = ends - begins >= _STRETCH_STEPS_MIN * period
     kinds: dict[bytes, list[tuple[int, int]]] = {}
     for begin, end in zip(begins[is_long].tolist(), ends[is_long].tolist(), strict=True):
