@@ -54,6 +54,18 @@ def test_a_killed_follow_goes_on_with_its_experiment_and_says_so(uploader, reade
     assert reader.scalars(killed) == tensorboard_scalars(logdir)
 
 
+def test_a_resumed_upload_sends_of_a_tag_of_two_plugins_what_a_whole_one_does(uploader, reader, logdir):
+    scalars = [event_files.scalar_event("x", step, float(step)) for step in range(20)]
+    histograms = [event_files.histogram_event("x", step, [[0, 1, 2]]) for step in range(20)]
+    in_turns = [event for pair in zip(scalars, histograms, strict=True) for event in pair]
+    event_files.write_records(logdir / "run" / "tfevents.1", in_turns[:21])
+    first = uploader.run("--logdir", logdir, "--one-shot")
+    event_files.write_records(logdir / "run" / "tfevents.1", in_turns[21:], append=True)
+    resumed = uploader.run("--logdir", logdir, "--one-shot", "--experiment", first.experiment_id)
+    assert (first.code, resumed.code) == (1, 1)
+    assert reader.get(first.experiment_id, "scalars")["run"]["x"]["count"] == 20
+
+
 def test_new_starts_another_experiment_and_later_runs_go_on_with_that(uploader, logdir, killed):
     with uploader.follow(logdir, "--new", "--json") as following:
         another = following.wait_for_experiment()

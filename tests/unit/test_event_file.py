@@ -15,6 +15,7 @@ from support.event_files import (
     encode_record,
     encode_records,
     flip_byte,
+    histogram_event,
     hparams_event,
     image_event,
     record_offsets,
@@ -26,7 +27,7 @@ from support.event_files import (
     version_event,
     write_records,
 )
-from support.reading import LIMITS, join, open_file, read_all, read_chunks
+from support.reading import LIMITS, join, open_file, points, read_all, read_chunks
 from tbupload.errors import CorruptRecord, FileReplaced, NotAnEventFile
 from tbupload.reading import refusals
 from tbupload.reading.event_file import EventFile
@@ -121,6 +122,22 @@ def test_reading_on_from_any_record_gives_what_comes_after_it(path, record):
         points = [point for part in (first, rest) if tag in part for point in part[tag].points]
         assert points == series.points
         assert all(part[tag].metadata == series.metadata for part in (first, rest) if tag in part)
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, LIMITS.chunk_bytes])
+@pytest.mark.parametrize("long_bytes_min", [-1, LIMITS.streamed_record_bytes_min])
+def test_the_part_not_read_decides_whose_a_tag_of_two_plugins_is(path, chunk_bytes, long_bytes_min):
+    pairs = [(scalar_event("x", step, step), histogram_event("x", step, [[0, 1, 2]])) for step in range(12)]
+    path.write_bytes(encode_records([version_event(), *(event for pair in pairs for event in pair)]))
+    limits = replace(LIMITS, chunk_bytes=chunk_bytes, streamed_record_bytes_min=long_bytes_min)
+    whole, skipped = read_all(path)
+    assert (whole["x"].plugin, skipped.total()) == ("scalars", 12)
+    for number, offset in enumerate(record_offsets(path)[2:-1]):
+        chunks = read_chunks(open_file(path, start=offset, limits=limits))
+        # What is taken for another plugin's at first is left out by the server.
+        owned = [series for chunk in chunks for series in chunk.series if series.plugin == "scalars"]
+        found = [point for series in owned for point in points(series.columns)]
+        assert found == whole["x"].points[1 + number // 2 :]
 
 
 def test_metadata_of_the_part_not_read_is_looked_up_only_when_a_value_needs_it(path, monkeypatch):

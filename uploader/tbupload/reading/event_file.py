@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,10 +20,10 @@ from tbupload.reading.decoder import ChunkDecoder, Part
 from tbupload.reading.filters import SeriesFilter
 from tbupload.reading.first_record import FirstRecord, read_first_record
 from tbupload.reading.long_record import LongRecordReader
-from tbupload.reading.points import Chunk
+from tbupload.reading.points import Chunk, SeriesPoints
 from tbupload.reading.record_rows import SPARE_BYTES, new_buffer
 from tbupload.reading.refusals import RECORD_DAMAGED, over_limit
-from tbupload.reading.series_memory import SeriesMemory
+from tbupload.reading.series_memory import Recalled, SeriesMemory
 from tbupload.reading.tf_record import FRAME_BYTES, HEADER_BYTES, Frames
 from tbwire.checksums import TRAIL_BYTES, trail_checksum
 
@@ -157,6 +158,8 @@ class EventFile:
             ChunkDecoder(window.buffer, frames, [part], self.limits).decode()
         except ChunkIsFull as full:
             return self._decode(window, tf_record.first(frames, full.record), final=True)
+        except Recalled:
+            return self._decode(window, frames, final=True)
         trail = bytes(window.content[max(0, frames.end - TRAIL_BYTES) : frames.end])
         chunk = self._advance(frames.end - window.base, trail)
         chunk.series, chunk.skipped = part.series, part.skipped
@@ -174,14 +177,19 @@ class EventFile:
         is_sound = long_record.is_sound(file, start, length)
         if not is_sound and not final and self._offset + size == os.fstat(file.fileno()).st_size:
             return None
+        series, skipped = self._read_fields(file, start, length) if is_sound else ([], Counter({RECORD_DAMAGED: 1}))
+        chunk = self._advance(size, _read_trail(file, self._offset + size))
+        chunk.series, chunk.skipped = series, skipped
+        return chunk
+
+    def _read_fields(self, file: BinaryIO, start: int, length: int) -> tuple[list[SeriesPoints], Counter[str]]:
+        """What is in the payload of a long record, and what of it cannot be sent."""
         cuts = Cuts(file, digests_blobs=self._end is None)
         reader = LongRecordReader(file, self._memory, self.limits, cuts)
-        series = reader.read(start, start + length) if is_sound else []
-        chunk = self._advance(size, _read_trail(file, self._offset + size))
-        chunk.series, chunk.skipped = series, reader.skipped
-        if not is_sound:
-            chunk.skipped[RECORD_DAMAGED] += 1
-        return chunk
+        try:
+            return reader.read(start, start + length), reader.skipped
+        except Recalled:
+            return self._read_fields(file, start, length)
 
     def _advance(self, size: int, trail: bytes) -> Chunk:
         """Moves the offset on by `size` bytes, of which (and of those before) `trail` are the last."""

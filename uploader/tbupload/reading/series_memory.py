@@ -60,11 +60,16 @@ class KnownSeries:
         )
 
 
+class Recalled(Exception):
+    """An earlier part of the file was recalled: what is being read has to be read anew. It never leaves the reader."""
+
+
 class SeriesMemory:
     """The tags of one event file, by name.
 
-    Writers put metadata on the first value of a tag only. When the file was not read from its start, a value may need
-    what an earlier part said: `recall` is then called, once, to read that part and give its memory.
+    Writers put metadata on the first value of a tag only, and that value decides what the tag is. When the file was not
+    read from its start, a value may need what an earlier part said: `recall` is then called, once, to read that part
+    and give its memory, with which this one begins from then on.
     """
 
     def __init__(
@@ -87,16 +92,15 @@ class SeriesMemory:
         """The series of a value that offers this metadata; None when a filter leaves it out.
 
         A tag whose first value names no plugin belongs to plugin "". `offered` is None when the value can belong to a
-        known tag only. Raises ValueRefused when the value, or every value of its tag, cannot be sent.
+        known tag only. Raises ValueRefused when the value, or every value of its tag, cannot be sent; and Recalled.
         """
         series = self._by_tag.get(tag)
         if series is None:
             if not self._filter.accepts_tag(tag):
                 return None
             if offered is None or not offered.plugin_data.plugin_name:
-                series = self._remember(tag)
-            if series is None:
-                series = self._add(self._learn(tag, offered))
+                self._recall_once()
+            series = self._add(self._learn(tag, offered))
         elif offered is not None:
             self._compare(series, offered)
         if not series.is_wanted:
@@ -121,6 +125,7 @@ class SeriesMemory:
     def _compare(self, series: KnownSeries, offered: pb.SummaryMetadata) -> None:
         plugin = offered.plugin_data.plugin_name
         if plugin and plugin != series.plugin:
+            self._recall_once()  # which of the two came first in the file?
             raise ValueRefused(refusals.OTHER_PLUGIN)
         if plugin == HPARAMS:  # what a session is about lives in its metadata, and may be written again
             latest = pb.SummaryMetadata()
@@ -129,15 +134,17 @@ class SeriesMemory:
             series.metadata = latest.SerializeToString()
             series.refusal = self._rules.refusal(series.tag, plugin, series.metadata)
 
-    def _remember(self, tag: str) -> KnownSeries | None:
-        """The tag as the part of the file that was not read told it, if it did."""
-        if self._recall is not None:
-            recalled = self._recall()
-            self._recall = None  # not before: when the file cannot be read now, the next attempt needs it again
-            for series in recalled._all:  # noqa: SLF001 - another memory of the same file
-                if series.tag not in self._by_tag:
-                    self._add(series)
-        return self._by_tag.get(tag)
+    def _recall_once(self) -> None:
+        """Begins with what the part of the file told that was not read, and raises Recalled; later does nothing."""
+        if self._recall is None:
+            return
+        recalled = self._recall()
+        self._recall = None  # not before: when the file cannot be read now, the next attempt needs it again
+        since, self._all, self._by_tag = self._all, [], {}
+        for series in [*recalled._all, *since]:  # noqa: SLF001 - another memory of the same file
+            if series.tag not in self._by_tag:
+                self._add(series)
+        raise Recalled
 
     def _add(self, series: KnownSeries) -> KnownSeries:
         series.index = len(self._all)
