@@ -14,6 +14,7 @@ from pathlib import Path
 from tbupload.limits import ReadLimits
 from tbupload.reading.event_file import EventFile
 from tbupload.reading.filters import SeriesFilter
+from tbupload.reading.held_memory import hold_freed_memory
 from tbupload.reading.together import read_together
 
 LIMITS = ReadLimits(tensor_bytes_max=4 << 20, blob_bytes_max=1 << 30, name_chars_max=10_000, metadata_bytes_max=4 << 20)
@@ -40,6 +41,7 @@ def read(logdir: Path) -> int:
 def main() -> None:
     """Reads once, on the first core this process may use."""
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    hold_freed_memory()  # as `tbupload` does
     began, cpu_began = time.perf_counter(), time.process_time()
     points = read(Path(sys.argv[1]))
     seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu_began

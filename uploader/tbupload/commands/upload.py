@@ -20,6 +20,7 @@ from tbupload.commands.opening import Opened, open_experiment
 from tbupload.commands.output import outliving_readers, put_json
 from tbupload.commands.parent import end_with_stdin
 from tbupload.errors import LogdirError, ServerError, Unreachable, UsageError
+from tbupload.reading.held_memory import hold_freed_memory
 from tbupload.sending.patience import STOP_GRACE_SECONDS, Patience
 from tbupload.sending.progress import Progress
 from tbupload.sending.scan import check_logdir, has_anything, nothing_there
@@ -36,6 +37,7 @@ CLEAR_LIVE_LINES: Final = b"\r\x1b[J"
 def upload(options: argparse.Namespace) -> int:
     """Sends a logdir to a new experiment, or to one that is there."""
     _check_options(options)
+    hold_freed_memory()
     logdir: Path = options.logdir.expanduser()
     if logdir.exists() or not options.wait_for_logdir:
         check_logdir(logdir)

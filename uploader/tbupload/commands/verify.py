@@ -10,6 +10,7 @@ from tbupload.commands.connect import access_of, client_of, find_experiment_id, 
 from tbupload.commands.exit_codes import EXIT_FAILED
 from tbupload.commands.output import put_json, put_line
 from tbupload.errors import ServerError
+from tbupload.reading.held_memory import hold_freed_memory
 from tbupload.sending.patience import Patience
 from tbupload.sending.scan import check_logdir
 from tbupload.verifying.findings import Finding, Status
@@ -23,6 +24,7 @@ def verify(options: argparse.Namespace) -> int:
     """Proves that an experiment holds what a logdir's files say, or names what it does not."""
     logdir: Path = options.logdir.expanduser()
     check_logdir(logdir)
+    hold_freed_memory()
     choice = VerifyOptions(logdir, series_filter_of(options), find_experiment_id(options.experiment), options.strict)
     progress = progress_of(options)
     patience = Patience(options.give_up_seconds)
