@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tbservice.domain import read_cursor
-from tbservice.domain.appending import NEVER_REWRITTEN
+from tbservice.domain.additions import NEVER_REWRITTEN
 from tbservice.errors import Invalid, Malformed
 from tbservice.store.series_progress import Progress
 from tbservice.types import ExperimentId, Selection

@@ -16,7 +16,8 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tbservice.domain import appending, merging
-from tbservice.domain.appending import Addition, Counts
+from tbservice.domain.additions import Addition, arrivals_by_series
+from tbservice.domain.appending import Counts
 from tbservice.domain.batch import Segment, referenced_blobs
 from tbservice.errors import Conflict, CursorConflict, NotFound
 from tbservice.store import blobs, experiments, names, upload_streams
@@ -59,7 +60,7 @@ def write_batch(db: Connection, grant: AppendGrant, segments: Sequence[Segment])
     _check_references(db, grant, fresh)
     run_ids = _resolve_runs(db, grant, fresh, held.values())
     _note_start_times(db, grant, fresh, run_ids)
-    arrivals = appending.arrivals_by_series(fresh, run_ids, _resolve_tags(db, grant, fresh))
+    arrivals = arrivals_by_series(fresh, run_ids, _resolve_tags(db, grant, fresh))
     additions = appending.take_in(db, grant, arrivals)
     appending.insert_values(db, grant, additions)
     advances = _advances(fresh, cursors, run_ids, additions)
