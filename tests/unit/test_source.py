@@ -17,8 +17,7 @@ from tbupload.sending.cursors import CursorBook
 from tbupload.sending.doubts import DOUBT_SECONDS, REPLACED_SECONDS
 from tbupload.sending.logdir_tree import FileEntry, Folder
 from tbupload.sending.runs import Shelf, fill
-from tbupload.sending.scan import FoundFile
-from tbupload.sending.source import AGAIN_SECONDS_MIN, CONFLICTS_MAX, Reading, Source
+from tbupload.sending.source import AGAIN_SECONDS_MIN, CONFLICTS_MAX, FoundFile, Reading, Source
 from tbwire import wire_pb2
 
 DIGEST = SeriesFilter().digest()

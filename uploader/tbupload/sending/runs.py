@@ -14,8 +14,7 @@ from tbupload.reading.together import FILE_BYTES_MAX, FILES_MAX
 from tbupload.sending.batches import Batch, EncodedSegment
 from tbupload.sending.cursors import CursorBook
 from tbupload.sending.logdir_tree import FileEntry, Folder
-from tbupload.sending.scan import FoundFile
-from tbupload.sending.source import Reading, Source, read_together
+from tbupload.sending.source import FoundFile, Reading, Source, read_together
 from tbupload.sending.watch import FRESH_SECONDS
 
 TAGS_KEPT: Final = 10_000

@@ -12,14 +12,7 @@ from tbupload.errors import LogdirError
 from tbupload.reading.filters import SeriesFilter
 from tbupload.reading.projector_files import CONFIG_NAME
 from tbupload.sending.logdir_tree import FileEntry, Folder, LogdirTree
-
-
-@dataclass(frozen=True, slots=True)
-class FoundFile:
-    """An event file; `run` is its directory relative to the logdir, with slashes, "." for the logdir itself."""
-
-    run: str
-    path: Path
+from tbupload.sending.source import FoundFile
 
 
 @dataclass(slots=True)

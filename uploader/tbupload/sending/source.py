@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from tbupload.errors import Conflict, FileReplaced, ReadError
@@ -16,7 +17,6 @@ from tbupload.reading.points import Chunk
 from tbupload.sending.batches import EncodedSegment, WireLimits, drop_largest_series, encode
 from tbupload.sending.cursors import CursorBook
 from tbupload.sending.doubts import DOUBT_SECONDS, REPLACED_SECONDS, Doubts, Trouble
-from tbupload.sending.scan import FoundFile
 from tbwire import wire_pb2
 
 CONFLICTS_MAX: Final = 50
@@ -31,6 +31,14 @@ AGAIN_SECONDS_MAX: Final = 60.0
 
 QUIET_READS: Final = 20
 """Between them, it is read again this many times in as long as it has been quiet."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """An event file; `run` is its directory relative to the logdir, with slashes, "." for the logdir itself."""
+
+    run: str
+    path: Path
 
 
 @dataclass(frozen=True, slots=True)
