@@ -11,6 +11,7 @@ import httpx2
 import psutil
 import pytest
 
+from support.mortal import workers_of
 from support.servers import environment_of, live_service, wait_ready
 from support.source_code import ROOT
 from tbservice.embedded.ports import LOOPBACK, choose_ports
@@ -63,7 +64,7 @@ def test_from_an_empty_database_to_an_upload_token_by_the_commands_alone(servers
 def test_several_workers_serve_one_database_and_end_together_at_sigterm(settings, owner_token, tmp_path):
     headers = {"Authorization": f"Bearer {owner_token}"}
     with live_service(settings, free_port(), tmp_path / "log", TBHUB_WORKERS="2") as live:
-        workers = workers_of(live.process)
+        workers = workers_of(live)
         assert len(workers) == 2
         for number in range(20):  # a new connection each time: the kernel spreads them over the workers
             answer = httpx2.post(
@@ -79,7 +80,7 @@ def test_several_workers_serve_one_database_and_end_together_at_sigterm(settings
 
 def test_workers_end_when_their_parent_is_killed(settings, tmp_path):
     with live_service(settings, free_port(), tmp_path / "log", TBHUB_WORKERS="2") as live:
-        workers = workers_of(live.process)
+        workers = workers_of(live)
         wait_ready(live.process, live.url, tmp_path / "log")
         time.sleep(1)  # the second worker may still be importing: the promise holds from when its application is made
         live.process.kill()
@@ -92,7 +93,7 @@ def test_when_no_worker_can_be_replaced_the_command_fails_and_says_why(servers, 
     with live_service(settings, free_port(), log, TBHUB_WORKERS="2") as live:
         with servers.instance.postgres.connect_as_superuser(database) as superuser:
             superuser.execute("UPDATE alembic_version SET version_num = '9999'")  # a newer tbhub's
-        workers_of(live.process)[0].kill()
+        workers_of(live)[0].kill()
         assert live.process.wait(60) == 1
     said = log.read_text().splitlines()
     assert said[-1] == "tbservice: a worker did not start, so all were stopped: the lines above say why"
@@ -101,12 +102,12 @@ def test_when_no_worker_can_be_replaced_the_command_fails_and_says_why(servers, 
 
 def test_a_worker_that_dies_while_it_is_asked_for_a_sign_of_life_is_replaced_at_once(settings, tmp_path):
     with live_service(settings, free_port(), tmp_path / "log", TBHUB_WORKERS="2") as live:
-        before = workers_of(live.process)
+        before = workers_of(live)
         before[0].suspend()
         time.sleep(2)  # by now its parent has asked, and would wait for half a minute
         before[0].kill()
         deadline = time.monotonic() + WORKER_SILENCE_SECONDS_MAX / 2
-        while not [worker for worker in workers_of(live.process) if worker not in before]:
+        while not [worker for worker in workers_of(live) if worker not in before]:
             assert time.monotonic() < deadline
             time.sleep(0.1)
 
@@ -168,8 +169,3 @@ def test_the_openapi_document_needs_no_server_and_names_the_routes():
     done = subprocess.run([sys.executable, "-m", "tbservice", "openapi"], capture_output=True, check=True)
     paths = json.loads(done.stdout)["paths"]
     assert "/api/v1/experiments/{experiment_id}/batches" in paths
-
-
-def workers_of(process):
-    """The worker processes of a server; Python's own resource tracker is none."""
-    return [child for child in psutil.Process(process.pid).children() if "spawn_main" in " ".join(child.cmdline())]
