@@ -126,6 +126,12 @@ def test_steps_that_are_interrupted_are_read_as_one_matrix(left, monkeypatch):
     assert (len(calls), left[0], len(series["loss"].points)) == (1, 2, 400)
 
 
+def test_a_stretch_that_is_shorter_than_a_turn_of_the_names_is_left(left):
+    events = job([(name, "simple") for name in "abcdefghijkl"], range(200, 300))
+    series, _ = assert_same_both_ways([*events[:9], scalar_event("evaluation", 1, 1), *events[9:]])
+    assert (left[0], {len(series[name].points) for name in "abcdefghijkl"}) == (9 + 1 + 3, {100})
+
+
 def test_records_that_repeat_in_two_ways_are_read_once(left):
     alike, unlike = [("a", "simple"), ("b", "simple")], [("loss", "simple"), ("accuracy", "simple")]
     series, _ = assert_same_both_ways([*job(alike, range(200, 400)), *job(unlike, range(200, 400))])

@@ -49,13 +49,17 @@ class _Slot:
 
 def decode_steps(buffer: Buffer, frames: Frames, repetition: Repetition) -> StepScalars:
     """Decodes the scalars of steps that are alike and whose records are sound; with others it is not done."""
-    found = StepScalars()
-    steps = _told_by_names(buffer, frames, repetition)
-    firsts = steps.firsts()
+    found, steps, firsts = StepScalars(), repetition, repetition.firsts()
+    slots = list(_slots(buffer, frames, int(firsts[0]), steps.period))
+    turn = _turn(_gather(buffer, frames, firsts[:_SAMPLE_STEPS], steps.period), slots)
+    if turn > 1:
+        steps = repetition.times(turn)
+        firsts = steps.firsts()
     if steps.period < _STEP_RECORDS_MIN or len(firsts) < STEPS_MIN:
         return found
+    if turn > 1:
+        slots = list(_slots(buffer, frames, int(firsts[0]), steps.period))
     rows = _gather(buffer, frames, firsts, steps.period)
-    slots = list(_slots(rows, _payloads(frames, int(firsts[0]), steps.period)))
     rows = rows.select(_alike(rows, slots))
     is_sound = _sound(rows, slots)
     if not is_sound.any():
@@ -68,13 +72,11 @@ def decode_steps(buffer: Buffer, frames: Frames, repetition: Repetition) -> Step
     return found
 
 
-def _told_by_names(buffer: Buffer, frames: Frames, steps: Repetition) -> Repetition:
-    """The steps, as many as it takes in the place of one for the names to be the same as well."""
-    firsts = steps.firsts()[:_SAMPLE_STEPS]
-    rows = _gather(buffer, frames, firsts, steps.period)
-    alike = _alike(rows, list(_slots(rows, _payloads(frames, int(firsts[0]), steps.period)))).nonzero()[0]
+def _turn(sample: Rows, slots: list[_Slot]) -> int:
+    """After how many steps their names come again; 1 as well when they never do."""
+    alike = _alike(sample, slots).nonzero()[0]
     distance = int(alike[1]) if len(alike) > 1 else 1
-    return steps.times(distance) if np.array_equal(alike, np.arange(0, len(firsts), distance)) else steps
+    return distance if np.array_equal(alike, np.arange(0, len(sample.words), distance)) else 1
 
 
 def _gather(buffer: Buffer, frames: Frames, firsts: Indices, period: int) -> Rows:
@@ -84,21 +86,18 @@ def _gather(buffer: Buffer, frames: Frames, firsts: Indices, period: int) -> Row
     return record_rows.gather(buffer, frames.starts[firsts], size - FOOTER_BYTES, firsts)
 
 
-def _payloads(frames: Frames, first: int, period: int) -> list[slice]:
-    """Where the payloads of a step's records lie in its row."""
-    step = slice(first, first + period)
-    begins = frames.starts[step] - frames.starts[first] + HEADER_BYTES
-    return [slice(*bounds) for bounds in zip(begins.tolist(), (begins + frames.lengths[step]).tolist(), strict=True)]
-
-
-def _slots(rows: Rows, payloads: list[slice]) -> Iterator[_Slot]:
-    """The records of a step that hold nothing but scalars, as the first row has them."""
-    step = rows.words[0].tobytes()
-    for record, payload in enumerate(payloads):
-        event = step[payload]
-        known = find_layout(event) if len(event) <= EVENT_BYTES_MAX else None
+def _slots(buffer: Buffer, frames: Frames, first: int, period: int) -> Iterator[_Slot]:
+    """The records of a step that hold nothing but scalars, as the step of this first record has them."""
+    step, row = slice(first, first + period), int(frames.starts[first])
+    begins = (frames.starts[step] + HEADER_BYTES).tolist()
+    for record, (begin, length) in enumerate(zip(begins, frames.lengths[step].tolist(), strict=True)):
+        if length > EVENT_BYTES_MAX:
+            continue
+        event = bytes(buffer[begin : begin + length])
+        known = find_layout(event)
         names = [] if known is None else [name_of(event, value) for value in known.layout.values]
         if known is not None and None not in names:
+            payload = slice(begin - row, begin - row + length)
             yield _Slot(record, payload, known, [name for name in names if name is not None])
 
 

@@ -30,9 +30,8 @@ _POOR_TEMPLATES_MAX: Final = 16
 _POOR_TEMPLATE_EVENTS: Final = 8
 """After 64 templates, or 16 of fewer than 8 events, the rest of a group is left to protobuf: a template costs more."""
 
-
 _SHORT_VARINT_BYTES: Final = 4
-"""Varints of up to so many bytes are decoded as one number; after a step there are as many in every record."""
+"""Varints of up to so many bytes are read as one number: behind a payload are as many bytes, those of its checksum."""
 
 
 @dataclass(frozen=True, slots=True)
