@@ -101,6 +101,7 @@ def test_a_worker_that_is_replaced_while_postgresql_is_away_waits_for_it(world, 
     time.sleep(2)  # a worker that failed to start would have ended all by now
     mortal.restart_postgres(instance)
     wait_until(lambda: set(mortal.started_workers(world.live, port)) - set(others))  # they may have nothing to ask for
+    assert set(others) < set(mortal.workers_of(world.live))
     clean.check(person, person.upload(clean.logdir, *PATIENCE))
 
 
