@@ -252,11 +252,7 @@ def _choice_options(verb: argparse.ArgumentParser, title: str) -> None:
         choice.add_argument(f"--exclude-{side}", metavar="REGEX", type=_pattern, help=f"no {side} that match")
 
 
-def _give_up_option(
-    verb: argparse.ArgumentParser | argparse._ArgumentGroup,
-    default: float | None,
-    shown: str,
-) -> None:
+def _give_up_option(verb: argparse.ArgumentParser | argparse._ArgumentGroup, default: float | None, shown: str) -> None:
     words = f"how long a server that does not answer is tried (default: {shown})"
     verb.add_argument("--give-up-seconds", metavar="N", type=_seconds, default=default, help=words)
 
