@@ -14,7 +14,7 @@ from typing import Final
 from sqlalchemy import Connection, text
 
 from tbservice.store.database import binary_rows
-from tbservice.store.packing import EMPTY, Points, unpack, unpack_raw
+from tbservice.store.packing import EMPTY, RAW, Points, unpack, unpack_raw
 from tbservice.store.scalar_blocks import OPEN, SEALED
 from tbservice.types import ExperimentId, StepRange
 
@@ -58,11 +58,17 @@ def list_scalar_rows(
             SELECT series_id, -2, block_id, count, 0, 0 FROM scalar_tail
             WHERE experiment_id = :experiment_id AND series_id = ANY (CAST(:series_ids AS bigint[]))
             UNION ALL
-            SELECT series_id, -3, series_id, length(tail_end) / 24, 0, 0 FROM time_series
+            SELECT series_id, -3, series_id, length(tail_end) / :record_bytes, 0, 0 FROM time_series
             WHERE experiment_id = :experiment_id AND series_id = ANY (CAST(:series_ids AS bigint[]))
                 AND tail_end <> ''
         """),
-        {"experiment_id": experiment_id, "series_ids": list(series_ids), "first": steps.first, "last": steps.last},
+        {
+            "experiment_id": experiment_id,
+            "series_ids": list(series_ids),
+            "first": steps.first,
+            "last": steps.last,
+            "record_bytes": RAW.itemsize,
+        },
     )
     found: defaultdict[int, list[ScalarRow]] = defaultdict(list)
     for row in rows:
