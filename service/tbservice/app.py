@@ -15,8 +15,10 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from tbservice import metrics as figures
+from tbservice.admission.middleware import Admission
+from tbservice.admission.shares import WorkerShares
 from tbservice.classic import files, series
-from tbservice.errors import CursorConflict, ServiceError, Unauthenticated, Unavailable
+from tbservice.errors import CursorConflict, ServiceError, TooManyRequests, Unauthenticated, Unavailable
 from tbservice.merger import Merger
 from tbservice.routes import (
     blob_uploads,
@@ -32,7 +34,6 @@ from tbservice.routes import (
     tokens,
     uploads,
 )
-from tbservice.routes.body import BodyLimit
 from tbservice.routes.live import Followers
 from tbservice.routes.measuring import MeasuredRequests, note_error_code
 from tbservice.routes.refusals import REFUSALS
@@ -71,6 +72,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.database = Database(settings.database_url.get_secret_value(), settings.database_pool_size)
     figures.note_pool_size(settings.database_pool_size)
     app.state.objects = ObjectStore(settings)
+    app.state.shares = WorkerShares(settings.database_pool_size)
     app.state.merger = Merger(app.state.database)
     app.state.followers = Followers(app.state.database)
     for part in (health, metrics, experiments, tokens, uploads, blob_uploads, listing, reading, digests, blobs):
@@ -78,8 +80,8 @@ def create_app(settings: Settings) -> FastAPI:
     for part in (new_points, tail, series, files):
         app.include_router(part.router)
     mount(app)
-    app.add_middleware(BodyLimit)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=settings.allowed_hosts, www_redirect=False)
+    app.add_middleware(Admission, database=app.state.database, shares=app.state.shares)
     app.add_middleware(MeasuredRequests)  # the outermost: it sees what the others refuse
     app.add_exception_handler(ServiceError, _render)
     app.add_exception_handler(RequestValidationError, _render_invalid)
@@ -112,7 +114,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.objects.close()
 
 
-def _render(request: Request, error: Exception) -> JSONResponse:
+async def _render(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, ServiceError)  # noqa: S101 - registered for these alone
     more: dict[str, int] = {}
     headers = {}
@@ -120,13 +122,14 @@ def _render(request: Request, error: Exception) -> JSONResponse:
         more = {"segment": error.segment, "offset": error.offset, "checksum": error.checksum}
     if isinstance(error, Unauthenticated):
         headers["WWW-Authenticate"] = "Bearer"
-    if isinstance(error, Unavailable):
+    if isinstance(error, TooManyRequests | Unavailable):
         headers["Retry-After"] = str(error.retry_after_seconds)
+    if isinstance(error, Unavailable):
         _log.warning("unavailable: %s", error.__cause__)
     return _refusal(request, error.status, error.code, error.detail, headers, **more)
 
 
-def _render_invalid(request: Request, error: Exception) -> JSONResponse:
+async def _render_invalid(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for these alone
     problems = error.errors()
     if any(problem["type"] == "json_invalid" for problem in problems):
@@ -135,21 +138,21 @@ def _render_invalid(request: Request, error: Exception) -> JSONResponse:
     return _refusal(request, 422, "invalid", detail)
 
 
-def _render_http(request: Request, error: Exception) -> JSONResponse:
+async def _render_http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for these alone
     if isinstance(error.__cause__, ServiceError):  # raised while the framework read the body
-        return _render(request, error.__cause__)
+        return await _render(request, error.__cause__)
     codes = {404: "not_found", 405: "method_not_allowed"}
     code = codes.get(error.status_code, "malformed")
     return _refusal(request, error.status_code, code, error.detail, error.headers)
 
 
-def _render_unencodable(request: Request, _error: Exception) -> JSONResponse:
+async def _render_unencodable(request: Request, _error: Exception) -> JSONResponse:
     detail = "a text holds half of a character (a lone surrogate), which cannot be kept"
     return _refusal(request, 422, "invalid", detail)
 
 
-def _render_unexpected(request: Request, _error: Exception) -> JSONResponse:
+async def _render_unexpected(request: Request, _error: Exception) -> JSONResponse:
     detail = "the server failed on this request; it was logged, and nothing of it was kept"
     return _refusal(request, 500, "internal", detail)
 

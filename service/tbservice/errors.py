@@ -11,6 +11,7 @@ ServiceError            HTTP
     CursorConflict               a segment does not start at its stream's cursor
   TooLarge              413      over a limit, which the message names
   Invalid               422      well-formed, but not possible
+  TooManyRequests       429      the caller is over its share of the server: wait
   Unavailable           503      later
 """
 
@@ -93,6 +94,14 @@ class Invalid(ServiceError):
 
     status = 422
     code = "invalid"
+
+
+class TooManyRequests(ServiceError):
+    """The caller uses its whole share of this server; the same request may be made again after `Retry-After`."""
+
+    status = 429
+    code = "too_many_requests"
+    retry_after_seconds: ClassVar[int] = 2
 
 
 class Unavailable(ServiceError):

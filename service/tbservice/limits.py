@@ -111,9 +111,6 @@ live_event_points_max: Final = 10_000
 live_streams_max: Final = 200
 """Live tails (streams of events) that one worker serves at once."""
 
-live_looks_max: Final = 2
-"""Looks for new points that one worker takes at once, for all of its live tails (streams) together."""
-
 live_poll_seconds: Final = 1.0
 """Seconds between two looks whether the experiments that somebody follows have changed."""
 
@@ -122,9 +119,6 @@ live_grant_seconds: Final = 10.0
 
 live_silence_seconds: Final = 15.0
 """Seconds without anything new after which a live tail sends a comment, so that nobody takes it for dead."""
-
-live_stall_seconds: Final = 60.0
-"""Seconds that the reader of a live tail may take to receive an event before it is given up."""
 
 page_items_max: Final = 1_000
 """Items on one page of a listing; `series_page_items_max` for series, `streams_page_items_max` for streams."""
@@ -174,8 +168,59 @@ piece_bytes: Final = 16 * MIB
 whole_streams_max: Final = 8
 """Streams at full resolution, or of samples over `piece_bytes`, that a worker sends at once; others come again."""
 
-whole_stall_seconds_max: Final = 120
-"""Seconds in which a client that is sent a stream takes nothing of it, after which it is cut off."""
-
 digest_points_page_items_max: Final = 100_000
 """Points on one page of a series' digest records."""
+
+reserved_connections_items: Final = 2
+"""Database connections (items) of a worker's pool that no request under work takes: for look-ups and compaction."""
+
+caller_waiting_items_max: Final = 200
+"""Requests (items) of one caller that wait for a turn in one worker; one more is refused with 429."""
+
+turn_wait_seconds_max: Final = 20.0
+"""Seconds that a request waits for its turn before it is refused with 429."""
+
+bodies_bytes_max: Final = 128 * MIB
+"""Bytes of request bodies on their way that one worker holds at once."""
+
+caller_bodies_bytes_max: Final = 64 * MIB
+"""The same bytes of one workspace's requests; an address without a token has half of it."""
+
+decoding_bytes_max: Final = 32 * MIB
+"""Bytes of decompressed batches that one worker decodes at once: of one caller, one batch of the largest size."""
+
+decoding_turn_bytes_min: Final = 1 * MIB
+"""Bytes of a decompressed batch from which it waits for its turn to be decoded; smaller ones take little memory."""
+
+unread_bytes_max: Final = 256 * MIB
+"""Bytes of answers that clients have not taken yet, at once in one worker; more answers are refused with 429."""
+
+caller_unread_bytes_max: Final = 64 * MIB
+"""The same bytes of one workspace's answers; an address without a token has half of it."""
+
+answer_piece_bytes: Final = 256 * KIB
+"""Bytes of an answer that are given to the connection at once."""
+
+answer_stall_seconds_max: Final = 120
+"""Seconds in which a client that takes nothing of its answer is cut off."""
+
+caller_streams_max: Final = 4
+"""Streams at full resolution that a worker sends to one workspace at once; an address without a token has half."""
+
+caller_tails_streams_max: Final = 100
+"""Live tails (streams) of one workspace in one worker; an address without a token has half of it."""
+
+checked_body_bytes_min: Final = 16 * KIB
+"""Bytes of a JSON body from which the right to the experiment is checked before the body is read."""
+
+caller_hint_seconds: Final = 60.0
+"""Seconds for which a worker remembers which workspace's share a token's requests count towards."""
+
+caller_hint_tokens_max: Final = 10_000
+"""Tokens of which a worker remembers that."""
+
+header_seconds_max: Final = 10.0
+"""Seconds that a client may take to send a request's headers after it has begun to, or has connected."""
+
+connections_items_max: Final = 4_096
+"""Connections (items) that a worker holds open at once; fewer where the system allows fewer files to be open."""

@@ -72,6 +72,8 @@ _request_seconds = _histogram(
 )
 _errors = _counter("http_errors", "Requests refused or failed, by the error's code", "route", "code")
 
+_over_share = _counter("over_share", "Requests refused with 429, by the share of the worker that was used up", "share")
+
 _connections = _gauge("database_connections_in_use", "Connections to PostgreSQL taken from the pools")
 _connections_max = _gauge("database_connections_max", "Connections to PostgreSQL that the pools may hold")
 _connection_seconds = Summary(
@@ -155,6 +157,11 @@ def note_request(route: str, method: str, status: int, seconds: float) -> None:
 def note_error(route: str, code: str) -> None:
     """Notes a request that was refused, or failed."""
     _errors.labels(route, code).inc()
+
+
+def note_over_share(share: str) -> None:
+    """Count a request that is refused because its caller's share is used up."""
+    _over_share.labels(share).inc()
 
 
 def note_pool_size(connections_max: int) -> None:

@@ -20,6 +20,7 @@ from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
 from tbservice import listening
+from tbservice.admission.connections import Connection, raise_file_limit
 from tbservice.app import create_app, find_servers
 from tbservice.embedded.launch import die_with_parent
 from tbservice.errors import Unavailable
@@ -84,6 +85,7 @@ def configure(app: FastAPI | str, **options: Any) -> uvicorn.Config:
     """The uvicorn configuration that every way of serving shares."""
     return uvicorn.Config(
         app,
+        http=Connection,
         access_log=False,
         log_config=LOGGING,
         log_level="warning",
@@ -125,6 +127,7 @@ def openapi() -> str:
 def run(server: Server, bound: socket.socket) -> None:
     """Serves on the socket until a signal. Raises CannotRun when the application does not start; its log says why."""
     bound_memory()
+    raise_file_limit()
     server.run(sockets=[bound])
     if not server.started:
         raise CannotRun("the service did not start: the lines above say why")
@@ -146,6 +149,7 @@ def create_worker_app() -> FastAPI:
         _log.error("a worker cannot start: %s", error)
         sys.exit(STARTUP_FAILURE)
     bound_memory()
+    raise_file_limit()
     return app
 
 

@@ -8,11 +8,13 @@ from contextlib import ExitStack
 import httpx2
 import numpy as np
 import pytest
+from starlette.requests import ClientDisconnect
 
+from support.admission import CALLER, come_in
 from support.batches import Api, packed_scalars, scalars, segment, stream
 from support.uploading import wait_until
 from tbservice import limits
-from tbservice.errors import Unavailable
+from tbservice.errors import TooManyRequests
 from tbservice.routes.formats import streaming
 
 SERIES, POINTS = 60, 10_000
@@ -54,10 +56,10 @@ def test_clients_that_read_slowly_hold_no_connection_and_make_room_when_they_go(
         return rows.fetchone()[0]
 
     with ExitStack() as slow:
-        for _ in range(limits.whole_streams_max):
+        for _ in range(limits.caller_streams_max):
             assert slow.enter_context(everything(reader, experiment_id)).status_code == 200
         with everything(reader, experiment_id) as refused:
-            assert (refused.status_code, refused.read() and refused.json()["code"]) == (503, "busy")
+            assert (refused.status_code, refused.read() and refused.json()["code"]) == (429, "too_many_requests")
             assert int(refused.headers["Retry-After"]) > 0
         wait_until(lambda: in_transactions() == 0)
         assert len(reader.get(experiment_id, "scalars/data", downsample=1)["run"]) == SERIES
@@ -115,10 +117,9 @@ def test_what_breaks_in_the_middle_never_looks_whole(
         assert [path.parent.parent.name for path in tmp_path.joinpath("all").rglob("*part*")] == [older_id]
 
 
-def test_a_client_that_takes_nothing_is_left_and_its_slot_is_free_again(monkeypatch):
-    monkeypatch.setattr(limits, "whole_stall_seconds_max", 0.01)
-    monkeypatch.setattr(limits, "whole_streams_max", 1)
-    monkeypatch.setattr(streaming, "_slots", streaming.threading.BoundedSemaphore(1))
+def test_stream_that_ends_gives_its_share_back(monkeypatch):
+    monkeypatch.setattr(limits, "caller_streams_max", 1)
+    shares = come_in()
     is_closed = []
 
     def pieces():
@@ -130,14 +131,15 @@ def test_a_client_that_takes_nothing_is_left_and_its_slot_is_free_again(monkeypa
 
     async def send(message):
         if message["type"] == "http.response.body":
-            await asyncio.sleep(60)
+            raise OSError
 
     async def receive():
         await asyncio.sleep(60)
 
     answer = streaming.stream(pieces, {}, "text/csv")
-    with pytest.raises(Unavailable, match="sends 1 streams"):
+    with pytest.raises(TooManyRequests, match="streams at full resolution"):
         streaming.stream(pieces, {}, "text/csv")
-    asyncio.run(answer({"type": "http", "asgi": {"spec_version": "2.4"}}, receive, send))
+    with pytest.raises(ClientDisconnect):
+        asyncio.run(answer({"type": "http", "asgi": {"spec_version": "2.4"}}, receive, send))
     assert is_closed == [True]
-    streaming.stream(pieces, {}, "text/csv")
+    assert shares.streams.try_take(CALLER)

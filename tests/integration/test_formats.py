@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from support.admission import used_up
 from support.batches import images, scalars, segment, stream, texts
 from support.series_writer import WORKSPACE
 from tbservice import limits
 from tbservice.domain.whole import read_whole
 from tbservice.errors import NotFound
-from tbservice.routes.formats import streaming
 from tbservice.types import DataClass, ReadGrant, Selection
 from tbupload.downloading import points
 from tbwire import frames, tensors, wire_pb2
@@ -266,15 +266,13 @@ def test_blobs_come_with_what_is_needed_to_ask_for_them(api, experiment_id):
         assert api.request("GET", f"/blobs/{blob.key}").content == b"png"
 
 
-def test_only_so_many_streams_are_sent_at_once_and_one_that_has_ended_makes_room(api, experiment_id, monkeypatch):
+def test_only_so_many_streams_are_sent_at_once_and_one_that_has_ended_makes_room(api, client, experiment_id):
     path = f"/experiments/{experiment_id}/scalars/data"
-    slots = streaming.threading.BoundedSemaphore(1)
-    monkeypatch.setattr(streaming, "_slots", slots)
     for _ in range(3):
         assert api.request("GET", path, params={"sampling": "all"}).status_code == 200
-    with slots:
+    with used_up(client.app.state.shares.streams, limits.whole_streams_max):
         refused = api.request("GET", path, params={"sampling": "all"})
-        assert (refused.status_code, refused.json()["code"]) == (503, "busy")
+        assert (refused.status_code, refused.json()["code"]) == (429, "too_many_requests")
         assert refused.headers["Retry-After"]
     assert api.request("GET", path, params={"sampling": "all"}).status_code == 200
 
@@ -295,14 +293,12 @@ def test_what_is_deleted_meanwhile_is_left_out_but_without_the_experiment_nothin
         list(parts)
 
 
-def test_a_large_sample_takes_a_stream_s_place_and_a_small_one_none(api, experiment_id, monkeypatch):
+def test_a_large_sample_takes_a_stream_s_place_and_a_small_one_none(api, client, experiment_id, monkeypatch):
     path = f"/experiments/{experiment_id}/tensors/data"
-    slots = streaming.threading.BoundedSemaphore(1)
-    monkeypatch.setattr(streaming, "_slots", slots)
-    with slots:
+    with used_up(client.app.state.shares.streams, limits.whole_streams_max):
         assert api.request("GET", path).status_code == 200
         monkeypatch.setattr(limits, "piece_bytes", 100)
-        assert api.request("GET", path).json()["code"] == "busy"
+        assert api.request("GET", path).json()["code"] == "too_many_requests"
     assert api.request("GET", path).status_code == 200
 
 

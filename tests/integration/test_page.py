@@ -5,15 +5,15 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-import threading
 from urllib.parse import unquote
 
 import pytest
 from psycopg import sql
 
+from support.admission import used_up
 from support.batches import Api, images, scalars, segment, stream, texts
 from support.servers import new_owner
-from tbservice.routes.formats import streaming
+from tbservice import limits
 from tbservice.tensorboard.notices import STATE_HEADER
 
 HOSTILE = "</header></h1><script>alert(1)</script><img src=x onerror=alert(1)>\"'$name"
@@ -116,20 +116,18 @@ def test_a_file_has_a_name_that_every_system_takes(client, api):
         assert (plain, unquote(coded)) == (f"{kept.replace('%', '_')}-scalars.csv", f"{kept}-scalars.csv")
 
 
-def test_a_file_that_cannot_be_sent_now_says_why_and_where_to_go(client, api, monkeypatch):
+def test_a_file_that_cannot_be_sent_now_says_why_and_where_to_go(client, api):
     experiment = new_experiment(api)
-    slots = threading.BoundedSemaphore(1)
-    monkeypatch.setattr(streaming, "_slots", slots)
     address = f"/experiment/{experiment}/download/scalars.csv"
-    with slots:
+    with used_up(client.app.state.shares.streams, limits.whole_streams_max):
         busy = client.get(address, headers=api.headers)
         assert client.head(address, headers=api.headers).status_code == 200
         assert client.get(address).status_code == 401
-    assert busy.status_code == 503
+    assert busy.status_code == 429
     assert busy.headers["retry-after"]
     assert "content-disposition" not in busy.headers
     assert STATE_HEADER not in busy.headers
-    assert "streams at full resolution at once" in busy.text
+    assert "streams at full resolution" in busy.text
     assert 'href="../"' in busy.text
     for _ in range(2):
         assert client.get(address, headers=api.headers).status_code == 200

@@ -9,10 +9,14 @@ from contextlib import aclosing, asynccontextmanager
 import pytest
 from sqlalchemy import text
 
+from support.admission import come_in, used_up
 from support.batches import scalars, segment, stream
 from tbservice import limits
+from tbservice.admission import admitted
+from tbservice.admission.answers import ABORT_KEY, Answer
+from tbservice.admission.turns import Turn
 from tbservice.domain import access
-from tbservice.errors import Unavailable
+from tbservice.errors import TooManyRequests
 from tbservice.routes import tail
 from tbservice.routes.live import Followers
 from tbservice.routes.new_points import FollowQuery
@@ -28,13 +32,14 @@ def experiment(api):
 
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch):
-    for name, seconds in {"poll": 0.02, "grant": 0.1, "silence": 0.05, "stall": 0.2}.items():
+    for name, seconds in {"poll": 0.02, "grant": 0.1, "silence": 0.05}.items():
         monkeypatch.setattr(limits, f"live_{name}_seconds", seconds)
 
 
 @asynccontextmanager
 async def following(database):
     """A worker's followers, whose last look has ended with the block."""
+    come_in()
     followers = Followers(database)
     yield followers
     followers.close()
@@ -121,17 +126,17 @@ def test_readers_at_one_place_share_a_look(api, database, experiment, monkeypatc
     asyncio.run(follow())
 
 
-def test_a_worker_serves_so_many_tails_and_no_more(api, database, experiment, monkeypatch):
-    monkeypatch.setattr(limits, "live_streams_max", 0)
-    refused = api.request("GET", f"/experiments/{experiment}/scalars/tail")
-    assert (refused.status_code, refused.headers["Retry-After"].isdigit()) == (503, True)
-    monkeypatch.setattr(limits, "live_streams_max", 1)
+def test_a_worker_serves_so_many_tails_and_no_more(api, client, database, experiment, monkeypatch):
+    with used_up(client.app.state.shares.tails, limits.live_streams_max):
+        refused = api.request("GET", f"/experiments/{experiment}/scalars/tail")
+    assert (refused.status_code, refused.headers["Retry-After"].isdigit()) == (429, True)
+    monkeypatch.setattr(limits, "caller_tails_streams_max", 1)
 
     async def follow():
         async with following(database) as followers:
             reader = reader_of(database, followers, experiment, api.headers["Authorization"].split()[1])
             answer = await tail._begin(reader, None)
-            with pytest.raises(Unavailable):
+            with pytest.raises(TooManyRequests):
                 await tail._begin(reader, None)
             answer._close()
             (await tail._begin(reader, None))._close()
@@ -139,11 +144,13 @@ def test_a_worker_serves_so_many_tails_and_no_more(api, database, experiment, mo
     asyncio.run(follow())
 
 
-def test_a_reader_who_takes_nothing_is_given_up_and_holds_no_connection(api, database, experiment):
+def test_tail_reader_who_takes_nothing_is_cut_off(api, database, experiment, monkeypatch):
+    monkeypatch.setattr(limits, "answer_stall_seconds_max", 0.2)
+
     async def follow():
         async with following(database) as followers:
             reader = reader_of(database, followers, experiment, api.headers["Authorization"].split()[1])
-            answer = await tail._begin(reader, None)
+            stream = await tail._begin(reader, None)
             taken = asyncio.Event()
 
             async def send(message):
@@ -153,11 +160,16 @@ def test_a_reader_who_takes_nothing_is_given_up_and_holds_no_connection(api, dat
                     taken.set()
                     await asyncio.sleep(60)
 
-            async def receive():
-                await asyncio.sleep(60)
+            is_closed = asyncio.Event()
 
+            async def receive():
+                await is_closed.wait()
+                return {"type": "http.disconnect"}
+
+            scope = {"type": "http", "asgi": {"spec_version": "2.3"}, ABORT_KEY: is_closed.set}
+            answer = Answer(scope, send, admitted.current(), Turn(admitted.current()))
             async with asyncio.timeout(20):
-                await answer({"type": "http", "asgi": {"spec_version": "2.3"}}, receive, send)
+                await stream(scope, receive, answer.send)
             assert taken.is_set()
             assert not reader.followers._followed
 

@@ -59,7 +59,7 @@ class Servers:
         """Settings with that database and a bucket of their own, made when the service first needs it."""
         base = settings_for(self.instance, host=LOOPBACK, port=0, public_url="http://testserver")
         bucket = f"test-{next(self._numbers)}"
-        values = base.model_dump() | {"database_url": database_url, "s3_bucket": bucket, "database_pool_size": 5}
+        values = base.model_dump() | {"database_url": database_url, "s3_bucket": bucket, "database_pool_size": 8}
         yield type(base)(**values)
         delete_bucket(base, bucket)
 

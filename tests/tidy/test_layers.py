@@ -14,8 +14,12 @@ MAY_IMPORT = {
     "tbservice.store": SHARED
     | {"tbservice.settings", "tbservice.startup_errors", "tbservice.migrate", "tbservice.metrics"},
     "tbservice.domain": SHARED | {"tbservice.store"},
-    "tbservice.routes": SHARED | DOORS | {"tbservice.domain", "tbservice.settings", "tbservice.merger"} | METRICS,
-    "tbservice.tensorboard": SHARED | DOORS | {"tbservice.domain", "tbservice.routes"},
+    "tbservice.admission": SHARED | DOORS | {"tbservice.domain"} | METRICS,
+    "tbservice.routes": SHARED
+    | DOORS
+    | {"tbservice.admission", "tbservice.domain", "tbservice.settings", "tbservice.merger"}
+    | METRICS,
+    "tbservice.tensorboard": SHARED | DOORS | {"tbservice.admission", "tbservice.domain", "tbservice.routes"},
     "tbservice.classic": SHARED | DOORS | {"tbservice.domain", "tbservice.routes"},
     "tbservice.embedded": {"tbservice.settings", "tbservice.startup_errors", "tbservice.limits"},
     "tbservice.demo": set(),
@@ -25,7 +29,7 @@ MAY_IMPORT = {
 
 ONLY_IN = {
     "fastapi": {"tbservice.routes", "tbservice.classic", "tbservice.tensorboard", "tbservice.app", "tbservice.serving"},
-    "starlette": {"tbservice.routes", "tbservice.tensorboard", "tbservice.app"},
+    "starlette": {"tbservice.admission", "tbservice.routes", "tbservice.tensorboard", "tbservice.app"},
     "tensorboard": {"tbservice.tensorboard", "tbservice.classic", "tbservice.demo"},
     "boto3": {"tbservice.store", "tbservice.embedded"},
     "botocore": {"tbservice.store", "tbservice.embedded"},

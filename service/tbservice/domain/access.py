@@ -19,6 +19,7 @@ from tbservice.types import (
     Scope,
     Visibility,
     WorkspaceGrant,
+    WorkspaceId,
 )
 
 
@@ -67,6 +68,17 @@ def grant_admin(db: Connection, experiment_id: str, secret: str | None) -> Admin
     return AdminGrant(holder.workspace_id, ExperimentId(experiment_id))
 
 
+def digest_of(secret: str | None) -> bytes | None:
+    """Return the digest by which a token is looked up; None for what cannot be a token."""
+    return secrets.token_digest(secret) if secret is not None and secrets.is_token(secret) else None
+
+
+def find_workspace(db: Connection, digest: bytes) -> WorkspaceId | None:
+    """Return the workspace of a valid token, None where there is none. This is no grant: see `tbservice.admission`."""
+    holder = credentials.find(db, None, digest)[1]
+    return None if holder is None else holder.workspace_id
+
+
 def _holder(db: Connection, experiment_id: str, secret: str | None, scope: Scope) -> Holder:
     owner, holder = _find(db, experiment_id, secret)
     return _check(experiment_id, owner, _require(db, secret, holder), scope)
@@ -75,7 +87,7 @@ def _holder(db: Connection, experiment_id: str, secret: str | None, scope: Scope
 def _find(db: Connection, experiment_id: str | None, secret: str | None) -> tuple[Owner | None, Holder | None]:
     is_id = experiment_id is not None and secrets.is_experiment_id(experiment_id)
     known_id = ExperimentId(experiment_id) if experiment_id is not None and is_id else None
-    digest = secrets.token_digest(secret) if secret is not None and secrets.is_token(secret) else None
+    digest = digest_of(secret)
     return (None, None) if known_id is None and digest is None else credentials.find(db, known_id, digest)
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Depends, Request, Response
 from starlette.responses import StreamingResponse
 
+from tbservice.admission import admitted
 from tbservice.domain import access, blobs
 from tbservice.routes.requests import Secret, UsesDatabase, UsesObjects
 from tbservice.store.objects import ObjectStore
@@ -67,7 +68,7 @@ def blob_response(objects: ObjectStore, blob: Blob, request: Request, *, may_cha
         headers["Content-Range"] = f"bytes {start}-{end - 1}/{blob.size}"
     headers["Content-Length"] = str(end - start)
     pieces: Iterator[bytes] = iter(()) if request.method == "HEAD" else objects.read(blob.object_key, start, end)
-    return StreamingResponse(pieces, 206 if is_part else 200, headers, blob.content_type)
+    return StreamingResponse(admitted.iterate_in_turns(pieces), 206 if is_part else 200, headers, blob.content_type)
 
 
 def _has_copy(request: Request, blob: Blob) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import tempfile
 import zlib
 from collections.abc import AsyncIterator
@@ -11,12 +10,9 @@ from contextlib import asynccontextmanager
 from typing import IO, Final
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tbservice import limits
 from tbservice.errors import Malformed, TooLarge, TooSlow, Unavailable
 
-_READ_BY_THE_ROUTE: Final = re.compile(r"/api/v1/experiments/[^/]+/(batches|blobs/[^/]+)|/experiment/.*")
 _SPOOLED_BYTES: Final = 1024 * 1024
 _WRITTEN_BYTES: Final = 512 * 1024
 
@@ -24,9 +20,12 @@ _WRITTEN_BYTES: Final = 512 * 1024
 async def read_body(request: Request, bytes_max: int, seconds_max: float) -> bytes:
     """The request's body. Raises TooLarge; TooSlow when it takes longer than `seconds_max` or breaks off."""
     body = bytearray()
-    async for piece in _pieces(request, bytes_max, seconds_max):
-        body += piece
-    return bytes(body)
+    try:
+        async for piece in _pieces(request, bytes_max, seconds_max):
+            body += piece
+        return bytes(body)
+    finally:
+        body.clear()  # an error's traceback holds this frame, and garbage collection comes late
 
 
 @asynccontextmanager
@@ -110,37 +109,3 @@ def decompressed(body: bytes, encoding: str, bytes_max: int) -> bytes:
     if not decompressor.eof or decompressor.unused_data:
         raise Malformed("the body is not one whole gzip stream")
     return content
-
-
-class BodyLimit:
-    """Bounds the bodies that the framework reads by itself, before any grant is looked at."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request; a body over its size or its time raises out of the route that reads it."""
-        if scope["type"] != "http" or _READ_BY_THE_ROUTE.fullmatch(scope["path"]):
-            await self._app(scope, receive, send)
-            return
-        size = 0
-        deadline = asyncio.get_running_loop().time() + limits.body_seconds_max
-        is_whole = False
-
-        async def bounded() -> Message:
-            nonlocal size, is_whole
-            if is_whole:
-                return await receive()
-            try:
-                async with asyncio.timeout_at(deadline):
-                    message = await receive()
-            except TimeoutError as error:
-                raise TooSlow(f"the body did not arrive within {limits.body_seconds_max} seconds") from error
-            size += len(message.get("body", b""))
-            if size > limits.json_body_bytes_max:
-                limit = f"{limits.json_body_bytes_max} bytes (json_body_bytes_max)"
-                raise TooLarge(f"a request to this address may have at most {limit}")
-            is_whole = not message.get("more_body", False)
-            return message
-
-        await self._app(scope, bounded, send)

@@ -10,7 +10,7 @@ router = APIRouter(tags=["health"])
 
 
 @router.get("/healthz", status_code=status.HTTP_204_NO_CONTENT)
-def is_running() -> None:
+async def is_running() -> None:
     """The process runs and answers."""
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 from starlette.concurrency import run_in_threadpool
 
 from tbservice import limits
+from tbservice.admission import admitted
 from tbservice.domain import newer
 from tbservice.errors import ServiceError, Unavailable
 from tbservice.store.database import Database
@@ -42,23 +43,24 @@ class Followers:
         self._database = database
         self._followed: dict[ReadGrant, _Followed] = {}
         self._looks: dict[Hashable, asyncio.Task[Any]] = {}
-        self._gate = asyncio.Semaphore(limits.live_looks_max)
         self._poll: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
         self.is_closed = False
 
     def join(self, grant: ReadGrant) -> None:
-        """One more tail of this experiment, until `leave`. Raises Unavailable for too many, or when all ends."""
-        count = sum(followed.tails for followed in self._followed.values())
-        if self.is_closed or count >= limits.live_streams_max:
-            limit = "its limit (live_streams_max)"
-            raise Unavailable(f"this worker serves {count} live tails, {limit}; try again, or read with 'since'")
+        """One more tail of this experiment, until `leave`. Raises TooManyRequests; Unavailable when all ends."""
+        if self.is_closed:
+            raise Unavailable("this worker is being stopped; connect again")
+        current = admitted.current()
+        current.shares.tails.take(current.caller)
         self._followed.setdefault(grant, _Followed()).tails += 1
         if self._poll is None or self._poll.done():
             self._poll = asyncio.create_task(self._look_now_and_then())
 
     def leave(self, grant: ReadGrant) -> None:
         """One tail less."""
+        current = admitted.current()
+        current.shares.tails.give_back(current.caller)
         self._followed[grant].tails -= 1
         if not self._followed[grant].tails:
             del self._followed[grant]
@@ -101,7 +103,7 @@ class Followers:
 
     def _in_turn(self, work: Callable[[], T]) -> Coroutine[Any, Any, T]:
         async def run() -> T:
-            async with self._gate:
+            async with admitted.turn():
                 return await run_in_threadpool(work)
 
         return run()

@@ -10,10 +10,10 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tbservice import metrics
+from tbservice.admission.refusals import ERROR_CODE_KEY
 
 _UNMATCHED: Final = "unmatched"
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-_ERROR_CODE: Final = "tbhub.error_code"
 
 
 class MeasuredRequests:
@@ -36,7 +36,7 @@ class MeasuredRequests:
             nonlocal status, code
             if message["type"] == "http.response.start":
                 status = message["status"]
-                code = scope.get(_ERROR_CODE, "")
+                code = scope.get(ERROR_CODE_KEY, "")
             await send(message)
 
         try:
@@ -63,7 +63,7 @@ class MeasuredRequests:
 
 def note_error_code(scope: Scope, code: str) -> None:
     """Leaves a word on why a request is refused, for when its answer begins."""
-    scope[_ERROR_CODE] = code
+    scope[ERROR_CODE_KEY] = code
 
 
 def _templates_of_mounted(routes: Iterable[BaseRoute], prefix: str) -> Iterable[tuple[int, str]]:

@@ -14,6 +14,7 @@ from tbservice.errors import (
     NotFound,
     ServiceError,
     TooLarge,
+    TooManyRequests,
     TooSlow,
     Unauthenticated,
     Unavailable,
@@ -36,7 +37,7 @@ def _described(*errors: type[ServiceError]) -> Responses:
 
 
 REFUSALS: Final[Responses] = _described(
-    Malformed, Unauthenticated, Forbidden, NotFound, TooSlow, Conflict, TooLarge, Unavailable
+    Malformed, Unauthenticated, Forbidden, NotFound, TooSlow, Conflict, TooLarge, TooManyRequests, Unavailable
 ) | {422: {"model": Refusal, "description": "A parameter or a part of the body is out of its range, or does not fit."}}
 """Of every route."""
 

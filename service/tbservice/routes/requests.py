@@ -33,7 +33,22 @@ def settings_of(request: Request) -> Settings:
     return cast("Settings", request.app.state.settings)
 
 
-def secret_of(
+# Plain functions would each be run in a thread by FastAPI; these only look something up.
+
+
+async def _database(request: Request) -> Database:
+    return database_of(request)
+
+
+async def _objects(request: Request) -> ObjectStore:
+    return objects_of(request)
+
+
+async def _settings(request: Request) -> Settings:
+    return settings_of(request)
+
+
+async def _secret(
     request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 ) -> str | None:
     """The token of a request, None when it has none. A header of another kind is refused, not passed over."""
@@ -44,10 +59,10 @@ def secret_of(
     return None
 
 
-UsesDatabase = Annotated[Database, Depends(database_of)]
-UsesObjects = Annotated[ObjectStore, Depends(objects_of)]
-UsesSettings = Annotated[Settings, Depends(settings_of)]
-Secret = Annotated[str | None, Depends(secret_of)]
+UsesDatabase = Annotated[Database, Depends(_database)]
+UsesObjects = Annotated[ObjectStore, Depends(_objects)]
+UsesSettings = Annotated[Settings, Depends(_settings)]
+Secret = Annotated[str | None, Depends(_secret)]
 
 
 def _workspace(database: UsesDatabase, secret: Secret) -> WorkspaceGrant:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 import orjson
 from fastapi import APIRouter, Depends, Header, Query, Request
 from starlette.responses import StreamingResponse
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from tbservice import limits
 from tbservice.domain import access
-from tbservice.errors import ServiceError, Unavailable
+from tbservice.errors import ServiceError, TooManyRequests, Unavailable
 from tbservice.routes.live import Followers
 from tbservice.routes.new_points import FollowInUrl, FollowQuery, find_news, news_as_json
 from tbservice.routes.point_queries import DATA_CLASSES, Kind
@@ -37,7 +36,7 @@ _ANSWERS: Final[dict[int | str, dict[str, Any]]] = {
 
 
 class EventStream(StreamingResponse):
-    """A stream that ends when its reader is too slow; `close` is called at its end, whichever it is."""
+    """A stream of events; `close` is called at its end."""
 
     media_type = MEDIA_TYPE
 
@@ -51,19 +50,6 @@ class EventStream(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             self._close()
-
-    async def stream_response(self, send: Send) -> None:
-        """Sends the events one after the other: the next is not made before the reader took this one.
-
-        A reader who takes nothing for `live_stall_seconds` is left: the server then closes the connection.
-        """
-
-        async def send_in_time(message: Message) -> None:
-            async with asyncio.timeout(limits.live_stall_seconds):
-                await send(message)
-
-        with suppress(TimeoutError):
-            await super().stream_response(send_in_time)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +92,13 @@ class _Tail:
             access.grant_read(db, self.grant.experiment_id, self.secret)
 
 
-def followers_of(request: Request) -> Followers:
+async def _followers_of(request: Request) -> Followers:
     """The application's followers."""
     followers: Followers = request.app.state.followers
     return followers
 
 
-UsesFollowers = Annotated[Followers, Depends(followers_of)]
+UsesFollowers = Annotated[Followers, Depends(_followers_of)]
 LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", max_length=limits.cursor_in_url_chars_max)]
 
 
@@ -177,7 +163,7 @@ async def _events(reader: _Tail, portion: _Portion) -> AsyncIterator[bytes]:
             if is_behind:
                 seen = reader.followers.version(reader.grant)
                 portion, version = await reader.look(portion.cursor), seen
-        except Unavailable:  # the database is away: the reader need not know
+        except (TooManyRequests, Unavailable):  # the database is away or busy: the reader need not know
             is_behind = False
             await asyncio.sleep(limits.live_poll_seconds)
         except ServiceError as error:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -12,6 +10,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from tbservice import limits, metrics
+from tbservice.admission import admitted
 from tbservice.domain import batch, blobs, cursors, ingest
 from tbservice.errors import Malformed
 from tbservice.merger import Merger
@@ -25,9 +24,6 @@ router = APIRouter(prefix="/api/v1/experiments/{experiment_id}", tags=["uploads"
 
 _PROTOBUF = "application/x-protobuf"
 _BINARY = {"type": "string", "format": "binary"}
-
-# A hostile batch may take some 100 MB while it is parsed, before it can be refused: one at a time in a process.
-_decoding = threading.Lock()
 
 
 class StreamAnswer(BaseModel):
@@ -92,20 +88,15 @@ def write_batch(
 
 
 def _decode(body: bytes, encoding: str) -> list[batch.Segment]:
-    with _turn_to_decode(), metrics.timed_part("decode"):
-        content = decompressed(body, encoding, limits.batch_bytes_max)
-        metrics.note_batch_size(len(body), len(content))
-        return batch.decode(content)
-
-
-@contextmanager
-def _turn_to_decode() -> Iterator[None]:
-    with metrics.timed_part("turn"):
-        _decoding.acquire()
-    try:
-        yield
-    finally:
-        _decoding.release()
+    content = decompressed(body, encoding, limits.batch_bytes_max)
+    metrics.note_batch_size(len(body), len(content))
+    with ExitStack() as held:
+        with metrics.timed_part("turn"):
+            if len(content) >= limits.decoding_turn_bytes_min:  # may take some 100 MB before it can be refused
+                queue = admitted.current().shares.decoded_bytes
+                held.enter_context(admitted.wait_in_thread(queue, len(content)))
+        with metrics.timed_part("decode"):
+            return batch.decode(content)
 
 
 @router.get("/streams")

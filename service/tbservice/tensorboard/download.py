@@ -10,7 +10,7 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from tbservice.errors import NotFound, Unavailable
+from tbservice.errors import NotFound, TooManyRequests, Unavailable
 from tbservice.routes import answers
 from tbservice.routes.formats import MEDIA_TYPES, Format, encode
 from tbservice.routes.formats.streaming import stream
@@ -39,8 +39,8 @@ def send_file(request: Request) -> Response:
     """
     try:
         return _send(request)
-    except Unavailable as error:
-        return notices.show_no_file(error.detail)
+    except (TooManyRequests, Unavailable) as error:
+        return notices.show_no_file(error)
 
 
 def _send(request: Request) -> Response:

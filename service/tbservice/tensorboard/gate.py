@@ -12,6 +12,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tbservice.admission import callers
 from tbservice.domain import access, tokens
 from tbservice.errors import Forbidden, NotFound, Unauthenticated
 from tbservice.routes.requests import database_of, objects_of, settings_of
@@ -20,14 +21,13 @@ from tbservice.tensorboard.compare.reader import ComparisonReader
 from tbservice.tensorboard.reader import Reader, Source
 from tbservice.types import ReadGrant
 
-COOKIE: Final = "tbhub_read"
+COOKIE: Final = callers.READ_COOKIE
 
 REFUSALS: Final = (Unauthenticated, Forbidden, NotFound)
 """What the page answers with its form: which of them it was is not for a stranger to know."""
 
 _EXPERIMENT: Final = "experiment_id"
 _COMPARISON: Final = "comparison"
-_BETWEEN_TOKENS: Final = "."
 
 
 def open_source(request: Request) -> Source:
@@ -66,7 +66,7 @@ def remember(response: Response, request: Request, offered: Sequence[str]) -> No
         chosen = [kept if one is None else _narrow(request, *one) for one, (_, kept) in zip(found, pairs, strict=True)]
         response.set_cookie(
             COOKIE,
-            _BETWEEN_TOKENS.join(chosen),
+            callers.TOKEN_SEPARATOR.join(chosen),
             path=page_path(request),
             secure=_is_https(request),
             httponly=True,
@@ -83,7 +83,7 @@ def _experiments(request: Request) -> list[str]:
 def _kept_tokens(request: Request) -> list[str]:
     """The cookie's token for each experiment, empty where it has none."""
     count = len(_experiments(request))
-    kept = request.cookies.get(COOKIE, "").split(_BETWEEN_TOKENS)
+    kept = request.cookies.get(COOKIE, "").split(callers.TOKEN_SEPARATOR)
     return kept if len(kept) == count else [""] * count
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from starlette.responses import HTMLResponse, Response
 
-from tbservice.errors import Malformed, Unavailable
+from tbservice.errors import Malformed, TooManyRequests, Unavailable
 from tbservice.types import Experiment
 
 STATE_HEADER: Final = "Tbhub-Waits-For"
@@ -42,14 +42,14 @@ def show_unavailable() -> Response:
     return answer
 
 
-def show_no_file(detail: str) -> Response:
+def show_no_file(error: TooManyRequests | Unavailable) -> Response:
     """A file that cannot be sent now, and why; it stays as it is, since what it would go on to is no page."""
     content = (
-        f'<p dir="auto">{html.escape(detail[:1].upper() + detail[1:])}.</p>'
+        f'<p dir="auto">{html.escape(error.detail[:1].upper() + error.detail[1:])}.</p>'
         '<p><a href="">Try again</a>, or go <a href="../">back to the experiment</a>.</p>'
     )
-    answer = _render("", "This file cannot be sent now", content, Unavailable.status)
-    answer.headers["Retry-After"] = str(Unavailable.retry_after_seconds)
+    answer = _render("", "This file cannot be sent now", content, error.status)
+    answer.headers["Retry-After"] = str(error.retry_after_seconds)
     return answer
 
 

@@ -2,71 +2,52 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
-from typing import Final
 
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
-from tbservice import limits
-from tbservice.errors import Unavailable
-
-_log = logging.getLogger(__name__)
-
-_slots: Final = threading.BoundedSemaphore(limits.whole_streams_max)
+from tbservice.admission import admitted
+from tbservice.admission.admitted import Admitted
 
 
 def stream(make: Callable[[], Iterator[bytes]], headers: Mapping[str, str], media_type: str) -> StreamingResponse:
     """The answer with these pieces, each of which is made in a thread when the client has taken those before.
 
     The first is made at once, so that what is wrong before it is an error with a status. What goes wrong afterwards
-    ends the connection without HTTP's last chunk, which every client takes for an error. Raises Unavailable when
-    `whole_streams_max` are being sent.
+    ends the connection without HTTP's last chunk, which every client takes for an error. Raises TooManyRequests when
+    the caller is being sent its share of streams.
     """
-    if not _slots.acquire(blocking=False):
-        limit = f"{limits.whole_streams_max} streams at full resolution at once (whole_streams_max)"
-        raise Unavailable(f"this server sends {limit}; try again later", code="busy")
+    current = admitted.current()
+    current.shares.streams.take(current.caller)
     try:
         pieces = make()
         first = next(pieces, b"")
     except BaseException:
-        _slots.release()
+        current.shares.streams.give_back(current.caller)
         raise
-    return _Streamed(pieces, first, headers, media_type)
-
-
-class _Stalled(Exception):
-    """The client takes nothing; never leaves this module."""
+    return _Streamed(current, pieces, first, headers, media_type)
 
 
 class _Streamed(StreamingResponse):
-    """Holds one of the slots until it is sent, or has failed."""
+    """Counts as one of the caller's streams until it is sent, or has failed."""
 
-    def __init__(self, pieces: Iterator[bytes], first: bytes, headers: Mapping[str, str], media_type: str) -> None:
-        super().__init__(chain([first], pieces), headers=headers, media_type=media_type)
+    def __init__(
+        self, current: Admitted, pieces: Iterator[bytes], first: bytes, headers: Mapping[str, str], media_type: str
+    ) -> None:
+        content = admitted.iterate_in_turns(chain([first], pieces))
+        super().__init__(content, headers=headers, media_type=media_type)
+        self._current = current
         self._pieces = pieces
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Sends it. A client that takes nothing for `whole_stall_seconds_max` is left."""
-
-        async def send_in_time(message: Message) -> None:
-            try:
-                async with asyncio.timeout(limits.whole_stall_seconds_max):
-                    await send(message)
-            except TimeoutError as error:
-                raise _Stalled from error
-
+        """Send it."""
         try:
-            await super().__call__(scope, receive, send_in_time)
-        except _Stalled:  # the server, uvicorn, closes the connection of an answer that has not ended
-            _log.warning("a client took nothing of a stream for %s seconds", limits.whole_stall_seconds_max)
+            await super().__call__(scope, receive, send)
         finally:
-            _slots.release()
+            self._current.shares.streams.give_back(self._current.caller)
             close = getattr(self._pieces, "close", None)
             if close is not None:  # the generator may hold a connection, in the middle of a read
                 await run_in_threadpool(close)

@@ -1,0 +1,95 @@
+"""Sending answers: piece by piece, to clients that take them, within the caller's share of the process's memory."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from starlette.responses import Response
+from starlette.types import Message, Scope, Send
+
+from tbservice import limits
+from tbservice.admission.admitted import Admitted
+from tbservice.admission.refusals import refuse
+from tbservice.admission.turns import Turn
+
+ABORT_KEY: Final = "tbhub.abort"
+"""Where the connection leaves, in the scope, the function that closes it at once, with what is unsent."""
+
+_log = logging.getLogger(__name__)
+
+
+class Answer:
+    """The answer to one request, as the application sends it.
+
+    When it begins, the work is done, and the turn is given back: a slow reader holds memory, and nothing else. That is
+    counted; where the caller's share of it is used up, the answer is a 429 instead.
+    """
+
+    def __init__(self, scope: Scope, send: Send, admitted: Admitted, turn: Turn) -> None:
+        self._scope = scope
+        self._send = send
+        self._admitted = admitted
+        self._turn = turn
+        self._start: Message | None = None
+        self._has_ended = False
+        self.has_begun = False
+
+    async def send(self, message: Message) -> None:
+        """Send the next message of the answer, waiting until the client has taken the ones before."""
+        if self._has_ended:
+            return
+        if message["type"] == "http.response.start":
+            self._turn.give_back()
+            self._start = message  # sent with the first bytes, until which it can still become a 429
+            return
+        size = len(message.get("body", b""))
+        unread, caller = self._admitted.shares.unread_bytes, self._admitted.caller
+        if self._start is None:
+            unread.take_anyway(caller, size)
+        elif not unread.try_take(caller, size):
+            self._has_ended = True
+            await self.refuse(refuse(self._scope, unread.refusal(caller)))
+            return
+        try:
+            await self._send_body(message)
+        finally:
+            unread.give_back(caller, size)
+
+    async def refuse(self, response: Response) -> None:
+        """Send a refusal in the place of the answer, which must not have begun."""
+        self.has_begun = True
+        await response(self._scope, _nothing, self._send)
+
+    async def _send_body(self, message: Message) -> None:
+        body = memoryview(message.get("body", b""))
+        more_body = message.get("more_body", False)
+        if self._start is not None:
+            self.has_begun = True
+            start, self._start = self._start, None
+            await self._send_in_time(start)
+        ends = range(limits.answer_piece_bytes, len(body), limits.answer_piece_bytes)
+        for end in ends:
+            piece = bytes(body[end - limits.answer_piece_bytes : end])
+            await self._send_in_time({**message, "body": piece, "more_body": True})
+        last = bytes(body[ends[-1] if ends else 0 :])
+        await self._send_in_time({**message, "body": last, "more_body": more_body})
+
+    async def _send_in_time(self, message: Message) -> None:
+        """Send a message; cut a client off that takes nothing for too long."""
+        if self._has_ended:
+            return
+        try:
+            async with asyncio.timeout(limits.answer_stall_seconds_max):
+                await self._send(message)
+        except TimeoutError:
+            self._has_ended = True
+            _log.warning("a client took nothing of its answer for %s seconds", limits.answer_stall_seconds_max)
+            abort = self._scope.get(ABORT_KEY)
+            if abort is not None:
+                abort()
+
+
+async def _nothing() -> Message:
+    return {"type": "http.disconnect"}

@@ -1,0 +1,94 @@
+"""The middleware that every HTTP request passes: see the package's docstring."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from contextlib import suppress
+from typing import Final
+
+from starlette.concurrency import run_in_threadpool
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from tbservice.admission.admitted import Admitted, set_current
+from tbservice.admission.answers import Answer
+from tbservice.admission.bodies import Body
+from tbservice.admission.callers import PROBE, Caller, Callers
+from tbservice.admission.refusals import refuse
+from tbservice.admission.shares import WorkerShares
+from tbservice.admission.turns import Turn
+from tbservice.domain import access
+from tbservice.errors import TooManyRequests, Unauthenticated
+from tbservice.store.database import Database
+
+_UNSHARED: Final = "/healthz"  # answered in the event loop: it needs no thread
+_PROBES: Final = frozenset({"/readyz", "/metrics"})
+_EXPERIMENT: Final = re.compile(r"/api/v[01]/experiments/([^/]+)(/.*)?")
+
+
+class Admission:
+    """Shares a worker fairly among the callers of its requests."""
+
+    def __init__(self, app: ASGIApp, database: Database, shares: WorkerShares) -> None:
+        self._app = app
+        self._database = database
+        self._shares = shares
+        self._callers = Callers(database)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request: with 429 where its caller is over its share."""
+        if scope["type"] != "http" or scope["path"] == _UNSHARED:
+            await self._app(scope, receive, send)
+            return
+        try:
+            caller = PROBE if scope["path"] in _PROBES else await self._callers.identify(scope)
+        except TooManyRequests as error:
+            await refuse(scope, error)(scope, receive, send)
+            return
+        admitted = Admitted(caller, self._shares)
+        set_current(admitted)
+        turn = Turn(admitted)
+        body = Body(scope, receive, admitted, turn, lambda: self._check_right(scope, caller))
+        answer = Answer(scope, send, admitted, turn)
+        try:
+            if turn.try_take() or await self._wait(turn, body):
+                await self._app(scope, body.receive, answer.send)
+        except TooManyRequests as error:
+            if answer.has_begun:
+                raise
+            await answer.refuse(refuse(scope, error))
+        finally:
+            turn.give_back()
+            body.close()
+
+    async def _wait(self, turn: Turn, body: Body) -> bool:
+        """Wait for the turn; return whether it came before the client left. Raises TooManyRequests."""
+        if not body.is_absent:  # its client is not watched, as what it sends would pile up
+            await turn.wait()
+            return True
+        waiting = asyncio.create_task(turn.wait())
+        leaving = asyncio.create_task(body.wait_until_client_leaves())
+        try:
+            await asyncio.wait({waiting, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if waiting.done():
+                waiting.result()
+                return True
+            return False
+        finally:
+            for task in (waiting, leaving):
+                task.cancel()
+                with suppress(asyncio.CancelledError, TooManyRequests):
+                    await task
+
+    async def _check_right(self, scope: Scope, caller: Caller) -> None:
+        """Raise, as the route would, for an anonymous caller who may not even read what a large body is for."""
+        if not caller.is_anonymous:
+            return
+        match = _EXPERIMENT.fullmatch(scope["path"])
+        if match is None:
+            raise Unauthenticated("a token is needed: send it as 'Authorization: Bearer <token>'")
+        await run_in_threadpool(self._check_anonymous_read, match.group(1))
+
+    def _check_anonymous_read(self, experiment_id: str) -> None:
+        with self._database.without_transaction() as db:
+            access.grant_read(db, experiment_id, None)

@@ -1,0 +1,161 @@
+"""Hostile clients of a real server, over raw sockets: what they can hold, and that others are not held up."""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import httpx2
+import numpy as np
+import psutil
+import pytest
+
+from support import impatient_service
+from support import servers as support
+from support.batches import Api, packed_scalars, segment, stream
+from support.uploading import wait_until
+from tbservice import limits
+from tbservice.embedded.ports import choose_ports
+
+ABSENT = "A" * 22
+
+
+@pytest.fixture(scope="module")
+def service(servers, tmp_path_factory):
+    """A server with small shares; limits of this process stay what they are."""
+    port = choose_ports(["service"], {})["service"]
+    log = tmp_path_factory.mktemp("impatient") / "service.log"
+    with servers.database() as url, servers.settings(url) as settings:
+        program = (Path(impatient_service.__file__),)
+        with support.live_service(
+            settings, port, log, program=program, PYTHONPATH=str(Path(__file__).parents[1])
+        ) as live:
+            yield live
+
+
+@pytest.fixture
+def http(service):
+    with httpx2.Client(base_url=service.url, trust_env=False, timeout=30) as client:
+        yield client
+
+
+@pytest.fixture
+def api(service, http):
+    return Api(http, service.new_owner())
+
+
+def connect(service, receive_bytes=None):
+    """A socket to the server, closed when the block ends."""
+    client = socket.socket()
+    if receive_bytes:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+    client.settimeout(20)
+    client.connect(("127.0.0.1", int(service.url.rpartition(":")[2])))
+    return closing(client)
+
+
+def head(method, path, token=None, **headers):
+    lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1"]
+    lines += [f"Authorization: Bearer {token}"] if token else []
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+def status_of(client):
+    return int(re.match(rb"HTTP/1.1 (\d+)", client.recv(1000)).group(1))
+
+
+def token_of(api):
+    return api.headers["Authorization"].split()[1]
+
+
+def is_ended(client):
+    """Whether the server has closed the connection."""
+    try:
+        return client.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_large_body_is_refused_before_it_is_read(service):
+    for path in (
+        f"/api/v1/experiments/{ABSENT}/scalars/data",
+        "/api/v1/experiments",
+        f"/api/v1/experiments/{ABSENT}/batches",
+    ):
+        with connect(service) as client:
+            headers = {"Content_Type": "application/x-protobuf"}
+            client.sendall(head("POST", path, Content_Length=limits.json_body_bytes_max, **headers))
+            assert status_of(client) == 401
+
+
+def test_stalled_bodies_are_bounded_for_one_caller_only(service, api, http):
+    experiment = api.new_experiment()
+    path = f"/api/v1/experiments/{experiment}/scalars/data"
+    other = Api(http, service.new_owner())
+    with ExitStack() as stalled:
+        for _ in range(2):
+            client = stalled.enter_context(connect(service))
+            client.sendall(head("POST", path, token_of(api), Content_Length=limits.json_body_bytes_max) + b"{")
+        time.sleep(0.2)  # until the server has reserved them
+        refused = api.request("POST", f"/experiments/{experiment}/scalars/data", json={})
+        assert (refused.status_code, refused.json()["code"]) == (429, "too_many_requests")
+        assert int(refused.headers["Retry-After"]) > 0
+        assert other.new_experiment()
+    wait_until(lambda: api.request("POST", f"/experiments/{experiment}/scalars/data", json={}).status_code == 200)
+
+
+def test_aborted_bodies_leave_no_memory_behind(service):
+    (worker,) = [psutil.Process(service.process.pid)]
+    request = head("POST", f"/api/v1/experiments/{ABSENT}/scalars/data", Content_Length=limits.checked_body_bytes_min)
+    body = b"x" * (limits.checked_body_bytes_min - 1)
+
+    def abort(times):
+        for _ in range(times):
+            with connect(service) as client:
+                client.sendall(request + body)
+        return worker.memory_info().rss
+
+    first = abort(300)
+    assert abort(1_500) - first < 1_500 * len(body) // 2
+
+
+def test_unfinished_headers_are_ended_and_others_are_answered(service, http):
+    with ExitStack() as slow:
+        clients = [slow.enter_context(connect(service)) for _ in range(60)]  # more than the server holds
+        for client in clients:
+            client.sendall(b"GET /healthz HTTP/1.1\r\nHost: ")
+        assert http.get("/healthz").status_code == 204
+        assert all(is_ended(client) for client in clients)
+
+
+def test_answers_nobody_reads_are_refused_then_cut_off(service, api):
+    experiment = api.new_experiment()
+    values = np.random.default_rng(1).random(80_000)
+    api.write(experiment, segment(stream(), 0, 1, packed_scalars("loss", np.arange(80_000), values, 1.7e9 + values)))
+    path = f"/api/v1/experiments/{experiment}/scalars/data?downsample=80000"
+    request = head("GET", path, token_of(api))
+    with ExitStack() as slow:
+        slow_client, refused = (slow.enter_context(connect(service, 4096)) for _ in range(2))
+        slow_client.sendall(request)
+        answer = slow_client.recv(1_000)
+        assert answer.startswith(b"HTTP/1.1 200")
+        refused.sendall(request)
+        assert status_of(refused) == 429
+        time.sleep(2 * 1 + 0.5)  # twice the stall time of this server
+        assert api.request("GET", f"/experiments/{experiment}/scalars").status_code == 200
+        assert received(slow_client) < int(re.search(rb"content-length: (\d+)", answer).group(1)) - len(answer)
+
+
+def received(client):
+    """How many bytes come until the server has closed the connection."""
+    count = 0
+    try:
+        while piece := client.recv(1_000_000):
+            count += len(piece)
+    except ConnectionResetError:
+        pass
+    return count

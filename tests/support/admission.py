@@ -1,0 +1,30 @@
+"""Shares of a worker that tests use up, and requests that come without the middleware."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+from tbservice.admission.admitted import Admitted, set_current
+from tbservice.admission.callers import Caller
+from tbservice.admission.shares import WorkerShares
+
+CALLER = Caller("workspace 1", is_anonymous=False)
+OTHER = Caller("workspace 2", is_anonymous=False)
+STRANGER = Caller("address 192.0.2.1", is_anonymous=True)
+
+
+@contextmanager
+def used_up(shares, amount):
+    """Another workspace uses that much of the shares while the block lasts."""
+    shares.take_anyway(OTHER, amount)
+    try:
+        yield
+    finally:
+        shares.give_back(OTHER, amount)
+
+
+def come_in(pool_size=10, caller=CALLER):
+    """Lets the running task or test work as a request of the caller's; returns the worker's shares."""
+    shares = WorkerShares(pool_size)
+    set_current(Admitted(caller, shares))
+    return shares

@@ -1,0 +1,302 @@
+"""Admission control on plain values: shares, queues in rotation, and bodies and answers of hostile clients."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from support.admission import CALLER, OTHER, STRANGER
+from tbservice import limits
+from tbservice.admission.admitted import Admitted
+from tbservice.admission.answers import ABORT_KEY, Answer
+from tbservice.admission.bodies import Body
+from tbservice.admission.callers import Caller, _address, _token
+from tbservice.admission.shares import FairQueue, Shares, WorkerShares
+from tbservice.admission.turns import Turn
+from tbservice.errors import TooLarge, TooManyRequests, TooSlow
+
+JSON_PATH = "/api/v1/experiments/x/scalars/data"
+BATCH_PATH = "/api/v1/experiments/x/batches"
+
+
+def scope_of(path=JSON_PATH, client="192.0.2.1", query=b"", **headers):
+    listed = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    return {"type": "http", "path": path, "client": (client, 1), "query_string": query, "headers": listed}
+
+
+def test_shares_bound_one_caller_and_all():
+    shares = Shares("things", 4, 3)
+    assert [shares.try_take(CALLER) for _ in range(4)] == [True, True, True, False]
+    assert [shares.try_take(OTHER) for _ in range(2)] == [True, False]
+    shares.give_back(CALLER)
+    assert shares.try_take(OTHER)
+    with pytest.raises(TooManyRequests, match="3 of 4 things"):
+        shares.take(CALLER)
+
+
+def test_shares_leave_half_to_callers_with_a_token():
+    shares = Shares("things", 8, 4)
+    strangers = [Caller(f"address 192.0.2.{number}", is_anonymous=True) for number in range(4)]
+    assert [shares.try_take(STRANGER) for _ in range(3)] == [True, True, False]
+    assert sum(shares.try_take(stranger) for stranger in strangers for _ in range(2)) == 4 - 2 + 2 - 2
+    assert [shares.try_take(CALLER) for _ in range(4)] == [True] * 4
+
+
+def test_shares_let_one_use_be_larger_than_the_share():
+    shares = Shares("bytes", 100, 10)
+    assert shares.try_take(CALLER, 1_000)
+    assert not shares.try_take(CALLER, 1)
+    shares.give_back(CALLER, 1_000)
+    assert shares.try_take(CALLER, 10)
+    assert not shares._by_caller[OTHER]
+
+
+def test_queue_serves_callers_in_rotation():
+    served = []
+
+    async def work(queue, caller, number):
+        async with queue.turn(caller):
+            served.append((caller.key, number))
+            await asyncio.sleep(0)
+
+    async def run():
+        queue = FairQueue("turns", 1, 1)
+        async with queue.turn(STRANGER):
+            tasks = [asyncio.create_task(work(queue, CALLER, number)) for number in range(5)]
+            await asyncio.sleep(0)
+            tasks += [asyncio.create_task(work(queue, OTHER, number)) for number in range(2)]
+            await asyncio.sleep(0)
+        await asyncio.gather(*tasks)
+        assert not queue._used
+        assert not queue._waiting
+
+    asyncio.run(run())
+    assert served == [(CALLER.key, 0), (OTHER.key, 0), (CALLER.key, 1), (OTHER.key, 1)] + [
+        (CALLER.key, number) for number in (2, 3, 4)
+    ]
+
+
+def test_queue_refuses_too_many_and_too_long_waits(monkeypatch):
+    monkeypatch.setattr(limits, "turn_wait_seconds_max", 0.01)
+
+    async def run():
+        queue = FairQueue("turns", 1, 1, waiting_max=1)
+        async with queue.turn(CALLER):
+            waiting = asyncio.create_task(queue.wait(CALLER))
+            await asyncio.sleep(0)
+            with pytest.raises(TooManyRequests):
+                await queue.wait(CALLER)
+            with pytest.raises(TooManyRequests):
+                await waiting
+            left = asyncio.create_task(queue.wait(CALLER))
+            await asyncio.sleep(0)
+            left.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await left
+        assert not queue._waiting
+        assert queue.try_take_now(CALLER)
+
+    asyncio.run(run())
+
+
+def test_queue_gives_back_a_turn_whose_waiter_left():
+    async def run():
+        queue = FairQueue("turns", 1, 1)
+        await queue.wait(CALLER)
+        waiting = asyncio.create_task(queue.wait(OTHER))
+        await asyncio.sleep(0)
+        queue.give_back(CALLER)  # the turn is the other's now, who leaves before it knows
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert queue.try_take_now(CALLER)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("host", "key"),
+    [
+        ("192.0.2.1", "address 192.0.2.1"),
+        ("::ffff:192.0.2.1", "address 192.0.2.1"),
+        ("2001:db8:1:2:3:4:5:6", "address 2001:db8:1:2::/64"),
+        ("testclient", "address testclient"),
+    ],
+)
+def test_caller_address_is_one_per_customer(host, key):
+    assert _address(scope_of(client=host)) == key
+
+
+@pytest.mark.parametrize(
+    ("scope", "token"),
+    [
+        (scope_of(), None),
+        (scope_of(authorization="Bearer abc"), "abc"),
+        (scope_of(authorization="Basic abc", cookie="tbhub_read=x"), None),
+        (scope_of(cookie="a=b; tbhub_read=.two.three"), "two"),
+        (scope_of(cookie='tbhub_read="unclosed'), None),
+        (scope_of(query=b"a=b&token=abc&token=d"), "abc"),
+        (scope_of(query=b"%ff=%ff&token="), None),
+    ],
+)
+def test_caller_token_is_the_first_shown(scope, token):
+    assert _token(scope) == token
+
+
+def body_of(*messages, path=JSON_PATH, check=None, caller=CALLER, shares=None, **headers):
+    """The body that these messages bring, after which the client has left; and the admitted request."""
+    waiting = list(messages)
+
+    async def receive():
+        return waiting.pop(0) if waiting else {"type": "http.disconnect"}
+
+    async def allow():
+        return
+
+    admitted = Admitted(caller, shares or WorkerShares(10))
+    turn = Turn(admitted)
+    return Body(scope_of(path, **headers), receive, admitted, turn, check or allow), admitted, turn
+
+
+def part(content, *, more_body=True):
+    return {"type": "http.request", "body": content, "more_body": more_body}
+
+
+def test_body_of_json_comes_whole_and_gives_its_bytes_back():
+    async def run():
+        body, admitted, turn = body_of(part(b"ab"), part(b"c", more_body=False), content_length="3")
+        await turn.wait()
+        assert await body.receive() == part(b"abc", more_body=False)
+        assert (await body.receive())["type"] == "http.disconnect"
+        assert turn._is_held
+        assert admitted.shares.body_bytes._used == 3
+        body.close()
+        assert not admitted.shares.body_bytes._used
+
+    asyncio.run(run())
+
+
+def test_body_that_breaks_off_or_grows_is_refused(monkeypatch):
+    monkeypatch.setattr(limits, "json_body_bytes_max", 4)
+
+    async def run():
+        with pytest.raises(TooSlow):
+            await body_of(part(b"ab"), content_length="3")[0].receive()
+        with pytest.raises(TooLarge):
+            await body_of(part(b"abcde"), content_length="5")[0].receive()
+        with pytest.raises(TooLarge):
+            await body_of(part(b"abc"), part(b"de"), transfer_encoding="chunked")[0].receive()
+
+    asyncio.run(run())
+
+
+def test_body_that_is_large_is_read_after_the_check():
+    async def refuse():
+        raise TooManyRequests("checked")
+
+    async def run():
+        size = limits.checked_body_bytes_min
+        for headers in ({"content_length": str(size + 1)}, {"transfer_encoding": "chunked"}):
+            with pytest.raises(TooManyRequests, match="checked"):
+                await body_of(part(b"ab", more_body=False), check=refuse, **headers)[0].receive()
+        small = body_of(part(b"a" * size, more_body=False), check=refuse, content_length=str(size))[0]
+        assert len((await small.receive())["body"]) == size
+
+    asyncio.run(run())
+
+
+def test_body_under_way_holds_bytes_and_no_turn(monkeypatch):
+    monkeypatch.setattr(limits, "turn_wait_seconds_max", 0.01)
+
+    async def run():
+        shares = WorkerShares(10)
+        bodies = []
+        for _ in range(limits.caller_bodies_bytes_max // limits.batch_bytes_max):
+            body, _admitted, turn = body_of(
+                part(b"x"), path=BATCH_PATH, shares=shares, content_length=str(limits.batch_bytes_max)
+            )
+            await turn.wait()
+            await body.receive()
+            assert not turn._is_held
+            bodies.append(body)
+        options = {"path": BATCH_PATH, "shares": shares, "content_length": "9"}
+        with pytest.raises(TooManyRequests, match="bytes of request bodies"):
+            await body_of(part(b"x"), **options)[0].receive()
+        assert await body_of(part(b"x"), caller=OTHER, **options)[0].receive() == part(b"x")
+        bodies[0].close()
+        assert await body_of(part(b"x"), **options)[0].receive() == part(b"x")
+
+    asyncio.run(run())
+
+
+def start_of(status=200):
+    return {"type": "http.response.start", "status": status, "headers": []}
+
+
+def answer_of(send, shares=None, **scope):
+    admitted = Admitted(CALLER, shares or WorkerShares(10))
+    turn = Turn(admitted)
+    return Answer({**scope_of(), **scope}, send, admitted, turn), admitted, turn
+
+
+def whole(content, *, more_body=False):
+    return {"type": "http.response.body", "body": content, "more_body": more_body}
+
+
+def test_answer_is_sent_in_pieces_and_ends_the_turn():
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    async def run():
+        answer, admitted, turn = answer_of(send)
+        await turn.wait()
+        content = bytes(range(256)) * (limits.answer_piece_bytes // 100)
+        await answer.send(start_of())
+        assert not turn._is_held
+        assert not sent
+        await answer.send(whole(content))
+        assert b"".join(message.get("body", b"") for message in sent) == content
+        assert [message.get("more_body") for message in sent] == [None, True, True, False]
+        assert not admitted.shares.unread_bytes._used
+
+    asyncio.run(run())
+
+
+def test_answer_over_the_unread_share_is_429_instead():
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    async def run():
+        shares = WorkerShares(10)
+        shares.unread_bytes.take_anyway(CALLER, limits.caller_unread_bytes_max)
+        answer, *_ = answer_of(send, shares)
+        for message in (start_of(), whole(b"x" * 99, more_body=True), whole(b"y")):
+            await answer.send(message)
+
+    asyncio.run(run())
+    assert [message.get("status") for message in sent] == [429, None]
+    assert (b"retry-after", b"2") in sent[0]["headers"]
+
+
+def test_answer_that_nobody_takes_is_aborted(monkeypatch):
+    monkeypatch.setattr(limits, "answer_stall_seconds_max", 0.01)
+    aborted = []
+
+    async def send(message):
+        if message["type"] == "http.response.body":
+            await asyncio.sleep(60)
+
+    async def run():
+        answer, admitted, _turn = answer_of(send, **{ABORT_KEY: lambda: aborted.append(True)})
+        await answer.send(start_of())
+        await answer.send(whole(b"x", more_body=True))
+        await answer.send(whole(b"y"))
+        assert not admitted.shares.unread_bytes._used
+
+    asyncio.run(run())
+    assert aborted == [True]
