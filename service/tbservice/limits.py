@@ -174,6 +174,9 @@ digest_points_page_items_max: Final = 100_000
 reserved_connections_items: Final = 2
 """Database connections (items) of a worker's pool that no request under work takes: for look-ups and compaction."""
 
+caller_turns_items_max: Final = 2
+"""Requests (items) of one workspace that a worker works on at once; an address without a token has half of it."""
+
 caller_waiting_items_max: Final = 200
 """Requests (items) of one caller that wait for a turn in one worker; one more is refused with 429."""
 

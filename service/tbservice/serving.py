@@ -36,6 +36,10 @@ STOP_SECONDS = 3
 WORKER_SILENCE_SECONDS_MAX = 30
 """Seconds after which a worker that does not answer its parent is replaced."""
 
+SWITCH_SECONDS = 0.0005
+"""Seconds after which a thread gives way to another one that waits for Python's lock. With Python's own 0.005 each
+system call of a short request waits that long while another request computes."""
+
 WORKER_RETRY_SECONDS = 1.0
 """Seconds between two attempts of a worker to find the servers it needs before it starts."""
 
@@ -126,8 +130,7 @@ def openapi() -> str:
 
 def run(server: Server, bound: socket.socket) -> None:
     """Serves on the socket until a signal. Raises CannotRun when the application does not start; its log says why."""
-    bound_memory()
-    raise_file_limit()
+    _prepare_process()
     server.run(sockets=[bound])
     if not server.started:
         raise CannotRun("the service did not start: the lines above say why")
@@ -148,9 +151,15 @@ def create_worker_app() -> FastAPI:
     except CannotRun as error:
         _log.error("a worker cannot start: %s", error)
         sys.exit(STARTUP_FAILURE)
+    _prepare_process()
+    return app
+
+
+def _prepare_process() -> None:
+    """Set this process up for serving, once everything is imported and made that stays for good."""
     bound_memory()
     raise_file_limit()
-    return app
+    sys.setswitchinterval(SWITCH_SECONDS)
 
 
 def _wait_for_servers(app: FastAPI) -> None:

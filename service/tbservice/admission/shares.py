@@ -191,7 +191,7 @@ class WorkerShares:
     def __init__(self, database_pool_size: int) -> None:
         """Leave some of the database connections for token look-ups, live tails and compaction."""
         at_once = max(1, database_pool_size - limits.reserved_connections_items)
-        self.turns = FairQueue("requests being worked on", at_once, max(1, at_once // 2))
+        self.turns = FairQueue("requests being worked on", at_once, min(at_once, limits.caller_turns_items_max))
         self.body_bytes = FairQueue("bytes of request bodies", limits.bodies_bytes_max, limits.caller_bodies_bytes_max)
         self.decoded_bytes = FairQueue(
             "bytes of batches being decoded", limits.decoding_bytes_max, limits.batch_bytes_max
