@@ -22,7 +22,7 @@ from tbservice.embedded.data_directory import FREE_BYTES_MIN, DataDirectory
 from tbservice.embedded.instance import Instance
 from tbservice.embedded.ports import LOOPBACK, choose_ports
 from tbservice.embedded.postgres import Postgres, copy_programs, find_programs
-from tbservice.embedded.seaweedfs import is_port_usable
+from tbservice.embedded.seaweedfs import SeaweedFS, is_port_usable
 from tbservice.startup_errors import CannotRun
 
 NOBODY = pwd.getpwnam("nobody").pw_uid
@@ -93,32 +93,11 @@ def test_postgres_refuses_a_wrong_password(servers):
         psycopg.connect(wrong)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/net/tcp")
-def test_both_servers_listen_on_loopback_only(servers):
-    ours = {f"{port:04X}" for port in servers.instance.directory.remembered_ports().values()}
-    listening = [
-        line.split()[1].split(":")
-        for name in ("tcp", "tcp6")
-        for line in Path("/proc/net", name).read_text().splitlines()[1:]
-        if line.split()[3] == "0A"
-    ]
-    addresses = {address for address, port in listening if port in ours}
-    assert addresses == {"0100007F"}
-
-
 def test_secrets_and_files_are_shut_to_other_accounts(servers):
     directory = servers.instance.directory.path
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     assert stat.S_IMODE((directory / "secrets.json").stat().st_mode) == 0o600
     assert stat.S_IMODE((directory / "postgres").stat().st_mode) == 0o700
-
-
-def test_the_inner_ports_of_seaweedfs_do_not_serve_files_to_other_users_of_the_machine(servers):
-    import httpx2  # noqa: PLC0415 - this test alone needs it
-
-    port = servers.instance.directory.remembered_ports()["filer"]
-    answer = httpx2.get(f"http://{LOOPBACK}:{port}/buckets/tbhub/tbservice-is-ready", trust_env=False)
-    assert answer.status_code == httpx2.codes.UNAUTHORIZED
 
 
 def test_what_was_committed_survives_a_restart_on_other_ports_and_the_death_of_both_servers(path):
@@ -134,6 +113,22 @@ def test_what_was_committed_survives_a_restart_on_other_ports_and_the_death_of_b
         with pytest.raises(CannotRun, match="stopped with exit code -9"):
             instance.check()
     with Instance(path) as instance:
+        assert remembered(instance) == [1, 2]
+
+
+def test_objects_from_before_mutual_tls_are_read(path, monkeypatch):
+    def older(self):
+        return {name: value for name, value in environment(self).items() if "GRPC" not in name and "HTTPS" not in name}
+
+    environment = SeaweedFS._environment
+    with monkeypatch.context() as patch:
+        patch.setattr(SeaweedFS, "_environment", older)
+        with Instance(path) as instance:
+            remember(instance, 1)
+    (path / "seaweedfs.pem").unlink()
+    with Instance(path) as instance:
+        assert remembered(instance) == [1]
+        remember(instance, 2)
         assert remembered(instance) == [1, 2]
 
 

@@ -35,6 +35,7 @@ ONLY_IN = {
     "botocore": {"tbservice.store", "tbservice.embedded"},
     "psycopg": {"tbservice.store", "tbservice.embedded"},
     "alembic": {"tbservice.migrate"},
+    "cryptography": {"tbservice.embedded"},
     "prometheus_client": {"tbservice.metrics", "tbservice.exposition"},
 }
 

@@ -4,6 +4,7 @@ lock            held while an instance runs
 secrets.json    generated passwords and keys, mode 0600
 owner-token     the first workspace's owner token, mode 0600, for whoever runs the instance
 ports.json      the ports of the last start
+seaweedfs.pem   the key and certificate of SeaweedFS's inner ports, mode 0600
 postgres/       PostgreSQL's files
 objects/        SeaweedFS's files
 run/            a lock for each server process, which holds its id

