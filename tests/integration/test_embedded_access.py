@@ -2,11 +2,15 @@
 
 import contextlib
 import http.client
+import socket
 import stat
+import struct
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
 import psutil
+import psycopg
 import pytest
 
 from support.other_account import IS_OTHER, ask_http, try_as_other
@@ -197,3 +201,32 @@ def test_secrets_are_in_no_file_for_others(servers):
     files = [*directory.iterdir(), *directory.glob("*/*")]
     files += [f"/proc/{process.pid}/environ" for process in processes(servers).values()]
     assert set(try_as_other([("read_file", str(file)) for file in files])) == {"PermissionError"}
+
+
+def test_postgres_trusts_no_connection(servers):
+    with servers.instance.postgres.connect_as_superuser("postgres") as db:
+        assert db.execute("SELECT DISTINCT auth_method FROM pg_hba_file_rules").fetchall() == [("scram-sha-256",)]
+
+
+@pytest.mark.parametrize("connect", ["service", "superuser"])
+def test_postgres_passwords_go_to_no_other_program(servers, monkeypatch, connect):
+    """A program that took the port asks for the password in the clear."""
+    password_wanted = b"R" + struct.pack("!ii", 8, 3)  # AuthenticationCleartextPassword
+    received = []
+
+    def ask_for_password(listener):
+        client, _ = listener.accept()
+        with client:
+            received.append(client.recv(10_000))
+            client.sendall(password_wanted)
+            received.append(client.recv(10_000))
+
+    with socket.create_server((LOOPBACK, 0)) as listener, ThreadPoolExecutor() as threads:
+        asking = threads.submit(ask_for_password, listener)
+        postgres = servers.instance.postgres
+        monkeypatch.setattr(postgres, "_port", listener.getsockname()[1])
+        monkeypatch.setenv("PGSSLMODE", "disable")  # else it asks for TLS first
+        with pytest.raises(psycopg.OperationalError, match="authentication method requirement"):
+            psycopg.connect(postgres.url()) if connect == "service" else postgres.connect_as_superuser("postgres")
+        asking.result()
+    assert not received[1]

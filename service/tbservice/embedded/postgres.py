@@ -21,6 +21,8 @@ from tbservice.startup_errors import CannotRun
 
 NAME = "postgres"
 MAJOR_VERSION = "18"
+AUTHENTICATION = "scram-sha-256"
+"""Proves each side to the other. Asking for it, we give no password to another user's program that took the port."""
 DATABASE = ROLE = "tbhub"
 ENDING = children.Ending(signal.SIGINT, seconds=20)  # a "fast shutdown": ends connections, then writes a checkpoint
 START_SECONDS_MAX = 300
@@ -114,12 +116,14 @@ class Postgres:
             user="postgres",
             password=self._directory.secrets.postgres_password,
             dbname=database,
+            require_auth=AUTHENTICATION,
             autocommit=True,
         )
 
     def url(self, database: str = DATABASE) -> str:
         """The URL that the service uses: the ordinary role's."""
-        return f"postgresql://{ROLE}:{self._directory.secrets.tbhub_password}@{LOOPBACK}:{self._port}/{database}"
+        password = self._directory.secrets.tbhub_password
+        return f"postgresql://{ROLE}:{password}@{LOOPBACK}:{self._port}/{database}?require_auth={AUTHENTICATION}"
 
     def _create_files(self) -> None:
         """Runs initdb beside the final place and renames at the end, so that half a set is never taken for whole."""
@@ -128,7 +132,12 @@ class Postgres:
         draft.mkdir(mode=0o700)
         give_tree(draft, self._account)
         password_file = self._write_password_file()
-        arguments = [f"--pgdata={draft}", "--username=postgres", f"--pwfile={password_file}", "--auth=scram-sha-256"]
+        arguments = [
+            f"--pgdata={draft}",
+            "--username=postgres",
+            f"--pwfile={password_file}",
+            f"--auth={AUTHENTICATION}",
+        ]
         arguments += ["--encoding=UTF8", "--locale=C", "--data-checksums", "--no-instructions"]
         command = children.launch_command([self._programs / "initdb", *arguments], self._account.arguments)
         try:
