@@ -11,6 +11,7 @@ import httpx2
 import numpy as np
 import psycopg
 import pytest
+from psycopg.sql import SQL, Identifier
 from sqlalchemy import text as sql
 
 from support import batches
@@ -19,7 +20,6 @@ from support.postgres_faults import postgres_faults
 from tbservice import limits
 from tbservice.domain import access, ingest
 from tbservice.domain.batch import decode
-from tbservice.store import names
 from tbservice.store.database import Database, binary_rows
 from tbwire import wire_pb2
 
@@ -418,11 +418,25 @@ def test_a_flush_into_known_series_takes_six_trips_and_no_planning(api, experime
     assert {one["total"] for one in read(api, experiment)["train"].values()} == {16}
 
 
-@pytest.mark.parametrize("tags_in_mind_max", [names.TAGS_IN_MIND_MAX, 0])
-def test_a_tag_whose_batch_was_rolled_back_is_made_again(api, experiment, monkeypatch, tags_in_mind_max):
-    monkeypatch.setattr(names, "TAGS_IN_MIND_MAX", tags_in_mind_max)
+def test_ingest_tag_of_rolled_back_batch_is_made_again(api, experiment):
     without = segment(stream(), 0, 100, scalars("loss", [0], summary_metadata=b""))
     assert api.send(experiment, without).json()["code"] == "metadata_missing"
     api.write(experiment, segment(stream(), 0, 100, scalars("loss", [0])))
     api.write(experiment, segment(stream(), 100, 200, scalars("loss", [1])))
     assert read(api, experiment)["train"]["loss"]["steps"] == [0, 1]
+
+
+def test_ingest_after_rollback_behind_open_connections(api, experiment, servers, database_url):
+    """A pooler's clients keep their connections when the database behind it goes back to an older state."""
+    for step in range(2):
+        api.write(experiment, segment(stream(), step, step + 1, scalars("loss", [step])))
+    with servers.instance.postgres.connect_as_superuser(database_url.rpartition("/")[2]) as superuser:
+        for table in ("scalar_tail", "time_series", "upload_streams", "tags"):
+            superuser.execute(SQL("DELETE FROM {}").format(Identifier(table)))
+        superuser.execute("SELECT setval('tags_tag_id_seq', 1, false)")
+    api.write(experiment, segment(stream(), 0, 1, scalars("accuracy", [0])))
+    api.write(experiment, segment(stream(), 1, 2, scalars("loss", [0, 1])))
+    assert {tag: found["steps"] for tag, found in read(api, experiment)["train"].items()} == {
+        "accuracy": [0],
+        "loss": [0, 1],
+    }

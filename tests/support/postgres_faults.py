@@ -66,6 +66,11 @@ class PostgresFaults:
             then()
         return fault
 
+    def redirect(self, target_url: str) -> None:
+        """Carry new connections to another server, as a virtual address does after a failover."""
+        parts = urlsplit(target_url)
+        self._target = (parts.hostname, parts.port)
+
     def note_trip(self) -> None:
         """Counts a time that a client waits for an answer, to one statement or several."""
         with self._lock:

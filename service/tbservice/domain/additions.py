@@ -12,9 +12,10 @@ import numpy as np
 from tbservice import limits
 from tbservice.domain.batch import BlobSequencePoints, Segment, SentPoints, SentSeries
 from tbservice.domain.newest import newest_of_each_step
+from tbservice.store import names
 from tbservice.store.packing import Points, concatenate, count_raw, pack, pack_raw
 from tbservice.store.scalar_tail import TailRow
-from tbservice.store.series_rows import SeriesName, SeriesState
+from tbservice.store.series_rows import SeriesKey, SeriesName, SeriesState
 from tbservice.types import DataClass
 from tbwire.tag_owners import fits, misfit_reason
 
@@ -35,7 +36,7 @@ class Arrival:
     series: SentSeries
 
 
-Arrivals = Mapping[SeriesName, Sequence[Arrival]]
+Arrivals = Mapping[SeriesKey, Sequence[Arrival]]
 
 
 @dataclass(slots=True)
@@ -62,13 +63,15 @@ class Addition:
         return self.state.series_id
 
 
-def arrivals_by_series(segments: Iterable[Segment], run_ids: dict[str, int], tag_ids: dict[str, int]) -> Arrivals:
-    """What the segments bring for each series, in the batch's order."""
-    arrivals: defaultdict[SeriesName, list[Arrival]] = defaultdict(list)
+def arrivals_by_series(segments: Iterable[Segment], run_ids: dict[str, int]) -> Arrivals:
+    """Return what the segments bring for each series, in the batch's order."""
+    arrivals: defaultdict[SeriesKey, list[Arrival]] = defaultdict(list)
+    tag_digests: dict[str, bytes] = {}
     for segment in segments:
         run_id = run_ids[segment.stream.run]
         for series in segment.series:
-            arrivals[run_id, tag_ids[series.tag]].append(Arrival(segment, series))
+            tag_digest = tag_digests.get(series.tag) or tag_digests.setdefault(series.tag, names.digest(series.tag))
+            arrivals[run_id, tag_digest].append(Arrival(segment, series))
     return arrivals
 
 

@@ -1,8 +1,8 @@
 """The series of a batch: made, or locked, and given their points.
 
 A new series is made as it will stand: nothing has to read or change its row again. All that are new are made before
-any other is locked, and the others are locked then, both in the order of their names, so that of two batches one waits
-for the other, never both.
+any other is locked, in the order of their ids, and the others are locked then, in the order of their keys, so that of
+two batches one waits for the other, never both.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tbservice.domain.additions import Addition, Arrival, Arrivals, addition_to,
 from tbservice.domain.batch import BlobSequencePoints, TensorPoints
 from tbservice.domain.sampling import rank_and_key
 from tbservice.errors import CursorConflict
-from tbservice.store import blob_points, sample_slots, scalar_blocks, scalar_tail, series_rows, tensor_points
+from tbservice.store import blob_points, names, sample_slots, scalar_blocks, scalar_tail, series_rows, tensor_points
 from tbservice.store.packing import Points, concatenate
 from tbservice.store.points import Places
 from tbservice.store.scalar_blocks import OPEN, NewBlock
 from tbservice.store.scalar_tail import TailRow
-from tbservice.store.series_rows import SeriesName
+from tbservice.store.series_rows import SeriesKey
 from tbservice.types import AppendGrant, DataClass
 from tbwire import packing
 
@@ -48,36 +48,39 @@ def take_in(db: Connection, grant: AppendGrant, arrivals: Arrivals) -> list[Addi
     Raises `metadata_missing` when a series is new and came without metadata.
     """
     new = _make(db, grant, arrivals)
-    known = [name for name in arrivals if name not in new]
+    known = [key for key in arrivals if key not in new]
     states = series_rows.lock(db, grant.experiment_id, known) if known else {}
     _check_known(arrivals, known, states)
-    return [*new.values(), *(addition_to(arrivals[name], states[name]) for name in known)]
+    return [*new.values(), *(addition_to(arrivals[key], states[key]) for key in known)]
 
 
-def _make(db: Connection, grant: AppendGrant, arrivals: Arrivals) -> dict[SeriesName, Addition]:
-    """Makes the series that are not there, but for those that somebody else makes meanwhile."""
-    named = [name for name, parts in arrivals.items() if _brings_metadata(parts)]
-    if not named:
+def _make(db: Connection, grant: AppendGrant, arrivals: Arrivals) -> dict[SeriesKey, Addition]:
+    """Create the series that do not exist, except those that another transaction creates meanwhile."""
+    described = [key for key, parts in arrivals.items() if _brings_metadata(parts)]
+    if not described:
         return {}
-    known = series_rows.find(db, grant.experiment_id, named)
-    new = {name: new_addition(name, arrivals[name]) for name in sorted(set(named) - known)}
-    if not new:
+    known = series_rows.find(db, grant.experiment_id, described)
+    tags = {key: arrivals[key][0].series.tag for key in described if key not in known}
+    if not tags:
         return {}
+    tag_ids = names.resolve_tags(db, grant, dict.fromkeys(tags.values()))
+    keys = {(key[0], tag_ids[tag]): key for key, tag in tags.items()}
+    new = {name: new_addition(name, arrivals[keys[name]]) for name in sorted(keys)}
     states = [addition.state for addition in new.values()]
     made = series_rows.create(db, grant, states, [addition.metadata or b"" for addition in new.values()])
     for name, series_id in made.items():
         new[name].state.series_id = series_id
-    return {name: new[name] for name in made}
+    return {keys[name]: new[name] for name in made}
 
 
 def _brings_metadata(parts: Sequence[Arrival]) -> bool:
     return any(part.series.metadata is not None for part in parts)
 
 
-def _check_known(arrivals: Arrivals, known: Iterable[SeriesName], states: Collection[SeriesName]) -> None:
-    for name in known:
-        if name not in states:
-            first = arrivals[name][0]
+def _check_known(arrivals: Arrivals, known: Iterable[SeriesKey], states: Collection[SeriesKey]) -> None:
+    for key in known:
+        if key not in states:
+            first = arrivals[key][0]
             detail = f"tag {first.series.tag[:100]!r} is new here: send the segment again with its summary metadata"
             raise _MetadataMissing(detail, segment=first.segment.index, offset=first.segment.start)
 

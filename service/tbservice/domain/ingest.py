@@ -60,7 +60,7 @@ def write_batch(db: Connection, grant: AppendGrant, segments: Sequence[Segment])
     _check_references(db, grant, fresh)
     run_ids = _resolve_runs(db, grant, fresh, held.values())
     _note_start_times(db, grant, fresh, run_ids)
-    arrivals = arrivals_by_series(fresh, run_ids, _resolve_tags(db, grant, fresh))
+    arrivals = arrivals_by_series(fresh, run_ids)
     additions = appending.take_in(db, grant, arrivals)
     appending.insert_values(db, grant, additions)
     advances = _advances(fresh, cursors, run_ids, additions)
@@ -152,11 +152,6 @@ def _resolve_runs(
     run_ids = {one.cursor.stream.run: one.run_id for one in held}
     others = dict.fromkeys(segment.stream.run for segment in segments if segment.stream.run not in run_ids)
     return run_ids | names.resolve_runs(db, grant, others) if others else run_ids
-
-
-def _resolve_tags(db: Connection, grant: AppendGrant, segments: Iterable[Segment]) -> dict[str, int]:
-    tags = dict.fromkeys(series.tag for segment in segments for series in segment.series)
-    return names.resolve_tags(db, grant, tags) if tags else {}
 
 
 def _advances(

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 from typing import Final
-from weakref import WeakKeyDictionary
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, text
 
 from tbservice.store.arrays import array
 from tbservice.types import ExperimentGrant, ExperimentId, Run
@@ -33,19 +31,12 @@ def _resolve_statement(table: str, id_column: str, lock: str = "") -> str:
             ORDER BY digest  -- two who make the same names never wait for each other in a circle
             ON CONFLICT DO NOTHING
             RETURNING {id_column} AS id, name_digest)
-        SELECT id, name_digest, false FROM have UNION ALL SELECT id, name_digest, true FROM made
+        SELECT id, name_digest FROM have UNION ALL SELECT id, name_digest FROM made
     """  # noqa: S608 - called with the constants below
 
 
 _RESOLVE_RUNS: Final = _resolve_statement("runs", "run_id", "FOR KEY SHARE")
 _RESOLVE_TAGS: Final = _resolve_statement("tags", "tag_id")
-
-
-TAGS_IN_MIND_MAX: Final = 50_000
-"""Tags whose ids a process keeps in mind, some 250 bytes each; one more, and it begins anew."""
-
-_TagIds = dict[tuple[ExperimentId, bytes], int]
-_tags_in_mind: WeakKeyDictionary[Engine, _TagIds] = WeakKeyDictionary()
 
 
 def digest(name: str) -> bytes:
@@ -58,60 +49,30 @@ def resolve_runs(db: Connection, grant: ExperimentGrant, names: Collection[str])
 
     None of them can be deleted until the transaction ends.
     """
-    found = _resolve(db, grant, _RESOLVE_RUNS, {digest(name): name for name in names})
-    return {name: one.number for name, one in found.items()}
+    return _resolve(db, grant, _RESOLVE_RUNS, names)
 
 
 def resolve_tags(db: Connection, grant: ExperimentGrant, names: Collection[str]) -> dict[str, int]:
-    """The id of each tag, made where it is new: ids grow in the order of the names.
+    """Return the id of each tag, made where it is new: ids grow in the order of the names.
 
-    A tag goes with its experiment alone, so that ids that were found once are kept in mind.
+    An id is good for this transaction alone. No process may keep it for the next one: after a failover to a standby
+    that lagged behind, or a restore, the id is no tag's, or another tag's.
     """
-    in_mind = _tags_in_mind.setdefault(db.engine, {})
-    digests = {digest(name): name for name in names}
-    ids = {name: in_mind[place] for key, name in digests.items() if (place := (grant.experiment_id, key)) in in_mind}
-    unknown = {key: name for key, name in digests.items() if name not in ids}
-    if unknown:
-        found = _resolve(db, grant, _RESOLVE_TAGS, unknown)
-        ids |= {name: one.number for name, one in found.items()}
-        # One that was made here may yet be rolled back.
-        _keep_in_mind(
-            in_mind, {(grant.experiment_id, key): ids[n] for key, n in unknown.items() if not found[n].is_made}
-        )
-    return ids
+    return _resolve(db, grant, _RESOLVE_TAGS, names)
 
 
-def _keep_in_mind(in_mind: _TagIds, more: _TagIds) -> None:
-    if len(in_mind) + len(more) > TAGS_IN_MIND_MAX:
-        in_mind.clear()
-    if len(more) <= TAGS_IN_MIND_MAX:
-        in_mind.update(more)
-
-
-@dataclass(frozen=True, slots=True)
-class _Resolved:
-    """A name's id, and whether this transaction has made it."""
-
-    number: int
-    is_made: bool
-
-
-def _resolve(
-    db: Connection, grant: ExperimentGrant, statement: str, names: Mapping[bytes, str]
-) -> dict[str, _Resolved]:
-    """What becomes of the names, which are given by their digests."""
+def _resolve(db: Connection, grant: ExperimentGrant, statement: str, names: Collection[str]) -> dict[str, int]:
+    by_digest = {digest(name): name for name in names}
     parameters = {
         "experiment_id": grant.experiment_id,
         "workspace_id": grant.workspace_id,
-        "names": array("text", list(names.values())),
-        "digests": array("bytea", list(names)),
+        "names": array("text", list(by_digest.values())),
+        "digests": array("bytea", list(by_digest)),
     }
-    made: set[int] = set()
     while True:
         rows = db.execute(text(statement), parameters).all()
-        made |= {number for number, _, is_made in rows if is_made}
-        if len(rows) == len(names):
-            return {names[bytes(key)]: _Resolved(number, number in made) for number, key, _ in rows}
+        if len(rows) == len(by_digest):
+            return {by_digest[bytes(name_digest)]: number for number, name_digest in rows}
         # Another transaction made one of them meanwhile and has committed: the next statement sees it.
 
 

@@ -20,6 +20,9 @@ from tbservice.types import ExperimentGrant, ExperimentId
 SeriesName = tuple[int, int]
 """Run id and tag id."""
 
+SeriesKey = tuple[int, bytes]
+"""Run id and the digest of the tag's name: what a writer knows before any tag id was read in its transaction."""
+
 
 @dataclass(slots=True)
 class SeriesState:
@@ -109,31 +112,39 @@ _UNTOUCHED: Final = {
 }
 """What no row may be without, and no row is given, where an insert always meets the row that is there."""
 
-_NAME: Final = {"run_id": "bigint", "tag_id": "bigint"}
+_KEY: Final = {"run_id": "bigint", "tag_digest": "bytea"}
+
+# Tags are joined here, so that their ids never have to be kept by a process. `LIMIT 1` keeps the order of the joins.
+_KEYED_TAG: Final = """
+    SELECT tag_id FROM tags WHERE experiment_id = %(experiment_id)s AND name_digest = w.tag_digest LIMIT 1
+"""
 
 
-def find(db: Connection, experiment_id: ExperimentId, wanted: Collection[SeriesName]) -> set[SeriesName]:
-    """Those of the series that there are, none of them locked."""
+def find(db: Connection, experiment_id: ExperimentId, wanted: Collection[SeriesKey]) -> set[SeriesKey]:
+    """Return the keys of the series that exist, without locking them."""
     statement = f"""
-        SELECT w.run_id, w.tag_id FROM {rows_of(_NAME)} AS w
+        SELECT w.run_id, w.tag_digest FROM {rows_of(_KEY)} AS w
+        CROSS JOIN LATERAL ({_KEYED_TAG}) AS t
         CROSS JOIN LATERAL (
             SELECT FROM time_series AS s
-            WHERE s.experiment_id = %(experiment_id)s AND s.run_id = w.run_id AND s.tag_id = w.tag_id LIMIT 1) AS s
-    """  # noqa: S608 - a constant above
-    return set(binary_rows(db, statement, {"experiment_id": experiment_id, **_names(wanted)}))
+            WHERE s.experiment_id = %(experiment_id)s AND s.run_id = w.run_id AND s.tag_id = t.tag_id LIMIT 1) AS s
+    """  # noqa: S608 - the constants above
+    return set(binary_rows(db, statement, {"experiment_id": experiment_id, **_keys(wanted)}))
 
 
-def lock(db: Connection, experiment_id: ExperimentId, wanted: Collection[SeriesName]) -> dict[SeriesName, SeriesState]:
-    """Locks those of the series that there are, in the order of their names, until the transaction ends."""
+def lock(db: Connection, experiment_id: ExperimentId, wanted: Collection[SeriesKey]) -> dict[SeriesKey, SeriesState]:
+    """Lock the series that exist until the transaction ends, in the order of their keys, and return their rows."""
     statement = f"""
-        SELECT s.* FROM {rows_of(_NAME)} AS w
+        SELECT w.tag_digest, s.* FROM {rows_of(_KEY)} AS w
+        CROSS JOIN LATERAL ({_KEYED_TAG}) AS t
         CROSS JOIN LATERAL (
             SELECT {_STATE} FROM time_series AS s
-            WHERE s.experiment_id = %(experiment_id)s AND s.run_id = w.run_id AND s.tag_id = w.tag_id
+            WHERE s.experiment_id = %(experiment_id)s AND s.run_id = w.run_id AND s.tag_id = t.tag_id
             LIMIT 1 FOR UPDATE) AS s
     """  # noqa: S608 - the constants above
-    rows = binary_rows(db, statement, {"experiment_id": experiment_id, **_names(sorted(wanted))})
-    return {(state.run_id, state.tag_id): state for state in map(_state, rows)}
+    rows = binary_rows(db, statement, {"experiment_id": experiment_id, **_keys(sorted(wanted))})
+    states = ((tag_digest, _state(row)) for tag_digest, *row in rows)
+    return {(state.run_id, tag_digest): state for tag_digest, state in states}
 
 
 def lock_due(
@@ -169,7 +180,7 @@ def lock_due(
     return [_state(row) for row in rows]
 
 
-def _state(row: tuple[Any, ...]) -> SeriesState:
+def _state(row: Sequence[Any]) -> SeriesState:
     state = SeriesState(*row)
     state.seldom_before = _seldom(state)
     return state
@@ -255,9 +266,9 @@ def update_metadata(db: Connection, experiment_id: ExperimentId, metadata: dict[
     )
 
 
-def _names(wanted: Collection[SeriesName]) -> dict[str, Any]:
-    run_ids, tag_ids = zip(*wanted, strict=True)
-    return {"run_id": array("bigint", run_ids), "tag_id": array("bigint", tag_ids)}
+def _keys(wanted: Collection[SeriesKey]) -> dict[str, Any]:
+    run_ids, tag_digests = zip(*wanted, strict=True)
+    return {"run_id": array("bigint", run_ids), "tag_digest": array("bytea", tag_digests)}
 
 
 def _columns(states: Sequence[SeriesState], kinds: dict[str, str]) -> dict[str, Any]:

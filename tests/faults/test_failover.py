@@ -1,0 +1,100 @@
+"""PostgreSQL goes back in time under a running service: a standby that lagged is promoted, an older copy is restored.
+
+The service is not restarted. What it acknowledged meanwhile is lost in the database, and the uploader sends it again.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from support import event_files, mortal
+from support.faulty_world import faulty_world
+from support.servers import Servers
+from support.standby import restore, run_program, standby_of
+from support.uploading import wait_until
+from tbservice.embedded.instance import Instance
+
+FLUSHES = 4
+TAGS = 5
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """A service on a PostgreSQL of its own."""
+    directory = tmp_path_factory.mktemp("failover")
+    with Instance(directory / "data") as instance, faulty_world(Servers(instance), directory) as made:
+        yield made
+
+
+class Job:
+    """A training job and its upload: each phase of the job logs tags that no phase before has logged."""
+
+    def __init__(self, person, logdir) -> None:
+        self.person = person
+        self.logdir = logdir
+        self.file = logdir / "train" / "events.out.tfevents.1.host"
+        event_files.write_records(self.file, [event_files.version_event()])
+        self.step = 0
+
+    def log(self, phase: str, uploading) -> None:
+        """Log some flushes, and wait after each until it is committed: each is a batch of its own."""
+        experiment_id = uploading.wait_for_experiment()
+        for _ in range(FLUSHES):
+            self.step += 1
+            events = [event_files.scalar_event(f"{phase}/{tag}", self.step, tag / 3) for tag in range(TAGS)]
+            event_files.write_records(self.file, events, append=True)
+            size = self.file.stat().st_size
+            wait_until(lambda size=size: self._cursor(experiment_id) == size)
+
+    def _cursor(self, experiment_id: str) -> int:
+        answer = self.person._reader().http.get(f"/api/v1/experiments/{experiment_id}/streams")
+        return max((stream["offset"] for stream in answer.json().get("streams", ())), default=0)
+
+    def check(self, ended) -> None:
+        """Everything that was logged is stored, as `tbupload verify` proves."""
+        assert ended.code == 0, ended.err
+        verified = self.person.uploader.run(
+            "verify", "--logdir", self.logdir, "--experiment", ended.experiment_id, "--json"
+        )
+        assert verified.code == 0, verified.out
+
+
+@pytest.fixture
+def job(person, tmp_path):
+    (tmp_path / "logdir" / "train").mkdir(parents=True)
+    return Job(person, tmp_path / "logdir")
+
+
+@pytest.fixture
+def uploading(job):
+    with job.person.uploader.follow(job.logdir, "--give-up-seconds", 60) as uploading:
+        yield uploading
+
+
+def test_restore_of_older_copy_under_service_loses_nothing(world, job, uploading, tmp_path):
+    instance, database = world.servers.instance, world.database_url.rpartition("/")[2]
+    job.log("before", uploading)
+    dump = tmp_path / "dump"
+    run_program(instance, "pg_dump", "--format=custom", f"--file={dump}", database)
+    job.log("lost", uploading)
+    restore(instance, database, dump)
+    job.log("after", uploading)
+    job.check(uploading.stop())
+
+
+def test_failover_to_lagging_standby_loses_nothing(world, job, uploading, tmp_path):
+    instance = world.servers.instance
+    with standby_of(instance, tmp_path / "standby") as standby:
+        job.log("before", uploading)
+        wait_until(lambda: standby.is_level_with(instance.postgres))
+        standby.cut_off()
+        job.log("lost", uploading)
+        mortal.kill_postgres(instance)
+        try:
+            standby.promote()
+            world.sql.redirect(standby.postgres.url())
+            job.log("after", uploading)
+            job.check(uploading.stop())
+        finally:  # the database and the service's end are still to be cleared away
+            mortal.restart_postgres(instance)
+            world.sql.redirect(instance.postgres.url())
