@@ -227,3 +227,12 @@ header_seconds_max: Final = 10.0
 
 connections_items_max: Final = 4_096
 """Connections (items) that a worker holds open at once; fewer where the system allows fewer files to be open."""
+
+migrate_lock_seconds_max: Final = 3.0
+"""Seconds a migration waits for a table's lock; for as long, every statement on that table waits behind it."""
+
+migrate_pause_seconds: Final = 5.0
+"""Seconds between two attempts of a migration that did not get a lock."""
+
+migrate_attempts_max: Final = 100
+"""Attempts of a migration to get its locks, some 13 minutes with the seconds of the two limits above."""

@@ -156,6 +156,22 @@ def test_a_server_that_is_not_there_and_a_missing_setting_are_one_line_each(sett
     assert "TBHUB_DATABASE_URL" in done.stderr
 
 
+@pytest.mark.parametrize("command", ["serve", "migrate"])
+def test_malformed_database_url_is_one_line_without_secret(settings, command):
+    code, _, said = tbservice(settings, command, TBHUB_DATABASE_URL="postgresql://u:secret@host:one/db")
+    assert (code, len(said.splitlines())) == (1, 1), said
+    assert "TBHUB_DATABASE_URL is not a PostgreSQL URL" in said
+    assert "secret" not in said
+
+
+def test_database_url_with_two_hosts_reaches_the_live_one(settings, tmp_path):
+    before, at, after = settings.database_url.get_secret_value().partition("@")
+    url = f"{before}{at}{LOOPBACK}:{free_port()},{after}?target_session_attrs=read-write"
+    assert tbservice(settings, "migrate", TBHUB_DATABASE_URL=url) == (0, "", "")
+    with live_service(settings, free_port(), tmp_path / "log", TBHUB_DATABASE_URL=url) as live:
+        assert httpx2.get(f"{live.url}/readyz", trust_env=False).status_code == httpx2.codes.OK
+
+
 def test_a_taken_port_is_one_line(settings):
     with socket.socket() as taken:
         taken.bind((LOOPBACK, 0))

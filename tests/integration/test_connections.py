@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import traceback
+
 import psycopg
 import pytest
 
 from support.postgres_faults import postgres_faults
+from tbservice.startup_errors import CannotRun
 from tbservice.store import database as module
 from tbservice.store.database import Database, binary_rows, in_one_trip, rows_seeing, send
 
@@ -20,10 +23,10 @@ def one(database_url):
     database.close()
 
 
-def test_connections_that_postgres_has_ended_are_replaced_and_nobody_notices(database, servers):
+def test_connections_that_postgres_has_ended_are_replaced_and_nobody_notices(database, database_url, servers):
     with database.transaction(), database.transaction(), database.transaction():
         pass
-    with servers.instance.postgres.connect_as_superuser(database.engine.url.database) as db:
+    with servers.instance.postgres.connect_as_superuser(database_url.rpartition("/")[2]) as db:
         ended = db.execute("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE usename = 'tbhub'")
         assert ended.fetchall().count((True,)) >= 3
     with database.transaction(), database.transaction(), database.without_transaction() as db:
@@ -69,3 +72,18 @@ def test_a_statement_that_fails_among_those_of_one_trip_leaves_nothing_of_them(o
             assert [sent.rows() for sent in made] == [[(f"{attempt} first",)], [(f"{attempt} second",)]]
     with one.transaction() as db:
         assert binary_rows(db, "SELECT count(*), count(DISTINCT name) FROM workspaces", {}) == [(16, 16)]
+
+
+@pytest.mark.parametrize("url", ["postgresql://u:secret@a:1,b:2x/db", "postgresql://u:secret@[host/db", "u:secret@h/d"])
+def test_database_url_that_libpq_cannot_read(url):
+    with pytest.raises(CannotRun, match="not a PostgreSQL URL") as raised:
+        Database(url, 1)
+    assert "secret" not in "".join(traceback.format_exception(raised.value))
+
+
+def test_database_url_keeps_its_own_options(database_url):
+    database = Database(f"{database_url}?options=-c%20geqo%3Doff&connect_timeout=7", 1)
+    with database.transaction() as db:
+        shown = binary_rows(db, "SELECT current_setting('geqo'), current_setting('statement_timeout')", {})
+    database.close()
+    assert shown == [("off", "1min")]

@@ -5,14 +5,23 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from alembic import command
+from alembic.config import Config
 from alembic.script import ScriptDirectory
-from sqlalchemy import NullPool, create_engine
+from sqlalchemy import NullPool
 
-from tbservice import migrate
+from support.uploading import wait_until
+from tbservice import limits, migrate
+from tbservice.startup_errors import CannotRun
+from tbservice.store.engine import make_engine
+
+MIGRATIONS_AFTER_0005 = [
+    number for path in migrate.find_migrations().glob("versions/0*.py") if (number := path.name[:4]) > "0005"
+]
 
 
 def missing(url):
-    with create_engine(migrate.driver_url(url), poolclass=NullPool).connect() as db:
+    with make_engine(url, poolclass=NullPool).connect() as db:
         return migrate.missing_migrations(db)
 
 
@@ -25,6 +34,48 @@ def test_an_empty_database_lacks_every_migration_by_name_and_after_upgrade_none(
 
 def test_upgrading_again_does_nothing(database_url):
     assert migrate.upgrade(database_url) == []
+
+
+@pytest.fixture
+def old_database_url(empty_database_url):
+    """The URL of a database that lacks the migration 0006, which alters `time_series`."""
+    configuration = Config()
+    configuration.set_main_option("script_location", str(migrate.find_migrations()))
+    with make_engine(empty_database_url, poolclass=NullPool).begin() as db:
+        configuration.attributes["connection"] = db.execution_options(no_parameters=True)
+        command.upgrade(configuration, "0005")
+    return empty_database_url
+
+
+def is_waiting_for_a_lock(db):
+    return db.execute("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'").fetchone() != (0,)
+
+
+def test_migrate_behind_reader_lets_writers_pass(old_database_url, monkeypatch, capsys):
+    monkeypatch.setattr(limits, "migrate_lock_seconds_max", 0.5)
+    monkeypatch.setattr(limits, "migrate_pause_seconds", 0.5)
+    migrated = []
+    thread = threading.Thread(target=lambda: migrated.extend(migrate.upgrade(old_database_url)))
+    with psycopg.connect(old_database_url) as reader, psycopg.connect(old_database_url, autocommit=True) as writer:
+        reader.execute("SELECT count(*) FROM time_series")  # an export's snapshot: its lock lasts until it commits
+        thread.start()
+        wait_until(lambda: is_waiting_for_a_lock(writer))
+        writer.execute("SET statement_timeout = '30s'")
+        writer.execute("DELETE FROM time_series")  # with the reader still there
+        reader.commit()
+    thread.join()
+    assert [name[:4] for name in migrated] == MIGRATIONS_AFTER_0005
+    assert "tbservice: a table is in use" in capsys.readouterr().err
+
+
+def test_migrate_gives_up_with_words_on_what_to_do(old_database_url, monkeypatch):
+    for name, value in (("lock_seconds_max", 0.1), ("pause_seconds", 0.0), ("attempts_max", 2)):
+        monkeypatch.setattr(limits, f"migrate_{name}", value)
+    with psycopg.connect(old_database_url) as reader:
+        reader.execute("SELECT count(*) FROM time_series")
+        with pytest.raises(CannotRun, match=r"2 attempts \(the oldest transaction is of .*\); wait .* migrate again"):
+            migrate.upgrade(old_database_url)
+    assert [name[:4] for name in missing(old_database_url)] == MIGRATIONS_AFTER_0005
 
 
 def test_two_processes_that_migrate_at_once_both_succeed_and_one_does_the_work(empty_database_url):

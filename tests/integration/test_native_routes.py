@@ -376,7 +376,7 @@ def ask(reader, path, method="GET", **options):
     return json.loads(answer.body)
 
 
-def test_the_number_of_queries_does_not_grow_with_runs_and_tags(both):
+def test_the_number_of_queries_does_not_grow_with_runs_and_tags(both, service):
     """Counted on the wire to PostgreSQL: once for two runs of two tags, and once for twelve runs of nine."""
     api = Api(both.client, both.owner)
     experiment = api.new_experiment()
@@ -392,7 +392,7 @@ def test_the_number_of_queries_does_not_grow_with_runs_and_tags(both):
         "/data/plugin/hparams/session_groups": {"method": "POST", "data": ALL_SESSIONS},
     }
     counts = []
-    with postgres_faults(both.reader.database.engine.url.render_as_string(hide_password=False)) as proxy:
+    with postgres_faults(service.database_url) as proxy:
         database = Database(proxy.url, 1)
         for run_count, tag_count in ((2, 2), (12, 9)):
             tags = [f"t{number}" for number in range(tag_count)]

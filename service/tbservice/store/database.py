@@ -11,12 +11,13 @@ from typing import Any, Final
 import psycopg
 from psycopg.types.array import ListBinaryDumper
 from psycopg.types.numeric import Int8BinaryDumper
-from sqlalchemy import Connection, PoolProxiedConnection, create_engine, event, exc, text
+from sqlalchemy import Connection, PoolProxiedConnection, event, exc, text
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from tbservice import metrics
 from tbservice.errors import Invalid, NotFound, Unavailable
 from tbservice.store import arrays
+from tbservice.store.engine import make_engine
 from tbservice.types import WorkspaceId
 
 STATEMENT_SECONDS_MAX = 60
@@ -37,14 +38,17 @@ class Database:
     """A pool of connections. Every transaction sees one workspace's rows, or none of any tenant's."""
 
     def __init__(self, url: str, pool_size: int) -> None:
-        """`url` is a libpq URL (postgresql://…) of an ordinary role; connections are made when first needed."""
-        self.engine = create_engine(
-            url.replace("postgresql://", "postgresql+psycopg://", 1).replace("postgres://", "postgresql+psycopg://", 1),
+        """`url` is a libpq URL (postgresql://…) of an ordinary role; connections are made when first needed.
+
+        Raises CannotRun when it is malformed.
+        """
+        self.engine = make_engine(
+            url,
+            statement_seconds_max=STATEMENT_SECONDS_MAX,
             pool_size=pool_size,
             max_overflow=0,
             pool_timeout=30,
             hide_parameters=True,  # errors are logged, and what a tenant sent is none of the log's business
-            connect_args={"connect_timeout": 10, "options": f"-c statement_timeout={STATEMENT_SECONDS_MAX}s"},
         )
         event.listen(self.engine, "connect", _prepare)
         event.listen(self.engine, "begin", _send_begin)
