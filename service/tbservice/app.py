@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -152,13 +153,16 @@ async def _render_unencodable(request: Request, _error: Exception) -> JSONRespon
     return _refusal(request, 422, "invalid", detail)
 
 
-async def _render_unexpected(request: Request, _error: Exception) -> JSONResponse:
-    detail = "the server failed on this request; it was logged, and nothing of it was kept"
-    return _refusal(request, 500, "internal", detail)
+async def _render_unexpected(request: Request, error: Exception) -> JSONResponse:
+    """Answer with an id that the log has too: uvicorn logs the error's traceback, and the note stands at its end."""
+    error_id = secrets.token_hex(8)
+    error.add_note(f"error id {error_id}")
+    detail = f"the server failed on this request; it was logged with the id {error_id}, and nothing of it was kept"
+    return _refusal(request, 500, "internal", detail, id=error_id)
 
 
 def _refusal(
-    request: Request, status: int, code: str, detail: str, headers: Mapping[str, str] | None = None, **more: int
+    request: Request, status: int, code: str, detail: str, headers: Mapping[str, str] | None = None, **more: int | str
 ) -> JSONResponse:
     note_error_code(request.scope, code)
     return JSONResponse({"code": code, "detail": detail, **more}, status, headers)

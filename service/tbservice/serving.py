@@ -112,7 +112,9 @@ def serve() -> None:
     _check_database(settings)
     with listening.bind(settings.host, settings.port) as bound:
         if settings.workers == 1:
-            run(Server(configure(create_app(settings)), lambda: _announce(settings)), bound)
+            app = create_app(settings)
+            find_servers(app)  # an error here is one line; in the application's start-up it would be a traceback
+            run(Server(configure(app), lambda: _announce(settings)), bound)
         else:
             _announce(settings)
             factory = f"{__name__}:{create_worker_app.__name__}"

@@ -9,6 +9,7 @@ import time
 
 import httpx2
 import psutil
+import psycopg
 import pytest
 
 from support.mortal import workers_of
@@ -118,6 +119,27 @@ def test_no_token_of_a_share_link_is_ever_logged(settings, owner_token, tmp_path
         for path in (f"/experiment/x/?token={owner_token}", f"/nowhere?token={owner_token}"):
             httpx2.get(f"{live.url}{path}", trust_env=False)
     assert owner_token not in log.read_text()
+
+
+def test_failed_request_has_the_id_of_its_log_record(settings, owner_token, tmp_path):
+    log, headers = tmp_path / "log", {"Authorization": f"Bearer {owner_token}"}
+    with live_service(settings, free_port(), log) as live:
+        with psycopg.connect(live.database_url) as db:
+            db.execute("ALTER TABLE experiments RENAME TO away")
+        answer = httpx2.get(f"{live.url}/api/v1/experiments", headers=headers, trust_env=False)
+    failure, logged = answer.json(), log.read_text()
+    assert (answer.status_code, failure["code"]) == (500, "internal")
+    assert failure["id"] in failure["detail"]
+    assert logged.count("Traceback") == logged.count(failure["id"]) == 1
+
+
+def test_serve_names_the_code_that_s3_refuses_with(settings):
+    code, _, said = tbservice(settings, "serve", TBHUB_S3_BUCKET="Not_A_Bucket", TBHUB_PORT=str(free_port()))
+    assert (code, len(said.splitlines())) == (1, 1), said
+    assert "the object store refuses: S3 says InvalidBucketName to CreateBucket" in said
+    code, _, said = tbservice(settings, "serve", TBHUB_S3_SECRET_KEY="wrong", TBHUB_PORT=str(free_port()))
+    assert (code, len(said.splitlines())) == (1, 1), said
+    assert "the object store refuses: S3 says 403 (AccessDenied) to HeadBucket" in said
 
 
 def test_an_idle_connection_does_not_hold_up_the_stop(settings, tmp_path):

@@ -32,13 +32,22 @@ class Refusal(BaseModel):
     detail: str = Field(description="What happened and what to do, for people")
 
 
+class Failure(Refusal):
+    """What is answered when the server itself fails on a request."""
+
+    id: str = Field(description="By which the operator finds the failure in the service's log")
+
+
 def _described(*errors: type[ServiceError]) -> Responses:
     return {error.status: {"model": Refusal, "description": error.__doc__} for error in errors}
 
 
 REFUSALS: Final[Responses] = _described(
     Malformed, Unauthenticated, Forbidden, NotFound, TooSlow, Conflict, TooLarge, TooManyRequests, Unavailable
-) | {422: {"model": Refusal, "description": "A parameter or a part of the body is out of its range, or does not fit."}}
+) | {
+    422: {"model": Refusal, "description": "A parameter or a part of the body is out of its range, or does not fit."},
+    500: {"model": Failure, "description": "The server failed; nothing of the request was kept."},
+}
 """Of every route."""
 
 NOT_ACCEPTABLE: Final = _described(NotAcceptable)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -19,6 +20,10 @@ from tbservice.settings import Settings
 _CHUNK_BYTES = 256 * 1024
 _CONNECTIONS_MAX = 32
 _PROBE_SECONDS_MAX = 3  # whoever asks whether we are ready asks again soon, and must not wait here in a crowd
+
+
+_CODE_CHARS_MAX = 64
+_STATUS_MEANINGS = {"403": " (AccessDenied)", "404": " (NoSuchBucket or NoSuchKey)"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,5 +215,15 @@ def _absence() -> Iterator[None]:
 def _client_errors_as_ours() -> Iterator[None]:
     try:
         yield
-    except (BotoCoreError, ClientError) as error:
-        raise Unavailable("the object store cannot be reached or refuses; nothing was lost, try again") from error
+    except ClientError as error:
+        raise Unavailable(f"the object store refuses: {_reason(error)}; nothing was lost, try again") from error
+    except BotoCoreError as error:  # its text names our servers, which is for the log alone
+        kind = type(error).__name__
+        raise Unavailable(f"the object store cannot be used ({kind}); nothing was lost, try again") from error
+
+
+def _reason(error: ClientError) -> str:
+    """Return S3's own code, as NoSuchBucket, and the operation; an answer to HEAD has a status instead."""
+    code = re.sub(r"[^A-Za-z0-9.]", "", str(error.response.get("Error", {}).get("Code", "")))[:_CODE_CHARS_MAX]
+    meaning = _STATUS_MEANINGS.get(code, "")
+    return f"S3 says {code or 'nothing'}{meaning} to {error.operation_name}"
