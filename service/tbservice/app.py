@@ -74,6 +74,7 @@ def create_app(settings: Settings) -> FastAPI:
     figures.note_pool_size(settings.database_pool_size)
     app.state.objects = ObjectStore(settings)
     app.state.shares = WorkerShares(settings.database_pool_size)
+    app.state.readiness = health.Readiness(app.state.database, app.state.objects)
     app.state.merger = Merger(app.state.database)
     app.state.followers = Followers(app.state.database)
     for part in (health, metrics, experiments, tokens, uploads, blob_uploads, listing, reading, digests, blobs):

@@ -236,3 +236,6 @@ migrate_pause_seconds: Final = 5.0
 
 migrate_attempts_max: Final = 100
 """Attempts of a migration to get its locks, some 13 minutes with the seconds of the two limits above."""
+
+ready_seconds: Final = 2.0
+"""Seconds for which a good answer of /readyz is repeated: a balancer asks often, and each look writes 1 MiB."""

@@ -81,6 +81,14 @@ _connection_seconds = Summary(
 )
 _object_calls = _counter("s3_calls", "S3 calls, after their retries: done, refused, or failed", "operation", "result")
 
+_object_store_up = Gauge(
+    "tbhub_object_store_up",
+    "1 while the object store answers, 0 while it does not, when /readyz last looked; of several workers the least",
+    registry=REGISTRY,
+    multiprocess_mode="livemin",
+)
+_object_store_up.set(1)  # a worker does not start without
+
 # Those whose values are known beforehand show them from the start: a rate needs the zero before the first.
 _parts = {part: _batch_parts.labels(part) for part in ("body", "turn", "decode", "blobs", "transaction")}
 for _metric in (_batches, _segments):
@@ -177,6 +185,11 @@ def note_connection_wait(since: float) -> None:
 def connection_in_use() -> AbstractContextManager[object]:
     """Counts a connection as taken from the pool, until the block ends."""
     return _connections.track_inprogress()
+
+
+def note_object_store(*, is_available: bool) -> None:
+    """Note whether the object store answered when it was last looked at."""
+    _object_store_up.set(is_available)
 
 
 def note_object_call(operation: str, status: int | None) -> None:

@@ -28,6 +28,9 @@ IDLE_SECONDS_MAX = 60.0
 
 _UNAVAILABLE = "the database cannot be reached or is out of capacity; nothing was lost, try again"
 
+_DISK_FULL = "the database's disk is full; nothing was lost, try again when there is room"
+_READ_ONLY = "the database takes no writes: it is a standby, or read-only; nothing was lost, try again"
+
 _BEGIN: Final = "tbhub_begin"
 """The execution option that says how a transaction begins."""
 
@@ -94,8 +97,8 @@ class Database:
             driver = _driver(connection)
             try:
                 yield connection
-            except psycopg.Error:
-                if driver.closed:
+            except (psycopg.Error, exc.DBAPIError) as error:
+                if driver.closed or _is_read_only(error):
                     connection.invalidate()
                 raise
 
@@ -103,6 +106,22 @@ class Database:
         """Asks PostgreSQL for an answer. Raises Unavailable when there is none."""
         with self.transaction() as db:
             db.execute(text("SELECT 1"))
+
+    def check_writable(self) -> None:
+        """Raise Unavailable, which says why, unless PostgreSQL can write: log, commit, and room on its disk.
+
+        Writes 1 MiB that goes again at once, as a temporary file beside the tables: a full disk still takes a row into
+        a page, and a record into a segment of the log, that are there already. A standby that PostgreSQL waits for at
+        each commit is not waited for here.
+        """
+        with self.transaction() as db:
+            for name, value in (("work_mem", "64kB"), ("temp_tablespaces", ""), ("synchronous_commit", "local")):
+                db.execute(text("SELECT set_config(:name, :value, true)"), {"name": name, "value": value})
+            if db.execute(text("SELECT current_setting('transaction_read_only')::boolean")).scalar_one():
+                db.invalidate()  # of the URL's hosts another may take writes by now
+                raise Unavailable(_READ_ONLY)
+            db.execute(text("SELECT count(*) FROM unnest(array_fill(repeat('x', 8192), ARRAY[128]))"))
+            db.execute(text("SELECT pg_logical_emit_message(true, 'tbhub', 'ready')"))
 
     def close(self) -> None:
         """Closes every idle connection."""
@@ -218,10 +237,12 @@ def _driver_errors_as_ours() -> Iterator[None]:
     """Turns what the driver raises into ours: Unavailable when PostgreSQL is away, stopping, full or deadlocked."""
     try:
         yield
-    except (exc.OperationalError, exc.InterfaceError, exc.TimeoutError) as error:
+    except (exc.OperationalError, exc.InterfaceError) as error:
+        raise _unavailable(error.orig) from error
+    except exc.TimeoutError as error:
         raise Unavailable(_UNAVAILABLE) from error
     except (psycopg.OperationalError, psycopg.InterfaceError) as error:  # from `send`, past SQLAlchemy
-        raise Unavailable(_UNAVAILABLE) from error
+        raise _unavailable(error) from error
     except psycopg.Error as error:  # the same
         raise _as_ours(error) or error from error
     except exc.DBAPIError as error:
@@ -230,10 +251,21 @@ def _driver_errors_as_ours() -> Iterator[None]:
         raise _as_ours(error.orig) or error from error
 
 
+def _unavailable(error: BaseException | None) -> Unavailable:
+    return Unavailable(_DISK_FULL if isinstance(error, psycopg.errors.DiskFull) else _UNAVAILABLE)
+
+
 def _as_ours(error: BaseException | None) -> Exception | None:
+    if error is not None and _is_read_only(error):
+        return Unavailable(_READ_ONLY)
     if isinstance(error, psycopg.errors.ForeignKeyViolation) and _names_experiment(error):
         return NotFound("the experiment has been deleted")
     return _as_invalid(error) if isinstance(error, psycopg.DataError) else None
+
+
+def _is_read_only(error: BaseException) -> bool:
+    """Return whether a write met a server that takes none, as a primary that has become a standby."""
+    return isinstance(getattr(error, "orig", error), psycopg.errors.ReadOnlySqlTransaction)
 
 
 def _as_invalid(error: psycopg.DataError) -> Invalid | None:

@@ -1,0 +1,83 @@
+"""`/readyz`: whether PostgreSQL takes writes decides, and a lost object store is only told."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from psycopg.sql import SQL, Identifier
+from starlette.testclient import TestClient
+
+from support.batches import Api, scalars, segment, stream
+from support.uploading import wait_until
+from tbservice.app import create_app
+from tbservice.embedded.data_directory import FREE_BYTES_MIN
+from tbservice.embedded.ports import LOOPBACK, choose_ports
+from tbservice.errors import Unavailable
+from tbservice.exposition import expose
+
+SMALL_BYTES = FREE_BYTES_MIN + (64 << 20)
+
+
+def test_readiness_on_full_disk_says_so(tmp_path):
+    (tmp_path / "small").mkdir()
+    mount = f"mount -t tmpfs -o size={SMALL_BYTES} none {tmp_path}/small"
+    command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", f'{mount} && exec "$0" "$@"']
+    tests = Path(__file__).parents[1]
+    command += [sys.executable, str(tests / "support" / "full_disk.py"), str(tmp_path / "small")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    before, full, after = json.loads(done.stdout)
+    assert (before, after) == ("", "")
+    assert "disk is full" in full
+
+
+def test_readiness_without_object_store_is_200_and_told(settings, owner_token):
+    away = f"http://{LOOPBACK}:{choose_ports(['nobody'], {})['nobody']}"
+    application = create_app(settings.model_copy(update={"s3_endpoint": away}))
+    application.state.has_found_servers = True  # it went away after the start
+    with TestClient(application) as client:
+        assert client.get("/readyz").status_code == 200
+        wait_until(lambda: client.get("/readyz").json() == {"database": "writable", "object_store": "unavailable"})
+        assert b"\ntbhub_object_store_up 0.0" in expose("")[0]
+        api = Api(client, owner_token)
+        assert api.write(api.new_experiment(), segment(stream(), 0, 9, scalars("loss", [0]))).scalars == 1
+
+
+@pytest.fixture
+def set_read_only(servers, database_url):
+    """Makes the test's database refuse writes, as a standby does, or take them, on every new connection."""
+    alter = SQL("ALTER DATABASE {} SET default_transaction_read_only = {}")
+
+    def set_read_only(value):
+        with servers.instance.postgres.connect_as_superuser("postgres") as db:
+            db.execute(alter.format(Identifier(database_url.rpartition("/")[2]), value))
+
+    return set_read_only
+
+
+def test_readiness_of_read_only_database_is_503(database, settings, set_read_only):
+    set_read_only(True)
+    with pytest.raises(Unavailable, match="takes no writes"):
+        database.check_writable()
+    with TestClient(create_app(settings)) as client:
+        answer = client.get("/readyz")
+        assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
+        assert "takes no writes" in answer.json()["detail"]
+        set_read_only(False)
+        assert client.get("/readyz").status_code == 200  # another host of the URL may take writes: it connects anew
+
+
+def test_write_to_read_only_database_is_unavailable_until_it_is_not(database, set_read_only):
+    def write():
+        with database.transaction() as db:
+            db.exec_driver_sql("INSERT INTO workspaces (name) VALUES ('x')")
+
+    set_read_only(True)
+    with pytest.raises(Unavailable, match="takes no writes"):
+        write()
+    set_read_only(False)
+    write()
