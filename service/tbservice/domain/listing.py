@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from tbservice.errors import Malformed
 from tbservice.store import names, time_series
-from tbservice.store.time_series import LastPoint
+from tbservice.store.time_series import LastPoint, TagGroupRow
 from tbservice.types import DataClass, ReadGrant, Selection
 
 _INT64_MAX: Final = 2**63 - 1
@@ -33,24 +33,45 @@ class TagGroup:
     lengths_max: tuple[int, ...]
 
 
-def list_tag_groups(db: Connection, grant: ReadGrant, kinds: Collection[tuple[str, DataClass]]) -> list[TagGroup]:
-    """The series of these kinds (plugin and data class), grouped; in the order of the runs."""
-    runs = names.list_run_names(db, grant.experiment_id)
-    tags = names.list_tag_names(db, grant.experiment_id)
-    tag_ids, tag_names = list(tags), list(tags.values())
+@dataclass(frozen=True, slots=True)
+class TagGroupRows:
+    """What `group_tags` makes groups of: the names of runs and tags by their ids, and the rows that hold the ids."""
+
+    runs: Mapping[int, str]
+    tags: Mapping[int, str]
+    rows: Sequence[TagGroupRow]
+
+
+def read_tag_groups(db: Connection, grant: ReadGrant, kinds: Collection[tuple[str, DataClass]]) -> TagGroupRows:
+    """Read the series of these kinds (plugin and data class), for `group_tags`."""
+    return TagGroupRows(
+        runs=names.list_run_names(db, grant.experiment_id),
+        tags=names.list_tag_names(db, grant.experiment_id),
+        rows=time_series.list_tag_groups(db, grant.experiment_id, kinds),
+    )
+
+
+def group_tags(read: TagGroupRows) -> list[TagGroup]:
+    """Return the groups in the order of the runs, in time linear in runs, tags and series.
+
+    Apart from `read_tag_groups`, because it takes as long as the queries and needs no database connection.
+    """
+    # An array: numpy would convert a list again in every call below.
+    tag_ids, tag_names = np.array(list(read.tags), np.int64), list(read.tags.values())
     place = np.empty(len(tag_names), np.int64)  # of each tag in code point order
     in_order = sorted(range(len(tag_names)), key=tag_names.__getitem__)
     place[in_order] = np.arange(len(tag_names))
     known: dict[bytes, tuple[str, ...]] = {}
     groups = []
-    for row in time_series.list_tag_groups(db, grant.experiment_id, kinds):
+    for row in read.rows:
         places = place[np.searchsorted(tag_ids, row.tag_ids)]
         order = np.argsort(places)
         key = places[order].tobytes()
         if key not in known:
             known[key] = tuple(tag_names[in_order[at]] for at in places[order].tolist())
         lengths = tuple(row.lengths_max[order].tolist())
-        groups.append(TagGroup(runs[row.run_id], row.plugin, row.data_class, row.summary_metadata, known[key], lengths))
+        run = read.runs[row.run_id]
+        groups.append(TagGroup(run, row.plugin, row.data_class, row.summary_metadata, known[key], lengths))
     return groups
 
 

@@ -67,10 +67,10 @@ class LeanContext(backend_context.Context):  # type: ignore[misc] # tensorboard 
         if source.experiment_id != experiment_id:
             tags: Mapping[str, Any] = super().scalars_metadata(ctx, experiment_id)
             return tags
-        found: dict[str, tuple[str, ...]] = {}
+        tags_by_run: dict[str, list[str]] = {}
         for group in source.list_tag_groups([(_SCALARS, DataClass.SCALAR)]):
-            found[group.run] = found.get(group.run, ()) + group.tags
-        return found
+            tags_by_run.setdefault(group.run, []).extend(group.tags)  # a run may have as many groups as tags
+        return tags_by_run
 
     def read_last_scalars(
         self, ctx: RequestContext, experiment_id: str, run_tag_filter: provider.RunTagFilter | None

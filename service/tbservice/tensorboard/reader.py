@@ -108,7 +108,7 @@ class Reader:
 
     def list_tag_groups(self, kinds: Collection[tuple[str, DataClass]]) -> list[TagGroup]:
         """The series of these kinds, grouped; in the order of the runs."""
-        return self._read(listing.list_tag_groups, kinds)
+        return listing.group_tags(self._read(listing.read_tag_groups, kinds))
 
     def list_last_points(self, selection: Selection) -> ByRunAndTag[LastPoint]:
         """The point with the greatest step of each of the selected scalar series; no points are read for it."""

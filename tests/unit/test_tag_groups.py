@@ -1,0 +1,34 @@
+"""Grouping the tags of many runs: work in proportion to the series, not to runs times tags."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tbservice.domain import listing
+from tbservice.store.time_series import TagGroupRow
+from tbservice.types import DataClass
+
+
+class CountedId:
+    """An id that counts how often it is converted into a number of numpy's."""
+
+    conversions = 0
+
+    def __init__(self, number):
+        self._number = number
+
+    def __int__(self):
+        CountedId.conversions += 1
+        return self._number
+
+
+def test_tag_groups_convert_each_tag_id_once():
+    tags = {CountedId(number): f"tag{number % 7}/{number}" for number in range(1, 101)}
+    own = [np.array([1 + run, 51 + run], np.int64) for run in range(50)]
+    rows = [
+        TagGroupRow(run, "scalars", DataClass.SCALAR, b"", ids, np.zeros(2, np.int64)) for run, ids in enumerate(own)
+    ]
+    groups = listing.group_tags(listing.TagGroupRows({run: f"run{run}" for run in range(50)}, tags, rows))
+    assert groups[0].tags == ("tag1/1", "tag2/51")
+    assert [group.run for group in groups] == [f"run{run}" for run in range(50)]
+    assert CountedId.conversions == len(tags)
