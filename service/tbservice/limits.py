@@ -87,8 +87,35 @@ cards_items_max: Final = 10
 scan_points_max: Final = 100_000_000
 """Scalar points that are read for one answer, however few of them it keeps."""
 
-graph_text_bytes_max: Final = 64 * MIB
-"""Bytes of a graph or of run metadata that are written out as text."""
+graph_text_bytes_max: Final = 16 * MIB
+"""Bytes of a graph or of run metadata that are written out as text, which is some 4 times as long."""
+
+markdown_chars_max: Final = 64 * KIB
+"""Characters of a text or a description that are shown as Markdown; longer ones are shown as plain text."""
+
+markdown_seconds_max: Final = 1.0
+"""Seconds that one text may take to become HTML; one that takes longer is shown as plain text."""
+
+markdown_total_seconds_max: Final = 5.0
+"""Seconds that all texts of one answer may take; those after that are shown as plain text."""
+
+handler_items_max: Final = 4
+"""Items of work (requests) that TensorBoard's handlers are at in one worker, each in a process of its own."""
+
+handler_share_items_max: Final = 2
+"""Items of these that may be of one workspace's data; comparisons of several workspaces are one workspace together."""
+
+handler_waiting_items_max: Final = 64
+"""Items of work of one workspace's data that may wait for a handler process."""
+
+handler_waiting_seconds_max: Final = 30.0
+"""Seconds for which a request waits for a handler process."""
+
+handler_seconds_max: Final = 30
+"""Seconds that a handler process has for one request, after which it is killed."""
+
+handler_memory_bytes_max: Final = 512 * MIB
+"""Bytes of memory that a handler process may take beside those it begins with."""
 
 cursor_series_items_max: Final = 20_000
 """Series, that is items of one cursor, that a reader of what is new may follow at once."""

@@ -1,0 +1,160 @@
+"""The handler processes of one application: who gets one, for how long, and what ends their work."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
+from typing import Any, Final, ParamSpec, TypeVar
+
+from tbservice import limits
+from tbservice.errors import TooLarge, Unavailable
+from tbservice.handlers.processes import Calls, HandlerProcess, shared_server
+from tbservice.handlers.slots import FairSlots
+from tbservice.handlers.threads import DaemonThreads
+
+_THREADS: Final = 8
+"""Threads for short work beside the processes; each needs a database connection while it reads."""
+
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
+
+
+class HandlerPool:
+    """Processes for work on untrusted data, and threads for the work of pages that is our own."""
+
+    def __init__(self, *modules: str) -> None:
+        """`modules` have `JOBS`, functions by name; the processes import them, and not this one."""
+        self._server = shared_server(modules)
+        self._threads = DaemonThreads(_THREADS, "page")
+        self._waiters = DaemonThreads(limits.handler_items_max, "handler")
+        self._slots = FairSlots(
+            limits.handler_items_max,
+            limits.handler_share_items_max,
+            limits.handler_waiting_items_max,
+            limits.handler_waiting_seconds_max,
+        )
+        self._lock = threading.Lock()
+        self._idle: list[HandlerProcess] = []
+        self._working: set[_Work] = set()
+        self._is_closed = False
+
+    def start(self) -> None:
+        """Have the first process ready soon; returns at once."""
+        self._server.start()
+
+    def close(self) -> None:
+        """Kill every process and refuse all further work."""
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+            working = list(self._working)
+        for process in idle:
+            process.kill()
+        for work in working:
+            work.stop()
+        self._threads.close()
+        self._waiters.close()
+
+    async def in_thread(
+        self, function: Callable[_Parameters, _Result], *args: _Parameters.args, **kwargs: _Parameters.kwargs
+    ) -> _Result:
+        """Return what the function returns, called in a thread; a cancelled call that waits for one is never made."""
+        return await asyncio.wrap_future(self._threads.submit(function, *args, **kwargs))
+
+    async def in_process(
+        self, key: Hashable, job: str, *arguments: Any, calls: Calls, cancel: Callable[[], object]
+    ) -> Any:
+        """Return what a job of the modules' returns, done in a process within the limits named `handler_…`.
+
+        Args:
+            key: Whose data it is: work of one key gets a share of the processes.
+            job: Its name in `JOBS`.
+            arguments: The job's, behind its link; anything that can be pickled.
+            calls: What the job may ask of the worker, by name.
+            cancel: Ends a call under way, from any thread, when the work is stopped.
+
+        Raises:
+            TooLarge: It took too long or too much memory; the process was killed.
+            TooManyRequests: All of the key's share is in use.
+            Unavailable: The process died, or the service stops.
+            HandlerFailed: The job failed in a way that is no answer to the client.
+        """
+        await self._slots.acquire(key)
+        work = _Work(cancel)
+        future = self._waiters.submit(self._do, work, job, arguments, calls)
+        loop = asyncio.get_running_loop()
+
+        def release(_future: Future[Any]) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self._slots.release, key)
+
+        future.add_done_callback(release)  # not when the client leaves: the thread may still be at work
+        try:
+            async with asyncio.timeout(limits.handler_seconds_max):
+                return await asyncio.wrap_future(future)
+        except TimeoutError as error:
+            raise TooLarge(
+                f"to show this takes longer than {limits.handler_seconds_max} seconds (handler_seconds_max)"
+            ) from error
+        finally:
+            if not future.done():
+                work.stop()
+
+    def _do(self, work: _Work, job: str, arguments: tuple[Any, ...], calls: Calls) -> Any:
+        process = self._take(work)
+        try:
+            work.begin(process)
+            return process.run(job, arguments, calls)
+        finally:
+            self._give_back(work, process)
+
+    def _take(self, work: _Work) -> HandlerProcess:
+        with self._lock:
+            if self._is_closed:
+                raise Unavailable("the service is stopping; try again")
+            self._working.add(work)
+            if self._idle:
+                return self._idle.pop()
+        return self._server.fork()
+
+    def _give_back(self, work: _Work, process: HandlerProcess) -> None:
+        with self._lock:
+            self._working.discard(work)
+            if not self._is_closed and work.end() and process.can_go_on:
+                self._idle.append(process)
+                return
+        process.kill()
+
+
+class _Work:
+    """One job, which can be stopped from any thread, before it has a process too."""
+
+    def __init__(self, cancel: Callable[[], object]) -> None:
+        self._cancel = cancel
+        self._lock = threading.Lock()
+        self._process: HandlerProcess | None = None
+        self._is_stopped = False
+
+    def begin(self, process: HandlerProcess) -> None:
+        """Note the process that does it. Raises Unavailable when it is stopped already."""
+        with self._lock:
+            if self._is_stopped:
+                raise Unavailable("nobody waits for this any more")
+            self._process = process
+
+    def end(self) -> bool:
+        """Leave the process to others; false when it was stopped, and the process killed."""
+        with self._lock:
+            self._process = None
+            return not self._is_stopped
+
+    def stop(self) -> None:
+        """Kill the process and end the call under way."""
+        with self._lock:
+            self._is_stopped = True
+            if self._process is not None:
+                self._process.kill()
+        self._cancel()
