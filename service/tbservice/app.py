@@ -7,6 +7,7 @@ import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import version
+from typing import Final
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -20,6 +21,7 @@ from tbservice.admission.middleware import Admission
 from tbservice.admission.shares import WorkerShares
 from tbservice.classic import files, series
 from tbservice.errors import CursorConflict, ServiceError, TooManyRequests, Unauthenticated, Unavailable
+from tbservice.handlers.pool import HandlerPool
 from tbservice.merger import Merger
 from tbservice.routes import (
     blob_uploads,
@@ -46,6 +48,9 @@ from tbservice.store.schema import check_schema
 from tbservice.tensorboard.mount import mount
 
 _log = logging.getLogger(__name__)
+
+_HANDLER_MODULES: Final = ("tbservice.tensorboard.jobs",)
+"""What handler processes can do; they import these, and the workers need not."""
 
 _DESCRIPTION = """ A hosted home for TensorBoard data. Send `Authorization: Bearer <token>`; an error is `{"code",
 "detail"}`, where the code is for programs and the detail says what to do. Numbers that are not finite travel as
@@ -81,6 +86,7 @@ def create_app(settings: Settings) -> FastAPI:
         app.include_router(part.router)
     for part in (new_points, tail, series, files):
         app.include_router(part.router)
+    app.state.handlers = HandlerPool(*_HANDLER_MODULES)
     mount(app)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=settings.allowed_hosts, www_redirect=False)
     app.add_middleware(Admission, database=app.state.database, shares=app.state.shares)
@@ -105,13 +111,16 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     if not app.state.has_found_servers:
         await run_in_threadpool(find_servers, app)
     app.state.merger.start()
+    app.state.handlers.start()
     try:
         with told_of_stop(app.state.followers.close):
             yield
     finally:
         app.state.followers.close()
         await app.state.followers.settle()
+        app.state.handlers.close()
         await run_in_threadpool(app.state.merger.stop)
+        await run_in_threadpool(app.state.database.stop)
         app.state.database.close()
         app.state.objects.close()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import select
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +27,9 @@ STATEMENT_SECONDS_MAX = 60
 
 IDLE_SECONDS_MAX = 60.0
 """Seconds after which a connection that nobody used is asked whether it still works: a firewall drops idle ones."""
+
+CANCEL_SECONDS_MAX = 1.0
+"""Seconds that asking PostgreSQL to end a statement may take."""
 
 _UNAVAILABLE = "the database cannot be reached or is out of capacity; nothing was lost, try again"
 
@@ -53,6 +58,9 @@ class Database:
             pool_timeout=30,
             hide_parameters=True,  # errors are logged, and what a tenant sent is none of the log's business
         )
+        self._lock = threading.Lock()
+        self._in_use: set[psycopg.Connection[Any]] = set()
+        self._is_stopping = False
         event.listen(self.engine, "connect", _prepare)
         event.listen(self.engine, "begin", _send_begin)
         event.listen(self.engine, "checkin", _note_idle)
@@ -96,11 +104,25 @@ class Database:
             metrics.note_connection_wait(begin)
             driver = _driver(connection)
             try:
-                yield connection
+                with self._used(driver):
+                    yield connection
             except (psycopg.Error, exc.DBAPIError) as error:
                 if driver.closed or _is_read_only(error):
                     connection.invalidate()
                 raise
+
+    @contextmanager
+    def _used(self, driver: psycopg.Connection[Any]) -> Iterator[None]:
+        """Have `stop` end what the connection runs while the block lasts."""
+        with self._lock:
+            if self._is_stopping:
+                raise Unavailable("the service is stopping; nothing was lost, try again")
+            self._in_use.add(driver)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._in_use.discard(driver)
 
     def check(self) -> None:
         """Asks PostgreSQL for an answer. Raises Unavailable when there is none."""
@@ -122,6 +144,17 @@ class Database:
                 raise Unavailable(_READ_ONLY)
             db.execute(text("SELECT count(*) FROM unnest(array_fill(repeat('x', 8192), ARRAY[128]))"))
             db.execute(text("SELECT pg_logical_emit_message(true, 'tbhub', 'ready')"))
+
+    def cancel(self, db: Connection) -> None:
+        """End the statement that runs on a connection in use, if any, from any thread; it raises Unavailable there."""
+        _cancel(_driver(db))
+
+    def stop(self) -> None:
+        """End every statement under way; whoever asks for a connection from now on gets Unavailable."""
+        with self._lock:
+            self._is_stopping = True
+            for driver in self._in_use:
+                _cancel(driver)
 
     def close(self) -> None:
         """Closes every idle connection."""
@@ -186,6 +219,11 @@ def _driver(db: Connection) -> psycopg.Connection[tuple[Any, ...]]:
     driver = db.connection.driver_connection
     assert isinstance(driver, psycopg.Connection)  # noqa: S101 - the dialect is always psycopg's
     return driver
+
+
+def _cancel(driver: psycopg.Connection[Any]) -> None:
+    with contextlib.suppress(psycopg.Error):  # the server is away, and the statement with it
+        driver.cancel_safe(timeout=CANCEL_SECONDS_MAX)
 
 
 def _send_begin(db: Connection) -> None:

@@ -1,22 +1,19 @@
-"""Answers an ASGI request with a WSGI application, which runs in a thread.
+"""Answers an ASGI request with a WSGI application, which runs in a thread or in a handler process.
 
 Bridges that read the body or wait for a slow reader inside that thread can be blocked by a dozen slow clients. Here a
-thread is only ever held by work: it gets the whole body and gives back the whole answer.
+thread or a process is only ever held by work: it gets the whole body and gives back the whole answer.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
 import io
 import logging
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final
 from wsgiref.types import StartResponse, WSGIApplication
 
 from google.protobuf.json_format import Error as JsonFormatError
@@ -27,8 +24,6 @@ from starlette.responses import Response
 from tbservice.errors import Malformed
 
 _log = logging.getLogger(__name__)
-_Parameters = ParamSpec("_Parameters")
-_Result = TypeVar("_Result")
 _ExceptionInfo = tuple[type[BaseException], BaseException, TracebackType] | tuple[None, None, None]
 
 # What TensorBoard's handlers raise, uncaught, when a parameter is absent or wrong, or a logged message is garbage.
@@ -44,28 +39,18 @@ _BAD_INPUT: Final = (
     MessageError,
 )
 
+_LOGGED_CHARS_MAX: Final = 200
+"""Characters of a path or an error in a log line: TensorBoard's errors hold all of a request's body."""
+
 # Neither secrets nor connection management are the application's business.
 _HEADERS_KEPT_BACK: Final = frozenset({"authorization", "cookie", "connection", "content-length", "transfer-encoding"})
 
 
-class Threads:
-    """A pool of its own for stock handlers, so that they and the service's other routes cannot starve each other."""
-
-    def __init__(self, count: int) -> None:
-        self._executor = ThreadPoolExecutor(count, thread_name_prefix="tensorboard")
-
-    async def run(
-        self, function: Callable[_Parameters, _Result], *args: _Parameters.args, **kwargs: _Parameters.kwargs
-    ) -> _Result:
-        """Runs `function` in a thread of the pool, with the caller's context variables."""
-        context = contextvars.copy_context()
-        return await asyncio.get_running_loop().run_in_executor(
-            self._executor, lambda: context.run(function, *args, **kwargs)
-        )
-
-
 def wsgi_environ(request: Request, script_name: str, path: str, body: bytes) -> dict[str, Any]:
-    """The WSGI environment of a request for `path` below `script_name`, without the headers that carry secrets."""
+    """Return the WSGI environment of a request for `path` below `script_name`.
+
+    Without the headers that carry secrets, and without the streams, which no other process could be given.
+    """
     host, port = request.scope.get("server") or ("localhost", 80)
     environ: dict[str, Any] = {
         "REQUEST_METHOD": request.method,
@@ -79,9 +64,7 @@ def wsgi_environ(request: Request, script_name: str, path: str, body: bytes) -> 
         "CONTENT_LENGTH": str(len(body)),
         "wsgi.version": (1, 0),
         "wsgi.url_scheme": request.url.scheme,
-        "wsgi.input": io.BytesIO(body),
         "wsgi.input_terminated": True,
-        "wsgi.errors": sys.stderr,
         "wsgi.multithread": True,
         "wsgi.multiprocess": True,
         "wsgi.run_once": False,
@@ -92,6 +75,11 @@ def wsgi_environ(request: Request, script_name: str, path: str, body: bytes) -> 
             key = "HTTP_" + name.upper().replace("-", "_")
             environ[key] = f"{environ[key]},{value}" if key in environ else value
     return environ
+
+
+def with_streams(environ: Mapping[str, Any], body: bytes) -> dict[str, Any]:
+    """Return the environment with the streams that a WSGI application reads and writes."""
+    return {**environ, "wsgi.input": io.BytesIO(body), "wsgi.errors": sys.stderr}
 
 
 def call(application: WSGIApplication, environ: dict[str, Any]) -> Response:
@@ -111,9 +99,17 @@ def call(application: WSGIApplication, environ: dict[str, Any]) -> Response:
         if _is_raised_by_us(error):
             raise
         # The query stays out of the log: it may hold a token.
-        _log.warning("TensorBoard refused %s %r: %r", environ["REQUEST_METHOD"], environ["PATH_INFO"], error)
+        method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
+        _log.warning("TensorBoard refused %s %s: %s", method, _quoted(path), _quoted(error))
         raise Malformed("TensorBoard can make no sense of this request") from error
     return _as_response(*start[0], b"".join(chunks))
+
+
+def _quoted(value: object) -> str:
+    """What a log line says of it: bounded, on one line and without control characters, whatever a client sent."""
+    text = repr(value)
+    shown = text[:_LOGGED_CHARS_MAX].encode("unicode_escape").decode("ascii")
+    return shown if len(text) <= _LOGGED_CHARS_MAX else f"{shown}… ({len(text)} characters)"
 
 
 def _collect(

@@ -13,22 +13,21 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import tensorboard.plugins.projector
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
-from tensorboard.plugins.base_plugin import FrontendMetadata, TBPlugin
 
 from tbservice import limits
 from tbservice.errors import Malformed, NotFound
 from tbservice.routes.blobs import blob_response
 from tbservice.routes.requests import objects_of
 from tbservice.tensorboard import assets, gate, page
+from tbservice.tensorboard.dashboards import PROJECTOR as PLUGIN
 from tbservice.types import Blob, DataClass, Selection
 
-PLUGIN: Final = "projector"
 TAG_PREFIX: Final = "_projector_/"
 
 _FILES: Final = Path(tensorboard.plugins.projector.__file__).with_name("tf_projector_plugin")
@@ -38,24 +37,6 @@ _POLICY: Final = page.PAGE_POLICY.replace("script-src 'self'", "script-src 'self
 _PARTS: Final = frozenset({"tensor", "metadata", "sprite", "bookmarks"})
 _RANK: Final = 2
 _NUMBER_BYTES: Final = 4
-
-
-class ProjectorPlugin(TBPlugin):  # type: ignore[misc] # tensorboard has no annotations
-    """The entry in the list of dashboards; all of its addresses are answered below, by none of the stock code."""
-
-    plugin_name = PLUGIN
-
-    def get_plugin_apps(self) -> dict[str, Any]:
-        """None: see `routes`."""
-        return {}
-
-    def is_active(self) -> bool:
-        """Whether there is something to show follows from the data alone."""
-        return False
-
-    def frontend_metadata(self) -> FrontendMetadata:
-        """A page in a frame, which is not reloaded with the others."""
-        return FrontendMetadata(es_module_path="/index.js", disable_reload=True, tab_name="Projector")
 
 
 @dataclass(frozen=True, slots=True)

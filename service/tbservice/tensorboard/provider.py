@@ -151,10 +151,9 @@ class StoreProvider(provider.DataProvider):  # type: ignore[misc] # tensorboard 
         return {run: {tag: _blob_data(sample) for tag, sample in tags.items()} for run, tags in samples.items()}
 
     def read_blob(self, ctx: RequestContext, *, blob_key: str) -> bytes:
-        """The whole of one blob of what the request may read; NotFound for any other key."""
+        """The whole of one blob of what the request may read; NotFound for any other key, TooLarge."""
         source: Source = ctx.auth.get(READER_KEY)
-        blob = source.find_blob(blob_key)
-        return b"".join(source.objects.read(blob.object_key, 0, blob.size))
+        return source.read_blob(blob_key)
 
 
 def _source(ctx: RequestContext, experiment_id: str) -> Source:

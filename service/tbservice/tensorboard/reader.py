@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from sqlalchemy import Connection
 
+from tbservice import limits
 from tbservice.domain import blobs, experiments, listing, reading, whole
 from tbservice.domain.listing import TagGroup
 from tbservice.domain.reading import ByRunAndTag
 from tbservice.domain.whole import Part
+from tbservice.errors import TooLarge
 from tbservice.store.database import Database
 from tbservice.store.objects import ObjectStore
+from tbservice.tensorboard.cancellation import Cancellation
 from tbservice.types import (
     Blob,
     BlobSequenceSample,
@@ -76,6 +79,12 @@ class Source(Protocol):
     def find_blob(self, key: str) -> Blob:
         """The blob that a key names; NotFound for one that may not be read here."""
 
+    def read_blob(self, key: str) -> bytes:
+        """Return all bytes of the blob that a key names; raises as `find_blob`, and TooLarge."""
+
+    def cancel(self) -> None:
+        """End the read under way, from any thread, and refuse those that follow."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reader:
@@ -84,6 +93,7 @@ class Reader:
     grant: ReadGrant
     database: Database
     objects: ObjectStore
+    cancellation: Cancellation = field(default_factory=Cancellation, compare=False)
 
     @property
     def experiment_id(self) -> str:
@@ -92,42 +102,42 @@ class Reader:
 
     def list_experiments(self) -> list[Experiment]:
         """The experiment alone."""
-        return [self._read(experiments.get_experiment)]
+        return [self.read(experiments.get_experiment)]
 
     def list_kinds(self) -> list[tuple[str, DataClass]]:
         """The kinds of series (plugin and data class) that there are, by the plugin's name."""
-        return self._read(reading.list_kinds)
+        return self.read(reading.list_kinds)
 
     def list_runs(self) -> list[Run]:
         """Every run, in the order in which they came."""
-        return self._read(reading.list_runs)
+        return self.read(reading.list_runs)
 
     def list_series(self, selection: Selection) -> list[Series]:
         """The selected series, without a look at their points."""
-        return self._read(reading.list_series, selection)
+        return self.read(reading.list_series, selection)
 
     def list_tag_groups(self, kinds: Collection[tuple[str, DataClass]]) -> list[TagGroup]:
         """The series of these kinds, grouped; in the order of the runs."""
-        return listing.group_tags(self._read(listing.read_tag_groups, kinds))
+        return listing.group_tags(self.read(listing.read_tag_groups, kinds))
 
     def list_last_points(self, selection: Selection) -> ByRunAndTag[LastPoint]:
         """The point with the greatest step of each of the selected scalar series; no points are read for it."""
         points: ByRunAndTag[LastPoint] = {}
-        for one in self._read(listing.list_last_points, selection):
+        for one in self.read(listing.list_last_points, selection):
             points.setdefault(one.run, {})[one.tag] = (one.step, one.wall_time, one.value)
         return points
 
     def read_scalars(self, selection: Selection, downsample: int) -> ByRunAndTag[ScalarSample]:
         """At most `downsample` points of each series, in step order."""
-        return self._read(reading.read_scalars, selection, Sampling(k=downsample))
+        return self.read(reading.read_scalars, selection, Sampling(k=downsample))
 
     def read_tensors(self, selection: Selection, downsample: int) -> ByRunAndTag[TensorSample]:
         """At most `downsample` points of each series, in step order."""
-        return self._read(reading.read_tensors, selection, Sampling(k=downsample))
+        return self.read(reading.read_tensors, selection, Sampling(k=downsample))
 
     def read_blob_sequences(self, selection: Selection, downsample: int) -> ByRunAndTag[BlobSequenceSample]:
         """At most `downsample` points of each series, in step order; a point is the keys of its blobs."""
-        return self._read(reading.read_blob_sequences, selection, Sampling(k=downsample))
+        return self.read(reading.read_blob_sequences, selection, Sampling(k=downsample))
 
     def read_whole(self, data_class: DataClass) -> Iterator[Part]:
         """All points of a data class in parts, each read when the one before was taken."""
@@ -135,13 +145,31 @@ class Reader:
 
     def find_blob(self, key: str) -> Blob:
         """The experiment's blob of this key; NotFound for any other."""
-        return self._read(blobs.find_blob, key)
+        return self.read(blobs.find_blob, key)
 
-    def _read(
+    def read_blob(self, key: str) -> bytes:
+        """Return all bytes of the blob; TooLarge over `graph_text_bytes_max`: only graphs are read in one piece."""
+        blob = self.find_blob(key)
+        if blob.size > limits.graph_text_bytes_max:
+            most = f"{limits.graph_text_bytes_max} bytes (graph_text_bytes_max)"
+            raise TooLarge(f"it has {blob.size} bytes, and at most {most} can be shown; read the blob itself instead")
+        self.cancellation.check()
+        return b"".join(self.objects.read(blob.object_key, 0, blob.size))
+
+    def cancel(self) -> None:
+        """End the statement under way, from any thread, and let none follow."""
+        self.cancellation.cancel()
+
+    def read(
         self,
         function: Callable[Concatenate[Connection, ReadGrant, _Parameters], _Result],
         *args: _Parameters.args,
         **kwargs: _Parameters.kwargs,
     ) -> _Result:
-        with self.database.snapshot(self.grant.workspace_id) as db:
+        """Return what a function of the domain reads, in a transaction of its own."""
+        self.cancellation.check()
+        with (
+            self.database.snapshot(self.grant.workspace_id) as db,
+            self.cancellation.reading(lambda: self.database.cancel(db)),
+        ):
             return function(db, self.grant, *args, **kwargs)

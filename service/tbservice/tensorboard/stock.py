@@ -23,8 +23,8 @@ from tensorboard.plugins.pr_curve.pr_curves_plugin import PrCurvesPlugin
 from tensorboard.plugins.scalar.scalars_plugin import ScalarsPlugin
 from tensorboard.plugins.text.text_plugin import TextPlugin
 
+from tbservice.tensorboard.dashboards import ProjectorPlugin
 from tbservice.tensorboard.hyperparameters import LeanHParamsPlugin
-from tbservice.tensorboard.projector import ProjectorPlugin
 from tbservice.tensorboard.provider import READER_KEY, ReaderAuth, StoreProvider
 from tbservice.tensorboard.reader import Source
 from tbservice.tensorboard.regular_expressions import SafeCustomScalarsPlugin, install_in_hparams

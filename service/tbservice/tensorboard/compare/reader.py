@@ -96,10 +96,22 @@ class ComparisonReader:
 
     def find_blob(self, key: str) -> Blob:
         """The blob of this key, by the grant on the very experiment that the key bears; NotFound for any other."""
+        return self._part_with(key).find_blob(key)
+
+    def read_blob(self, key: str) -> bytes:
+        """Return all bytes of the blob of this key; raises as `find_blob`, and TooLarge."""
+        return self._part_with(key).read_blob(key)
+
+    def cancel(self) -> None:
+        """End the read under way, from any thread, and refuse those that follow."""
+        for part in self.parts.values():
+            part.cancel()
+
+    def _part_with(self, key: str) -> Reader:
         experiment_id = blobs.blob_experiment(key)
         parts = list(self.parts.values())
-        own = next((part for part in parts if part.grant.experiment_id == experiment_id), parts[0])
-        return own.find_blob(key)  # the first refuses what is none of theirs
+        # The first refuses what is none of theirs.
+        return next((part for part in parts if part.grant.experiment_id == experiment_id), parts[0])
 
     def _chosen(self, selection: Selection) -> Iterator[tuple[str, Reader, Selection]]:
         """Each part that the selection reaches, its name, and the selection in the part's own words."""

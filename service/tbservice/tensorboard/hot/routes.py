@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -11,6 +11,7 @@ from werkzeug.wrappers import Request
 
 from tbservice.tensorboard import bridge, stock
 from tbservice.tensorboard.hot import plugins, scalars, tags, time_series
+from tbservice.tensorboard.hot.confinement import IS_PROCESS_KEY
 from tbservice.tensorboard.provider import READER_KEY
 from tbservice.tensorboard.reader import Source
 
@@ -24,11 +25,20 @@ HANDLERS: Final[dict[str, Callable[[Source, Request], Response]]] = {
 }
 
 
-def answer(environ: dict[str, Any]) -> Response:
-    """The answer to a request whose environment is bound to its source; an error is raised, or answered by werkzeug."""
+def is_native(environ: Mapping[str, Any]) -> bool:
+    """Whether the request is answered here."""
+    return environ["PATH_INFO"].rstrip("/") in HANDLERS
+
+
+def answer(environ: dict[str, Any], *, is_process: bool) -> Response:
+    """Answer a request whose environment is bound to its source; an error is raised, or answered by werkzeug.
+
+    Raises NeedsProcess outside a handler process (`is_process`) for data that only one may work on.
+    """
     handler = HANDLERS.get(environ["PATH_INFO"].rstrip("/"))
     if handler is None:
         return bridge.call(stock.stock_application(), environ)
+    environ[IS_PROCESS_KEY] = is_process
     try:
         return handler(environ[READER_KEY], Request(environ))
     except HTTPException as error:  # a method that is not allowed, a form that is too large

@@ -22,6 +22,7 @@ from werkzeug.wrappers import Request
 
 from tbservice.domain.listing import TagGroup
 from tbservice.tensorboard.hot import answers
+from tbservice.tensorboard.hot.confinement import require_process
 from tbservice.tensorboard.reader import Source
 from tbservice.types import DataClass
 from tbwire.tensorboard_pb2 import SummaryMetadata
@@ -42,6 +43,7 @@ _PARSE: Final[dict[str, Callable[[bytes], Any]]] = {
 def list_metrics(source: Source, request: Request) -> Response:
     """`timeseries/tags`: the tags of all that the Time Series dashboard shows."""
     found = _read(source, _SCALARS, _HISTOGRAMS, _IMAGES)
+    _confine_descriptions(request, found)
     scalars, histograms, images = (
         [group for group in found if (group.plugin, group.data_class) == kind]
         for kind in (_SCALARS, _HISTOGRAMS, _IMAGES)
@@ -63,7 +65,19 @@ def list_scalars(source: Source, request: Request) -> Response:
         pairs = ((tag, shown[one.summary_metadata]) for one in groups for tag in one.tags)
         return b"{" + b",".join(orjson.dumps(tag) + b":" + about for tag, about in pairs) + b"}"
 
-    return answers.json_answer(request, _by_run(_read(source, _SCALARS), write))
+    found = _read(source, _SCALARS)
+    _confine_descriptions(request, found)
+    return answers.json_answer(request, _by_run(found, write))
+
+
+def _confine_descriptions(request: Request, groups: Iterable[TagGroup]) -> None:
+    """Raises NeedsProcess where there are descriptions: they are Markdown."""
+    if any(_description(metadata) for metadata in {one.summary_metadata for one in groups}):
+        require_process(request)
+
+
+def _description(summary_metadata: bytes) -> str:
+    return SummaryMetadata.FromString(summary_metadata).summary_description
 
 
 def _read(source: Source, *kinds: tuple[str, DataClass]) -> list[TagGroup]:
@@ -121,7 +135,7 @@ def _descriptions(groups: Iterable[TagGroup]) -> dict[str, str]:
     """{tag: description as HTML}; where runs differ, what each of them says."""
     described: dict[str, dict[str, SimpleNamespace]] = {}
     for one in groups:
-        description = SummaryMetadata.FromString(one.summary_metadata).summary_description
+        description = _description(one.summary_metadata)
         if description:
             described.setdefault(one.run, {}).update(dict.fromkeys(one.tags, SimpleNamespace(description=description)))
     # The stock handler's own words for runs that differ: it has no public name.

@@ -17,6 +17,7 @@ from werkzeug.wrappers import Request
 from tbservice import limits
 from tbservice.errors import Malformed, TooLarge
 from tbservice.tensorboard.hot import answers, columns, scalars
+from tbservice.tensorboard.hot.confinement import require_process
 from tbservice.tensorboard.provider import as_array
 from tbservice.tensorboard.reader import Source
 from tbservice.types import BlobSequenceSample, Json, ScalarSample, Selection, TensorSample
@@ -45,7 +46,10 @@ class _Wanted:
 
 def read_cards(source: Source, request: Request) -> Response:
     """The series of each of the requests, in their order; one that cannot be is answered with its error."""
-    return answers.answer(request, _listed([_card(source, asked) for asked in _asked(request)]))
+    cards = _asked(request)
+    if any(card.get("plugin") == _HISTOGRAMS for card in cards):
+        require_process(request)  # their size is the uploader's choice, and each number becomes an object
+    return answers.answer(request, _listed([_card(source, asked) for asked in cards]))
 
 
 def _asked(request: Request) -> list[Json]:
