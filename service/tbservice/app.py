@@ -41,7 +41,7 @@ from tbservice.routes.live import Followers
 from tbservice.routes.measuring import MeasuredRequests, note_error_code
 from tbservice.routes.refusals import REFUSALS
 from tbservice.settings import Settings
-from tbservice.stopping import told_of_stop
+from tbservice.stopping import ForcedExit, told_of_stop
 from tbservice.store.database import Database
 from tbservice.store.objects import ObjectStore
 from tbservice.store.schema import check_schema
@@ -49,7 +49,7 @@ from tbservice.tensorboard.mount import mount
 
 _log = logging.getLogger(__name__)
 
-_HANDLER_MODULES: Final = ("tbservice.tensorboard.jobs",)
+_HANDLER_MODULES: Final = ("tbservice.tensorboard.jobs", "tbservice.classic.graph_text")
 """What handler processes can do; they import these, and the workers need not."""
 
 _DESCRIPTION = """ A hosted home for TensorBoard data. Send `Authorization: Bearer <token>`; an error is `{"code",
@@ -87,6 +87,7 @@ def create_app(settings: Settings) -> FastAPI:
     for part in (new_points, tail, series, files):
         app.include_router(part.router)
     app.state.handlers = HandlerPool(*_HANDLER_MODULES)
+    app.state.forced_exit = ForcedExit()
     mount(app)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=settings.allowed_hosts, www_redirect=False)
     app.add_middleware(Admission, database=app.state.database, shares=app.state.shares)
@@ -112,8 +113,13 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         await run_in_threadpool(find_servers, app)
     app.state.merger.start()
     app.state.handlers.start()
+
+    def begin_stop() -> None:
+        app.state.forced_exit.begin()
+        app.state.followers.close()
+
     try:
-        with told_of_stop(app.state.followers.close):
+        with told_of_stop(begin_stop):
             yield
     finally:
         app.state.followers.close()

@@ -19,8 +19,11 @@ MAY_IMPORT = {
     | DOORS
     | {"tbservice.admission", "tbservice.domain", "tbservice.settings", "tbservice.merger"}
     | METRICS,
-    "tbservice.tensorboard": SHARED | DOORS | {"tbservice.admission", "tbservice.domain", "tbservice.routes"},
-    "tbservice.classic": SHARED | DOORS | {"tbservice.domain", "tbservice.routes"},
+    "tbservice.handlers": SHARED | {"tbservice.admission", "tbservice.embedded"},
+    "tbservice.tensorboard": SHARED
+    | DOORS
+    | {"tbservice.admission", "tbservice.domain", "tbservice.routes", "tbservice.handlers"},
+    "tbservice.classic": SHARED | DOORS | {"tbservice.domain", "tbservice.routes", "tbservice.handlers"},
     "tbservice.embedded": {"tbservice.settings", "tbservice.startup_errors", "tbservice.limits"},
     "tbservice.demo": set(),
     "tbupload": {"tbwire"},

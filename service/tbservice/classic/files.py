@@ -109,8 +109,8 @@ def read_clip(
 @router.get("/data/graph", response_class=Response)
 def read_graph(
     grant: MayRead,
+    request: Request,
     database: UsesDatabase,
-    objects: UsesObjects,
     run: Run = None,
     limit_attr_size: Annotated[str | None, Query(description="Bytes of the largest attribute that is shown")] = None,
     large_attrs_key: Annotated[str | None, Query(description="Where the keys of larger ones are listed")] = None,
@@ -123,18 +123,18 @@ def read_graph(
         raise Malformed("large_attrs_key must be given with limit_attr_size")
     with database.snapshot(grant.workspace_id) as db:
         blob = media.read_last(db, grant, media.find_graph(db, grant, run))
-    return _gzipped(graphs.read_graph(objects, blob, size_max, large_attrs_key or ""))
+    return _gzipped(graphs.read_graph(request, grant, blob, size_max, large_attrs_key or ""))
 
 
 @router.get("/data/run_metadata", response_class=Response)
 def read_run_metadata(
-    grant: MayRead, database: UsesDatabase, objects: UsesObjects, run: Run = None, tag: Tag = None
+    grant: MayRead, request: Request, database: UsesDatabase, run: Run = None, tag: Tag = None
 ) -> Response:
     """The metadata of one `session.run()`: the gzipped text of a RunMetadata."""
     run, tag = both(run, tag)
     with database.snapshot(grant.workspace_id) as db:
         blob = media.read_last(db, grant, media.find_run_metadata(db, grant, run, tag))
-    return _gzipped(graphs.read_run_metadata(objects, blob))
+    return _gzipped(graphs.read_run_metadata(request, grant, blob))
 
 
 def _query(index: int, run: str, tag: str) -> str:

@@ -2,54 +2,42 @@
 
 from __future__ import annotations
 
-import gzip
+import functools
 from collections.abc import Iterable
-from typing import Final, TypeVar
+from typing import cast
 
-from google.protobuf import text_format
-from google.protobuf.message import DecodeError, Message
-from tensorboard.backend import process_graph
-from tensorboard.compat.proto.config_pb2 import RunMetadata
-from tensorboard.compat.proto.graph_pb2 import GraphDef
+from anyio import from_thread
+from fastapi import Request
 
 from tbservice import limits
-from tbservice.errors import Invalid, TooLarge
-from tbservice.store.objects import ObjectStore
-from tbservice.types import Blob
-
-_LEVEL: Final = 6  # of gzip
-
-M = TypeVar("M", bound=Message)
+from tbservice.errors import TooLarge
+from tbservice.handlers.pool import HandlerPool
+from tbservice.routes.requests import objects_of
+from tbservice.types import Blob, ReadGrant
 
 
-def read_graph(objects: ObjectStore, blob: Blob, attribute_bytes_max: int | None, large_attributes_key: str) -> bytes:
-    """The gzipped text of a GraphDef.
+def read_graph(
+    request: Request, grant: ReadGrant, blob: Blob, attribute_bytes_max: int | None, large_attributes_key: str
+) -> bytes:
+    """Return the gzipped text of a GraphDef; raises as `HandlerPool.in_process`, and Invalid.
 
     Attributes of more than `attribute_bytes_max` are left out, their keys listed in the one of `large_attributes_key`.
     """
-    graph = _parse(GraphDef, objects, blob)
-    if attribute_bytes_max is not None:
-        process_graph.prepare_graph_for_ui(graph, attribute_bytes_max, large_attributes_key)
-    return _as_text(graph)
+    return _write(request, grant, "write_graph", blob, attribute_bytes_max, large_attributes_key)
 
 
-def read_run_metadata(objects: ObjectStore, blob: Blob) -> bytes:
-    """The gzipped text of a RunMetadata."""
-    return _as_text(_parse(RunMetadata, objects, blob))
+def read_run_metadata(request: Request, grant: ReadGrant, blob: Blob) -> bytes:
+    """Return the gzipped text of a RunMetadata; raises as `read_graph`."""
+    return _write(request, grant, "write_run_metadata", blob)
 
 
-def _parse(kind: type[M], objects: ObjectStore, blob: Blob) -> M:
+def _write(request: Request, grant: ReadGrant, job: str, blob: Blob, *arguments: object) -> bytes:
     if blob.size > limits.graph_text_bytes_max:
         raise TooLarge(
             f"it has {blob.size} bytes, over the limit of {limits.graph_text_bytes_max} that are written out as text "
             "(graph_text_bytes_max); read the blob itself instead"
         )
-    content: Iterable[bytes] = objects.read(blob.object_key, 0, blob.size)
-    try:
-        return kind.FromString(b"".join(content))
-    except DecodeError as error:
-        raise Invalid(f"what was logged is no {kind.DESCRIPTOR.name}") from error
-
-
-def _as_text(message: Message) -> bytes:
-    return gzip.compress(text_format.MessageToString(message).encode(), _LEVEL, mtime=0)
+    content: Iterable[bytes] = objects_of(request).read(blob.object_key, 0, blob.size)
+    handlers = cast("HandlerPool", request.app.state.handlers)
+    work = functools.partial(handlers.in_process, calls={}, cancel=lambda: None)
+    return cast("bytes", from_thread.run(work, grant.workspace_id, job, b"".join(content), *arguments))

@@ -129,6 +129,9 @@ class HandlerProcess:
         except (OSError, EOFError) as error:
             self.kill()
             raise Unavailable(_DIED) from error
+        except BaseException:  # what it sent is no message
+            self.kill()
+            raise
         *outcome, goes_on = outcome
         if not goes_on:
             self.kill()
