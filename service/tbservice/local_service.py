@@ -48,10 +48,13 @@ def serve(instance: Instance, bound: socket.socket, host: str, when_ready: Calla
     port = bound.getsockname()[1]
     url = os.environ.get("TBHUB_PUBLIC_URL") or listening.public_url(host, port)
     settings = settings_for(instance, host=host, port=port, public_url=url)
-    server = serving.Server(serving.configure(create_app(settings)), lambda: when_ready(url))
+    app = create_app(settings)
+    app.state.forced_exit.before = instance.stop
+    server = serving.Server(serving.configure(app), lambda: when_ready(url))
     watch = _Watch(instance, server)
     watch.start()
     serving.run(server, bound)
+    app.state.forced_exit.cancel()  # the two servers stop in their own time
     if watch.error is not None:
         raise watch.error
 

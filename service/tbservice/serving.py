@@ -28,11 +28,10 @@ from tbservice.exposition import shared_by_workers
 from tbservice.process_memory import bound_memory
 from tbservice.settings import Settings, read_settings
 from tbservice.startup_errors import CannotRun
+from tbservice.stopping import STOP_SECONDS
 from tbservice.store.database import Database
 from tbservice.store.schema import check_schema
 
-STOP_SECONDS = 3
-"""Seconds that requests under way are given when the server stops; what is cut off can be sent again."""
 WORKER_SILENCE_SECONDS_MAX = 30
 """Seconds after which a worker that does not answer its parent is replaced."""
 
