@@ -1,0 +1,210 @@
+"""Handler processes: what ends them, what they have of the service, and what hostile data does to a page."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import pickle
+import socket
+import time
+
+import httpx2
+import psutil
+import pytest
+from tensorboard.compat.proto.graph_pb2 import GraphDef
+
+from support.batches import Api, images, metadata, scalars, segment, stream, texts
+from tbservice import limits
+from tbservice.errors import NotFound, TooLarge, TooManyRequests, Unavailable
+from tbservice.handlers.pool import HandlerPool
+from tbservice.handlers.slots import FairSlots
+from tbwire import wire_pb2
+
+HOSTILE = b"[" * 6_000
+SLOW = "Takes too long to show as Markdown, and so shown as plain text:"
+
+
+@pytest.fixture
+def pool():
+    pool = HandlerPool("support.handler_jobs")
+    yield pool
+    pool.close()
+
+
+def run(pool, job, *arguments, **calls):
+    return asyncio.run(pool.in_process("key", job, *arguments, calls=calls, cancel=lambda: None))
+
+
+def test_handler_asks_the_worker_and_answers(pool):
+    assert run(pool, "echo", {"a": [1, b"2"]}) == {"a": [1, b"2"]}
+    assert run(pool, "ask", "double", double=lambda number: 2 * number) == 40
+
+
+def test_handler_call_that_fails_ends_the_job_alone(pool):
+    def refuse(_number):
+        raise NotFound("not yours")
+
+    with pytest.raises(NotFound, match="not yours"):
+        run(pool, "ask", "refuse", refuse=refuse)
+    assert run(pool, "echo", 1) == 1
+
+
+def test_handler_over_its_time_is_killed_and_replaced(pool, monkeypatch):
+    assert run(pool, "echo", 1) == 1
+    monkeypatch.setattr(limits, "handler_seconds_max", 0.5)
+    with pytest.raises(TooLarge, match="handler_seconds_max"):
+        run(pool, "loop")
+    monkeypatch.undo()
+    assert run(pool, "echo", 2) == 2
+
+
+def test_handler_over_its_memory_is_refused(pool):
+    with pytest.raises(TooLarge, match="handler_memory_bytes_max"):
+        run(pool, "allocate", 2 * limits.handler_memory_bytes_max)
+    assert run(pool, "allocate", limits.handler_memory_bytes_max // 4) == limits.handler_memory_bytes_max // 4
+    assert run(pool, "echo", 1) == 1
+
+
+def test_handler_that_dies_fails_its_request_alone(pool):
+    with pytest.raises(Unavailable):
+        run(pool, "die")
+    assert run(pool, "echo", 1) == 1
+
+
+def test_handler_has_no_secret_and_no_connection(monkeypatch, database):
+    monkeypatch.setenv("TBHUB_DATABASE_URL", "postgresql://secret")
+    database.check()
+    pool = HandlerPool("support.handler_jobs", "support.handler_jobs")  # forked from a program that starts now
+    names, files = run(pool, "describe")
+    pool.close()
+    assert not [name for name in names if "TBHUB" in name or "AWS" in name]
+    assert len([name for name in files if name.startswith("socket:")]) == 1
+    assert not [name for name in files if not name.startswith("socket:")]
+
+
+def test_handler_message_is_not_unpickled_as_code(pool, tmp_path):
+    with pytest.raises(pickle.UnpicklingError):
+        run(pool, "forge", str(tmp_path / "forged"))
+    assert not (tmp_path / "forged").exists()
+    assert run(pool, "echo", 1) == 1
+
+
+def test_handler_slots_of_one_workspace_are_a_share():
+    async def use():
+        slots = FairSlots(4, 2, waiting_max=1, seconds_max=0.05)
+        await slots.acquire("greedy")
+        await slots.acquire("greedy")
+        waiting = asyncio.create_task(slots.acquire("greedy"))
+        await asyncio.sleep(0)
+        with pytest.raises(TooManyRequests):  # one may wait
+            await slots.acquire("greedy")
+        await slots.acquire("other")
+        await slots.acquire("other")
+        with pytest.raises(TooManyRequests, match="busy"):
+            await waiting
+        waiting = asyncio.create_task(slots.acquire("third"))
+        await asyncio.sleep(0)
+        slots.release("greedy")
+        await waiting
+
+    asyncio.run(use())
+
+
+def described(tag, description):
+    return scalars(tag, [0], summary_metadata=metadata(description=description))
+
+
+def test_markdown_that_takes_too_long_is_plain_text(api, client, experiment):
+    api.write(
+        experiment,
+        segment(stream(), 0, 9, texts("note", [0, 1], [HOSTILE, b"**good**"]), described("loss", HOSTILE.decode())),
+    )
+    url = f"/experiment/{experiment}/data/plugin/"
+    hostile, good = client.get(f"{url}text/text?run=train&tag=note", headers=api.headers).json()
+    assert SLOW in hostile["text"]
+    assert HOSTILE.decode() in hostile["text"]
+    assert "<strong>good</strong>" in good["text"]
+    about = client.get(f"{url}scalars/tags", headers=api.headers).json()["train"]["loss"]["description"]
+    assert SLOW in about
+    about = client.get(f"{url}timeseries/tags", headers=api.headers).json()["scalars"]["tagDescriptions"]["loss"]
+    assert SLOW in about
+
+
+def test_markdown_over_its_size_is_plain_escaped_text(api, client, experiment):
+    long = b"<script>**long**" + b"x" * limits.markdown_chars_max
+    api.write(experiment, segment(stream(), 0, 9, texts("note", [0], [long])))
+    (shown,) = client.get(
+        f"/experiment/{experiment}/data/plugin/text/text?run=train&tag=note", headers=api.headers
+    ).json()
+    assert f"Longer than {limits.markdown_chars_max} characters" in shown["text"]
+    assert "&lt;script&gt;**long**" in shown["text"]
+
+
+def test_graph_over_its_size_is_refused(api, client, experiment, monkeypatch):
+    graph = GraphDef()
+    graph.node.add(name="a", op="Const")
+    graph_metadata = metadata("graphs", 3)
+    sent = wire_pb2.Series(tag="__run_graph__", summary_metadata=graph_metadata)
+    sent.blob_sequences.CopyFrom(images("x", [0], [[graph.SerializeToString()]]).blob_sequences)
+    api.write(experiment, segment(stream(), 0, 9, sent))
+    url = f"/experiment/{experiment}/data/plugin/graphs/graph?run=train&conceptual=false"
+    assert 'name: "a"' in client.get(url, headers=api.headers).text
+    monkeypatch.setattr(limits, "graph_text_bytes_max", 3)
+    answer = client.get(url, headers=api.headers)
+    assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+    assert "graph_text_bytes_max" in answer.json()["detail"]
+
+
+def test_log_of_a_refused_request_is_short_and_on_one_line(api, client, experiment, caplog):
+    api.write(experiment, segment(stream(), 0, 9, scalars("loss", [0])))
+    url = f"/experiment/{experiment}/data/plugin/hparams/session_groups"
+    with caplog.at_level(logging.WARNING):
+        client.post(url, content=b"A" * 1_000_000, headers=api.headers)
+        client.get(f"{url}?request=x%0a2026 ERROR forged%1b[31m", headers=api.headers)
+        client.get(f"/experiment/{experiment}/data/x%0aforged%1b[31m", headers=api.headers)
+    assert max((len(record.getMessage()) for record in caplog.records), default=0) < 1_000
+    assert not [record for record in caplog.records if not record.getMessage().isprintable()]
+
+
+def test_stock_refusals_carry_our_headers_and_no_warning(api, client, experiment, caplog):
+    api.write(experiment, segment(stream(), 0, 9, scalars("loss", [0])))
+    for path in ("graphs/graph", "hparams/session_groups?request=x", "nothing/nothing"):
+        answer = client.get(f"/experiment/{experiment}/data/plugin/{path}", headers=api.headers)
+        assert answer.status_code in {400, 404}
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert "sandbox" in answer.headers["content-security-policy"]
+    assert "3.0" not in caplog.text
+
+
+def handler_processes(service):
+    """The processes that do the work of the service's handlers, by id; the programs they are forked from are none."""
+    processes = psutil.Process(service.process.pid).children(recursive=True)
+    return {one.pid: one for one in processes if "fork_server" in " ".join(one.parent().cmdline())}
+
+
+def test_handler_ends_when_its_client_leaves(live_service):
+    with httpx2.Client(base_url=live_service.url, trust_env=False) as client:
+        api = Api(client, live_service.new_owner())
+        experiment = api.new_experiment(visibility="link")
+        api.write(experiment, segment(stream(), 0, 9, texts("note", list(range(50)), [HOSTILE] * 50)))
+        before = handler_processes(live_service)
+        host, port = live_service.url.removeprefix("http://").split(":")
+        path = f"/experiment/{experiment}/data/plugin/text/text?run=train&tag=note"
+        with socket.create_connection((host, int(port))) as leaving:
+            leaving.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            working = wait_for(lambda: busy(live_service, before))
+        wait_for(lambda: not working.is_running())
+
+
+def busy(service, before):
+    """A handler process that was not there before, or has begun to compute."""
+    found = handler_processes(service)
+    return next((one for pid, one in found.items() if pid not in before or one.cpu_percent() > 0), None)
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 20
+    while not (value := condition()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return value

@@ -1,0 +1,59 @@
+"""Jobs of a handler process that do what hostile data might make a handler do."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import time
+from pathlib import Path
+
+
+def echo(_link, value):
+    """Return the value."""
+    return value
+
+
+def ask(link, name):
+    """Return what the worker answers to a call."""
+    return link.call(name, 20)
+
+
+def allocate(_link, bytes_count):
+    """Take so much memory."""
+    return len(bytearray(bytes_count))
+
+
+def loop(_link):
+    """Never end, and listen to no signal that can be ignored."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
+        signal.signal(number, signal.SIG_IGN)
+    while True:
+        time.sleep(0.01)
+
+
+def die(_link):
+    """End the process without an answer."""
+    os._exit(3)
+
+
+def describe(_link):
+    """Return what a handler process has of the service: the names in its environment, and its descriptors."""
+    files = [Path(f"/proc/self/fd/{number}") for number in range(3, 100)]
+    return sorted(os.environ), [str(file.readlink()) for file in files if file.exists() or file.is_symlink()]
+
+
+def forge(link, path):
+    """Send the worker a message that runs a command when it is unpickled as such."""
+    link._connection.send_bytes(pickle.dumps(_Command(path)))
+
+
+class _Command:
+    def __init__(self, path):
+        self._path = path
+
+    def __reduce__(self):
+        return os.system, (f"touch {self._path}",)
+
+
+JOBS = {job.__name__: job for job in (echo, ask, allocate, loop, die, describe, forge)}
