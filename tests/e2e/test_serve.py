@@ -6,12 +6,14 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 
 import httpx2
 import psutil
 import psycopg
 import pytest
 
+from support.batches import Api, segment, stream, texts
 from support.mortal import workers_of
 from support.servers import environment_of, live_service, wait_ready
 from support.source_code import ROOT
@@ -150,6 +152,46 @@ def test_an_idle_connection_does_not_hold_up_the_stop(settings, tmp_path):
             live.process.send_signal(signal.SIGTERM)
             assert live.process.wait(15) == 0
             assert time.monotonic() - begin < 10
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_stop_waits_for_no_statement_and_no_text(servers, settings, owner_token, tmp_path, workers):
+    database = settings.database_url.get_secret_value().rsplit("/", 1)[1]
+    with ExitStack() as stack:
+        live = stack.enter_context(live_service(settings, free_port(), tmp_path / "log", TBHUB_WORKERS=workers))
+        api = Api(stack.enter_context(httpx2.Client(base_url=live.url, trust_env=False)), owner_token)
+        experiment = api.new_experiment(visibility="link")
+        api.write(experiment, segment(stream(), 0, 9, texts("note", [0, 1], [b"[" * 30_000] * 2)))
+        superuser = stack.enter_context(servers.instance.postgres.connect_as_superuser(database))
+        page = f"/experiment/{experiment}/data/plugin"
+        host, port = live.url.removeprefix("http://").split(":")
+        ask(stack, host, port, f"{page}/text/text?run=train&tag=note")
+        superuser.execute("BEGIN")
+        superuser.execute("LOCK TABLE time_series")
+        for path in (f"{page}/timeseries/tags", f"{page}/text/tags", f"/api/v1/experiments/{experiment}/names"):
+            ask(stack, host, port, path)
+        wait_for_waiting(superuser, 3)
+        live.process.send_signal(signal.SIGTERM)
+        assert live.process.wait(20) == 0  # where it waits, it does for the statements' 60 seconds
+        superuser.execute("ROLLBACK")
+
+
+def ask(stack, host, port, path):
+    """Sends a request and leaves its answer unread, until the stack is closed."""
+    connection = stack.enter_context(socket.create_connection((host, int(port))))
+    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+
+
+def wait_for_waiting(superuser, count):
+    """Waits until so many statements wait for a lock."""
+    waiting = (
+        "SELECT count(*) FROM pg_locks WHERE NOT granted"
+        " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    )
+    deadline = time.monotonic() + 20
+    while superuser.execute(waiting).fetchone()[0] < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_a_superuser_is_refused_because_it_would_see_every_tenants_rows(servers, settings):
