@@ -92,3 +92,32 @@ def test_every_module_begins_with_a_sentence(package):
     for module in modules(package):
         first = (ast.get_docstring(module.tree) or "").partition("\n\n")[0]
         assert first.endswith((".", ":")) or not module.tree.body, module.name
+
+
+def written_past_the_console(module):
+    """Calls that print without `tbupload.terminal`, which escapes what steers a terminal."""
+    for node in ast.walk(module.tree):
+        if not isinstance(node, ast.Call):
+            continue
+        name = ast.unparse(node.func)
+        is_print = name in {"print", "os.write"} or re.search(
+            r"(sys\.(stdout|stderr)|_?stream|tqdm)\.write(lines)?$", name
+        )
+        is_bar = name.endswith((".set_description_str", ".set_description", ".set_postfix_str"))
+        texts = node.args[:1] + [keyword.value for keyword in node.keywords if keyword.arg == "desc"]
+        is_escaped = all(ast.unparse(text).startswith("escaped(") for text in texts)
+        if (
+            (is_print or is_bar or name.endswith("tqdm"))
+            and not (texts and is_escaped)
+            and not is_empty_bar(node, name)
+        ):
+            yield module.name, node.lineno
+
+
+def is_empty_bar(call, name):
+    return name.endswith("tqdm") and not [keyword for keyword in call.keywords if keyword.arg == "desc"]
+
+
+def test_uploader_prints_through_its_console_alone():
+    uploader = [module for module in modules("uploader/tbupload") if module.name != "tbupload.terminal"]
+    assert not [found for module in uploader for found in written_past_the_console(module)]

@@ -17,6 +17,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import IO, Any, Final
 
+from tbupload.terminal import escaped
+
 OPEN_SECONDS: Final = 10.0
 """How long after the start it is waited for that the uploader names the experiment."""
 
@@ -143,7 +145,7 @@ class Uploader:
     def _read_sentences(self) -> None:
         for line in _lines(_pipe(self._process.stderr)):
             self._sentences = [*self._sentences[1 - SENTENCES_MAX :], line]
-            logger.warning("%s", line if line.startswith("tbupload: ") else f"tbupload: {line}")
+            logger.warning("%s", escaped(line if line.startswith("tbupload: ") else f"tbupload: {line}"))
         code = self._process.wait()
         if not self._is_asked_to_end:
             logger.warning(

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from tbupload.background import Result, Uploader, logger
+from tbupload.terminal import escaped
 
 END_SECONDS: Final = 60.0
 """How long the end of a `with` block waits for the rest to be sent, unless told otherwise."""
@@ -157,9 +158,9 @@ class Following:
     def _end_with(self, result: Result) -> None:
         self._result = result
         if result.is_complete:
-            logger.info("tbupload: everything is uploaded: %s", result.url)
+            logger.info("tbupload: everything is uploaded: %s", escaped(result.url or ""))
         elif result.exit_code is None or result.exit_code < 0:  # otherwise the uploader has said it itself
-            logger.warning("tbupload: %s", result.explanation)
+            logger.warning("tbupload: %s", escaped(result.explanation))
 
 
 def _command_line(arguments: dict[str, Any]) -> list[str]:

@@ -20,6 +20,7 @@ from tbupload.errors import UsageError
 from tbupload.reading.points import ScalarColumns, Tensor, TensorColumns
 from tbupload.sending.patience import Patience
 from tbupload.sending.transport import Transport
+from tbupload.terminal import write_line
 from tbwire import tensors
 
 GIVE_UP_SECONDS: Final = 60.0
@@ -222,4 +223,4 @@ def _array(tensor: Tensor) -> Any:
 
 
 def _warn(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
+    write_line(sys.stderr, text)

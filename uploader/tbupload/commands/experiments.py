@@ -17,6 +17,7 @@ from tbupload.config import Access, Config, check_token, config_path, find_acces
 from tbupload.errors import Refused, UsageError
 from tbupload.sending.client import Client
 from tbupload.sending.patience import Patience
+from tbupload.terminal import escaped
 
 EXPIRY_UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
@@ -131,7 +132,7 @@ def _is_confirmed(client: Client, experiment_id: str) -> bool:
 
 def _read_token(server: str) -> str:
     if sys.stdin.isatty():
-        return getpass.getpass(f"token for {server} (it is not shown): ")
+        return getpass.getpass(escaped(f"token for {server} (it is not shown): "))
     return sys.stdin.readline()
 
 
@@ -139,7 +140,8 @@ def _put_experiment(experiment: dict[str, Any], options: argparse.Namespace) -> 
     if options.json:
         put_json(experiment)
     else:
-        put_line("\n".join(f"{name}: {value}" for name, value in experiment.items()))
+        for name, value in experiment.items():
+            put_line(f"{name}: {value}")
 
 
 def _put_token(token: dict[str, Any], options: argparse.Namespace) -> None:

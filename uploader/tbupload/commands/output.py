@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from tbupload.terminal import write_json, write_line
+
 
 def put_line(text: str) -> None:
     """A result, on stdout, at once: whoever reads it through a pipe sees it before the command has ended."""
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+    write_line(sys.stdout, text)
 
 
 def put_json(content: dict[str, Any]) -> None:
     """A result as one line of JSON."""
-    put_line(json.dumps(content, ensure_ascii=False))
+    write_json(sys.stdout, content)
 
 
 def tell(text: str, *, end: str = "\n") -> None:
     """A sentence on stderr."""
-    sys.stderr.write(f"{text}{end}")
-    sys.stderr.flush()
+    write_line(sys.stderr, text, end=end)
 
 
 @contextmanager

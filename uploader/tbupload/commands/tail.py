@@ -14,7 +14,6 @@ from tbupload.downloading.tail import follow_points
 from tbupload.reading.filters import SeriesFilter
 from tbupload.sending.patience import Patience
 from tbupload.sending.transport import Json, Transport
-from tbupload.verifying.findings import printable
 
 _TEXT_CHARS: Final = 100
 
@@ -49,9 +48,9 @@ def _points(portion: Json, chosen: SeriesFilter) -> Iterator[dict[str, Any]]:
 
 
 def _put_line(point: dict[str, Any]) -> None:
-    """One point on one line, whatever others have logged: nothing in it steers a terminal."""
-    names = f"{printable(point['run'])}  {printable(point['tag'])}"
-    put_line(f"{_clock(point['wall_time'])}  {names}  step {point['step']:,}  {printable(_shown(point['value']))}")
+    """One point on one line."""
+    names = f"{point['run']}  {point['tag']}"
+    put_line(f"{_clock(point['wall_time'])}  {names}  step {point['step']:,}  {_shown(point['value'])}")
 
 
 def _clock(wall_time: float) -> str:

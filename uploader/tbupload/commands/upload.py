@@ -7,7 +7,6 @@ import contextlib
 import math
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -26,6 +25,7 @@ from tbupload.sending.progress import Progress
 from tbupload.sending.scan import check_logdir, has_anything, nothing_there
 from tbupload.sending.summary import Summary
 from tbupload.sending.upload import Upload, UploadOptions
+from tbupload.terminal import write_raw
 
 ONE_SHOT_GIVE_UP_SECONDS: Final = 300.0
 """How long `--one-shot` tries a server that does not answer; an upload that follows its files tries for ever."""
@@ -138,12 +138,12 @@ def _orderly_end(patience: Patience, progress: Progress) -> Iterator[None]:
         clear = CLEAR_LIVE_LINES if progress.is_live else b""
         if is_asked:
             # Requests may be under way in other threads, and an orderly exit would wait for them.
-            _put_raw(clear + b"tbupload: ended at once; what was committed stays\n")
+            write_raw(clear + b"tbupload: ended at once; what was committed stays\n")
             os._exit(EXIT_LATER)
         is_asked = True
         patience.stop(STOP_GRACE_SECONDS if number == signal.SIGTERM else math.inf)
         if progress.is_talkative:
-            _put_raw(clear + b"ending when what is there now has been sent; once more to end at once\n")
+            write_raw(clear + b"ending when what is there now has been sent; once more to end at once\n")
 
     previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -151,11 +151,6 @@ def _orderly_end(patience: Patience, progress: Progress) -> Iterator[None]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-
-
-def _put_raw(line: bytes) -> None:
-    with contextlib.suppress(OSError):
-        os.write(sys.stderr.fileno(), line)
 
 
 def _check_options(options: argparse.Namespace) -> None:

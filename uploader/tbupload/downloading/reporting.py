@@ -10,6 +10,7 @@ from tqdm import tqdm
 
 from tbupload.sending.progress import LINE_SECONDS, Progress
 from tbupload.sending.summary import size_text
+from tbupload.terminal import escaped
 
 REDRAW_SECONDS: Final = 0.2
 
@@ -74,4 +75,4 @@ class ExportProgress:
             self._progress.say(", ".join(parts))
             return
         self._bar.n = min(points, self._total)
-        self._bar.set_description_str(", ".join(parts))
+        self._bar.set_description_str(escaped(", ".join(parts)))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, TextIO
 
 from tbupload.sending.pace import Pace, Rates, duration_text
 from tbupload.sending.summary import PROBLEMS_SHOWN, amounts_text, count_text, size_text, skipped_text
+from tbupload.terminal import escaped, write_line
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -148,8 +149,7 @@ class Progress:
 
     def _write(self, message: str) -> None:
         with self._lock, contextlib.suppress(OSError):
-            self._stream.write(f"{message}\n")
-            self._stream.flush()
+            write_line(self._stream, message)
 
 
 class Bar(Progress):
@@ -178,7 +178,7 @@ class Bar(Progress):
 
     def _show(self, state: State, rates: Rates) -> None:
         columns = _columns(self._stream) - KEYS_COLUMNS
-        below = [fitted([_extent(state), self._url or ""], columns), cut(skipped_text(state.skipped), columns)]
+        below = [fitted([_extent(state), escaped(self._url or "")], columns), _cut_skipped(state, columns)]
         texts = [bar_text(state, rates, columns - BAR_COLUMNS_MIN), *(text for text in below if text)]
         while len(self._lines) < len(texts):
             self._lines.append(self._make_line(len(self._lines), texts[len(self._lines)], columns))
@@ -188,18 +188,24 @@ class Bar(Progress):
         bar.n = max(state.done_bytes, int(state.total_bytes == 0))
         for line, text in zip(self._lines, texts, strict=True):
             line.ncols = columns
-            line.set_description_str(text, refresh=False)
+            line.set_description_str(escaped(text), refresh=False)
             line.refresh()
 
     def _make_line(self, position: int, text: str, columns: int) -> tqdm[NoReturn]:
         form = "{desc}" if position else "{percentage:3.0f}%|{bar}| {desc}"
         return self._tqdm(
-            desc=text, total=1, position=position, bar_format=form, file=self._stream, ncols=columns, leave=False
+            desc=escaped(text),
+            total=1,
+            position=position,
+            bar_format=form,
+            file=self._stream,
+            ncols=columns,
+            leave=False,
         )
 
     def _write(self, message: str) -> None:
         with self._lock, contextlib.suppress(OSError):
-            self._tqdm.write(message, file=self._stream)
+            self._tqdm.write(escaped(message), file=self._stream)
 
 
 def make_progress(verbosity: int) -> Progress:
@@ -237,6 +243,10 @@ def fitted(parts: list[str], columns: int) -> str:
 def cut(text: str, columns: int) -> str:
     """The text, or its beginning when the line is too short for it: a line that wraps could not be drawn again."""
     return text if len(text) < columns else f"{text[: max(0, columns - 4)]}..."
+
+
+def _cut_skipped(state: State, columns: int) -> str:
+    return cut(escaped(skipped_text(state.skipped)), columns)
 
 
 def _extent(state: State) -> str:

@@ -55,7 +55,7 @@ class Finding:
 
     def line(self) -> str:
         """One line for people."""
-        name = f"{printable(self.run)}  {printable(self.tag)}  ({printable(self.plugin) or 'no plugin'})"
+        name = f"{self.run}  {self.tag}  ({self.plugin or 'no plugin'})"
         return f"{self.status.value:<9}  {name}: {self._explanation()}"
 
     def _explanation(self) -> str:
@@ -63,11 +63,6 @@ class Finding:
         if self.differences is not None:
             told += [_steps_text(name, steps) for name, steps in _kinds(self.differences) if steps.count]
         return "; ".join(told) or f"{self.points:,} points"
-
-
-def printable(name: str) -> str:
-    """A name as it may go to a terminal: what would move its cursor or colour it stands there in letters."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in name)
 
 
 def _kinds(differences: Differences) -> Iterator[tuple[str, Steps]]:
@@ -152,7 +147,7 @@ class Verdict:
 
     def _extra_lines(self) -> Iterator[str]:
         if self.extra_runs:
-            shown = ", ".join(map(printable, self.extra_runs[:PROBLEMS_SHOWN]))
+            shown = ", ".join(self.extra_runs[:PROBLEMS_SHOWN])
             more = ", …" if len(self.extra_runs) > PROBLEMS_SHOWN else ""
             yield f"runs that are not in the logdir: {len(self.extra_runs):,} ({shown}{more})"
         yield (
