@@ -125,12 +125,14 @@ def test_no_name_of_a_run_leads_out_of_the_directory(uploader, reader, tmp_path,
         "x" * 3_000,
         "/".join(["y" * 90] * 30),
         "tbhub-export.json",
+        "\x1b]0;x\x07\n\u202e",
     ]
     hostile(api, experiment_id, [*odd, ".", "fine/one", "-rf", "ü n"])
     before = set(tmp_path.rglob("*"))
     ended, directory = export(experiment_id)
     assert ended.code == 0, ended.err
     made = set(tmp_path.rglob("*")) - before
+    assert all(str(path).isprintable() for path in made)
     assert all(path == directory or path.is_relative_to(directory) for path in made)
     found = tensorboard_scalars(directory)
     assert {run for run in found if not run.startswith("%")} == {".", "fine/one", "-rf", "ü n"}

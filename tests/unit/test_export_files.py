@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import struct
+from urllib.parse import unquote
 
 import numpy as np
 from hypothesis import example, given
@@ -94,6 +96,29 @@ def test_every_run_has_a_file_of_its_own_below_the_directory(run, other):
         assert all(len(part.encode()) <= 255 for part in path.split("/"))
         paths.append(path)
     assert (run == other) == (paths[0] == paths[1])
+
+
+ODD_NAMES = st.text(st.sampled_from("a/%0A1b2e\n\r\x1b\x9b\u202e\u200d\ud800é 🙂"), max_size=14)
+HARMFUL = set(map(chr, [*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xD800]))
+
+
+@given(st.sets(ODD_NAMES, max_size=5))
+@example({"a\n", "a%0A", "a%250A", "a%0a", "50%", "a%"})
+@example({"\x01bcdef012345678", "%01bcdef012345678", "%ABCDEF0123456789"})
+def test_directory_of_a_run_is_harmless_and_its_own(runs):
+    directories = {run: directory_of(run) for run in runs}
+    assert len(set(directories.values())) == len(runs)
+    for run, directory in directories.items():
+        assert not HARMFUL & set(directory)
+        is_digest = re.fullmatch("%[0-9a-f]{16}", directory) is not None
+        is_itself = directory == (run if run != "." else "")
+        assert is_digest or is_itself or unquote(directory, errors="surrogatepass") == run
+
+
+def test_directory_of_a_harmless_run_is_the_run():
+    for run in ("lr=10%", "a/b 100%/ü", "%", "50% off", "👩\u200d💻"):
+        assert directory_of(run) == run
+    assert directory_of("evil\x1b]0;x\x07/line\nbreak") == "evil%1B]0;x%07/line%0Abreak"
 
 
 @given(st.lists(st.binary(max_size=300), max_size=5), st.integers(1, 50))

@@ -1,4 +1,7 @@
-"""Where a run's files go: a directory named as the run, if that is a place within ours, and another one otherwise."""
+"""Where a run's files go: a directory named as the run, if that is a place within ours, and another one otherwise.
+
+Characters that could steer a terminal are percent-encoded, as "a%0Ab". No two runs get the same directory.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ import hashlib
 import os
 import re
 from typing import Final
+
+from tbupload.terminal import is_harmless
 
 MANIFEST: Final = "tbhub-export.json"
 
@@ -20,15 +25,23 @@ _OURS: Final = re.compile(r"events\.out\.tfevents\..*\.tbhub-[0-9a-f]{16}|\.?tbh
 
 _NOT_ON_WINDOWS: Final = re.compile(r'[<>:"|?*\\\x00-\x1f]|[. ]$|^(con|prn|aux|nul|com\d|lpt\d)(\.|$)', re.IGNORECASE)
 
+_LOOKS_ENCODED: Final = re.compile("%[0-9A-Fa-f]{2}")
+
+_DIGEST: Final = re.compile("%[0-9a-f]{16}")
+
 
 def directory_of(run: str) -> str:
     """The run's directory relative to the logdir, "" for the logdir itself.
 
-    A name that would lead out of the logdir, or that no file system takes, becomes one of its digest.
+    Each part is the run's own, or that percent-encoded. A name that would lead out of the logdir, or that no file
+    system takes, becomes one of its digest.
     """
     if run == ".":
         return ""
-    return run if all(map(_is_safe, run.split("/"))) and len(os.fsencode(run)) <= PATH_BYTES_MAX else f"%{_digest(run)}"
+    parts = [_encoded(part) for part in run.split("/")]
+    directory = "/".join(parts)
+    is_fit = all(map(_is_safe, parts)) and len(os.fsencode(directory)) <= PATH_BYTES_MAX
+    return directory if is_fit and not _DIGEST.fullmatch(directory) else f"%{_digest(run)}"
 
 
 def is_renamed(run: str) -> bool:
@@ -47,5 +60,21 @@ def _is_safe(part: str) -> bool:
     return os.sep == "/" or _NOT_ON_WINDOWS.search(part) is None
 
 
+def _encoded(part: str) -> str:
+    """The part with harmful characters percent-encoded; "%" too in a part that could be taken for an encoded one.
+
+    So every part has a name of its own, and `urllib.parse.unquote` gives back those that look encoded.
+    """
+    looks_encoded = _LOOKS_ENCODED.search(part) is not None
+    if part.isprintable() and not looks_encoded:
+        return part
+    has_harm = looks_encoded or not all(map(is_harmless, part))
+    return "".join(_percent(char) if not is_harmless(char) or (has_harm and char == "%") else char for char in part)
+
+
+def _percent(char: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in char.encode("utf-8", "surrogatepass"))
+
+
 def _digest(run: str) -> str:
-    return hashlib.sha256(run.encode()).hexdigest()[:16]
+    return hashlib.sha256(run.encode("utf-8", "surrogatepass")).hexdigest()[:16]
