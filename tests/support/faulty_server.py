@@ -9,13 +9,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+EXPERIMENT = {
+    "experiment_id": "abc",
+    "url": "http://tbhub.example/experiment/abc/",
+    "name": "",
+    "description": "",
+    "visibility": "private",
+    "created_at": "2026-11-22T00:00:00Z",
+}
+"""What every request is answered that a script says nothing about."""
+
 
 @dataclass(frozen=True)
 class Reply:
     """What is sent back. `fault`: "drop" closes the connection unanswered, "half" in the middle of the answer."""
 
     status: int = 200
-    body: bytes = b"{}"
+    body: bytes = json.dumps(EXPERIMENT).encode()
     headers: dict[str, str] = field(default_factory=dict)
     fault: str = ""
 

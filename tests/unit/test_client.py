@@ -5,13 +5,16 @@ import http.client
 import json
 import threading
 import time
+import tracemalloc
 
 import pytest
 
-from support.faulty_server import Reply, faulty_server, refusal
+from support.faulty_server import EXPERIMENT, Reply, faulty_server, refusal
 from tbupload.errors import Conflict, Refused, Unreachable, UsageError
 from tbupload.sending.client import Client
 from tbupload.sending.patience import Patience
+from tbupload.sending.request_slots import SUCCESSES_PER_SLOT, RequestSlots
+from tbupload.sending.response_body import retry_after_seconds
 from tbupload.sending.transport import Transport, _proxy
 from tbwire import wire_pb2
 
@@ -45,8 +48,7 @@ def connect(server, said):
 
 
 def test_requests_carry_the_token_and_answers_are_json(server, connect):
-    server.replies = [Reply(body=b'{"name": "x"}')]
-    assert connect().get_experiment("abc") == {"name": "x"}
+    assert connect().get_experiment("abc") == EXPERIMENT
     assert server.requests[0].headers["Authorization"] == "Bearer tbh_secret"
     assert server.requests[0].path == "/api/v1/experiments/abc"
 
@@ -74,14 +76,14 @@ def test_without_a_token_none_is_sent(server, connect):
     "fault",
     [
         LATER,
-        refusal(429, headers={"Retry-After": "0"}),
+        refusal(408),
         refusal(500),
         refusal(502),
         refusal(504),
         Reply(fault="drop"),
         Reply(body=RESULT.body * 50, fault="half"),
     ],
-    ids=["503", "429", "500", "502", "504", "drop", "half"],
+    ids=["503", "408", "500", "502", "504", "drop", "half"],
 )
 def test_a_batch_that_met_a_fault_is_sent_again_as_it_was(server, connect, said, fault):
     server.replies = [fault, fault, RESULT]
@@ -93,7 +95,7 @@ def test_a_batch_that_met_a_fault_is_sent_again_as_it_was(server, connect, said,
 
 
 def test_an_experiment_is_created_under_one_key_however_often_it_is_asked(server, connect):
-    server.replies = [Reply(fault="drop"), LATER, Reply(201, b'{"experiment_id": "abc"}')]
+    server.replies = [Reply(fault="drop"), LATER, Reply(201)]
     connect().create_experiment(name="", description="", visibility="private")
     keys = {request.headers["Idempotency-Key"] for request in server.requests}
     assert len(server.requests) == 3
@@ -119,6 +121,115 @@ def test_retry_after_is_waited_for(server, connect):
     start = time.monotonic()
     connect().get_experiment("abc")
     assert time.monotonic() - start >= 1.0
+
+
+TOO_MANY = refusal(429, "too_many_requests", headers={"Retry-After": "0"})
+
+
+def test_throttled_batch_is_sent_again_and_it_is_said_once(server, connect, said):
+    client = connect()
+    for _ in range(2):
+        server.replies = [TOO_MANY, refusal(429), RESULT]
+        result, _ = client.write_batch("abc", b"the batch")
+        assert result.scalars == 7
+    assert [request.body for request in server.requests] == [b"the batch"] * 6
+    (sentence,) = said
+    assert "the server asks to wait (HTTP 429: the detail of too_many_requests)" in sentence
+
+
+def test_throttled_token_is_made_once(server, connect):
+    server.replies = [TOO_MANY, Reply(201, b'{"token": "tbh_x"}')]
+    assert connect().create_token("abc", {"scopes": ["read"]}) == {"token": "tbh_x"}
+    assert len(server.requests) == 2
+
+
+def test_throttled_stream_is_asked_for_again(server):
+    server.replies = [TOO_MANY, Reply(body=b"content")]
+    transport = Transport(server.url, None, None, Patience(5.0), lambda _: None)
+    with transport.stream("GET", "/x") as pieces:
+        assert b"".join(pieces) == b"content"
+
+
+def test_throttled_for_too_long_is_unreachable(server, connect):
+    server.replies = [refusal(429, headers={"Retry-After": "30"})]
+    with pytest.raises(Unreachable, match=r"HTTP 429.*it asks to wait 30 s"):
+        connect(give_up_seconds=1.0).get_experiment("abc")
+
+
+def test_request_slots_halve_and_come_back():
+    slots = RequestSlots(4)
+    slots.halve()
+    with slots.take(), slots.take():
+        third = threading.Thread(target=lambda: take_and_leave(slots), daemon=True)
+        third.start()
+        third.join(0.1)
+        assert third.is_alive()
+    third.join(20)
+    assert not third.is_alive()
+    for _ in range(2 * SUCCESSES_PER_SLOT):
+        slots.succeed()
+    with slots.take(), slots.take(), slots.take(), slots.take():
+        pass
+
+
+def take_and_leave(slots):
+    with slots.take():
+        pass
+
+
+@pytest.mark.parametrize("value", ["²", "1e9", "-5", "Wed, 99 Nov", "Mon, 01 Jan 0001 00:00:00 GMT", "9" * 400, ""])
+def test_retry_after_that_says_nothing_is_ignored(server, connect, value):
+    server.replies = [refusal(503, headers={"Retry-After": value.encode().decode("latin-1")}), Reply()]
+    assert connect().get_experiment("abc") == EXPERIMENT
+
+
+def test_retry_after_is_bounded():
+    assert retry_after_seconds("999999999") == 300.0
+    assert retry_after_seconds("Fri, 31 Dec 9999 23:59:59 GMT") == 300.0
+    assert retry_after_seconds("Thu, 01 Jan 1970 00:00:00 GMT") == 0.0
+
+
+def test_error_answer_shows_the_id_in_the_log(server, connect):
+    server.replies = [refusal(500, "internal", id="req-7f3a")]
+    with pytest.raises(Unreachable, match=r"HTTP 500: the detail of internal \(id req-7f3a\)"):
+        connect(give_up_seconds=0.001).get_experiment("abc")
+
+
+def test_compressed_answer_nobody_asked_for_is_refused(server, connect):
+    bomb = gzip.compress(bytes(50_000_000))
+    for status in (200, 404):
+        server.replies = [Reply(status, bomb, {"Content-Encoding": "gzip"})]
+        tracemalloc.start()
+        with pytest.raises(Refused):
+            connect().get_experiment("abc")
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+        tracemalloc.stop()
+
+
+def test_answer_over_the_limit_is_refused(server, connect, monkeypatch):
+    monkeypatch.setattr("tbupload.sending.transport.RESPONSE_BYTES_MAX", 1000)
+    server.replies = [Reply(body=b" " * 1001)]
+    with pytest.raises(Refused, match="over the limit of 1,000 bytes"):
+        connect().get_experiment("abc")
+    monkeypatch.setattr("tbupload.sending.response_body.RESPONSE_SECONDS_MAX", -1.0)
+    server.replies = [Reply()]
+    with pytest.raises(Refused, match="over the limit of -1 s"):
+        connect().get_experiment("abc")
+
+
+def test_listing_that_repeats_a_page_is_refused(server, connect):
+    pages = [Reply(body=json.dumps({"experiments": [], "next": name}).encode()) for name in "abca"]
+    server.replies = pages
+    with pytest.raises(Refused, match="the same page comes again"):
+        list(connect().list_experiments())
+    assert len(server.requests) == 4
+
+
+def test_listing_without_an_end_is_refused(server, connect, monkeypatch):
+    monkeypatch.setattr("tbupload.sending.pagination.LISTING_PAGES_MAX", 3)
+    server.replies = [Reply(body=json.dumps({"experiments": [], "next": f"{n}"}).encode()) for n in range(9)]
+    with pytest.raises(Refused, match="more than 3 pages"):
+        list(connect().list_experiments())
 
 
 def test_a_wait_longer_than_patience_is_not_begun(server, connect):
@@ -198,8 +309,8 @@ def test_an_answer_of_something_else_is_recognized(server, connect):
 
 def test_lists_are_read_to_their_last_page(server, connect):
     pages = [
-        {"experiments": [{"experiment_id": "a"}], "next": "the+cursor"},
-        {"experiments": [{"experiment_id": "b"}], "next": None},
+        {"experiments": [{**EXPERIMENT, "experiment_id": "a"}], "next": "the+cursor"},
+        {"experiments": [{**EXPERIMENT, "experiment_id": "b"}], "next": None},
     ]
     server.replies = [Reply(body=json.dumps(page).encode()) for page in pages]
     assert [each["experiment_id"] for each in connect().list_experiments("a b")] == ["a", "b"]

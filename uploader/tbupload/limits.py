@@ -1,4 +1,7 @@
-"""The limits the uploader keeps to when it reads event files; bytes unless a name says otherwise."""
+"""The limits the uploader keeps to when it reads event files, and what it takes from a server.
+
+Bytes unless a name says otherwise.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +34,33 @@ TENSOR_RANK_MAX: Final = 64
 
 BLOB_SEQUENCE_LENGTH_MAX: Final = 1_000
 """Blobs of one step."""
+
+RESPONSE_BYTES_MAX: Final = 128 << 20
+"""Bytes of a response that is held in memory whole: JSON, or a frame or event of a stream. Ours are far shorter."""
+
+RESPONSE_SECONDS_MAX: Final = 900.0
+"""Seconds that the body of such a response may take from its first byte to its last."""
+
+ERROR_BYTES_MAX: Final = 64 << 10
+"""Bytes of a refusal's body that are read."""
+
+ERROR_DETAIL_CHARS_MAX: Final = 2_000
+"""Characters of a server's explanation that are shown."""
+
+RETRY_AFTER_SECONDS_MAX: Final = 300.0
+"""Seconds that a server is waited for before it is asked again, whatever it asks for (Retry-After)."""
+
+LISTING_PAGES_MAX: Final = 100_000
+"""Pages of a listing (items come in hundreds or thousands); a longer one is taken for one that never ends."""
+
+LISTING_BYTES_MAX: Final = 4 << 30
+"""Bytes of all pages of a listing."""
+
+PAGE_TOKEN_CHARS_MAX: Final = 100_000
+"""Characters of what names the next page: it may be made of a run's and a tag's name."""
+
+WIRE_LIMIT_MAX: Final = 1 << 30
+"""What any of a server's limits counts for at most (bytes, characters or items): it is the reader's memory."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ from tbupload.commands.output import put_json, put_line
 from tbupload.downloading.tail import follow_points
 from tbupload.reading.filters import SeriesFilter
 from tbupload.sending.patience import Patience
-from tbupload.sending.transport import Json, Transport
+from tbupload.sending.response_schema import Json
+from tbupload.sending.transport import Transport
 
 _TEXT_CHARS: Final = 100
 

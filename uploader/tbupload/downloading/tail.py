@@ -12,7 +12,8 @@ from tbupload.downloading.event_stream import ServerEvent, read_events
 from tbupload.downloading.points import Kind
 from tbupload.errors import Refused, Unreachable
 from tbupload.sending.patience import Patience
-from tbupload.sending.transport import Json, Transport
+from tbupload.sending.response_schema import Json
+from tbupload.sending.transport import Transport
 
 _STATUS_OF_END: Final = {"unauthenticated": 401, "forbidden": 403, "not_found": 404}
 

@@ -8,13 +8,21 @@ from typing import BinaryIO, Final
 
 from tbupload.errors import Conflict, Refused, Unreachable
 from tbupload.reading.points import Blob, FileBlob
-from tbupload.sending.transport import Json, Transport
+from tbupload.sending.response_schema import Json, boolean, integer, record
+from tbupload.sending.transport import Transport
 
 ASKED_BYTES_MIN: Final = 4 << 20
 """A blob of this size is not sent before the server was asked whether it has it; to ask for smaller ones costs more."""
 
 LOSSES_MAX: Final = 5
 """How often a server may lose what it has received of one blob before it is left alone."""
+
+PIECE_BYTES_MIN: Final = 1_000
+"""A server that wants smaller pieces wants too many of them."""
+
+STATE: Final = record(
+    {"is_stored": boolean, "piece_bytes": integer(PIECE_BYTES_MIN), "received_bytes": integer()},
+)
 
 WRONG_BYTES: Final = 422
 
@@ -61,18 +69,20 @@ class BlobPut:
     def _put_pieces(self, read: Callable[[int, int], bytes], state: Json) -> None:
         size, piece_bytes = len(self._blob), int(state["piece_bytes"])
         last, losses = (size - 1) // piece_bytes * piece_bytes, 0
+        requests_left = (LOSSES_MAX + 1) * (last // piece_bytes + 2)
         while not state["is_stored"]:
             self._transport.check_wanted()
             offset = min(int(state["received_bytes"]), last)
             content = read(offset, min(piece_bytes, size - offset))
             path = f"{self._path}?offset={offset}&size={size}"
-            state = self._transport.request("PUT", path, body=content, headers=OCTETS).json()
+            state = self._transport.request("PUT", path, body=content, headers=OCTETS).json(STATE)
             losses += not state["is_stored"] and int(state["received_bytes"]) <= offset
-            if losses > LOSSES_MAX:
+            requests_left -= 1
+            if losses > LOSSES_MAX or not requests_left:
                 raise Unreachable(f"{self._transport.server}: keeps losing what it has received of a large blob")
 
     def _ask(self) -> Json:
-        return self._transport.request("GET", f"{self._path}?size={len(self._blob)}").json()
+        return self._transport.request("GET", f"{self._path}?size={len(self._blob)}").json(STATE)
 
 
 @contextmanager

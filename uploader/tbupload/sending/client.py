@@ -6,6 +6,7 @@ import base64
 import gzip
 import itertools
 import json
+import math
 import urllib.parse
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,17 +15,76 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
-from tbupload.errors import Refused
+from tbupload.limits import LISTING_BYTES_MAX, WIRE_LIMIT_MAX
 from tbupload.reading.points import Blob
 from tbupload.sending.batches import WireLimits
 from tbupload.sending.blob_pieces import BlobPut
-from tbupload.sending.transport import Answer, Json, Transport, is_loopback
+from tbupload.sending.pagination import read_pages
+from tbupload.sending.response_schema import (
+    Json,
+    Schema,
+    anything,
+    array,
+    check,
+    identifier,
+    integer,
+    mapping,
+    nullable,
+    number,
+    plain,
+    record,
+    string,
+    unreadable,
+)
+from tbupload.sending.transport import Answer, Transport, is_loopback
 from tbwire import wire_pb2
 
 COMPRESSED_BYTES_MIN: Final = 1024
 """A shorter batch is sent as it is."""
 
 PAGE_ITEMS: Final = 100
+
+EXPERIMENT: Final = record(
+    {"experiment_id": identifier, "url": string, "name": string, "created_at": string}, rest=plain
+)
+EXPERIMENTS: Final = record({"experiments": array(EXPERIMENT)})
+LIMITS: Final = record({"limits": mapping(plain)})
+STREAMS: Final = record({"streams": array(anything)})  # each is checked when it is turned into a cursor
+FIRST_STREAMS: Final = record({"experiment_id": identifier, "url": string, "limits": mapping(plain)})
+RUNS: Final = record({"runs": array(record({"run": string, "start_time": nullable(number)}))})
+DIGESTS: Final = record(
+    {
+        "series": array(
+            record(
+                {
+                    **dict.fromkeys(("run", "tag", "plugin", "data_class", "sha256", "metadata_sha256"), string),
+                    "count": integer(),
+                }
+            )
+        )
+    }
+)
+RECORDS: Final = record({"records": string})
+NEW_TOKEN: Final = record({"token": string}, rest=plain)
+TOKEN: Final = record(
+    {
+        **dict.fromkeys(("id", "prefix", "label"), string),
+        **dict.fromkeys(("revoked_at", "expires_at"), nullable(string)),
+        "scopes": array(string),
+    },
+    rest=plain,
+)
+TOKENS: Final = record({"tokens": array(TOKEN)})
+
+REQUIRED_LIMITS: Final = (
+    "batch_bytes_max",
+    "blob_inline_bytes_max",
+    "blob_bytes_max",
+    "tensor_bytes_max",
+    "name_chars_max",
+    "metadata_bytes_max",
+)
+"""Limits that every server tells; without them nothing could be sent."""
 
 PROTOBUF: Final = {"Content-Type": "application/x-protobuf", "Accept": "application/x-protobuf"}
 
@@ -59,21 +119,21 @@ class Client:
         fields = {"name": name, "description": description, "visibility": visibility}
         return self._json(
             "POST", "/api/v1/experiments", fields, {"Idempotency-Key": request_key or str(uuid.uuid4())}
-        ).json()
+        ).json(EXPERIMENT)
 
     def get_experiment(self, experiment_id: str) -> Json:
         """The experiment's own fields."""
-        return self._transport.request("GET", _path(experiment_id)).json()
+        return self._transport.request("GET", _path(experiment_id)).json(EXPERIMENT)
 
     def list_experiments(self, query: str | None = None) -> Iterator[Json]:
         """Every experiment of the token's workspace, newest first; `query` searches names and descriptions."""
         fields = {} if query is None else {"q": query}
-        for page in self._pages("/api/v1/experiments", {**fields, "limit": str(PAGE_ITEMS)}):
+        for page in self._pages("/api/v1/experiments", {**fields, "limit": str(PAGE_ITEMS)}, EXPERIMENTS):
             yield from page["experiments"]
 
     def update_experiment(self, experiment_id: str, fields: Mapping[str, str]) -> Json:
         """Changes name, description or visibility, whichever `fields` has; the others stay."""
-        return self._json("PATCH", _path(experiment_id), fields).json()
+        return self._json("PATCH", _path(experiment_id), fields).json(EXPERIMENT)
 
     def delete_experiment(self, experiment_id: str) -> None:
         """Deletes an experiment and all its data."""
@@ -81,8 +141,9 @@ class Client:
 
     def get_streams(self, experiment_id: str) -> Streams:
         """Where the experiment is, what the server takes, and the cursor of every stream."""
-        pages = self._pages(_path(experiment_id, "streams"), {})
+        pages = self._pages(_path(experiment_id, "streams"), {}, STREAMS)
         first = next(pages)
+        check(first, FIRST_STREAMS)
         cursors = (_cursor(fields) for page in itertools.chain([first], pages) for fields in page["streams"])
         return Streams(first["experiment_id"], first["url"], _limits(first["limits"]), cursors)
 
@@ -106,35 +167,39 @@ class Client:
         try:
             return wire_pb2.WriteResult.FromString(answer.body), answer.is_repeat
         except DecodeError as error:
-            raise Refused("the answer is not one of a tbhub server: check the server's address", status=200) from error
+            raise unreadable() from error
 
     def list_runs(self, experiment_id: str) -> list[str]:
         """The names of the experiment's runs."""
-        answer = self._transport.request("GET", _path(experiment_id, "runs")).json()
+        answer = self._transport.request("GET", _path(experiment_id, "runs")).json(RUNS)
         return [run["run"] for run in answer["runs"]]
 
     def get_limits(self, experiment_id: str) -> WireLimits:
         """What the server takes, for those who may only read."""
-        page = self._json("POST", _path(experiment_id, "digests"), {"run": []}).json()
+        page = self._json("POST", _path(experiment_id, "digests"), {"run": []}).json(LIMITS)
         return _limits(page["limits"])
 
     def list_digests(self, experiment_id: str, runs: Sequence[str]) -> Iterator[Json]:
         """What proves each series of these runs: {run, tag, plugin, data_class, count, sha256, metadata_sha256}."""
-        for page in self._posted_pages(_path(experiment_id, "digests"), {"run": list(runs)}):
+        for page in self._posted_pages(_path(experiment_id, "digests"), {"run": list(runs)}, DIGESTS):
             yield from page["series"]
 
     def read_records(self, experiment_id: str, run: str, tag: str) -> Iterator[bytes]:
         """A series' points in step order, in pieces: records of `tbwire.digests`. Refused (404) when there is none."""
-        for page in self._posted_pages(_path(experiment_id, "digests", "records"), {"run": run, "tag": tag}):
-            yield base64.b64decode(page["records"])
+        path, fields = _path(experiment_id, "digests", "records"), {"run": run, "tag": tag}
+        for page in self._posted_pages(path, fields, RECORDS, bytes_max=math.inf):  # nobody keeps them
+            try:
+                yield base64.b64decode(page["records"])
+            except ValueError:
+                raise unreadable("records: no base64 where some should be") from None
 
     def create_token(self, experiment_id: str, fields: Mapping[str, Any]) -> Json:
         """Makes a token for one experiment from {scopes, label?, expires_at?}; its secret is in this answer only."""
-        return self._json("POST", _path(experiment_id, "tokens"), fields, may_repeat=False).json()
+        return self._json("POST", _path(experiment_id, "tokens"), fields, may_repeat=False).json(NEW_TOKEN)
 
     def list_tokens(self, experiment_id: str) -> list[Json]:
         """The experiment's tokens, without their secrets."""
-        tokens: list[Json] = self._transport.request("GET", _path(experiment_id, "tokens")).json()["tokens"]
+        tokens: list[Json] = self._transport.request("GET", _path(experiment_id, "tokens")).json(TOKENS)["tokens"]
         return tokens
 
     def revoke_token(self, experiment_id: str, token_id: str) -> None:
@@ -158,22 +223,20 @@ class Client:
             may_repeat=may_repeat,
         )
 
-    def _pages(self, path: str, query: Mapping[str, str]) -> Iterator[Json]:
-        after: str | None = None
-        while True:
+    def _pages(self, path: str, query: Mapping[str, str], schema: Schema) -> Iterator[Json]:
+        def read(after: str | None) -> Answer:
             fields = dict(query) if after is None else {**query, "after": after}
-            page = self._transport.request("GET", f"{path}?{urllib.parse.urlencode(fields)}").json()
-            yield page
-            after = page.get("next")
-            if after is None:
-                return
+            return self._transport.request("GET", f"{path}?{urllib.parse.urlencode(fields)}")
 
-    def _posted_pages(self, path: str, fields: Mapping[str, Any]) -> Iterator[Json]:
-        after: str | None = ""
-        while after is not None:
-            page = self._json("POST", path, {**fields, "after": after}).json()
-            yield page
-            after = page.get("next")
+        return read_pages(read, schema)
+
+    def _posted_pages(
+        self, path: str, fields: Mapping[str, Any], schema: Schema, *, bytes_max: float = LISTING_BYTES_MAX
+    ) -> Iterator[Json]:
+        def read(after: str | None) -> Answer:
+            return self._json("POST", path, {**fields, "after": after or ""})
+
+        return read_pages(read, schema, bytes_max=bytes_max)
 
 
 def _path(*parts: str) -> str:
@@ -182,10 +245,24 @@ def _path(*parts: str) -> str:
 
 
 def _limits(fields: Json) -> WireLimits:
-    return WireLimits(**{name: int(fields[name]) for name in WireLimits.__dataclass_fields__ if name in fields})
+    """The server's limits, none over what the reader has memory for."""
+    known = {name: fields[name] for name in WireLimits.__dataclass_fields__ if name in fields}
+    check(known, mapping(integer(0)))
+    missing = set(REQUIRED_LIMITS) - {name for name, limit in known.items() if limit}
+    if missing:
+        raise unreadable(f"limits: {min(missing)!r} is missing")
+    return WireLimits(**{name: min(limit, WIRE_LIMIT_MAX) for name, limit in known.items()})
 
 
 def _cursor(fields: Json) -> wire_pb2.Cursor:
+    """The cursor in a listing's fields: protobuf checks their types and ranges."""
+    try:
+        return _checked_cursor(fields)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise unreadable("streams: no cursor where one should be") from None
+
+
+def _checked_cursor(fields: Json) -> wire_pb2.Cursor:
     stream = wire_pb2.Stream(
         run=fields["run"],
         file_name=fields["file_name"],

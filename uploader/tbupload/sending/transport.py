@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import email.utils
 import io
 import ipaddress
-import json
 import time
 import urllib.parse
 import urllib.request
@@ -13,14 +11,22 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import urllib3
 
 from tbupload.errors import Conflict, Refused, Unreachable, UsageError
+from tbupload.limits import RESPONSE_BYTES_MAX
 from tbupload.sending.patience import Patience
-
-Json = dict[str, Any]
+from tbupload.sending.request_slots import RequestSlots
+from tbupload.sending.response_body import (
+    error_content,
+    read_pieces,
+    read_whole,
+    refusal_text,
+    retry_after_seconds,
+)
+from tbupload.sending.response_schema import INTEGER_MAX, Json, Schema, anything, parse
 
 TIMEOUT: Final = urllib3.Timeout(connect=10.0, read=120.0)
 """Seconds to connect, and to wait for the next bytes of an answer."""
@@ -28,12 +34,17 @@ TIMEOUT: Final = urllib3.Timeout(connect=10.0, read=120.0)
 CONNECTIONS: Final = 4
 """Connections kept open to the server."""
 
-PIECE_BYTES: Final = 1 << 20
-"""Bytes of a piece of an answer that is read as it arrives, at most."""
-
 RETRIED_STATUSES: Final = frozenset({408, 429, 500, 502, 503, 504})
+TOO_MANY: Final = 429
 REPORT_SECONDS: Final = 30.0
 """While the server stays away, it is said again after this many seconds."""
+
+THROTTLED_REPORT_SECONDS: Final = 600.0
+"""While the server asks to wait now and then, it is said again after this many seconds."""
+
+CODE_CHARS_MAX: Final = 100
+LOCATION_CHARS_MAX: Final = 500
+CHECKSUM_MAX: Final = 2**32 - 1
 
 WHAT_TO_DO: Final = {
     401: "the server does not accept the token: it may have expired or been revoked. "
@@ -51,23 +62,25 @@ class Answer:
     body: bytes
     is_repeat: bool
 
-    def json(self) -> Json:
-        """The body as a JSON object; Refused when it is none, as when the address is not a tbhub server's."""
-        try:
-            content = json.loads(self.body)
-        except ValueError:
-            content = None
-        if not isinstance(content, dict):
-            raise Refused("the answer is not one of a tbhub server: check the server's address", status=200)
-        return content
+    def json(self, schema: Schema = anything) -> Json:
+        """The body as a JSON object that fits the schema; Refused when it does not."""
+        return parse(self.body, schema)
 
 
 @dataclass(frozen=True, slots=True)
 class _Trouble:
-    """Why a request has to be repeated, and after how many seconds the server wants to see it again."""
+    """Why a request has to be repeated, and after how many seconds the server wants to see it again.
+
+    `is_throttled`: the server is there, but this caller's requests are too many for it.
+    """
 
     reason: str
     retry_after: float | None = None
+    is_throttled: bool = False
+
+    def explanation(self) -> str:
+        """The reason, and how long the server asks to wait."""
+        return self.reason if not self.retry_after else f"{self.reason}; it asks to wait {self.retry_after:,.0f} s"
 
 
 class Transport:
@@ -84,6 +97,8 @@ class Transport:
         self._patience = patience
         self._report = report
         self._reported_at = -REPORT_SECONDS
+        self._throttled_at = -THROTTLED_REPORT_SECONDS
+        self._slots = RequestSlots(CONNECTIONS)
 
     def request(
         self,
@@ -97,11 +112,11 @@ class Transport:
         """Sends a request until it gets a final answer; `path` begins with a slash.
 
         Connection errors, timeouts and the server's "later" are repeated while patience lasts, then Unreachable is
-        raised. Any other HTTP error is Refused, or Conflict. Without `may_repeat`, only what surely was not done is
-        repeated.
+        raised. Any other HTTP error is Refused, or Conflict, and so is a response over RESPONSE_BYTES_MAX. Without
+        `may_repeat`, only what surely was not done is repeated.
         """
-        response, is_repeat = self._until_answered(method, path, body, headers, may_repeat=may_repeat, is_whole=True)
-        return Answer(response.data, is_repeat)
+        _, content, is_repeat = self._until_answered(method, path, body, headers, may_repeat=may_repeat, is_whole=True)
+        return Answer(content, is_repeat)
 
     @contextmanager
     def stream(
@@ -112,7 +127,7 @@ class Transport:
         Whoever takes them raises Unreachable where the answer breaks off. The connection is given back, or closed when
         the answer was not read to its end, with the block.
         """
-        response, _ = self._until_answered(method, path, body, headers, may_repeat=True, is_whole=False)
+        response, _, _ = self._until_answered(method, path, body, headers, may_repeat=True, is_whole=False)
         try:
             yield self._pieces(response)
         finally:
@@ -121,7 +136,7 @@ class Transport:
 
     def _pieces(self, response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
         try:
-            yield from response.stream(PIECE_BYTES)
+            yield from read_pieces(response)
         except urllib3.exceptions.HTTPError as error:
             explanation = f"{self.server}: {_reason(error)}, in the middle of an answer"
             raise Unreachable(explanation, is_in_the_middle=True) from error
@@ -135,19 +150,23 @@ class Transport:
         *,
         may_repeat: bool,
         is_whole: bool,
-    ) -> tuple[urllib3.BaseHTTPResponse, bool]:
-        """The good answer, and whether the request had been sent before; its body too when `is_whole`."""
+    ) -> tuple[urllib3.BaseHTTPResponse, bytes, bool]:
+        """The good answer, its body when `is_whole`, and whether the request had been sent before."""
         trouble_since = time.monotonic()
         attempt = 0
         while True:
             sent = {**self._headers, **(headers or {})}
-            outcome = self._try(method, path, body, sent, may_repeat=may_repeat, is_whole=is_whole)
+            with self._slots.take():
+                outcome = self._try(method, path, body, sent, may_repeat=may_repeat, is_whole=is_whole)
             if not isinstance(outcome, _Trouble):
+                self._slots.succeed()
                 self._say_back()
-                return outcome, attempt > 0
-            self._say_away(outcome.reason)
+                return *outcome, attempt > 0
+            if outcome.is_throttled:
+                self._slots.halve()
+            self._say_away(outcome)
             if self._patience.wait_to_repeat(attempt, trouble_since, outcome.retry_after) is None:
-                raise Unreachable(f"{self.server}: {outcome.reason}")
+                raise Unreachable(f"{self.server}: {outcome.explanation()}")
             attempt += 1
 
     def check_wanted(self) -> None:
@@ -164,42 +183,47 @@ class Transport:
         *,
         may_repeat: bool,
         is_whole: bool,
-    ) -> urllib3.BaseHTTPResponse | _Trouble:
-        content = None
+    ) -> tuple[urllib3.BaseHTTPResponse, bytes] | _Trouble:
+        stream = None
         if body is not None:
             # From a file, it is sent piece by piece: the time to connect is also all the time that one `send` may take.
-            content = io.BytesIO(body)
+            stream = io.BytesIO(body)
             headers = {**headers, "Content-Length": str(len(body))}
         try:
             response = self._pool.request(
                 method,
                 self.server + path,
-                body=content,
+                body=stream,
                 headers=headers,
                 timeout=TIMEOUT,
                 retries=False,
                 redirect=False,
-                preload_content=is_whole,
+                preload_content=False,
             )
             if response.status < 300:  # noqa: PLR2004  # HTTP's own classes
-                return response
-            if not is_whole:
-                response.read(cache_content=True)
+                return response, read_whole(response, RESPONSE_BYTES_MAX) if is_whole else b""
         except urllib3.exceptions.SSLError as error:
             raise Refused(_certificate_advice(self.server, error), status=0) from error
         except urllib3.exceptions.HTTPError as error:
             if not may_repeat and not isinstance(error, urllib3.exceptions.NewConnectionError):
                 raise Unreachable(f"{self.server}: {_reason(error)}; whether it was done is not known") from error
             return _Trouble(_reason(error))
-        if response.status in RETRIED_STATUSES and (may_repeat or response.status in {429, 503}):
-            return _Trouble(_refusal(response), _retry_after(response.headers.get("Retry-After")))
-        raise _refused(response)
+        content = error_content(response)
+        if response.status in RETRIED_STATUSES and (may_repeat or response.status in {TOO_MANY, 503}):
+            reason = refusal_text(response.status, content)
+            wait_seconds = retry_after_seconds(response.headers.get("Retry-After"))
+            return _Trouble(reason, wait_seconds, is_throttled=response.status == TOO_MANY)
+        raise _refused(response, content)
 
-    def _say_away(self, reason: str) -> None:
+    def _say_away(self, trouble: _Trouble) -> None:
         now = time.monotonic()
-        if now - self._reported_at >= REPORT_SECONDS:
+        if trouble.is_throttled:
+            if now - self._throttled_at >= THROTTLED_REPORT_SECONDS:
+                self._throttled_at = now
+                self._report(f"{self.server}: the server asks to wait ({trouble.explanation()}); going on after that")
+        elif now - self._reported_at >= REPORT_SECONDS:
             self._reported_at = now
-            self._report(f"{self.server}: {reason}; trying again")
+            self._report(f"{self.server}: {trouble.explanation()}; trying again")
 
     def _say_back(self) -> None:
         if self._reported_at > 0:
@@ -257,49 +281,27 @@ def _reason(error: urllib3.exceptions.HTTPError) -> str:
     return f"the connection broke ({error})"
 
 
-def _retry_after(value: str | None) -> float | None:
-    """Seconds, from either of the header's two forms; None when it says nothing that can be understood."""
-    if value is None:
-        return None
-    if value.strip().isdigit():
-        return float(value)
-    try:
-        date = email.utils.parsedate_to_datetime(value)
-    except ValueError:
-        return None
-    return max(0.0, date.timestamp() - time.time())
-
-
-def _refusal(response: urllib3.BaseHTTPResponse) -> str:
-    detail = _error_body(response).get("detail")
-    return f"HTTP {response.status}" + (f": {detail}" if isinstance(detail, str) and detail else "")
-
-
-def _error_body(response: urllib3.BaseHTTPResponse) -> Json:
-    try:
-        content = json.loads(response.data)
-    except ValueError:
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
-def _refused(response: urllib3.BaseHTTPResponse) -> Refused:
-    content = _error_body(response)
-    code = str(content.get("code", ""))
-    explanation = _refusal(response)
+def _refused(response: urllib3.BaseHTTPResponse, content: Json) -> Refused:
+    code = str(content.get("code", ""))[:CODE_CHARS_MAX]
+    explanation = refusal_text(response.status, content)
+    location = response.headers.get("Location")
     if response.status in WHAT_TO_DO:
         explanation = f"{WHAT_TO_DO[response.status]} ({explanation})"
-    elif 300 <= response.status < 400:  # noqa: PLR2004  # HTTP's own classes
-        explanation = f"the server redirects to {response.headers.get('Location')}: use that as its address"
+    elif 300 <= response.status < 400 and location:  # noqa: PLR2004  # HTTP's own classes
+        explanation = f"the server redirects to {location[:LOCATION_CHARS_MAX]}: use that as its address"
     if response.status != 409:  # noqa: PLR2004  # HTTP's own number
         return Refused(explanation, status=response.status, code=code)
     return Conflict(
         explanation,
         code=code,
-        segment=content.get("segment"),
-        offset=content.get("offset"),
-        checksum=content.get("checksum"),
+        segment=_whole_number(content.get("segment"), INTEGER_MAX),
+        offset=_whole_number(content.get("offset"), INTEGER_MAX),
+        checksum=_whole_number(content.get("checksum"), CHECKSUM_MAX),
     )
+
+
+def _whole_number(value: object, most: int) -> int | None:
+    return value if type(value) is int and 0 <= value <= most else None
 
 
 def _certificate_advice(server: str, error: Exception) -> str:
