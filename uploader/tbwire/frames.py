@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -26,10 +27,10 @@ def encode(frame: Frame) -> bytes:
     return bytes(head) + content
 
 
-def decode(pieces: Iterable[bytes]) -> Iterator[Frame]:
+def decode(pieces: Iterable[bytes], frame_bytes_max: float = math.inf) -> Iterator[Frame]:
     """The frames in these bytes, cut into pieces anywhere; about one frame and one piece are held at a time.
 
-    Raises ValueError when they are no frames, or end within one.
+    Raises ValueError when they are no frames, end within one, or one is over `frame_bytes_max`.
     """
     buffer = bytearray()
     for piece in pieces:
@@ -43,6 +44,8 @@ def decode(pieces: Iterable[bytes]) -> Iterator[Frame]:
                 raise ValueError("the bytes are no frames") from error
             place = end
         del buffer[:place]
+        if len(buffer) > frame_bytes_max:
+            raise ValueError(f"a frame is over the limit of {frame_bytes_max:,} bytes")
     if buffer:
         raise ValueError("the bytes end within a frame")
 

@@ -11,20 +11,27 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from google.protobuf.message import DecodeError
 
 from tbupload.analysis import data_frames, hyperparameters
 from tbupload.analysis.data_frames import Labels, Library
 from tbupload.config import check_token, find_access
 from tbupload.downloading.points import Kind, SeriesPart, StoredSequenceColumns, read_points
-from tbupload.errors import UsageError
+from tbupload.errors import Refused, UsageError
+from tbupload.limits import WIRE_LIMIT_MAX
 from tbupload.reading.points import ScalarColumns, Tensor, TensorColumns
+from tbupload.sending.client import RUNS
+from tbupload.sending.pagination import read_pages
 from tbupload.sending.patience import Patience
-from tbupload.sending.transport import Transport
+from tbupload.sending.response_schema import Schema, array, mapping, record, string, unreadable
+from tbupload.sending.transport import Answer, Transport
 from tbupload.terminal import write_line
 from tbwire import tensors
 
 GIVE_UP_SECONDS: Final = 60.0
 """How long a server that does not answer is tried."""
+
+_PAGE_SERIES: Final = 5_000
 
 Names = str | Sequence[str] | None
 
@@ -64,17 +71,17 @@ class Experiment:
     @property
     def runs(self) -> list[str]:
         """The names of all runs, in the order in which they came."""
-        return [run["run"] for run in self._get("/runs")["runs"]]
+        return [run["run"] for run in self._get("/runs", RUNS)["runs"]]
 
     @property
     def tags(self) -> dict[str, list[str]]:
         """The tags of each run, of scalars, tensors and blob sequences alike."""
-        tags: dict[str, list[str]] = self._get("/names")
+        tags: dict[str, list[str]] = self._get("/names", mapping(array(string)))
         return tags
 
     def list_runs_by_start(self) -> list[str]:
         """The names of all runs, by the time of their first event; those without one first."""
-        runs = sorted(self._get("/runs")["runs"], key=lambda run: run["start_time"] or 0.0)
+        runs = sorted(self._get("/runs", RUNS)["runs"], key=lambda run: run["start_time"] or 0.0)
         return [run["run"] for run in runs]
 
     def scalars(
@@ -149,7 +156,15 @@ class Experiment:
 
     def blob(self, key: str) -> bytes:
         """The bytes of a blob, by its key."""
-        return self._transport.request("GET", f"/api/v1/blobs/{urllib.parse.quote(key, safe='.')}").body
+        path = f"/api/v1/blobs/{urllib.parse.quote(key, safe='.')}"
+        found, size = [], 0
+        with self._transport.stream("GET", path, headers={"Accept": "*/*"}) as pieces:
+            for piece in pieces:
+                found.append(piece)
+                size += len(piece)
+                if size > WIRE_LIMIT_MAX:
+                    raise Refused(f"the blob is over the limit of {WIRE_LIMIT_MAX:,} bytes", status=200)
+        return b"".join(found)
 
     def hparams(self, *, library: Library | None = None) -> Any:
         """A row a session (a run with hyperparameters): run, group, status, start_time, end_time (seconds).
@@ -158,12 +173,29 @@ class Experiment:
         a run below the session's, as its "validation", as `metrics.validation/TAG`. What a session lacks is null.
         """
         name, _ = data_frames.load(library or self._library)
-        sessions = hyperparameters.read_sessions(self._get("/tensors?plugin=hparams"))
-        metrics = hyperparameters.metrics_by_session(sessions, self._get("/scalars")) if sessions else {}
+        try:
+            sessions = hyperparameters.read_sessions(self._list("tensors", hyperparameters.SESSIONS, plugin="hparams"))
+            scalars = self._list("scalars", hyperparameters.SCALARS) if sessions else {}
+            metrics = hyperparameters.metrics_by_session(sessions, scalars)
+        except (ValueError, DecodeError) as error:
+            raise unreadable(f"hparams: {error}") from error
         return data_frames.make(hyperparameters.as_columns(sessions, metrics), name)
 
-    def _get(self, path: str) -> dict[str, Any]:
-        return self._transport.request("GET", self._path + path).json()
+    def _get(self, path: str, schema: Schema) -> dict[str, Any]:
+        return self._transport.request("GET", self._path + path).json(schema)
+
+    def _list(self, kind: Kind, schema: Schema, **query: Any) -> dict[str, dict[str, Any]]:
+        """All series of one kind, as the server lists them, by run and tag."""
+
+        def read(after: str | None) -> Answer:
+            fields = {**query, "limit": _PAGE_SERIES, "after": after or ""}
+            return self._transport.request("GET", f"{self._path}/{kind}?{urllib.parse.urlencode(fields)}")
+
+        listed: dict[str, dict[str, Any]] = {}
+        for page in read_pages(read, record({"series": schema})):
+            for run, tags in page["series"].items():
+                listed.setdefault(run, {}).update(tags)
+        return listed
 
     def _read(self, kind: Kind, run: Names, tag: Names, query: dict[str, Any]) -> Iterable[SeriesPart]:
         chosen = {name: _listed(names) for name, names in (("run", run), ("tag", tag)) if names is not None}

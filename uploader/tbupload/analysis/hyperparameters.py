@@ -10,9 +10,13 @@ from typing import Any, Final
 
 from google.protobuf.struct_pb2 import Value
 
+from tbupload.sending.response_schema import mapping, plain, record, string
 from tbwire.hparams_pb2 import HParamsPluginData, SessionStartInfo
 
 _STATUSES: Final = {1: "success", 2: "failure", 3: "running"}
+
+SESSIONS: Final = mapping(mapping(record({"summary_metadata": record({"content": string})})))
+SCALARS: Final = mapping(mapping(record({"last_value": plain})))
 
 _Listed = Mapping[str, Mapping[str, Any]]
 """Series by run and tag, as the server lists them."""
@@ -70,17 +74,25 @@ def metrics_by_session(sessions: Sequence[Session], scalars: _Listed) -> dict[st
         group = posixpath.relpath(run, owner or ".")
         for tag, series in tags.items():
             name = tag if group == "." else f"{group}/{tag}"
-            found[owner][name] = float(series["last_value"])
+            found[owner][name] = _last_value(series["last_value"])
     return found
+
+
+def _last_value(value: Any) -> float:
+    """A number, or the text that stands for one that is not finite. Raises ValueError."""
+    if not isinstance(value, float | int | str):
+        raise ValueError("no number where one should be")  # noqa: TRY004 - of an answer, as all that is wrong with one
+    return float(value)
 
 
 def _owner(run: str, sessions: set[str]) -> str | None:
     """The session that a run belongs to: itself, or the nearest directory above it."""
     place = run
     while place not in sessions:
-        if place in {"", ".", "/"}:
+        above = posixpath.dirname(place) or "."
+        if place in {"", "."} or above == place:  # "/" and "//" are their own directories
             return None
-        place = posixpath.dirname(place) or "."
+        place = above
     return place
 
 

@@ -65,8 +65,13 @@ def _clock(wall_time: float) -> str:
 def _shown(value: Any) -> str:
     """A value in little room: a number, how a tensor looks, how many blobs there are."""
     if isinstance(value, list):
-        return f"{len(value)} blobs: {' '.join(blob['key'] for blob in value)}"[:_TEXT_CHARS]
+        return f"{len(value)} blobs: {' '.join(_field(blob, 'key') for blob in value)}"[:_TEXT_CHARS]
     if isinstance(value, dict):
-        shape = "x".join(map(str, value["shape"])) or "scalar"
-        return f"{value['dtype']} {shape} {value['data']}"[:_TEXT_CHARS]
+        sizes = value.get("shape")
+        shape = "x".join(map(str, sizes)) if isinstance(sizes, list) and sizes else "scalar"
+        return f"{_field(value, 'dtype')} {shape} {_field(value, 'data')}"[:_TEXT_CHARS]
     return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _field(content: Any, name: str) -> str:
+    return str(content.get(name, "?") if isinstance(content, dict) else content)

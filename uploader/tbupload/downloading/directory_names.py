@@ -20,6 +20,9 @@ PART_BYTES_MAX: Final = 200
 PATH_BYTES_MAX: Final = 1_000
 """Bytes of a run's name, under what any system takes as a path."""
 
+_LATEST: Final = 10**12
+"""Seconds since the epoch: a wall time may be any number, and a file's name has to be short."""
+
 _OURS: Final = re.compile(r"events\.out\.tfevents\..*\.tbhub-[0-9a-f]{16}|\.?tbhub-export.*", re.IGNORECASE)
 """The files that an export writes: no directory may have their names."""
 
@@ -51,7 +54,7 @@ def is_renamed(run: str) -> bool:
 
 def event_file_of(run: str, start_time: float) -> str:
     """The name of the run's event file: of no other run, wherever names are taken for the same."""
-    return f"events.out.tfevents.{max(0, int(start_time)):010d}.tbhub-{_digest(run)}"
+    return f"events.out.tfevents.{int(min(max(start_time, 0), _LATEST)):010d}.tbhub-{_digest(run)}"
 
 
 def _is_safe(part: str) -> bool:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from tbupload.reading.legacy import histogram_tensor, legacy_metadata
 from tbupload.reading.linear_checksum import checksums, mask
 from tbupload.reading.points import LegacyHistogram, ScalarColumns, Tensor
+from tbupload.reading.refusals import ValueRefused
 from tbupload.reading.tf_record import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, footer
 from tbwire import tensorboard_pb2 as pb
 from tbwire import tensors
@@ -113,7 +114,10 @@ def is_as_written(tag: str, tensor: Tensor, metadata: bytes | None) -> bool:
     if tensor.histogram is None:
         return False
     value = _legacy_value(tag, tensor.histogram, metadata)
-    again = histogram_tensor(value.histo)
+    try:
+        again = histogram_tensor(value.histo)
+    except ValueRefused:  # its limits and counts do not fit together
+        return False
     if (again.dtype, again.shape, again.data) != (tensor.dtype, tensor.shape, tensor.data):
         return False
     implied = legacy_metadata(value, "histo")

@@ -10,16 +10,20 @@ from __future__ import annotations
 
 import json
 import urllib.parse
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
+import numpy.typing as npt
+from google.protobuf.message import DecodeError
 
 from tbupload.errors import Unreachable
+from tbupload.limits import RESPONSE_BYTES_MAX, WIRE_LIMIT_MAX
 from tbupload.reading.points import LegacyHistogram, ScalarColumns, Steps, Tensor, TensorColumns, WallTimes
 from tbupload.sending.transport import Transport
-from tbwire import frames, packing, read_pb2, wire_pb2
+from tbwire import frames, packing, read_pb2, tensors, wire_pb2
+from tbwire.tensorboard_pb2 import SummaryMetadata
 
 Kind = Literal["scalars", "tensors", "blob_sequences"]
 
@@ -96,7 +100,7 @@ def read_points(
     headers = {"Content-Type": "application/json", "Accept": frames.MEDIA_TYPE}
     with transport.stream("POST", path, body=body, headers=headers) as pieces:
         try:
-            yield from _parts(frames.decode(pieces))
+            yield from _parts(frames.decode(pieces, RESPONSE_BYTES_MAX))
         except ValueError as error:
             explanation = f"{transport.server}: the answer is not whole ({error})"
             raise Unreachable(explanation, is_in_the_middle=True) from error
@@ -155,7 +159,16 @@ def _parts(received: Iterator[read_pb2.Frame]) -> Iterator[SeriesPart]:
     raise ValueError("it has no end")
 
 
+def _check_lengths(*columns: Sequence[object] | npt.NDArray[Any]) -> None:
+    if len({len(column) for column in columns}) > 1:
+        raise ValueError("columns of different lengths")
+
+
 def _series(sent: read_pb2.Series) -> StoredSeries:
+    try:
+        SummaryMetadata.FromString(sent.summary_metadata)
+    except DecodeError as error:
+        raise ValueError("summary metadata that is none") from error
     return StoredSeries(sent.run, sent.tag, sent.plugin, sent.data_class, sent.summary_metadata, sent.total)
 
 
@@ -165,10 +178,12 @@ def _columns(part: read_pb2.Part) -> Columns:
         return _scalars(part.scalars)
     if kind == "tensors":
         steps, wall_times = _steps_and_times(part.tensors)
+        _check_lengths(steps, wall_times, part.tensors.tensors)
         return TensorColumns(steps, wall_times, [_tensor(tensor) for tensor in part.tensors.tensors])
     if kind == "blob_sequences":
         steps, wall_times = _steps_and_times(part.blob_sequences)
         sequences = [[_blob(blob) for blob in sequence.blobs] for sequence in part.blob_sequences.sequences]
+        _check_lengths(steps, wall_times, sequences)
         return StoredSequenceColumns(steps, wall_times, sequences)
     raise ValueError("a part has no points")
 
@@ -176,7 +191,9 @@ def _columns(part: read_pb2.Part) -> Columns:
 def _scalars(sent: wire_pb2.ScalarPoints) -> ScalarColumns:
     if not sent.blocks:
         steps, wall_times = _steps_and_times(sent)
-        return ScalarColumns(steps, wall_times, np.frombuffer(sent.values64, "<f8"))
+        values = np.frombuffer(sent.values64, "<f8")
+        _check_lengths(steps, wall_times, values)
+        return ScalarColumns(steps, wall_times, values)
     blocks = [packing.unpack(block) for block in sent.blocks]
     if len(blocks) == 1:
         return ScalarColumns(*blocks[0])
@@ -190,6 +207,7 @@ def _steps_and_times(
 
 
 def _tensor(sent: wire_pb2.Tensor) -> Tensor:
+    tensors.check(sent.dtype, sent.shape, sent.data)
     histogram = None
     if sent.HasField("histogram"):
         written = sent.histogram
@@ -206,4 +224,6 @@ def _tensor(sent: wire_pb2.Tensor) -> Tensor:
 
 
 def _blob(sent: read_pb2.StoredBlob) -> StoredBlob:
+    if sent.size > WIRE_LIMIT_MAX:
+        raise ValueError(f"a blob of {sent.size:,} bytes")
     return StoredBlob(sent.key, sent.sha256, sent.size, sent.content_type)

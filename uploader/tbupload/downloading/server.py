@@ -14,7 +14,10 @@ from typing import Any, Final
 from tbupload.downloading.plan import Job, Listed
 from tbupload.downloading.points import Kind, SeriesPart, StoredBlob, read_points
 from tbupload.errors import Refused, Unreachable
-from tbupload.sending.transport import Transport
+from tbupload.sending.client import RUNS
+from tbupload.sending.pagination import read_pages
+from tbupload.sending.response_schema import integer, mapping, record, string
+from tbupload.sending.transport import Answer, Transport
 
 MEDIA_TYPES: Final = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
 
@@ -29,6 +32,9 @@ _PAGE_SERIES: Final = 5_000
 """Series of which the server tells what it knows at a time."""
 
 
+_SERIES: Final = record({"series": mapping(mapping(record({"plugin": string, "count": integer()})))})
+
+
 class ExportServer:
     """One experiment on one server. Raises Refused, and Unreachable also when an answer breaks off."""
 
@@ -39,20 +45,21 @@ class ExportServer:
 
     def get_start_times(self) -> dict[str, float]:
         """The runs, and when each began, in seconds; 0 when that is not known."""
-        answer = self._transport.request("GET", f"{self._path}/runs").json()
+        answer = self._transport.request("GET", f"{self._path}/runs").json(RUNS)
         return {run["run"]: run["start_time"] or 0.0 for run in answer["runs"]}
 
     def list_series(self, kind: Kind) -> Listed:
         """All series of one kind, with what a plan is made of."""
         listed: dict[str, dict[str, dict[str, Any]]] = {}
-        after: str | None = ""
-        while after is not None:
-            query = urllib.parse.urlencode({"limit": _PAGE_SERIES, "after": after})
-            page = self._transport.request("GET", f"{self._path}/{kind}?{query}").json()
+
+        def read(after: str | None) -> Answer:
+            query = urllib.parse.urlencode({"limit": _PAGE_SERIES, "after": after or ""})
+            return self._transport.request("GET", f"{self._path}/{kind}?{query}")
+
+        for page in read_pages(read, _SERIES):
             for run, tags in page["series"].items():
                 known = {tag: {"plugin": one["plugin"], "count": one["count"]} for tag, one in tags.items()}
                 listed.setdefault(run, {}).update(known)
-            after = page["next"]
         return listed
 
     def read_table(self, job: Job, chosen: str) -> AbstractContextManager[Iterator[bytes]]:

@@ -11,11 +11,33 @@ from typing import Any, Final
 from tbupload.downloading.event_stream import ServerEvent, read_events
 from tbupload.downloading.points import Kind
 from tbupload.errors import Refused, Unreachable
+from tbupload.limits import ERROR_DETAIL_CHARS_MAX
 from tbupload.sending.patience import Patience
-from tbupload.sending.response_schema import Json
+from tbupload.sending.response_schema import (
+    INTEGER_MAX,
+    Json,
+    array,
+    integer,
+    mapping,
+    number,
+    parse,
+    plain,
+    record,
+    string,
+    unreadable,
+)
 from tbupload.sending.transport import Transport
 
 _STATUS_OF_END: Final = {"unauthenticated": 401, "forbidden": 403, "not_found": 404}
+
+_PASSING_ENDS: Final = frozenset({"too_many_requests", "unavailable", "busy"})
+"""Ends of a stream after which it is asked for again."""
+
+_END: Final = record({"code": string, "detail": string})
+_SERIES: Final = record(
+    {"plugin": string, "steps": array(integer(-INTEGER_MAX - 1)), "wall_times": array(number), "values": array(plain)}
+)
+_PORTION: Final = record({"cursor": string, "points": mapping(mapping(_SERIES))})
 
 
 def follow_points(
@@ -42,14 +64,23 @@ def follow_points(
         except Unreachable as error:
             if not error.is_in_the_middle:
                 raise
+        except ValueError as error:
+            raise unreadable(str(error)) from error
         if patience.wait_to_repeat(attempt, broken_since, None) is None:
             raise Unreachable(f"{transport.server}: the stream broke off")
         attempt += 1
 
 
 def _portion(event: ServerEvent) -> Json:
-    content: Json = json.loads(event.data)
-    if event.name == "end":
-        status = _STATUS_OF_END.get(content["code"], 0)
-        raise Refused(f"the tail has ended: {content['detail']}", status=status, code=content["code"])
-    return content
+    if event.name != "end":
+        content = parse(event.data, _PORTION)
+        for tags in content["points"].values():
+            for new in tags.values():
+                if not len(new["steps"]) == len(new["wall_times"]) == len(new["values"]):
+                    raise unreadable("points: columns of different lengths")
+        return content
+    end = parse(event.data, _END)
+    code, explanation = end["code"], f"the tail has ended: {end['detail'][:ERROR_DETAIL_CHARS_MAX]}"
+    if code in _PASSING_ENDS:
+        raise Unreachable(explanation, is_in_the_middle=True)
+    raise Refused(explanation, status=_STATUS_OF_END.get(code, 0), code=code)

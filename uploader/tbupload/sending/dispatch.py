@@ -13,6 +13,7 @@ from tbupload.errors import Conflict, Refused, ServerError
 from tbupload.sending.batches import BATCH_BYTES, Batch, EncodedSegment
 from tbupload.sending.client import Client, Streams
 from tbupload.sending.logdir_tree import FileEntry, Folder
+from tbupload.sending.response_schema import unreadable
 from tbupload.sending.runs import Shelf, TagSets, fill
 from tbwire import wire_pb2
 
@@ -189,8 +190,8 @@ class Dispatch:
         return self._client.write_batch(self._experiment_id, batch.body())
 
     def _acknowledge(self, batch: Batch, result: wire_pb2.WriteResult, is_repeat: bool) -> None:
-        if len(result.cursors) != len(batch.segments):
-            raise Refused("the answer is not one of a tbhub server: check the server's address", status=200)
+        if len(result.cursors) != len(batch.segments) or any(map(_is_behind, result.cursors, batch.segments)):
+            raise unreadable("cursors: not those of what was sent")
         for segment, entry, cursor in zip(batch.segments, batch.owners, result.cursors, strict=True):
             entry.source.acknowledge(segment, cursor)
             self._note_tags(entry.folder, segment.metadata)
@@ -256,3 +257,8 @@ class Dispatch:
         if not entry.is_gone:
             self._shelf.put_back(entry)
             self._finished(entry)
+
+
+def _is_behind(cursor: wire_pb2.Cursor, segment: EncodedSegment) -> bool:
+    """Whether a server that says that it committed the segment does not have it: its stream is no further."""
+    return cursor.stream != segment.stream or cursor.offset < segment.end

@@ -16,6 +16,7 @@ from tbupload.sending.cursors import CursorBook
 from tbupload.sending.dispatch import FAULTS_OF_A_SEGMENT, Sent
 from tbupload.sending.logdir_tree import Folder
 from tbupload.sending.projector_stream import ProjectorStream, checksum_of
+from tbupload.sending.response_schema import unreadable
 
 LOOK_SECONDS: Final = 1.0
 """How often the files are looked at, at most."""
@@ -109,8 +110,9 @@ class ProjectorUpload:
                 raise
             self._cursors.move(segment.stream, conflict.offset, conflict.checksum or 0)
             return False
-        for cursor in result.cursors:
-            self._cursors.record(cursor)
+        if len(result.cursors) != 1 or result.cursors[0].stream != segment.stream:
+            raise unreadable("cursors: not those of what was sent")
+        self._cursors.record(result.cursors[0])
         self._sent_beside(folder, segment, (result, is_repeat))
         return True
 
