@@ -434,19 +434,23 @@ def test_a_tensor_of_no_plugin_stays_as_it_is(offered, proto):
 def test_a_value_without_content_does_not_say_what_its_tag_is():
     nothing = pb.Summary.Value(tag="t", metadata=pb.SummaryMetadata(display_name="x"))
     series, skipped = decode(summary_event(0, 1.0, nothing), scalar_event("t", 1, 1))
-    assert (series["t"].plugin, skipped) == ("scalars", {refusals.NO_VALUE: 1})
+    assert (series["t"].plugin, skipped) == ("scalars", {refusals.EMPTY: 1})
 
 
 def test_values_without_content_or_time_are_refused():
     metadata = pb.SummaryMetadata(plugin_data={"plugin_name": "text"})
     for value, reason in [
-        (pb.Summary.Value(tag="t", metadata=metadata), refusals.NO_VALUE),
+        (pb.Summary.Value(tag="t", metadata=metadata), refusals.EMPTY),
         (pb.Summary.Value(tag="t", metadata=metadata, obsolete_old_style_histogram=b"x"), refusals.NO_VALUE),
         (pb.Summary.Value(tag="t", obsolete_old_style_histogram=b"x"), refusals.NO_VALUE),
-        (pb.Summary.Value(tag="t"), refusals.NO_VALUE),
+        (pb.Summary.Value(tag="t"), refusals.EMPTY),
+        (pb.Summary.Value(tag="\0"), refusals.EMPTY),
+        (pb.Summary.Value(tag="t", metadata={"plugin_data": {"plugin_name": "hparams\0"}}), refusals.EMPTY),
+        (pb.Summary.Value(tag="\0", metadata={"plugin_data": {"plugin_name": "hparams"}}), refusals.TAG_NUL),
     ]:
         assert reason_of(summary_event(0, 1.0, value)) == reason
     assert reason_of(text_event("t", 0, "x", float("nan"))) == refusals.WALL_TIME
+    assert reason_of(summary_event(0, float("nan"), pb.Summary.Value(tag="t"))) == refusals.EMPTY
 
 
 def test_bytes_that_are_no_event_are_refused():

@@ -42,7 +42,7 @@ class Result:
 
     `exit_code` is the uploader's (0: everything committed; 1: failed, or something was skipped; 2: wrong usage; 75: try
     again later), None when it could not be started, or was still sending when nobody waited any longer. Counts are of
-    what this upload sent; `bytes` are of event files; `skipped` counts by reason and `problems` says by path what is
+    what this upload sent; `bytes` are of event files, `empty_values` tags without content; `skipped` counts by reason and `problems` says by path what is
     missing. `explanation` is empty when all is well, else what went wrong and how to send the rest.
     """
 
@@ -55,6 +55,7 @@ class Result:
     bytes: int = 0
     runs: int = 0
     series: int = 0
+    empty_values: int = 0
     skipped: Mapping[str, int] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     explanation: str = ""
@@ -154,7 +155,7 @@ class Uploader:
 
     def _result(self, code: int | None) -> Result:
         opened, last = self.opened(), self._events[-1] if self._events else {}
-        names = ("scalars", "tensors", "blobs", "bytes", "runs", "series")
+        names = ("scalars", "tensors", "blobs", "bytes", "runs", "series", "empty_values")
         return Result(
             code,
             opened.get("experiment_id"),

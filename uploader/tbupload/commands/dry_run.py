@@ -77,6 +77,7 @@ class Survey:
             bytes=self._counts["bytes"],
             runs=len(self._runs),
             series=len(self._owners),
+            empty_values=self._counts["empty_values"],
             skipped=self._skipped,
             problems=self._problems,
             notes=self._notes,
@@ -93,6 +94,7 @@ class Survey:
         """The next segment of a file, or None at its end."""
         if segment is not None:
             self._counts["bytes"] += segment.end - segment.start
+            self._counts["empty_values"] += segment.empty_values
             self._count(run, segment)
             return
         if note := source.cut_record():

@@ -6,7 +6,10 @@ from typing import Final
 
 RECORD_DAMAGED: Final = "record whose checksum does not match its bytes"
 NO_EVENT: Final = "record that is not a TensorBoard event"
-NO_VALUE: Final = "summary value without content"
+NO_VALUE: Final = "summary value whose content does not fit its series"
+EMPTY: Final = "empty value"
+"""A tag without content, as `add_video` leaves without moviepy: counted, but nothing is lost by leaving it out."""
+
 OTHER_PLUGIN: Final = "value whose tag belongs to another plugin in the same file"
 WALL_TIME: Final = "value whose wall time is not a finite number"
 TAG_NUL: Final = "tag or plugin name with a NUL character"

@@ -62,8 +62,24 @@ def read_value(
     """The series a value belongs to, and its point; None when a filter leaves it out.
 
     `cuts` has what was cut out of the value: large blobs, which stay in the file.
-    Raises ValueRefused when it cannot be sent.
+    Raises ValueRefused when it cannot be sent; for EMPTY when there is nothing in it that could be.
     """
+    try:
+        return _read_value(value, wall_time, memory, limits, cuts)
+    except ValueRefused as refused:
+        if _is_empty(value):
+            raise ValueRefused(refusals.EMPTY) from refused
+        raise
+
+
+def _is_empty(value: pb.Summary.Value) -> bool:
+    """Whether the value has no content; what plugin `hparams` has to say is in its metadata."""
+    return value.WhichOneof("value") is None and value.metadata.plugin_data.plugin_name != HPARAMS
+
+
+def _read_value(
+    value: pb.Summary.Value, wall_time: float, memory: SeriesMemory, limits: ReadLimits, cuts: Cuts
+) -> tuple[KnownSeries, Point] | None:
     series = memory.resolve(*identity(value))
     if series is None:
         return None

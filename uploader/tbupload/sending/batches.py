@@ -26,6 +26,7 @@ from tbupload.reading.points import (
     Tensor,
     TensorColumns,
 )
+from tbupload.reading.refusals import EMPTY
 from tbwire import packing, wire_pb2
 
 BATCH_BYTES: Final = 2 << 20
@@ -58,7 +59,11 @@ class WireLimits:
 
 @dataclass(slots=True)
 class EncodedSegment:
-    """A segment ready to be sent: `body` is a WriteBatch of it alone, `blobs` (by SHA-256) have to be put before it."""
+    """A segment ready to be sent: `body` is a WriteBatch of it alone, `blobs` (by SHA-256) have to be put before it.
+
+    `counts` are of points by data class; `skipped` is what cannot be sent, by reason; `empty_values` are tags without
+    content, of which nothing is lost.
+    """
 
     stream: wire_pb2.Stream
     start: int
@@ -68,6 +73,7 @@ class EncodedSegment:
     metadata: dict[str, bytes]
     counts: Counter[str]
     skipped: Counter[str]
+    empty_values: int = 0
 
     @property
     def size(self) -> int:
@@ -175,7 +181,9 @@ def _encode(
         end_checksum=chunk.end_checksum,
         run_start_time=start_time or 0.0,
     )
-    for reason, count in sorted(chunk.skipped.items()):
+    skipped = Counter(chunk.skipped)
+    empty_values = skipped.pop(EMPTY, 0)
+    for reason, count in sorted(skipped.items()):
         segment.skipped.add(reason=reason, count=count)
     blobs: dict[bytes, Blob] = {}
     metadata: dict[str, bytes] = {}
@@ -186,9 +194,8 @@ def _encode(
             series.summary_metadata = metadata[points.tag] = points.metadata
         kind, count = _add_columns(series, points.columns, limits, blobs)
         counts[kind] += count
-    return EncodedSegment(
-        stream, chunk.start, chunk.end, batch.SerializeToString(), blobs, metadata, counts, Counter(chunk.skipped)
-    )
+    body = batch.SerializeToString()
+    return EncodedSegment(stream, chunk.start, chunk.end, body, blobs, metadata, counts, skipped, empty_values)
 
 
 def _add_columns(

@@ -41,8 +41,8 @@ class Dispatch:
     """Files on their way to one experiment. Each is read until it has nothing more, and is then `finished`.
 
     One batch of a run is under way at a time, so that what the server sees first does not depend on chance. `counts`
-    are of what was committed: points, blobs and `bytes` of event files; `done_bytes` what is committed of the files
-    that are there, by whomever. `detail` is told what only those who look closely want to know.
+    are of what was committed: points, blobs, `empty_values` and `bytes` of event files; `done_bytes` what is committed
+    of the files that are there, by whomever. `detail` is told what only those who look closely want to know.
     """
 
     def __init__(
@@ -196,6 +196,7 @@ class Dispatch:
             entry.source.acknowledge(segment, cursor)
             self._note_tags(entry.folder, segment.metadata)
             self.counts["bytes"] += segment.end - segment.start
+            self.counts["empty_values"] += segment.empty_values
         self._count_points(batch.segments, result, is_repeat)
 
     def _count_points(self, segments: Iterable[EncodedSegment], result: wire_pb2.WriteResult, is_repeat: bool) -> None:

@@ -16,8 +16,8 @@ class Summary:
     """Points this upload sent and the server committed, and everything that is missing.
 
     `skipped` counts by reason what was in the files and was not sent, now or in an earlier upload of these streams;
-    `problems` are sentences about files and directories, `notes` what is worth knowing and no loss. `bytes` are of
-    event files.
+    `problems` are sentences about files and directories, `notes` what is worth knowing and no loss. `empty_values` are
+    tags without content, of which nothing is lost. `bytes` are of event files.
     """
 
     scalars: int = 0
@@ -26,6 +26,7 @@ class Summary:
     bytes: int = 0
     runs: int = 0
     series: int = 0
+    empty_values: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -44,6 +45,7 @@ class Summary:
             "bytes": self.bytes,
             "runs": self.runs,
             "series": self.series,
+            "empty_values": self.empty_values,
             "skipped": dict(sorted(self.skipped.items())),
             "problems": self.problems,
         }
@@ -54,6 +56,7 @@ class Summary:
             f"{verb} {self.scalars:,} scalars, {self.tensors:,} tensors, {self.blobs:,} blobs "
             f"of {self.series:,} series in {self.runs:,} runs ({size_text(self.bytes)} of event files)"
         )
+        yield from empty_values_lines(self.empty_values)
         yield from _first(self.notes, "files like that")
         if self.is_complete:
             return
@@ -64,6 +67,12 @@ class Summary:
         yield from _first(unsaid, "paths; --json names them all")
         if said := len(self.problems) - len(unsaid):
             yield f"  {said:,} {'path was' if said == 1 else 'paths were'} named above"
+
+
+def empty_values_lines(count: int) -> Iterator[str]:
+    """A sentence about values without content, when there are any."""
+    if count:
+        yield f"  ignored {count:,} empty {'value' if count == 1 else 'values'}: tags without content, nothing is lost"
 
 
 def _first(sentences: list[str], rest: str) -> Iterator[str]:

@@ -103,6 +103,7 @@ class Upload:
             bytes=counts["bytes"],
             runs=state.runs,
             series=state.series,
+            empty_values=counts["empty_values"],
             skipped=self._skipped(),
             problems=[
                 *self._tree.problems().values(),

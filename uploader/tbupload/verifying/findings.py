@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from tbupload.sending.summary import PROBLEMS_SHOWN, size_text
+from tbupload.sending.summary import PROBLEMS_SHOWN, empty_values_lines, size_text
 from tbupload.verifying.step_order import Differences, Steps
 
 
@@ -84,7 +84,8 @@ class Verdict:
 
     `extra_runs` are runs of the experiment that are not in the logdir. `embeddings` are those of the projector among
     the series of the files: their time is that of the upload, and not compared. Without `is_strict`, what the
-    experiment holds beyond the files is told and is no fault: files may have been rotated or deleted since then.
+    experiment holds beyond the files is told and is no fault: files may have been rotated or deleted since then, and
+    `empty_values` (tags without content) need not be anywhere.
     """
 
     experiment_id: str
@@ -95,6 +96,7 @@ class Verdict:
     statuses: Counter[Status] = field(default_factory=Counter)
     extra_runs: list[str] = field(default_factory=list)
     embeddings: int = 0
+    empty_values: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -120,6 +122,7 @@ class Verdict:
             "series": {status.value: self.statuses[status] for status in Status},
             "extra_runs": self.extra_runs,
             "embeddings": self.embeddings,
+            "empty_values": self.empty_values,
             "skipped": dict(sorted(self.skipped.items())),
             "problems": self.problems,
             "notes": self.notes,
@@ -138,6 +141,7 @@ class Verdict:
         if self.embeddings:
             what = "of the projector were compared but for their time, which is that of the upload"
             yield f"embeddings {what}: {self.embeddings:,}"
+        yield from empty_values_lines(self.empty_values)
         yield from self.notes[:PROBLEMS_SHOWN]
         for reason, count in sorted(self.skipped.items()):
             yield f"  cannot be uploaded: {count:,}: {reason}"

@@ -118,6 +118,7 @@ class Verification:
         for source, segment in in_turns(of_run):
             if segment is not None:
                 self.verdict.skipped.update(segment.skipped)
+                self.verdict.empty_values += segment.empty_values
                 self.verdict.skipped.update(local.add(source.run, segment.body))
                 self.verdict.bytes += segment.end - segment.start
                 self._show(local)
