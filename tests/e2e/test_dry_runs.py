@@ -8,6 +8,7 @@ import pytest
 
 from support import event_files
 from support.projector import IN_CHECKPOINT, ROWS, write_projector_run
+from tbwire import tensorboard_pb2 as pb
 
 NAME = "events.out.tfevents.{}.host"
 ASSETS = "plugins/org_tensorflow_tensorboard_projector"
@@ -60,7 +61,18 @@ def everything(logdir):
 
 def foretold(told, *keys):
     """What of the last JSON object has to be the same; problems come in the order in which they are met."""
-    keys = keys or ("scalars", "tensors", "blobs", "bytes", "runs", "series", "skipped", "problems")
+    keys = keys or (
+        "scalars",
+        "tensors",
+        "blobs",
+        "bytes",
+        "runs",
+        "series",
+        "skipped",
+        "problems",
+        "empty_values",
+        "superseded",
+    )
     return {key: sorted(told[key]) if key == "problems" else told[key] for key in keys}
 
 
@@ -101,6 +113,31 @@ def test_a_dry_run_foretells_an_upload_and_a_proof_finds_the_same(uploader, read
     again = uploader.run("--logdir", everything, "--one-shot", "--experiment", real.experiment_id, "--json")
     assert (again.done["blobs"], again.done["skipped"]) == (0, real.done["skipped"])
     assert foretold(verdict, "skipped", "problems") == foretold(real.done, "skipped", "problems")
+
+
+def test_empty_values_and_repeated_steps_are_told_and_no_fault(uploader, logdir):
+    empty = pb.Summary.Value(tag="video")  # what torch's add_video writes without moviepy
+    steps = [event_files.scalar_event("no step", 0, value, 100.0 + value) for value in range(10)]
+    mixed = event_files.summary_event(1, 1.0, empty, event_files.scalar_event("loss", 1, 1.0).summary.value[0], empty)
+    long = event_files.summary_event(
+        2, 1.0, empty, event_files.image_event("image", 2, [bytes(9 * MIB)]).summary.value[0]
+    )
+    write(logdir, "a", 1, *steps, mixed, *[event_files.summary_event(0, 1.0, empty)] * 20, *scalars("loss", 1))
+    write(logdir, "a/long", 1, long)
+    write(logdir, "b", 1, event_files.summary_event(0, 1.0, empty))
+    dry = uploader.run("--logdir", logdir, "--dry-run", "--json")
+    real = uploader.run("--logdir", logdir, "--one-shot", "--json")
+    assert (dry.code, real.code) == (0, 0), real.err
+    assert foretold(dry.done) == foretold(real.done)
+    assert (real.done["empty_values"], real.done["superseded"], real.done["skipped"]) == (24, 9, {})
+    for line in ("9 superseded", "1 series with all points at one step: log with a step", "ignored 24 empty values"):
+        assert line in real.err
+        assert line in dry.err
+    code, found, verdict = verified(uploader, logdir, real.experiment_id, "--strict")
+    assert (code, set(found.values()), verdict["proven"]) == (0, {"proven"}, True)
+    assert (verdict["empty_values"], verdict["superseded"]) == (24, 9)
+    ended = uploader.run("verify", "--logdir", logdir, "--experiment", real.experiment_id)
+    assert (ended.code, "9 more points are superseded" in ended.out) == (0, True)
 
 
 def test_a_logdir_of_a_projector_config_alone_is_uploaded_and_proven(uploader, reader, logdir):

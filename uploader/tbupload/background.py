@@ -42,8 +42,9 @@ class Result:
 
     `exit_code` is the uploader's (0: everything committed; 1: failed, or something was skipped; 2: wrong usage; 75: try
     again later), None when it could not be started, or was still sending when nobody waited any longer. Counts are of
-    what this upload sent; `bytes` are of event files, `empty_values` tags without content; `skipped` counts by reason and `problems` says by path what is
-    missing. `explanation` is empty when all is well, else what went wrong and how to send the rest.
+    what this upload sent; `bytes` are of event files, `empty_values` tags without content, `superseded` points
+    that others of the same series, step and file replace; `skipped` counts by reason and `problems` says by path what
+    is missing. `explanation` is empty when all is well, else what went wrong and how to send the rest.
     """
 
     exit_code: int | None
@@ -56,6 +57,7 @@ class Result:
     runs: int = 0
     series: int = 0
     empty_values: int = 0
+    superseded: int = 0
     skipped: Mapping[str, int] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     explanation: str = ""
@@ -155,7 +157,7 @@ class Uploader:
 
     def _result(self, code: int | None) -> Result:
         opened, last = self.opened(), self._events[-1] if self._events else {}
-        names = ("scalars", "tensors", "blobs", "bytes", "runs", "series", "empty_values")
+        names = ("scalars", "tensors", "blobs", "bytes", "runs", "series", "empty_values", "superseded")
         return Result(
             code,
             opened.get("experiment_id"),

@@ -15,7 +15,7 @@ from tbupload.sending.progress import Progress, State
 from tbupload.sending.projector_stream import ProjectorStream
 from tbupload.sending.scan import Scan, nothing_there, scan_logdir
 from tbupload.sending.source import Reading, Source, read_together
-from tbupload.sending.summary import Summary, size_text
+from tbupload.sending.summary import Summary, repeated_counts, size_text
 from tbupload.sending.tag_owners import TagOwners
 from tbupload.sending.turns import in_turns
 
@@ -78,6 +78,7 @@ class Survey:
             runs=len(self._runs),
             series=len(self._owners),
             empty_values=self._counts["empty_values"],
+            repeated=repeated_counts(self._counts),
             skipped=self._skipped,
             problems=self._problems,
             notes=self._notes,
@@ -95,6 +96,7 @@ class Survey:
         if segment is not None:
             self._counts["bytes"] += segment.end - segment.start
             self._counts["empty_values"] += segment.empty_values
+            self._counts.update(source.count_repeated(segment))
             self._count(run, segment)
             return
         if note := source.cut_record():

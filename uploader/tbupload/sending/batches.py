@@ -22,11 +22,12 @@ from tbupload.reading.points import (
     LegacyHistogram,
     ScalarColumns,
     SeriesPoints,
-    Steps,
     Tensor,
     TensorColumns,
 )
 from tbupload.reading.refusals import EMPTY
+from tbupload.reading.series_memory import HPARAMS
+from tbupload.sending.repeated_steps import StepSpan, span_of
 from tbwire import packing, wire_pb2
 
 BATCH_BYTES: Final = 2 << 20
@@ -62,7 +63,7 @@ class EncodedSegment:
     """A segment ready to be sent: `body` is a WriteBatch of it alone, `blobs` (by SHA-256) have to be put before it.
 
     `counts` are of points by data class; `skipped` is what cannot be sent, by reason; `empty_values` are tags without
-    content, of which nothing is lost.
+    content, of which nothing is lost, and `spans` the steps of each series by tag.
     """
 
     stream: wire_pb2.Stream
@@ -74,6 +75,7 @@ class EncodedSegment:
     counts: Counter[str]
     skipped: Counter[str]
     empty_values: int = 0
+    spans: dict[str, StepSpan] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -188,22 +190,29 @@ def _encode(
     blobs: dict[bytes, Blob] = {}
     metadata: dict[str, bytes] = {}
     counts: Counter[str] = Counter()
+    spans = {points.tag: span_of(points.columns.steps) for points in chunk.series if _has_steps(points)}
     for points in chunk.series:
         series = segment.series.add(tag=points.tag)
         if acknowledged.get(points.tag) != points.metadata:
             series.summary_metadata = metadata[points.tag] = points.metadata
-        kind, count = _add_columns(series, points.columns, limits, blobs)
+        span = spans.get(points.tag)
+        kind, count = _add_columns(series, points.columns, limits, blobs, rises=span is not None and span.rises)
         counts[kind] += count
     body = batch.SerializeToString()
-    return EncodedSegment(stream, chunk.start, chunk.end, body, blobs, metadata, counts, skipped, empty_values)
+    return EncodedSegment(stream, chunk.start, chunk.end, body, blobs, metadata, counts, skipped, empty_values, spans)
+
+
+def _has_steps(points: SeriesPoints) -> bool:
+    """Whether the steps of the points mean anything: what hparams has to say is in the metadata, at any step."""
+    return len(points.columns.steps) > 0 and points.plugin != HPARAMS
 
 
 def _add_columns(
-    series: wire_pb2.Series, columns: Columns, limits: WireLimits, blobs: dict[bytes, Blob]
+    series: wire_pb2.Series, columns: Columns, limits: WireLimits, blobs: dict[bytes, Blob], *, rises: bool
 ) -> tuple[str, int]:
     """Fills in the series' points; answers what they count as, and how many."""
     if isinstance(columns, ScalarColumns):
-        _add_scalars(series.scalars, columns, limits.packed_points_max)
+        _add_scalars(series.scalars, columns, limits.packed_points_max if rises else 0)
         return "scalars", len(columns.steps)
     if isinstance(columns, TensorColumns):
         _add_tensors(series.tensors, columns)
@@ -214,7 +223,7 @@ def _add_columns(
 
 def _add_scalars(wire: wire_pb2.ScalarPoints, columns: ScalarColumns, packed_points_max: int) -> None:
     wire.SetInParent()  # a series without points still says that it is scalar
-    if packed_points_max and len(columns.steps) >= PACKED_POINTS_MIN and _rises(columns.steps):
+    if packed_points_max and len(columns.steps) >= PACKED_POINTS_MIN:
         wire.blocks.extend(_blocks(columns, packed_points_max))
         return
     wire.steps = _packed(columns.steps, "<i8")
@@ -223,10 +232,6 @@ def _add_scalars(wire: wire_pb2.ScalarPoints, columns: ScalarColumns, packed_poi
         wire.values32 = _packed(columns.values, "<f4")
     else:
         wire.values64 = _packed(columns.values, "<f8")
-
-
-def _rises(steps: Steps) -> bool:
-    return bool(np.all(steps[1:] > steps[:-1]))
 
 
 def _blocks(columns: ScalarColumns, points_max: int) -> Iterator[bytes]:

@@ -41,8 +41,9 @@ class Dispatch:
     """Files on their way to one experiment. Each is read until it has nothing more, and is then `finished`.
 
     One batch of a run is under way at a time, so that what the server sees first does not depend on chance. `counts`
-    are of what was committed: points, blobs, `empty_values` and `bytes` of event files; `done_bytes` what is committed
-    of the files that are there, by whomever. `detail` is told what only those who look closely want to know.
+    are of what was committed: points, blobs, `empty_values`, `bytes` of event files, and those of `repeated_steps`;
+    `done_bytes` what is committed of the files that are there, by whomever. `detail` is told what only those who
+    look closely want to know.
     """
 
     def __init__(
@@ -193,6 +194,7 @@ class Dispatch:
         if len(result.cursors) != len(batch.segments) or any(map(_is_behind, result.cursors, batch.segments)):
             raise unreadable("cursors: not those of what was sent")
         for segment, entry, cursor in zip(batch.segments, batch.owners, result.cursors, strict=True):
+            self.counts.update(entry.source.count_repeated(segment))
             entry.source.acknowledge(segment, cursor)
             self._note_tags(entry.folder, segment.metadata)
             self.counts["bytes"] += segment.end - segment.start

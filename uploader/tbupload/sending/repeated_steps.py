@@ -1,6 +1,6 @@
 """Counts superseded points: those at a step that their series already has in the same event file.
 
-One step keeps one point, so that all but one of them are replaced. Who logs without a step writes every point at step 0.
+One step keeps one point, so that all but one of them are replaced. Who logs without a step writes all at step 0.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from tbupload.reading.points import Chunk
 from tbupload.sending.batches import EncodedSegment, WireLimits, drop_largest_series, encode
 from tbupload.sending.cursors import CursorBook
 from tbupload.sending.doubts import DOUBT_SECONDS, REPLACED_SECONDS, Doubts, Trouble
+from tbupload.sending.repeated_steps import RepeatedSteps
 from tbwire import wire_pb2
 
 CONFLICTS_MAX: Final = 50
@@ -73,7 +75,7 @@ class Source:
 
     __slots__ = (
         *("_acknowledged", "_ahead", "_chunk_bytes", "_conflicts", "_cursors", "_doubts", "_file", "_fresh"),
-        *("_is_given_up", "_narrow_until", "_narrowed", "_reading", "_returned", "_stream"),
+        *("_is_given_up", "_narrow_until", "_narrowed", "_reading", "_repeated", "_returned", "_stream"),
         *("committed", "path", "read_at", "run", "travels_alone"),
     )
 
@@ -88,6 +90,7 @@ class Source:
         self._fresh: EventFile | None = None  # opened before the stream was known
         self._stream: wire_pb2.Stream | None = None
         self._acknowledged: dict[str, bytes] = {}
+        self._repeated: RepeatedSteps | None = None
         self._ahead: Chunk | None = None
         self._returned: EncodedSegment | None = None
         self._chunk_bytes = CHUNK_BYTES
@@ -165,6 +168,7 @@ class Source:
         if self._ahead is None and self._returned is None:
             self._file = self._fresh = self._stream = self._narrow_until = self._narrowed = None
             self._acknowledged = {}
+            self._repeated = None
 
     def unread_bytes(self) -> int:
         """Bytes of the file not read as whole records: one that is being written, or the untouched rest."""
@@ -178,6 +182,12 @@ class Source:
         """A sentence when the file ends within a record: it is sent when the rest of it has been written."""
         count = self.unread_bytes() if self.trouble is None else 0
         return f"{self.path}: its last {count:,} bytes are no whole record yet" if count else None
+
+    def count_repeated(self, segment: EncodedSegment) -> Counter[str]:
+        """The next segment has been sent: what `RepeatedSteps.take` says of it."""
+        if self._repeated is None:
+            self._repeated = RepeatedSteps(is_partial=segment.start > 0)
+        return self._repeated.take(segment.spans)
 
     def acknowledge(self, segment: EncodedSegment, cursor: wire_pb2.Cursor) -> None:
         """The segment is committed; when another uploader is further in the same stream, goes on from there."""
@@ -322,7 +332,7 @@ class Source:
     def _forget(self) -> None:
         """Forgets which stream the file is, what was read ahead of it, and what metadata the server has."""
         self._file = self._fresh = self._stream = self._ahead = self._returned = None
-        self._narrow_until = self._narrowed = None
+        self._narrow_until = self._narrowed = self._repeated = None
         self._acknowledged = {}
         self.committed = 0
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from tbupload.sending.repeated_steps import INEXACT, ONE_STEP_SERIES, SUPERSEDED
+
 PROBLEMS_SHOWN: Final = 50
 """Paths named one by one on the terminal; `--json` has them all."""
 
@@ -17,7 +19,8 @@ class Summary:
 
     `skipped` counts by reason what was in the files and was not sent, now or in an earlier upload of these streams;
     `problems` are sentences about files and directories, `notes` what is worth knowing and no loss. `empty_values` are
-    tags without content, of which nothing is lost. `bytes` are of event files.
+    tags without content, of which nothing is lost, and `repeated` counts points that others of the same series, step
+    and file replace, as `repeated_steps` says. `bytes` are of event files.
     """
 
     scalars: int = 0
@@ -27,6 +30,7 @@ class Summary:
     runs: int = 0
     series: int = 0
     empty_values: int = 0
+    repeated: Counter[str] = field(default_factory=Counter)
     skipped: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -46,6 +50,7 @@ class Summary:
             "runs": self.runs,
             "series": self.series,
             "empty_values": self.empty_values,
+            "superseded": self.repeated[SUPERSEDED],
             "skipped": dict(sorted(self.skipped.items())),
             "problems": self.problems,
         }
@@ -56,6 +61,7 @@ class Summary:
             f"{verb} {self.scalars:,} scalars, {self.tensors:,} tensors, {self.blobs:,} blobs "
             f"of {self.series:,} series in {self.runs:,} runs ({size_text(self.bytes)} of event files)"
         )
+        yield from self._repeated_lines()
         yield from empty_values_lines(self.empty_values)
         yield from _first(self.notes, "files like that")
         if self.is_complete:
@@ -67,6 +73,19 @@ class Summary:
         yield from _first(unsaid, "paths; --json names them all")
         if said := len(self.problems) - len(unsaid):
             yield f"  {said:,} {'path was' if said == 1 else 'paths were'} named above"
+
+    def _repeated_lines(self) -> Iterator[str]:
+        count, series = self.repeated[SUPERSEDED], self.repeated[ONE_STEP_SERIES]
+        if count:
+            least = "at least " if self.repeated[INEXACT] else ""
+            yield f"  {least}{count:,} superseded: a step keeps one point, and their file has more of the same step"
+        if series:
+            yield f"  {series:,} series with all points at one step: log with a step (global_step=...) to keep them"
+
+
+def repeated_counts(counts: Counter[str]) -> Counter[str]:
+    """Those of the counts that `repeated_steps` makes."""
+    return Counter({name: counts[name] for name in (SUPERSEDED, INEXACT, ONE_STEP_SERIES)})
 
 
 def empty_values_lines(count: int) -> Iterator[str]:

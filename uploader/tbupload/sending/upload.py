@@ -21,7 +21,7 @@ from tbupload.sending.progress import Progress, State
 from tbupload.sending.projector import ProjectorUpload
 from tbupload.sending.runs import Shelf
 from tbupload.sending.source import AGAIN_SECONDS_MIN, Reading
-from tbupload.sending.summary import Summary
+from tbupload.sending.summary import Summary, repeated_counts
 from tbupload.sending.watch import Watch
 
 URGENT_BYTES_MAX: Final = 1 << 20
@@ -104,6 +104,7 @@ class Upload:
             runs=state.runs,
             series=state.series,
             empty_values=counts["empty_values"],
+            repeated=repeated_counts(counts),
             skipped=self._skipped(),
             problems=[
                 *self._tree.problems().values(),

@@ -85,7 +85,8 @@ class Verdict:
     `extra_runs` are runs of the experiment that are not in the logdir. `embeddings` are those of the projector among
     the series of the files: their time is that of the upload, and not compared. Without `is_strict`, what the
     experiment holds beyond the files is told and is no fault: files may have been rotated or deleted since then, and
-    `empty_values` (tags without content) need not be anywhere.
+    `empty_values` (tags without content) need not be anywhere. `superseded` points of the files are replaced by others
+    of the same run, tag and step.
     """
 
     experiment_id: str
@@ -97,6 +98,7 @@ class Verdict:
     extra_runs: list[str] = field(default_factory=list)
     embeddings: int = 0
     empty_values: int = 0
+    superseded: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -123,6 +125,7 @@ class Verdict:
             "extra_runs": self.extra_runs,
             "embeddings": self.embeddings,
             "empty_values": self.empty_values,
+            "superseded": self.superseded,
             "skipped": dict(sorted(self.skipped.items())),
             "problems": self.problems,
             "notes": self.notes,
@@ -141,6 +144,8 @@ class Verdict:
         if self.embeddings:
             what = "of the projector were compared but for their time, which is that of the upload"
             yield f"embeddings {what}: {self.embeddings:,}"
+        if self.superseded:
+            yield f"  {self.superseded:,} more points are superseded: a step keeps one point"
         yield from empty_values_lines(self.empty_values)
         yield from self.notes[:PROBLEMS_SHOWN]
         for reason, count in sorted(self.skipped.items()):

@@ -53,11 +53,15 @@ class LocalSeries:
 
 
 class LocalRuns:
-    """The series of some runs, by run and tag, gathered segment by segment in the order an upload would send them."""
+    """The series of some runs, by run and tag, gathered segment by segment in the order an upload would send them.
+
+    `points` are all that were read, also those that others of the same step replace.
+    """
 
     def __init__(self, spool: Spool, held_bytes_max: int = HELD_BYTES) -> None:
         self.series: dict[tuple[str, str], LocalSeries] = {}
         self.bytes = 0
+        self.points = 0
         self._held_bytes = 0
         self._held_bytes_max = held_bytes_max
         self._spool = spool
@@ -90,7 +94,7 @@ class LocalRuns:
         """Forgets everything."""
         self.series.clear()
         self._spool.clear()
-        self.bytes = self._held_bytes = 0
+        self.bytes = self.points = self._held_bytes = 0
 
     def _add_series(self, run: str, sent: wire_pb2.Series, skipped: Counter[str]) -> None:
         kind = sent.WhichOneof("points")
@@ -109,6 +113,7 @@ class LocalRuns:
         elif series.plugin == HPARAMS and wall_time >= series.metadata_wall_time:
             series.metadata_sha256 = hashlib.sha256(sent.summary_metadata).hexdigest()
             series.metadata_wall_time = wall_time
+        self.points += len(records)
         self._hold(series, records)
 
     def _hold(self, series: LocalSeries, records: Records) -> None:

@@ -144,10 +144,12 @@ class Verification:
         stored = {}
         for series in self._client.list_digests(self._options.experiment_id, runs):
             stored[series["run"], series["tag"]] = series
+        self.verdict.superseded += local.points
         for name, ours in local.series.items():
             finding = self._compare_series(local, ours, stored.pop(name, None))
             self.verdict.statuses[finding.status] += 1
             self.verdict.points += finding.points
+            self.verdict.superseded -= finding.points
             self.verdict.embeddings += ours.plugin == PROJECTOR
             yield finding
         for theirs in stored.values():

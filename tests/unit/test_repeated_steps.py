@@ -1,0 +1,57 @@
+"""Superseded points are counted as they are sent: exactly where the steps of a file never fall back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tbupload.sending.repeated_steps import INEXACT, ONE_STEP_SERIES, SUPERSEDED, RepeatedSteps, span_of
+from tbupload.sending.summary import Summary
+
+
+def count(segments, *, is_partial=False):
+    """What the segments of one series come to."""
+    repeated, total = RepeatedSteps(is_partial=is_partial), Counter()
+    for steps in segments:
+        total.update(repeated.take({"tag": span_of(np.array(steps, np.int64))}))
+    return total[SUPERSEDED], total[INEXACT], total[ONE_STEP_SERIES]
+
+
+STEPS = st.lists(st.integers(-3, 5), min_size=1, max_size=12)
+
+
+@given(STEPS, st.lists(st.integers(1, 11), max_size=3))
+def test_superseded_count_is_true_however_a_file_is_cut(steps, cuts):
+    bounds = sorted({0, len(steps), *(cut for cut in cuts if cut < len(steps))})
+    segments = [steps[start:end] for start, end in pairwise(bounds)]
+    found, inexact, one_step = count(segments)
+    truth = len(steps) - len(set(steps))
+    assert found == truth if not inexact else found <= truth
+    assert inexact == 0 or steps != sorted(steps)
+    assert one_step == int(len(steps) > 1 and len(set(steps)) == 1)
+
+
+def test_superseded_points_of_a_part_of_a_file_are_a_lower_bound():
+    assert count([[0], [0], [0]], is_partial=True) == (2, 2, 0)
+    assert count([[0], [1]], is_partial=True) == (0, 0, 0)
+
+
+def test_span_knows_steps_that_rise():
+    assert span_of(np.array([1, 2, 7])) == (0, 1, 7, True)
+    assert span_of(np.array([7, 2, 7, 1])) == (1, 1, 7, False)
+
+
+def test_summary_tells_superseded_points_and_what_to_do():
+    summary = Summary(scalars=10, empty_values=2, repeated=Counter({SUPERSEDED: 9, ONE_STEP_SERIES: 1}))
+    assert summary.is_complete
+    _, superseded, hint, empty = summary.lines("sent")
+    assert superseded == "  9 superseded: a step keeps one point, and their file has more of the same step"
+    assert "log with a step (global_step=...)" in hint
+    assert empty.startswith("  ignored 2 empty values")
+    assert (summary.as_json()["superseded"], summary.as_json()["empty_values"]) == (9, 2)
+    summary.repeated[INEXACT] = 1
+    assert "  at least 9 superseded" in list(summary.lines("sent"))[1]
