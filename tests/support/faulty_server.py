@@ -100,7 +100,13 @@ class FaultyServer:
 @contextmanager
 def faulty_server():
     """A running FaultyServer."""
-    faulty = FaultyServer()
+    with running(FaultyServer()) as faulty:
+        yield faulty
+
+
+@contextmanager
+def running(faulty):
+    """Runs the server while the block lasts."""
     thread = threading.Thread(target=faulty.server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
