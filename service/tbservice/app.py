@@ -39,7 +39,9 @@ from tbservice.routes import (
 )
 from tbservice.routes.live import Followers
 from tbservice.routes.measuring import MeasuredRequests, note_error_code
+from tbservice.routes.methods import allowed_methods
 from tbservice.routes.refusals import REFUSALS
+from tbservice.routes.security_headers import NOSNIFF, SecurityHeaders
 from tbservice.settings import Settings
 from tbservice.stopping import ForcedExit, told_of_stop
 from tbservice.store.database import Database
@@ -70,6 +72,7 @@ def create_app(settings: Settings) -> FastAPI:
         openapi_url="/api/v1/openapi.json",
         docs_url="/api/v1/docs",
         redoc_url=None,
+        redirect_slashes=False,  # such a redirect would name whatever Host the request did
         lifespan=_lifespan,
         responses=REFUSALS,
     )
@@ -91,6 +94,7 @@ def create_app(settings: Settings) -> FastAPI:
     mount(app)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=settings.allowed_hosts, www_redirect=False)
     app.add_middleware(Admission, database=app.state.database, shares=app.state.shares)
+    app.add_middleware(SecurityHeaders)
     app.add_middleware(MeasuredRequests)  # the outermost: it sees what the others refuse
     app.add_exception_handler(ServiceError, _render)
     app.add_exception_handler(RequestValidationError, _render_invalid)
@@ -161,7 +165,10 @@ async def _render_http(request: Request, error: Exception) -> JSONResponse:
         return await _render(request, error.__cause__)
     codes = {404: "not_found", 405: "method_not_allowed"}
     code = codes.get(error.status_code, "malformed")
-    return _refusal(request, error.status_code, code, error.detail, error.headers)
+    headers = dict(error.headers or {})
+    if "Allow" in headers:  # of the first route with this path alone; others may take other methods
+        headers["Allow"] = ", ".join(allowed_methods(request.app.routes, request.scope))
+    return _refusal(request, error.status_code, code, error.detail, headers)
 
 
 async def _render_unencodable(request: Request, _error: Exception) -> JSONResponse:
@@ -181,4 +188,5 @@ def _refusal(
     request: Request, status: int, code: str, detail: str, headers: Mapping[str, str] | None = None, **more: int | str
 ) -> JSONResponse:
     note_error_code(request.scope, code)
-    return JSONResponse({"code": code, "detail": detail, **more}, status, headers)
+    # An unexpected error is answered outside of every middleware.
+    return JSONResponse({"code": code, "detail": detail, **more}, status, {**NOSNIFF, **(headers or {})})

@@ -26,7 +26,7 @@ def mount(app: FastAPI) -> None:
 
     Requests use `app.state.database`, `.objects`, `.settings` and `.handlers`.
     """
-    app.mount(assets.PREFIX, Router([Route("/{edition}/{path:path}", native.read_asset)]))
+    app.mount(assets.PREFIX, Router([Route("/{edition}/{path:path}", native.read_asset)], redirect_slashes=False))
     file = Route("/{experiment_id}/download/{file}", download.send_file)
     app.mount("/experiment", Pages("experiment_id", page.show_page, file))
     app.mount("/compare", Pages("comparison", comparison_page.show_page))
