@@ -32,8 +32,10 @@ def _run(chosen: argparse.Namespace) -> int:
     from pydantic import ValidationError
 
     from tbservice.errors import ServiceError
+    from tbservice.logs import configure
     from tbservice.startup_errors import CannotRun
 
+    configure()
     try:
         chosen.command(chosen)
     except (CannotRun, ServiceError) as error:

@@ -266,3 +266,14 @@ migrate_attempts_max: Final = 100
 
 ready_seconds: Final = 2.0
 """Seconds for which a good answer of /readyz is repeated: a balancer asks often, and each look writes 1 MiB."""
+log_message_chars_max: Final = 2_000
+"""Characters of a log record's message, once escaped; its middle is left out."""
+
+log_traceback_chars_max: Final = 16_000
+"""Characters of a log record's traceback; its middle is left out."""
+
+log_repeats_max: Final = 20
+"""Records of one origin (a line of code and a type of exception) in `log_window_seconds`; others are only counted."""
+
+log_window_seconds: Final = 60.0
+"""Seconds after which the suppressed log records of an origin are counted in one line, and others written again."""

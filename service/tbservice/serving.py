@@ -1,4 +1,4 @@
-"""Runs the application with uvicorn: its log, its workers, and a stop that does not wait for idle clients."""
+"""Runs the application with uvicorn: its workers, and a stop that does not wait for idle clients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pydantic import SecretStr
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
-from tbservice import listening
+from tbservice import listening, logs
 from tbservice.admission.connections import Connection, raise_file_limit
 from tbservice.app import create_app, find_servers
 from tbservice.embedded.launch import die_with_parent
@@ -43,15 +43,6 @@ WORKER_RETRY_SECONDS = 1.0
 """Seconds between two attempts of a worker to find the servers it needs before it starts."""
 
 _log = logging.getLogger(__name__)
-
-# There is no access log: a share link's query holds a token, and logs outlive tokens.
-LOGGING = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "stream": "ext://sys.stderr"}},
-    "root": {"handlers": ["stderr"], "level": "WARNING"},
-}
 
 
 class Supervisor(Multiprocess):
@@ -90,7 +81,7 @@ def configure(app: FastAPI | str, **options: Any) -> uvicorn.Config:
         app,
         http=Connection,
         access_log=False,
-        log_config=LOGGING,
+        log_config=None,  # `logs.configure` was called, as it is of every command
         log_level="warning",
         server_header=False,
         timeout_graceful_shutdown=STOP_SECONDS,
@@ -143,6 +134,7 @@ def create_worker_app() -> FastAPI:
     Exits with the code by which the parent knows that no other worker would start, where the servers are there but
     cannot be served from.
     """
+    logs.configure()
     parent = multiprocessing.parent_process()
     if parent is not None and parent.pid is not None:
         die_with_parent(signal.SIGTERM, parent.pid)

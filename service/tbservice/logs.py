@@ -1,0 +1,147 @@
+"""The service's log: one line a record on standard error, which nobody outside can forge or flood.
+
+What a record says may come from a stranger: a header, a body that a handler of TensorBoard's quotes, the message of an
+exception. So its text is escaped and cut, and records of one origin are limited by the minute.
+"""
+
+from __future__ import annotations
+
+import logging
+import logging.config
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, TextIO
+
+from tbservice import limits
+
+_CONTINUED: Final = "  | "
+"""How each line of a traceback begins: no line but a record's first begins with a digit."""
+
+_LINE: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+# There is no access log: a share link's query holds a token, and logs outlive tokens.
+LOGGING: Final[dict[str, Any]] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"()": f"{__name__}.LineFormatter"}},
+    "handlers": {"stderr": {"()": f"{__name__}.RateLimitedHandler", "formatter": "line", "stream": "ext://sys.stderr"}},
+    "root": {"handlers": ["stderr"], "level": "WARNING"},
+}
+
+_Origin = tuple[str, int, str, int, type[BaseException] | None]
+
+
+def configure() -> None:
+    """Send every record of this process to standard error, and Python's warnings with them."""
+    logging.config.dictConfig(LOGGING)
+    logging.captureWarnings(capture=True)
+
+
+def escape(text: str) -> str:
+    r"""Return the text on one line: what cannot be printed, line separators included, as `\n`, `\x1b`, `\u2028`."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def shorten(text: str, chars_max: int) -> str:
+    """Return the text with its middle left out where it has over `chars_max` characters: both ends tell most."""
+    if len(text) <= chars_max:
+        return text
+    return (
+        f"{text[: chars_max // 2]} [{len(text) - chars_max} characters left out] {text[len(text) - chars_max // 2 :]}"
+    )
+
+
+class LineFormatter(logging.Formatter):
+    """Formats a record as one escaped line, and its traceback as lines that are marked as such."""
+
+    def __init__(self) -> None:
+        super().__init__(_LINE)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record's lines; its message has at most `log_message_chars_max` characters."""
+        message = _bounded(record.getMessage().rstrip(), limits.log_message_chars_max)
+        # A copy, as other handlers see the record too; without the traceback that one of them may have left in it.
+        own = {"msg": message, "args": None, "exc_text": None}
+        return super().format(logging.makeLogRecord({**record.__dict__, **own}))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
+        """Return the traceback in at most `log_traceback_chars_max` characters, less the marks of its lines."""
+        return _as_continuation(super().formatException(ei))
+
+    def formatStack(self, stack_info: str) -> str:  # noqa: N802 - logging's name
+        """Return the stack as `formatException` does."""
+        return _as_continuation(stack_info)
+
+
+@dataclass(slots=True)
+class _Window:
+    """The records of one origin since `began_at` (seconds, monotonic)."""
+
+    began_at: float
+    passed: int = 0
+    suppressed: int = 0
+
+
+class RateLimitedHandler(logging.StreamHandler[TextIO]):
+    """Writes at most `log_repeats_max` records of one origin in `log_window_seconds`, then one that counts the others.
+
+    An origin is a line of code and the type of the exception, as messages may differ in what a stranger wrote. The
+    count is written before the next record of any origin after that time, or at the end of the process.
+    """
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(stream)
+        self._clock = clock
+        self._windows: dict[_Origin, _Window] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the record, or count it."""
+        now = self._clock()
+        self._close_windows(now - limits.log_window_seconds)
+        exception = record.exc_info[0] if record.exc_info else None
+        origin = (record.name, record.levelno, record.pathname, record.lineno, exception)
+        window = self._windows.setdefault(origin, _Window(now))
+        if window.passed < limits.log_repeats_max:
+            window.passed += 1
+            super().emit(record)
+        else:
+            window.suppressed += 1
+
+    def close(self) -> None:
+        """Write what is still to be counted."""
+        self._close_windows(self._clock())
+        super().close()
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
+        """Say that a record could not be written; what it holds is not shown, as it could not be escaped."""
+        with suppress(OSError, ValueError):  # standard error is gone: there is nowhere to say it
+            self.stream.write(f"a log record of {record.pathname}:{record.lineno} could not be written\n")
+
+    def _close_windows(self, began_until: float) -> None:
+        ended = [(origin, window) for origin, window in self._windows.items() if window.began_at <= began_until]
+        for origin, window in ended:
+            del self._windows[origin]
+            if window.suppressed:
+                super().emit(_count_record(origin, window.suppressed))
+
+
+def _count_record(origin: _Origin, suppressed: int) -> logging.LogRecord:
+    name, level, path, line, exception = origin
+    kind = f" ({exception.__name__})" if exception else ""
+    message = f"suppressed {suppressed} similar records of {path}:{line}{kind}"
+    return logging.LogRecord(name, level, path, line, message, None, None)
+
+
+def _bounded(text: str, chars_max: int) -> str:
+    """Return the text escaped and cut; cut before as well, so that a long one is not escaped for nothing."""
+    return shorten(escape(shorten(text, chars_max)), chars_max)
+
+
+def _as_continuation(text: str) -> str:
+    lines = shorten(text, limits.log_traceback_chars_max).split("\n")
+    escaped = shorten("\n".join(map(escape, lines)), limits.log_traceback_chars_max)
+    return "\n".join(_CONTINUED + line for line in escaped.split("\n"))

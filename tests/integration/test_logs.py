@@ -1,0 +1,176 @@
+"""What a stranger can make the service write to its log: no line of their own, and not much."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from contextlib import ExitStack
+
+import httpx2
+import pytest
+
+from support.batches import Api
+from support.servers import LOOPBACK, live_service
+from tbservice import limits
+from tbservice.embedded.ports import choose_ports
+
+RECORD = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [A-Z]+ [\w.]+: ")
+CONTINUED = "  | "
+FORGED = "x\n2026-11-22 00:00:00,000 ERROR tbservice.app: forged\r\x1b[31m\x85\u2028\u202e"
+
+OPEN_FILES = 120
+CLIENTS = 200
+REPEATS = 100
+
+CONFIGURED = """
+import logging, warnings
+from tbservice import logs
+logs.configure()
+log = logging.getLogger("stranger")
+"""
+
+SERVE_WITH_FEW_FILES = f"""
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, ({OPEN_FILES}, {OPEN_FILES}))
+from tbservice.cli import main
+sys.exit(main(["serve"]))
+"""
+
+
+def written_by(program):
+    """What a process with the service's log configuration writes to standard error."""
+    head = (
+        "import logging, warnings\nfrom tbservice import logs\nlogs.configure()\nlog = logging.getLogger('stranger')\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", head + textwrap.dedent(program)], capture_output=True, check=True, timeout=60
+    )
+    return ended.stderr.decode()
+
+
+def assert_is_a_log(text):
+    """Every line is a record or belongs to the one before it, and nothing in it moves a terminal's cursor."""
+    for line in text.removesuffix("\n").split("\n"):
+        assert RECORD.match(line) or line.startswith(CONTINUED), line
+        assert line.isprintable(), line
+
+
+def test_log_record_of_a_hostile_text_is_one_line():
+    text = written_by(f"log.error('user %s', {FORGED!r})\nlog.error({FORGED!r})")
+    assert_is_a_log(text)
+    assert text.count("\n") == 2
+    assert r"x\n2026-11-22 00:00:00,000 ERROR tbservice.app: forged\r\x1b[31m\x85\u2028\u202e" in text
+
+
+def test_log_traceback_lines_cannot_pass_for_records():
+    program = f"""
+        def fail():
+            raise ValueError({FORGED!r})
+        try:
+            fail()
+        except ValueError:
+            log.exception("failed", stack_info=True)
+        """
+    text = written_by(program)
+    assert_is_a_log(text)
+    assert len(RECORD.findall(text)) >= 1
+    assert sum(bool(RECORD.match(line)) for line in text.split("\n")) == 1
+    assert "  | Traceback (most recent call last):" in text
+    assert "in fail" in text
+
+
+def test_log_record_is_bounded_and_keeps_both_ends():
+    program = """
+        log.error("begin" + "A" * 1_000_000 + "end")
+        log.error("begin" + "\\x00" * 1_000_000 + "end")
+        try:
+            raise ValueError("B\\n" * 1_000_000 + "the reason")
+        except ValueError:
+            log.exception("failed")
+        """
+    text = written_by(program)
+    assert_is_a_log(text)
+    assert len(text) < 2 * limits.log_message_chars_max + 4 * limits.log_traceback_chars_max
+    first = text.split("\n")[0]
+    assert re.search(r": beginA+ \[\d+ characters left out\] A+end$", first)
+    assert text.endswith("the reason\n")
+
+
+def test_log_repeats_of_one_origin_are_counted_instead():
+    program = f"""
+        for number in range({REPEATS}):
+            log.warning(f"unsupported {{number}}")
+        log.error("another origin")
+        for number in range({REPEATS}):
+            warnings.warn_explicit(f"old {{number}}", UserWarning, "a.py", number)
+        """
+    text = written_by(program)
+    assert_is_a_log(text)
+    assert text.count("unsupported") == text.count("UserWarning: old") == limits.log_repeats_max
+    assert text.count("another origin") == 1
+    assert text.count(f"suppressed {REPEATS - limits.log_repeats_max} similar records of ") == 2
+
+
+def test_log_repeats_are_written_again_after_the_window():
+    program = """
+        from tbservice import limits
+        limits.log_window_seconds = 0.05
+        import time
+        for round in "ab":
+            for number in range(limits.log_repeats_max + 5):
+                log.warning("round " + round)
+            time.sleep(0.1)
+        log.error("last")
+        """
+    lines = written_by(program).splitlines()
+    kinds = [RECORD.sub("", line).partition(" records of ")[0] for line in lines]
+    repeats = limits.log_repeats_max
+    assert kinds == [
+        *["round a"] * repeats,
+        "suppressed 5 similar",
+        *["round b"] * repeats,
+        "suppressed 5 similar",
+        "last",
+    ]
+
+
+@pytest.fixture
+def service(shared_settings, tmp_path):
+    """A service of its own with a small limit of open files, and its log."""
+    port = choose_ports(["service"], {})["service"]
+    log = tmp_path / "service.log"
+    log.touch()
+    with live_service(shared_settings, port, log, program=("-c", SERVE_WITH_FEW_FILES)) as live:
+        yield live, port, log
+
+
+def test_log_of_serve_is_not_flooded_by_strangers(service):
+    live, port, log = service
+    with httpx2.Client(base_url=live.url, trust_env=False) as client:
+        experiment = Api(client, live.new_owner()).new_experiment(visibility="link")
+        for _ in range(limits.log_repeats_max + 10):
+            upgrade = {"Connection": "Upgrade", "Upgrade": "websocket"}
+            assert client.get("/healthz", headers=upgrade).status_code == 204
+            with socket.create_connection((LOOPBACK, port)) as garbage:
+                garbage.sendall(b"\x00\x1b[31m\r\n\r\n")
+                assert garbage.recv(100).startswith(b"HTTP/1.1 400")
+        groups = f"/experiment/{experiment}/data/plugin/hparams/session_groups"
+        for body in (b"A" * 1_000_000, FORGED.encode()):
+            client.post(groups, content=body)
+            client.get(groups, params={"request": FORGED})
+    with ExitStack() as clients:
+        for _ in range(CLIENTS):
+            clients.enter_context(socket.create_connection((LOOPBACK, port)))
+        time.sleep(1.5)  # the loop tries to accept them at least twice
+    text = log.read_text()
+    assert len(text) < 200_000
+    announced, _, rest = text.partition("\n")
+    assert announced.startswith("tbhub listens on")
+    assert_is_a_log(rest)
+    assert 1 <= rest.count("Unsupported upgrade request") <= limits.log_repeats_max
+    assert 1 <= rest.count("Invalid HTTP request received") <= limits.log_repeats_max
+    assert 1 <= rest.count("Too many open files") <= 3 * limits.log_repeats_max
