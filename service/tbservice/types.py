@@ -17,6 +17,9 @@ ExperimentId = NewType("ExperimentId", str)
 WorkspaceId = NewType("WorkspaceId", int)
 TokenId = NewType("TokenId", str)
 
+INT64_MAX: Final = 2**63 - 1
+"""The greatest number that fits a bigint of PostgreSQL, and so the bound of every whole number of a request."""
+
 Int64s = npt.NDArray[np.int64]
 UInt64s = npt.NDArray[np.uint64]
 Float64s = npt.NDArray[np.float64]

@@ -16,7 +16,6 @@ from schemathesis.specs.openapi.checks import (
 from support.batches import Api, images, scalars, segment, stream, texts
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
-ENDLESS = "/tail"
 EXAMPLES = 5
 
 
@@ -43,10 +42,10 @@ def experiment(api):
 
 @pytest.fixture
 def operations(live_service):
-    """Every operation but those whose answers do not end."""
+    """Every operation of the document; of an answer that does not end, the first event is read."""
     schema = schemathesis.openapi.from_url(f"{live_service.url}/api/v1/openapi.json")
-    found = [operation.ok() for operation in schema.get_all_operations()]
-    return [operation for operation in found if not operation.path.endswith(ENDLESS)]
+    schema.config.max_stream_events = 1
+    return [operation.ok() for operation in schema.get_all_operations()]
 
 
 def ask(operation, api, **path):
@@ -74,3 +73,32 @@ def test_every_answer_is_described_and_none_is_a_failure(operations, api, experi
         ask(operation, api)
         if operation.method.upper() != "DELETE":
             ask(operation, api, experiment_id=experiment)
+
+
+def test_openapi_tail_refusals_are_json(operations):
+    tails = [operation for operation in operations if operation.path.endswith("/tail")]
+    assert [operation.method.upper() for operation in tails] == ["GET", "POST"]
+    for operation in tails:
+        answers = operation.definition.raw["responses"]
+        kinds = {status: list(answer["content"]) for status, answer in answers.items()}
+        assert kinds.pop("200") == ["text/event-stream"]
+        assert set(map(tuple, kinds.values())) == {("application/json",)}
+
+
+def test_openapi_says_what_is_required(live_service):
+    document = httpx2.get(f"{live_service.url}/api/v1/openapi.json", trust_env=False).json()
+    classic = {
+        path.rpartition("/")[2]: {each["name"] for each in operations["get"]["parameters"] if each["required"]}
+        for path, operations in document["paths"].items()
+        if path.startswith("/api/v0")
+    }
+    run_and_tag = ("histograms", "compressedHistograms", "images", "audio", "run_metadata")
+    assert all(classic[name] == {"experiment_id", "run", "tag"} for name in run_and_tag)
+    assert all(classic[f"individual{name}"] == {"experiment_id", "run", "tagname"} for name in ("Image", "Audio"))
+    assert classic["graph"] == {"experiment_id", "run"}
+    scopes = document["components"]["schemas"]["NewToken"]["properties"]["scopes"]
+    assert (scopes["items"]["enum"], scopes["minItems"]) == (["append", "read"], 1)
+    for operation in document["paths"]["/api/v1/experiments/{experiment_id}/blobs/{sha256}"].values():
+        (sha256,) = [each for each in operation["parameters"] if each["name"] == "sha256"]
+        assert sha256["schema"]["pattern"] == "^[0-9A-Fa-f]{64}$"
+    assert {} in document["paths"]["/metrics"]["get"]["security"]

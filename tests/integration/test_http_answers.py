@@ -91,3 +91,82 @@ def test_every_answer_carries_nosniff(api, experiment):
     for method, path, status in REFUSED:
         answer = api.client.request(method, path)
         assert (answer.status_code, answer.headers["x-content-type-options"]) == (status, "nosniff")
+
+
+@pytest.mark.parametrize("number", [2**63, 2**64, 10**30, -1, 0])
+def test_blob_size_no_bigint_holds_is_invalid(api, experiment, number):
+    for method, options in (("GET", {}), ("PUT", {"content": b"x"})):
+        answer = api.request(
+            method, f"/experiments/{experiment}/blobs/{SHA256}", params={"size": number, "offset": 0}, **options
+        )
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
+
+
+def test_integers_of_the_api_fit_a_bigint(api):
+    document = api.client.get("/api/v1/openapi.json").json()
+    operations = [operation for path in document["paths"].values() for operation in path.values()]
+    schemas = [parameter["schema"] for operation in operations for parameter in operation.get("parameters", [])]
+    bodies = [
+        document["components"]["schemas"][content["schema"]["$ref"].rpartition("/")[2]]
+        for operation in operations
+        for content in operation.get("requestBody", {}).get("content", {}).values()
+        if "$ref" in content["schema"]
+    ]
+    schemas += [schema for body in bodies for schema in body["properties"].values()]
+    integers = [
+        each for schema in schemas for each in [schema, *schema.get("anyOf", [])] if each.get("type") == "integer"
+    ]
+    assert len(integers) > 40
+    # The document's bounds are floats, of which 2**63 is the nearest to the greatest bigint.
+    assert not [each for each in integers if not -(2**63) <= each["minimum"] <= each["maximum"] <= 2**63]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("scalars/data", {"step_min": True}),
+        ("scalars/data", {"step_min": "5"}),
+        ("scalars/data", {"last": 5.5}),
+        ("scalars/data", {"last_value_min": False}),
+        ("scalars/data", {"sampling": "bernoulli", "percent": "5"}),
+        ("scalars", {"last_value_max": "1"}),
+        ("scalars", {"limit": True}),
+        ("blob_sequences/data", {"index_last": "1"}),
+        ("scalars/new", {"limit": "5"}),
+        ("scalars/tail", {"run": "train"}),
+        ("digests", {"limit": True}),
+        ("digests/records", {"run": "train", "tag": "loss", "limit": "5"}),
+        ("tokens", {"scopes": ["read"], "expires_at": 4_000_000_000}),
+        ("tokens", {"scopes": ["read"], "expires_at": "4000000000"}),
+        ("tokens", {"scopes": ["admin"]}),
+        ("tokens", {"scopes": []}),
+    ],
+)
+def test_json_of_the_wrong_type_is_invalid(api, experiment, path, body):
+    answer = api.request("POST", f"/experiments/{experiment}/{path}", json=body)
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
+
+
+def test_numbers_in_a_url_are_text(api, experiment):
+    read = api.get(experiment, "scalars/data", step_min="5", last_value_min="0.5", sampling="linear")
+    assert read["train"]["loss"]["steps"] == [5, 6, 7, 8]
+    body = {"step_min": 5, "last_value_min": 0, "sampling": "linear", "format": "json"}
+    answer = api.request("POST", f"/experiments/{experiment}/scalars/data", json=body)
+    assert answer.json()["train"]["loss"]["steps"] == [5, 6, 7, 8]
+    assert len(api.get(experiment, "scalars/new", limit="5")["points"]["train"]["loss"]["steps"]) == 5
+    assert api.get(experiment, "digests", limit="1")["series"][0]["count"] == 9
+    assert api.get(experiment, "scalars", limit="1")["series"]["train"]["loss"]["count"] == 9
+
+
+@pytest.mark.parametrize("offset", ["+14:00", "-14:00"])
+def test_token_expiry_at_the_end_of_dates_is_no_failure(api, experiment, offset):
+    soon = {"scopes": ["read"], "expires_at": f"9999-12-31T23:59:59{offset}"}
+    answer = api.request("POST", f"/experiments/{experiment}/tokens", json=soon)
+    assert answer.status_code in {201, 422}
+    assert api.request("GET", f"/experiments/{experiment}/tokens").status_code == 200
+
+
+def test_page_tokens_made_up_are_malformed(api, experiment):
+    for path in ("/experiments",):
+        for after in ("rubbish", "\0", "9" * 5000):
+            assert api.request("GET", path, params={"after": after, "limit": 1}).status_code == 400, path

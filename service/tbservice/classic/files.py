@@ -8,7 +8,16 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Query, Request, Response
 
 from tbservice.classic import graphs, media
-from tbservice.classic.parameters import PREFIX, Run, Tag, both, number
+from tbservice.classic.parameters import (
+    PREFIX,
+    WANTS_RUN,
+    WANTS_RUN_AND_TAG,
+    WANTS_RUN_AND_TAGNAME,
+    Run,
+    RunAndTag,
+    RunAndTagName,
+    number,
+)
 from tbservice.errors import Malformed
 from tbservice.routes import answers
 from tbservice.routes.blobs import blob_response
@@ -18,17 +27,16 @@ from tbservice.routes.requests import MayRead, UsesDatabase, UsesObjects, UsesSe
 router = APIRouter(prefix=PREFIX, tags=["classic"], route_class=ConditionalRoute)
 
 
-@router.get("/data/images")
+@router.get("/data/images", openapi_extra=WANTS_RUN_AND_TAG)
 def list_images(
     grant: MayRead,
     database: UsesDatabase,
     objects: UsesObjects,
     settings: UsesSettings,
-    run: Run = None,
-    tag: Tag = None,
+    run_and_tag: RunAndTag,
 ) -> Response:
     """`[{width, height, wall_time, step, query}]`; the query is for `individualImage`."""
-    run, tag = both(run, tag)
+    run, tag = run_and_tag
     with database.snapshot(grant.workspace_id) as db:
         images = media.list_images(db, grant, run, tag, settings.reservoir_sizes.images)
     sizes = media.read_sizes(objects, images)
@@ -46,7 +54,7 @@ def list_images(
     )
 
 
-@router.get("/individualImage", response_class=Response)
+@router.get("/individualImage", response_class=Response, openapi_extra=WANTS_RUN_AND_TAGNAME)
 @router.get("/data/individualImage", response_class=Response, include_in_schema=False)
 def read_image(
     grant: MayRead,
@@ -54,24 +62,21 @@ def read_image(
     database: UsesDatabase,
     objects: UsesObjects,
     settings: UsesSettings,
-    run: Run = None,
-    tagname: Tag = None,
+    run_and_tag: RunAndTagName,
     index: Annotated[str, Query(description="Position in the list of `images`")] = "0",
 ) -> Response:
     """One image, as it was logged. Which one a query means may change while the run goes on."""
-    run, tag = both(run, tagname)
+    run, tag = run_and_tag
     with database.snapshot(grant.workspace_id) as db:
         images = media.list_images(db, grant, run, tag, settings.reservoir_sizes.images)
     return blob_response(objects, media.pick(images, number("index", index, 0)).blob, request, may_change=True)
 
 
-@router.get("/audio")
+@router.get("/audio", openapi_extra=WANTS_RUN_AND_TAG)
 @router.get("/data/audio", include_in_schema=False)
-def list_audio(
-    grant: MayRead, database: UsesDatabase, settings: UsesSettings, run: Run = None, tag: Tag = None
-) -> Response:
+def list_audio(grant: MayRead, database: UsesDatabase, settings: UsesSettings, run_and_tag: RunAndTag) -> Response:
     """`[{wall_time, step, content_type, query}]`; the query is for `individualAudio`."""
-    run, tag = both(run, tag)
+    run, tag = run_and_tag
     with database.snapshot(grant.workspace_id) as db:
         clips = media.list_clips(db, grant, run, tag, settings.reservoir_sizes.audio)
     return answers.json_response(
@@ -87,7 +92,7 @@ def list_audio(
     )
 
 
-@router.get("/individualAudio", response_class=Response)
+@router.get("/individualAudio", response_class=Response, openapi_extra=WANTS_RUN_AND_TAGNAME)
 @router.get("/data/individualAudio", response_class=Response, include_in_schema=False)
 def read_clip(
     grant: MayRead,
@@ -95,29 +100,26 @@ def read_clip(
     database: UsesDatabase,
     objects: UsesObjects,
     settings: UsesSettings,
-    run: Run = None,
-    tagname: Tag = None,
+    run_and_tag: RunAndTagName,
     index: Annotated[str, Query(description="Position in the list of `audio`")] = "0",
 ) -> Response:
     """One clip, as it was logged. Which one a query means may change while the run goes on."""
-    run, tag = both(run, tagname)
+    run, tag = run_and_tag
     with database.snapshot(grant.workspace_id) as db:
         clips = media.list_clips(db, grant, run, tag, settings.reservoir_sizes.audio)
     return blob_response(objects, media.pick(clips, number("index", index, 0)).blob, request, may_change=True)
 
 
-@router.get("/data/graph", response_class=Response)
+@router.get("/data/graph", response_class=Response, openapi_extra=WANTS_RUN)
 def read_graph(
     grant: MayRead,
     request: Request,
     database: UsesDatabase,
-    run: Run = None,
+    run: Run,
     limit_attr_size: Annotated[str | None, Query(description="Bytes of the largest attribute that is shown")] = None,
     large_attrs_key: Annotated[str | None, Query(description="Where the keys of larger ones are listed")] = None,
 ) -> Response:
     """The run's graph: the gzipped text of a GraphDef."""
-    if run is None:
-        raise Malformed("run is missing")
     size_max = None if limit_attr_size is None else number("limit_attr_size", limit_attr_size, 1)
     if size_max is not None and not large_attrs_key:
         raise Malformed("large_attrs_key must be given with limit_attr_size")
@@ -126,12 +128,10 @@ def read_graph(
     return _gzipped(graphs.read_graph(request, grant, blob, size_max, large_attrs_key or ""))
 
 
-@router.get("/data/run_metadata", response_class=Response)
-def read_run_metadata(
-    grant: MayRead, request: Request, database: UsesDatabase, run: Run = None, tag: Tag = None
-) -> Response:
+@router.get("/data/run_metadata", response_class=Response, openapi_extra=WANTS_RUN_AND_TAG)
+def read_run_metadata(grant: MayRead, request: Request, database: UsesDatabase, run_and_tag: RunAndTag) -> Response:
     """The metadata of one `session.run()`: the gzipped text of a RunMetadata."""
-    run, tag = both(run, tag)
+    run, tag = run_and_tag
     with database.snapshot(grant.workspace_id) as db:
         blob = media.read_last(db, grant, media.find_run_metadata(db, grant, run, tag))
     return _gzipped(graphs.read_run_metadata(request, grant, blob))

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Response
 
 from tbservice.classic import histograms
-from tbservice.classic.parameters import PREFIX, Run, Tag, both, number
+from tbservice.classic.parameters import PREFIX, WANTS_RUN_AND_TAG, RunAndTag, number
 from tbservice.domain import reading, write_order
 from tbservice.errors import Malformed
 from tbservice.routes import answers
@@ -50,8 +50,8 @@ def read_scalars(
     grant: MayRead,
     database: UsesDatabase,
     settings: UsesSettings,
-    run: Run = None,
-    tag: Tag = None,
+    run: Annotated[str | None, Query(description="A run's name")] = None,
+    tag: Annotated[str | None, Query(description="A tag's name")] = None,
     sample_count: Annotated[
         str | None, Query(description="Points of each series, at equal distances; at least 2")
     ] = None,
@@ -75,27 +75,25 @@ def read_scalars(
     return answers.json_response(_rows(sample))
 
 
-@router.get("/data/histograms")
-def read_histograms(
-    grant: MayRead, database: UsesDatabase, settings: UsesSettings, run: Run = None, tag: Tag = None
-) -> Response:
+@router.get("/data/histograms", openapi_extra=WANTS_RUN_AND_TAG)
+def read_histograms(grant: MayRead, database: UsesDatabase, settings: UsesSettings, run_and_tag: RunAndTag) -> Response:
     """`[[wall_time, step, [min, max, num, sum, sum_squares, [bucket_limit], [bucket]]]]`.
 
     As they were logged by writers of this API's time. Of histograms logged as tensors, sum and sum_squares are
     estimates: as if values were spread evenly within each bucket.
     """
-    return _histograms(grant, database, run, tag, settings.reservoir_sizes.histograms, _histogram_value)
+    return _histograms(grant, database, run_and_tag, settings.reservoir_sizes.histograms, _histogram_value)
 
 
-@router.get("/data/compressedHistograms")
+@router.get("/data/compressedHistograms", openapi_extra=WANTS_RUN_AND_TAG)
 def read_compressed_histograms(
-    grant: MayRead, database: UsesDatabase, settings: UsesSettings, run: Run = None, tag: Tag = None
+    grant: MayRead, database: UsesDatabase, settings: UsesSettings, run_and_tag: RunAndTag
 ) -> Response:
     """`[[wall_time, step, [[basis point, value]]]]`, at 0, 668, 1587, 3085, 5000, 6915, 8413, 9332 and 10000.
 
     Those are minimum, median, maximum, and a normal distribution's half standard deviations to 1.5 on both sides.
     """
-    return _histograms(grant, database, run, tag, settings.reservoir_sizes.compressedHistograms, _compressed_value)
+    return _histograms(grant, database, run_and_tag, settings.reservoir_sizes.compressedHistograms, _compressed_value)
 
 
 def _no_tags() -> Json:
@@ -138,12 +136,11 @@ def _csv(sample: ScalarSample) -> str:
 def _histograms(
     grant: ReadGrant,
     database: UsesDatabase,
-    run: str | None,
-    tag: str | None,
+    run_and_tag: tuple[str, str],
     size: int,
     encode: Callable[[histograms.Histogram], list[Any]],
 ) -> Response:
-    run, tag = both(run, tag)
+    run, tag = run_and_tag
     with database.snapshot(grant.workspace_id) as db:
         series = write_order.find_series(db, grant, run, tag, ["histograms"])
         sample = write_order.read_tensors(db, grant, series, write_order.reservoir(size))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import binascii
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -15,12 +14,11 @@ from tbservice.domain.blob_uploads import BlobState
 from tbservice.errors import Invalid, Unavailable
 from tbservice.routes.body import spooled_body, spooled_pieces
 from tbservice.routes.requests import MayAppend, UsesDatabase, UsesObjects
+from tbservice.types import INT64_MAX
 
 router = APIRouter(prefix="/api/v1/experiments/{experiment_id}", tags=["uploads"])
 
-_SHA256_BYTES = 32
-
-Sha256 = Annotated[str, Path(description="The blob's SHA-256, in hexadecimal")]
+Sha256 = Annotated[str, Path(pattern="^[0-9A-Fa-f]{64}$", description="The blob's SHA-256: 64 hexadecimal digits")]
 
 
 class BlobStateAnswer(BaseModel):
@@ -37,10 +35,10 @@ def get_blob_state(
     sha256: Sha256,
     database: UsesDatabase,
     objects: UsesObjects,
-    size: Annotated[int, Query(ge=1, description="The blob's size in bytes")],
+    size: Annotated[int, Query(ge=1, le=INT64_MAX, description="The blob's size in bytes")],
 ) -> BlobStateAnswer:
     """Whether a blob has to be sent at all, and where to go on with one that was begun."""
-    return _answer(blob_uploads.get_state(database, objects, grant, _digest(sha256), size))
+    return _answer(blob_uploads.get_state(database, objects, grant, bytes.fromhex(sha256), size))
 
 
 @router.put(
@@ -59,12 +57,18 @@ async def put_blob(
     objects: UsesObjects,
     offset: Annotated[
         int | None,
-        Query(ge=0, description="Where the piece begins: a multiple of `piece_bytes`; absent for a whole blob"),
+        Query(
+            ge=0,
+            le=INT64_MAX,
+            description="Where the piece begins: a multiple of `piece_bytes`; absent for a whole blob",
+        ),
     ] = None,
-    size: Annotated[int | None, Query(ge=1, description="The whole blob's size in bytes; with `offset` only")] = None,
+    size: Annotated[
+        int | None, Query(ge=1, le=INT64_MAX, description="The whole blob's size in bytes; with `offset` only")
+    ] = None,
 ) -> Response:
     """Keeps a blob, or a piece of one, which a batch may name when all of it is there. Sending it again is fine."""
-    digest = _digest(sha256)
+    digest = bytes.fromhex(sha256)
     if (offset is None) != (size is None):
         raise Invalid("a piece of a blob has both an offset and the whole blob's size")
     if offset is not None and size is not None:
@@ -107,13 +111,3 @@ def _content_length(request: Request) -> int:
     """The body's size as the client announced it; 0 when it did not."""
     announced = request.headers.get("content-length", "")
     return int(announced) if announced.isascii() and announced.isdigit() else 0
-
-
-def _digest(sha256: str) -> bytes:
-    try:
-        digest = binascii.unhexlify(sha256)
-    except (binascii.Error, ValueError) as error:
-        raise Invalid("a blob is named by its SHA-256, 64 hexadecimal digits") from error
-    if len(digest) != _SHA256_BYTES:
-        raise Invalid("a blob is named by its SHA-256, 64 hexadecimal digits")
-    return digest

@@ -23,7 +23,7 @@ router = APIRouter(
 class DigestQuery(BaseModel):
     """Which series; what is absent does not narrow it."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     run: list[str] | None = Field(default=None, description="Repeatable")
     plugin: str | None = None
@@ -31,10 +31,16 @@ class DigestQuery(BaseModel):
     limit: int = Field(default=limits.page_items_max, ge=1, le=limits.page_items_max, description="Series on a page")
 
 
+class DigestInUrl(DigestQuery):
+    """The same in a URL, where numbers are text."""
+
+    model_config = ConfigDict(strict=False)
+
+
 class RecordQuery(BaseModel):
     """Which series, and from where on."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     run: str
     tag: str
@@ -45,6 +51,12 @@ class RecordQuery(BaseModel):
         le=limits.digest_points_page_items_max,
         description="Points on a page",
     )
+
+
+class RecordInUrl(RecordQuery):
+    """The same in a URL, where numbers are text."""
+
+    model_config = ConfigDict(strict=False)
 
 
 class DigestAnswer(BaseModel):
@@ -87,7 +99,7 @@ class RecordAnswer(BaseModel):
 
 
 @router.get("")
-def list_digests(grant: MayRead, query: Annotated[DigestQuery, Query()], database: UsesDatabase) -> DigestPage:
+def list_digests(grant: MayRead, query: Annotated[DigestInUrl, Query()], database: UsesDatabase) -> DigestPage:
     """Counts and SHA-256s of whole series, by which others prove that they hold the same points.
 
     A page is of one moment. It ends early, with a `next`, when the points take long to read.
@@ -102,7 +114,7 @@ def list_digests_by_post(grant: MayRead, query: DigestQuery, database: UsesDatab
 
 
 @router.get("/records")
-def read_records(grant: MayRead, query: Annotated[RecordQuery, Query()], database: UsesDatabase) -> RecordAnswer:
+def read_records(grant: MayRead, query: Annotated[RecordInUrl, Query()], database: UsesDatabase) -> RecordAnswer:
     """A series' points in step order as the records its digest is made of, to find out where two sides differ."""
     return _record_page(grant, query, database)
 

@@ -10,14 +10,19 @@ from tbservice.domain import listing, reading
 from tbservice.errors import Invalid
 from tbservice.routes import answers
 from tbservice.routes.conditional import ConditionalRoute
-from tbservice.routes.point_queries import ScalarSeriesPageQuery, SeriesPageQuery
+from tbservice.routes.point_queries import (
+    ScalarSeriesPageInUrl,
+    ScalarSeriesPageQuery,
+    SeriesPageInUrl,
+    SeriesPageQuery,
+)
 from tbservice.routes.requests import MayRead, UsesDatabase
 from tbservice.types import DataClass, Json, ReadGrant, Selection, Series
 
 router = APIRouter(prefix="/api/v1/experiments/{experiment_id}", tags=["reading"], route_class=ConditionalRoute)
 
-SeriesInUrl = Annotated[SeriesPageQuery, Query()]
-ScalarSeriesInUrl = Annotated[ScalarSeriesPageQuery, Query()]
+SeriesInUrl = Annotated[SeriesPageInUrl, Query()]
+ScalarSeriesInUrl = Annotated[ScalarSeriesPageInUrl, Query()]
 
 
 @router.get("/runs")

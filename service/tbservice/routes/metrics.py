@@ -41,6 +41,7 @@ def _check_access(
     "/metrics",
     dependencies=[Depends(_check_access)],
     response_class=Response,
+    openapi_extra={"security": [{}]},  # or none at all: without the setting, this machine needs no token
     responses={200: {"content": {"text/plain": {}}, "description": "Prometheus text format, or OpenMetrics if asked"}},
 )
 def read_metrics(request: Request) -> Response:

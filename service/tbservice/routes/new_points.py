@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 from fastapi import APIRouter, Query, Response
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from tbservice import limits
 from tbservice.domain import newer
@@ -46,6 +46,8 @@ SinceInUrl = Annotated[
 class FollowInUrl(FollowQuery):
     """The same in a URL."""
 
+    model_config = ConfigDict(strict=False)
+
     since: SinceInUrl = None
 
 
@@ -57,6 +59,8 @@ class NewQuery(FollowQuery):
 
 class NewInUrl(NewQuery):
     """The same in a URL."""
+
+    model_config = ConfigDict(strict=False)
 
     since: SinceInUrl = None
 

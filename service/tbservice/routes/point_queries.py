@@ -29,9 +29,13 @@ _PERCENT_MIN: Final = 0.001
 
 
 class SeriesQuery(BaseModel):
-    """Which series: the cross product of runs and tags, of one plugin. What is absent does not narrow it."""
+    """Which series: the cross product of runs and tags, of one plugin. What is absent does not narrow it.
 
-    model_config = ConfigDict(extra="forbid")
+    Numbers of a JSON body are numbers, no text and no booleans; the subclasses for URLs, where all is text, are not
+    strict.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     run: list[str] | None = Field(default=None, description="Repeatable")
     tag: list[str] | None = Field(default=None, description="Repeatable")
@@ -68,8 +72,20 @@ class SeriesPageQuery(SeriesQuery):
     after: str = Field(default="", description="The `next` of the page before")
 
 
+class SeriesPageInUrl(SeriesPageQuery):
+    """The same in a URL."""
+
+    model_config = ConfigDict(strict=False)
+
+
 class ScalarSeriesPageQuery(SeriesPageQuery, ScalarSeriesQuery):
     """Which scalar series, and how many of them at a time."""
+
+
+class ScalarSeriesPageInUrl(ScalarSeriesPageQuery):
+    """The same in a URL."""
+
+    model_config = ConfigDict(strict=False)
 
 
 class SampleQuery(SeriesQuery):
@@ -77,6 +93,7 @@ class SampleQuery(SeriesQuery):
 
     sampling: SamplingRule = Field(
         default=SamplingRule.UNIFORM,
+        strict=False,  # an enumeration's value is text in JSON, too
         description="`uniform`: the last point, the first, and a choice that depends on the set of steps alone. "
         "`linear`: the lowest step at or after each of `downsample` equally distant ones. `extremes` (scalars): of "
         "each of so many ranges of steps the first, the least, the greatest and the last point and a NaN. `bernoulli`: "
@@ -96,7 +113,9 @@ class SampleQuery(SeriesQuery):
     step_min: int | None = Field(default=None, ge=ALL_STEPS.first, le=ALL_STEPS.last, description="Inclusive")
     step_max: int | None = Field(default=None, ge=ALL_STEPS.first, le=ALL_STEPS.last, description="Inclusive")
     last: int | None = Field(default=None, ge=0, le=_COUNT_MAX, description="Of each series only the highest steps")
-    format: Format | None = Field(default=None, description="Instead of what `Accept` says; `json` without either")
+    format: Format | None = Field(
+        default=None, strict=False, description="Instead of what `Accept` says; `json` without either"
+    )
 
     def points(self) -> Sampling:
         """Which points of each series, as a plain value. Raises Invalid for what does not go together."""
@@ -123,8 +142,20 @@ class SampleQuery(SeriesQuery):
             raise Invalid("'sampling=bernoulli' takes 'percent', and no 'downsample'")
 
 
+class SampleInUrl(SampleQuery):
+    """The same in a URL."""
+
+    model_config = ConfigDict(strict=False)
+
+
 class ScalarSampleQuery(SampleQuery, ScalarSeriesQuery):
     """Which scalar series, and which points of each."""
+
+
+class ScalarSampleInUrl(ScalarSampleQuery):
+    """The same in a URL."""
+
+    model_config = ConfigDict(strict=False)
 
 
 class BlobSampleQuery(SampleQuery):
@@ -141,3 +172,9 @@ class BlobSampleQuery(SampleQuery):
         if self.index_min is not None or self.index_max is not None:
             raise Invalid("'index_last' does not go with 'index_min' and 'index_max': give one or the other")
         return slice(-self.index_last if self.index_last else _COUNT_MAX, None)
+
+
+class BlobSampleInUrl(BlobSampleQuery):
+    """The same in a URL."""
+
+    model_config = ConfigDict(strict=False)

@@ -12,7 +12,14 @@ from tbservice.routes import answers
 from tbservice.routes.conditional import ConditionalRoute
 from tbservice.routes.formats import choose_format
 from tbservice.routes.formats.answering import RESPONSES, Wanted, answer
-from tbservice.routes.point_queries import BlobSampleQuery, SampleQuery, ScalarSampleQuery
+from tbservice.routes.point_queries import (
+    BlobSampleInUrl,
+    BlobSampleQuery,
+    SampleInUrl,
+    SampleQuery,
+    ScalarSampleInUrl,
+    ScalarSampleQuery,
+)
 from tbservice.routes.requests import MayRead, UsesDatabase
 from tbservice.types import BlobSequenceSample, DataClass, ReadGrant, ScalarSample, TensorSample
 
@@ -24,13 +31,12 @@ def _accepted(request: Request) -> str | None:
 
 
 Accepted = Annotated[str | None, Depends(_accepted)]
-SampleInUrl = Annotated[SampleQuery, Query()]
-ScalarSampleInUrl = Annotated[ScalarSampleQuery, Query()]
-BlobSampleInUrl = Annotated[BlobSampleQuery, Query()]
 
 
 @router.get("/scalars/data", responses=RESPONSES)
-def read_scalars(grant: MayRead, query: ScalarSampleInUrl, accepted: Accepted, database: UsesDatabase) -> Response:
+def read_scalars(
+    grant: MayRead, query: Annotated[ScalarSampleInUrl, Query()], accepted: Accepted, database: UsesDatabase
+) -> Response:
     """`{run: {tag: {steps, wall_times, values, kept, total, sampling}}}`; values are numbers, or "NaN", "±Infinity"."""
     return _read_scalars(grant, query, accepted, database)
 
@@ -44,7 +50,9 @@ def read_scalars_by_post(
 
 
 @router.get("/tensors/data", responses=RESPONSES)
-def read_tensors(grant: MayRead, query: SampleInUrl, accepted: Accepted, database: UsesDatabase) -> Response:
+def read_tensors(
+    grant: MayRead, query: Annotated[SampleInUrl, Query()], accepted: Accepted, database: UsesDatabase
+) -> Response:
     """`{run: {tag: {steps, wall_times, values, kept, total, sampling}}}`; values are {dtype, shape, data} by row."""
     return _read_tensors(grant, query, accepted, database)
 
@@ -56,7 +64,9 @@ def read_tensors_by_post(grant: MayRead, query: SampleQuery, accepted: Accepted,
 
 
 @router.get("/blob_sequences/data", responses=RESPONSES)
-def read_blob_sequences(grant: MayRead, query: BlobSampleInUrl, accepted: Accepted, database: UsesDatabase) -> Response:
+def read_blob_sequences(
+    grant: MayRead, query: Annotated[BlobSampleInUrl, Query()], accepted: Accepted, database: UsesDatabase
+) -> Response:
     """`{run: {tag: {steps, wall_times, values, kept, total, sampling}}}`; values are lists of {key}."""
     return _read_blob_sequences(grant, query, accepted, database)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 import orjson
-from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
@@ -30,8 +30,19 @@ MEDIA_TYPE: Final = "text/event-stream"
 _RETRY: Final = b"retry: 1000\n\n"
 _SILENCE: Final = b":\n\n"
 _HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+_EVENT: Final = {
+    "type": "object",
+    "properties": {
+        "event": {"type": "string", "enum": ["points", "end"]},
+        "id": {"type": "string", "description": "The cursor behind the event"},
+        "data": {"type": "string", "contentMediaType": "application/json"},
+    },
+    "required": ["event", "data"],
+    "description": "The fields of each event",
+}
+# The routes' class of answers has no media type: refusals would be described as having it, and they are JSON.
 _ANSWERS: Final[dict[int | str, dict[str, Any]]] = {
-    200: {"content": {MEDIA_TYPE: {"schema": {"type": "string"}}}, "description": "A stream of events"}
+    200: {"content": {MEDIA_TYPE: {"schema": _EVENT}}, "description": "A stream of events"}
 }
 
 
@@ -102,7 +113,7 @@ UsesFollowers = Annotated[Followers, Depends(_followers_of)]
 LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", max_length=limits.cursor_in_url_chars_max)]
 
 
-@router.get("/{kind}/tail", status_code=200, response_class=EventStream, responses=_ANSWERS)
+@router.get("/{kind}/tail", response_class=Response, responses=_ANSWERS)
 async def tail(
     grant: MayRead,
     kind: Kind,
@@ -122,7 +133,7 @@ async def tail(
     return await _begin(_Tail(database, followers, grant, secret, kind, query), last_event_id or query.since)
 
 
-@router.post("/{kind}/tail", status_code=200, response_class=EventStream, responses=_ANSWERS)
+@router.post("/{kind}/tail", response_class=Response, responses=_ANSWERS)
 async def tail_by_post(
     grant: MayRead,
     kind: Kind,

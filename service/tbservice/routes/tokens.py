@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import APIRouter, status
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validator
 
 from tbservice import limits
 from tbservice.domain import tokens
@@ -22,9 +23,17 @@ class NewToken(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    scopes: list[Scope] = Field(description="`append`, `read`, or both")
+    scopes: list[Literal["append", "read"]] = Field(min_length=1, description="`append`, `read`, or both")
     label: str = Field(default="", max_length=limits.experiment_name_chars_max)
     expires_at: AwareDatetime | None = Field(default=None, description="With its time zone; null: never")
+
+    @field_validator("expires_at", mode="before")
+    @classmethod
+    def _is_a_text(cls, value: object) -> object:
+        """Refuse numbers, which would be taken for seconds since the epoch."""
+        if isinstance(value, str | None) and not re.fullmatch(r"[\d.+-]+", value or ""):
+            return value
+        raise ValueError("must be a date and time with a time zone, as 2030-01-31T12:00:00Z")
 
 
 class TokenAnswer(BaseModel):
@@ -56,7 +65,7 @@ class TokenList(BaseModel):
 def create_token(grant: MayAdminister, new: NewToken, database: UsesDatabase) -> NewTokenAnswer:
     """Makes a token that may append to this experiment, read it, or both."""
     with database.transaction(grant.workspace_id) as db:
-        token, secret = tokens.create_token(db, grant, new.scopes, new.label, new.expires_at)
+        token, secret = tokens.create_token(db, grant, map(Scope, new.scopes), new.label, new.expires_at)
     return NewTokenAnswer(**_fields(token), token=secret)
 
 
