@@ -266,6 +266,12 @@ migrate_attempts_max: Final = 100
 
 ready_seconds: Final = 2.0
 """Seconds for which a good answer of /readyz is repeated: a balancer asks often, and each look writes 1 MiB."""
+token_sweep_items_max: Final = 10
+"""Tokens that have ended and are deleted at a time, whenever another one is made."""
+
+ended_token_seconds_max: Final = 90 * 24 * 3600
+"""Seconds after which a token that expired or was revoked is deleted; until then it is listed."""
+
 log_message_chars_max: Final = 2_000
 """Characters of a log record's message, once escaped; its middle is left out."""
 

@@ -181,9 +181,9 @@ def test_the_form_takes_several_tokens_and_links_and_refuses_as_a_whole(client, 
         refused = client.post(address, data={"token": pasted})
         assert (refused.status_code, refused.headers.get("set-cookie")) == (401, None)
         assert "do not open every experiment" in refused.text
-    made = len(api.get(pair[0], "tokens")["tokens"])
+    made = len(api.get(pair[0], "tokens", sessions=True)["tokens"])
     client.post(address, data={"token": api.headers["Authorization"] + of_b[:9]})
-    assert len(api.get(pair[0], "tokens")["tokens"]) == made + 1
+    assert len(api.get(pair[0], "tokens", sessions=True)["tokens"]) == made + 1
     client.cookies.clear()
     for pasted in (f"https://host/experiment/x/?token={of_b}\n{of_a}", of_a + of_b):
         answer = client.post(address, data={"token": pasted}, follow_redirects=False)

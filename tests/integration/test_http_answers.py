@@ -167,6 +167,6 @@ def test_token_expiry_at_the_end_of_dates_is_no_failure(api, experiment, offset)
 
 
 def test_page_tokens_made_up_are_malformed(api, experiment):
-    for path in ("/experiments",):
+    for path in ("/experiments", f"/experiments/{experiment}/tokens"):
         for after in ("rubbish", "\0", "9" * 5000):
             assert api.request("GET", path, params={"after": after, "limit": 1}).status_code == 400, path

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-from datetime import datetime
-
 from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.domain import secrets
-from tbservice.errors import Invalid, Malformed, NotFound
+from tbservice.domain.pagination import decode_page_token, encode_page_token
+from tbservice.errors import Invalid, NotFound
 from tbservice.store import experiments, names, points, time_series, upload_streams
-from tbservice.types import AdminGrant, Experiment, ExperimentId, ReadGrant, Visibility, WorkspaceGrant
+from tbservice.types import AdminGrant, Experiment, ReadGrant, Visibility, WorkspaceGrant
 
 _GONE = "there is no such experiment, or it is not yours"
 
@@ -54,9 +51,11 @@ def list_experiments(
     `words` must be part of the name or the description, in any case. Raises Malformed for a place that is none.
     """
     _check_text("q", words, limits.experiment_name_chars_max)
-    found = experiments.list_page(db, grant.workspace_id, words, _decode_place(after) if after else None, limit + 1)
+    place = decode_page_token(after) if after else None
+    found = experiments.list_page(db, grant.workspace_id, words, place, limit + 1)
     page = found[:limit]
-    return page, _encode_place(page[-1]) if len(found) > limit else None
+    last = page[-1] if len(found) > limit else None
+    return page, encode_page_token(last.created_at, last.experiment_id) if last else None
 
 
 def update_experiment(
@@ -121,16 +120,3 @@ def _check_texts(name: str, description: str) -> None:
 def _check_text(what: str, content: str, chars_max: int) -> None:
     if len(content) > chars_max or "\0" in content:
         raise Invalid(f"{what} has at most {chars_max} characters, and no NUL")
-
-
-def _encode_place(experiment: Experiment) -> str:
-    place = f"{experiment.created_at.isoformat()} {experiment.experiment_id}"
-    return base64.urlsafe_b64encode(place.encode()).decode()
-
-
-def _decode_place(after: str) -> tuple[datetime, ExperimentId]:
-    try:
-        created_at, experiment_id = base64.urlsafe_b64decode(after).decode().split(" ")
-        return datetime.fromisoformat(created_at), ExperimentId(experiment_id)
-    except (binascii.Error, ValueError) as error:
-        raise Malformed("'after' is not the 'next' of an earlier page") from error

@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.domain import secrets
+from tbservice.domain.pagination import decode_page_token, encode_page_token
 from tbservice.errors import Invalid, NotFound
 from tbservice.store import tokens
 from tbservice.types import AdminGrant, ExperimentId, ReadGrant, Scope, Token, TokenId, WorkspaceId
@@ -30,13 +31,22 @@ def create_token(
         raise Invalid("a token for one experiment has the scope append, read, or both")
     if expires_at is not None and expires_at <= datetime.now(UTC):
         raise Invalid("expires_at has passed")
+    ended_before = datetime.now(UTC) - timedelta(seconds=limits.ended_token_seconds_max)
+    tokens.delete_ended(db, grant.experiment_id, ended_before, limits.token_sweep_items_max)
     return _create(db, grant.workspace_id, grant.experiment_id, chosen, label, expires_at)
 
 
 def create_session_token(db: Connection, grant: ReadGrant) -> str:
-    """The secret of a token that reads for `SESSION_LIFE`, for a browser to keep in the place of a wider one."""
+    """The secret of a token that reads for `SESSION_LIFE`, for a browser to keep in the place of a wider one.
+
+    Deletes a few of the workspace's that have expired: more than are made, so that they do not pile up.
+    """
+    tokens.delete_ended_sessions(db, grant.workspace_id, limits.token_sweep_items_max)
     expires_at = datetime.now(UTC) + SESSION_LIFE
-    return _create(db, grant.workspace_id, grant.experiment_id, (Scope.READ,), "browser session", expires_at)[1]
+    scopes = (Scope.READ,)
+    return _create(db, grant.workspace_id, grant.experiment_id, scopes, "browser session", expires_at, is_session=True)[
+        1
+    ]
 
 
 def create_owner_token(db: Connection, workspace_id: WorkspaceId, label: str) -> tuple[Token, str]:
@@ -44,9 +54,18 @@ def create_owner_token(db: Connection, workspace_id: WorkspaceId, label: str) ->
     return _create(db, workspace_id, None, (Scope.ADMIN,), label, None)
 
 
-def list_tokens(db: Connection, grant: AdminGrant) -> list[Token]:
-    """An experiment's tokens, without their secrets, the newest first."""
-    return tokens.list_of_experiment(db, grant.experiment_id)
+def list_tokens(
+    db: Connection, grant: AdminGrant, after: str | None, limit: int, *, sessions: bool
+) -> tuple[list[Token], str | None]:
+    """Return a page of an experiment's tokens, without their secrets, and where the next begins, None at the end.
+
+    The newest first; those of browser sessions apart. Raises Malformed for an `after` that is no page token.
+    """
+    place = decode_page_token(after) if after else None
+    found = tokens.list_page(db, grant.experiment_id, place, limit + 1, sessions=sessions)
+    page = found[:limit]
+    last = page[-1] if len(found) > limit else None
+    return page, encode_page_token(last.created_at, last.token_id) if last else None
 
 
 def revoke_token(db: Connection, grant: AdminGrant, token_id: str) -> None:
@@ -62,6 +81,8 @@ def _create(
     scopes: tuple[Scope, ...],
     label: str,
     expires_at: datetime | None,
+    *,
+    is_session: bool = False,
 ) -> tuple[Token, str]:
     if len(label) > limits.experiment_name_chars_max or "\0" in label:
         raise Invalid(f"a label has at most {limits.experiment_name_chars_max} characters, and no NUL")
@@ -76,5 +97,6 @@ def _create(
         secrets.shown_prefix(secret),
         secrets.token_digest(secret),
         expires_at,
+        is_session=is_session,
     )
     return token, secret

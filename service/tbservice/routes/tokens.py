@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, status
+from fastapi import APIRouter, Query, status
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validator
 
 from tbservice import limits
@@ -55,10 +55,11 @@ class NewTokenAnswer(TokenAnswer):
     token: str = Field(description="The secret; it is told only now")
 
 
-class TokenList(BaseModel):
-    """An experiment's tokens, the newest first."""
+class TokenPage(BaseModel):
+    """A page of an experiment's tokens, the newest first."""
 
     tokens: list[TokenAnswer]
+    next: str | None = Field(description="Give it as `after` to get the next page; null at the end")
 
 
 @router.post("", status_code=status.HTTP_201_CREATED)
@@ -70,10 +71,22 @@ def create_token(grant: MayAdminister, new: NewToken, database: UsesDatabase) ->
 
 
 @router.get("")
-def list_tokens(grant: MayAdminister, database: UsesDatabase) -> TokenList:
-    """The experiment's tokens, expired and revoked ones too."""
+def list_tokens(
+    grant: MayAdminister,
+    database: UsesDatabase,
+    after: Annotated[str | None, Query(description="The `next` of the page before")] = None,
+    limit: Annotated[int, Query(ge=1, le=limits.page_items_max)] = limits.page_items_max,
+    sessions: Annotated[
+        bool, Query(description="List the tokens of browser sessions instead, which are not among the others")
+    ] = False,
+) -> TokenPage:
+    """The experiment's tokens, expired and revoked ones too: these are kept for 90 days.
+
+    A browser that was shown a token which can do more than read has one of its own, for 12 hours, in a session.
+    """
     with database.snapshot(grant.workspace_id) as db:
-        return TokenList(tokens=[TokenAnswer(**_fields(token)) for token in tokens.list_tokens(db, grant)])
+        page, following = tokens.list_tokens(db, grant, after, limit, sessions=sessions)
+    return TokenPage(tokens=[TokenAnswer(**_fields(token)) for token in page], next=following)
 
 
 @router.delete("/{token_id}", status_code=status.HTTP_204_NO_CONTENT)

@@ -60,7 +60,7 @@ def find(db: Connection, experiment_id: ExperimentId) -> Experiment | None:
 
 
 def list_page(
-    db: Connection, workspace_id: WorkspaceId, words: str, before: tuple[datetime, ExperimentId] | None, limit: int
+    db: Connection, workspace_id: WorkspaceId, words: str, before: tuple[datetime, str] | None, limit: int
 ) -> list[Experiment]:
     """The newest experiments whose name or description holds `words`, from just before a (created_at, id) place on."""
     rows = db.execute(

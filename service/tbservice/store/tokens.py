@@ -22,13 +22,16 @@ def create(
     prefix: str,
     digest: bytes,
     expires_at: datetime | None,
+    *,
+    is_session: bool = False,
 ) -> Token:
     """Keeps a new token."""
     row = db.execute(
         text(f"""
-            INSERT INTO tokens (token_id, workspace_id, experiment_id, scopes, label, prefix, digest, expires_at)
+            INSERT INTO tokens (token_id, workspace_id, experiment_id, scopes, label, prefix, digest, expires_at,
+                is_session)
             VALUES (:token_id, :workspace_id, :experiment_id, CAST(:scopes AS text[]),
-                :label, :prefix, :digest, :expires_at)
+                :label, :prefix, :digest, :expires_at, :is_session)
             RETURNING {_COLUMNS}
         """),  # noqa: S608 - a constant above
         {
@@ -40,15 +43,60 @@ def create(
             "prefix": prefix,
             "digest": digest,
             "expires_at": expires_at,
+            "is_session": is_session,
         },
     ).one()
     return _token(row)
 
 
-def list_of_experiment(db: Connection, experiment_id: ExperimentId) -> list[Token]:
-    """An experiment's tokens, the newest first, expired and revoked ones too."""
-    statement = text(f"SELECT {_COLUMNS} FROM tokens WHERE experiment_id = :id ORDER BY created_at DESC, token_id")  # noqa: S608 - a constant above
-    return [_token(row) for row in db.execute(statement, {"id": experiment_id})]
+def list_page(
+    db: Connection, experiment_id: ExperimentId, before: tuple[datetime, str] | None, limit: int, *, sessions: bool
+) -> list[Token]:
+    """Return an experiment's tokens, the newest first, from just before a (created_at, id) place on.
+
+    Those that people made, expired and revoked ones too; with `sessions`, those of browser sessions that count.
+    """
+    rows = db.execute(
+        text(f"""
+            SELECT {_COLUMNS} FROM tokens
+            WHERE experiment_id = :experiment_id AND is_session = :sessions
+                AND (NOT is_session OR (expires_at > now() AND revoked_at IS NULL))
+                AND (CAST(:created_at AS timestamptz) IS NULL OR created_at < :created_at
+                    OR (created_at = :created_at AND token_id > :token_id))
+            ORDER BY created_at DESC, token_id LIMIT :limit
+        """),  # noqa: S608 - a constant above
+        {
+            "experiment_id": experiment_id,
+            "sessions": sessions,
+            "created_at": before[0] if before else None,
+            "token_id": before[1] if before else "",
+            "limit": limit,
+        },
+    )
+    return [_token(row) for row in rows]
+
+
+def delete_ended_sessions(db: Connection, workspace_id: WorkspaceId, limit: int) -> None:
+    """Delete at most `limit` tokens of browser sessions that have expired, the oldest first."""
+    statement = text("""
+        -- An array is made once; rows that `IN` asks for may be looked up anew, each time with others than are locked.
+        DELETE FROM tokens WHERE token_id = ANY (ARRAY(
+            SELECT token_id FROM tokens
+            WHERE workspace_id = :workspace_id AND is_session AND expires_at < now()
+            ORDER BY expires_at LIMIT :limit FOR UPDATE SKIP LOCKED))
+    """)
+    db.execute(statement, {"workspace_id": workspace_id, "limit": limit})
+
+
+def delete_ended(db: Connection, experiment_id: ExperimentId, ended_before: datetime, limit: int) -> None:
+    """Delete at most `limit` of an experiment's tokens that had been revoked or had expired by then."""
+    statement = text("""
+        DELETE FROM tokens WHERE token_id = ANY (ARRAY(
+            SELECT token_id FROM tokens
+            WHERE experiment_id = :experiment_id AND least(revoked_at, expires_at) < :ended_before
+            LIMIT :limit FOR UPDATE SKIP LOCKED))
+    """)
+    db.execute(statement, {"experiment_id": experiment_id, "ended_before": ended_before, "limit": limit})
 
 
 def revoke(db: Connection, experiment_id: ExperimentId, token_id: TokenId) -> bool:

@@ -1,0 +1,101 @@
+"""The rows of tokens: listed in pages, those of browser sessions apart, and deleted some time after their end."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+from alembic.script import ScriptDirectory
+from sqlalchemy import text
+
+from tbservice import limits, migrate
+
+SESSIONS = 15
+
+
+def open_page(client, experiment, token):
+    """Opens the experiment's page in a new browser with this token."""
+    client.cookies.clear()
+    answer = client.get(f"/experiment/{experiment}/?token={token}", follow_redirects=False)
+    assert answer.status_code == 303
+    return answer
+
+
+def count_tokens(database, condition="true"):
+    with database.transaction(1) as db:
+        statement = text(f"SELECT count(*) FROM tokens WHERE experiment_id IS NOT NULL AND {condition}")  # noqa: S608 - a test's own
+        return db.execute(statement).scalar()
+
+
+def age(database, condition, interval):
+    """Moves the end of some tokens into the past."""
+    with database.transaction(1) as db:
+        ends = ", ".join(f"{column} = {column} - interval '{interval}'" for column in ("expires_at", "revoked_at"))
+        db.execute(text(f"UPDATE tokens SET {ends} WHERE {condition}"))  # noqa: S608 - a test's own
+
+
+def test_session_tokens_are_deleted_after_they_expired(client, api, experiment, database, owner_token):
+    for _ in range(SESSIONS):
+        open_page(client, experiment, owner_token)
+    age(database, "is_session", "1 day")
+    assert count_tokens(database) == SESSIONS
+    open_page(client, experiment, owner_token)
+    assert count_tokens(database) == SESSIONS - limits.token_sweep_items_max + 1
+    open_page(client, api.new_experiment(), owner_token)
+    assert count_tokens(database, "expires_at < now()") == 0
+    assert count_tokens(database) == 2
+
+
+def test_session_tokens_are_listed_apart_and_can_be_revoked(client, api, experiment, owner_token):
+    api.new_token(experiment, "read", label="made by a person")
+    open_page(client, experiment, owner_token)
+    assert [token["label"] for token in api.get(experiment, "tokens")["tokens"]] == ["made by a person"]
+    (session,) = api.get(experiment, "tokens", sessions=True)["tokens"]
+    assert (session["label"], session["scopes"]) == ("browser session", ["read"])
+    page = f"/experiment/{experiment}/"
+    assert client.get(page).status_code == 200
+    assert api.request("DELETE", f"/experiments/{experiment}/tokens/{session['id']}").status_code == 204
+    assert client.get(page).status_code == 401
+    assert api.get(experiment, "tokens", sessions=True)["tokens"] == []
+
+
+def test_token_listing_has_pages_of_all_tokens(api, experiment):
+    labels = [f"number {number}" for number in range(7)]
+    for label in labels:
+        api.new_token(experiment, "read", label=label)
+    listed, after, pages = [], None, 0
+    while pages == 0 or after:
+        page = api.get(experiment, "tokens", limit=3, **({"after": after} if after else {}))
+        listed += [token["label"] for token in page["tokens"]]
+        after, pages = page["next"], pages + 1
+    assert (listed, pages) == (labels[::-1], 3)
+    whole = api.get(experiment, "tokens")
+    assert [token["label"] for token in whole["tokens"]] == labels[::-1]
+    assert whole["next"] is None
+
+
+@pytest.mark.parametrize(("interval", "kept"), [("89 days", 2), ("91 days", 0)])
+def test_ended_tokens_are_kept_for_90_days(api, experiment, database, interval, kept):
+    for label in ("revoked", "expired"):
+        api.new_token(
+            experiment, "read", label=label, expires_at="2100-01-01T00:00:00Z" if label == "expired" else None
+        )
+    api.new_token(experiment, "read", label="counts")
+    with database.transaction(1) as db:
+        db.execute(text("UPDATE tokens SET revoked_at = now() WHERE label = 'revoked'"))
+        db.execute(text("UPDATE tokens SET expires_at = now() WHERE label = 'expired'"))
+    age(database, "true", interval)
+    api.new_token(experiment, "read", label="another")
+    assert count_tokens(database, "label IN ('revoked', 'expired')") == kept
+    assert count_tokens(database, "label IN ('counts', 'another')") == 2
+
+
+def test_migration_marks_the_sessions_there_are(client, experiment, api, database, database_url, owner_token):
+    open_page(client, experiment, owner_token)
+    api.new_token(experiment, "read", label="browser session", expires_at="2100-01-01T00:00:00Z")
+    with database.transaction(1) as db:
+        db.execute(text("UPDATE tokens SET is_session = false"))
+    migration = ScriptDirectory(migrate.find_migrations()).get_revision("0010").module
+    with psycopg.connect(database_url) as db:
+        db.execute(migration.MARK)
+        assert db.execute("SELECT relforcerowsecurity FROM pg_class WHERE relname = 'tokens'").fetchone() == (True,)
+    assert count_tokens(database, "is_session") == 1
