@@ -37,6 +37,7 @@ from tbservice.routes import (
     tokens,
     uploads,
 )
+from tbservice.routes.api_docs import add_docs
 from tbservice.routes.live import Followers
 from tbservice.routes.measuring import MeasuredRequests, note_error_code
 from tbservice.routes.methods import allowed_methods
@@ -70,7 +71,7 @@ def create_app(settings: Settings) -> FastAPI:
         version=version("tbhub"),
         description=_DESCRIPTION,
         openapi_url="/api/v1/openapi.json",
-        docs_url="/api/v1/docs",
+        docs_url=None,  # Swagger UI would come from another server; `add_docs` has our own page
         redoc_url=None,
         redirect_slashes=False,  # such a redirect would name whatever Host the request did
         lifespan=_lifespan,
@@ -91,6 +92,7 @@ def create_app(settings: Settings) -> FastAPI:
         app.include_router(part.router)
     app.state.handlers = HandlerPool(*_HANDLER_MODULES)
     app.state.forced_exit = ForcedExit()
+    add_docs(app)
     mount(app)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=settings.allowed_hosts, www_redirect=False)
     app.add_middleware(Admission, database=app.state.database, shares=app.state.shares)

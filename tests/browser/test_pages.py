@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import expect
 
-from support.browsing import has_drawing, open_tab, share_link
+from support.browsing import has_drawing, open_tab, share_link, shoot
 from support.event_files import (
     image_event,
     scalar_event,
@@ -87,3 +87,24 @@ def test_a_share_link_opens_no_other_experiment(page, uploader, experiment, live
     page.wait_for_load_state("networkidle")
     page.goto(f"{live_service.url}/experiment/{other}/")
     expect(page.get_by_label("Token or share link")).to_be_visible()
+
+
+def test_api_docs_need_no_script_and_no_other_server(page, live_service):
+    answer = page.goto(f"{live_service.url}/api/v1/docs")
+    policy = answer.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; style-src 'sha256-")
+    assert "frame-ancestors 'none'" in policy
+    assert (answer.headers["x-content-type-options"], answer.headers["referrer-policy"]) == ("nosniff", "no-referrer")
+    document = page.request.get(f"{live_service.url}/api/v1/openapi.json").json()
+    operations = page.locator("section:not([aria-label=schemas]) details")
+    assert operations.count() == sum(map(len, document["paths"].values())) > 40
+    listed = operations.filter(has_text="POST /api/v1/experiments/{experiment_id}/tokens").first
+    listed.locator("summary").click()
+    expect(listed.get_by_text("Makes a token that may append")).to_be_visible()
+    shoot(page, "api_docs")
+    listed.get_by_role("link", name="NewToken").first.click()
+    schema = page.locator("#NewToken")
+    schema.locator("summary").click()
+    expect(schema.get_by_text("at least 1 items")).to_be_visible()
+    assert page.locator("script, input, form").count() == 0
+    assert page.request.get(f"{live_service.url}/docs/oauth2-redirect").status == 404

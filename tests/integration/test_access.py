@@ -153,7 +153,7 @@ def test_every_route_of_the_application_stands_in_the_table(client):
     tabled |= {("GET", f"/api/v0/experiments/{{experiment_id}}/{path}") for path, _ in CLASSIC}
     assert {(method, path) for method, path in routes if path not in OPEN | OPERATORS} == tabled
     outside = {route.path for route in client.app.routes if isinstance(route, Route)} - OPEN
-    assert outside <= {"/docs/oauth2-redirect"}
+    assert not outside
 
 
 @pytest.mark.parametrize("path", OPERATORS)

@@ -14,8 +14,8 @@ from string import Template
 from typing import Final
 
 from tbservice.routes.formats import Format
+from tbservice.routes.security_headers import content_hash
 from tbservice.tensorboard import download
-from tbservice.tensorboard.notices import content_hash
 from tbservice.types import DataClass, Experiment, Visibility
 
 _BAR: Final = Template(Path(__file__).with_name("bar.html").read_text(encoding="utf-8"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import html
 from pathlib import Path
 from string import Template
@@ -12,6 +10,7 @@ from typing import Final
 from starlette.responses import HTMLResponse, Response
 
 from tbservice.errors import Malformed, TooManyRequests, Unavailable
+from tbservice.routes.security_headers import content_hash
 from tbservice.types import Experiment
 
 STATE_HEADER: Final = "Tbhub-Waits-For"
@@ -61,12 +60,6 @@ def show_wrong_comparison(detail: str) -> Response:
         "<pre><code>/compare/before:&lt;id&gt;,after:&lt;id&gt;/</code></pre>"
     )
     return _render("", "This address names no comparison", content, Malformed.status)
-
-
-def content_hash(page: str, element: str) -> str:
-    """What a Content-Security-Policy calls the content of the page's only `<style>` or `<script>`."""
-    content = page.partition(f"<{element}>")[2].partition(f"</{element}>")[0]
-    return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
 
 
 _POLICY: Final = (

@@ -15,13 +15,14 @@ from starlette.responses import HTMLResponse, Response
 from tbservice import limits
 from tbservice.errors import Forbidden
 from tbservice.routes.body import read_body
-from tbservice.tensorboard import gate, notices
+from tbservice.routes.security_headers import content_hash
+from tbservice.tensorboard import gate
 
 _ENDED: Final = "Your access has ended: the link or token you came with has expired or was revoked."
 
 _FORM: Final = Path(__file__).with_name("token_form.html").read_text(encoding="utf-8")
 _POLICY: Final = (
-    f"default-src 'none'; style-src {notices.content_hash(_FORM, 'style')}; form-action 'self'; base-uri 'none'; "
+    f"default-src 'none'; style-src {content_hash(_FORM, 'style')}; form-action 'self'; base-uri 'none'; "
     "frame-ancestors 'none'"
 )
 _TOKEN: Final = re.compile("tbh_[0-9A-Za-z]{38}")
