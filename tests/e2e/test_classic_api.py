@@ -356,6 +356,30 @@ def test_a_reservoir_bounds_what_is_returned_and_keeps_the_last(classic):
         assert classic.http.get(f"individualImage?{image['query']}").content == _png(image["step"])
 
 
+def test_reservoir_bounds_items_of_steps_with_several(client, owner_token):
+    api = Api(client, owner_token)
+    experiment = api.new_experiment()
+    steps, each = range(20), range(3)
+    sequences = [[b"4", b"2", *(b"png %d of %d" % (index, step) for index in each)] for step in steps]
+    clips = images("clips", steps, [[b"clip %d of %d" % (index, step) for index in each] for step in steps])
+    clips.summary_metadata = metadata("audio", 3)
+    few = images("few", [3, 1, 2], [[b"4", b"2"], [b"4", b"2", b"one"], [b"4", b"2", b"two", b"three"]])
+    api.write(experiment, segment(stream(), 0, 9, images("images", steps, sequences), clips, few))
+    base = f"/api/v0/experiments/{experiment}"
+    for kind, tag, single, content in (("images", "images", "Image", b"png"), ("audio", "clips", "Audio", b"clip")):
+        query = {"run": "train", "tag": tag}
+        listed = client.get(f"{base}/{'data/' * (kind == 'images')}{kind}", params=query, headers=api.headers).json()
+        assert len(listed) == 10
+        read = [
+            client.get(f"{base}/individual{single}?{item['query']}", headers=api.headers).content for item in listed
+        ]
+        assert len(set(read)) == 10
+        assert read[-1] == b"%s 2 of 19" % content
+        assert [int(text.rsplit(b" ", 1)[1]) for text in read] == [item["step"] for item in listed]
+    listed = client.get(f"{base}/data/images", params={"run": "train", "tag": "few"}, headers=api.headers).json()
+    assert [(item["step"], item["width"], item["height"]) for item in listed] == [(1, 4, 2), (2, 4, 2), (2, 4, 2)]
+
+
 def test_the_sizes_of_reservoirs_are_configurable(settings, owner_token, monkeypatch):
     """ "The reservoir sizes are configurable on a per-tag type basis." """
     sizes = {"scalars": 5, "histograms": 4, "compressedHistograms": 3, "images": 2, "audio": 1}

@@ -41,19 +41,14 @@ C = TypeVar("C", bound=Clip)
 
 
 def list_images(db: Connection, grant: ReadGrant, run: str, tag: str, size: int) -> list[Image]:
-    """The images of at most `size` steps."""
-    written = _read(db, grant, run, tag, "images", size)
-    return [
-        Image(of_step.step, of_step.wall_time, blob, *of_step.blobs[:_SIZES])
-        for of_step in written
-        for blob in of_step.blobs[_SIZES:]
-    ]
+    """At most `size` images, of whichever steps."""
+    written = _read(db, grant, run, tag, "images", size, _SIZES)
+    return [Image(item.step, item.wall_time, item.blob, *item.head) for item in written]
 
 
 def list_clips(db: Connection, grant: ReadGrant, run: str, tag: str, size: int) -> list[Clip]:
-    """The clips of at most `size` steps."""
-    written = _read(db, grant, run, tag, "audio", size)
-    return [Clip(of_step.step, of_step.wall_time, blob) for of_step in written for blob in of_step.blobs]
+    """At most `size` clips, of whichever steps."""
+    return [Clip(item.step, item.wall_time, item.blob) for item in _read(db, grant, run, tag, "audio", size, 0)]
 
 
 def read_sizes(objects: ObjectStore, images: Sequence[Image]) -> dict[str, int]:
@@ -91,10 +86,10 @@ def read_last(db: Connection, grant: ReadGrant, series: Series) -> Blob:
 
 
 def _read(
-    db: Connection, grant: ReadGrant, run: str, tag: str, plugin: str, size: int
-) -> list[write_order.WrittenBlobs]:
+    db: Connection, grant: ReadGrant, run: str, tag: str, plugin: str, size: int, head_length: int
+) -> list[write_order.WrittenItem]:
     series = write_order.find_series(db, grant, run, tag, [plugin])
-    return write_order.read_blobs(db, grant, series, write_order.reservoir(size))
+    return write_order.read_items(db, grant, series, write_order.reservoir(size), head_length)
 
 
 def _pixels(objects: ObjectStore, blob: Blob) -> int:

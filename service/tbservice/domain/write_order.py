@@ -36,6 +36,16 @@ class WrittenBlobs:
     blobs: Sequence[Blob]
 
 
+@dataclass(frozen=True, slots=True)
+class WrittenItem:
+    """One blob of a step, and the first few of that step, which tell about all of it."""
+
+    step: int
+    wall_time: float
+    head: Sequence[Blob]
+    blob: Blob
+
+
 def reservoir(size: int) -> Positions:
     """At most `size` positions, at least one: the last, and those whose fixed hash comes first.
 
@@ -111,13 +121,42 @@ def read_tensors(db: Connection, grant: ReadGrant, series: Series, positions: Po
 def read_blobs(db: Connection, grant: ReadGrant, series: Series, positions: Positions) -> list[WrittenBlobs]:
     """A sample of a blob sequence series."""
     steps, wall_times, _total = _choose_steps(db, grant, series, positions)
+    sequences = _read_sequences(db, grant, series, steps)
+    return [
+        WrittenBlobs(step, wall_time, sequences[step])
+        for step, wall_time in zip(steps.tolist(), wall_times.tolist(), strict=True)
+    ]
+
+
+def read_items(
+    db: Connection, grant: ReadGrant, series: Series, positions: Positions, head_length: int
+) -> list[WrittenItem]:
+    """Return a sample of the single blobs of a series, whose steps may have several each.
+
+    The first `head_length` blobs of a step are no items: they come with each item of it.
+    """
+    steps, wall_times, lengths = blob_points.list_lengths(db, grant.experiment_id, series)
+    counts = np.maximum(lengths - head_length, 0)
+    ends = np.cumsum(counts)
+
+    chosen = positions(int(counts.sum()))
+    rows = np.searchsorted(ends, chosen, "right")
+    indices = chosen - (ends - counts)[rows] + head_length
+    sequences = _read_sequences(db, grant, series, np.unique(steps[rows]))
+
+    items = zip(steps[rows].tolist(), wall_times[rows].tolist(), indices.tolist(), strict=True)
+    return [
+        WrittenItem(step, wall_time, sequences[step][:head_length], sequences[step][index])
+        for step, wall_time, index in items
+    ]
+
+
+def _read_sequences(db: Connection, grant: ReadGrant, series: Series, steps: Int64s) -> dict[int, list[Blob]]:
+    """Return the blobs of each of these steps, in order."""
     rows = blob_points.sample(db, grant.experiment_id, 0, _places(db, series, steps))
     digests = {row.step: row.digests for row in rows}
     found = blobs.find_all(db, grant.workspace_id, {digest for sequence in digests.values() for digest in sequence})
-    return [
-        WrittenBlobs(step, wall_time, [found[digest] for digest in digests[step]])
-        for step, wall_time in zip(steps.tolist(), wall_times.tolist(), strict=True)
-    ]
+    return {step: [found[digest] for digest in sequence] for step, sequence in digests.items()}
 
 
 def _choose_steps(

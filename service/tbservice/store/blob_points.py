@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from sqlalchemy import Connection, text
 
 from tbservice.store.arrays import array
 from tbservice.store.points import Places
 from tbservice.store.tensor_points import STREAMED, ends_as_arrays
-from tbservice.types import ExperimentGrant, ExperimentId
+from tbservice.types import ExperimentGrant, ExperimentId, Float64s, Int64s, Series
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,3 +101,17 @@ def find_digests(
     parameters = {"experiment_id": experiment_id, "series_id": series_id, "rank": rank, "sample_key": sample_key}
     digests = db.execute(statement, parameters).scalar()
     return None if digests is None else [bytes(digest) for digest in digests]
+
+
+def list_lengths(db: Connection, experiment_id: ExperimentId, series: Series) -> tuple[Int64s, Float64s, Int64s]:
+    """Steps, wall times and numbers of blobs of all points of a series, by wall time, then step."""
+    rows = db.execute(
+        text("""
+            SELECT array_agg(step ORDER BY wall_time, step), array_agg(wall_time ORDER BY wall_time, step),
+                array_agg(cardinality(digests) ORDER BY wall_time, step)
+            FROM blob_points WHERE experiment_id = :experiment_id AND series_id = :series_id
+        """),
+        {"experiment_id": experiment_id, "series_id": series.series_id},
+    )
+    steps, wall_times, lengths = rows.one()
+    return np.array(steps or [], np.int64), np.array(wall_times or [], np.float64), np.array(lengths or [], np.int64)
