@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from support import event_files
+from support.batches import Api, scalars, segment, stream
 from support.flaky_proxy import flaky_proxy
 from support.uploading import experiment_id_of, tensorboard_scalars, wait_until
 
@@ -226,3 +227,25 @@ def on_a_terminal(uploader, *arguments):
         except OSError:  # how Linux says that the other side has closed
             pass
     return process.wait(60), shown.decode()
+
+
+@pytest.mark.parametrize("deleted", ["series", "runs"])
+def test_owner_repairs_a_step_pinned_by_a_far_wall_time(uploader, reader, logdir, deleted):
+    owner = Api(reader.http, uploader.token)
+    experiment_id = owner.new_experiment()
+    append = owner.new_token(experiment_id, "append")
+    pinned = scalars("loss", [5], [666.0], [1.7e308])
+    Api(reader.http, append).write(experiment_id, segment(stream("run", "tfevents.evil"), 0, 9, pinned))
+    write(logdir, range(10))
+    arguments = ("--logdir", logdir, "--one-shot", "--experiment", experiment_id)
+    assert uploader.run(*arguments).code == 0
+    assert reader.scalars(experiment_id)["run"]["loss"][5][1] == 666.0
+    denied = Api(reader.http, append).request(
+        "DELETE", f"/experiments/{experiment_id}/{deleted}", params={"run": "run"}
+    )
+    assert denied.status_code == 403
+    parameters = {"run": "run"} | ({"tag": "loss"} if deleted == "series" else {})
+    assert owner.request("DELETE", f"/experiments/{experiment_id}/{deleted}", params=parameters).status_code == 204
+    assert uploader.run(*arguments).code == 0
+    assert reader.scalars(experiment_id) == tensorboard_scalars(logdir)
+    assert uploader.run("verify", "--logdir", logdir, "--experiment", experiment_id).code == 0
