@@ -318,6 +318,13 @@ def test_lists_are_read_to_their_last_page(server, connect):
     assert "after=the%2Bcursor" in server.requests[1].path
 
 
+def test_token_listing_follows_pages_and_needs_none(server, connect):
+    pages = [{"tokens": [{"id": "a"}], "next": "behind"}, {"tokens": [{"id": "b"}]}]
+    server.replies = [Reply(body=json.dumps(page).encode()) for page in pages]
+    assert [token["id"] for token in connect().list_tokens("abc")] == ["a", "b"]
+    assert [request.path.partition("?")[2] for request in server.requests] == ["", "after=behind"]
+
+
 def test_streams_come_with_their_cursors_and_the_limits(server, connect):
     limits = {"batch_bytes_max": 1, "blob_inline_bytes_max": 2, "blob_bytes_max": 3, "tensor_bytes_max": 4}
     limits |= {"name_chars_max": 5, "metadata_bytes_max": 6, "a_limit_of_a_newer_server": 7}

@@ -199,8 +199,8 @@ class Client:
 
     def list_tokens(self, experiment_id: str) -> list[Json]:
         """The experiment's tokens, without their secrets."""
-        tokens: list[Json] = self._transport.request("GET", _path(experiment_id, "tokens")).json(TOKENS)["tokens"]
-        return tokens
+        pages = self._pages(_path(experiment_id, "tokens"), {}, TOKENS)
+        return [token for page in pages for token in page["tokens"]]
 
     def revoke_token(self, experiment_id: str, token_id: str) -> None:
         """Makes a token worthless at once."""
