@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from sqlalchemy import text
 
-from support.batches import images, metadata, scalars, segment, stream, texts
+from support.batches import Api, images, metadata, scalars, segment, stream, texts
+from tbservice.store.objects import ObjectStore
 from tbwire import tensors, wire_pb2
 
 POINT_TABLES = ("scalar_tail", "scalar_blocks", "tensor_points", "blob_points")
@@ -210,6 +211,22 @@ def test_a_blob_is_served_with_type_length_etag_and_ranges(api):
     elsewhere = keys[0].replace(".0.0.", ".0.9."), f"{experiment}.99.0.0.{'0' * 16}"
     for key in ("nonsense", "a.b.c.d.e", keys[0] + "0", *elsewhere):
         assert get(key).status_code == 404
+
+
+def test_blob_copy_is_revalidated_until_revoked(api, monkeypatch):
+    experiment = api.new_experiment()
+    api.write(experiment, segment(stream(), 0, 9, images("cat", [0], [[b"meow"]])))
+    key = api.get(experiment, "blob_sequences/data")["train"]["cat"]["values"][0][0]["key"]
+    reader = Api(api.client, api.new_token(experiment, "read"))
+    first = reader.request("GET", f"/blobs/{key}")
+    assert (first.headers["Cache-Control"], first.headers["Vary"]) == ("private, no-cache", "Authorization, Cookie")
+    monkeypatch.setattr(ObjectStore, "read", None)  # the object store is not asked for what the client has
+    copy = {"If-None-Match": first.headers["ETag"]}
+    again = reader.request("GET", f"/blobs/{key}", headers=copy)
+    assert (again.status_code, again.content, again.headers["Cache-Control"]) == (304, b"", "private, no-cache")
+    (token,) = [each for each in api.get(experiment, "tokens")["tokens"] if each["scopes"] == ["read"]]
+    api.request("DELETE", f"/experiments/{experiment}/tokens/{token['id']}").raise_for_status()
+    assert reader.request("GET", f"/blobs/{key}", headers=copy).status_code == 401
 
 
 def test_an_empty_blob_has_no_range(api):

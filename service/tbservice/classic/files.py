@@ -69,7 +69,7 @@ def read_image(
     run, tag = run_and_tag
     with database.snapshot(grant.workspace_id) as db:
         images = media.list_images(db, grant, run, tag, settings.reservoir_sizes.images)
-    return blob_response(objects, media.pick(images, number("index", index, 0)).blob, request, may_change=True)
+    return blob_response(objects, media.pick(images, number("index", index, 0)).blob, request)
 
 
 @router.get("/audio", openapi_extra=WANTS_RUN_AND_TAG)
@@ -107,7 +107,7 @@ def read_clip(
     run, tag = run_and_tag
     with database.snapshot(grant.workspace_id) as db:
         clips = media.list_clips(db, grant, run, tag, settings.reservoir_sizes.audio)
-    return blob_response(objects, media.pick(clips, number("index", index, 0)).blob, request, may_change=True)
+    return blob_response(objects, media.pick(clips, number("index", index, 0)).blob, request)
 
 
 @router.get("/data/graph", response_class=Response, openapi_extra=WANTS_RUN)

@@ -19,10 +19,12 @@ router = APIRouter(tags=["reading"])
 
 _RANGE: Final = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
-# A blob is whatever a training job logged: a browser may show it, but nothing in it runs.
+# A blob is whatever a training job logged: a browser may show it, but nothing in it runs. A copy may be kept but is
+# revalidated every time, although its bytes never change: the right to see them may end. A 304 does not touch S3.
 _HEADERS: Final = {
     "Accept-Ranges": "bytes",
-    "Cache-Control": "private, max-age=31536000, immutable",
+    "Cache-Control": "private, no-cache",
+    "Vary": "Authorization, Cookie",
     "Content-Security-Policy": "default-src 'none'; sandbox",
     "X-Content-Type-Options": "nosniff",
 }
@@ -50,14 +52,9 @@ def read_blob(
     return blob_response(objects, blob, request)
 
 
-def blob_response(objects: ObjectStore, blob: Blob, request: Request, *, may_change: bool = False) -> Response:
-    """The answer to a request for a blob: 200, 206 for a range, 304 for a copy that is still good, 416 for no range.
-
-    Unless the same address `may_change` to another blob, a browser need not ask again.
-    """
+def blob_response(objects: ObjectStore, blob: Blob, request: Request) -> Response:
+    """The answer to a request for a blob: 200, 206 for a range, 304 for a copy that is still good, 416 for no range."""
     headers = {**_HEADERS, "ETag": f'"{blob.sha256}"'}
-    if may_change:
-        headers["Cache-Control"] = "private, no-cache"
     if _has_copy(request, blob):
         return Response(status_code=304, headers=headers)
     start, end = _range(request, blob)
