@@ -79,7 +79,13 @@ class ReadGrant(ExperimentGrant):
 
 @dataclass(frozen=True, slots=True)
 class AppendGrant(ExperimentGrant):
-    """May add to the experiment, and read its cursors."""
+    """May add to the experiment, and read its cursors.
+
+    With `may_name_workspace_blobs`, the token is a workspace's: it may name every blob of the workspace. Others may
+    name only the blobs that were put through their experiment.
+    """
+
+    may_name_workspace_blobs: bool = False
 
 
 @dataclass(frozen=True, slots=True)

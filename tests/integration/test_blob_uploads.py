@@ -39,33 +39,43 @@ class Putting:
         self.digest = digest or hashlib.sha256(content).digest()
         self.path = f"/experiments/{experiment}/blobs/{self.digest.hex()}"
 
-    def state(self):
+    def state(self, **parameters):
         """Whether it is stored, and how many bytes are there."""
-        answer = self.api.request("GET", self.path, params={"size": len(self.content)})
+        answer = self.api.request("GET", self.path, params={"size": len(self.content), **parameters})
         assert answer.status_code == 200, answer.text
         return _state(answer)
 
-    def send(self, offset, content=None):
+    def send(self, offset, content=None, **parameters):
         """Sends the piece at this offset and gives the response."""
         content = self.content[offset : offset + PIECE] if content is None else content
-        return self.api.request("PUT", self.path, params={"offset": offset, "size": len(self.content)}, content=content)
+        parameters |= {"offset": offset, "size": len(self.content)}
+        return self.api.request("PUT", self.path, params=parameters, content=content)
 
-    def put(self, offset):
+    def put(self, offset, **parameters):
         """Sends the piece at this offset, which must be taken, and gives the state after it."""
-        answer = self.send(offset)
+        answer = self.send(offset, **parameters)
         assert answer.status_code == 200, answer.text
         return _state(answer)
 
-    def put_all(self):
+    def put_all(self, **parameters):
         """Sends every piece in order."""
-        return [self.put(offset) for offset in range(0, len(self.content), PIECE)]
+        return [self.put(offset, **parameters) for offset in range(0, len(self.content), PIECE)]
+
+    def name(self):
+        """Names the blob in a batch and gives the response."""
+        reference = wire_pb2.BlobReference(sha256=self.digest, size=len(self.content))
+        return self.api.send(self.experiment, segment(stream(), 0, 9, images("cat", [0], [[reference]])))
 
     def read_back(self):
         """Names the blob in a batch, and reads it as a browser would."""
-        reference = wire_pb2.BlobReference(sha256=self.digest, size=len(self.content))
-        self.api.write(self.experiment, segment(stream(), 0, 9, images("cat", [0], [[reference]])))
+        assert self.name().status_code == 200
         (blob,) = self.api.get(self.experiment, "blob_sequences/data")["train"]["cat"]["values"][0]
         return self.api.request("GET", f"/blobs/{blob['key']}")
+
+
+def with_token(api, experiment):
+    """The API with a token of this experiment alone."""
+    return Api(api.client, api.new_token(experiment, "append", "read"))
 
 
 def _state(answer):
@@ -90,6 +100,14 @@ def bucket(settings):
                 return [found["Key"] for found in plain.list_objects_v2(Bucket=settings.s3_bucket).get("Contents", [])]
 
             @staticmethod
+            def put(key, content):
+                plain.put_object(Bucket=settings.s3_bucket, Key=key, Body=content)
+
+            @staticmethod
+            def delete(key):
+                plain.delete_object(Bucket=settings.s3_bucket, Key=key)
+
+            @staticmethod
             def uploads():
                 found = plain.list_multipart_uploads(Bucket=settings.s3_bucket)
                 return [upload["Key"] for upload in found.get("Uploads", [])]
@@ -108,7 +126,7 @@ def test_a_blob_is_put_piece_by_piece_and_read_back_whole(putting, bucket):
 
 def test_an_upload_that_broke_off_goes_on_where_it_was(putting):
     putting.put(0)
-    again = Putting(putting.api, putting.api.new_experiment())  # another experiment of the same workspace
+    again = Putting(with_token(putting.api, putting.experiment), putting.experiment)  # with another token
     assert again.state() == (False, PIECE)
     again.put(PIECE)
     assert putting.state() == (False, 2 * PIECE)
@@ -302,3 +320,74 @@ def test_what_nobody_goes_on_sending_is_deleted_when_anybody_begins_another(
         other.put(0)
         assert len(bucket.uploads()) == left
     assert putting.state() == (False, 0)
+
+
+@pytest.mark.parametrize("content", [CONTENT, b"a small one"], ids=["large", "small"])
+def test_blob_of_another_experiment_needs_its_bytes(putting, bucket, content):
+    theirs = Putting(putting.api, putting.experiment, content)
+    theirs.api.request("PUT", theirs.path, content=content).raise_for_status()
+    experiment = putting.api.new_experiment()
+    ours = Putting(with_token(putting.api, experiment), experiment, content)
+    assert ours.state() == (False, 0)  # as of a blob that the workspace has not
+    refusal = ours.name()
+    assert (refusal.status_code, refusal.json()["code"]) == (409, "blob_missing")
+    assert ours.api.request("PUT", ours.path, content=content).status_code == 204
+    assert ours.state() == (True, len(content))
+    assert ours.read_back().content == content
+    assert (len(bucket.objects()), bucket.uploads()) == (1, [])
+    of_workspace = Putting(putting.api, putting.api.new_experiment(), content)
+    assert of_workspace.state() == (True, len(content))  # a workspace's token sends nothing again
+    assert of_workspace.read_back().content == content
+
+
+def test_blob_pieces_of_two_experiments_are_apart(putting):
+    experiment = putting.api.new_experiment()
+    other = Putting(with_token(putting.api, experiment), experiment)
+    putting.put(0)
+    assert other.state() == (False, 0)
+    assert other.send(0, bytes(PIECE)).status_code == 200
+    assert putting.state() == (False, PIECE)
+    putting.put(PIECE)
+    assert putting.put(2 * PIECE) == (True, len(CONTENT))
+    assert putting.read_back().content == CONTENT
+
+
+@pytest.mark.parametrize("damage", ["lost", "short", "changed"])
+def test_blob_object_that_was_damaged_is_repaired(putting, bucket, damage):
+    putting.put_all()
+    (key,) = bucket.objects()
+    if damage == "lost":
+        bucket.delete(key)
+    else:
+        bucket.put(key, bytes(10 if damage == "short" else len(CONTENT)))
+    repair = {"repair": True} if damage == "changed" else {}  # only reading the object would tell
+    assert putting.state() == (damage == "changed", len(CONTENT) if damage == "changed" else 0)
+    assert putting.state(**repair) == (False, 0)
+    assert putting.put_all(**repair)[-1] == (True, len(CONTENT))
+    assert putting.read_back().content == CONTENT
+    assert (len(bucket.objects()), bucket.uploads()) == (1, [])
+
+
+def test_blob_put_whole_repairs_its_object(putting, bucket):
+    small = Putting(putting.api, putting.experiment, b"a small one")
+    for damaged in (b"a smaLL one", b"short"):
+        small.api.request("PUT", small.path, content=small.content).raise_for_status()
+        bucket.put(bucket.objects()[0], damaged)
+    small.api.request("PUT", small.path, content=small.content).raise_for_status()
+    assert small.read_back().content == small.content
+    assert len(bucket.objects()) == 1
+
+
+def test_inline_blobs_of_a_lost_bucket_are_put_again(putting, bucket):
+    contents = [b"one", b"two", b"three"]
+
+    def write():
+        experiment = putting.api.new_experiment()
+        putting.api.write(experiment, segment(stream(), 0, 9, images("cat", range(3), [[each] for each in contents])))
+        return putting.api.get(experiment, "blob_sequences/data")["train"]["cat"]["values"]
+
+    write()
+    for key in bucket.objects():
+        bucket.delete(key)
+    keys = [blob["key"] for (blob,) in write()]
+    assert [putting.api.request("GET", f"/blobs/{key}").content for key in keys] == contents

@@ -59,7 +59,9 @@ def grant_read_by_token(db: Connection, experiment_id: str, secret: str) -> tupl
 def grant_append(db: Connection, experiment_id: str, secret: str | None) -> AppendGrant:
     """The right to add to an experiment and to read its cursors. Raises Unauthenticated, NotFound or Forbidden."""
     holder = _holder(db, experiment_id, secret, Scope.APPEND)
-    return AppendGrant(holder.workspace_id, ExperimentId(experiment_id))
+    return AppendGrant(
+        holder.workspace_id, ExperimentId(experiment_id), may_name_workspace_blobs=holder.experiment_id is None
+    )
 
 
 def grant_admin(db: Connection, experiment_id: str, secret: str | None) -> AdminGrant:

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO
 
+from sqlalchemy import Connection
+
 from tbservice import limits
 from tbservice.domain.blobs import NOT_THE_BYTES, content_type
 from tbservice.errors import Invalid, TooLarge
@@ -25,15 +27,21 @@ from tbservice.types import AppendGrant
 
 @dataclass(frozen=True, slots=True)
 class BlobState:
-    """Whether the workspace has a blob, and how many bytes from its start have been received; all of them if so."""
+    """Whether a batch may name a blob, and how many bytes from its start have been received; all of them if so."""
 
     is_stored: bool
     received_bytes: int
 
 
-def get_state(database: Database, objects: ObjectStore, grant: AppendGrant, sha256: bytes, size: int) -> BlobState:
-    """How far a blob of `size` bytes has come. What another workspace has is never told."""
-    is_stored, upload = _look(database, grant, sha256, size)
+def get_state(
+    database: Database, objects: ObjectStore, grant: AppendGrant, sha256: bytes, size: int, *, is_repair: bool = False
+) -> BlobState:
+    """Return how far a blob of `size` bytes has come. What the grant may not name is never told.
+
+    A blob whose object is lost or has another size is not stored: it has to be sent again. With `is_repair`, no blob
+    counts as stored: its object may be damaged, which only reading it would tell.
+    """
+    is_stored, upload = _look(database, objects, grant, sha256, size, is_repair=is_repair)
     if is_stored:
         return BlobState(is_stored=True, received_bytes=size)
     if upload is None:
@@ -56,15 +64,18 @@ def keep_piece(
     offset: int,
     content: IO[bytes],
     length: int,
+    *,
+    is_repair: bool = False,
 ) -> BlobState:
     """Takes `length` bytes of a blob of `size` from `offset` on, from a seekable file; the last piece completes it.
 
-    Pieces may come in any order and again. `received_bytes` of the answer says where to go on: at 0 when what was there
-    has been lost. Raises Invalid when the piece is not where pieces are, or all of them together have another SHA-256:
-    then they are forgotten.
+    Pieces may come in any order and again. Those of a blob that is stored pass unread, unless the upload `is_repair`:
+    then its object is replaced by the new one, which has been verified. `received_bytes` of the answer says where to
+    go on: at 0 when what was there has been lost. Raises Invalid when the piece is not where pieces are, or all of
+    them together have another SHA-256: then they are forgotten.
     """
     _check_piece(size, offset, length)
-    upload = _begin(database, objects, grant, sha256, size)
+    upload = _begin(database, objects, grant, sha256, size, is_repair=is_repair)
     if upload is None:
         return BlobState(is_stored=True, received_bytes=size)
     number = offset // limits.blob_piece_bytes + 1
@@ -73,7 +84,7 @@ def keep_piece(
     received_bytes = _join(database, objects, grant, upload)
     if received_bytes < size:
         return BlobState(is_stored=False, received_bytes=received_bytes)
-    return _finish(database, objects, grant, upload)
+    return _finish(database, objects, grant, upload, is_repair=is_repair)
 
 
 def _join(database: Database, objects: ObjectStore, grant: AppendGrant, upload: BlobUpload) -> int:
@@ -103,26 +114,36 @@ def _check_piece(size: int, offset: int, length: int) -> None:
         )
 
 
-def _look(database: Database, grant: AppendGrant, sha256: bytes, size: int) -> tuple[bool, BlobUpload | None]:
+def _look(
+    database: Database, objects: ObjectStore, grant: AppendGrant, sha256: bytes, size: int, *, is_repair: bool = False
+) -> tuple[bool, BlobUpload | None]:
+    """Return whether a blob is stored for this grant, its object included; if not, its upload, if one was begun."""
     with database.transaction(grant.workspace_id) as db:
-        if sha256 in blobs.list_known(db, grant.workspace_id, [sha256]):
-            return True, None
-        return False, blob_uploads.touch(db, grant.workspace_id, sha256, size)
+        blob = None if is_repair else blobs.find_usable(db, grant, [sha256]).get(sha256)
+        upload = None if blob else blob_uploads.touch(db, grant, sha256, size)
+    if blob is None:
+        return False, upload
+    if objects.find_size(blob.object_key) == blob.size:
+        return True, None
+    with database.transaction(grant.workspace_id) as db:
+        return False, blob_uploads.touch(db, grant, sha256, size)
 
 
-def _begin(database: Database, objects: ObjectStore, grant: AppendGrant, sha256: bytes, size: int) -> BlobUpload | None:
-    """The upload that is under way, or a new one; None when the workspace has the blob."""
-    is_stored, upload = _look(database, grant, sha256, size)
+def _begin(
+    database: Database, objects: ObjectStore, grant: AppendGrant, sha256: bytes, size: int, *, is_repair: bool
+) -> BlobUpload | None:
+    """The upload that is under way, or a new one; None when the blob is stored."""
+    is_stored, upload = _look(database, objects, grant, sha256, size, is_repair=is_repair)
     while upload is None and not is_stored:
         _sweep(database, objects)
         suffix = f".{secrets.token_hex(8)}"
         upload_id = objects.begin_parts(blobs.object_key(grant.workspace_id, sha256, suffix))
-        upload = BlobUpload(grant.workspace_id, sha256, size, suffix, upload_id)
+        upload = BlobUpload(grant.workspace_id, grant.experiment_id, sha256, size, suffix, upload_id)
         with database.transaction(grant.workspace_id) as db:
             is_first = blob_uploads.create(db, upload)
         if not is_first:
             objects.drop_parts(upload.object_key, upload_id)
-            is_stored, upload = _look(database, grant, sha256, size)
+            is_stored, upload = _look(database, objects, grant, sha256, size, is_repair=is_repair)
     return upload
 
 
@@ -136,11 +157,13 @@ def _received_bytes(parts: Sequence[Part], size: int) -> int:
     return received_bytes
 
 
-def _finish(database: Database, objects: ObjectStore, grant: AppendGrant, upload: BlobUpload) -> BlobState:
+def _finish(
+    database: Database, objects: ObjectStore, grant: AppendGrant, upload: BlobUpload, *, is_repair: bool
+) -> BlobState:
     """Verifies the object that the pieces became, and records it; two requests may do so at once."""
     if objects.find_size(upload.object_key) != upload.size:
         _end(database, objects, grant, upload)
-        is_stored, _ = _look(database, grant, upload.sha256, upload.size)
+        is_stored, _ = _look(database, objects, grant, upload.sha256, upload.size)
         return BlobState(is_stored=is_stored, received_bytes=upload.size if is_stored else 0)
     digest, head = hashlib.sha256(), b""
     for piece in objects.read(upload.object_key, 0, upload.size):
@@ -149,19 +172,44 @@ def _finish(database: Database, objects: ObjectStore, grant: AppendGrant, upload
     if digest.digest() != upload.sha256:
         _end(database, objects, grant, upload)
         raise Invalid(NOT_THE_BYTES)
-    return _record(database, objects, grant, upload, content_type(head))
+    stored = StoredBlob(upload.sha256, upload.size, content_type(head), upload.object_suffix)
+    return _record(database, objects, grant, upload, stored, is_repair=is_repair)
 
 
-def _record(database: Database, objects: ObjectStore, grant: AppendGrant, upload: BlobUpload, kind: str) -> BlobState:
+def _record(
+    database: Database,
+    objects: ObjectStore,
+    grant: AppendGrant,
+    upload: BlobUpload,
+    stored: StoredBlob,
+    *,
+    is_repair: bool,
+) -> BlobState:
+    """Record a verified object, unless another request has ended the upload; keep one object for each blob.
+
+    Where the workspace has the blob already, its object stays and the new one is deleted, unless that is lost or to be
+    replaced: then it is the other way round.
+    """
     with database.transaction(grant.workspace_id) as db:
-        is_ours = blob_uploads.delete(db, upload)
-        if is_ours:
-            stored = StoredBlob(upload.sha256, upload.size, kind, upload.object_suffix)
-            blobs.record(db, grant.workspace_id, [stored])
-        known = blobs.find(db, grant.workspace_id, upload.sha256)
-    if is_ours and known is not None and known.object_key != upload.object_key:
-        objects.delete(upload.object_key)  # it was put whole in the meantime
-    return BlobState(is_stored=known is not None, received_bytes=0 if known is None else upload.size)
+        if not blob_uploads.delete(db, upload):
+            is_stored = upload.sha256 in blobs.find_usable(db, grant, [upload.sha256])
+            return BlobState(is_stored=is_stored, received_bytes=upload.size if is_stored else 0)
+        blobs.record(db, grant.workspace_id, [stored])
+        blobs.add_to_experiment(db, grant, upload.sha256)
+        superfluous_key = _settle_key(db, objects, upload, is_repair=is_repair)
+    if superfluous_key is not None:
+        objects.delete(superfluous_key)
+    return BlobState(is_stored=True, received_bytes=upload.size)
+
+
+def _settle_key(db: Connection, objects: ObjectStore, upload: BlobUpload, *, is_repair: bool) -> str | None:
+    """Decide which of two objects of the same blob its row names; return the key of the other, None without two."""
+    known = blobs.find(db, upload.workspace_id, upload.sha256)
+    if known is None or known.object_key == upload.object_key:
+        return None
+    if not is_repair and objects.find_size(known.object_key) == known.size:
+        return upload.object_key
+    return blobs.move(db, upload.workspace_id, upload.sha256, upload.object_suffix)
 
 
 def _end(database: Database, objects: ObjectStore, grant: AppendGrant, upload: BlobUpload) -> None:

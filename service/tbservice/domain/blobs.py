@@ -7,7 +7,7 @@ experiment, tells no names, and is good for as long as that step shows those byt
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Final
 
@@ -58,13 +58,16 @@ def keep_inline(database: Database, objects: ObjectStore, grant: AppendGrant, se
     if not sent:
         return
     with database.transaction(grant.workspace_id) as db:
-        known = blobs.list_known(db, grant.workspace_id, sent)
-    missing = [blob for digest, blob in sent.items() if digest not in known]
+        known = blobs.find_all(db, grant.workspace_id, sent)
+    present = set(known) - _find_lost(objects, known)
+    missing = [blob for digest, blob in sent.items() if digest not in present]
     if not missing:
         return
 
     def put(blob: InlineBlob) -> StoredBlob:
-        objects.put(blobs.object_key(grant.workspace_id, blob.sha256), blob.content)
+        stored = known.get(blob.sha256)
+        key = stored.object_key if stored else blobs.object_key(grant.workspace_id, blob.sha256)
+        objects.put(key, blob.content)
         return StoredBlob(blob.sha256, len(blob.content), content_type(blob.content[:16]))
 
     with ThreadPoolExecutor(min(_PUTS_AT_ONCE, len(missing))) as pool:
@@ -73,12 +76,29 @@ def keep_inline(database: Database, objects: ObjectStore, grant: AppendGrant, se
         blobs.record(db, grant.workspace_id, stored)
 
 
+def _find_lost(objects: ObjectStore, known: Mapping[bytes, Blob]) -> set[bytes]:
+    """Return the digests of blobs whose objects the object store has lost, as far as a look at one of them tells.
+
+    Looking at each would cost an upload of small images that the workspace has as much as sending them. One call a
+    batch notices a bucket that was lost, and then each is looked at; `tbupload verify` finds single objects.
+    """
+
+    def is_lost(digest: bytes) -> bool:
+        return objects.find_size(known[digest].object_key) != known[digest].size
+
+    if not known or not is_lost(min(known)):
+        return set()
+    with ThreadPoolExecutor(min(_PUTS_AT_ONCE, len(known))) as pool:
+        return {digest for digest, lost in zip(known, pool.map(is_lost, known), strict=True) if lost}
+
+
 def keep(
     database: Database, objects: ObjectStore, grant: AppendGrant, sha256: bytes, content: IO[bytes], size: int
 ) -> None:
-    """Puts one blob of `size` bytes from a seekable file; putting it again changes nothing.
+    """Puts one blob of `size` bytes from a seekable file; putting it again repairs its object, if that was damaged.
 
-    Raises Invalid when the bytes are not those that the SHA-256 says.
+    Whoever has sent the bytes may name the blob in batches of the experiment, whoever else has put it before. Raises
+    Invalid when the bytes are not those that the SHA-256 says.
     """
     digest = hashlib.sha256()
     head = b""
@@ -88,9 +108,12 @@ def keep(
     if digest.digest() != sha256:
         raise Invalid(NOT_THE_BYTES)
     content.seek(0)
-    objects.put(blobs.object_key(grant.workspace_id, sha256), content)
+    with database.transaction(grant.workspace_id) as db:
+        known = blobs.find(db, grant.workspace_id, sha256)
+    objects.put(known.object_key if known else blobs.object_key(grant.workspace_id, sha256), content)
     with database.transaction(grant.workspace_id) as db:
         blobs.record(db, grant.workspace_id, [StoredBlob(sha256, size, content_type(head))])
+        blobs.add_to_experiment(db, grant, sha256)
 
 
 def blob_key(experiment_id: ExperimentId, series_id: int, step: int, index: int, sha256: bytes) -> str:

@@ -128,10 +128,10 @@ def _replaced(segment: Segment, offset: int, checksum: int) -> CursorConflict:
 
 
 def _check_references(db: Connection, grant: AppendGrant, segments: Sequence[Segment]) -> None:
-    """A reference is good only where this workspace has put the bytes: a digest alone opens nobody's blob."""
+    """Raise Conflict for references to blobs that the grant may not name: a digest alone opens nobody's blob."""
     wanted = {blob.sha256: blob.size for blob in referenced_blobs(segments)}
-    known = blobs.list_known(db, grant.workspace_id, wanted) if wanted else {}
-    missing = [digest.hex() for digest, size in wanted.items() if known.get(digest) != size]
+    usable = blobs.find_usable(db, grant, wanted) if wanted else {}
+    missing = [digest.hex() for digest, size in wanted.items() if digest not in usable or usable[digest].size != size]
     if missing:
         raise Conflict(f"put these blobs first: {', '.join(missing[:10])}", code="blob_missing")
 

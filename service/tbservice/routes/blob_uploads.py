@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -20,11 +21,16 @@ router = APIRouter(prefix="/api/v1/experiments/{experiment_id}", tags=["uploads"
 
 Sha256 = Annotated[str, Path(pattern="^[0-9A-Fa-f]{64}$", description="The blob's SHA-256: 64 hexadecimal digits")]
 
+Repair = Annotated[bool, Query(description="Replace the blob's object even where it is stored: it may be damaged")]
+
 
 class BlobStateAnswer(BaseModel):
     """How far a blob has come."""
 
-    is_stored: bool = Field(description="Whether the workspace has the blob, so that a batch may name it")
+    is_stored: bool = Field(
+        description="Whether a batch may name the blob: with a workspace's token, when the workspace has it; with a "
+        "token of the experiment, when it was put through the experiment. Its object is there, with its size"
+    )
     received_bytes: int = Field(description="Bytes from the blob's start that are there: send the piece at this offset")
     piece_bytes: int = Field(description="Bytes of a piece; only the last is shorter")
 
@@ -36,9 +42,10 @@ def get_blob_state(
     database: UsesDatabase,
     objects: UsesObjects,
     size: Annotated[int, Query(ge=1, le=INT64_MAX, description="The blob's size in bytes")],
+    repair: Repair = False,
 ) -> BlobStateAnswer:
     """Whether a blob has to be sent at all, and where to go on with one that was begun."""
-    return _answer(blob_uploads.get_state(database, objects, grant, bytes.fromhex(sha256), size))
+    return _answer(blob_uploads.get_state(database, objects, grant, bytes.fromhex(sha256), size, is_repair=repair))
 
 
 @router.put(
@@ -66,19 +73,23 @@ async def put_blob(
     size: Annotated[
         int | None, Query(ge=1, le=INT64_MAX, description="The whole blob's size in bytes; with `offset` only")
     ] = None,
+    repair: Repair = False,
 ) -> Response:
-    """Keeps a blob, or a piece of one, which a batch may name when all of it is there. Sending it again is fine."""
+    """Keeps a blob, or a piece of one, which a batch may name when all of it is there. Sending it again is fine.
+
+    The bytes of a blob are stored once in a workspace. A token of one experiment may name a blob only when it was put
+    through that experiment, which proves that its holder has the bytes.
+    """
     digest = bytes.fromhex(sha256)
     if (offset is None) != (size is None):
         raise Invalid("a piece of a blob has both an offset and the whole blob's size")
     if offset is not None and size is not None:
         async with spooled_body(request, limits.blob_piece_bytes, limits.blob_piece_seconds_max) as (file, length):
-            state = await run_in_threadpool(
-                blob_uploads.keep_piece, database, objects, grant, digest, size, offset, file, length
-            )
+            keep_piece = partial(blob_uploads.keep_piece, is_repair=repair)
+            state = await run_in_threadpool(keep_piece, database, objects, grant, digest, size, offset, file, length)
         return Response(_answer(state).model_dump_json(), media_type="application/json")
     if _content_length(request) > limits.blob_piece_bytes:
-        await _keep_by_pieces(grant, digest, request, database, objects)
+        await _keep_by_pieces(grant, digest, request, database, objects, is_repair=repair)
     else:
         async with spooled_body(request, limits.blob_bytes_max, limits.blob_seconds_max) as (file, length):
             await run_in_threadpool(blobs.keep, database, objects, grant, digest, file, length)
@@ -86,16 +97,15 @@ async def put_blob(
 
 
 async def _keep_by_pieces(
-    grant: MayAppend, digest: bytes, request: Request, database: UsesDatabase, objects: UsesObjects
+    grant: MayAppend, digest: bytes, request: Request, database: UsesDatabase, objects: UsesObjects, *, is_repair: bool
 ) -> None:
     """A large blob that was sent whole, as its pieces arrive, so that none is larger on disk or in memory."""
     size, offset, state = _content_length(request), 0, BlobState(is_stored=False, received_bytes=0)
     async for file, length in spooled_pieces(
         request, limits.blob_piece_bytes, limits.blob_bytes_max, limits.blob_seconds_max
     ):
-        state = await run_in_threadpool(
-            blob_uploads.keep_piece, database, objects, grant, digest, size, offset, file, length
-        )
+        keep_piece = partial(blob_uploads.keep_piece, is_repair=is_repair)
+        state = await run_in_threadpool(keep_piece, database, objects, grant, digest, size, offset, file, length)
         offset += length
     if not state.is_stored:
         raise Unavailable("a part of the blob was lost while the others came; send it again")

@@ -1,4 +1,7 @@
-"""Queries on `blob_uploads`: large blobs that come in pieces. Whoever deletes a row decides about its object."""
+"""Queries on `blob_uploads`: large blobs that come in pieces. Whoever deletes a row decides about its object.
+
+Each experiment has uploads of its own: what one writes into its pieces is no other's business.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from sqlalchemy import Connection, text
 
 from tbservice.store.blobs import object_key
 from tbservice.store.database import set_local
-from tbservice.types import WorkspaceId
+from tbservice.types import ExperimentGrant, ExperimentId, WorkspaceId
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +19,7 @@ class BlobUpload:
     """A blob of `size` bytes whose pieces are parts of the S3 upload `upload_id`."""
 
     workspace_id: WorkspaceId
+    experiment_id: ExperimentId
     sha256: bytes
     size: int
     object_suffix: str
@@ -27,22 +31,24 @@ class BlobUpload:
         return object_key(self.workspace_id, self.sha256, self.object_suffix)
 
 
-def touch(db: Connection, workspace_id: WorkspaceId, sha256: bytes, size: int) -> BlobUpload | None:
-    """The upload of a blob of this digest and size, if one was begun; it counts as left from now on again."""
+def touch(db: Connection, grant: ExperimentGrant, sha256: bytes, size: int) -> BlobUpload | None:
+    """The experiment's upload of a blob of this digest and size, if one was begun; its age counts from now again."""
     statement = text("""
         UPDATE blob_uploads SET touched_at = now()
-        WHERE workspace_id = :workspace_id AND sha256 = :sha256 AND size = :size
+        WHERE workspace_id = :workspace_id AND experiment_id = :experiment_id AND sha256 = :sha256 AND size = :size
         RETURNING object_suffix, upload_id
     """)
-    row = db.execute(statement, {"workspace_id": workspace_id, "sha256": sha256, "size": size}).one_or_none()
-    return None if row is None else BlobUpload(workspace_id, sha256, size, row.object_suffix, row.upload_id)
+    identity = (grant.workspace_id, grant.experiment_id, sha256, size)
+    names = ("workspace_id", "experiment_id", "sha256", "size")
+    row = db.execute(statement, dict(zip(names, identity, strict=True))).one_or_none()
+    return None if row is None else BlobUpload(*identity, row.object_suffix, row.upload_id)
 
 
 def create(db: Connection, upload: BlobUpload) -> bool:
     """Notes that an upload was begun; False when another request was quicker."""
     statement = text("""
-        INSERT INTO blob_uploads (workspace_id, sha256, size, object_suffix, upload_id)
-        VALUES (:workspace_id, :sha256, :size, :object_suffix, :upload_id)
+        INSERT INTO blob_uploads (workspace_id, experiment_id, sha256, size, object_suffix, upload_id)
+        VALUES (:workspace_id, :experiment_id, :sha256, :size, :object_suffix, :upload_id)
         ON CONFLICT DO NOTHING RETURNING true
     """)
     return db.execute(statement, _parameters(upload)).one_or_none() is not None
@@ -52,7 +58,8 @@ def lock(db: Connection, upload: BlobUpload) -> bool:
     """Keeps every other request from joining or ending this upload until the transaction ends; False when it ended."""
     statement = text("""
         SELECT true FROM blob_uploads
-        WHERE workspace_id = :workspace_id AND sha256 = :sha256 AND size = :size AND upload_id = :upload_id
+        WHERE workspace_id = :workspace_id AND experiment_id = :experiment_id AND sha256 = :sha256 AND size = :size
+            AND upload_id = :upload_id
         FOR UPDATE
     """)
     return db.execute(statement, _parameters(upload)).one_or_none() is not None
@@ -62,7 +69,8 @@ def delete(db: Connection, upload: BlobUpload) -> bool:
     """Ends an upload; False when it had ended already. Only whoever ended it may record its object, or delete it."""
     statement = text("""
         DELETE FROM blob_uploads
-        WHERE workspace_id = :workspace_id AND sha256 = :sha256 AND size = :size AND upload_id = :upload_id
+        WHERE workspace_id = :workspace_id AND experiment_id = :experiment_id AND sha256 = :sha256 AND size = :size
+            AND upload_id = :upload_id
         RETURNING true
     """)
     return db.execute(statement, _parameters(upload)).one_or_none() is not None
@@ -73,19 +81,20 @@ def delete_left(db: Connection, seconds: int, items_max: int) -> list[BlobUpload
     left_before = db.execute(text("SELECT (now() - make_interval(secs => :seconds))::text"), {"seconds": seconds})
     set_local(db, "left_before", left_before.scalar_one())
     statement = text("""
-        DELETE FROM blob_uploads WHERE (workspace_id, sha256, size) IN (
-            SELECT workspace_id, sha256, size FROM blob_uploads
+        DELETE FROM blob_uploads WHERE (workspace_id, experiment_id, sha256, size) IN (
+            SELECT workspace_id, experiment_id, sha256, size FROM blob_uploads
             WHERE touched_at < current_setting('tbhub.left_before')::timestamptz
             ORDER BY touched_at LIMIT :items_max
-        ) RETURNING workspace_id, sha256, size, object_suffix, upload_id
+        ) RETURNING workspace_id, experiment_id, sha256, size, object_suffix, upload_id
     """)
     rows = db.execute(statement, {"items_max": items_max})
-    return [BlobUpload(WorkspaceId(row[0]), bytes(row[1]), row[2], row[3], row[4]) for row in rows]
+    return [BlobUpload(WorkspaceId(row[0]), ExperimentId(row[1]), bytes(row[2]), *row[3:]) for row in rows]
 
 
 def _parameters(upload: BlobUpload) -> dict[str, object]:
     return {
         "workspace_id": upload.workspace_id,
+        "experiment_id": upload.experiment_id,
         "sha256": upload.sha256,
         "size": upload.size,
         "object_suffix": upload.object_suffix,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, text
 
-from tbservice.types import Blob, WorkspaceId
+from tbservice.types import AppendGrant, Blob, WorkspaceId
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +46,37 @@ def record(db: Connection, workspace_id: WorkspaceId, blobs: Sequence[StoredBlob
     )
 
 
-def list_known(db: Connection, workspace_id: WorkspaceId, digests: Collection[bytes]) -> dict[bytes, int]:
-    """Those of the digests that the workspace has, with their size in bytes."""
+def move(db: Connection, workspace_id: WorkspaceId, sha256: bytes, object_suffix: str) -> str:
+    """Make the blob's row name another object; return the key of the object that it named before."""
     statement = text("""
-        SELECT sha256, size FROM blobs
-        WHERE workspace_id = :workspace_id AND sha256 = ANY (CAST(:digests AS bytea[]))
+        UPDATE blobs SET object_suffix = :object_suffix WHERE workspace_id = :workspace_id AND sha256 = :sha256
+        RETURNING old.object_suffix
     """)
-    rows = db.execute(statement, {"workspace_id": workspace_id, "digests": list(digests)})
-    return {bytes(row.sha256): row.size for row in rows}
+    parameters = {"workspace_id": workspace_id, "sha256": sha256, "object_suffix": object_suffix}
+    return object_key(workspace_id, sha256, db.execute(statement, parameters).scalar_one())
+
+
+def add_to_experiment(db: Connection, grant: AppendGrant, sha256: bytes) -> None:
+    """Record that a blob was put through the grant's experiment; recording it again changes nothing."""
+    statement = text("""
+        INSERT INTO experiment_blobs (experiment_id, sha256, workspace_id)
+        VALUES (:experiment_id, :sha256, :workspace_id) ON CONFLICT DO NOTHING
+    """)
+    parameters = {"experiment_id": grant.experiment_id, "sha256": sha256, "workspace_id": grant.workspace_id}
+    db.execute(statement, parameters)
+
+
+def find_usable(db: Connection, grant: AppendGrant, digests: Collection[bytes]) -> dict[bytes, Blob]:
+    """Return the blobs with these digests that a batch may name with this grant."""
+    if grant.may_name_workspace_blobs:
+        return find_all(db, grant.workspace_id, digests)
+    statement = text("""
+        SELECT sha256 FROM experiment_blobs
+        WHERE experiment_id = :experiment_id AND sha256 = ANY (CAST(:digests AS bytea[]))
+    """)
+    rows = db.execute(statement, {"experiment_id": grant.experiment_id, "digests": list(digests)})
+    ours = [bytes(digest) for digest in rows.scalars()]
+    return find_all(db, grant.workspace_id, ours) if ours else {}
 
 
 def find(db: Connection, workspace_id: WorkspaceId, sha256: bytes) -> Blob | None:
