@@ -20,7 +20,14 @@ from tbservice import metrics as figures
 from tbservice.admission.middleware import Admission
 from tbservice.admission.shares import WorkerShares
 from tbservice.classic import files, series
-from tbservice.errors import CursorConflict, ServiceError, TooManyRequests, Unauthenticated, Unavailable
+from tbservice.errors import (
+    CursorConflict,
+    ObjectMissing,
+    ServiceError,
+    TooManyRequests,
+    Unauthenticated,
+    Unavailable,
+)
 from tbservice.handlers.pool import HandlerPool
 from tbservice.merger import Merger
 from tbservice.routes import (
@@ -32,6 +39,7 @@ from tbservice.routes import (
     listing,
     metrics,
     new_points,
+    object_checks,
     reading,
     tail,
     tokens,
@@ -86,7 +94,19 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.readiness = health.Readiness(app.state.database, app.state.objects)
     app.state.merger = Merger(app.state.database)
     app.state.followers = Followers(app.state.database)
-    for part in (health, metrics, experiments, tokens, uploads, blob_uploads, listing, reading, digests, blobs):
+    for part in (
+        health,
+        metrics,
+        experiments,
+        tokens,
+        uploads,
+        blob_uploads,
+        listing,
+        reading,
+        digests,
+        blobs,
+        object_checks,
+    ):
         app.include_router(part.router)
     for part in (new_points, tail, series, files):
         app.include_router(part.router)
@@ -145,6 +165,8 @@ async def _render(request: Request, error: Exception) -> JSONResponse:
         more = {"segment": error.segment, "offset": error.offset, "checksum": error.checksum}
     if isinstance(error, Unauthenticated):
         headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(error, ObjectMissing):
+        headers["Cache-Control"] = "no-store"  # it may be repaired, and 410 alone may be kept
     if isinstance(error, TooManyRequests | Unavailable):
         headers["Retry-After"] = str(error.retry_after_seconds)
     if isinstance(error, Unavailable):

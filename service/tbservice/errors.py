@@ -9,10 +9,12 @@ ServiceError            HTTP
   TooSlow               408      the body did not arrive in time: send it again
   Conflict              409      the state is another one: read it again
     CursorConflict               a segment does not start at its stream's cursor
+  ObjectMissing         410      the object store has lost bytes that a row names
   TooLarge              413      over a limit, which the message names
   Invalid               422      well-formed, but not possible
   TooManyRequests       429      the caller is over its share of the server: wait
   Unavailable           503      later
+    ObjectUnreadable             the object store has the object, and fails to read it
 """
 
 from __future__ import annotations
@@ -82,6 +84,17 @@ class Conflict(ServiceError):
     code = "conflict"
 
 
+class ObjectMissing(ServiceError):
+    """The object store has lost this blob's bytes, or a part of them; asking again does not help.
+
+    Not 404: the experiment and its point are there, and the token may read them. `tbupload verify --repair` sends the
+    bytes again.
+    """
+
+    status = 410
+    code = "object_missing"
+
+
 class TooLarge(ServiceError):
     """Over a limit; the detail names the limit, its unit and the figure."""
 
@@ -110,6 +123,10 @@ class Unavailable(ServiceError):
     status = 503
     code = "unavailable"
     retry_after_seconds: ClassVar[int] = 2
+
+
+class ObjectUnreadable(Unavailable):
+    """The object store answers with an error of its own for this object: its bytes may be lost, or come back."""
 
 
 class CursorConflict(Conflict):

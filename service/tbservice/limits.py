@@ -186,6 +186,12 @@ sealed_points_min: Final = 2_048
 digest_page_seconds: Final = 10
 """Seconds of work after which a page of digests ends with the series under way; the next page goes on."""
 
+object_checks_page_items_max: Final = 10_000
+"""Objects on one page of a check that they are in the object store; `digest_page_seconds` ends it earlier."""
+
+object_faults_page_items_max: Final = 1_000
+"""Faulty objects after which a page of a check of objects ends; up to 1,000 more that were checked with them."""
+
 piece_points: Final = 262_144
 """Scalar points held at once while a series is read in pieces; of those not sealed yet, more take several looks."""
 

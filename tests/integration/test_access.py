@@ -47,7 +47,7 @@ TABLE = [
     ],
     *[
         (method, f"/experiments/{{experiment_id}}/digests{path}", "read", 200, {option: what})
-        for path, what in (("", {}), ("/records", {"run": "train", "tag": "loss"}))
+        for path, what in (("", {}), ("/records", {"run": "train", "tag": "loss"}), ("/objects", {}))
         for method, option in (("GET", "params"), ("POST", "json"))
     ],
     *[

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -11,7 +12,11 @@ from sqlalchemy import text
 
 from support.batches import images, metadata, scalars, segment, stream, texts
 from support.series_writer import WORKSPACE
+from support.servers import s3_client
 from tbservice import limits
+from tbservice.domain import object_checks
+from tbservice.errors import ObjectUnreadable, Unavailable
+from tbservice.store.objects import ObjectStore
 from tbwire import wire_pb2
 from tbwire.digests import (
     SCALAR_RECORD,
@@ -209,3 +214,97 @@ def test_what_cannot_be_answered_is_refused(api, experiment):
     assert ask("digests/records", run="no") == (422, "invalid")
     assert ask("digests/records", run="a", tag="b", after="1.1") == (400, "malformed")
     assert ask("digests/records", run="a", tag="b", limit=100_001) == (422, "invalid")
+
+
+def put_images(api, experiment, count):
+    """Writes images of 1 byte to 1 kB, one a step, and gives their contents by step."""
+    contents = {step: bytes([step % 256]) * (step + 1) for step in range(count)}
+    sent = images("cat", list(contents), [[content] for content in contents.values()])
+    api.write(experiment, segment(stream(), 0, 9, sent))
+    return contents
+
+
+def checked(api, experiment, **query):
+    """All pages of a check: how many objects and bytes, and what is wrong by step and SHA-256."""
+    objects = size = 0
+    faults, after = {}, ""
+    while after is not None:
+        page = api.get(experiment, "digests/objects", after=after, **query)
+        objects, size, after = objects + page["objects"], size + page["bytes"], page["next"]
+        assert page["objects"] or page["next"] is None
+        for fault in page["faults"]:
+            assert (fault["run"], fault["tag"], fault["plugin"], fault["points"]) == ("train", "cat", "images", 1)
+            faults[fault["first_step"], fault["sha256"]] = fault["problem"]
+    return objects, size, faults
+
+
+@pytest.mark.parametrize("listed_min", [1, 50, 1_000_000], ids=["listed", "mixed", "asked"])
+def test_objects_that_are_lost_or_damaged_are_named(api, experiment, settings, monkeypatch, listed_min):
+    monkeypatch.setattr(object_checks, "_LISTED_MIN", listed_min)
+    contents = put_images(api, experiment, 120)
+    whole = 120, sum(map(len, contents.values())), {}
+    for query in ({}, {"limit": 50}, {"deep": True}):
+        assert checked(api, experiment, **query) == whole
+    digests = {step: hashlib.sha256(content).hexdigest() for step, content in contents.items()}
+    with closing(s3_client(settings)) as plain:
+        plain.delete_object(Bucket=settings.s3_bucket, Key=f"1/{digests[7]}")
+        for step, content in ((100, b"short"), (101, bytes(102))):
+            plain.put_object(Bucket=settings.s3_bucket, Key=f"1/{digests[step]}", Body=content)
+    expected = {(7, digests[7]): "missing", (100, digests[100]): "wrong_size"}
+    assert checked(api, experiment, limit=50)[2] == expected
+    assert checked(api, experiment, deep=True)[2] == expected | {(101, digests[101]): "damaged"}
+    assert checked(api, experiment, run="another") == (0, 0, {})
+
+
+def test_objects_check_pages_end_in_time_and_at_faults(api, experiment, settings, monkeypatch):
+    monkeypatch.setattr(object_checks, "_CHUNK_OBJECTS", 10)
+    put_images(api, experiment, 40)
+    monkeypatch.setattr(limits, "digest_page_seconds", 0)
+    assert api.get(experiment, "digests/objects")["objects"] == 10
+    assert checked(api, experiment)[0] == 40
+    monkeypatch.undo()
+    monkeypatch.setattr(object_checks, "_CHUNK_OBJECTS", 10)
+    monkeypatch.setattr(limits, "object_faults_page_items_max", 15)
+    delete_all_objects(settings)
+    page = api.get(experiment, "digests/objects")
+    assert (page["objects"], len(page["faults"])) == (20, 20)
+    assert len(checked(api, experiment)[2]) == 40
+
+
+def test_objects_listed_but_unreadable_are_named(api, experiment, monkeypatch):
+    put_images(api, experiment, 3)
+
+    def fail(*_arguments):
+        raise ObjectUnreadable("as of a volume that was lost")
+
+    monkeypatch.setattr(ObjectStore, "read", fail)
+    for deep in (False, True):
+        assert set(checked(api, experiment, deep=deep)[2].values()) == {"unreadable"}
+
+
+def test_objects_check_with_the_object_store_away_is_503(api, experiment, monkeypatch):
+    put_images(api, experiment, 3)
+
+    def fail(*_arguments):
+        raise Unavailable("the object store is away")
+
+    monkeypatch.setattr(ObjectStore, "read", fail)
+    answer = api.request("GET", f"/experiments/{experiment}/digests/objects")
+    assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
+    answer = api.request("GET", f"/experiments/{experiment}/digests/objects", params={"after": "x"})
+    assert (answer.status_code, answer.json()["code"]) == (400, "malformed")
+
+
+def test_blob_whose_object_is_lost_is_410(api, experiment, settings):
+    put_images(api, experiment, 2)
+    delete_all_objects(settings)
+    for key in (blob["key"] for (blob,) in api.get(experiment, "blob_sequences/data")["train"]["cat"]["values"]):
+        answer = api.request("GET", f"/blobs/{key}")
+        assert (answer.status_code, answer.json()["code"]) == (410, "object_missing")
+        assert answer.headers["Cache-Control"] == "no-store"
+
+
+def delete_all_objects(settings):
+    with closing(s3_client(settings)) as plain:
+        for found in plain.list_objects_v2(Bucket=settings.s3_bucket)["Contents"]:
+            plain.delete_object(Bucket=settings.s3_bucket, Key=found["Key"])

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from support.servers import s3_client
 from support.tls_proxy import tls_proxy
 from tbservice.embedded.ports import LOOPBACK, choose_ports
-from tbservice.errors import Unavailable
+from tbservice.errors import ObjectMissing, Unavailable
 from tbservice.store.objects import ObjectStore, Part
 
 CONTENT = bytes(range(256)) * 4_000  # about 1 MB: more than one piece
@@ -84,10 +84,21 @@ def test_a_file_is_read_from_where_it_stands_to_its_end(store):
     assert whole(store, "w1/file", CONTENT[1_000:]) == CONTENT[1_000:]
 
 
-def test_an_object_that_is_not_there_is_unavailable(store):
-    with pytest.raises(Unavailable) as error:
-        store.read("w1/never", 0, 1)
-    assert error.value.__cause__.response["Error"]["Code"] == "NoSuchKey"
+def test_object_lost_or_too_short_is_missing(store):
+    store.put("w1/short", b"abc")
+    for key, start, end in (("w1/never", 0, 1), ("w1/short", 0, 4), ("w1/short", 3, 4)):
+        with pytest.raises(ObjectMissing):
+            store.read(key, start, end)
+
+
+def test_object_sizes_are_listed_from_a_key_on(store):
+    for name in ("a0", "a1", "a2.suffix", "b0"):
+        store.put(f"7/{name}", bytes(len(name)))
+    store.put("70/a1", b"another workspace's")
+    assert store.list_sizes("7/a0") == {"7/a0": 2, "7/a1": 2, "7/a2.suffix": 9, "7/b0": 2}
+    assert store.list_sizes("7/b0") == {"7/b0": 2}
+    assert store.list_sizes("7/c0") == {}
+    assert store.list_sizes("8/a0") == {}
 
 
 @pytest.mark.parametrize("wrong", ["s3_access_key", "s3_secret_key"])

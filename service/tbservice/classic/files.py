@@ -22,6 +22,7 @@ from tbservice.errors import Malformed
 from tbservice.routes import answers
 from tbservice.routes.blobs import blob_response
 from tbservice.routes.conditional import ConditionalRoute
+from tbservice.routes.refusals import OBJECT_MISSING
 from tbservice.routes.requests import MayRead, UsesDatabase, UsesObjects, UsesSettings
 
 router = APIRouter(prefix=PREFIX, tags=["classic"], route_class=ConditionalRoute)
@@ -54,7 +55,7 @@ def list_images(
     )
 
 
-@router.get("/individualImage", response_class=Response, openapi_extra=WANTS_RUN_AND_TAGNAME)
+@router.get("/individualImage", response_class=Response, openapi_extra=WANTS_RUN_AND_TAGNAME, responses=OBJECT_MISSING)
 @router.get("/data/individualImage", response_class=Response, include_in_schema=False)
 def read_image(
     grant: MayRead,
@@ -92,7 +93,7 @@ def list_audio(grant: MayRead, database: UsesDatabase, settings: UsesSettings, r
     )
 
 
-@router.get("/individualAudio", response_class=Response, openapi_extra=WANTS_RUN_AND_TAGNAME)
+@router.get("/individualAudio", response_class=Response, openapi_extra=WANTS_RUN_AND_TAGNAME, responses=OBJECT_MISSING)
 @router.get("/data/individualAudio", response_class=Response, include_in_schema=False)
 def read_clip(
     grant: MayRead,

@@ -11,6 +11,7 @@ from starlette.responses import StreamingResponse
 
 from tbservice.admission import admitted
 from tbservice.domain import access, blobs
+from tbservice.routes.refusals import OBJECT_MISSING
 from tbservice.routes.requests import Secret, UsesDatabase, UsesObjects
 from tbservice.store.objects import ObjectStore
 from tbservice.types import Blob, ReadGrant
@@ -38,7 +39,7 @@ def _may_read_blob(blob_key: str, database: UsesDatabase, secret: Secret) -> Rea
 @router.head("/data/blob/{blob_key}", response_class=Response, include_in_schema=False)
 @router.head("/api/v1/blobs/{blob_key}", response_class=Response, include_in_schema=False)
 @router.get("/data/blob/{blob_key}", response_class=Response, include_in_schema=False)
-@router.get("/api/v1/blobs/{blob_key}", response_class=Response)
+@router.get("/api/v1/blobs/{blob_key}", response_class=Response, responses=OBJECT_MISSING)
 def read_blob(
     grant: Annotated[ReadGrant, Depends(_may_read_blob)],
     blob_key: str,

@@ -12,6 +12,7 @@ from tbservice.errors import (
     Malformed,
     NotAcceptable,
     NotFound,
+    ObjectMissing,
     ServiceError,
     TooLarge,
     TooManyRequests,
@@ -51,5 +52,8 @@ REFUSALS: Final[Responses] = _described(
 """Of every route."""
 
 NOT_ACCEPTABLE: Final = _described(NotAcceptable)
+
+OBJECT_MISSING: Final = _described(ObjectMissing)
+"""Of routes that send a blob's bytes."""
 
 NOT_MODIFIED: Final[Responses] = {304: {"description": "`If-None-Match` names the answer's ETag: nothing has changed."}}

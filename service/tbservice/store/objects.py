@@ -14,11 +14,13 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from tbservice import metrics
-from tbservice.errors import Unavailable
+from tbservice.errors import ObjectMissing, ObjectUnreadable, Unavailable
 from tbservice.settings import Settings
 
 _CHUNK_BYTES = 256 * 1024
 _CONNECTIONS_MAX = 32
+_OBJECT_MISSING = "the object store has lost these bytes: `tbupload verify --repair` sends them again from the files"
+_OBJECT_UNREADABLE = "the object store fails to read this object; try again, or check it with `tbupload verify --deep`"
 _PROBE_SECONDS_MAX = 3  # whoever asks whether we are ready asks again soon, and must not wait here in a crowd
 
 
@@ -71,11 +73,18 @@ class ObjectStore:
             self._client.put_object(Bucket=self._bucket, Key=key, Body=content, **self._put_options)
 
     def read(self, key: str, start: int, end: int) -> Iterator[bytes]:
-        """The bytes [start, end) of an object, in pieces; the first piece is asked for before this returns."""
+        """The bytes [start, end) of an object, in pieces; the first piece is asked for before this returns.
+
+        Raises ObjectMissing when the object, or a part of this range, is not there; ObjectUnreadable when the server
+        knows the object and fails to read it.
+        """
         if start >= end:
             return iter(())
-        with _client_errors_as_ours():
+        with _client_errors_as_ours(), _object_errors_as_ours():
             answer = self._client.get_object(Bucket=self._bucket, Key=key, Range=f"bytes={start}-{end - 1}")
+        if answer["ContentLength"] != end - start:
+            answer["Body"].close()
+            raise ObjectMissing(_OBJECT_MISSING)
         return _pieces(answer["Body"])
 
     def find_size(self, key: str) -> int | None:
@@ -84,6 +93,16 @@ class ObjectStore:
             size: int = self._client.head_object(Bucket=self._bucket, Key=key)["ContentLength"]
             return size
         return None
+
+    def list_sizes(self, first_key: str) -> dict[str, int]:
+        """Return the sizes in bytes of up to 1,000 objects of a workspace from this key on, in the order of the keys.
+
+        A few keys before it may be among them.
+        """
+        prefix = first_key.partition("/")[0] + "/"
+        with _client_errors_as_ours():  # S3 lists what comes after a key: after the beginning of this one
+            answer = self._client.list_objects_v2(Bucket=self._bucket, Prefix=prefix, StartAfter=first_key[:-1])
+        return {found["Key"]: found["Size"] for found in answer.get("Contents", [])}
 
     def delete(self, key: str) -> None:
         """Deletes an object; one that is not there is fine."""
@@ -192,8 +211,23 @@ def _encryption_options(settings: Settings) -> dict[str, str]:
 
 
 def _pieces(body: Any) -> Iterator[bytes]:
-    with _client_errors_as_ours():
+    try:
         yield from body.iter_chunks(_CHUNK_BYTES)
+    except (BotoCoreError, ClientError) as error:
+        raise ObjectUnreadable(_OBJECT_UNREADABLE) from error
+
+
+@contextmanager
+def _object_errors_as_ours() -> Iterator[None]:
+    """Tell an object that is lost from an object store that is away."""
+    try:
+        yield
+    except ClientError as error:
+        if error.response["Error"]["Code"] in {"NoSuchKey", "InvalidRange"}:
+            raise ObjectMissing(_OBJECT_MISSING) from error
+        if error.response["ResponseMetadata"]["HTTPStatusCode"] == 500:  # noqa: PLR2004 - HTTP's own number
+            raise ObjectUnreadable(_OBJECT_UNREADABLE) from error
+        raise
 
 
 class _Absent(Exception):

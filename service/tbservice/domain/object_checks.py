@@ -1,0 +1,238 @@
+"""Checks that the objects which an experiment's points refer to are in the object store.
+
+A row in PostgreSQL says that an object was put, not that it is still there. A page of a check asks the object store for
+the objects' sizes, and reads the last byte of a few, since a store may list what it cannot read any more; a deep check
+reads all bytes and compares their SHA-256.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from sqlalchemy import Connection
+
+from tbservice import limits
+from tbservice.errors import Malformed, ObjectMissing, ObjectUnreadable
+from tbservice.store import blobs, object_references, time_series
+from tbservice.store.database import Database
+from tbservice.store.objects import ObjectStore
+from tbservice.types import Blob, ReadGrant, Selection, Series
+
+_CHUNK_OBJECTS: Final = 1_000
+"""Objects that are checked between two looks at the clock: as many as S3 lists at a time."""
+
+_CALLS_AT_ONCE: Final = 8
+
+_READS_AT_ONCE: Final = 4
+"""Objects whose bytes are read at a time; of each, a chunk is in memory."""
+
+_READ_ATTEMPTS: Final = 2
+"""How often an object is read before it is called unreadable: a connection may break."""
+
+_SAMPLE_OBJECTS: Final = 2
+"""Objects of a chunk whose last byte is read. When none of them can be read, the chunk counts as unreadable."""
+
+_LISTED_MIN: Final = 50
+"""Objects of ours among the 1,000 that S3 lists at a time, below which it is quicker to ask for each."""
+
+_DEEP_CHUNK_BYTES: Final = 64 * limits.MIB
+"""Bytes of objects that a deep check reads between two looks at the clock, but one object, at least."""
+
+
+class Problem(StrEnum):
+    """What is wrong with an object."""
+
+    MISSING = "missing"
+    WRONG_SIZE = "wrong_size"
+    UNREADABLE = "unreadable"
+    DAMAGED = "damaged"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """An object that is not what a series refers to; `size` in bytes is what it should have, 0 when not known."""
+
+    series: Series
+    first_step: int
+    points: int
+    sha256: bytes
+    size: int
+    problem: Problem
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectPage:
+    """Objects that were checked, their bytes, what is wrong; `following` is None at the end."""
+
+    objects: int
+    bytes: int
+    faults: list[Fault]
+    following: str | None
+
+
+def check_objects(
+    database: Database,
+    objects: ObjectStore,
+    grant: ReadGrant,
+    selection: Selection,
+    after: str,
+    limit: int,
+    *,
+    is_deep: bool,
+) -> ObjectPage:
+    """Check the objects that the selected series refer to, each once, in the order of their SHA-256s.
+
+    A page has at most `limit` objects, or as many as `digest_page_seconds` allow, and ends early with
+    `object_faults_page_items_max` faults. No connection to PostgreSQL is held while the object store is asked. Raises
+    Malformed for an `after` that is none, Unavailable when the object store is away.
+    """
+    deadline = time.monotonic() + limits.digest_page_seconds
+    with database.snapshot(grant.workspace_id) as db:
+        series = _list_referring_series(db, grant, selection)
+        digests = object_references.list_digests(db, grant.experiment_id, list(series), _digest(after), limit + 1)
+        known = blobs.find_all(db, grant.workspace_id, digests[:limit])
+
+    problems: dict[bytes, Problem] = {}
+    checked = 0
+    for chunk in _chunks(digests[:limit], known, is_deep=is_deep):
+        problems |= _check_chunk(objects, chunk, known, is_deep=is_deep)
+        checked += len(chunk)
+        if time.monotonic() > deadline or len(problems) >= limits.object_faults_page_items_max:
+            break
+
+    size = sum(known[digest].size for digest in digests[:checked] if digest in known)
+    following = digests[checked - 1].hex() if checked < len(digests) else None
+    return ObjectPage(checked, size, _faults(database, grant, series, known, problems), following)
+
+
+def _list_referring_series(db: Connection, grant: ReadGrant, selection: Selection) -> dict[int, Series]:
+    """Return the selected series whose points may refer to objects, by id."""
+    return {
+        series.series_id: series
+        for data_class in object_references.REFERRING_CLASSES
+        for series in time_series.list_series(db, grant.experiment_id, replace(selection, data_class=data_class))
+    }
+
+
+def _digest(after: str) -> bytes:
+    try:
+        return bytes.fromhex(after)
+    except ValueError as error:
+        raise Malformed("'after' is not the 'next' of an earlier page") from error
+
+
+def _chunks(digests: Sequence[bytes], known: Mapping[bytes, Blob], *, is_deep: bool) -> Iterator[list[bytes]]:
+    chunk: list[bytes] = []
+    size = 0
+    for digest in digests:
+        size += known[digest].size if digest in known else 0
+        chunk.append(digest)
+        if len(chunk) == _CHUNK_OBJECTS or (is_deep and size >= _DEEP_CHUNK_BYTES):
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def _check_chunk(
+    objects: ObjectStore, chunk: Sequence[bytes], known: Mapping[bytes, Blob], *, is_deep: bool
+) -> dict[bytes, Problem]:
+    """Return what is wrong with which of these objects, which are in the order of their SHA-256s."""
+    wanted = {digest: known[digest] for digest in chunk if digest in known}
+    sizes = _find_sizes(objects, [blob.object_key for blob in wanted.values()])
+    problems = {digest: Problem.MISSING for digest in chunk if digest not in known}
+    whole: list[bytes] = []
+    for digest, blob in wanted.items():
+        size = sizes.get(blob.object_key)
+        if size == blob.size:
+            whole.append(digest)
+        else:
+            problems[digest] = Problem.MISSING if size is None else Problem.WRONG_SIZE
+
+    with ThreadPoolExecutor(_READS_AT_ONCE) as pool:
+        sample = whole[:_SAMPLE_OBJECTS]
+        read = dict(zip(sample, pool.map(lambda digest: _read_end(objects, wanted[digest]), sample), strict=True))
+        if sample and all(problem is Problem.UNREADABLE for problem in read.values()):
+            return problems | dict.fromkeys(whole, Problem.UNREADABLE)
+        if is_deep:
+            read = dict(zip(whole, pool.map(lambda digest: _read_all(objects, wanted[digest]), whole), strict=True))
+    return problems | {digest: problem for digest, problem in read.items() if problem is not None}
+
+
+def _find_sizes(objects: ObjectStore, keys: Sequence[str]) -> dict[str, int]:
+    """Return the sizes in bytes of those of the objects that are there; the keys are in order, of one workspace.
+
+    Lists the bucket from key to key while enough of the objects listed are ours: that is ten times as fast as to ask
+    for each. The others are asked for, those among them that were not listed: a list may be behind.
+    """
+    sizes: dict[str, int] = {}
+    start = 0
+    while start < len(keys):
+        listed = objects.list_sizes(keys[start])
+        sizes |= listed
+        end = bisect_right(keys, max(listed, default=""), start)
+        if end - start < _LISTED_MIN:
+            break
+        start = end
+    rest = [key for key in keys if key not in sizes]
+    with ThreadPoolExecutor(_CALLS_AT_ONCE) as pool:
+        found = zip(rest, pool.map(objects.find_size, rest), strict=True)
+        return sizes | {key: size for key, size in found if size is not None}
+
+
+def _read_end(objects: ObjectStore, blob: Blob) -> Problem | None:
+    """Read an object's last byte."""
+    try:
+        for _ in objects.read(blob.object_key, max(0, blob.size - 1), blob.size):
+            pass
+    except ObjectMissing:  # deleted since it was listed
+        return Problem.MISSING
+    except ObjectUnreadable:
+        return Problem.UNREADABLE
+    return None
+
+
+def _read_all(objects: ObjectStore, blob: Blob) -> Problem | None:
+    """Read an object and compare its SHA-256; a chunk of its bytes is held at a time."""
+    for _ in range(_READ_ATTEMPTS):
+        digest = hashlib.sha256()
+        try:
+            for piece in objects.read(blob.object_key, 0, blob.size):
+                digest.update(piece)
+        except ObjectMissing:
+            return Problem.MISSING
+        except ObjectUnreadable:
+            continue
+        return None if digest.hexdigest() == blob.sha256 else Problem.DAMAGED
+    return Problem.UNREADABLE
+
+
+def _faults(
+    database: Database,
+    grant: ReadGrant,
+    series: Mapping[int, Series],
+    known: Mapping[bytes, Blob],
+    problems: Mapping[bytes, Problem],
+) -> list[Fault]:
+    if not problems:
+        return []
+    with database.snapshot(grant.workspace_id) as db:
+        referring = object_references.list_referring_series(db, grant.experiment_id, list(series), list(problems))
+    return [
+        Fault(
+            series[one.series_id],
+            one.first_step,
+            one.points,
+            one.sha256,
+            known[one.sha256].size if one.sha256 in known else 0,
+            problems[one.sha256],
+        )
+        for one in referring
+    ]

@@ -1,0 +1,57 @@
+"""Queries on what points keep in the object store: the one place that knows which tables refer to objects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import Connection, text
+
+from tbservice.types import DataClass, ExperimentId
+
+REFERRING_CLASSES: Final = (DataClass.BLOB_SEQUENCE,)
+"""The data classes whose points may refer to objects."""
+
+# Another kind of point that refers to objects is added here, with UNION ALL.
+_REFERENCES: Final = """
+    SELECT p.series_id, p.step, d.sha256 FROM blob_points AS p CROSS JOIN LATERAL unnest(p.digests) AS d (sha256)
+    WHERE p.experiment_id = :experiment_id AND p.series_id = ANY (CAST(:series_ids AS bigint[]))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ReferringSeries:
+    """A series that refers to the object of this SHA-256: at `points` places, first at `first_step`."""
+
+    series_id: int
+    sha256: bytes
+    first_step: int
+    points: int
+
+
+def list_digests(
+    db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int], after: bytes, limit: int
+) -> list[bytes]:
+    """Return the first `limit` SHA-256s, in their order, that are greater than `after` and that the series refer to.
+
+    Reads all points of the series each time; each object is listed once, however many points refer to it.
+    """
+    statement = text(f"""
+        SELECT DISTINCT sha256 FROM ({_REFERENCES}) AS r WHERE sha256 > :after ORDER BY sha256 LIMIT :limit
+    """)  # noqa: S608 - a constant
+    parameters = {"experiment_id": experiment_id, "series_ids": list(series_ids), "after": after, "limit": limit}
+    return [bytes(sha256) for sha256 in db.execute(statement, parameters).scalars()]
+
+
+def list_referring_series(
+    db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int], digests: Sequence[bytes]
+) -> list[ReferringSeries]:
+    """Return which of the series refer to these objects, by series and then by step."""
+    statement = text(f"""
+        SELECT series_id, sha256, min(step) AS first_step, count(*) AS points FROM ({_REFERENCES}) AS r
+        WHERE sha256 = ANY (CAST(:digests AS bytea[])) GROUP BY series_id, sha256 ORDER BY series_id, first_step
+    """)  # noqa: S608 - a constant
+    parameters = {"experiment_id": experiment_id, "series_ids": list(series_ids), "digests": list(digests)}
+    rows = db.execute(statement, parameters)
+    return [ReferringSeries(row.series_id, bytes(row.sha256), row.first_step, row.points) for row in rows]
