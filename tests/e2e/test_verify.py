@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import shlex
+from contextlib import closing
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from support import event_files
+from support.servers import s3_client
 from tbupload.cli import main
 
 DATA = Path(__file__).parent.parent / "data"
@@ -54,8 +59,9 @@ def verify(uploader, logdir, monkeypatch, capsys):
         capsys.readouterr()
         code = main(["verify", "--logdir", str(directory), "--experiment", experiment_id, "--json", *arguments])
         out, err = capsys.readouterr()
-        *found, verdict = map(json.loads, out.splitlines())
+        *told, verdict = map(json.loads, out.splitlines())
         assert verdict.pop("event") == "verified", err
+        found = [each for each in told if each["event"] == "series"]
         return code, {(series["run"], series["tag"]): series for series in found}, verdict
 
     return verify
@@ -170,7 +176,7 @@ def test_each_kind_of_damage_is_named_and_what_is_whole_is_not(uploader, reader,
     )
     assert found["train", "_hparams_/session_start_info"]["reasons"] == ["its summary metadata is another one"]
     assert (code, verdict["proven"], verdict["extra_runs"]) == (1, False, ["elsewhere"])
-    assert verdict["series"] == {"proven": 1, "missing": 2, "different": 9, "extra": 1}
+    assert verdict["series"] == {"proven": 1, "missing": 2, "different": 9, "extra": 1, "damaged": 0}
     text = uploader.run("verify", "--logdir", logdir, "--experiment", experiment_id)
     assert text.code == 1
     assert "different  train  later  (scalars): 1 point different (step 7); 1 point extra (step 100)\n" in text.out
@@ -250,3 +256,122 @@ def test_a_logdir_without_event_files_proves_nothing(uploader, logdir, upload):
     empty.mkdir()
     ended = uploader.run("verify", "--logdir", empty, "--experiment", experiment_id)
     assert (ended.code, "no event files found" in ended.err) == (1, True)
+
+
+INLINE, WHOLE, PIECES = (os.urandom(1_000) * count for count in (1, 300, 9_300))
+"""Images that travel inside their batch, alone, and in two pieces."""
+
+SIDE = b"1"
+PHOTOS = [[SIDE, SIDE, image] for image in (INLINE, WHOLE, PIECES)]
+"""What the server has of each step: width, height, image."""
+
+
+class Bucket:
+    """A workspace's objects behind the service's back."""
+
+    def __init__(self, plain, name, workspace_id):
+        self._plain = plain
+        self._name = name
+        self._prefix = f"{workspace_id}/"
+
+    def keys(self, content=None):
+        """The keys of the objects with the SHA-256 of this content; of all objects without."""
+        digest = "" if content is None else hashlib.sha256(content).hexdigest()
+        listed = self._plain.list_objects_v2(Bucket=self._name, Prefix=self._prefix)["Contents"]
+        return [found["Key"] for found in listed if digest in found["Key"]]
+
+    def delete(self, *contents):
+        """Deletes the objects with these contents, each of which is there once."""
+        for content in contents:
+            (key,) = self.keys(content)
+            self._plain.delete_object(Bucket=self._name, Key=key)
+
+    def delete_all(self):
+        """Deletes all objects of the workspace."""
+        for key in self.keys():
+            self._plain.delete_object(Bucket=self._name, Key=key)
+
+    def replace(self, content, other):
+        """Puts other bytes into the object of this content."""
+        (key,) = self.keys(content)
+        self._plain.put_object(Bucket=self._name, Key=key, Body=other)
+
+
+@pytest.fixture
+def bucket(live_service, uploader, superuser):
+    """The objects of the uploader's workspace, the last that was made."""
+    assert uploader.token
+    (workspace_id,) = superuser.execute("SELECT max(workspace_id) FROM workspaces").fetchone()
+    with closing(s3_client(live_service.settings)) as plain:
+        yield Bucket(plain, live_service.settings.s3_bucket, workspace_id)
+
+
+def write_photos(logdir):
+    """Three images of one run, each of its own size; and a run without any."""
+    photos = [event_files.image_event("photo", step, [image]) for step, image in enumerate((INLINE, WHOLE, PIECES))]
+    write(logdir, "run", *photos, *scalars("loss", line(3)))
+    write(logdir, "scalars", *scalars("loss", line(3)))
+
+
+def lost_steps(found):
+    """By problem the steps of the lost objects of the images."""
+    lost = found["run", "photo"].get("lost_objects", {})
+    return {problem: fault["first_steps"] for problem, fault in lost.items()}
+
+
+def test_verify_names_lost_objects_and_repairs_them(reader, logdir, upload, verify, bucket):
+    write_photos(logdir)
+    experiment_id = upload()
+    for arguments in ((), ("--deep",)):
+        code, found, verdict = verify(experiment_id, *arguments)
+        size = len(INLINE + WHOLE + PIECES + SIDE)
+        assert (code, verdict["objects"]) == (0, {"checked": 4, "bytes": size, "lost": 0})
+    bucket.delete(INLINE, WHOLE, PIECES)
+    code, found, verdict = verify(experiment_id)
+    assert (code, verdict["proven"], verdict["objects"]["lost"]) == (1, False, 3)
+    assert differing(found).keys() == {("run", "photo")}
+    assert (found["run", "photo"]["status"], lost_steps(found)) == ("damaged", {"missing": [0, 1, 2]})
+    code, found, verdict = verify(experiment_id, "--repair")
+    assert (code, verdict["proven"], lost_steps(found)) == (0, True, {})
+    assert reader.blobs(experiment_id, "run", "photo") == PHOTOS
+    assert verify(experiment_id, "--deep", "--strict")[0] == 0
+
+
+def test_verify_deep_finds_changed_bytes_and_repairs(uploader, reader, logdir, upload, bucket):
+    write_photos(logdir)
+    experiment_id = upload()
+    bucket.replace(INLINE, INLINE[::-1])
+    bucket.replace(WHOLE, b"short")
+    bucket.replace(PIECES, PIECES[::-1])
+    arguments = ("verify", "--logdir", logdir, "--experiment", experiment_id)
+    shallow = uploader.run(*arguments)
+    assert shallow.code == 1
+    of_photos = "damaged    run  photo  (images): 1 blob of a wrong size in the object store (step 1)"
+    assert of_photos in shallow.out
+    deep = uploader.run(*arguments, "--deep")
+    assert "2 blobs with damaged bytes in the object store (steps 0, 2)" in deep.out
+    (advice,) = [told for told in deep.out.splitlines() if told.endswith("--repair")]
+    program, *command = shlex.split(advice.partition("these files: ")[2])
+    repaired = uploader.run(*command)
+    assert (program, repaired.code) == ("tbupload", 0), repaired.err
+    assert "sent again: 3 objects" in repaired.out
+    assert reader.blobs(experiment_id, "run", "photo") == PHOTOS
+    assert [len(bucket.keys(content)) for content in (INLINE, WHOLE, PIECES)] == [1, 1, 1]
+
+
+def test_upload_repairs_lost_objects_of_any_size(reader, logdir, upload, bucket):
+    write_photos(logdir)
+    first = upload()
+    bucket.delete_all()
+    for experiment_id in (upload("--new"), first):
+        assert reader.blobs(experiment_id, "run", "photo") == PHOTOS
+
+
+def test_verify_repair_names_what_no_file_has(uploader, logdir, upload, bucket, verify):
+    write_photos(logdir)
+    experiment_id = upload()
+    bucket.delete(INLINE)
+    write(logdir, "run", event_files.image_event("photo", 1, [WHOLE]))
+    ended = uploader.run("verify", "--logdir", logdir, "--experiment", experiment_id, "--repair")
+    assert (ended.code, "1 lost objects are in none of the files" in ended.err) == (1, True)
+    assert lost_steps(verify(experiment_id)[1]) == {"missing": [0]}

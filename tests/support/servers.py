@@ -24,6 +24,7 @@ from tbservice.domain.workspaces import create_workspace
 from tbservice.embedded.connection import settings_for
 from tbservice.embedded.instance import Instance
 from tbservice.embedded.ports import LOOPBACK
+from tbservice.settings import Settings
 from tbservice.store.database import Database
 from tbservice.store.objects import session
 
@@ -107,6 +108,7 @@ class LiveService:
     url: str
     database_url: str
     process: subprocess.Popen
+    settings: Settings
 
     def new_owner(self) -> str:
         """Makes a workspace and returns its owner token: tests share the service and never each other's experiments."""
@@ -138,7 +140,7 @@ def live_service(settings, port: int, log: Path, *, program: Sequence[str | Path
         process = subprocess.Popen([sys.executable, *program], env=environment, stdout=output, stderr=subprocess.STDOUT)
     try:
         wait_ready(process, url, log)
-        yield LiveService(url, settings.database_url.get_secret_value(), process)
+        yield LiveService(url, settings.database_url.get_secret_value(), process, settings)
     finally:
         process.send_signal(signal.SIGTERM)
         try:

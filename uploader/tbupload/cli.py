@@ -43,11 +43,17 @@ VERIFY_EXAMPLES: Final = """\
 examples:
   tbupload verify --logdir runs/ --experiment ID             is every point of these files there, bit by bit?
   tbupload verify --logdir runs/ --experiment ID --strict    and nothing besides?
+  tbupload verify --logdir runs/ --experiment ID --deep      and does the object store still have every byte?
+  tbupload verify --logdir runs/ --experiment ID --repair    send again what the object store has lost
   tbupload verify --logdir runs/ --experiment ID --json      one object a series, then {"event": "verified", ...}
 
 Reads the files again and compares, series by series, the number of points and their SHA-256 with those of what the
 server stores. What differs is named: points (steps) that are missing, that differ, and that are extra. Filters have to
 be those of the upload. The points of a large run are kept in a temporary file meanwhile: TMPDIR says where.
+
+Images, audio and graphs are objects in the server's object store: that each is there, with its size, is checked, too;
+with --deep the server reads them all and compares their SHA-256. --repair, with a token that may append, sends those
+that are missing or damaged again, from these files, and verifies once more.
 
 Of what the Embedding Projector shows, the bytes of tensors, metadata, sprites and bookmarks are compared in the same
 way, but not their time, which is that of the upload.
@@ -262,6 +268,8 @@ def _verify_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--logdir", metavar="DIR", type=Path, required=True, help="the directory that holds the runs")
     verb.add_argument("--experiment", metavar="ID", required=True, help="the experiment's id, or its URL")
     verb.add_argument("--strict", action="store_true", help="it must hold nothing besides, either")
+    verb.add_argument("--deep", action="store_true", help="read every stored object and compare its SHA-256")
+    verb.add_argument("--repair", action="store_true", help="send again what the object store has lost")
     _choice_options(verb, "what was uploaded")
     _give_up_option(verb, READ_GIVE_UP_SECONDS, "%(default)s")
 

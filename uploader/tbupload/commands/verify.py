@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import shlex
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
@@ -11,9 +13,13 @@ from tbupload.commands.exit_codes import EXIT_FAILED
 from tbupload.commands.output import put_json, put_line
 from tbupload.errors import ServerError
 from tbupload.reading.held_memory import hold_freed_memory
+from tbupload.sending.client import Client
 from tbupload.sending.patience import Patience
+from tbupload.sending.progress import Progress
 from tbupload.sending.scan import check_logdir
-from tbupload.verifying.findings import Finding, Status
+from tbupload.sending.summary import size_text
+from tbupload.verifying.findings import Finding, Status, Verdict
+from tbupload.verifying.repair import Repair
 from tbupload.verifying.verification import Verification, VerifyOptions
 
 FINDINGS_SHOWN: Final = 200
@@ -25,14 +31,19 @@ def verify(options: argparse.Namespace) -> int:
     logdir: Path = options.logdir.expanduser()
     check_logdir(logdir)
     hold_freed_memory()
-    choice = VerifyOptions(logdir, series_filter_of(options), find_experiment_id(options.experiment), options.strict)
+    experiment_id = find_experiment_id(options.experiment)
+    choice = VerifyOptions(logdir, series_filter_of(options), experiment_id, options.strict, options.deep)
     progress = progress_of(options)
     patience = Patience(options.give_up_seconds)
     client = client_of(access_of(options, progress), options, patience, progress)
-    verification = Verification(client, choice, progress)
     progress.begin()
     try:
+        verification = Verification(client, choice, progress)
         unproven = _put_findings(verification, options)
+        if options.repair and verification.verdict.lost_objects:
+            _repair(client, choice, verification.verdict, progress, options)
+            verification = Verification(client, choice, progress)
+            unproven = _put_findings(verification, options)
     except ServerError as error:
         if options.json:
             put_json({"event": "failed", "error": str(error)})
@@ -47,7 +58,31 @@ def verify(options: argparse.Namespace) -> int:
         put_line(f"and {unproven - FINDINGS_SHOWN:,} more series; --json names them all")
     for line in verdict.lines():
         put_line(line)
+    if verdict.lost_objects and not options.repair:
+        put_line(f"to send what was lost again, from these files: {_repair_command(options, choice)}")
     return 0 if verdict.is_proven else EXIT_FAILED
+
+
+def _repair(
+    client: Client, choice: VerifyOptions, verdict: Verdict, progress: Progress, options: argparse.Namespace
+) -> None:
+    """Sends again what was lost, and says so; whether all of it is there then is for another verification to say."""
+    progress.say(f"sending {verdict.lost_count:,} lost objects again, and verifying once more")
+    repaired = Repair(client, choice, verdict.lost_objects, progress).run()
+    if options.json:
+        put_json({"event": "repaired", **asdict(repaired)})
+    else:
+        put_line(f"sent again: {repaired.objects:,} objects ({size_text(repaired.bytes)})")
+    if repaired.left:
+        progress.warn(f"{repaired.left:,} lost objects are in none of the files: only a copy of the bucket has them")
+
+
+def _repair_command(options: argparse.Namespace, choice: VerifyOptions) -> str:
+    """The command that repairs, to be pasted into a shell. Without filters: what they leave out is repaired, too."""
+    words = ["tbupload", "verify", "--logdir", str(choice.logdir), "--experiment", choice.experiment_id]
+    words += ["--server", options.server] if options.server else []
+    words += ["--deep"] if choice.is_deep else []
+    return shlex.join([*words, "--repair"])
 
 
 def _put_findings(verification: Verification, options: argparse.Namespace) -> int:

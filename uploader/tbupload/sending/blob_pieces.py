@@ -30,12 +30,16 @@ OCTETS: Final = {"Content-Type": "application/octet-stream"}
 
 
 class BlobPut:
-    """One blob on its way to `path`, the address of its SHA-256; used once."""
+    """One blob on its way to `path`, the address of its SHA-256; used once.
 
-    def __init__(self, transport: Transport, path: str, blob: Blob) -> None:
+    With `is_repair` all of it is sent, whatever the server says it has: its object may be damaged.
+    """
+
+    def __init__(self, transport: Transport, path: str, blob: Blob, *, is_repair: bool = False) -> None:
         self._transport = transport
         self._path = path
         self._blob = blob
+        self._repair_query = "&repair=true" if is_repair else ""
 
     def run(self) -> None:
         """Sends what the server does not have of it. Doing it again changes nothing.
@@ -74,7 +78,7 @@ class BlobPut:
             self._transport.check_wanted()
             offset = min(int(state["received_bytes"]), last)
             content = read(offset, min(piece_bytes, size - offset))
-            path = f"{self._path}?offset={offset}&size={size}"
+            path = f"{self._path}?offset={offset}&size={size}{self._repair_query}"
             state = self._transport.request("PUT", path, body=content, headers=OCTETS).json(STATE)
             losses += not state["is_stored"] and int(state["received_bytes"]) <= offset
             requests_left -= 1
@@ -82,7 +86,8 @@ class BlobPut:
                 raise Unreachable(f"{self._transport.server}: keeps losing what it has received of a large blob")
 
     def _ask(self) -> Json:
-        return self._transport.request("GET", f"{self._path}?size={len(self._blob)}").json(STATE)
+        path = f"{self._path}?size={len(self._blob)}{self._repair_query}"
+        return self._transport.request("GET", path).json(STATE)
 
 
 @contextmanager

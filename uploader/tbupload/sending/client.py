@@ -147,12 +147,14 @@ class Client:
         cursors = (_cursor(fields) for page in itertools.chain([first], pages) for fields in page["streams"])
         return Streams(first["experiment_id"], first["url"], _limits(first["limits"]), cursors)
 
-    def put_blob(self, experiment_id: str, digest: bytes, blob: Blob) -> None:
+    def put_blob(self, experiment_id: str, digest: bytes, blob: Blob, *, is_repair: bool = False) -> None:
         """Stores a blob under its SHA-256, for a batch to refer to; what the server has of it is not sent again.
 
+        With `is_repair` all of it is sent again, and takes the place of an object that may be damaged.
         Raises Conflict (`blob_missing`) when the file that the blob lies in has other bytes by now.
         """
-        BlobPut(self._transport, _path(experiment_id, "blobs", digest.hex()), blob).run()
+        path = _path(experiment_id, "blobs", digest.hex())
+        BlobPut(self._transport, path, blob, is_repair=is_repair).run()
 
     def write_batch(self, experiment_id: str, body: bytes) -> tuple[wire_pb2.WriteResult, bool]:
         """Sends a serialized WriteBatch; answers the result, and whether it had to be sent more than once.
@@ -183,6 +185,14 @@ class Client:
         """What proves each series of these runs: {run, tag, plugin, data_class, count, sha256, metadata_sha256}."""
         for page in self._posted_pages(_path(experiment_id, "digests"), {"run": list(runs)}, DIGESTS):
             yield from page["series"]
+
+    def check_objects(self, experiment_id: str, runs: Sequence[str], *, is_deep: bool) -> Iterator[Json]:
+        """Pages of {objects, bytes, faults}: what the server's object store has lost of these runs' blobs.
+
+        Each fault is {run, tag, plugin, first_step, points, sha256, size, problem}. A deep check reads all bytes.
+        """
+        fields = {"run": list(runs), "deep": is_deep}
+        return self._posted_pages(_path(experiment_id, "digests", "objects"), fields)
 
     def read_records(self, experiment_id: str, run: str, tag: str) -> Iterator[bytes]:
         """A series' points in step order, in pieces: records of `tbwire.digests`. Refused (404) when there is none."""

@@ -9,16 +9,21 @@ from enum import StrEnum
 from typing import Any
 
 from tbupload.sending.summary import PROBLEMS_SHOWN, empty_values_lines, size_text
+from tbupload.verifying.lost_objects import LostObjects
 from tbupload.verifying.step_order import Differences, Steps
 
 
 class Status(StrEnum):
-    """How a series stands; `EXTRA`: all that is in the files is there, and something besides."""
+    """How a series stands; `EXTRA`: all that is in the files is there, and something besides.
+
+    `DAMAGED`: its points are those of the files, and the bytes of some of its blobs have been lost.
+    """
 
     PROVEN = "proven"
     MISSING = "missing"
     DIFFERENT = "different"
     EXTRA = "extra"
+    DAMAGED = "damaged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,7 @@ class Finding:
     stored_points: int
     differences: Differences | None = None
     reasons: tuple[str, ...] = ()
+    lost_objects: LostObjects | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The fields, with steps by kind where points differ."""
@@ -51,6 +57,8 @@ class Finding:
             for name, steps in _kinds(self.differences):
                 found[name] = steps.count
                 found[f"first_{name}_steps"] = steps.first
+        if self.lost_objects is not None:
+            found["lost_objects"] = self.lost_objects.as_json()
         return found
 
     def line(self) -> str:
@@ -62,6 +70,8 @@ class Finding:
         told = list(self.reasons)
         if self.differences is not None:
             told += [_steps_text(name, steps) for name, steps in _kinds(self.differences) if steps.count]
+        if self.lost_objects is not None:
+            told += self.lost_objects.sentences()
         return "; ".join(told) or f"{self.points:,} points"
 
 
@@ -87,6 +97,9 @@ class Verdict:
     experiment holds beyond the files is told and is no fault: files may have been rotated or deleted since then, and
     `empty_values` (tags without content) need not be anywhere. `superseded` points of the files are replaced by others
     of the same run, tag and step.
+
+    `objects` is how many objects of `object_bytes` were checked in the server's object store, each counted once for
+    the runs that were compared together; `lost_objects` the SHA-256s (hexadecimal) of those that were lost, by run.
     """
 
     experiment_id: str
@@ -99,6 +112,9 @@ class Verdict:
     embeddings: int = 0
     empty_values: int = 0
     superseded: int = 0
+    objects: int = 0
+    object_bytes: int = 0
+    lost_objects: dict[str, set[str]] = field(default_factory=dict)
     skipped: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -106,8 +122,13 @@ class Verdict:
     @property
     def is_proven(self) -> bool:
         """Whether the experiment holds all that is in the files, and everything in the files can be held."""
-        at_fault = self.statuses[Status.MISSING] + self.statuses[Status.DIFFERENT]
+        at_fault = sum(self.statuses[each] for each in (Status.MISSING, Status.DIFFERENT, Status.DAMAGED))
         return not at_fault and not self.skipped and not self.problems and not (self.is_strict and self._has_extra)
+
+    @property
+    def lost_count(self) -> int:
+        """How many objects were lost, each counted once."""
+        return len(set().union(*self.lost_objects.values()))
 
     @property
     def _has_extra(self) -> bool:
@@ -126,6 +147,7 @@ class Verdict:
             "embeddings": self.embeddings,
             "empty_values": self.empty_values,
             "superseded": self.superseded,
+            "objects": {"checked": self.objects, "bytes": self.object_bytes, "lost": self.lost_count},
             "skipped": dict(sorted(self.skipped.items())),
             "problems": self.problems,
             "notes": self.notes,
@@ -147,6 +169,8 @@ class Verdict:
         if self.superseded:
             yield f"  {self.superseded:,} more points are superseded: a step keeps one point"
         yield from empty_values_lines(self.empty_values)
+        if self.objects:
+            yield f"objects checked: {self.objects:,} ({size_text(self.object_bytes)}), lost: {self.lost_count:,}"
         yield from self.notes[:PROBLEMS_SHOWN]
         for reason, count in sorted(self.skipped.items()):
             yield f"  cannot be uploaded: {count:,}: {reason}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -20,9 +21,11 @@ from tbupload.sending.projector_stream import PLUGIN as PROJECTOR
 from tbupload.sending.projector_stream import ProjectorStream
 from tbupload.sending.scan import Scan, nothing_there, scan_logdir
 from tbupload.sending.source import Reading, Source, read_together
+from tbupload.sending.summary import size_text
 from tbupload.sending.turns import in_turns
 from tbupload.verifying.findings import Finding, Status, Verdict
 from tbupload.verifying.local import LocalRuns, LocalSeries
+from tbupload.verifying.lost_objects import LostObjects
 from tbupload.verifying.spool import Spool
 from tbupload.verifying.step_order import Differences, compare
 from tbwire.digests import Records, SeriesDigest, newest_of_each_step, record_dtype
@@ -36,6 +39,12 @@ GROUP_RUNS: Final = 256
 GROUP_NAME_CHARS: Final = 50_000
 """Characters of runs' names in one question, about: the server takes 1 MiB of JSON."""
 
+OBJECT_CLASSES: Final = frozenset({"blob_sequence"})
+"""The data classes whose points may refer to objects."""
+
+SAY_SECONDS: Final = 10.0
+"""Seconds between two lines on how many objects have been checked."""
+
 _NOT_FOUND: Final = 404
 
 Stored = dict[str, Any]
@@ -44,12 +53,16 @@ Stored = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class VerifyOptions:
-    """What is verified: the files an upload with these options would send, and the experiment that should hold them."""
+    """What is verified: the files an upload with these options would send, and the experiment that should hold them.
+
+    With `is_deep`, the server reads all bytes of the objects, not only their sizes.
+    """
 
     logdir: Path
     series_filter: SeriesFilter
     experiment_id: str
     is_strict: bool
+    is_deep: bool = False
 
 
 class Verification:
@@ -61,6 +74,7 @@ class Verification:
         self._options = options
         self._progress = progress
         self._total_bytes = 0
+        self._said_at = time.monotonic()
 
     def run(self) -> Iterator[Finding]:
         """A finding for each series of the files, and for each of the same runs that only the experiment has.
@@ -145,8 +159,11 @@ class Verification:
         for series in self._client.list_digests(self._options.experiment_id, runs):
             stored[series["run"], series["tag"]] = series
         self.verdict.superseded += local.points
+        lost = self._check_objects(runs, [stored[name] for name in local.series if name in stored])
         for name, ours in local.series.items():
             finding = self._compare_series(local, ours, stored.pop(name, None))
+            if name in lost:
+                finding = self._with_lost_objects(finding, lost[name])
             self.verdict.statuses[finding.status] += 1
             self.verdict.points += finding.points
             self.verdict.superseded -= finding.points
@@ -173,6 +190,27 @@ class Verification:
             differences = compare(local.records(ours), self._stored_records(ours))
         status = _status(differences, reasons)
         return _finding(ours, digest, status, theirs["count"], differences, reasons)
+
+    def _check_objects(self, runs: list[str], stored: list[Stored]) -> dict[tuple[str, str], LostObjects]:
+        """What the object store has lost of these runs, by run and tag; asks only when they have such series."""
+        lost: defaultdict[tuple[str, str], LostObjects] = defaultdict(LostObjects)
+        if not any(series["data_class"] in OBJECT_CLASSES for series in stored):
+            return lost
+        for page in self._client.check_objects(self._options.experiment_id, runs, is_deep=self._options.is_deep):
+            self.verdict.objects += page["objects"]
+            self.verdict.object_bytes += page["bytes"]
+            for fault in page["faults"]:
+                lost[fault["run"], fault["tag"]].add(fault)
+            if time.monotonic() - self._said_at > SAY_SECONDS:
+                self._said_at = time.monotonic()
+                size = size_text(self.verdict.object_bytes)
+                self._progress.say(f"checked {self.verdict.objects:,} objects ({size}) in the object store")
+        return lost
+
+    def _with_lost_objects(self, finding: Finding, lost: LostObjects) -> Finding:
+        self.verdict.lost_objects.setdefault(finding.run, set()).update(lost.digests)
+        is_damaged = finding.status in {Status.PROVEN, Status.EXTRA}
+        return replace(finding, status=Status.DAMAGED if is_damaged else finding.status, lost_objects=lost)
 
     def _stored_records(self, series: LocalSeries) -> Iterator[Records]:
         """The stored points of a series; none when it was deleted meanwhile."""

@@ -1,0 +1,57 @@
+"""What the server's object store has lost of a series: blobs whose points are there, and whose bytes are not."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+STEPS_SHOWN: Final = 5
+
+_SENTENCES: Final = {
+    "missing": "missing from the object store",
+    "wrong_size": "of a wrong size in the object store",
+    "unreadable": "that the object store fails to read",
+    "damaged": "with damaged bytes in the object store",
+}
+"""What is said of each kind of problem that the server names."""
+
+
+@dataclass(slots=True)
+class LostObjects:
+    """The faulty objects of one series: `digests` are their SHA-256s, in hexadecimal; counts and steps by problem."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    digests: set[str] = field(default_factory=set)
+    _steps: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, fault: dict[str, Any]) -> None:
+        """Add a fault as the server tells it: see `Client.check_objects`."""
+        problem = str(fault["problem"])
+        self.counts[problem] += 1
+        self.digests.add(str(fault["sha256"]))
+        steps = self._steps[problem]
+        steps.append(int(fault["first_step"]))
+        if len(steps) > 2 * STEPS_SHOWN:
+            self._steps[problem] = sorted(steps)[:STEPS_SHOWN]
+
+    def as_json(self) -> dict[str, Any]:
+        """For each problem how many objects have it, and the first steps that refer to one of them."""
+        return {
+            problem: {"objects": count, "first_steps": self._first_steps(problem)}
+            for problem, count in sorted(self.counts.items())
+        }
+
+    def sentences(self) -> Iterator[str]:
+        """A sentence for each problem."""
+        for problem, count in sorted(self.counts.items()):
+            steps = self._first_steps(problem)
+            more = ", …" if count > len(steps) else ""
+            label = "step" if count == 1 else "steps"
+            blobs = "blob" if count == 1 else "blobs"
+            sentence = _SENTENCES.get(problem, problem)
+            yield f"{count:,} {blobs} {sentence} ({label} {', '.join(map(str, steps))}{more})"
+
+    def _first_steps(self, problem: str) -> list[int]:
+        return sorted(self._steps[problem])[:STEPS_SHOWN]
