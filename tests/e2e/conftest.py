@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
+import psycopg
 import pytest
 
+from support.buckets import Bucket
+from support.servers import s3_client
 from support.uploading import Reader, Uploader
 
 
@@ -27,3 +32,20 @@ def logdir(tmp_path):
     path = tmp_path / "logdir"
     path.mkdir()
     return path
+
+
+@pytest.fixture
+def superuser(servers, live_service):
+    """A connection that may change anything in the live service's database."""
+    name = psycopg.conninfo.conninfo_to_dict(live_service.database_url)["dbname"]
+    with servers.instance.postgres.connect_as_superuser(name) as connection:
+        yield connection
+
+
+@pytest.fixture
+def bucket(live_service, uploader, superuser):
+    """The objects of the uploader's workspace, the last that was made."""
+    assert uploader.token
+    (workspace_id,) = superuser.execute("SELECT max(workspace_id) FROM workspaces").fetchone()
+    with closing(s3_client(live_service.settings)) as plain:
+        yield Bucket(plain, live_service.settings.s3_bucket, workspace_id)

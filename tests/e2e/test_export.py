@@ -259,3 +259,25 @@ def whole_files(directory):
     """The files of an export that have their names, and when they were written."""
     files = [path for path in directory.rglob("*[-.]*") if path.is_file() and not path.name.startswith((".", "tbhub"))]
     return {path: path.stat().st_mtime_ns for path in files}
+
+
+def test_export_leaves_out_lost_blobs_and_names_them(uploader, logdir, export, bucket):
+    images = [bytes([64 + step]) * size for step, size in enumerate((10, 2_000, 1_500_000, 10_000_000, 30, 40))]
+    events = [event_files.image_event("cat", step, [image]) for step, image in enumerate(images)]
+    for run in ("a", "b"):
+        loss = event_files.scalar_event("loss", 0, 1.0)
+        event_files.write_records(logdir / run / NAME, [event_files.version_event(), *events, loss])
+    uploaded = uploader.run("--logdir", logdir, "--one-shot").experiment_id
+    bucket.delete(images[0], images[1], images[3])
+    bucket.replace(images[4], images[4].lower())
+    lost = [(run, "cat", step) for run in "ab" for step in (0, 1, 3, 4)]
+    for _ in range(2):  # the second finds all of it there
+        ended, directory = export(uploaded)
+        points = sorted((point["run"], point["tag"], point["step"]) for point in ended.done["lost_points"])
+        assert (ended.code, points) == (1, lost), ended.err
+        assert "left out: a  cat  step 0: " in ended.err
+    again = uploader.run("--logdir", directory, "--one-shot", "--json")
+    assert (again.code, again.done["scalars"], again.done["blobs"]) == (0, 2, 2 * 2 * 3)
+    repaired = uploader.run("verify", "--logdir", logdir, "--experiment", uploaded, "--deep", "--repair")
+    assert repaired.code == 0, repaired.out
+    assert export(uploaded, name="another")[0].code == 0

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shlex
-from contextlib import closing
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from support import event_files
-from support.servers import s3_client
 from tbupload.cli import main
 
 DATA = Path(__file__).parent.parent / "data"
@@ -65,14 +61,6 @@ def verify(uploader, logdir, monkeypatch, capsys):
         return code, {(series["run"], series["tag"]): series for series in found}, verdict
 
     return verify
-
-
-@pytest.fixture
-def superuser(servers, live_service):
-    """A connection that may change anything in the live service's database."""
-    name = psycopg.conninfo.conninfo_to_dict(live_service.database_url)["dbname"]
-    with servers.instance.postgres.connect_as_superuser(name) as connection:
-        yield connection
 
 
 OF_SERIES = """
@@ -264,46 +252,6 @@ INLINE, WHOLE, PIECES = (os.urandom(1_000) * count for count in (1, 300, 9_300))
 SIDE = b"1"
 PHOTOS = [[SIDE, SIDE, image] for image in (INLINE, WHOLE, PIECES)]
 """What the server has of each step: width, height, image."""
-
-
-class Bucket:
-    """A workspace's objects behind the service's back."""
-
-    def __init__(self, plain, name, workspace_id):
-        self._plain = plain
-        self._name = name
-        self._prefix = f"{workspace_id}/"
-
-    def keys(self, content=None):
-        """The keys of the objects with the SHA-256 of this content; of all objects without."""
-        digest = "" if content is None else hashlib.sha256(content).hexdigest()
-        listed = self._plain.list_objects_v2(Bucket=self._name, Prefix=self._prefix)["Contents"]
-        return [found["Key"] for found in listed if digest in found["Key"]]
-
-    def delete(self, *contents):
-        """Deletes the objects with these contents, each of which is there once."""
-        for content in contents:
-            (key,) = self.keys(content)
-            self._plain.delete_object(Bucket=self._name, Key=key)
-
-    def delete_all(self):
-        """Deletes all objects of the workspace."""
-        for key in self.keys():
-            self._plain.delete_object(Bucket=self._name, Key=key)
-
-    def replace(self, content, other):
-        """Puts other bytes into the object of this content."""
-        (key,) = self.keys(content)
-        self._plain.put_object(Bucket=self._name, Key=key, Body=other)
-
-
-@pytest.fixture
-def bucket(live_service, uploader, superuser):
-    """The objects of the uploader's workspace, the last that was made."""
-    assert uploader.token
-    (workspace_id,) = superuser.execute("SELECT max(workspace_id) FROM workspaces").fetchone()
-    with closing(s3_client(live_service.settings)) as plain:
-        yield Bucket(plain, live_service.settings.s3_bucket, workspace_id)
 
 
 def write_photos(logdir):

@@ -10,7 +10,8 @@ UploadError
 ├── UsageError           the command or a setting is not what it has to be
 └── ServerError          the server cannot be used as asked
     ├── Refused          it answered, and asking again would not help
-    │   └── Conflict     its state is another one: go back to where it says
+    │   ├── Conflict     its state is another one: go back to where it says
+    │   └── BlobLost     it has a point, and has lost the bytes of its blob
     └── Unreachable      no good answer in the time given: try again later, nothing is lost
 """
 
@@ -105,3 +106,10 @@ class Conflict(Refused):
         self.segment = segment
         self.offset = offset
         self.checksum = checksum
+
+
+class BlobLost(Refused):
+    """The server's object store has lost the bytes of a blob, or has other bytes in their place."""
+
+    def __init__(self, explanation: str) -> None:
+        super().__init__(explanation, status=410, code="object_missing")

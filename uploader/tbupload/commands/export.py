@@ -19,8 +19,9 @@ from tbupload.errors import ServerError, Unreachable
 from tbupload.sending.client import Client
 from tbupload.sending.patience import Patience
 from tbupload.sending.progress import Progress
-from tbupload.sending.summary import size_text
+from tbupload.sending.summary import PROBLEMS_SHOWN, size_text
 from tbupload.sending.transport import Transport
+from tbupload.verifying.findings import printable
 
 
 def export(options: argparse.Namespace) -> int:
@@ -41,7 +42,7 @@ def export(options: argparse.Namespace) -> int:
             progress.warn(f"{choice.experiment_id}: {error}; going on with the others")
             code = EXIT_LATER if isinstance(error, Unreachable) else code or EXIT_FAILED
         else:
-            code = code or (EXIT_FAILED if summary.losses else 0)
+            code = code or (EXIT_FAILED if summary.losses or summary.lost_points else 0)
     return code
 
 
@@ -88,6 +89,7 @@ def _tell(summary: ExportSummary, choice: ExportChoice, progress: Progress, opti
         put_json({"event": "done", "directory": str(choice.directory), **summary.as_json()})
     else:
         put_line(str(choice.directory))
+    _tell_lost(summary, progress)
     if summary.was_complete:
         progress.say(f"{choice.directory}: it was all there")
         return
@@ -100,3 +102,16 @@ def _tell(summary: ExportSummary, choice: ExportChoice, progress: Progress, opti
     if summary.renamed_runs:
         count = len(summary.renamed_runs)
         progress.warn(f"{count:,} runs have names that no directory can have; {MANIFEST} tells which is which")
+
+
+def _tell_lost(summary: ExportSummary, progress: Progress) -> None:
+    """Names points that were left out, and says what to do about them; `--json` has all of them."""
+    if not summary.lost_points:
+        return
+    for point in summary.lost_points[:PROBLEMS_SHOWN]:
+        name = f"{printable(point['run'])}  {printable(point['tag'])}  step {point['step']}"
+        progress.warn(f"left out: {name}: {point['reason']}")
+    progress.warn(
+        f"{len(summary.lost_points):,} points were left out, since the server has lost their bytes: send them again "
+        "from the files (tbupload verify --repair), then export into another directory"
+    )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final
 
 import google_crc32c
 
@@ -24,8 +24,9 @@ from tbupload.downloading.event_records import (
 )
 from tbupload.downloading.output import errors_of, settle, temporary_path
 from tbupload.downloading.plan import RunGroup
-from tbupload.downloading.points import SeriesPart, StoredSequenceColumns
+from tbupload.downloading.points import SeriesPart, StoredSequenceColumns, StoredSeries
 from tbupload.downloading.server import ExportServer
+from tbupload.errors import BlobLost
 from tbupload.reading.filters import SeriesFilter
 from tbupload.reading.points import ScalarColumns, TensorColumns
 from tbupload.reading.tf_record import footer
@@ -96,11 +97,16 @@ def event_path(directory: Path, run: str, start_time: float) -> Path:
 
 
 class EventExport:
-    """Writes groups of runs; `notes` counts what could not be written as it was."""
+    """Writes groups of runs; `notes` counts what could not be written as it was.
+
+    `lost_points` are those that were left out since the server has lost their blobs' bytes: {run, tag, step, reason}.
+    """
 
     def __init__(self, server: ExportServer, series_filter: SeriesFilter, arrived: Callable[[int, int], None]) -> None:
         """`arrived` is told of points and of series that have come."""
         self.notes: Counter[str] = Counter()
+        self.lost_points: list[dict[str, Any]] = []
+        self._lost_in_group: list[dict[str, Any]] = []
         self._server = server
         self._filter = series_filter
         self._arrived = arrived
@@ -109,6 +115,7 @@ class EventExport:
         """Writes the runs of a group that are missing, all or none; their bytes. Raises OutputError, ServerError."""
         wanted = files.missing()
         notes: Counter[str] = Counter()
+        self._lost_in_group = []
         with errors_of(files.directory):
             try:
                 for job in group.jobs:
@@ -122,6 +129,7 @@ class EventExport:
                 files.discard()
                 raise
         self.notes += notes
+        self.lost_points += self._lost_in_group
         return size
 
     def _write(self, parts: Iterator[SeriesPart], files: RunFiles, wanted: set[str], notes: Counter[str]) -> None:
@@ -143,21 +151,41 @@ class EventExport:
             case TensorColumns() as columns:
                 _write_tensors(file, part.series.tag, columns, metadata, notes)
             case StoredSequenceColumns() as columns:
-                self._write_blobs(file, part.series.tag, columns, metadata)
+                self._write_blobs(file, part.series, columns, metadata)
 
-    def _write_blobs(self, file: IO[bytes], tag: str, columns: StoredSequenceColumns, metadata: bytes | None) -> None:
+    def _write_blobs(
+        self, file: IO[bytes], series: StoredSeries, columns: StoredSequenceColumns, metadata: bytes | None
+    ) -> None:
+        """Write a record a point, but none for a point with a blob that the server has lost."""
         contents = self._server.read_blobs(blob for blobs in columns.sequences for blob in blobs)
         points = zip(columns.steps.tolist(), columns.wall_times.tolist(), columns.sequences, strict=True)
         for step, wall_time, blobs in points:
-            payload, befores, size = blob_record_head(tag, step, wall_time, [blob.size for blob in blobs], metadata)
-            metadata = None
-            file.write(header(size) + payload)
-            checksum = google_crc32c.value(payload)
-            for before in befores:
-                for piece in chain([before], next(contents)):
-                    checksum = google_crc32c.extend(checksum, piece)
-                    file.write(piece)
-            file.write(footer(checksum))
+            begin = file.tell()
+            of_point = islice(contents, len(blobs))
+            head = blob_record_head(series.tag, step, wall_time, [blob.size for blob in blobs], metadata)
+            try:
+                _write_blob_record(file, head, of_point)
+            except BlobLost as lost:
+                file.seek(begin)
+                file.truncate()
+                deque(of_point, maxlen=0)  # those behind the one that was lost: their turn is over
+                point = {"run": series.run, "tag": series.tag, "step": step, "reason": str(lost)}
+                self._lost_in_group.append(point)
+            else:
+                metadata = None
+
+
+def _write_blob_record(
+    file: IO[bytes], head: tuple[bytes, list[bytes], int], contents: Iterator[Iterator[bytes]]
+) -> None:
+    payload, befores, size = head
+    file.write(header(size) + payload)
+    checksum = google_crc32c.value(payload)
+    for before in befores:
+        for piece in chain([before], next(contents)):
+            checksum = google_crc32c.extend(checksum, piece)
+            file.write(piece)
+    file.write(footer(checksum))
 
 
 def _write_tensors(

@@ -53,6 +53,7 @@ class ExportChoice:
 class ExportSummary:
     """What is there; `bytes` of the files written now. Of `losses` none is a reason to do it again.
 
+    `lost_points` ({run, tag, step, reason}) were left out: the server has lost the bytes of their blobs.
     `renamed_runs` are those, by their directories, whose names are no place within ours.
     """
 
@@ -64,6 +65,7 @@ class ExportSummary:
     bytes: int = 0
     was_complete: bool = False
     losses: dict[str, int] = field(default_factory=dict)
+    lost_points: list[dict[str, Any]] = field(default_factory=list)
     renamed_runs: dict[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
@@ -96,12 +98,13 @@ class Export:
         with destination.held():
             summary = ExportSummary(self._choice.experiment_id, was_complete=destination.is_complete)
             if summary.was_complete:
+                summary.lost_points = destination.lost_points
                 return summary
             if destination.plan is None:
                 destination.begin(self._plan())
             plan = destination.plan
             if self._choice.chosen_format == EVENTS:
-                self._write_events([_group(fields) for fields in plan], summary)
+                self._write_events([_group(fields) for fields in plan], summary, destination)
             else:
                 self._write_tables([Job(**fields) for fields in plan], summary)
             destination.complete({name: value for name, value in summary.as_json().items() if name != "was_complete"})
@@ -131,13 +134,15 @@ class Export:
     def _table_writer(self, job: Job, path: Path) -> Callable[[], int]:
         return lambda: write_table(self._server, job, self._choice.chosen_format, path, self._progress.arrived)
 
-    def _write_events(self, groups: list[RunGroup], summary: ExportSummary) -> None:
+    def _write_events(self, groups: list[RunGroup], summary: ExportSummary, destination: Destination) -> None:
         export = EventExport(self._server, self._choice.series_filter, self._progress.points_arrived)
         self._progress.begin(sum(job.points for group in groups for job in group.jobs))
         for group in groups:
             files = RunFiles(self._choice.directory, group.start_times)
             if files.missing():
                 summary.bytes += self._attempts(f"{len(group.runs)} runs", self._group_writer(export, group, files))
+                destination.add_lost_points(export.lost_points)
+                export.lost_points = []
             points = sum(job.points for job in group.jobs)
             self._progress.done(points)
             summary.files += len(group.runs)
@@ -146,6 +151,7 @@ class Export:
             summary.series += sum(job.series for job in group.jobs)
             summary.renamed_runs |= {directory_of(run): run for run in group.runs if is_renamed(run)}
         summary.losses = dict(export.notes)
+        summary.lost_points = destination.lost_points
 
     @staticmethod
     def _group_writer(export: EventExport, group: RunGroup, files: RunFiles) -> Callable[[], int]:

@@ -57,6 +57,17 @@ class Destination:
         except TimeoutError as error:
             raise OutputError(f"{self.directory}: another export is writing here; wait for it, or end it") from error
 
+    @property
+    def lost_points(self) -> list[dict[str, Any]]:
+        """What could not be exported: points whose blobs the server has lost."""
+        lost: list[dict[str, Any]] = self._manifest.get("lost_points", [])
+        return lost
+
+    def add_lost_points(self, lost_points: list[dict[str, Any]]) -> None:
+        """Keeps what could not be exported: whoever goes on with the export is told, too."""
+        if lost_points:
+            self._keep({"lost_points": [*self.lost_points, *lost_points]})
+
     def begin(self, plan: Any) -> None:
         """Keeps what was decided: an export that is broken off goes on by it."""
         self._keep({"plan": plan})

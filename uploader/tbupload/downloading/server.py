@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tbupload.downloading.plan import Job, Listed
 from tbupload.downloading.points import Kind, SeriesPart, StoredBlob, read_points
-from tbupload.errors import Refused, Unreachable
+from tbupload.errors import BlobLost, Refused, Unreachable
 from tbupload.sending.client import RUNS
 from tbupload.sending.pagination import read_pages
 from tbupload.sending.response_schema import integer, mapping, record, string
@@ -27,6 +27,7 @@ _SMALL_BYTES: Final = 1 << 20
 _AHEAD: Final = 6
 _AT_ONCE: Final = 3
 _NOT_FOUND: Final = 404
+_GONE: Final = 410
 
 _PAGE_SERIES: Final = 5_000
 """Series of which the server tells what it knows at a time."""
@@ -73,7 +74,10 @@ class ExportServer:
         return read_points(self._transport, self._experiment_id, job.kind, job.query())
 
     def read_blobs(self, blobs: Iterable[StoredBlob]) -> Iterator[Iterator[bytes]]:
-        """The bytes of each blob, in order, in pieces; small ones are asked for ahead, so that none is waited for."""
+        """The bytes of each blob, in order, in pieces; small ones are asked for ahead, so that none is waited for.
+
+        The pieces of one that the server has lost raise BlobLost; the blobs after it can still be read.
+        """
         waiting: deque[tuple[StoredBlob, Future[bytes] | None]] = deque()
         with ThreadPoolExecutor(_AT_ONCE, "blobs") as pool:
             for blob in blobs:
@@ -85,7 +89,7 @@ class ExportServer:
                 yield self._pieces(*waiting.popleft())
 
     def _pieces(self, blob: StoredBlob, ahead: Future[bytes] | None) -> Iterator[bytes]:
-        return self._read_blob(blob) if ahead is None else iter([ahead.result()])
+        return self._read_blob(blob) if ahead is None else _when_read(ahead)
 
     def _read_small(self, blob: StoredBlob) -> bytes:
         return b"".join(self._read_blob(blob))
@@ -101,8 +105,16 @@ class ExportServer:
                     size += len(piece)
                     yield piece
         except Refused as refusal:
+            if refusal.status == _GONE:
+                raise BlobLost(str(refusal)) from refusal
             if refusal.status != _NOT_FOUND:
                 raise
             raise Unreachable("a blob was replaced while it was exported", is_in_the_middle=True) from refusal
-        if (size, digest.digest()) != (blob.size, blob.sha256):
+        if size != blob.size:
             raise Unreachable("a blob is not whole", is_in_the_middle=True)
+        if digest.digest() != blob.sha256:
+            raise BlobLost("the object store has other bytes in its place")
+
+
+def _when_read(ahead: Future[bytes]) -> Iterator[bytes]:
+    yield ahead.result()

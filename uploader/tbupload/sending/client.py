@@ -74,6 +74,10 @@ TOKEN: Final = record(
     },
     rest=plain,
 )
+FAULT: Final = record(
+    {"run": string, "tag": string, "first_step": integer(-(2**63)), "sha256": string, "problem": string}
+)
+OBJECT_CHECKS: Final = record({"objects": integer(), "bytes": integer(), "faults": array(FAULT)})
 TOKENS: Final = record({"tokens": array(TOKEN)})
 
 REQUIRED_LIMITS: Final = (
@@ -192,7 +196,7 @@ class Client:
         Each fault is {run, tag, plugin, first_step, points, sha256, size, problem}. A deep check reads all bytes.
         """
         fields = {"run": list(runs), "deep": is_deep}
-        return self._posted_pages(_path(experiment_id, "digests", "objects"), fields)
+        return self._posted_pages(_path(experiment_id, "digests", "objects"), fields, OBJECT_CHECKS)
 
     def read_records(self, experiment_id: str, run: str, tag: str) -> Iterator[bytes]:
         """A series' points in step order, in pieces: records of `tbwire.digests`. Refused (404) when there is none."""

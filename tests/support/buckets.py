@@ -1,0 +1,36 @@
+"""What is in the object store of a live service, and how it is lost or damaged behind the service's back."""
+
+from __future__ import annotations
+
+import hashlib
+
+
+class Bucket:
+    """A workspace's objects, over a plain S3 client."""
+
+    def __init__(self, plain, name, workspace_id) -> None:
+        self._plain = plain
+        self._name = name
+        self._prefix = f"{workspace_id}/"
+
+    def keys(self, content=None):
+        """The keys of the objects with the SHA-256 of this content; of all objects without."""
+        digest = "" if content is None else hashlib.sha256(content).hexdigest()
+        listed = self._plain.list_objects_v2(Bucket=self._name, Prefix=self._prefix)["Contents"]
+        return [found["Key"] for found in listed if digest in found["Key"]]
+
+    def delete(self, *contents):
+        """Deletes the objects with these contents, each of which is there once."""
+        for content in contents:
+            (key,) = self.keys(content)
+            self._plain.delete_object(Bucket=self._name, Key=key)
+
+    def delete_all(self):
+        """Deletes all objects of the workspace."""
+        for key in self.keys():
+            self._plain.delete_object(Bucket=self._name, Key=key)
+
+    def replace(self, content, other):
+        """Puts other bytes into the object of this content."""
+        (key,) = self.keys(content)
+        self._plain.put_object(Bucket=self._name, Key=key, Body=other)
