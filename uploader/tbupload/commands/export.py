@@ -21,7 +21,6 @@ from tbupload.sending.patience import Patience
 from tbupload.sending.progress import Progress
 from tbupload.sending.summary import PROBLEMS_SHOWN, size_text
 from tbupload.sending.transport import Transport
-from tbupload.verifying.findings import printable
 
 
 def export(options: argparse.Namespace) -> int:
@@ -109,7 +108,7 @@ def _tell_lost(summary: ExportSummary, progress: Progress) -> None:
     if not summary.lost_points:
         return
     for point in summary.lost_points[:PROBLEMS_SHOWN]:
-        name = f"{printable(point['run'])}  {printable(point['tag'])}  step {point['step']}"
+        name = f"{point['run']}  {point['tag']}  step {point['step']}"
         progress.warn(f"left out: {name}: {point['reason']}")
     progress.warn(
         f"{len(summary.lost_points):,} points were left out, since the server has lost their bytes: send them again "
