@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,6 +11,7 @@ from sqlalchemy import Connection, text
 
 from tbservice.store.arrays import array
 from tbservice.store.points import Places
+from tbservice.store.value_rows import SampledRow, stream_sized
 from tbservice.types import ExperimentGrant, ExperimentId, TensorValue
 
 STREAMED: Final = {"stream_results": True, "max_row_buffer": 100}
@@ -75,26 +77,25 @@ def sample(
     In no order; a point may come twice. The rows are streamed, so that a caller may stop when they are too many bytes,
     and then closes this.
     """
-    statement = text("""
-        SELECT p.* FROM unnest(CAST(:series_ids AS bigint[])) AS w (series_id)
+    statement = """
+        SELECT p.* FROM unnest(%(series_ids)s::bigint[]) AS w (series_id)
         CROSS JOIN LATERAL (
             SELECT series_id, rank, sample_key, step, wall_time, dtype, shape, data, histogram
             FROM tensor_points
-            WHERE experiment_id = :experiment_id AND series_id = w.series_id
-            ORDER BY rank, sample_key LIMIT :k
+            WHERE experiment_id = %(experiment_id)s AND series_id = w.series_id
+            ORDER BY rank, sample_key LIMIT %(k)s
         ) AS p
         UNION ALL
         SELECT p.series_id, p.rank, p.sample_key, step, wall_time, dtype, shape, data, histogram
-        FROM unnest(CAST(:end_ids AS bigint[]), CAST(:ranks AS smallint[]), CAST(:keys AS bigint[]))
+        FROM unnest(%(end_ids)s::bigint[], %(ranks)s::smallint[], %(keys)s::bigint[])
             AS e (series_id, rank, sample_key)
-        JOIN tensor_points AS p ON p.experiment_id = :experiment_id AND p.series_id = e.series_id
+        JOIN tensor_points AS p ON p.experiment_id = %(experiment_id)s AND p.series_id = e.series_id
             AND p.rank = e.rank AND p.sample_key = e.sample_key
-    """)
+    """
     parameters = {"experiment_id": experiment_id, "k": k, **ends_as_arrays(ends)}
-    with db.execute(statement, parameters, execution_options=STREAMED) as rows:
+    with closing(stream_sized(db, SampledRow, statement, parameters)) as rows:
         for row in rows:
-            histogram = None if row.histogram is None else bytes(row.histogram)
-            value = TensorValue(row.dtype, tuple(row.shape), bytes(row.data), histogram)
+            value = TensorValue(row.dtype, tuple(row.shape), row.data, row.histogram)
             yield TensorPoint(row.series_id, row.rank, row.sample_key, row.step, row.wall_time, value)
 
 

@@ -5,7 +5,7 @@ Every function wants a snapshot (`Database.snapshot`).
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 import psycopg
@@ -14,7 +14,9 @@ from sqlalchemy import Connection
 from tbservice.store.database import binary_rows
 from tbservice.types import ExperimentId, StepRange
 
-_FIRST_ROWS: Final = 16
+_FIRST_ROWS: Final = 4
+"""Few, as each may have `tensor_bytes_max` bytes."""
+
 _ROWS_MAX: Final = 2_000
 _FETCH_BYTES: Final = 4 * 1024 * 1024
 """About how much is fetched at a time: what came last tells how large rows are."""
@@ -51,7 +53,26 @@ class BlobRow(NamedTuple):
         return 200 + 400 * len(self.digests)
 
 
-_Row = TypeVar("_Row", TensorRow, BlobRow)
+class SampledRow(NamedTuple):
+    """A point of a tensor series, with its place in the order to sample by."""
+
+    series_id: int
+    rank: int
+    sample_key: int
+    step: int
+    wall_time: float
+    dtype: int
+    shape: list[int]
+    data: bytes
+    histogram: bytes | None
+
+    @property
+    def size(self) -> int:
+        """Bytes, about."""
+        return 200 + len(self.data) + len(self.histogram or b"")
+
+
+_Row = TypeVar("_Row", TensorRow, BlobRow, SampledRow)
 
 
 def stream_tensors(
@@ -97,8 +118,6 @@ def _stream(
     series_ids: Sequence[int],
     steps: StepRange,
 ) -> Generator[_Row, None, None]:
-    driver = db.connection.driver_connection
-    assert isinstance(driver, psycopg.Connection)  # noqa: S101 - the dialect is always psycopg's
     statement = f"""
         SELECT p.* FROM unnest(%(series_ids)s::bigint[]) WITH ORDINALITY AS w (wanted_id, place)
         CROSS JOIN LATERAL (
@@ -109,9 +128,18 @@ def _stream(
         ORDER BY w.place
     """  # noqa: S608 - a table and columns of ours
     parameters: dict[str, Any] = {"experiment_id": experiment_id, "series_ids": list(series_ids)}
+    return stream_sized(db, row_type, statement, {**parameters, "first": steps.first, "last": steps.last})
+
+
+def stream_sized(
+    db: Connection, row_type: type[_Row], statement: str, parameters: Mapping[str, Any]
+) -> Generator[_Row, None, None]:
+    """Run a query with %(name)s parameters whose rows may be large, and fetch about `_FETCH_BYTES` at a time."""
+    driver = db.connection.driver_connection
+    assert isinstance(driver, psycopg.Connection)  # noqa: S101 - the dialect is always psycopg's
     # A cursor of the server's, in binary: as text, every tensor would travel as hexadecimal digits.
     with driver.cursor(row_type.__name__, binary=True) as cursor:
-        cursor.execute(statement.encode(), {**parameters, "first": steps.first, "last": steps.last})
+        cursor.execute(statement.encode(), parameters)
         count = _FIRST_ROWS
         while fetched := cursor.fetchmany(count):
             rows = [row_type._make(row) for row in fetched]
