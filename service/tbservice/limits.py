@@ -42,8 +42,8 @@ blob_sweep_items_max: Final = 10
 blob_sequence_length_max: Final = 1_000
 """Blobs of one step."""
 
-tensor_bytes_max: Final = 4 * MIB
-"""Bytes of one tensor's data."""
+tensor_bytes_max: Final = 10 * MIB
+"""Bytes of one tensor's data in a batch, and in a row of the database."""
 
 tensor_rank_max: Final = 64
 """Dimensions of one tensor."""

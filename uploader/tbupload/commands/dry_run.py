@@ -23,7 +23,7 @@ USUAL_LIMITS: Final = WireLimits(
     batch_bytes_max=16 << 20,
     blob_inline_bytes_max=256 << 10,
     blob_bytes_max=1 << 30,
-    tensor_bytes_max=4 << 20,
+    tensor_bytes_max=10 << 20,
     name_chars_max=10_000,
     metadata_bytes_max=4 << 20,
 )
