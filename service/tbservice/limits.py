@@ -45,6 +45,15 @@ blob_sequence_length_max: Final = 1_000
 tensor_bytes_max: Final = 10 * MIB
 """Bytes of one tensor's data in a batch, and in a row of the database."""
 
+tensor_object_bytes_max: Final = 64 * MIB
+"""Bytes of one tensor's data that is an object in S3: a reader's answer holds it at once, and several times as text."""
+
+batch_tensor_objects_max: Final = 2_000
+"""Tensors in one WriteBatch whose bytes are objects in S3."""
+
+batch_tensor_tables_bytes_max: Final = 64 * MIB
+"""Bytes of the tables of lengths of all string tensors in one WriteBatch that are objects: these are read."""
+
 tensor_rank_max: Final = 64
 """Dimensions of one tensor."""
 

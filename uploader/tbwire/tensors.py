@@ -98,12 +98,24 @@ def element_count(shape: Sequence[int]) -> int:
 
 def check(dtype: int, shape: Sequence[int], data: bytes) -> None:
     """Raises ValueError unless `data` is exactly a tensor of this type and shape."""
+    if dtype == STRING:
+        unpack_strings(data, element_count(shape))
+    else:
+        check_size(dtype, shape, len(data))
+
+
+def check_size(dtype: int, shape: Sequence[int], size: int) -> None:
+    """Raise ValueError unless `size` bytes can be a tensor of this type and shape.
+
+    Any bytes of that size are, if it is numeric; those of a string tensor have a table of lengths to be checked, too.
+    """
     count = element_count(shape)
     if dtype == STRING:
-        unpack_strings(data, count)
+        if size < 4 * count:
+            raise ValueError("a string tensor is shorter than its table of lengths")
     elif dtype not in _CARRIERS:
         raise ValueError(f"TensorFlow's data type {dtype} is not one that can be kept")
-    elif count * numpy_dtype(dtype).itemsize != len(data):
+    elif count * numpy_dtype(dtype).itemsize != size:
         raise ValueError("a tensor's bytes are not as many as its shape says")
 
 

@@ -92,16 +92,18 @@ class TensorPoints(_message.Message):
     def __init__(self, steps: _Optional[bytes] = ..., wall_times: _Optional[bytes] = ..., tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ...) -> None: ...
 
 class Tensor(_message.Message):
-    __slots__ = ("dtype", "shape", "data", "histogram")
+    __slots__ = ("dtype", "shape", "data", "histogram", "reference")
     DTYPE_FIELD_NUMBER: _ClassVar[int]
     SHAPE_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     HISTOGRAM_FIELD_NUMBER: _ClassVar[int]
+    REFERENCE_FIELD_NUMBER: _ClassVar[int]
     dtype: int
     shape: _containers.RepeatedScalarFieldContainer[int]
     data: bytes
     histogram: LegacyHistogram
-    def __init__(self, dtype: _Optional[int] = ..., shape: _Optional[_Iterable[int]] = ..., data: _Optional[bytes] = ..., histogram: _Optional[_Union[LegacyHistogram, _Mapping]] = ...) -> None: ...
+    reference: BlobReference
+    def __init__(self, dtype: _Optional[int] = ..., shape: _Optional[_Iterable[int]] = ..., data: _Optional[bytes] = ..., histogram: _Optional[_Union[LegacyHistogram, _Mapping]] = ..., reference: _Optional[_Union[BlobReference, _Mapping]] = ...) -> None: ...
 
 class LegacyHistogram(_message.Message):
     __slots__ = ("min", "max", "num", "sum", "sum_squares", "bucket_limit", "bucket")
@@ -180,7 +182,7 @@ class Cursor(_message.Message):
     def __init__(self, stream: _Optional[_Union[Stream, _Mapping]] = ..., offset: _Optional[int] = ..., checksum: _Optional[int] = ..., skipped: _Optional[_Iterable[_Union[Skipped, _Mapping]]] = ...) -> None: ...
 
 class Limits(_message.Message):
-    __slots__ = ("batch_bytes_max", "blob_inline_bytes_max", "blob_bytes_max", "tensor_bytes_max", "name_chars_max", "metadata_bytes_max", "blob_sequence_length_max", "tensor_rank_max", "packed_points_max")
+    __slots__ = ("batch_bytes_max", "blob_inline_bytes_max", "blob_bytes_max", "tensor_bytes_max", "name_chars_max", "metadata_bytes_max", "blob_sequence_length_max", "tensor_rank_max", "packed_points_max", "tensor_object_bytes_max")
     BATCH_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
     BLOB_INLINE_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
     BLOB_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
@@ -190,6 +192,7 @@ class Limits(_message.Message):
     BLOB_SEQUENCE_LENGTH_MAX_FIELD_NUMBER: _ClassVar[int]
     TENSOR_RANK_MAX_FIELD_NUMBER: _ClassVar[int]
     PACKED_POINTS_MAX_FIELD_NUMBER: _ClassVar[int]
+    TENSOR_OBJECT_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
     batch_bytes_max: int
     blob_inline_bytes_max: int
     blob_bytes_max: int
@@ -199,4 +202,5 @@ class Limits(_message.Message):
     blob_sequence_length_max: int
     tensor_rank_max: int
     packed_points_max: int
-    def __init__(self, batch_bytes_max: _Optional[int] = ..., blob_inline_bytes_max: _Optional[int] = ..., blob_bytes_max: _Optional[int] = ..., tensor_bytes_max: _Optional[int] = ..., name_chars_max: _Optional[int] = ..., metadata_bytes_max: _Optional[int] = ..., blob_sequence_length_max: _Optional[int] = ..., tensor_rank_max: _Optional[int] = ..., packed_points_max: _Optional[int] = ...) -> None: ...
+    tensor_object_bytes_max: int
+    def __init__(self, batch_bytes_max: _Optional[int] = ..., blob_inline_bytes_max: _Optional[int] = ..., blob_bytes_max: _Optional[int] = ..., tensor_bytes_max: _Optional[int] = ..., name_chars_max: _Optional[int] = ..., metadata_bytes_max: _Optional[int] = ..., blob_sequence_length_max: _Optional[int] = ..., tensor_rank_max: _Optional[int] = ..., packed_points_max: _Optional[int] = ..., tensor_object_bytes_max: _Optional[int] = ...) -> None: ...
