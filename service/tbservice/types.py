@@ -234,13 +234,31 @@ class ScalarSample:
 
 
 @dataclass(frozen=True, slots=True)
+class ObjectReference:
+    """The bytes of a tensor as an object: their SHA-256, how many, and the object's key once it was looked up."""
+
+    sha256: bytes
+    size: int
+    object_key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class TensorValue:
-    """A tensor as `tbwire.tensors` packs it; a legacy histogram keeps its fields too, as a serialized message."""
+    """A tensor as `tbwire.tensors` packs it; a legacy histogram keeps its fields too, as a serialized message.
+
+    With a `reference`, `data` is empty: `domain.tensor_objects.load` puts the bytes in its place.
+    """
 
     dtype: int
     shape: tuple[int, ...]
     data: bytes
     histogram: bytes | None = None
+    reference: ObjectReference | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the data, wherever they are."""
+        return len(self.data) if self.reference is None else self.reference.size
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,11 @@ from fastapi import APIRouter, Query, Response
 
 from tbservice.classic import histograms
 from tbservice.classic.parameters import PREFIX, WANTS_RUN_AND_TAG, RunAndTag, number
-from tbservice.domain import reading, write_order
+from tbservice.domain import reading, tensor_objects, write_order
 from tbservice.errors import Malformed
 from tbservice.routes import answers
 from tbservice.routes.conditional import ConditionalRoute
-from tbservice.routes.requests import MayRead, UsesDatabase, UsesSettings
+from tbservice.routes.requests import MayRead, UsesDatabase, UsesObjects, UsesSettings
 from tbservice.types import DataClass, Json, ReadGrant, ScalarSample, Selection, Series
 
 router = APIRouter(prefix=PREFIX, tags=["classic"], route_class=ConditionalRoute)
@@ -76,24 +76,27 @@ def read_scalars(
 
 
 @router.get("/data/histograms", openapi_extra=WANTS_RUN_AND_TAG)
-def read_histograms(grant: MayRead, database: UsesDatabase, settings: UsesSettings, run_and_tag: RunAndTag) -> Response:
+def read_histograms(
+    grant: MayRead, database: UsesDatabase, objects: UsesObjects, settings: UsesSettings, run_and_tag: RunAndTag
+) -> Response:
     """`[[wall_time, step, [min, max, num, sum, sum_squares, [bucket_limit], [bucket]]]]`.
 
     As they were logged by writers of this API's time. Of histograms logged as tensors, sum and sum_squares are
     estimates: as if values were spread evenly within each bucket.
     """
-    return _histograms(grant, database, run_and_tag, settings.reservoir_sizes.histograms, _histogram_value)
+    return _histograms(grant, database, objects, run_and_tag, settings.reservoir_sizes.histograms, _histogram_value)
 
 
 @router.get("/data/compressedHistograms", openapi_extra=WANTS_RUN_AND_TAG)
 def read_compressed_histograms(
-    grant: MayRead, database: UsesDatabase, settings: UsesSettings, run_and_tag: RunAndTag
+    grant: MayRead, database: UsesDatabase, objects: UsesObjects, settings: UsesSettings, run_and_tag: RunAndTag
 ) -> Response:
     """`[[wall_time, step, [[basis point, value]]]]`, at 0, 668, 1587, 3085, 5000, 6915, 8413, 9332 and 10000.
 
     Those are minimum, median, maximum, and a normal distribution's half standard deviations to 1.5 on both sides.
     """
-    return _histograms(grant, database, run_and_tag, settings.reservoir_sizes.compressedHistograms, _compressed_value)
+    size = settings.reservoir_sizes.compressedHistograms
+    return _histograms(grant, database, objects, run_and_tag, size, _compressed_value)
 
 
 def _no_tags() -> Json:
@@ -136,6 +139,7 @@ def _csv(sample: ScalarSample) -> str:
 def _histograms(
     grant: ReadGrant,
     database: UsesDatabase,
+    objects: UsesObjects,
     run_and_tag: tuple[str, str],
     size: int,
     encode: Callable[[histograms.Histogram], list[Any]],
@@ -144,6 +148,7 @@ def _histograms(
     with database.snapshot(grant.workspace_id) as db:
         series = write_order.find_series(db, grant, run, tag, ["histograms"])
         sample = write_order.read_tensors(db, grant, series, write_order.reservoir(size))
+    sample = tensor_objects.load_sample(objects, sample)
     points = zip(sample.wall_times.tolist(), sample.steps.tolist(), sample.tensors, strict=True)
     return answers.json_response([[wall, step, encode(histograms.from_tensor(value))] for wall, step, value in points])
 

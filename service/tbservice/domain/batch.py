@@ -16,7 +16,7 @@ from tbservice.domain import field_count
 from tbservice.errors import Invalid, Malformed, TooLarge
 from tbservice.store.packing import Points, concatenate, unpack
 from tbservice.store.upload_streams import stream_digest
-from tbservice.types import DataClass, Float64s, Int64s, Stream, TensorValue
+from tbservice.types import DataClass, Float64s, Int64s, ObjectReference, Stream, TensorValue
 from tbwire import packing, tensors, wire_pb2
 from tbwire.tensorboard_pb2 import SummaryMetadata
 
@@ -125,7 +125,10 @@ def decode(body: bytes) -> list[Segment]:
         raise Malformed("the body is no WriteBatch: it cannot be decoded as protobuf") from error
     if len(batch.segments) > limits.batch_segments_max:
         raise TooLarge(f"a batch has at most {limits.batch_segments_max} segments; this has {len(batch.segments)}")
-    return [_segment(index, sent) for index, sent in enumerate(batch.segments)]
+    segments = [_segment(index, sent) for index, sent in enumerate(batch.segments)]
+    if sum(1 for _ in referenced_tensors(segments)) > limits.batch_tensor_objects_max:
+        raise TooLarge(f"a batch has at most {limits.batch_tensor_objects_max} tensors that are objects")
+    return segments
 
 
 def inline_blobs(segments: Sequence[Segment]) -> Iterator[InlineBlob]:
@@ -134,8 +137,20 @@ def inline_blobs(segments: Sequence[Segment]) -> Iterator[InlineBlob]:
 
 
 def referenced_blobs(segments: Sequence[Segment]) -> Iterator[ReferencedBlob]:
-    """Every blob that must have been put before."""
-    return (blob for blob in _blobs(segments) if isinstance(blob, ReferencedBlob))
+    """Every blob that must have been put before; the objects of tensors are some."""
+    yield from (blob for blob in _blobs(segments) if isinstance(blob, ReferencedBlob))
+    for _, reference in referenced_tensors(segments):
+        yield ReferencedBlob(reference.sha256, reference.size)
+
+
+def referenced_tensors(segments: Sequence[Segment]) -> Iterator[tuple[TensorValue, ObjectReference]]:
+    """Every tensor whose bytes are an object, and which."""
+    for segment in segments:
+        for series in segment.series:
+            if isinstance(series.points, TensorPoints):
+                for value in series.points.tensors:
+                    if value.reference is not None:
+                        yield value, value.reference
 
 
 def _blobs(segments: Sequence[Segment]) -> Iterator[SentBlob]:
@@ -275,15 +290,32 @@ def _tensors(sent: wire_pb2.TensorPoints) -> TensorPoints:
 
 def _tensor(sent: wire_pb2.Tensor) -> TensorValue:
     if len(sent.data) > limits.tensor_bytes_max:
-        raise TooLarge(f"a tensor has at most {limits.tensor_bytes_max} bytes; this has {len(sent.data)}")
+        limit = f"a tensor in a batch has at most {limits.tensor_bytes_max} bytes"
+        raise TooLarge(f"{limit}; this has {len(sent.data)}: PUT it before and name it by its SHA-256")
     if len(sent.shape) > limits.tensor_rank_max:
         raise TooLarge(f"a tensor has at most {limits.tensor_rank_max} dimensions; this has {len(sent.shape)}")
+    reference = _tensor_reference(sent) if sent.HasField("reference") else None
     try:
-        tensors.check(sent.dtype, sent.shape, sent.data)
+        if reference is None:
+            tensors.check(sent.dtype, sent.shape, sent.data)
+        else:
+            tensors.check_size(sent.dtype, sent.shape, reference.size)
     except ValueError as error:
         raise Invalid(str(error)) from error
     histogram = sent.histogram.SerializeToString() if sent.HasField("histogram") else None
-    return TensorValue(sent.dtype, tuple(sent.shape), sent.data, histogram)
+    return TensorValue(sent.dtype, tuple(sent.shape), sent.data, histogram, reference)
+
+
+def _tensor_reference(sent: wire_pb2.Tensor) -> ObjectReference:
+    reference = sent.reference
+    if sent.data:
+        raise Invalid("a tensor has both data and a reference to an object")
+    if len(reference.sha256) != _SHA256_BYTES:
+        raise Invalid("a tensor's reference has no SHA-256 of 32 bytes")
+    if reference.size > limits.tensor_object_bytes_max:
+        limit = f"a tensor has at most {limits.tensor_object_bytes_max} bytes (tensor_object_bytes_max)"
+        raise TooLarge(f"{limit}; this has {reference.size}")
+    return ObjectReference(reference.sha256, reference.size)
 
 
 def _blob_sequences(sent: wire_pb2.BlobSequencePoints) -> BlobSequencePoints:

@@ -129,9 +129,9 @@ def _replaced(segment: Segment, offset: int, checksum: int) -> CursorConflict:
 
 def _check_references(db: Connection, grant: AppendGrant, segments: Sequence[Segment]) -> None:
     """Raise Conflict for references to blobs that the grant may not name: a digest alone opens nobody's blob."""
-    wanted = {blob.sha256: blob.size for blob in referenced_blobs(segments)}
-    usable = blobs.find_usable(db, grant, wanted) if wanted else {}
-    missing = [digest.hex() for digest, size in wanted.items() if digest not in usable or usable[digest].size != size]
+    wanted = {(blob.sha256, blob.size) for blob in referenced_blobs(segments)}
+    usable = blobs.find_usable(db, grant, {digest for digest, _ in wanted}) if wanted else {}
+    missing = sorted({digest.hex() for digest, size in wanted if digest not in usable or usable[digest].size != size})
     if missing:
         raise Conflict(f"put these blobs first: {', '.join(missing[:10])}", code="blob_missing")
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import NamedTuple, TypeVar
 
@@ -14,7 +15,7 @@ import numpy as np
 from sqlalchemy import Connection
 
 from tbservice import limits
-from tbservice.domain import read_cursor
+from tbservice.domain import read_cursor, tensor_objects
 from tbservice.domain.blobs import blob_key
 from tbservice.domain.newest import newest_of_each_step
 from tbservice.domain.pieces import read_scalar_pieces
@@ -36,7 +37,6 @@ from tbservice.types import (
     Selection,
     StepRange,
     TensorSample,
-    TensorValue,
 )
 from tbwire.digests import Records
 
@@ -166,7 +166,8 @@ def _read(
         return _Read({}, 0)
     match data_class:
         case DataClass.TENSOR:
-            return _read_values(db, grant, wanted, points_max, value_rows.stream_tensors, _tensors)
+            tensors = partial(_tensors, db)
+            return _read_values(db, grant, wanted, points_max, value_rows.stream_tensors, tensors)
         case DataClass.BLOB_SEQUENCE:
             return _read_values(db, grant, wanted, points_max, value_rows.stream_blob_sequences, _sequences)
     if wanted[0].points > points_max or wanted[0].held > limits.piece_points:
@@ -240,8 +241,8 @@ def _rows(
         yield from stream(db, grant.experiment_id, ids, StepRange(first))
 
 
-def _tensors(_grant: ReadGrant, rows: Sequence[TensorRow]) -> TensorSample:
-    values = [TensorValue(row.dtype, tuple(row.shape), row.data, row.histogram) for row in rows]
+def _tensors(db: Connection, grant: ReadGrant, rows: Sequence[TensorRow]) -> TensorSample:
+    values = tensor_objects.locate(db, grant.workspace_id, [value_rows.tensor_value(row) for row in rows])
     return TensorSample(*_times(rows), values, len(rows))
 
 

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from sqlalchemy import Connection
 
 from tbservice import limits
-from tbservice.domain import drawing, rows, uniform
+from tbservice.domain import drawing, rows, tensor_objects, uniform
 from tbservice.domain.blobs import blob_key
 from tbservice.domain.listing import numbers_of_place
 from tbservice.domain.pieces import read_scalar_pieces
@@ -118,19 +118,22 @@ def read_scalars(
 def read_tensors(
     db: Connection, grant: ReadGrant, selection: Selection, sampling: Sampling
 ) -> ByRunAndTag[TensorSample]:
-    """A sample of every selected tensor series. Raises as `read_scalars`; TooLarge over `read_bytes_max`."""
+    """A sample of every selected tensor series, whose objects are still to be loaded (`tensor_objects.load_samples`).
+
+    Raises as `read_scalars`; TooLarge over `read_bytes_max`, objects included.
+    """
     found = _select(db, grant, selection, DataClass.TENSOR, sampling)
     wanted = rows.choose_places(db, grant.experiment_id, DataClass.TENSOR, found, sampling)
     read = []
     size = 0
     with closing(tensor_points.sample(db, grant.experiment_id, wanted.k, wanted.places)) as points:
         for point in points:
-            size += len(point.value.data)
+            size += point.value.size
             check_size(size)
             read.append(point)
     samples = {}
     for id_, chosen in rows.pick(db, wanted, read).items():
-        values = [point.value for point in chosen]
+        values = tensor_objects.locate(db, grant.workspace_id, [point.value for point in chosen])
         samples[id_] = TensorSample(rows.steps_of(chosen), rows.wall_times_of(chosen), values, wanted.totals[id_])
     return _by_run_and_tag(found, samples)
 

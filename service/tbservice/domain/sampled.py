@@ -70,7 +70,7 @@ def _sizes(sample: Sample) -> Int64s:
     sizes = np.full(len(sample.steps), _POINT_BYTES, np.int64)
     match sample:
         case TensorSample():
-            sizes += np.array([len(value.data) + len(value.histogram or b"") for value in sample.tensors], np.int64)
+            sizes += np.array([value.size + len(value.histogram or b"") for value in sample.tensors], np.int64)
         case BlobSequenceSample():
             sizes += _BLOB_BYTES * np.array([len(keys) for keys in sample.sequences], np.int64)
     return sizes

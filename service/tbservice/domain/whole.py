@@ -19,12 +19,14 @@ import numpy as np
 from sqlalchemy import Connection
 
 from tbservice import limits
+from tbservice.domain import tensor_objects
 from tbservice.domain.blobs import blob_key
 from tbservice.domain.experiments import get_experiment
 from tbservice.domain.pieces import read_scalar_pieces
 from tbservice.domain.reading import ALL_BLOBS
 from tbservice.store import blobs, time_series, value_rows
 from tbservice.store.database import Database
+from tbservice.store.objects import ObjectStore
 from tbservice.store.value_rows import BlobRow, TensorRow
 from tbservice.types import (
     ALL_STEPS,
@@ -39,7 +41,6 @@ from tbservice.types import (
     Series,
     StepRange,
     TensorSample,
-    TensorValue,
 )
 from tbwire.digests import Records
 
@@ -87,12 +88,21 @@ def read_whole(
     """All points of the selected series in the range of steps: by run, in the order in which the runs came.
 
     Of blob sequences, the blobs at `indices`. Which series there are is found out in the call. A series without points
-    in the range comes as one empty part.
+    in the range comes as one empty part. Tensors that are objects are still to be loaded (`load_parts`).
     """
     with database.snapshot(grant.workspace_id) as db:
         found = time_series.list_series(db, grant.experiment_id, replace(selection, data_class=data_class))
     found.sort(key=lambda series: (series.run_id, series.series_id))
     return _parts(database, grant, found, steps, indices)
+
+
+def load_parts(objects: ObjectStore, parts: Iterable[Part]) -> Iterator[Part]:
+    """Yield the same parts with the bytes of every tensor, each fetched when it is asked for.
+
+    Raises as `tensor_objects.load` does.
+    """
+    for part in parts:
+        yield replace(part, sample=tensor_objects.load_sample(objects, part.sample))
 
 
 def _parts(
@@ -155,7 +165,7 @@ def _read(
         case DataClass.TENSOR:
             tensors = value_rows.stream_tensors(db, grant.experiment_id, ids, steps)
             for series, rows, is_whole in _by_series(tensors, group):
-                yield _Found(series, _tensor_sample(series, rows), is_whole)
+                yield _Found(series, _tensor_sample(db, grant, series, rows), is_whole)
         case DataClass.BLOB_SEQUENCE:
             sequences = list(_by_series(value_rows.stream_blob_sequences(db, grant.experiment_id, ids, steps), group))
             digests = {digest for _, rows, _ in sequences for row in rows for digest in row.digests}
@@ -202,8 +212,8 @@ def _by_series(rows: Iterator[_Row], group: Sequence[Series]) -> Iterator[tuple[
     assert waiting is None  # noqa: S101 - the rows come by series in the order of the group
 
 
-def _tensor_sample(series: Series, rows: Sequence[TensorRow]) -> TensorSample:
-    values = [TensorValue(row.dtype, tuple(row.shape), row.data, row.histogram) for row in rows]
+def _tensor_sample(db: Connection, grant: ReadGrant, series: Series, rows: Sequence[TensorRow]) -> TensorSample:
+    values = tensor_objects.locate(db, grant.workspace_id, [value_rows.tensor_value(row) for row in rows])
     return TensorSample(*_steps_and_times(rows), values, series.count)
 
 

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from sqlalchemy import Connection
 
-from tbservice.domain import reading
+from tbservice.domain import reading, tensor_objects
 from tbservice.domain.drawing import check_scan, group_by_points
 from tbservice.domain.sampling import rank_and_key, splitmix64
 from tbservice.errors import NotFound
@@ -106,16 +106,17 @@ def read_scalars(
 
 
 def read_tensors(db: Connection, grant: ReadGrant, series: Series, positions: Positions) -> TensorSample:
-    """A sample of a tensor series. Raises TooLarge when it is over `read_bytes_max`."""
+    """A sample of a tensor series, its objects to be loaded. Raises TooLarge when it is over `read_bytes_max`."""
     steps, wall_times, total = _choose_steps(db, grant, series, positions)
     size = 0
     values = {}
     with closing(tensor_points.sample(db, grant.experiment_id, 0, _places(db, series, steps))) as rows:
         for point in rows:
-            size += len(point.value.data)
+            size += point.value.size
             reading.check_size(size)
             values[point.step] = point.value
-    return TensorSample(steps, wall_times, [values[step] for step in steps.tolist()], total)
+    ordered = tensor_objects.locate(db, grant.workspace_id, [values[step] for step in steps.tolist()])
+    return TensorSample(steps, wall_times, ordered, total)
 
 
 def read_blobs(db: Connection, grant: ReadGrant, series: Series, positions: Positions) -> list[WrittenBlobs]:

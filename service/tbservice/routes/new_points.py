@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Literal
 
 import numpy as np
@@ -11,11 +12,13 @@ from pydantic import ConfigDict, Field
 from tbservice import limits
 from tbservice.domain import newer
 from tbservice.domain.newer import NewPoints, News
+from tbservice.domain.tensor_objects import load_sample
 from tbservice.routes import answers
 from tbservice.routes.conditional import ConditionalRoute
 from tbservice.routes.point_queries import DATA_CLASSES, Kind, SeriesQuery
-from tbservice.routes.requests import MayRead, UsesDatabase
+from tbservice.routes.requests import MayRead, UsesDatabase, UsesObjects
 from tbservice.store.database import Database
+from tbservice.store.objects import ObjectStore
 from tbservice.types import Json, ReadGrant
 
 router = APIRouter(prefix="/api/v1/experiments/{experiment_id}", tags=["reading"], route_class=ConditionalRoute)
@@ -66,7 +69,9 @@ class NewInUrl(NewQuery):
 
 
 @router.get("/{kind}/new")
-def read_new(grant: MayRead, kind: Kind, query: Annotated[NewInUrl, Query()], database: UsesDatabase) -> Response:
+def read_new(
+    grant: MayRead, kind: Kind, query: Annotated[NewInUrl, Query()], database: UsesDatabase, objects: UsesObjects
+) -> Response:
     """All points at full resolution, in portions, and then only those that came since: every point once.
 
     `{cursor, more, removed, points: {run: {tag: {series_id, plugin, replaces_from, steps, wall_times, values}}}}`.
@@ -74,28 +79,39 @@ def read_new(grant: MayRead, kind: Kind, query: Annotated[NewInUrl, Query()], da
     whose ids are in `removed`; where `replaces_from` is a step, drop what you have of the series from it on; then
     append. A series that was deleted and came again has another id.
     """
-    return _read_new(grant, kind, query, database)
+    return _read_new(grant, kind, query, database, objects)
 
 
 @router.post("/{kind}/new")
-def read_new_by_post(grant: MayRead, kind: Kind, query: NewQuery, database: UsesDatabase) -> Response:
+def read_new_by_post(
+    grant: MayRead, kind: Kind, query: NewQuery, database: UsesDatabase, objects: UsesObjects
+) -> Response:
     """As GET, for cursors and names that are too long for a URL."""
-    return _read_new(grant, kind, query, database)
+    return _read_new(grant, kind, query, database, objects)
 
 
-def _read_new(grant: ReadGrant, kind: Kind, query: NewQuery, database: Database) -> Response:
-    return answers.json_response(news_as_json(find_news(database, grant, query, kind, query.since, query.limit)))
+def _read_new(grant: ReadGrant, kind: Kind, query: NewQuery, database: Database, objects: ObjectStore) -> Response:
+    return answers.json_response(
+        news_as_json(find_news(database, objects, grant, query, kind, query.since, query.limit))
+    )
 
 
 def find_news(
-    database: Database, grant: ReadGrant, query: FollowQuery, kind: Kind, since: str | None, points_max: int
+    database: Database,
+    objects: ObjectStore,
+    grant: ReadGrant,
+    query: FollowQuery,
+    kind: Kind,
+    since: str | None,
+    points_max: int,
 ) -> News:
     """What is new since this cursor; without one, from where the query begins."""
     selection = query.selection(DATA_CLASSES[kind])
     with database.snapshot(grant.workspace_id) as db:
         if not since and query.start == "now":
             return newer.begin_now(db, grant, selection)
-        return newer.read_news(db, grant, selection, since or None, points_max)
+        news = newer.read_news(db, grant, selection, since or None, points_max)
+    return replace(news, series=[replace(one, points=load_sample(objects, one.points)) for one in news.series])
 
 
 def news_as_json(news: News) -> Json:

@@ -20,7 +20,7 @@ from tbservice.routes.point_queries import (
     ScalarSampleInUrl,
     ScalarSampleQuery,
 )
-from tbservice.routes.requests import MayRead, UsesDatabase
+from tbservice.routes.requests import MayRead, UsesDatabase, UsesObjects
 from tbservice.types import BlobSequenceSample, DataClass, ReadGrant, ScalarSample, TensorSample
 
 router = APIRouter(prefix="/api/v1/experiments/{experiment_id}", tags=["reading"], route_class=ConditionalRoute)
@@ -35,72 +35,90 @@ Accepted = Annotated[str | None, Depends(_accepted)]
 
 @router.get("/scalars/data", responses=RESPONSES)
 def read_scalars(
-    grant: MayRead, query: Annotated[ScalarSampleInUrl, Query()], accepted: Accepted, database: UsesDatabase
+    grant: MayRead,
+    query: Annotated[ScalarSampleInUrl, Query()],
+    accepted: Accepted,
+    database: UsesDatabase,
+    objects: UsesObjects,
 ) -> Response:
     """`{run: {tag: {steps, wall_times, values, kept, total, sampling}}}`; values are numbers, or "NaN", "±Infinity"."""
-    return _read_scalars(grant, query, accepted, database)
+    return _read_scalars(grant, query, accepted, database, objects)
 
 
 @router.post("/scalars/data", responses=RESPONSES)
 def read_scalars_by_post(
-    grant: MayRead, query: ScalarSampleQuery, accepted: Accepted, database: UsesDatabase
+    grant: MayRead, query: ScalarSampleQuery, accepted: Accepted, database: UsesDatabase, objects: UsesObjects
 ) -> Response:
     """As GET, for more runs and tags than a URL holds."""
-    return _read_scalars(grant, query, accepted, database)
+    return _read_scalars(grant, query, accepted, database, objects)
 
 
 @router.get("/tensors/data", responses=RESPONSES)
 def read_tensors(
-    grant: MayRead, query: Annotated[SampleInUrl, Query()], accepted: Accepted, database: UsesDatabase
+    grant: MayRead,
+    query: Annotated[SampleInUrl, Query()],
+    accepted: Accepted,
+    database: UsesDatabase,
+    objects: UsesObjects,
 ) -> Response:
     """`{run: {tag: {steps, wall_times, values, kept, total, sampling}}}`; values are {dtype, shape, data} by row."""
-    return _read_tensors(grant, query, accepted, database)
+    return _read_tensors(grant, query, accepted, database, objects)
 
 
 @router.post("/tensors/data", responses=RESPONSES)
-def read_tensors_by_post(grant: MayRead, query: SampleQuery, accepted: Accepted, database: UsesDatabase) -> Response:
+def read_tensors_by_post(
+    grant: MayRead, query: SampleQuery, accepted: Accepted, database: UsesDatabase, objects: UsesObjects
+) -> Response:
     """As GET, for more runs and tags than a URL holds."""
-    return _read_tensors(grant, query, accepted, database)
+    return _read_tensors(grant, query, accepted, database, objects)
 
 
 @router.get("/blob_sequences/data", responses=RESPONSES)
 def read_blob_sequences(
-    grant: MayRead, query: Annotated[BlobSampleInUrl, Query()], accepted: Accepted, database: UsesDatabase
+    grant: MayRead,
+    query: Annotated[BlobSampleInUrl, Query()],
+    accepted: Accepted,
+    database: UsesDatabase,
+    objects: UsesObjects,
 ) -> Response:
     """`{run: {tag: {steps, wall_times, values, kept, total, sampling}}}`; values are lists of {key}."""
-    return _read_blob_sequences(grant, query, accepted, database)
+    return _read_blob_sequences(grant, query, accepted, database, objects)
 
 
 @router.post("/blob_sequences/data", responses=RESPONSES)
 def read_blob_sequences_by_post(
-    grant: MayRead, query: BlobSampleQuery, accepted: Accepted, database: UsesDatabase
+    grant: MayRead, query: BlobSampleQuery, accepted: Accepted, database: UsesDatabase, objects: UsesObjects
 ) -> Response:
     """As GET, for more runs and tags than a URL holds."""
-    return _read_blob_sequences(grant, query, accepted, database)
+    return _read_blob_sequences(grant, query, accepted, database, objects)
 
 
-def _read_scalars(grant: ReadGrant, query: ScalarSampleQuery, accepted: str | None, database: UsesDatabase) -> Response:
+def _read_scalars(
+    grant: ReadGrant, query: ScalarSampleQuery, accepted: str | None, database: UsesDatabase, objects: UsesObjects
+) -> Response:
     selection, sampling = query.selection(), query.points()
     wanted = Wanted(selection, DataClass.SCALAR, sampling, choose_format(query.format, accepted), reading.ALL_BLOBS)
 
     def read(db: Connection) -> reading.ByRunAndTag[ScalarSample]:
         return reading.read_scalars(db, grant, selection, sampling)
 
-    return answer(database, grant, wanted, read, answers.scalar_values)
+    return answer(database, objects, grant, wanted, read, answers.scalar_values)
 
 
-def _read_tensors(grant: ReadGrant, query: SampleQuery, accepted: str | None, database: UsesDatabase) -> Response:
+def _read_tensors(
+    grant: ReadGrant, query: SampleQuery, accepted: str | None, database: UsesDatabase, objects: UsesObjects
+) -> Response:
     selection, sampling = query.selection(), query.points()
     wanted = Wanted(selection, DataClass.TENSOR, sampling, choose_format(query.format, accepted), reading.ALL_BLOBS)
 
     def read(db: Connection) -> reading.ByRunAndTag[TensorSample]:
         return reading.read_tensors(db, grant, selection, sampling)
 
-    return answer(database, grant, wanted, read, answers.tensor_values)
+    return answer(database, objects, grant, wanted, read, answers.tensor_values)
 
 
 def _read_blob_sequences(
-    grant: ReadGrant, query: BlobSampleQuery, accepted: str | None, database: UsesDatabase
+    grant: ReadGrant, query: BlobSampleQuery, accepted: str | None, database: UsesDatabase, objects: UsesObjects
 ) -> Response:
     selection, sampling, indices = query.selection(), query.points(), query.indices()
     wanted = Wanted(selection, DataClass.BLOB_SEQUENCE, sampling, choose_format(query.format, accepted), indices)
@@ -108,4 +126,4 @@ def _read_blob_sequences(
     def read(db: Connection) -> reading.ByRunAndTag[BlobSequenceSample]:
         return reading.read_blob_sequences(db, grant, selection, sampling, indices)
 
-    return answer(database, grant, wanted, read, answers.blob_sequence_values)
+    return answer(database, objects, grant, wanted, read, answers.blob_sequence_values)

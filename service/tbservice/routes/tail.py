@@ -19,8 +19,9 @@ from tbservice.errors import ServiceError, TooManyRequests, Unavailable
 from tbservice.routes.live import Followers
 from tbservice.routes.new_points import FollowInUrl, FollowQuery, find_news, news_as_json
 from tbservice.routes.point_queries import DATA_CLASSES, Kind
-from tbservice.routes.requests import MayRead, Secret, UsesDatabase
+from tbservice.routes.requests import MayRead, Secret, UsesDatabase, UsesObjects
 from tbservice.store.database import Database
+from tbservice.store.objects import ObjectStore
 from tbservice.types import ReadGrant
 
 router = APIRouter(prefix="/api/v1/experiments/{experiment_id}", tags=["reading"])
@@ -78,6 +79,7 @@ class _Tail:
     """One reader: what is followed, and by which right."""
 
     database: Database
+    objects: ObjectStore
     followers: Followers
     grant: ReadGrant
     secret: str | None
@@ -90,7 +92,9 @@ class _Tail:
         return await self.followers.share(place, lambda: self._look(since))
 
     def _look(self, since: str | None) -> _Portion:
-        news = find_news(self.database, self.grant, self.query, self.kind, since, limits.live_event_points_max)
+        news = find_news(
+            self.database, self.objects, self.grant, self.query, self.kind, since, limits.live_event_points_max
+        )
         event = _event("points", news_as_json(news), news.cursor)
         return _Portion(news.cursor, news.has_more, not news.series and not news.removed, event)
 
@@ -120,6 +124,7 @@ async def tail(
     query: Annotated[FollowInUrl, Query()],
     secret: Secret,
     database: UsesDatabase,
+    objects: UsesObjects,
     followers: UsesFollowers,
     last_event_id: LastEventId = None,
 ) -> EventStream:
@@ -130,7 +135,7 @@ async def tail(
     comes when the token expires or is revoked, or the experiment is deleted. When the stream ends without it, connect
     again. Comments come while there is nothing new.
     """
-    return await _begin(_Tail(database, followers, grant, secret, kind, query), last_event_id or query.since)
+    return await _begin(_Tail(database, objects, followers, grant, secret, kind, query), last_event_id or query.since)
 
 
 @router.post("/{kind}/tail", response_class=Response, responses=_ANSWERS)
@@ -140,11 +145,12 @@ async def tail_by_post(
     query: FollowQuery,
     secret: Secret,
     database: UsesDatabase,
+    objects: UsesObjects,
     followers: UsesFollowers,
     last_event_id: LastEventId = None,
 ) -> EventStream:
     """As GET, for cursors and names that are too long for a URL."""
-    return await _begin(_Tail(database, followers, grant, secret, kind, query), last_event_id or query.since)
+    return await _begin(_Tail(database, objects, followers, grant, secret, kind, query), last_event_id or query.since)
 
 
 async def _begin(reader: _Tail, since: str | None) -> EventStream:

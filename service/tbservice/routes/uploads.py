@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from tbservice import limits, metrics
 from tbservice.admission import admitted
-from tbservice.domain import batch, blobs, cursors, ingest
+from tbservice.domain import batch, blobs, cursors, ingest, tensor_objects
 from tbservice.errors import Malformed
 from tbservice.merger import Merger
 from tbservice.routes.body import decompressed, read_body
@@ -78,6 +78,7 @@ def write_batch(
     segments = _decode(body, encoding)
     with metrics.timed_part("blobs"):
         blobs.keep_inline(database, objects, grant, segments)
+        tensor_objects.check_tables(database, objects, grant, segments)
     with metrics.timed_part("transaction"), database.transaction(grant.workspace_id) as db:
         outcome = ingest.write_batch(db, grant, segments)
     counts = outcome.counts

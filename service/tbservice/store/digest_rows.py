@@ -48,7 +48,7 @@ def stream_tensors(
         db,
         """
             SELECT series_id, step, wall_time, dtype, shape,
-                sha256(data) AS data_sha256, sha256(histogram) AS histogram_sha256
+                coalesce(object_sha256, sha256(data)) AS data_sha256, sha256(histogram) AS histogram_sha256
             FROM (
                 SELECT * FROM tensor_points
                 WHERE experiment_id = :experiment_id AND series_id = ANY (CAST(:series_ids AS bigint[]))

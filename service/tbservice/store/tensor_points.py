@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from sqlalchemy import Connection, text
 
 from tbservice.store.arrays import array
 from tbservice.store.points import Places
-from tbservice.store.value_rows import SampledRow, stream_sized
+from tbservice.store.value_rows import SampledRow, stream_sized, tensor_value
 from tbservice.types import ExperimentGrant, ExperimentId, TensorValue
 
 STREAMED: Final = {"stream_results": True, "max_row_buffer": 100}
@@ -30,6 +30,15 @@ class TensorPoint:
     value: TensorValue
 
 
+class TensorReference(NamedTuple):
+    """The object that holds the bytes of a point's tensor, by its SHA-256 and size in bytes."""
+
+    series_id: int
+    step: int
+    sha256: bytes
+    size: int
+
+
 def upsert(db: Connection, grant: ExperimentGrant, places: Places, values: Sequence[TensorValue]) -> dict[int, int]:
     """Inserts points, at most one a series and step; where there is one, the greater wall time wins, then this one.
 
@@ -40,17 +49,20 @@ def upsert(db: Connection, grant: ExperimentGrant, places: Places, values: Seque
             WITH put AS (
                 INSERT INTO tensor_points AS old
                     (experiment_id, workspace_id, series_id, rank, sample_key, step, wall_time,
-                    dtype, shape, data, histogram)
+                    dtype, shape, data, histogram, object_sha256, object_size)
                 SELECT :experiment_id, :workspace_id, series_id, rank, sample_key, step, wall_time, dtype,
-                    CAST(shape AS bigint[]), data, histogram
+                    CAST(shape AS bigint[]), data, histogram, object_sha256, object_size
                 FROM unnest(CAST(:series_ids AS bigint[]), CAST(:ranks AS smallint[]), CAST(:sample_keys AS bigint[]),
                     CAST(:steps AS bigint[]), CAST(:wall_times AS float8[]), CAST(:dtypes AS smallint[]),
-                    CAST(:shapes AS text[]), CAST(:data AS bytea[]), CAST(:histograms AS bytea[]))
-                    AS u (series_id, rank, sample_key, step, wall_time, dtype, shape, data, histogram)
+                    CAST(:shapes AS text[]), CAST(:data AS bytea[]), CAST(:histograms AS bytea[]),
+                    CAST(:object_sha256s AS bytea[]), CAST(:object_sizes AS bigint[]))
+                    AS u (series_id, rank, sample_key, step, wall_time, dtype, shape, data, histogram,
+                        object_sha256, object_size)
                 ORDER BY series_id, rank, sample_key
                 ON CONFLICT (experiment_id, series_id, rank, sample_key) DO UPDATE
                     SET wall_time = excluded.wall_time, dtype = excluded.dtype, shape = excluded.shape,
-                        data = excluded.data, histogram = excluded.histogram
+                        data = excluded.data, histogram = excluded.histogram,
+                        object_sha256 = excluded.object_sha256, object_size = excluded.object_size
                     WHERE excluded.wall_time >= old.wall_time
                 RETURNING series_id, (xmax = 0) AS is_new)
             SELECT series_id, count(*) AS new FROM put WHERE is_new GROUP BY series_id
@@ -62,8 +74,10 @@ def upsert(db: Connection, grant: ExperimentGrant, places: Places, values: Seque
             "dtypes": array("smallint", [value.dtype for value in values]),
             # unnest flattens an array of arrays, so that each shape travels as its text.
             "shapes": array("text", ["{" + ",".join(map(str, value.shape)) + "}" for value in values]),
-            "data": array("bytea", [value.data for value in values]),
+            "data": array("bytea", [value.data if value.reference is None else None for value in values]),
             "histograms": array("bytea", [value.histogram for value in values]),
+            "object_sha256s": array("bytea", [value.reference and value.reference.sha256 for value in values]),
+            "object_sizes": array("bigint", [value.reference and value.reference.size for value in values]),
         },
     )
     return {row.series_id: row.new for row in rows}
@@ -80,13 +94,15 @@ def sample(
     statement = """
         SELECT p.* FROM unnest(%(series_ids)s::bigint[]) AS w (series_id)
         CROSS JOIN LATERAL (
-            SELECT series_id, rank, sample_key, step, wall_time, dtype, shape, data, histogram
+            SELECT series_id, rank, sample_key, step, wall_time, dtype, shape, data, histogram,
+                object_sha256, object_size
             FROM tensor_points
             WHERE experiment_id = %(experiment_id)s AND series_id = w.series_id
             ORDER BY rank, sample_key LIMIT %(k)s
         ) AS p
         UNION ALL
-        SELECT p.series_id, p.rank, p.sample_key, step, wall_time, dtype, shape, data, histogram
+        SELECT p.series_id, p.rank, p.sample_key, step, wall_time, dtype, shape, data, histogram,
+            object_sha256, object_size
         FROM unnest(%(end_ids)s::bigint[], %(ranks)s::smallint[], %(keys)s::bigint[])
             AS e (series_id, rank, sample_key)
         JOIN tensor_points AS p ON p.experiment_id = %(experiment_id)s AND p.series_id = e.series_id
@@ -95,8 +111,23 @@ def sample(
     parameters = {"experiment_id": experiment_id, "k": k, **ends_as_arrays(ends)}
     with closing(stream_sized(db, SampledRow, statement, parameters)) as rows:
         for row in rows:
-            value = TensorValue(row.dtype, tuple(row.shape), row.data, row.histogram)
-            yield TensorPoint(row.series_id, row.rank, row.sample_key, row.step, row.wall_time, value)
+            yield TensorPoint(row.series_id, row.rank, row.sample_key, row.step, row.wall_time, tensor_value(row))
+
+
+def list_references(
+    db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int]
+) -> Generator[TensorReference, None, None]:
+    """Stream the references of these series' points to objects, by series id and step; no point's bytes are read."""
+    statement = text("""
+        SELECT series_id, step, object_sha256, object_size FROM tensor_points
+        WHERE experiment_id = :experiment_id AND series_id = ANY (CAST(:series_ids AS bigint[]))
+            AND object_sha256 IS NOT NULL
+        ORDER BY series_id, step
+    """)
+    parameters = {"experiment_id": experiment_id, "series_ids": list(series_ids)}
+    with db.execute(statement, parameters, execution_options=STREAMED) as rows:
+        for series_id, step, sha256, size in rows:
+            yield TensorReference(series_id, step, bytes(sha256), size)
 
 
 def ends_as_arrays(ends: Mapping[int, Sequence[tuple[int, int]]]) -> dict[str, list[int]]:

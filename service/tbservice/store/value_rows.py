@@ -12,7 +12,7 @@ import psycopg
 from sqlalchemy import Connection
 
 from tbservice.store.database import binary_rows
-from tbservice.types import ExperimentId, StepRange
+from tbservice.types import ExperimentId, ObjectReference, StepRange, TensorValue
 
 _FIRST_ROWS: Final = 4
 """Few, as each may have `tensor_bytes_max` bytes."""
@@ -30,13 +30,15 @@ class TensorRow(NamedTuple):
     wall_time: float
     dtype: int
     shape: list[int]
-    data: bytes
+    data: bytes | None
     histogram: bytes | None
+    object_sha256: bytes | None
+    object_size: int | None
 
     @property
     def size(self) -> int:
-        """Bytes, about."""
-        return 200 + len(self.data) + len(self.histogram or b"")
+        """Bytes, about, with those of an object."""
+        return 200 + (self.object_size or len(self.data or b"")) + len(self.histogram or b"")
 
 
 class BlobRow(NamedTuple):
@@ -63,16 +65,26 @@ class SampledRow(NamedTuple):
     wall_time: float
     dtype: int
     shape: list[int]
-    data: bytes
+    data: bytes | None
     histogram: bytes | None
+    object_sha256: bytes | None
+    object_size: int | None
 
     @property
     def size(self) -> int:
-        """Bytes, about."""
-        return 200 + len(self.data) + len(self.histogram or b"")
+        """Bytes, about, with those of an object."""
+        return 200 + (self.object_size or len(self.data or b"")) + len(self.histogram or b"")
 
 
 _Row = TypeVar("_Row", TensorRow, BlobRow, SampledRow)
+
+
+def tensor_value(row: TensorRow | SampledRow) -> TensorValue:
+    """Return the tensor of a row; the object of one that has no data is not looked up yet."""
+    if row.data is not None:
+        return TensorValue(row.dtype, tuple(row.shape), row.data, row.histogram)
+    reference = ObjectReference(row.object_sha256 or b"", row.object_size or 0)
+    return TensorValue(row.dtype, tuple(row.shape), b"", row.histogram, reference)
 
 
 def stream_tensors(

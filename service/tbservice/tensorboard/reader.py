@@ -9,7 +9,7 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 from sqlalchemy import Connection
 
 from tbservice import limits
-from tbservice.domain import blobs, experiments, listing, reading, whole
+from tbservice.domain import blobs, experiments, listing, reading, tensor_objects, whole
 from tbservice.domain.listing import TagGroup
 from tbservice.domain.reading import ByRunAndTag
 from tbservice.domain.whole import Part
@@ -133,7 +133,8 @@ class Reader:
 
     def read_tensors(self, selection: Selection, downsample: int) -> ByRunAndTag[TensorSample]:
         """At most `downsample` points of each series, in step order."""
-        return self.read(reading.read_tensors, selection, Sampling(k=downsample))
+        samples = self.read(reading.read_tensors, selection, Sampling(k=downsample))
+        return tensor_objects.load_samples(self.objects, samples)
 
     def read_blob_sequences(self, selection: Selection, downsample: int) -> ByRunAndTag[BlobSequenceSample]:
         """At most `downsample` points of each series, in step order; a point is the keys of its blobs."""
@@ -141,7 +142,8 @@ class Reader:
 
     def read_whole(self, data_class: DataClass) -> Iterator[Part]:
         """All points of a data class in parts, each read when the one before was taken."""
-        return whole.read_whole(self.database, self.grant, Selection(), data_class)
+        parts = whole.read_whole(self.database, self.grant, Selection(), data_class)
+        return whole.load_parts(self.objects, parts)
 
     def find_blob(self, key: str) -> Blob:
         """The experiment's blob of this key; NotFound for any other."""

@@ -10,12 +10,14 @@ from fastapi import Response
 from sqlalchemy import Connection
 
 from tbservice.domain.sampled import in_pieces, is_large, parts_of
-from tbservice.domain.whole import Part, Sample, read_whole
+from tbservice.domain.tensor_objects import load_samples
+from tbservice.domain.whole import Part, Sample, load_parts, read_whole
 from tbservice.routes import answers
 from tbservice.routes.formats import MEDIA_TYPES, Format, encode
 from tbservice.routes.formats.streaming import stream
 from tbservice.routes.refusals import NOT_ACCEPTABLE, Responses
 from tbservice.store.database import Database
+from tbservice.store.objects import ObjectStore
 from tbservice.types import (
     BlobSequenceSample,
     DataClass,
@@ -69,6 +71,7 @@ class Wanted:
 
 def answer(
     database: Database,
+    objects: ObjectStore,
     grant: ReadGrant,
     wanted: Wanted,
     read: Callable[[Connection], Mapping[str, Mapping[str, _OneKind]]],
@@ -84,7 +87,7 @@ def answer(
         def as_json(sample: Any) -> dict[str, Any]:
             return answers.columns(sample, values_of(sample), rule)
 
-        return encode(wanted.format, wanted.data_class, parts, rule, as_json)
+        return encode(wanted.format, wanted.data_class, load_parts(objects, parts), rule, as_json)
 
     media_type = MEDIA_TYPES[wanted.format]
     if wanted.is_everything:
@@ -99,7 +102,8 @@ def answer(
         parts = [] if is_plain else parts_of(db, grant, wanted.selection, wanted.data_class, plain)
     headers = {**_HEADERS, SAMPLING_HEADER: _said(rule, plain)}
     if is_plain:
-        response = answers.json_response(answers.by_run_and_tag(samples, wanted.sampling, values_of))
+        loaded = load_samples(objects, samples)
+        response = answers.json_response(answers.by_run_and_tag(loaded, wanted.sampling, values_of))
         response.headers.update(headers)
         return response
     if must_stream:

@@ -155,6 +155,4 @@ def _check_points(samples: ByRunAndTag[ScalarSample] | ByRunAndTag[BlobSequenceS
 
 
 def _check_tensors(samples: ByRunAndTag[TensorSample]) -> None:
-    reading.check_size(
-        sum(len(one.data) for tags in samples.values() for sample in tags.values() for one in sample.tensors)
-    )
+    reading.check_size(sum(one.size for tags in samples.values() for sample in tags.values() for one in sample.tensors))

@@ -1,0 +1,254 @@
+"""Tensors whose bytes are objects in S3: every answer is that of the same tensor in its row, and lies are refused."""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import closing
+
+import numpy as np
+import pytest
+from tensorboard.plugins.mesh import plugin_data_pb2
+
+from support.batches import Api, metadata, segment, stream
+from support.servers import new_owner, s3_client
+from tbservice import limits
+from tbservice.store import blobs as stored_blobs
+from tbservice.store import tensor_points
+from tbservice.store.objects import ObjectStore
+from tbwire import tensors, wire_pb2
+
+FLOAT, STRING = 1, 7
+
+ROWS = np.array([[0, 1, 3], [1, 2, 5], [2, 4, 1]], "<f4")
+HISTOGRAM = wire_pb2.Tensor(dtype=FLOAT, shape=ROWS.shape, data=ROWS.tobytes())
+MESH = wire_pb2.Tensor(dtype=FLOAT, shape=[1, 2, 3], data=np.arange(6, dtype="<f4").tobytes())
+TEXT = wire_pb2.Tensor(dtype=STRING, shape=[2], data=tensors.pack_strings([b"a text", "zwölf".encode()]))
+LEGACY = wire_pb2.Tensor(dtype=FLOAT, shape=ROWS.shape, data=ROWS.tobytes(), histogram={"num": 9.0, "bucket": [1.0]})
+
+MESH_CONTENT = plugin_data_pb2.MeshPluginData(
+    version=0, name="cloud", content_type=plugin_data_pb2.MeshPluginData.VERTEX, json_config="{}", components=1
+).SerializeToString()
+
+SERIES = {
+    "histogram": ("histograms", HISTOGRAM),
+    "legacy": ("histograms", LEGACY),
+    "cloud_VERTEX": ("mesh", MESH),
+    "note": ("text", TEXT),
+}
+
+
+def digest(content):
+    return hashlib.sha256(content).digest()
+
+
+def put(api, experiment, content):
+    """Stores the bytes as an object."""
+    answer = api.request("PUT", f"/experiments/{experiment}/blobs/{digest(content).hex()}", content=content)
+    assert answer.status_code == 204, answer.text
+
+
+def referenced(tensor, **changed):
+    """The same tensor with a reference in the place of its data; some of the reference's fields may be changed."""
+    reference = {"sha256": digest(tensor.data), "size": len(tensor.data)} | changed
+    moved = wire_pb2.Tensor(dtype=tensor.dtype, shape=tensor.shape, reference=reference)
+    if tensor.HasField("histogram"):
+        moved.histogram.CopyFrom(tensor.histogram)
+    return moved
+
+
+def series(tag, plugin, *sent, wall_time=1.7e9):
+    """A tensor series of these tensors, one a step."""
+    steps = np.arange(len(sent), dtype="<i8")
+    return wire_pb2.Series(
+        tag=tag,
+        summary_metadata=metadata(plugin, 2, content=MESH_CONTENT if plugin == "mesh" else b""),
+        tensors=wire_pb2.TensorPoints(
+            steps=steps.tobytes(), wall_times=(wall_time + steps).astype("<f8").tobytes(), tensors=sent
+        ),
+    )
+
+
+@pytest.fixture
+def in_row(api):
+    """An experiment whose tensors are in their rows: two points of each series."""
+    experiment = api.new_experiment()
+    every = [series(tag, plugin, tensor, tensor) for tag, (plugin, tensor) in SERIES.items()]
+    api.write(experiment, segment(stream(), 0, 9, *every))
+    return experiment
+
+
+@pytest.fixture
+def in_objects(api):
+    """The same, but the second point of each series has its bytes in an object."""
+    experiment = api.new_experiment()
+    for _, tensor in SERIES.values():
+        put(api, experiment, tensor.data)
+    every = [series(tag, plugin, tensor, referenced(tensor)) for tag, (plugin, tensor) in SERIES.items()]
+    assert api.write(experiment, segment(stream(), 0, 9, *every)).tensors == 2 * len(SERIES)
+    return experiment
+
+
+FORMATS = ("json", "csv", "parquet", "arrow", "points")
+QUERIES = ({}, {"sampling": "all"}, {"last": 1}, {"sampling": "linear"})
+
+
+def test_tensor_object_reads_as_one_in_its_row(api, in_row, in_objects):
+    for params in ({"format": format_, **query} for format_ in FORMATS for query in QUERIES):
+        found = [
+            api.request("GET", f"/experiments/{each}/tensors/data", params=params) for each in (in_row, in_objects)
+        ]
+        assert found[0].status_code == 200, found[0].text
+        assert found[0].content == found[1].content, params
+
+
+def test_tensor_object_is_in_a_sample_sent_in_pieces(api, in_row, in_objects, monkeypatch):
+    monkeypatch.setattr(limits, "piece_bytes", 1)
+    found = [api.get(experiment, "tensors/data") for experiment in (in_row, in_objects)]
+    assert found[0] == found[1]
+    assert found[0]["train"]["note"]["values"][1]["data"] == ["a text", "zwölf"]
+
+
+def test_tensor_object_is_in_what_is_new(api, in_row, in_objects):
+    found = [api.get(experiment, "tensors/new")["points"] for experiment in (in_row, in_objects)]
+    for tags in (points["train"] for points in found):
+        for one in tags.values():
+            del one["series_id"]
+    assert found[0] == found[1]
+
+
+def test_tensor_object_has_the_digest_of_one_in_its_row(api, in_row, in_objects):
+    found = [api.get(experiment, "digests")["series"] for experiment in (in_row, in_objects)]
+    assert len(found[0]) == len(SERIES)
+    assert found[0] == found[1]
+
+
+PAGES = [
+    "data/plugin/histograms/histograms?run=train&tag=histogram",
+    "data/plugin/distributions/distributions?run=train&tag=histogram",
+    "data/plugin/text/text?run=train&tag=note&markdown=false",
+    "data/plugin/mesh/meshes?run=train&tag=cloud&sample=0",
+]
+
+
+def test_tensor_object_shows_on_the_page(client, api, in_row, in_objects):
+    for path in PAGES:
+        found = [client.get(f"/experiment/{each}/{path}", headers=api.headers) for each in (in_row, in_objects)]
+        assert found[0].status_code == 200, found[0].text
+        assert found[0].content == found[1].content, path
+        assert found[0].content not in (b"", b"[]"), path
+
+
+def test_tensor_object_is_in_the_classic_api(client, api, in_row, in_objects):
+    for name in ("histograms", "compressedHistograms"):
+        query = {"run": "train", "tag": "histogram"}
+        found = [
+            client.get(f"/api/v0/experiments/{each}/data/{name}", params=query, headers=api.headers)
+            for each in (in_row, in_objects)
+        ]
+        assert found[0].status_code == 200, found[0].text
+        assert found[0].json() == found[1].json()
+
+
+def test_point_moves_between_row_and_object(api, experiment):
+    put(api, experiment, MESH.data)
+    other = wire_pb2.Tensor(dtype=FLOAT, shape=[1], data=b"\0\0\x80?")
+    sent = [(other, 1.0), (referenced(MESH), 2.0), (other, 3.0)]
+    for index, (tensor, wall_time) in enumerate(sent):
+        api.write(experiment, segment(stream(), index, index + 1, series("mesh", "mesh", tensor, wall_time=wall_time)))
+        (value,) = api.get(experiment, "tensors/data")["train"]["mesh"]["values"]
+        assert value["data"] == ([1.0] if tensor is other else list(range(6)))
+
+
+def test_references_of_tensors_are_listed(api, in_objects, database):
+    found = api.get(in_objects, "tensors/new")["points"]["train"]
+    ids = {one["series_id"]: tag for tag, one in found.items()}
+    with database.snapshot(owner_workspace(database, in_objects)) as db:
+        listed = list(tensor_points.list_references(db, in_objects, list(ids)))
+    assert {(ids[one.series_id], one.step, one.sha256, one.size) for one in listed} == {
+        (tag, 1, digest(tensor.data), len(tensor.data)) for tag, (_, tensor) in SERIES.items()
+    }
+
+
+def owner_workspace(database, experiment):
+    with database.transaction() as db:
+        db.exec_driver_sql("SELECT set_config('tbhub.experiment_id', %(id)s, true)", {"id": experiment})
+        return db.exec_driver_sql("SELECT workspace_id FROM experiments").scalar_one()
+
+
+def changed(tensor, **fields):
+    """The same tensor with other fields."""
+    other = wire_pb2.Tensor()
+    other.CopyFrom(tensor)
+    for name in fields:
+        other.ClearField(name)
+    other.MergeFrom(wire_pb2.Tensor(**fields))
+    return other
+
+
+LIES = {
+    "absent": (referenced(MESH, sha256=digest(b"absent")), 409, "blob_missing"),
+    "size": (referenced(TEXT, size=len(TEXT.data) - 1), 409, "blob_missing"),
+    "size and shape": (changed(referenced(MESH, size=20), shape=[5]), 409, "blob_missing"),
+    "shape": (changed(referenced(MESH), shape=[5]), 422, "invalid"),
+    "negative shape": (changed(referenced(MESH), shape=[-6]), 422, "invalid"),
+    "type": (changed(referenced(MESH), dtype=20), 422, "invalid"),
+    "table": (changed(referenced(TEXT), shape=[1]), 422, "invalid"),
+    "long table": (changed(referenced(TEXT), shape=[10**9]), 422, "invalid"),
+    "digest": (referenced(MESH, sha256=b"short"), 422, "invalid"),
+    "both": (changed(referenced(MESH), data=b"1234"), 422, "invalid"),
+    "too large": (changed(referenced(MESH, size=limits.tensor_object_bytes_max + 4), shape=[1]), 413, "too_large"),
+}
+
+
+def test_reference_that_lies_is_refused(api, experiment):
+    put(api, experiment, MESH.data)
+    put(api, experiment, TEXT.data)
+    for name, (sent, *refusal) in LIES.items():
+        answer = api.send(experiment, segment(stream(), 0, 9, series("mesh", "mesh", sent)))
+        assert [answer.status_code, answer.json()["code"]] == refusal, name
+    assert api.get(experiment, "tensors/data") == {}
+
+
+def test_reference_that_lies_beside_a_true_one_is_refused(api, experiment):
+    put(api, experiment, MESH.data)
+    lie = changed(referenced(MESH, size=20), shape=[5])
+    answer = api.send(experiment, segment(stream(), 0, 9, series("mesh", "mesh", lie, referenced(MESH))))
+    assert (answer.status_code, answer.json()["code"]) == (409, "blob_missing")
+
+
+def test_reference_to_another_workspaces_object_is_refused(client, api, experiment, settings):
+    other = Api(client, new_owner(settings.database_url.get_secret_value()))
+    put(other, other.new_experiment(), MESH.data)
+    answer = api.send(experiment, segment(stream(), 0, 9, series("mesh", "mesh", referenced(MESH))))
+    assert (answer.status_code, answer.json()["code"]) == (409, "blob_missing")
+
+
+def test_batch_of_too_many_objects_is_refused(api, experiment, monkeypatch):
+    sent = segment(stream(), 0, 9, series("note", "text", referenced(TEXT), referenced(TEXT)))
+    monkeypatch.setattr(limits, "batch_tensor_tables_bytes_max", 7)
+    assert api.send(experiment, sent).status_code == 413
+    monkeypatch.setattr(limits, "batch_tensor_objects_max", 1)
+    assert api.send(experiment, sent).status_code == 413
+
+
+def test_answer_over_the_limit_fetches_no_object(api, in_objects, monkeypatch):
+    monkeypatch.setattr(limits, "read_bytes_max", 100)
+    monkeypatch.setattr(ObjectStore, "read", None)
+    answer = api.request("GET", f"/experiments/{in_objects}/tensors/data")
+    assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+
+
+def test_object_that_was_lost_is_an_error(api, in_objects, database, settings):
+    key = stored_blobs.object_key(owner_workspace(database, in_objects), digest(MESH.data))
+    path, tag = f"/experiments/{in_objects}/tensors/data", {"tag": "cloud_VERTEX"}
+    with closing(s3_client(settings)) as plain:
+        for damage in ("other bytes", "fewer bytes", "gone"):
+            if damage == "gone":
+                plain.delete_object(Bucket=settings.s3_bucket, Key=key)
+            else:
+                size = len(MESH.data) - (damage == "fewer bytes")
+                plain.put_object(Bucket=settings.s3_bucket, Key=key, Body=bytes(size))
+            for query in ({}, {"sampling": "all"}):
+                answer = api.request("GET", path, params={**tag, **query})
+                assert (answer.status_code, answer.json()["code"]) == (503, "object_missing"), damage
+                assert digest(MESH.data).hex() in answer.json()["detail"]
