@@ -36,7 +36,8 @@ from tbupload.errors import FileReplaced
 from tbupload.limits import CHUNK_BYTES, OUTLINE_BYTES_MAX
 from tbupload.reading import cuts, long_record, refusals
 from tbupload.reading.filters import SeriesFilter
-from tbupload.reading.points import FileBlob
+from tbupload.reading.points import FileBlob, Tensor
+from tbupload.sending import blob_pieces
 from tbwire import tensorboard_pb2 as pb
 
 STREAMED = replace(LIMITS, chunk_bytes=1, streamed_record_bytes_min=0, outline_field_bytes_max=3)
@@ -47,9 +48,8 @@ def in_memory(blob):
     """A blob's bytes, which must be those of its digest."""
     if isinstance(blob, bytes):
         return blob
-    with blob.path.open("rb") as file:
-        file.seek(blob.offset)
-        content = file.read(blob.size)
+    with blob_pieces._opened(blob) as read_bytes:
+        content = read_bytes(0, len(blob))
     assert hashlib.sha256(content).digest() == blob.sha256
     return content
 
@@ -63,6 +63,9 @@ def read(path, limits, **options):
             if isinstance(value, list):
                 count += sum(isinstance(blob, FileBlob) for blob in value)
                 found.points[index] = (step, wall_time, [in_memory(blob) for blob in value])
+            elif isinstance(value, Tensor) and value.in_file is not None:
+                count += 1
+                found.points[index] = (step, wall_time, replace(value, data=in_memory(value.in_file), in_file=None))
     return series, skipped, count
 
 
@@ -156,6 +159,40 @@ def test_limits_are_the_same_and_what_is_over_one_is_never_digested(tmp_path, mo
     assert read_all(only, limits=replace(STREAMED, blob_bytes_max=99))[1] == Counter(
         {"blob sequence over the limit of 99 bytes": 1, "blob over the limit of 99 bytes": 1}
     )
+
+
+OBJECTS = [
+    plugin_event("mesh", "floats", 1, tensor_proto(np.arange(12, dtype=np.float32), "values")),
+    plugin_event("mesh", "doubles", 1, tensor_proto(np.arange(12, dtype=np.float64), "values")),
+    plugin_event("mesh", "integers", 1, tensor_proto(np.arange(12, dtype=np.int64), "values")),
+    plugin_event("mesh", "content", 1, tensor_proto(np.arange(12))),
+    plugin_event("mesh", "fewer", 1, pb.TensorProto(dtype=1, tensor_shape={"dim": [{"size": 30}]}, float_val=[1, 2])),
+    plugin_event("mesh", "more", 1, pb.TensorProto(dtype=1, tensor_shape={"dim": [{"size": 8}]}, float_val=[1] * 9)),
+    text_event("texts", 1, ["several", "", "texts", "x", "y", "of some length"]),
+    text_event("text", 1, "one text that is a little longer"),
+    plugin_event("text", "repeated", 1, string_tensor_proto([b"aaaaaa", b"bbbbbb"], [4])),
+]
+
+
+def test_tensor_that_becomes_an_object_is_the_same_both_ways(tmp_path):
+    path = tmp_path / "tfevents"
+    write_records(path, [version_event(), *OBJECTS])
+    limits = replace(LIMITS, tensor_bytes_max=20, tensor_object_bytes_max=1_000)
+    series, skipped, count = assert_same_both_ways(path, limits)
+    assert (len(series), skipped, count) == (8, {refusals.TENSOR_MALFORMED: 1}, 6)
+
+
+def test_tensors_of_a_long_record_stay_in_the_file_when_many(tmp_path):
+    path = tmp_path / "tfevents"
+    tensor = tensor_proto(np.arange(1 << 20, dtype=np.float32))
+    values = [plugin_event("other", f"tensor/{number}", 1, tensor).summary.value[0] for number in range(8)]
+    write_records(path, [version_event(), summary_event(1, 1.0, *values)])
+    limits = replace(LIMITS, tensor_object_bytes_max=64 << 20)
+    (found, skipped), peak_bytes = traced(lambda: read_all(path, limits=limits))
+    tensors = [one.points[0][2] for one in found.values()]
+    assert (len(tensors), skipped) == (8, {})
+    assert [tensor.in_file is None for tensor in tensors] == [True] * 3 + [False] * 5
+    assert peak_bytes < 24 << 20
 
 
 def test_what_a_filter_leaves_out_is_not_digested(tmp_path, monkeypatch):

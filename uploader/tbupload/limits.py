@@ -23,6 +23,15 @@ OUTLINE_FIELD_BYTES_MAX: Final = 16 << 10
 OUTLINE_BYTES_MAX: Final = 16 << 20
 """What is loaded of one summary value in such a record: more than any tensor takes that could be sent."""
 
+TENSOR_MADE_BYTES_MAX: Final = 16 << 20
+"""Bytes of a tensor that is made in memory: its lengths of strings, its numbers from varints, its repeated elements."""
+
+LOADED_TENSORS_BYTES_MAX: Final = 12 << 20
+"""Tensors loaded of a long record where the server takes objects; further ones stay in the file until they are sent."""
+
+LOADED_TENSOR_BYTES_MIN: Final = 1 << 20
+"""A tensor of a long record that is not longer is loaded in any case: there may be many."""
+
 RECORD_TENSORS_BYTES_MAX: Final = 24 << 20
 """Tensors and small blobs kept of one record: more than any request may have."""
 
@@ -72,6 +81,7 @@ class ReadLimits:
     name_chars_max: int  # characters, not bytes
     metadata_bytes_max: int
     tensor_rank_max: int = TENSOR_RANK_MAX
+    tensor_object_bytes_max: int = 0  # of a tensor over `tensor_bytes_max`; 0 where the server takes none
     blob_sequence_length_max: int = BLOB_SEQUENCE_LENGTH_MAX
     record_bytes_max: int = RECORD_BYTES_MAX
     streamed_record_bytes_min: int = STREAMED_RECORD_BYTES_MIN

@@ -43,7 +43,8 @@ class Budget:
 
 def _memory_bytes(point: Point) -> int:
     if isinstance(point, Tensor):
-        return len(point.data)
+        pieces = point.in_file.pieces if point.in_file is not None else ()
+        return len(point.data) + sum(len(piece) for piece in pieces if isinstance(piece, bytes))
     if isinstance(point, list):
         return sum(len(blob) for blob in point if not isinstance(blob, FileBlob))
     return 0

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from tbupload.errors import FileReplaced
+from tbupload.limits import LOADED_TENSOR_BYTES_MIN, LOADED_TENSORS_BYTES_MAX
 from tbupload.reading.points import Blob, FileBlob
 
 _PIECE_BYTES: Final = 1 << 20
 """How much of a file is held at a time while it is streamed."""
 
-_MARK: Final = os.urandom(24)
-"""What every placeholder begins with: no file holds these bytes, as no file can know them."""
+_MARK: Final = bytes(byte & 0x3F for byte in os.urandom(24))
+"""What every placeholder begins with: no file holds these bytes, as no file can know them.
+
+As floats of any width none is a NaN, which protobuf in pure Python would change.
+"""
 
 _NUMBER_BYTES: Final = 8
 
@@ -43,6 +47,7 @@ class Cuts:
         self._digests_blobs = digests_blobs
         self._cuts: list[Cut] = []
         self._blobs: dict[Cut, FileBlob] = {}
+        self._loaded_bytes = 0
 
     def cut(self, offset: int, size: int) -> bytes:
         """Notes a field that stays in the file; answers what stands for it."""
@@ -54,6 +59,38 @@ class Cuts:
         if not self._cuts or len(content) != len(_MARK) + _NUMBER_BYTES or not content.startswith(_MARK):
             return content
         return self._cuts[int.from_bytes(content[len(_MARK) :], "little")]
+
+    def split(self, content: bytes) -> list[bytes | Cut]:
+        """What packed numbers stand for: bytes, and in the place of each placeholder among them its field."""
+        pieces: list[bytes | Cut] = []
+        while self._cuts and (start := content.find(_MARK)) >= 0:
+            end = start + len(_MARK) + _NUMBER_BYTES
+            pieces += [content[:start], self.restore(content[start:end])]
+            content = content[end:]
+        return [*pieces, content]
+
+    def may_load(self, size: int) -> bool:
+        """Count so many bytes of a tensor as loaded, unless those of its record are many already."""
+        if size > LOADED_TENSOR_BYTES_MIN and self._loaded_bytes + size > LOADED_TENSORS_BYTES_MAX:
+            return False
+        self._loaded_bytes += size
+        return True
+
+    def splice(self, pieces: Sequence[bytes | Cut]) -> FileBlob:
+        """Pieces of which some were cut out as one blob; it is read once, for its digest. Raises as `load` does."""
+        digest, size = hashlib.sha256(), 0
+        ranges: list[bytes | range] = []
+        for piece in pieces:
+            for content in self._contents(piece) if self._digests_blobs else ():
+                digest.update(content)
+            if not len(piece):
+                continue
+            size += len(piece)
+            ranges.append(piece if isinstance(piece, bytes) else range(piece.offset, piece.offset + piece.size))
+        return FileBlob(self._path, 0, size, digest.digest(), tuple(ranges))
+
+    def _contents(self, piece: bytes | Cut) -> Iterator[bytes]:
+        return iter((piece,)) if isinstance(piece, bytes) else self._stream(piece)
 
     def load(self, content: bytes | Cut) -> bytes:
         """The bytes themselves, read from the file if they were cut out. Raises FileReplaced when it ends early."""

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 import google_crc32c
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from tbupload.limits import ReadLimits
+from tbupload.limits import OUTLINE_BYTES_MAX, ReadLimits
 from tbupload.reading import refusals
 from tbupload.reading.budget import Budget
 from tbupload.reading.columns import PointGatherer
 from tbupload.reading.cuts import Cuts, stream
 from tbupload.reading.outline import EventOutline, Malformed, Outliner
-from tbupload.reading.points import SeriesPoints
+from tbupload.reading.points import SeriesPoints, Tensor
 from tbupload.reading.refusals import ValueRefused
 from tbupload.reading.series_memory import SeriesMemory, series_points
 from tbupload.reading.summaries import Point, read_value, summary_values
 from tbupload.reading.tf_record import FOOTER_BYTES, footer
 from tbwire import tensorboard_pb2 as pb
 from tbwire import tensors
+
+_NUMBER_BYTES_MAX: Final = 10
+"""Bytes of a number in a field of a tensor: the longest varint."""
 
 
 def is_sound(file: BinaryIO, start: int, length: int) -> bool:
@@ -87,7 +90,9 @@ class LongRecordReader:
     def _check(self, point: Point, value: pb.Summary.Value, is_whole: bool) -> None:
         """Refuses what was read of a value that is not whole, and what no request could take."""
         if not is_whole:
-            # Numbers were read as far as their shape allows, and there are more; of others the shape says too little.
-            is_numeric = value.HasField("tensor") and value.tensor.dtype != tensors.STRING
-            raise ValueRefused(refusals.TENSOR_MALFORMED if is_numeric else refusals.TOO_MUCH)
+            # More numbers than such a shape has were left out; of other values the shape says too little.
+            is_numeric = isinstance(point, Tensor) and value.HasField("tensor") and point.dtype != tensors.STRING
+            count = tensors.element_count([dim.size for dim in value.tensor.tensor_shape.dim])
+            has_few = is_numeric and _NUMBER_BYTES_MAX * count <= OUTLINE_BYTES_MAX
+            raise ValueRefused(refusals.TENSOR_MALFORMED if has_few else refusals.TOO_MUCH)
         self._budget.take(point)

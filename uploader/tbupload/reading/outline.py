@@ -37,8 +37,15 @@ _BLOB_FIELDS: Final = frozenset(
         (pb.Summary.Image, "encoded_image_string"),
         (pb.Summary.Audio, "encoded_audio_string"),
         (pb.TensorProto, "string_val"),
+        (pb.TensorProto, "tensor_content"),
     )
 )
+
+_FLOAT_FIELDS: Final = {
+    pb.TensorProto.DESCRIPTOR.fields_by_name[name].full_name: width
+    for name, width in (("float_val", 4), ("double_val", 8), ("scomplex_val", 4), ("dcomplex_val", 8))
+}
+"""Packed numbers that stand in the file as in the tensor's data, and the bytes of each: a placeholder is some, too."""
 
 _METADATA: Final = frozenset(
     {pb.SummaryMetadata.DESCRIPTOR.full_name, pb.SummaryMetadata.PluginData.DESCRIPTOR.full_name}
@@ -163,6 +170,10 @@ class Outliner:
         if known.message_type is not None:
             return self._inside(known.message_type, field)
         if known.full_name in _BLOB_FIELDS:
+            return self._cuts.cut(field.content, field.size)
+        if known.full_name in _FLOAT_FIELDS:
+            if field.size % _FLOAT_FIELDS[known.full_name]:
+                raise Malformed
             return self._cuts.cut(field.content, field.size)
         if known.type == FieldDescriptor.TYPE_STRING or known.full_name == _PLUGIN_CONTENT:
             return self._cut_short(field)

@@ -22,6 +22,24 @@ class ScalarColumns:
     values: npt.NDArray[np.float32] | npt.NDArray[np.float64]
 
 
+@dataclass(frozen=True, slots=True)
+class FileBlob:
+    """A large blob that stays in its event file: `size` bytes from `offset` on, with this SHA-256 when they were read.
+
+    With `pieces` it is these one after the other: bytes in memory, and ranges of the file's bytes.
+    Whoever reads them later has to compare: by then the file may be another one.
+    """
+
+    path: Path
+    offset: int
+    size: int
+    sha256: bytes
+    pieces: tuple[bytes | range, ...] = ()
+
+    def __len__(self) -> int:
+        return self.size
+
+
 @dataclass(slots=True)
 class LegacyHistogram:
     """The fields of a HistogramProto as its writer left them."""
@@ -37,12 +55,16 @@ class LegacyHistogram:
 
 @dataclass(slots=True)
 class Tensor:
-    """A tensor as `tbwire.tensors` packs it: TensorFlow's data type, shape, bytes."""
+    """A tensor as `tbwire.tensors` packs it: TensorFlow's data type, shape, bytes.
+
+    The bytes of a large one stay `in_file`; `data` is empty then.
+    """
 
     dtype: int
     shape: tuple[int, ...]
     data: bytes
     histogram: LegacyHistogram | None = None
+    in_file: FileBlob | None = None
 
 
 @dataclass(slots=True)
@@ -52,22 +74,6 @@ class TensorColumns:
     steps: Steps
     wall_times: WallTimes
     tensors: list[Tensor]
-
-
-@dataclass(frozen=True, slots=True)
-class FileBlob:
-    """A large blob that stays in its event file: `size` bytes from `offset` on, with this SHA-256 when they were read.
-
-    Whoever reads them later has to compare: by then the file may be another one.
-    """
-
-    path: Path
-    offset: int
-    size: int
-    sha256: bytes
-
-    def __len__(self) -> int:
-        return self.size
 
 
 Blob = bytes | FileBlob

@@ -90,19 +90,19 @@ def _read_value(
 
 def _point(value: pb.Summary.Value, series: KnownSeries, limits: ReadLimits, cuts: Cuts) -> Point:
     if series.data_class == pb.DATA_CLASS_SCALAR:
-        return _scalar(value, limits)
+        return _scalar(value, limits, cuts)
     if series.data_class == pb.DATA_CLASS_BLOB_SEQUENCE:
         blobs = _checked_blobs(_blobs(value, series, limits, cuts), limits)
         return [cuts.blob(blob) for blob in blobs]
     return _tensor(value, series, limits, cuts)
 
 
-def _scalar(value: pb.Summary.Value, limits: ReadLimits) -> np.float32 | np.float64:
+def _scalar(value: pb.Summary.Value, limits: ReadLimits, cuts: Cuts) -> np.float32 | np.float64:
     kind = value.WhichOneof("value")
     if kind == "simple_value":
         return simple_value(value)
     if kind == "tensor":
-        return to_number(value.tensor, limits)
+        return to_number(value.tensor, limits, cuts)
     raise ValueRefused(refusals.NO_VALUE)
 
 

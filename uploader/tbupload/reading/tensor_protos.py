@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from tbupload.limits import ReadLimits
+from tbupload.limits import TENSOR_MADE_BYTES_MAX, ReadLimits
 from tbupload.reading import refusals
 from tbupload.reading.cuts import NO_CUTS, Cut, Cuts
 from tbupload.reading.points import Tensor
@@ -37,8 +37,8 @@ _VALUE_FIELDS: Final = {
 }
 """Where a numeric tensor of each data type holds its elements when they are not in `tensor_content`."""
 
-_FLOAT_FIELDS: Final = {"float_val": "<f4", "double_val": "<f8", "scomplex_val": "<f4", "dcomplex_val": "<f8"}
-"""The fields whose elements stand in the file as numpy wants them; complex numbers are two elements."""
+_FLOAT_FIELDS: Final = {"float_val": 4, "double_val": 8, "scomplex_val": 4, "dcomplex_val": 8}
+"""The fields whose elements, of so many bytes, stand in the file as in the data; complex numbers are two elements."""
 
 
 def to_tensor(proto: pb.TensorProto, limits: ReadLimits, cuts: Cuts = NO_CUTS) -> Tensor:
@@ -48,26 +48,29 @@ def to_tensor(proto: pb.TensorProto, limits: ReadLimits, cuts: Cuts = NO_CUTS) -
     and none at all for zeros.
     """
     shape = _shape(proto, limits)
-    if proto.dtype == tensors.STRING:
-        strings = _strings(proto, shape, limits.tensor_bytes_max, "tensor", cuts)
-        return Tensor(proto.dtype, shape, tensors.pack_strings([cuts.load(string) for string in strings]))
-    if proto.dtype not in _VALUE_FIELDS:
-        raise ValueRefused(refusals.TENSOR_TYPE)
-    return Tensor(proto.dtype, shape, _numeric_data(proto, tensors.element_count(shape), limits.tensor_bytes_max))
+    pieces = _pieces(proto, shape, limits, cuts)
+    if len(pieces) == 1 and isinstance(pieces[0], bytes):
+        return Tensor(proto.dtype, shape, pieces[0])
+    size = sum(map(len, pieces))
+    # Where the server takes no objects, there is no other way than to load it: the limit of bytes is small.
+    if size <= limits.tensor_bytes_max and (not limits.tensor_object_bytes_max or cuts.may_load(size)):
+        return Tensor(proto.dtype, shape, b"".join(map(cuts.load, pieces)))
+    return Tensor(proto.dtype, shape, b"", in_file=cuts.splice(pieces))
 
 
-def to_number(proto: pb.TensorProto, limits: ReadLimits) -> np.float32 | np.float64:
+def to_number(proto: pb.TensorProto, limits: ReadLimits, cuts: Cuts = NO_CUTS) -> np.float32 | np.float64:
     """The number of a scalar: float32 as it is, any other real type as the nearest float64; raises ValueRefused."""
     if proto.dtype == tensors.STRING or proto.dtype in _COMPLEX:
         raise ValueRefused(refusals.NOT_ONE_NUMBER)
-    tensor = to_tensor(proto, limits)
-    if tensors.element_count(tensor.shape) != 1:
+    shape = _shape(proto, limits)
+    pieces = _pieces(proto, shape, limits, cuts)
+    if tensors.element_count(shape) != 1:
         raise ValueRefused(refusals.NOT_ONE_NUMBER)
-    array = np.frombuffer(tensor.data, tensors.numpy_dtype(tensor.dtype))
-    if tensor.dtype == tensors.BFLOAT16:
+    array = np.frombuffer(b"".join(map(cuts.load, pieces)), tensors.numpy_dtype(proto.dtype))
+    if proto.dtype == tensors.BFLOAT16:
         array = (array.astype("<u4") << 16).view("<f4")
     number = array[0]
-    return np.float32(number) if tensor.dtype == _FLOAT else np.float64(number)
+    return np.float32(number) if proto.dtype == _FLOAT else np.float64(number)
 
 
 def to_strings(proto: pb.TensorProto, limits: ReadLimits, cuts: Cuts) -> tuple[tuple[int, ...], list[bytes | Cut]]:
@@ -76,6 +79,38 @@ def to_strings(proto: pb.TensorProto, limits: ReadLimits, cuts: Cuts) -> tuple[t
         raise ValueRefused(refusals.NOT_A_VECTOR)
     shape = _shape(proto, limits)
     return shape, _strings(proto, shape, limits.blob_bytes_max, "blob sequence", cuts)
+
+
+def _pieces(proto: pb.TensorProto, shape: tuple[int, ...], limits: ReadLimits, cuts: Cuts) -> list[bytes | Cut]:
+    """A tensor's data as pieces, one after the other; what was cut out of its record is not loaded."""
+    bytes_max = max(limits.tensor_bytes_max, limits.tensor_object_bytes_max)
+    if proto.dtype == tensors.STRING:
+        strings = _strings(proto, shape, bytes_max, "tensor", cuts)
+        return _packed_strings(strings)
+    if proto.dtype not in _VALUE_FIELDS:
+        raise ValueRefused(refusals.TENSOR_TYPE)
+    return _numeric_data(proto, tensors.element_count(shape), bytes_max, cuts)
+
+
+def _packed_strings(strings: list[bytes | Cut]) -> list[bytes | Cut]:
+    """A string tensor's data: the table of lengths, then the strings, those in memory joined where they can be."""
+    if not any(isinstance(string, Cut) for string in strings):
+        return [tensors.pack_strings([string for string in strings if isinstance(string, bytes)])]
+    pieces: list[bytes | Cut] = []
+    joined = bytearray(np.fromiter(map(len, strings), "<u4", len(strings)).tobytes())
+    for string in strings:
+        if isinstance(string, Cut):
+            pieces += [bytes(joined), string]
+            joined.clear()
+        else:
+            joined += string
+    return [*pieces, bytes(joined)]
+
+
+def _check_made(size: int) -> None:
+    """Raise ValueRefused when so many bytes of one tensor are more than are made in memory."""
+    if size > TENSOR_MADE_BYTES_MAX:
+        raise ValueRefused(refusals.TOO_MUCH)
 
 
 def _shape(proto: pb.TensorProto, limits: ReadLimits) -> tuple[int, ...]:
@@ -100,39 +135,49 @@ def _strings(proto: pb.TensorProto, shape: tuple[int, ...], bytes_max: int, what
     # Before anything is repeated: a few bytes can claim to stand for any number of elements.
     if 4 * count + sum(map(len, strings)) + missing * len(last) > bytes_max:
         raise over_limit(what, bytes_max, "bytes")
+    _check_made(4 * count + missing * (len(last) if isinstance(last, bytes) else 0))
     return strings + [last] * missing
 
 
-def _numeric_data(proto: pb.TensorProto, count: int, bytes_max: int) -> bytes:
+def _numeric_data(proto: pb.TensorProto, count: int, bytes_max: int, cuts: Cuts) -> list[bytes | Cut]:
     dtype = tensors.numpy_dtype(proto.dtype)
-    if count * dtype.itemsize > bytes_max:
+    size = count * dtype.itemsize
+    if size > bytes_max:
         raise over_limit("tensor", bytes_max, "bytes")
     if proto.tensor_content:
-        if len(proto.tensor_content) != count * dtype.itemsize:
+        content = cuts.restore(proto.tensor_content)
+        if len(content) != size:
             raise ValueRefused(refusals.TENSOR_MALFORMED)
-        return proto.tensor_content
-    return _elements(proto, dtype, count).tobytes()
-
-
-def _elements(proto: pb.TensorProto, dtype: np.dtype[Any], count: int) -> npt.NDArray[Any]:
+        return [content]
     field = _VALUE_FIELDS[proto.dtype]
+    pieces = cuts.split(_float_bits(proto, field)) if field in _FLOAT_FIELDS else []
+    given = sum(map(len, pieces))
+    if given > size or given % dtype.itemsize:
+        raise ValueRefused(refusals.TENSOR_MALFORMED)
+    if pieces and given == size:
+        return pieces
+    _check_made(size)
     if field in _FLOAT_FIELDS:
-        values = _float_bits(proto, field, _FLOAT_FIELDS[field])
-        if len(values) * values.itemsize % dtype.itemsize:
-            raise ValueRefused(refusals.TENSOR_MALFORMED)
-        elements = values.view(dtype)
-    elif proto.dtype in _HALVES:
-        elements = np.array(proto.half_val, np.int64).astype(np.uint16).view(dtype)
-    else:
-        widest = np.uint64 if field == "uint64_val" else np.int64
-        elements = np.array(getattr(proto, field), widest).astype(dtype)
+        return [_filled(np.frombuffer(b"".join(map(cuts.load, pieces)), dtype), dtype, count)]
+    return [_filled(_integers(proto, field, dtype), dtype, count)]
+
+
+def _filled(elements: npt.NDArray[Any], dtype: np.dtype[Any], count: int) -> bytes:
+    """The data of `count` elements: these, and the last of them (or zero) for all that are missing."""
     if len(elements) > count:
         raise ValueRefused(refusals.TENSOR_MALFORMED)
     last = elements[-1:] if len(elements) else np.zeros(1, dtype)
-    return np.concatenate([elements, np.repeat(last, count - len(elements))])
+    return np.concatenate([elements, np.repeat(last, count - len(elements))]).tobytes()
 
 
-def _float_bits(proto: pb.TensorProto, field: str, dtype: str) -> npt.NDArray[Any]:
+def _integers(proto: pb.TensorProto, field: str, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    if proto.dtype in _HALVES:
+        return np.array(proto.half_val, np.int64).astype(np.uint16).view(dtype)
+    widest = np.uint64 if field == "uint64_val" else np.int64
+    return np.array(getattr(proto, field), widest).astype(dtype)
+
+
+def _float_bits(proto: pb.TensorProto, field: str) -> bytes:
     """The elements of a field of floats, bit for bit.
 
     They are taken from a message that holds nothing else: Python's own floats would make every NaN a quiet one.
@@ -140,4 +185,4 @@ def _float_bits(proto: pb.TensorProto, field: str, dtype: str) -> npt.NDArray[An
     alone = pb.TensorProto()
     getattr(alone, field).MergeFrom(getattr(proto, field))
     count = len(getattr(alone, field))
-    return np.frombuffer(alone.SerializeToString()[-count * int(dtype[-1]) :] if count else b"", dtype)
+    return alone.SerializeToString()[-count * _FLOAT_FIELDS[field] :] if count else b""
