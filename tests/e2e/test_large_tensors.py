@@ -1,11 +1,24 @@
-"""Large tensors end to end: texts and meshes of megabytes, in the row of a point and beyond it, read in every way."""
+"""Large tensors end to end: in the row of a point and beyond it as objects, read, exported, verified and resumed."""
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
-from support.event_files import plugin_event, tensor_proto, text_event, version_event, write_records
+from support.event_files import (
+    plugin_event,
+    scalar_event,
+    string_tensor_proto,
+    tensor_proto,
+    text_event,
+    version_event,
+    write_records,
+)
+from support.flaky_proxy import flaky_proxy
+from support.uploading import Uploader, wait_until
 
 NAME = "events.out.tfevents.1.host"
 RANDOM = np.random.default_rng(7)
@@ -14,10 +27,34 @@ MIB = 1 << 20
 TEXT = "".join(chr(97 + code) for code in RANDOM.integers(0, 26, 5_000)) * 1_000
 """A text of 5 MB."""
 
+LONG_TEXT = TEXT * 3
+
 MESH = RANDOM.random((1, 400_000, 3), np.float32)
 """The vertices of a mesh; torch writes them as `float_val`."""
 
+LARGE_MESH = RANDOM.random((1, 2_500_000, 3), np.float32)
+"""30 MB of vertices, four pieces of a blob."""
+
 IN_ROW = RANDOM.integers(0, 256, int(9.9 * MIB), np.uint8)
+OVER_ROW = RANDOM.integers(0, 256, int(10.1 * MIB), np.uint8)
+
+STRINGS = [bytes(RANDOM.integers(0, 256, size, np.uint8)) for size in (0, 5, 4 * MIB, 100, 8 * MIB)]
+"""A string tensor of 12 MiB."""
+
+
+def numeric(tag, array, packing="content"):
+    return plugin_event("other", tag, 1, tensor_proto(array, packing))
+
+
+EVENTS = {
+    "text": text_event("text", 1, TEXT),
+    "long text": text_event("long text", 1, LONG_TEXT),
+    "mesh": numeric("mesh", MESH, "values"),
+    "large mesh": numeric("large mesh", LARGE_MESH, "values"),
+    "in row": numeric("in row", IN_ROW),
+    "over row": numeric("over row", OVER_ROW),
+    "strings": plugin_event("other", "strings", 1, string_tensor_proto(STRINGS)),
+}
 
 
 @pytest.fixture
@@ -25,21 +62,75 @@ def path(logdir):
     return logdir / "run" / NAME
 
 
-def test_tensors_of_megabytes_read_back(uploader, reader, logdir, path):
-    mesh = plugin_event("mesh", "mesh_VERTEX", 1, tensor_proto(MESH, "values"))
-    other = plugin_event("other", "bytes", 1, tensor_proto(IN_ROW))
-    write_records(path, [version_event(), text_event("text", 1, TEXT), mesh, other])
-    ended = uploader.run("--logdir", logdir, "--one-shot", "--json")
+def upload(uploader, logdir, *more):
+    """Uploads everything, of which nothing is skipped."""
+    ended = uploader.run("--logdir", logdir, "--one-shot", "--json", *more)
     assert (ended.code, ended.done["skipped"]) == (0, {}), ended.err
-    experiment = ended.experiment_id
-    assert only(reader, experiment, "text")["data"] == [TEXT]
-    assert np.array_equal(np.array(only(reader, experiment, "mesh_VERTEX")["data"], np.float32), MESH.ravel())
-    assert np.array_equal(np.array(only(reader, experiment, "bytes")["data"], np.uint8), IN_ROW)
+    return ended.experiment_id
+
+
+def digests(reader, experiment):
+    """{tag: digest} of an experiment of few series."""
+    return {series["tag"]: series["sha256"] for series in reader.get(experiment, "digests")["series"]}
+
+
+def data(reader, experiment, tag):
+    """The elements of the one tensor of a series."""
+    (value,) = reader.get(experiment, "tensors/data", tag=tag)["run"][tag]["values"]
+    return value["data"]
+
+
+def test_large_tensors_read_back_verify_and_export(uploader, reader, logdir, path, tmp_path):
+    write_records(path, [version_event(), *EVENTS.values()])
+    experiment = upload(uploader, logdir)
+    assert data(reader, experiment, "text") == [TEXT]
+    assert data(reader, experiment, "long text") == [LONG_TEXT]
+    assert np.array_equal(np.array(data(reader, experiment, "mesh"), np.float32), MESH.ravel())
+    assert np.array_equal(np.array(data(reader, experiment, "in row"), np.uint8), IN_ROW)
+    assert_parquet(reader, experiment)
+    page = f"/experiment/{experiment}/data/plugin/text/text?run=run&tag=long%20text&markdown=false"
+    assert len(reader.http.get(page).content) > len(LONG_TEXT)
+
     verified = uploader.run("verify", "--logdir", logdir, "--experiment", experiment)
     assert verified.code == 0, verified.err
 
+    exported = tmp_path / "exported"
+    ended = uploader.run("export", "--experiment", experiment, "--format", "events", "--output", exported)
+    assert ended.code == 0, ended.err
+    again = upload(uploader, exported, "--new")
+    assert digests(reader, again) == digests(reader, experiment)
+    assert set(digests(reader, again)) == set(EVENTS)
 
-def only(reader, experiment_id, tag):
-    """The one tensor of a series."""
-    (value,) = reader.get(experiment_id, "tensors/data", tag=tag)["run"][tag]["values"]
-    return value
+
+def assert_parquet(reader, experiment):
+    """All points as Parquet are those that were written."""
+    answer = reader.http.get(
+        f"/api/v1/experiments/{experiment}/tensors/data", params={"sampling": "all", "format": "parquet"}
+    )
+    rows = {row["tag"]: row for row in pq.read_table(io.BytesIO(answer.content)).to_pylist()}
+    for tag, array in (("large mesh", LARGE_MESH), ("over row", OVER_ROW), ("in row", IN_ROW)):
+        assert rows[tag]["shape"] == list(array.shape)
+        assert rows[tag]["data"] == array.tobytes()
+    assert rows["strings"]["strings"] == STRINGS
+
+
+def test_upload_killed_within_a_large_tensor_goes_on_there(uploader, reader, logdir, path):
+    write_records(path, [version_event(), scalar_event("loss", 1, 1.0), EVENTS["large mesh"]])
+    passed = []
+
+    def network():
+        while True:  # the experiment, the scalar, two pieces of the tensor; then nothing until it is killed
+            passed.append("lost" if 4 <= len(passed) < 1_000 else "")
+            yield passed[-1]
+
+    with flaky_proxy(uploader.server, network()) as url:
+        through_it = Uploader(url, uploader.token, uploader.directory)
+        with through_it.follow(logdir, "--one-shot") as following:
+            experiment = following.wait_for_experiment()
+            wait_until(lambda: "lost" in passed)
+            following.process.kill()
+            following.process.wait()
+        passed[:] = [""] * 1_000
+        assert upload(through_it, logdir, "--experiment", experiment) == experiment
+    assert len(passed) - 1_000 == 3  # the two pieces that were missing, and the tensor's batch
+    assert np.array_equal(np.array(data(reader, experiment, "large mesh"), np.float32), LARGE_MESH.ravel())

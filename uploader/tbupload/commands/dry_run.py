@@ -26,6 +26,7 @@ USUAL_LIMITS: Final = WireLimits(
     tensor_bytes_max=10 << 20,
     name_chars_max=10_000,
     metadata_bytes_max=4 << 20,
+    tensor_object_bytes_max=64 << 20,
 )
 """What a server usually takes: its own limits are known only to those who ask it."""
 

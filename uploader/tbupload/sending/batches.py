@@ -39,6 +39,9 @@ BATCH_SEGMENTS: Final = 1_000
 PACKED_POINTS_MIN: Final = 1_024
 """Points of a series in a segment from which they travel packed; of fewer, packing costs more than it saves."""
 
+TENSOR_REFERENCE_BYTES_MIN: Final = 1 << 20
+"""A smaller tensor always travels inside its batch: the server reads it with its row."""
+
 BLOB_REFERENCE_BYTES_MIN: Final = 64
 """A smaller blob always travels inside its batch: a reference to it would be no shorter."""
 
@@ -56,6 +59,7 @@ class WireLimits:
     blob_sequence_length_max: int = BLOB_SEQUENCE_LENGTH_MAX  # blobs; older servers do not say it
     tensor_rank_max: int = TENSOR_RANK_MAX  # dimensions; the same
     packed_points_max: int = 0  # points; 0 where packed blocks are not taken
+    tensor_object_bytes_max: int = 0  # of a tensor that is put as a blob is; 0 where none is taken
 
 
 @dataclass(slots=True)
@@ -145,7 +149,9 @@ def encode(
     """
     encoded = _encode(stream, chunk, start_time, acknowledged, limits)
     if len(encoded.body) > limits.batch_bytes_max:
-        limits = replace(limits, blob_inline_bytes_max=BLOB_REFERENCE_BYTES_MIN)
+        limits = replace(
+            limits, blob_inline_bytes_max=BLOB_REFERENCE_BYTES_MIN, tensor_bytes_max=TENSOR_REFERENCE_BYTES_MIN
+        )
         encoded = _encode(stream, chunk, start_time, acknowledged, limits)
     return encoded
 
@@ -215,7 +221,7 @@ def _add_columns(
         _add_scalars(series.scalars, columns, limits.packed_points_max if rises else 0)
         return "scalars", len(columns.steps)
     if isinstance(columns, TensorColumns):
-        _add_tensors(series.tensors, columns)
+        _add_tensors(series.tensors, columns, limits, blobs)
         return "tensors", len(columns.steps)
     _add_blob_sequences(series.blob_sequences, columns, limits.blob_inline_bytes_max, blobs)
     return "blobs", sum(map(len, columns.sequences))
@@ -243,16 +249,23 @@ def _blocks(columns: ScalarColumns, points_max: int) -> Iterator[bytes]:
         yield packing.pack(columns.steps[part], columns.wall_times[part], columns.values[part])
 
 
-def _add_tensors(wire: wire_pb2.TensorPoints, columns: TensorColumns) -> None:
+def _add_tensors(
+    wire: wire_pb2.TensorPoints, columns: TensorColumns, limits: WireLimits, blobs: dict[bytes, Blob]
+) -> None:
+    inline_bytes_max = limits.tensor_bytes_max if limits.tensor_object_bytes_max else limits.batch_bytes_max
     wire.SetInParent()
     wire.steps = _packed(columns.steps, "<i8")
     wire.wall_times = _packed(columns.wall_times, "<f8")
     for tensor in columns.tensors:
-        _add_tensor(wire, tensor)
+        _add_tensor(wire, tensor, inline_bytes_max, blobs)
 
 
-def _add_tensor(wire: wire_pb2.TensorPoints, tensor: Tensor) -> None:
-    message = wire.tensors.add(dtype=tensor.dtype, shape=tensor.shape, data=tensor.data)
+def _add_tensor(wire: wire_pb2.TensorPoints, tensor: Tensor, inline_bytes_max: int, blobs: dict[bytes, Blob]) -> None:
+    if tensor.in_file is None and len(tensor.data) <= inline_bytes_max:
+        message = wire.tensors.add(dtype=tensor.dtype, shape=tensor.shape, data=tensor.data)
+    else:
+        blob = tensor.in_file or tensor.data
+        message = wire.tensors.add(dtype=tensor.dtype, shape=tensor.shape, reference=_reference(blob, blobs))
     if tensor.histogram is not None:
         message.histogram.CopyFrom(_histogram(tensor.histogram))
 
@@ -282,10 +295,14 @@ def _add_blob_sequences(
             if not isinstance(content, FileBlob) and len(content) <= inline_bytes_max:
                 blob.content = content
             else:
-                digest = content.sha256 if isinstance(content, FileBlob) else hashlib.sha256(content).digest()
-                blobs[digest] = content
-                blob.reference.sha256 = digest
-                blob.reference.size = len(content)
+                blob.reference.CopyFrom(_reference(content, blobs))
+
+
+def _reference(blob: Blob, blobs: dict[bytes, Blob]) -> wire_pb2.BlobReference:
+    """Return the reference to a blob, which is put before the batch."""
+    digest = blob.sha256 if isinstance(blob, FileBlob) else hashlib.sha256(blob).digest()
+    blobs[digest] = blob
+    return wire_pb2.BlobReference(sha256=digest, size=len(blob))
 
 
 def _packed(column: npt.NDArray[Any], dtype: str) -> bytes:

@@ -106,13 +106,24 @@ def _opened(blob: Blob) -> Iterator[Callable[[int, int], bytes]]:
 
 def _read(file: BinaryIO, blob: FileBlob, offset: int, size: int) -> bytes:
     try:
-        file.seek(blob.offset + offset)
-        content = file.read(size)
+        content = b"".join(_pieces(file, blob, offset, offset + size))
     except OSError as error:
         raise _changed(blob) from error
     if len(content) < size:
         raise _changed(blob)
     return content
+
+
+def _pieces(file: BinaryIO, blob: FileBlob, start: int, end: int) -> Iterator[bytes]:
+    """The blob's bytes [start, end), fewer when its file ends."""
+    for piece in blob.pieces or (range(blob.offset, blob.offset + blob.size),):
+        chosen = piece[max(start, 0) : max(end, 0)]
+        start, end = start - len(piece), end - len(piece)
+        if isinstance(chosen, bytes):
+            yield chosen
+        elif chosen:
+            file.seek(chosen.start)
+            yield file.read(len(chosen))
 
 
 def _changed(blob: FileBlob) -> Conflict:

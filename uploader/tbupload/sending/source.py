@@ -60,6 +60,7 @@ class Reading:
             blob_bytes_max=self.limits.blob_bytes_max,
             name_chars_max=self.limits.name_chars_max,
             metadata_bytes_max=self.limits.metadata_bytes_max,
+            tensor_object_bytes_max=self.limits.tensor_object_bytes_max,
             tensor_rank_max=self.limits.tensor_rank_max,
             blob_sequence_length_max=self.limits.blob_sequence_length_max,
             chunk_bytes=chunk_bytes,

@@ -157,7 +157,8 @@ def _scalar_records(sent: wire_pb2.ScalarPoints) -> Records:
 
 def _tensor_digest(tensor: wire_pb2.Tensor) -> bytes:
     histogram = _sha256(tensor.histogram.SerializeToString()) if tensor.HasField("histogram") else None
-    return tensor_digest(tensor.dtype, tensor.shape, _sha256(tensor.data), histogram)
+    data = tensor.reference.sha256 if tensor.HasField("reference") else _sha256(tensor.data)
+    return tensor_digest(tensor.dtype, tensor.shape, data, histogram)
 
 
 def _sequence_digest(sequence: wire_pb2.BlobSequence) -> bytes:
