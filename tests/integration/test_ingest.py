@@ -228,7 +228,7 @@ def test_batches_that_lie_are_refused_with_a_reason(api, experiment):
         (segment(stream("x" * 10_001), 0, 9), 413),
         (segment(stream(), 0, 9, scalars("a\0b", [0])), 422),
         (segment(stream(), 0, 9, texts("t", [0, 1], [b"only one"])), 422),
-        (segment(stream(), 0, 9, texts("t", [0], [bytes(5 * 1024 * 1024)])), 413),
+        (segment(stream(), 0, 9, texts("t", [0], [bytes(11 * 1024 * 1024)])), 413),
     ):
         answer = api.send(experiment, sent)
         assert answer.status_code == status, (answer.text, str(sent)[:200])

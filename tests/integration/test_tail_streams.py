@@ -51,7 +51,8 @@ def reader_of(database, followers, experiment, secret, query=None):
     """A reader with this token."""
     with database.transaction() as db:
         grant = access.grant_read(db, experiment, secret)
-    return tail._Tail(database, followers, grant, secret, "scalars", query or FollowQuery())
+    objects = None  # scalars have none
+    return tail._Tail(database, objects, followers, grant, secret, "scalars", query or FollowQuery())
 
 
 async def events_of(reader, since=None):

@@ -13,6 +13,7 @@ from tbservice import limits
 from tbservice.domain import batch
 from tbservice.domain.batch import BlobSequencePoints, InlineBlob, Segment, TensorPoints
 from tbservice.errors import ServiceError
+from tbservice.types import TensorValue
 from tbwire import packing, tensors, wire_pb2
 
 RUNS = ["train", "", "a/b", "ä"]
@@ -137,6 +138,10 @@ def _tensor(choices: Choices) -> bytes:
     sizes: list[Field] = [(2, LENGTH, b"".join(map(varint, shape)))]
     fields: list[Field] = [(1, VARINT, varint(dtype)), *sizes, (3, LENGTH, data)]
     if choices.seldom(6):
+        size = choices.pick([len(data), len(data), choices.pick(SIZES)])
+        reference: list[Field] = [(1, LENGTH, choices.pick(DIGESTS)), (2, VARINT, varint(size))]
+        fields[-1:] = [(5, LENGTH, message(choices, reference))]
+    if choices.seldom(6):
         fields.append((4, LENGTH, histogram(choices)))
     return message(choices, fields)
 
@@ -191,10 +196,14 @@ def _plain(segment: Segment) -> tuple:
 def _plain_points(points: object) -> tuple:
     columns = points.steps.tolist(), points.wall_times.tolist()
     if isinstance(points, TensorPoints):
-        return *columns, [(each.dtype, each.shape, each.data, each.histogram or b"") for each in points.tensors]
+        return *columns, [(each.dtype, each.shape, _plain_data(each), each.histogram or b"") for each in points.tensors]
     if isinstance(points, BlobSequencePoints):
         return *columns, [[_plain_blob(blob) for blob in sequence] for sequence in points.sequences]
     return *columns, repr(points.values.tolist())
+
+
+def _plain_data(tensor: TensorValue) -> bytes | tuple:
+    return tensor.data if tensor.reference is None else _plain_blob(tensor.reference)
 
 
 def _plain_blob(blob: object) -> bytes | tuple:
@@ -228,7 +237,8 @@ def _said_points(series: wire_pb2.Series) -> tuple:
 
 
 def _said_tensor(sent: wire_pb2.Tensor) -> tuple:
-    return sent.dtype, tuple(sent.shape), sent.data, sent.histogram.SerializeToString()
+    data = (sent.reference.sha256, sent.reference.size) if sent.HasField("reference") else sent.data
+    return sent.dtype, tuple(sent.shape), data, sent.histogram.SerializeToString()
 
 
 def _said_blob(sent: wire_pb2.Blob) -> bytes | tuple:
@@ -250,4 +260,8 @@ def _check_limits(segment: Segment) -> None:
         assert all(abs(wall_time) < float("inf") for wall_time in wall_times)
         if isinstance(series.points, TensorPoints):
             for dtype, shape, data, _ in values:
-                assert tensors.to_numpy(dtype, shape, data).shape == shape
+                if isinstance(data, bytes):
+                    assert tensors.to_numpy(dtype, shape, data).shape == shape
+                else:
+                    tensors.check_size(dtype, shape, data[1])
+                    assert data[1] <= limits.tensor_object_bytes_max
