@@ -298,3 +298,9 @@ log_repeats_max: Final = 20
 
 log_window_seconds: Final = 60.0
 """Seconds after which the suppressed log records of an origin are counted in one line, and others written again."""
+
+merge_stop_seconds_max: Final = 3.0
+"""Seconds that a stopping process goes on merging what is queued; a service that starts later finds the rest."""
+
+merge_search_seconds: Final = 7 * 24 * 3600
+"""Seconds since an experiment was written to, up to which a service that starts looks for what is unmerged in it."""

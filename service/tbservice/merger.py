@@ -7,9 +7,10 @@ import threading
 import time
 from typing import Final
 
-from tbservice import metrics
+from tbservice import limits, metrics
 from tbservice.domain import merging
 from tbservice.domain.ingest import Outcome
+from tbservice.domain.unmerged import find_unmerged
 from tbservice.errors import ServiceError
 from tbservice.store.database import Database
 from tbservice.types import AppendGrant
@@ -25,7 +26,10 @@ _Place = tuple[AppendGrant, int]
 
 
 class Merger:
-    """Merges what `notice` tells it of. It may be stopped, or die, anywhere: a later batch brings the run up again."""
+    """Merges what `notice` tells it of, and at its start what an earlier process has left unmerged.
+
+    It may be stopped, or die, anywhere: the next one that starts finds what is left in the database.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -34,19 +38,40 @@ class Merger:
         # Since when no batch has come; ordered by that.
         self._pausing: dict[_Place, float] = {}
         self._resting: dict[_Place, float] = {}
-        self._is_stopping = False
+        self._stops_at: float | None = None  # None until it is told to stop
         self._thread = threading.Thread(target=self._work, name="merger", daemon=True)
+        self._search = threading.Thread(target=self._find_unmerged, name="merger's search", daemon=True)
 
     def start(self) -> None:
-        """Starts the thread."""
+        """Starts the threads."""
         self._thread.start()
+        self._search.start()
 
     def stop(self) -> None:
-        """Ends the thread after the merge at hand."""
+        """Merge what is queued, within `merge_stop_seconds_max`, and end the threads; a merge at hand may be cut off.
+
+        Whatever is left is found by the next process that starts.
+        """
         with self._wakes:
-            self._is_stopping = True
+            self._stops_at = time.monotonic() + limits.merge_stop_seconds_max
             self._wakes.notify()
-        self._thread.join()
+        for thread in (self._thread, self._search):
+            thread.join(max(0.0, self._stops_at - time.monotonic()))
+
+    def _find_unmerged(self) -> None:
+        try:
+            for grant, run_id, is_due in find_unmerged(self._database):
+                with self._wakes:
+                    if self._stops_at is not None:
+                        return
+                    queue = self._pausing if is_due else self._resting
+                    queue.setdefault((grant, run_id), time.monotonic())
+                    self._note_queue()
+                    self._wakes.notify()
+        except ServiceError as error:
+            _log.warning("the search for unmerged runs stopped, the next start repeats it: %s", error)
+        except Exception:  # noqa: BLE001 - a fault of the search is for the log, with its traceback
+            _log.exception("the search for unmerged runs failed")
 
     def notice(self, grant: AppendGrant, outcome: Outcome) -> None:
         """Tells in which runs a batch has left something to merge, and whether that is for later or for now."""
@@ -65,22 +90,33 @@ class Merger:
 
     def _work(self) -> None:
         while (task := self._next()) is not None:
-            (grant, run_id), settle = task
+            place, settle = task
+            grant, run_id = place
             metrics.note_run_taken_up(is_at_rest=settle)
             try:
                 self._merge(grant, run_id, settle=settle)
             except ServiceError as error:  # the database is away; whatever is not merged stays readable
                 metrics.note_merge_failure()
                 _log.warning("merging stopped: %s", error)
+                if self._stops_at is not None:
+                    return
+                self._queue_again(place, settle=settle)
                 time.sleep(1)
             except Exception:  # noqa: BLE001 - a thread that died here would leave every later tail unmerged
                 metrics.note_merge_failure()
                 _log.exception("merging run %s of experiment %s failed", run_id, grant.experiment_id)
 
+    def _queue_again(self, place: _Place, *, settle: bool) -> None:
+        with self._wakes:
+            queue = self._resting if settle else self._pausing
+            queue.setdefault(place, time.monotonic())
+            self._note_queue()
+
     def _next(self) -> tuple[_Place, bool] | None:
         """The run whose turn it is, and whether it has come to rest; None when the thread is to end."""
         with self._wakes:
-            while not self._is_stopping:
+            while not self._is_over():
+                is_stopping = self._stops_at is not None
                 if self._overdue:
                     place = next(iter(self._overdue))
                     del self._overdue[place]
@@ -95,19 +131,24 @@ class Merger:
                     if places:
                         place, since = next(iter(places.items()))
                         waits.append(since + seconds - time.monotonic())
-                        if waits[-1] <= 0:
+                        if waits[-1] <= 0 or is_stopping:
                             del places[place]
                             self._note_queue()
                             return place, is_at_rest
+                if is_stopping:
+                    return None
                 self._wakes.wait(min(waits, default=None))
             return None
+
+    def _is_over(self) -> bool:
+        return self._stops_at is not None and time.monotonic() >= self._stops_at
 
     def _note_queue(self) -> None:
         metrics.note_merge_queue(len(self._overdue) + len(self._pausing), len(self._resting))
 
     def _merge(self, grant: AppendGrant, run_id: int, *, settle: bool) -> None:
         last_tag_id = 0
-        while not self._is_stopping:
+        while not self._is_over():
             begin = time.perf_counter()
             with self._database.transaction(grant.workspace_id) as db:
                 work = merging.merge_run(db, grant, run_id, last_tag_id, settle=settle)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 from sqlalchemy import text
 
+from support.uploading import wait_until
 from tbservice import limits, merger
 from tbservice.domain.appending import Counts
 from tbservice.domain.batch import Segment, SentMetadata, SentSeries
 from tbservice.domain.experiments import create_experiment
 from tbservice.domain.ingest import Outcome, write_batch
+from tbservice.domain.unmerged import find_unmerged
 from tbservice.domain.workspaces import create_workspace
+from tbservice.metrics import REGISTRY
+from tbservice.store import unmerged
 from tbservice.store.packing import Points
 from tbservice.types import AppendGrant, DataClass, Stream, WorkspaceGrant
 
@@ -34,8 +39,8 @@ class Experiment:
         self.grant = AppendGrant(workspace_id, experiment.experiment_id)
         self.offsets = {}
 
-    def write(self, run, count):
-        """Adds so many points to the one series of the run."""
+    def write(self, run, count, *, is_noticed=True):
+        """Adds so many points to the one series of the run, and tells the merger unless it is not to know."""
         start = self.offsets.get(run, 0)
         end = self.offsets[run] = start + count
         steps = np.arange(start, end)
@@ -43,7 +48,8 @@ class Experiment:
         segment = Segment(0, Stream(run, "f", bytes(32), 0, bytes(32)), start, end, start, end, [series], {}, 0.0)
         with self.database.transaction(self.grant.workspace_id) as db:
             outcome = write_batch(db, self.grant, [segment])
-        self.merger.notice(self.grant, outcome)
+        if is_noticed:
+            self.merger.notice(self.grant, outcome)
 
     def wake(self):
         self.merger.notice(self.grant, Outcome([], Counts()))
@@ -96,3 +102,60 @@ def test_a_run_that_is_not_due_is_settled_when_it_has_come_to_rest(experiment, m
     monkeypatch.setattr(merger, "REST_SECONDS", 0.0)
     experiment.wake()
     experiment.wait_until_merged("due", "small")
+
+
+@pytest.fixture
+def left_unmerged(database):
+    """Experiments of two workspaces, each with a due and a small run that no living process knows of."""
+    left = [Experiment(database), Experiment(database)]
+    for experiment in left:
+        experiment.write("due", limits.tail_points_max, is_noticed=False)
+        experiment.write("small", limits.packed_points_min, is_noticed=False)
+    return left
+
+
+@contextmanager
+def starting(merger):
+    """A merger that has just started, while the block lasts."""
+    merger.start()
+    try:
+        yield
+    finally:
+        merger.stop()
+
+
+def waiting_runs():
+    """What the metrics tell: runs that are due, and runs at rest."""
+    return tuple(REGISTRY.get_sample_value(f"tbhub_merge_{kind}_runs") for kind in ("due", "resting"))
+
+
+def test_merger_at_start_counts_runs_left_in_database(left_unmerged, monkeypatch):
+    monkeypatch.setattr(merger, "PAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr(merger, "REST_SECONDS", 3600.0)
+    with starting(left_unmerged[0].merger):
+        wait_until(lambda: waiting_runs() == (2, 2))
+
+
+def test_merger_at_start_merges_runs_of_all_workspaces(left_unmerged, monkeypatch):
+    monkeypatch.setattr(merger, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(merger, "REST_SECONDS", 0.0)
+    with starting(left_unmerged[0].merger):
+        for experiment in left_unmerged:
+            experiment.wait_until_merged("due", "small")
+
+
+@pytest.mark.usefixtures("left_unmerged")
+def test_merger_search_is_left_to_the_process_that_does_it(database):
+    with database.transaction() as other:
+        assert unmerged.try_lock_search(other)
+        assert list(find_unmerged(database)) == []
+    assert len(list(find_unmerged(database))) == 4
+
+
+def test_merger_stop_merges_what_is_queued(database):
+    experiment = Experiment(database)
+    experiment.merger.start()
+    experiment.write("due", limits.tail_points_max)
+    experiment.write("small", limits.packed_points_min)
+    experiment.merger.stop()
+    assert experiment.merged() == {"due", "small"}

@@ -38,7 +38,7 @@ _REWRITE_FACTOR: Final = 16
 _OVERDUE_FACTOR: Final = 4
 """Times as many points as make a series due, after which nothing is waited for: bounds what a merge has to take."""
 
-_SETTLED_BELOW: Final = (4, 128)
+SETTLED_BELOW: Final = (4, 128)
 """Tail rows and points under which a series at rest is left as it is: merging so little gains nothing."""
 
 _SMALL_POINTS: Final = limits.block_points // 2
@@ -84,7 +84,7 @@ def is_overdue(state: SeriesState) -> bool:
 
 def is_worth_settling(state: SeriesState) -> bool:
     """Whether a series has enough for a merge when its run has come to rest."""
-    rows_min, points_min = _SETTLED_BELOW
+    rows_min, points_min = SETTLED_BELOW
     return state.tail_rows >= rows_min or state.tail_points >= points_min
 
 
@@ -96,7 +96,7 @@ def merge_run(
     Of none when none is left: call it until then. A series is due with `tail_rows_max` rows or `tail_points_max`
     points that no merge has seen; with `settle`, with a few.
     """
-    rows_min, points_min = _SETTLED_BELOW if settle else (limits.tail_rows_max, limits.tail_points_max)
+    rows_min, points_min = SETTLED_BELOW if settle else (limits.tail_rows_max, limits.tail_points_max)
     locked = series_rows.lock_due(db, grant.experiment_id, run_id, after_tag_id, rows_min, points_min, SERIES_A_MERGE)
     points_before = accumulate((state.tail_points for state in locked), initial=0)
     states = [state for state, before in zip(locked, points_before, strict=False) if before < _POINTS_A_MERGE]
