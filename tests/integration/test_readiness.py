@@ -68,7 +68,7 @@ def test_readiness_of_read_only_database_is_503(database, settings, set_read_onl
         assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
         assert "takes no writes" in answer.json()["detail"]
         set_read_only(False)
-        assert client.get("/readyz").status_code == 200  # another host of the URL may take writes: it connects anew
+        assert client.get("/readyz").status_code == 200  # another host of the URL may take writes: it reconnects
 
 
 def test_write_to_read_only_database_is_unavailable_until_it_is_not(database, set_read_only):
