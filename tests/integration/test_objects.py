@@ -163,13 +163,16 @@ def test_encryption_by_the_server_is_asked_for_with_every_object_and_only_when_s
     store.put("w1/plain", CONTENT)
     with open_store(settings, s3_server_side_encryption="AES256") as encrypting:
         encrypting.put("w1/encrypted", CONTENT)
-        # No range: SeaweedFS 4.48 reads ranges of encrypted objects without TLS, which its inner ports want here.
-        assert whole(encrypting, "w1/encrypted") == CONTENT
         upload_id = encrypting.begin_parts("w1/parts")
         assert encrypting.put_part("w1/parts", upload_id, 1, CONTENT)
         encrypting.join_parts("w1/parts", upload_id, encrypting.list_parts("w1/parts", upload_id))
-        assert whole(encrypting, "w1/parts") == CONTENT
     with closing(s3_client(settings)) as plain:
+        # Not by the store, which reads ranges: SeaweedFS 4.48 fetches those of objects that it encrypted without TLS,
+        # and its inner ports want TLS here.
+        bodies = [
+            plain.get_object(Bucket=settings.s3_bucket, Key=f"w1/{name}")["Body"] for name in ("encrypted", "parts")
+        ]
+        assert [body.read() for body in bodies] == [CONTENT, CONTENT]
         kept = {
             name: plain.head_object(Bucket=settings.s3_bucket, Key=f"w1/{name}").get("ServerSideEncryption")
             for name in ("plain", "encrypted", "parts")
