@@ -56,6 +56,15 @@ def test_only_the_proxy_is_reachable_and_no_container_has_more_rights_than_it_ne
     assert re.findall(r"^(?:FROM \S+(?: AS \S+)?|USER .+)$", DOCKERFILE, re.MULTILINE)[-1] == "USER 10001:10001"
 
 
+def test_compose_objects_are_reachable_by_the_service_only():
+    (network,) = SERVICES["objects"]["networks"]
+    assert {name for name, service in SERVICES.items() if network in service.get("networks", [])} == {
+        "objects",
+        "tbhub",
+    }
+    assert yaml.safe_load(COMPOSE)["networks"][network] == {"internal": True}
+
+
 def test_everything_that_stays_up_is_watched_and_everything_that_is_waited_for_exists():
     for name, service in SERVICES.items():
         assert ("healthcheck" in service) == (name not in ONE_SHOT), name
