@@ -229,6 +229,13 @@ def test_a_second_instance_on_the_same_directory_is_told_who_has_it(tmp_path):
     DataDirectory.open(tmp_path / "data").close()
 
 
+def test_data_directory_made_by_hand_is_shut_to_others(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data").chmod(0o777)
+    DataDirectory.open(tmp_path / "data").close()
+    assert stat.S_IMODE((tmp_path / "data").stat().st_mode) & 0o066 == 0
+
+
 def test_a_directory_with_something_else_in_it_and_a_file_are_refused_untouched(tmp_path):
     (tmp_path / "thesis.tex").write_text("x")
     with pytest.raises(CannotRun, match="holds something else"):

@@ -19,6 +19,7 @@ import json
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -113,6 +114,7 @@ def _create(path: Path) -> None:
         )
     if not (path / "lock").exists() and any(path.iterdir()):
         raise CannotRun(f"{path} holds something else: choose an empty directory with --data-dir")
+    path.chmod(stat.S_IMODE(path.stat().st_mode) & ~0o066)  # one made by hand: others could exchange files in it
 
 
 def _lock(path: Path) -> int:
