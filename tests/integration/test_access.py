@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -226,14 +227,15 @@ def test_tokens_that_make_no_sense_are_refused(api, experiment):
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
 
 
-@pytest.mark.usefixtures("experiment")
-def test_row_level_security_hides_every_tenants_rows_from_every_other(database):
+def test_row_level_security_hides_every_tenants_rows_from_every_other(api, experiment, database):
     from sqlalchemy import text  # noqa: PLC0415 - only here
 
+    path = f"/experiments/{experiment}/blobs/{hashlib.sha256(b'blob').hexdigest()}"
+    api.request("PUT", path, content=b"blob").raise_for_status()
     tables = ("experiments", "runs", "tags", "time_series", "scalar_tail", "tensor_points", "blob_points", "blobs")
     for workspace_id, is_seen in ((None, False), (1, True), (2, False)):
         with database.transaction(workspace_id) as db:
-            for table in (*tables, "upload_streams"):
+            for table in (*tables, "upload_streams", "experiment_blobs"):
                 count = db.execute(text(f"SELECT count(*) FROM {table}")).scalar()  # noqa: S608 - a constant above
                 assert (count > 0) == is_seen, table
 

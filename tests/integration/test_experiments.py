@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 import pytest
 from sqlalchemy import text
@@ -21,11 +23,12 @@ def test_an_experiment_lives_from_creation_to_deletion(api, database):
     changed = api.request("PATCH", path, json={"name": "renamed"}).json()
     assert (changed["name"], changed["description"]) == ("renamed", "a try")
     api.write(made["experiment_id"], segment(stream(), 0, 9, scalars("a", range(9)), texts("b", [0], [b"t"])))
+    api.request("PUT", f"{path}/blobs/{hashlib.sha256(b'blob').hexdigest()}", content=b"blob").raise_for_status()
     assert api.request("DELETE", path).status_code == 204
     assert api.request("DELETE", path).status_code == 404
     assert api.request("GET", path).status_code == 404
     with database.transaction(1) as db:
-        for table in (*POINT_TABLES, "runs", "tags", "time_series", "upload_streams"):
+        for table in (*POINT_TABLES, "runs", "tags", "time_series", "upload_streams", "experiment_blobs"):
             assert db.execute(text(f"SELECT count(*) FROM {table}")).scalar() == 0, table  # noqa: S608 - a constant
 
 
