@@ -16,7 +16,7 @@ from support.batches import PROTOBUF, Api, batch, images, scalars, segment, stre
 from tbservice import limits
 from tbservice.app import create_app
 from tbservice.embedded.ports import LOOPBACK, choose_ports
-from tbservice.errors import Unavailable
+from tbservice.errors import ObjectMissing, Unavailable
 from tbservice.exposition import expose
 from tbservice.settings import Settings
 from tbservice.store.objects import ObjectStore
@@ -223,7 +223,7 @@ def test_calls_to_the_object_store_are_counted_by_how_they_ended(settings):
     store.ensure_bucket()
     store.put("key", b"content")
     assert b"".join(store.read("key", 0, 7)) == b"content"
-    with pytest.raises(Unavailable):
+    with pytest.raises(ObjectMissing):
         store.read("no such key", 0, 7)
     store.close()
     away = f"http://{LOOPBACK}:{choose_ports(['objects'], {})['objects']}"

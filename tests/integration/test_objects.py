@@ -204,5 +204,5 @@ def test_a_server_that_lacks_the_key_management_asked_for_refuses_and_keeps_noth
         pytest.raises(Unavailable),
     ):
         encrypting.put("w1/secret", b"x")
-    with pytest.raises(Unavailable):
+    with pytest.raises(ObjectMissing):
         store.read("w1/secret", 0, 1)
