@@ -136,6 +136,30 @@ def test_when_inline_blobs_are_too_many_for_one_request_they_are_put_before_it()
     assert len(segment.blobs) == 20
 
 
+def test_tensor_over_the_limit_travels_by_its_digest():
+    limits = replace(LIMITS, batch_bytes_max=8 << 20, tensor_object_bytes_max=64 << 20)
+    segment, sent = encoded(chunk_of(tensors(1 << 20, "small"), tensors((1 << 20) + 1, "large")), limits=limits)
+    (small,), (large,) = (series.tensors.tensors for series in sent.series)
+    assert (len(small.data), small.HasField("reference")) == (1 << 20, False)
+    assert (large.data, large.reference.size) == (b"", (1 << 20) + 1)
+    assert segment.blobs == {large.reference.sha256: bytes((1 << 20) + 1)}
+
+
+def test_tensors_too_many_for_one_request_are_put_before_it():
+    limits = replace(LIMITS, batch_bytes_max=4 << 20, tensor_bytes_max=3 << 20, tensor_object_bytes_max=64 << 20)
+    several = [tensors((2 << 20) + number, str(number)) for number in range(3)]
+    segment, sent = encoded(chunk_of(*several, tensors(500_000, "small")), limits=limits)
+    assert [series.tensors.tensors[0].HasField("reference") for series in sent.series] == [True] * 3 + [False]
+    assert len(segment.blobs) == 3
+
+
+def test_server_without_tensor_objects_is_sent_no_reference():
+    segment, sent = encoded(chunk_of(tensors(2 << 20)))
+    assert not sent.series[0].tensors.tensors[0].HasField("reference")
+    assert segment.blobs == {}
+    assert len(segment.body) > LIMITS.batch_bytes_max  # the caller drops it and counts it
+
+
 def test_metadata_is_sent_until_it_is_acknowledged_and_again_when_it_changes():
     segment, sent = encoded(chunk_of(scalars()))
     assert sent.series[0].summary_metadata == b"metadata"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -150,7 +151,9 @@ def encode(
     encoded = _encode(stream, chunk, start_time, acknowledged, limits)
     if len(encoded.body) > limits.batch_bytes_max:
         limits = replace(
-            limits, blob_inline_bytes_max=BLOB_REFERENCE_BYTES_MIN, tensor_bytes_max=TENSOR_REFERENCE_BYTES_MIN
+            limits,
+            blob_inline_bytes_max=BLOB_REFERENCE_BYTES_MIN,
+            tensor_bytes_max=min(limits.tensor_bytes_max, TENSOR_REFERENCE_BYTES_MIN),
         )
         encoded = _encode(stream, chunk, start_time, acknowledged, limits)
     return encoded
@@ -252,7 +255,7 @@ def _blocks(columns: ScalarColumns, points_max: int) -> Iterator[bytes]:
 def _add_tensors(
     wire: wire_pb2.TensorPoints, columns: TensorColumns, limits: WireLimits, blobs: dict[bytes, Blob]
 ) -> None:
-    inline_bytes_max = limits.tensor_bytes_max if limits.tensor_object_bytes_max else limits.batch_bytes_max
+    inline_bytes_max = limits.tensor_bytes_max if limits.tensor_object_bytes_max else sys.maxsize
     wire.SetInParent()
     wire.steps = _packed(columns.steps, "<i8")
     wire.wall_times = _packed(columns.wall_times, "<f8")
