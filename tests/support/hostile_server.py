@@ -117,6 +117,7 @@ class HostileServer(FaultyServer):
 
     def __init__(self) -> None:
         super().__init__()
+        self.server.handle_error = lambda *_: None  # a client that hangs up is what is wanted
         self.targeted = 0
         self.target: tuple[str, str] | None = None
         self.spoil: Callable[[Reply], Reply] = lambda reply: reply
