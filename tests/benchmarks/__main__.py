@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import signal
 import sys
 from pathlib import Path
 
@@ -28,6 +29,8 @@ BENCHMARKS = (
     "data_api",
     "page",
     "export",
+    "attacks",
+    "fairness",
 )
 """In the order of a point's path."""
 
@@ -35,6 +38,7 @@ BENCHMARKS = (
 def main() -> None:
     """Runs the benchmarks that were named, or all, one after the other."""
     options = _parse()
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit("stopped"))  # so that what was started is ended
     print(machine.describe())
     for name in options.names or BENCHMARKS:
         benchmark = importlib.import_module(name)
@@ -51,7 +55,12 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("names", nargs="*", metavar="NAME", help="what to measure (default: everything)")
     parser.add_argument("--scale", type=float, default=1.0, help="sizes, times this: 0.1 for a quick look")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of what is measured in turns (default: 3)")
-    parser.add_argument("--only", metavar="WORD", default="", help="of the cases of a benchmark, those with this word")
+    parser.add_argument(
+        "--only",
+        metavar="WORD",
+        default="",
+        help="of the cases of a benchmark, those with one of these words, parted by commas",
+    )
     options = parser.parse_args()
     if unknown := set(options.names) - set(BENCHMARKS):
         parser.error(f"no such benchmark: {', '.join(sorted(unknown))}; there are: {', '.join(BENCHMARKS)}")

@@ -1,0 +1,206 @@
+"""A service to attack: two workspaces, the attacker's and the victim's, and a new worker for each case."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+from attacking import experiments
+from attacking.catalog import FORGED
+from attacking.target import Target
+from attacking.victim import Victim
+from bench import Bench, say
+from machine import peak_memory, resident_memory
+
+from support.batches import Api
+from support.servers import LiveService, Servers, live_service, new_owner
+from support.uploading import Reader
+from tbservice.embedded.ports import LOOPBACK, choose_ports
+
+STOP_SECONDS_MAX = 20
+MIB = 1024 * 1024
+_FEW_FILES = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, ({0}, {0}))
+from tbservice.cli import main
+sys.exit(main(["serve"]))
+"""
+
+
+@dataclass
+class Serving:
+    """A running worker: its process and its log."""
+
+    live: LiveService
+    log: Path
+
+    @property
+    def pid(self) -> int:
+        """Return the process id of the worker."""
+        return self.live.process.pid
+
+    def memory(self) -> tuple[int, int]:
+        """Return resident bytes of the worker and, summed, of the processes it has started."""
+        return resident_memory(self.pid), sum(resident_memory(child.pid) for child in self._children())
+
+    def peak_memory(self) -> int:
+        """Return the most bytes the worker has had resident."""
+        return peak_memory(self.pid)
+
+    def connections(self) -> int:
+        """Return how many connections to its own port the worker holds."""
+        port = int(self.live.url.rpartition(":")[2])
+        try:
+            held = psutil.Process(self.pid).net_connections("tcp")
+        except psutil.NoSuchProcess:
+            return 0
+        return sum(each.laddr.port == port and each.status != psutil.CONN_LISTEN for each in held)
+
+    def log_bytes(self) -> int:
+        """Return the size of its log."""
+        return self.log.stat().st_size
+
+    def forged_lines(self) -> int:
+        """Return how many lines of its log an attacker has made look like the service's own."""
+        lines = self.log.read_text(errors="replace").splitlines()
+        return sum(line.startswith("2026-01-01") and FORGED in line for line in lines)
+
+    def stop(self) -> float:
+        """Stop it with SIGTERM, with SIGKILL after STOP_SECONDS_MAX; return the seconds it took."""
+        process, began = self.live.process, time.monotonic()
+        children = self._children()
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        seconds = time.monotonic() - began
+        _, alive = psutil.wait_procs(children, 2)
+        for child in alive:
+            say(f"a process of the worker outlived it: {child.pid}")
+            child.kill()
+        return seconds
+
+    def _children(self) -> list[psutil.Process]:
+        try:
+            return psutil.Process(self.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
+
+
+@dataclass
+class World:
+    """Two workspaces on the bench's servers; experiments are written when an attack first wants them."""
+
+    servers: Servers
+    settings: object
+    directory: Path
+    scale: float
+    attacker: str
+    victim: str
+    ids: dict[str, str] = field(default_factory=dict)
+    append_token: str = ""
+    _count: int = 0
+
+    @contextmanager
+    def serving(self, open_files_max: int = 0) -> Iterator[Serving]:
+        """Run one worker with default settings while the block lasts."""
+        self._count += 1
+        port, log = choose_ports(["service"], {})["service"], self.directory / f"service_{self._count}.log"
+        program = ("-c", _FEW_FILES.format(open_files_max)) if open_files_max else ("-m", "tbservice", "serve")
+        with live_service(self.settings, port, log, program=program) as live:
+            serving = Serving(live, log)
+            try:
+                yield serving
+            finally:
+                if live.process.poll() is None:
+                    serving.stop()
+
+    def prepare(self, *names: str) -> None:
+        """Write the attacker's experiments of these names, and the victim's, where they are not yet there."""
+        missing = [name for name in (*names, "small") if name not in self.ids]
+        if not missing and "private" in self.ids:
+            return
+        with self.serving() as serving:
+            attacker = Api(Reader(serving.live.url, self.attacker).http, self.attacker)
+            for name in missing:
+                say(f"writing the attacker's experiment {name!r}")
+                self.ids[name] = experiments.write(attacker, name, self.scale, self.directory)
+            self.append_token = self.append_token or attacker.new_token(self.ids["small"], "append")
+            if "private" not in self.ids:
+                victim = Api(Reader(serving.live.url, self.victim).http, self.victim)
+                for name in ("private", "link", "written"):
+                    self.ids[name] = experiments.write(victim, name, self.scale, self.directory)
+            experiments.wait_for_merges(self.servers, self.settings)
+
+    def target(self, serving: Serving, scale: float, *, is_endless: bool = False, is_owner: bool = False) -> Target:
+        """Return what an attacker knows of a running worker; `scale` multiplies its counts of requests."""
+        port = int(serving.live.url.rpartition(":")[2])
+        ids = {name: self.ids[name] for name in self.ids if name not in {"private", "link", "written"}}
+        token = self.attacker if is_owner else ""
+        return Target(LOOPBACK, port, token, self.append_token, ids, scale, is_endless)
+
+    def victim_of(self, serving: Serving) -> Victim:
+        """Return the victim of a running worker."""
+        port = int(serving.live.url.rpartition(":")[2])
+        return Victim(LOOPBACK, port, self.victim, self.ids["private"], self.ids["link"], self.ids["written"])
+
+
+@contextmanager
+def new_world(bench: Bench, scale: float) -> Iterator[World]:
+    """Make the two workspaces in a new database."""
+    directory = bench.directory / "world"
+    directory.mkdir()
+    with bench.servers.database() as url, bench.servers.settings(url) as settings:
+        yield World(bench.servers, settings, directory, scale, new_owner(url), new_owner(url))
+
+
+class Attacker:
+    """An attack in a process of its own."""
+
+    def __init__(self, name: str, target: Target, seconds: int) -> None:
+        program = str(Path(__file__).parent)
+        self._printed: str | None = None
+        self._process = subprocess.Popen(
+            [sys.executable, program, name, str(seconds)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self._process.stdin is not None
+        self._process.stdin.write(target.to_json())
+        self._process.stdin.close()
+
+    @property
+    def pid(self) -> int:
+        """Return its process id."""
+        return self._process.pid
+
+    def begin_stop(self) -> None:
+        """Ask it to end, and do not wait."""
+        if self.is_running():
+            self._process.terminate()
+
+    def is_running(self) -> bool:
+        """Return whether it is still at it."""
+        return self._process.poll() is None
+
+    def stop(self) -> str:
+        """End it, and return its tally as JSON, empty when it had none; repeating it changes nothing."""
+        if self._printed is not None:
+            return self._printed
+        self.begin_stop()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        assert self._process.stdout is not None
+        with self._process.stdout as printed:
+            self._printed = printed.read().strip()
+        return self._printed
