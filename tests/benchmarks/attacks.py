@@ -15,6 +15,9 @@ QUIET_SECONDS = 10
 """From the attacker's end to the second look at the worker's memory."""
 
 LOOK_SECONDS = 0.2
+MEMORY_BYTES_MAX = 4 * 2**30
+"""Resident bytes of the worker at which an attack is ended: it has shown what it does."""
+
 KINDS = ("page", "read", "write", "tail", "stream")
 HEAD = (
     "finding",
@@ -54,7 +57,7 @@ def _measure(world: World, name: str, attack: Attack) -> list[str]:
         attacker = Attacker(name, world.target(serving, world.scale), ATTACK_SECONDS_MAX)
         try:
             with victim.at_work(KINDS) as latencies:
-                children, held = _watch(serving, attacker)
+                children, held, is_over = _watch(serving, attacker)
                 seconds = time.monotonic() - began
                 said = attacker.stop()
         finally:
@@ -66,7 +69,7 @@ def _measure(world: World, name: str, attack: Attack) -> list[str]:
         peak = serving.peak_memory()
         stopped = serving.stop()
     return [
-        *(attack.finding, attack.what, f"{seconds:.0f}", _answers(said)),
+        *(attack.finding, attack.what, f"{seconds:.0f}", _answers(said) + (", then ended" if is_over else "")),
         f"{before / MIB:.0f}, {peak / MIB:.0f}, {after / MIB:.0f}",
         f"{children / MIB:.0f}",
         f"{held}",
@@ -76,14 +79,20 @@ def _measure(world: World, name: str, attack: Attack) -> list[str]:
     ]
 
 
-def _watch(serving: Serving, attacker: Attacker) -> tuple[int, int]:
-    """Wait for the attacker's end; the most bytes of the worker's children and the last count of its connections."""
+def _watch(serving: Serving, attacker: Attacker) -> tuple[int, int, bool]:
+    """Wait for the attacker's end.
+
+    Returns the most bytes of the worker's children, the last count of its connections, and whether the attack is to be
+    ended because the worker has MEMORY_BYTES_MAX.
+    """
     children = held = 0
     while attacker.is_running():
-        children = max(children, serving.memory()[1])
-        held = serving.connections()
+        worker, of_children = serving.memory()
+        children, held = max(children, of_children), serving.connections()
+        if worker > MEMORY_BYTES_MAX:
+            return children, held, True
         time.sleep(LOOK_SECONDS)
-    return children, held
+    return children, held, False
 
 
 def _answers(said: str) -> str:

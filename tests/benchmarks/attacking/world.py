@@ -126,7 +126,7 @@ class World:
 
     def prepare(self, *names: str) -> None:
         """Write the attacker's experiments of these names, and the victim's, where they are not yet there."""
-        missing = [name for name in (*names, "small") if name not in self.ids]
+        missing = [name for name in dict.fromkeys((*names, "small")) if name not in self.ids]
         if not missing and "private" in self.ids:
             return
         with self.serving() as serving:
