@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from attacking.crowd import Crowd, Tally
-from attacking.target import SOURCE, Target, http_request
+from attacking.target import ADDRESSES, Target, http_request
 
 MIB = 1024 * 1024
 SECONDS_MAX = 60.0
@@ -21,6 +21,8 @@ ABORT_SECONDS_MAX = 180.0
 
 _PROTOBUF = "application/x-protobuf"
 _HYPERPARAMETERS = "data/plugin/hparams/session_groups"
+_ALL_SESSIONS = b'{"allowedStatuses": [4], "colParams": [], "sliceSize": 1000000, "includeMetrics": false}'
+_EXTREMES = "scalars/data?sampling=extremes&downsample=100"
 _COMPARED = 10
 FORGED = "forged-by-a-stranger"
 
@@ -50,7 +52,7 @@ def _abort(target: Target, tally: Tally, request: bytes, count: int) -> None:
             return
         with socket.socket() as client:
             client.settimeout(10)
-            client.bind((SOURCE, 0))
+            client.bind((ADDRESSES[0], 0))
             try:
                 client.connect((target.host, target.port))
                 client.sendall(each)
@@ -108,11 +110,12 @@ def _hold(target: Target, tally: Tally, request: bytes, count: int, **options: f
         crowd.close()
 
 
-def _many(path: str, experiment: str, count: int) -> Callable[[Target, Tally], None]:
-    """Return an attack that asks the same of the read API, so often at once."""
+def _many(path: str, experiment: str, count: int, addresses: int = 1) -> Callable[[Target, Tally], None]:
+    """Return an attack that asks the same of the read API, so often at once, from so many addresses."""
 
     def run(target: Target, tally: Tally) -> None:
-        _ask(target, tally, target.repeated(target.data(experiment, path), count), target.times(count))
+        requests = target.repeated(target.data(experiment, path), count)
+        _ask(target, tally, requests, target.times(count), addresses=addresses)
 
     return run
 
@@ -127,8 +130,9 @@ def _many_pages(path: str, experiment: str, count: int) -> Callable[[Target, Tal
 
 
 def _list_wide(target: Target, tally: Tally) -> None:
-    paths = ("data/plugin/timeseries/tags", "data/plugin/scalars/tags", f"{_HYPERPARAMETERS}?request=%7B%7D")
-    requests = [target.page("wide", path) for path in paths]
+    paths = ("data/plugin/timeseries/tags", "data/plugin/scalars/tags")
+    sessions = f"/experiment/{target.experiments['wide']}/{_HYPERPARAMETERS}"
+    requests = [*(target.page("wide", path) for path in paths), target.ask("POST", sessions, _ALL_SESSIONS)]
     _ask(target, tally, _cycle(target, requests), len(requests))
 
 
@@ -214,7 +218,13 @@ ATTACKS: dict[str, Attack] = {
     "M4-extremes": Attack(
         "M4",
         "30 x sampling=extremes",
-        _many("scalars/data?sampling=extremes&downsample=100", "points", 30),
+        _many(_EXTREMES, "points", 30),
+        ("points",),
+    ),
+    "M4-addresses": Attack(
+        "M4",
+        "50 x sampling=extremes, each from an address of its own",
+        _many(_EXTREMES, "points", len(ADDRESSES), len(ADDRESSES)),
         ("points",),
     ),
     "M4-digests": Attack("M4", "30 x digests", _many("digests", "points", 30), ("points",)),

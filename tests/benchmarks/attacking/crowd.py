@@ -10,8 +10,9 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from itertools import cycle
 
-from attacking.target import SOURCE, Target
+from attacking.target import ADDRESSES, Target
 
 SLOTS_MAX = 5_000
 _IP_BIND_ADDRESS_NO_PORT = 24
@@ -47,7 +48,7 @@ class Tally:
 class _Client:
     """One connection."""
 
-    def __init__(self, target: Target, request: bytes, receive_buffer: int) -> None:
+    def __init__(self, target: Target, request: bytes, receive_buffer: int, address: str) -> None:
         self.socket = socket.socket()
         self.unsent = memoryview(request)
         self.answer = b""
@@ -57,7 +58,7 @@ class _Client:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         with suppress(OSError):  # an old kernel: only many thousands of connections need it
             self.socket.setsockopt(socket.IPPROTO_IP, _IP_BIND_ADDRESS_NO_PORT, 1)
-        self.socket.bind((SOURCE, 0))
+        self.socket.bind((address, 0))
         if (code := self.socket.connect_ex((target.host, target.port))) not in {0, errno.EINPROGRESS}:
             self.socket.close()
             raise OSError(code, "not connected")
@@ -89,7 +90,7 @@ class _Client:
 class Crowd:
     """Connections to one target, until `close`; with `is_reading` false, answers are left in the server's hands.
 
-    With `sip_seconds`, 1 kB of each answer is read that often.
+    With `sip_seconds`, 1 kB of each answer is read that often. `addresses` is how many they come from in turns.
     """
 
     def __init__(
@@ -100,12 +101,14 @@ class Crowd:
         is_reading: bool = True,
         receive_buffer: int = 0,
         sip_seconds: float = 0.0,
+        addresses: int = 1,
     ) -> None:
         self._target = target
         self._tally = tally
         self._is_reading = is_reading
         self._receive_buffer = receive_buffer
         self._sip_seconds = sip_seconds
+        self._addresses = cycle(ADDRESSES[:addresses])
         self._clients: dict[int, _Client] = {}
         self._poll = select.epoll()
 
@@ -137,7 +140,7 @@ class Crowd:
         if request is None:
             return False
         try:
-            client = _Client(self._target, request, self._receive_buffer)
+            client = _Client(self._target, request, self._receive_buffer, next(self._addresses))
         except OSError:
             self._tally.add("not connected")
             heapq.heappush(free, time.monotonic() + _REFUSED_AGAIN_SECONDS)

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from itertools import repeat
 from typing import Self
 
-SOURCE = "127.0.0.2"
-"""The address attackers come from: the victims' is 127.0.0.1, so a limit per address does not share them."""
+ADDRESSES = tuple(f"127.0.0.{number}" for number in range(2, 52))
+"""The addresses attackers come from, most of them from the first: the victim's is 127.0.0.1."""
 
 
 @dataclass(frozen=True)
