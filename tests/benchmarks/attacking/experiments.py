@@ -20,11 +20,12 @@ POINTS = 20_000_000
 POINT_SERIES = 20
 BATCH_POINTS = 500_000
 WIDE_RUNS, WIDE_TAGS = 5_001, 100_000
-BATCH_SERIES = 20_000
+BATCH_SERIES = 4_000
 GRAPH_NODES = 200_000
 NODE_BYTES = 100
 MERGE_SECONDS_MAX = 120
 SEND_SECONDS_MAX = 300
+SEND_ATTEMPTS = 10
 
 
 def write(api: Api, name: str, scale: float, directory: Path) -> str:
@@ -47,7 +48,12 @@ def wait_for_merges(servers: object, settings: object) -> None:
 def _send(api: Api, experiment_id: str, *segments: wire_pb2.Segment) -> None:
     path = f"/experiments/{experiment_id}/batches"
     headers = {"Content-Type": "application/x-protobuf"}
-    answer = api.request("POST", path, content=batch(*segments), headers=headers, timeout=SEND_SECONDS_MAX)
+    body = batch(*segments)
+    for _ in range(SEND_ATTEMPTS):
+        answer = api.request("POST", path, content=body, headers=headers, timeout=SEND_SECONDS_MAX)
+        if answer.status_code not in {429, 503}:
+            break
+        time.sleep(1)  # a slow machine: as `tbupload` does
     answer.raise_for_status()
 
 
