@@ -23,7 +23,7 @@ LEAD_SECONDS = 3
 KINDS = ("page", "link page", "read", "write", "tail", "stream")
 TARGET = 3.0
 DATA_SCALE = 0.25
-"""Of the sizes that `attacks` writes: 5 million points, 25,000 tags, a graph of 5 MiB."""
+"""Of the sizes that `attacks` writes: 5 million points, 25,000 tags, a graph of 14 MiB."""
 
 CALLERS = (False, True)
 """Attackers come without a token, and with the owner's."""

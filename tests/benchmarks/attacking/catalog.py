@@ -238,7 +238,7 @@ ATTACKS: dict[str, Attack] = {
     "M8-bodies": Attack("M8", "10 bodies of 1 MB that the page's handler refuses", _log_bodies, ("small",)),
     "M8-lines": Attack("M8", "10 requests with a forged log line", _forge_lines, ("small",)),
     "M9": Attack(
-        "M9", "8 x a graph of 20 MiB as text", _many_pages("data/plugin/graphs/graph?run=train", "graph", 8), ("graph",)
+        "M9", "8 x a graph of 55 MiB as text", _many_pages("data/plugin/graphs/graph?run=train", "graph", 8), ("graph",)
     ),
 }
 

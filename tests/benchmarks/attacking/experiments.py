@@ -21,7 +21,7 @@ POINT_SERIES = 20
 BATCH_POINTS = 500_000
 WIDE_RUNS, WIDE_TAGS = 5_001, 100_000
 BATCH_SERIES = 4_000
-GRAPH_NODES = 200_000
+GRAPH_NODES = 600_000
 NODE_BYTES = 100
 MERGE_SECONDS_MAX = 120
 SEND_SECONDS_MAX = 300
@@ -112,7 +112,7 @@ def _write_wide(api: Api, experiment_id: str, scale: float, _directory: Path) ->
 
 
 def _write_graph(_api: Api, experiment_id: str, scale: float, directory: Path) -> None:
-    """A graph of 20 MiB, sent by `tbupload` as any other."""
+    """A graph of 55 MiB, sent by `tbupload` as any other."""
     nodes = b"".join(
         b"\x0a" + _length(node) + node for node in (_node(number) for number in range(round(GRAPH_NODES * scale)))
     )
