@@ -18,6 +18,8 @@ from attacking.catalog import ATTACKS, CONTROLS
 from attacking.crowd import Tally
 from attacking.target import Target
 
+_ENDING = (signal.SIGTERM, signal.SIGALRM)
+
 
 class _Ended(BaseException):
     """The parent, or the alarm, wants the tally."""
@@ -31,18 +33,20 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     tally = Tally()
     try:
-        for number in (signal.SIGTERM, signal.SIGALRM):
+        for number in _ENDING:
             signal.signal(number, _end)
         signal.alarm(seconds)
         (ATTACKS | CONTROLS)[name].run(target, tally)
     except _Ended:
         pass
-    signal.alarm(0)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for number in _ENDING:
+        signal.signal(number, signal.SIG_IGN)
     print(json.dumps({"outcomes": tally.outcomes, "slowest_seconds": tally.slowest_seconds}), flush=True)
 
 
 def _end(_number: int, _frame: FrameType | None) -> None:
+    for number in _ENDING:
+        signal.signal(number, signal.SIG_IGN)  # a second one must not break the counting off
     raise _Ended
 
 
