@@ -371,7 +371,7 @@ def ask(reader, path, method="GET", **options):
     """A request to what answers data routes, in this process."""
     environ = EnvironBuilder(path, method=method, **options).get_environ()
     stock.bind(environ, reader)
-    answer = routes.answer(environ)
+    answer = routes.answer(environ, is_process=True)
     assert answer.status_code == httpx2.codes.OK, answer.body
     return json.loads(answer.body)
 

@@ -46,7 +46,7 @@ class HandlerPool:
         self._server.start()
 
     def close(self) -> None:
-        """Kill every process and refuse all further work."""
+        """Kill every process and refuse all further work; calls under way in the worker end by themselves."""
         with self._lock:
             self._is_closed = True
             idle, self._idle = self._idle, []
@@ -54,7 +54,7 @@ class HandlerPool:
         for process in idle:
             process.kill()
         for work in working:
-            work.stop()
+            work.kill()
         self._threads.close()
         self._waiters.close()
 
@@ -83,7 +83,7 @@ class HandlerPool:
             HandlerFailed: The job failed in a way that is no answer to the client.
         """
         await self._slots.acquire(key)
-        work = _Work(cancel)
+        work = _Work()
         future = self._waiters.submit(self._do, work, job, arguments, calls)
         loop = asyncio.get_running_loop()
 
@@ -101,7 +101,9 @@ class HandlerPool:
             ) from error
         finally:
             if not future.done():
-                work.stop()
+                work.kill()
+                # Not here: asking PostgreSQL to end a statement would hold up the event loop.
+                threading.Thread(target=cancel, name="cancel", daemon=True).start()
 
     def _do(self, work: _Work, job: str, arguments: tuple[Any, ...], calls: Calls) -> Any:
         process = self._take(work)
@@ -132,8 +134,7 @@ class HandlerPool:
 class _Work:
     """One job, which can be stopped from any thread, before it has a process too."""
 
-    def __init__(self, cancel: Callable[[], object]) -> None:
-        self._cancel = cancel
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: HandlerProcess | None = None
         self._is_stopped = False
@@ -151,10 +152,9 @@ class _Work:
             self._process = None
             return not self._is_stopped
 
-    def stop(self) -> None:
-        """Kill the process and end the call under way."""
+    def kill(self) -> None:
+        """Kill the process, or the one that would begin with it; never waits."""
         with self._lock:
             self._is_stopped = True
             if self._process is not None:
                 self._process.kill()
-        self._cancel()

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine, Hashable
 from typing import Any, Final, cast
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from tbservice import limits
@@ -30,6 +30,9 @@ HEADERS: Final = {
 }
 
 _SEVERAL_WORKSPACES: Final = 0
+
+_CLIENT_LEFT: Final = 499
+"""The status that nobody receives; metrics have it, and the log no traceback."""
 
 
 async def answer(request: Request) -> Response:
@@ -74,9 +77,7 @@ async def _while_connected(request: Request, source: Source, work: Coroutine[Any
     leaving = asyncio.create_task(_wait_disconnected(request))
     try:
         await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise ClientDisconnect
-        return working.result()
+        return working.result() if working.done() else Response(status_code=_CLIENT_LEFT)
     finally:
         leaving.cancel()
         if not working.done():
