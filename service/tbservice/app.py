@@ -69,6 +69,26 @@ _DESCRIPTION = """ A hosted home for TensorBoard data. Send `Authorization: Bear
 """
 
 
+_PARTS = (
+    health,
+    metrics,
+    experiments,
+    tokens,
+    uploads,
+    blob_uploads,
+    listing,
+    reading,
+    digests,
+    blobs,
+    object_checks,
+    new_points,
+    tail,
+    series,
+    files,
+)
+"""The routes' modules, each with its `router`."""
+
+
 def create_app(settings: Settings) -> FastAPI:
     """The application over these settings. Nothing is connected to before it starts up.
 
@@ -94,21 +114,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.readiness = health.Readiness(app.state.database, app.state.objects)
     app.state.merger = Merger(app.state.database)
     app.state.followers = Followers(app.state.database)
-    for part in (
-        health,
-        metrics,
-        experiments,
-        tokens,
-        uploads,
-        blob_uploads,
-        listing,
-        reading,
-        digests,
-        blobs,
-        object_checks,
-    ):
-        app.include_router(part.router)
-    for part in (new_points, tail, series, files):
+    for part in _PARTS:
         app.include_router(part.router)
     app.state.handlers = HandlerPool(*_HANDLER_MODULES)
     app.state.forced_exit = ForcedExit()

@@ -114,12 +114,6 @@ handler_items_max: Final = 4
 handler_share_items_max: Final = 2
 """Items of these that may be of one workspace's data; comparisons of several workspaces are one workspace together."""
 
-handler_waiting_items_max: Final = 64
-"""Items of work of one workspace's data that may wait for a handler process."""
-
-handler_waiting_seconds_max: Final = 30.0
-"""Seconds for which a request waits for a handler process."""
-
 handler_seconds_max: Final = 30
 """Seconds that a handler process has for one request, after which it is killed."""
 

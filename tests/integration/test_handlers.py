@@ -13,11 +13,11 @@ import psutil
 import pytest
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
+from support.admission import come_in
 from support.batches import Api, images, metadata, scalars, segment, stream, texts
 from tbservice import limits
-from tbservice.errors import NotFound, TooLarge, TooManyRequests, Unavailable
+from tbservice.errors import NotFound, TooLarge, Unavailable
 from tbservice.handlers.pool import HandlerPool
-from tbservice.handlers.slots import FairSlots
 from tbwire import wire_pb2
 
 HOSTILE = b"[" * 6_000
@@ -32,7 +32,8 @@ def pool():
 
 
 def run(pool, job, *arguments, **calls):
-    return asyncio.run(pool.in_process("key", job, *arguments, calls=calls, cancel=lambda: None))
+    come_in()
+    return asyncio.run(pool.in_process(job, *arguments, calls=calls, cancel=lambda: None))
 
 
 def test_handler_asks_the_worker_and_answers(pool):
@@ -87,27 +88,6 @@ def test_handler_message_is_not_unpickled_as_code(pool, tmp_path):
         run(pool, "forge", str(tmp_path / "forged"))
     assert not (tmp_path / "forged").exists()
     assert run(pool, "echo", 1) == 1
-
-
-def test_handler_slots_of_one_workspace_are_a_share():
-    async def use():
-        slots = FairSlots(4, 2, waiting_max=1, seconds_max=0.05)
-        await slots.acquire("greedy")
-        await slots.acquire("greedy")
-        waiting = asyncio.create_task(slots.acquire("greedy"))
-        await asyncio.sleep(0)
-        with pytest.raises(TooManyRequests):  # one may wait
-            await slots.acquire("greedy")
-        await slots.acquire("other")
-        await slots.acquire("other")
-        with pytest.raises(TooManyRequests, match="busy"):
-            await waiting
-        waiting = asyncio.create_task(slots.acquire("third"))
-        await asyncio.sleep(0)
-        slots.release("greedy")
-        await waiting
-
-    asyncio.run(use())
 
 
 def described(tag, description):

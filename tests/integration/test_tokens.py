@@ -94,7 +94,7 @@ def test_migration_marks_the_sessions_there_are(client, experiment, api, databas
     api.new_token(experiment, "read", label="browser session", expires_at="2100-01-01T00:00:00Z")
     with database.transaction(1) as db:
         db.execute(text("UPDATE tokens SET is_session = false"))
-    migration = ScriptDirectory(migrate.find_migrations()).get_revision("0010").module
+    migration = ScriptDirectory(migrate.find_migrations()).get_revision("0009").module
     with psycopg.connect(database_url) as db:
         db.execute(migration.MARK)
         assert db.execute("SELECT relforcerowsecurity FROM pg_class WHERE relname = 'tokens'").fetchone() == (True,)

@@ -126,7 +126,7 @@ def read_graph(
         raise Malformed("large_attrs_key must be given with limit_attr_size")
     with database.snapshot(grant.workspace_id) as db:
         blob = media.read_last(db, grant, media.find_graph(db, grant, run))
-    return _gzipped(graphs.read_graph(request, grant, blob, size_max, large_attrs_key or ""))
+    return _gzipped(graphs.read_graph(request, blob, size_max, large_attrs_key or ""))
 
 
 @router.get("/data/run_metadata", response_class=Response, openapi_extra=WANTS_RUN_AND_TAG)
@@ -135,7 +135,7 @@ def read_run_metadata(grant: MayRead, request: Request, database: UsesDatabase, 
     run, tag = run_and_tag
     with database.snapshot(grant.workspace_id) as db:
         blob = media.read_last(db, grant, media.find_run_metadata(db, grant, run, tag))
-    return _gzipped(graphs.read_run_metadata(request, grant, blob))
+    return _gzipped(graphs.read_run_metadata(request, blob))
 
 
 def _query(index: int, run: str, tag: str) -> str:

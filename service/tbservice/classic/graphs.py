@@ -13,25 +13,23 @@ from tbservice import limits
 from tbservice.errors import TooLarge
 from tbservice.handlers.pool import HandlerPool
 from tbservice.routes.requests import objects_of
-from tbservice.types import Blob, ReadGrant
+from tbservice.types import Blob
 
 
-def read_graph(
-    request: Request, grant: ReadGrant, blob: Blob, attribute_bytes_max: int | None, large_attributes_key: str
-) -> bytes:
+def read_graph(request: Request, blob: Blob, attribute_bytes_max: int | None, large_attributes_key: str) -> bytes:
     """Return the gzipped text of a GraphDef; raises as `HandlerPool.in_process`, and Invalid.
 
     Attributes of more than `attribute_bytes_max` are left out, their keys listed in the one of `large_attributes_key`.
     """
-    return _write(request, grant, "write_graph", blob, attribute_bytes_max, large_attributes_key)
+    return _write(request, "write_graph", blob, attribute_bytes_max, large_attributes_key)
 
 
-def read_run_metadata(request: Request, grant: ReadGrant, blob: Blob) -> bytes:
+def read_run_metadata(request: Request, blob: Blob) -> bytes:
     """Return the gzipped text of a RunMetadata; raises as `read_graph`."""
-    return _write(request, grant, "write_run_metadata", blob)
+    return _write(request, "write_run_metadata", blob)
 
 
-def _write(request: Request, grant: ReadGrant, job: str, blob: Blob, *arguments: object) -> bytes:
+def _write(request: Request, job: str, blob: Blob, *arguments: object) -> bytes:
     if blob.size > limits.graph_text_bytes_max:
         raise TooLarge(
             f"it has {blob.size} bytes, over the limit of {limits.graph_text_bytes_max} that are written out as text "
@@ -40,4 +38,4 @@ def _write(request: Request, grant: ReadGrant, job: str, blob: Blob, *arguments:
     content: Iterable[bytes] = objects_of(request).read(blob.object_key, 0, blob.size)
     handlers = cast("HandlerPool", request.app.state.handlers)
     work = functools.partial(handlers.in_process, calls={}, cancel=lambda: None)
-    return cast("bytes", from_thread.run(work, grant.workspace_id, job, b"".join(content), *arguments))
+    return cast("bytes", from_thread.run(work, job, b"".join(content), *arguments))

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Final, ParamSpec, TypeVar
 
 from tbservice import limits
+from tbservice.admission import admitted
+from tbservice.admission.shares import FairQueue
 from tbservice.errors import TooLarge, Unavailable
 from tbservice.handlers.processes import Calls, HandlerProcess, shared_server
-from tbservice.handlers.slots import FairSlots
 from tbservice.handlers.threads import DaemonThreads
 
 _THREADS: Final = 8
@@ -30,12 +31,7 @@ class HandlerPool:
         self._server = shared_server(modules)
         self._threads = DaemonThreads(_THREADS, "page")
         self._waiters = DaemonThreads(limits.handler_items_max, "handler")
-        self._slots = FairSlots(
-            limits.handler_items_max,
-            limits.handler_share_items_max,
-            limits.handler_waiting_items_max,
-            limits.handler_waiting_seconds_max,
-        )
+        self._slots = FairQueue("handler processes", limits.handler_items_max, limits.handler_share_items_max)
         self._lock = threading.Lock()
         self._idle: list[HandlerProcess] = []
         self._working: set[_Work] = set()
@@ -64,13 +60,10 @@ class HandlerPool:
         """Return what the function returns, called in a thread; a cancelled call that waits for one is never made."""
         return await asyncio.wrap_future(self._threads.submit(function, *args, **kwargs))
 
-    async def in_process(
-        self, key: Hashable, job: str, *arguments: Any, calls: Calls, cancel: Callable[[], object]
-    ) -> Any:
+    async def in_process(self, job: str, *arguments: Any, calls: Calls, cancel: Callable[[], object]) -> Any:
         """Return what a job of the modules' returns, done in a process within the limits named `handler_…`.
 
         Args:
-            key: Whose data it is: work of one key gets a share of the processes.
             job: Its name in `JOBS`.
             arguments: The job's, behind its link; anything that can be pickled.
             calls: What the job may ask of the worker, by name.
@@ -78,18 +71,19 @@ class HandlerPool:
 
         Raises:
             TooLarge: It took too long or too much memory; the process was killed.
-            TooManyRequests: All of the key's share is in use.
+            TooManyRequests: The caller's share of the processes was in use for too long.
             Unavailable: The process died, or the service stops.
             HandlerFailed: The job failed in a way that is no answer to the client.
         """
-        await self._slots.acquire(key)
+        caller = admitted.current().caller
+        await self._slots.wait(caller)
         work = _Work()
         future = self._waiters.submit(self._do, work, job, arguments, calls)
         loop = asyncio.get_running_loop()
 
         def release(_future: Future[Any]) -> None:
             with contextlib.suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(self._slots.release, key)
+                loop.call_soon_threadsafe(self._slots.give_back, caller)
 
         future.add_done_callback(release)  # not when the client leaves: the thread may still be at work
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Hashable
+from collections.abc import Coroutine
 from typing import Any, Final, cast
 
 from starlette.requests import Request
@@ -13,10 +13,9 @@ from tbservice import limits
 from tbservice.handlers.pool import HandlerPool
 from tbservice.routes.body import read_body
 from tbservice.tensorboard import bridge, gate, stock
-from tbservice.tensorboard.compare.reader import ComparisonReader
 from tbservice.tensorboard.hot import routes
 from tbservice.tensorboard.hot.confinement import NeedsProcess
-from tbservice.tensorboard.reader import Reader, Source
+from tbservice.tensorboard.reader import Source
 from tbservice.tensorboard.remote import calls_of, describe
 
 # For answers that bring none of their own. The policy is for data opened in its own tab: whatever a run logged as an
@@ -54,7 +53,6 @@ async def _work(handlers: HandlerPool, source: Source, environ: dict[str, Any], 
         except NeedsProcess:
             pass
     status, headers, content = await handlers.in_process(
-        _workspace_of(source),
         "answer_request",
         *(environ, body, describe(source)),
         calls=calls_of(source),
@@ -88,10 +86,3 @@ async def _while_connected(request: Request, source: Source, work: Coroutine[Any
 async def _wait_disconnected(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-def _workspace_of(source: Source) -> Hashable:
-    """Return whose data it is. Comparisons of several workspaces are one: none may use up another's share."""
-    readers = source.parts.values() if isinstance(source, ComparisonReader) else [cast("Reader", source)]
-    workspaces = {reader.grant.workspace_id for reader in readers}
-    return workspaces.pop() if len(workspaces) == 1 else _SEVERAL_WORKSPACES
