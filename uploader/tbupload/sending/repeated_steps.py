@@ -32,19 +32,15 @@ class StepSpan(NamedTuple):
     rises: bool  # each step is above the one before
 
 
-class _Given(NamedTuple):
-    """What a file has given of a series."""
-
-    lowest: int
-    highest: int
-    is_one_step: bool  # of several points
+_Given = tuple[int, int, bool]
+"""What a file has given of a series: the lowest and highest step, and whether it is one step of several points."""
 
 
 def span_of(steps: Steps) -> StepSpan:
     """The span of these steps, at least one."""
     first, last = int(steps[0]), int(steps[-1])
     if len(steps) == 1 or bool((steps[1:] > steps[:-1]).all()):
-        return StepSpan(0, first, last, rises=True)
+        return StepSpan(0, first, last, True)
     different = np.unique(steps)
     return StepSpan(len(steps) - len(different), int(different[0]), int(different[-1]), rises=False)
 
@@ -64,17 +60,28 @@ class RepeatedSteps:
     def take(self, spans: Mapping[str, StepSpan]) -> Counter[str]:
         """Take the next segment's spans by tag; return how much SUPERSEDED, INEXACT and ONE_STEP_SERIES change."""
         found: Counter[str] = Counter()
+        given = self._given
         for tag, span in spans.items():
-            before = self._given.get(tag)
-            found[SUPERSEDED] += span.repeated
-            lowest, highest, is_repeated = span.lowest, span.highest, span.repeated > 0
-            if before is not None:
-                found[SUPERSEDED] += span.lowest == before.highest
-                found[INEXACT] += span.lowest < before.highest
-                lowest, highest, is_repeated = min(lowest, before.lowest), max(highest, before.highest), True
-            is_one_step = is_repeated and lowest == highest
-            if not self._is_partial:
-                found[ONE_STEP_SERIES] += is_one_step - (before is not None and before.is_one_step)
-            self._given[tag] = _Given(lowest, highest, is_one_step)
-        found[INEXACT] += self._is_partial and found[SUPERSEDED] > 0
+            before = given.get(tag)
+            repeated, lowest, highest, _ = span
+            if before is None and not repeated:  # as nearly all are, of files that are read at once
+                given[tag] = (lowest, highest, False)
+            else:
+                given[tag] = self._join(before, span, found)
+        if found and self._is_partial and found[SUPERSEDED]:
+            found[INEXACT] += 1
         return found
+
+    def _join(self, before: _Given | None, span: StepSpan, found: Counter[str]) -> _Given:
+        """What is given of a series with another span."""
+        found[SUPERSEDED] += span.repeated
+        lowest, highest, is_repeated, was_one_step = span.lowest, span.highest, span.repeated > 0, False
+        if before is not None:
+            found[SUPERSEDED] += span.lowest == before[1]
+            found[INEXACT] += span.lowest < before[1]
+            lowest, highest, is_repeated = min(lowest, before[0]), max(highest, before[1]), True
+            was_one_step = before[2]
+        is_one_step = is_repeated and lowest == highest
+        if not self._is_partial:
+            found[ONE_STEP_SERIES] += is_one_step - was_one_step
+        return lowest, highest, is_one_step
