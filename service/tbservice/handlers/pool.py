@@ -119,7 +119,7 @@ class HandlerPool:
     def _give_back(self, work: _Work, process: HandlerProcess) -> None:
         with self._lock:
             self._working.discard(work)
-            if not self._is_closed and work.end() and process.can_go_on:
+            if not self._is_closed and work.end() and process.is_reusable:
                 self._idle.append(process)
                 return
         process.kill()

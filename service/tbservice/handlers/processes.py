@@ -109,13 +109,13 @@ class HandlerProcess:
     def __init__(self, server: ForkServer, process_id: int, connection: Connection) -> None:
         """Use `ForkServer.fork`."""
         self.process_id = process_id
-        self.can_go_on = True
+        self.is_reusable = True
         self._server = server
         self._connection = connection
 
     def kill(self) -> None:
         """End the process, from any thread; a `run` under way then raises Unavailable."""
-        self.can_go_on = False
+        self.is_reusable = False
         self._server.kill(self.process_id)
 
     def run(self, job: str, arguments: tuple[Any, ...], calls: Calls) -> Any:
@@ -132,8 +132,8 @@ class HandlerProcess:
         except BaseException:  # what it sent is no message
             self.kill()
             raise
-        *outcome, goes_on = outcome
-        if not goes_on:
+        *outcome, is_reusable = outcome
+        if not is_reusable:
             self.kill()
         return _result(outcome, failure)
 

@@ -53,7 +53,7 @@ class DaemonThreads:
             if future.set_running_or_notify_cancel():
                 try:
                     result = function()
-                except BaseException as error:  # noqa: BLE001 - whoever waits for the future raises it
+                except BaseException as error:  # noqa: BLE001 - raised to the one that waits for the future
                     future.set_exception(error)
                 else:
                     future.set_result(result)
