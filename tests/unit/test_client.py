@@ -319,7 +319,8 @@ def test_lists_are_read_to_their_last_page(server, connect):
 
 
 def test_token_listing_follows_pages_and_needs_none(server, connect):
-    pages = [{"tokens": [{"id": "a"}], "next": "behind"}, {"tokens": [{"id": "b"}]}]
+    known = {"prefix": "tbh_", "label": "", "scopes": ["read"], "expires_at": None, "revoked_at": None}
+    pages = [{"tokens": [{"id": "a", **known}], "next": "behind"}, {"tokens": [{"id": "b", **known}]}]
     server.replies = [Reply(body=json.dumps(page).encode()) for page in pages]
     assert [token["id"] for token in connect().list_tokens("abc")] == ["a", "b"]
     assert [request.path.partition("?")[2] for request in server.requests] == ["", "after=behind"]
