@@ -13,7 +13,6 @@ from support.batches import Api, metadata, segment, stream
 from support.servers import new_owner, s3_client
 from tbservice import limits
 from tbservice.store import blobs as stored_blobs
-from tbservice.store import tensor_points
 from tbservice.store.objects import ObjectStore
 from tbwire import tensors, wire_pb2
 
@@ -159,14 +158,17 @@ def test_point_moves_between_row_and_object(api, experiment):
         assert value["data"] == ([1.0] if tensor is other else list(range(6)))
 
 
-def test_references_of_tensors_are_listed(api, in_objects, database):
-    found = api.get(in_objects, "tensors/new")["points"]["train"]
-    ids = {one["series_id"]: tag for tag, one in found.items()}
-    with database.snapshot(owner_workspace(database, in_objects)) as db:
-        listed = list(tensor_points.list_references(db, in_objects, list(ids)))
-    assert {(ids[one.series_id], one.step, one.sha256, one.size) for one in listed} == {
-        (tag, 1, digest(tensor.data), len(tensor.data)) for tag, (_, tensor) in SERIES.items()
-    }
+def test_objects_of_tensors_are_checked(api, in_objects, database, settings):
+    path, sizes = f"/experiments/{in_objects}/digests/objects", [len(tensor.data) for _, tensor in SERIES.values()]
+    answer = api.request("GET", path).json()
+    assert (answer["objects"], answer["bytes"], answer["faults"]) == (len(sizes), sum(sizes), [])
+    key = stored_blobs.object_key(owner_workspace(database, in_objects), digest(MESH.data))
+    with closing(s3_client(settings)) as plain:
+        plain.delete_object(Bucket=settings.s3_bucket, Key=key)
+    (fault,) = api.request("GET", path).json()["faults"]
+    assert (fault["tag"], fault["first_step"], fault["problem"]) == ("cloud_VERTEX", 1, "missing")
+    put(api, in_objects, MESH.data)
+    assert api.request("GET", path).json()["faults"] == []
 
 
 def owner_workspace(database, experiment):
@@ -250,5 +252,5 @@ def test_object_that_was_lost_is_an_error(api, in_objects, database, settings):
                 plain.put_object(Bucket=settings.s3_bucket, Key=key, Body=bytes(size))
             for query in ({}, {"sampling": "all"}):
                 answer = api.request("GET", path, params={**tag, **query})
-                assert (answer.status_code, answer.json()["code"]) == (503, "object_missing"), damage
+                assert (answer.status_code, answer.json()["code"]) == (410, "object_missing"), damage
                 assert digest(MESH.data).hex() in answer.json()["detail"]

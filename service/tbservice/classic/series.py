@@ -13,6 +13,7 @@ from tbservice.domain import reading, tensor_objects, write_order
 from tbservice.errors import Malformed
 from tbservice.routes import answers
 from tbservice.routes.conditional import ConditionalRoute
+from tbservice.routes.refusals import OBJECT_MISSING
 from tbservice.routes.requests import MayRead, UsesDatabase, UsesObjects, UsesSettings
 from tbservice.types import DataClass, Json, ReadGrant, ScalarSample, Selection, Series
 
@@ -75,7 +76,7 @@ def read_scalars(
     return answers.json_response(_rows(sample))
 
 
-@router.get("/data/histograms", openapi_extra=WANTS_RUN_AND_TAG)
+@router.get("/data/histograms", openapi_extra=WANTS_RUN_AND_TAG, responses=OBJECT_MISSING)
 def read_histograms(
     grant: MayRead, database: UsesDatabase, objects: UsesObjects, settings: UsesSettings, run_and_tag: RunAndTag
 ) -> Response:
@@ -87,7 +88,7 @@ def read_histograms(
     return _histograms(grant, database, objects, run_and_tag, settings.reservoir_sizes.histograms, _histogram_value)
 
 
-@router.get("/data/compressedHistograms", openapi_extra=WANTS_RUN_AND_TAG)
+@router.get("/data/compressedHistograms", openapi_extra=WANTS_RUN_AND_TAG, responses=OBJECT_MISSING)
 def read_compressed_histograms(
     grant: MayRead, database: UsesDatabase, objects: UsesObjects, settings: UsesSettings, run_and_tag: RunAndTag
 ) -> Response:

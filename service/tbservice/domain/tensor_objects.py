@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.domain.batch import Segment, referenced_tensors
-from tbservice.errors import Invalid, TooLarge, Unavailable
+from tbservice.errors import Invalid, ObjectMissing, TooLarge
 from tbservice.store import blobs
 from tbservice.store.database import Database
 from tbservice.store.objects import ObjectStore
@@ -70,7 +70,7 @@ def _check_table(objects: ObjectStore, blob: Blob, count: int) -> None:
 
 
 def locate(db: Connection, workspace_id: WorkspaceId, values: Sequence[TensorValue]) -> Sequence[TensorValue]:
-    """Return the same tensors with the keys of their objects. Raises Unavailable for an object nobody knows of."""
+    """Return the same tensors with the keys of their objects. Raises ObjectMissing for an object nobody knows of."""
     wanted = {value.reference.sha256 for value in values if value.reference is not None}
     if not wanted:
         return values
@@ -88,17 +88,15 @@ def _located(value: TensorValue, reference: ObjectReference, known: Mapping[byte
 def load(objects: ObjectStore, value: TensorValue) -> TensorValue:
     """Return the tensor with its bytes, at most `tensor_object_bytes_max`, fetched if they are an object.
 
-    Raises Unavailable when S3 is away, and with the code `object_missing` when the object is gone or has other bytes.
+    Raises Unavailable when S3 is away, ObjectMissing when the object is gone or has other bytes.
     """
     reference = value.reference
     if reference is None:
         return value
     try:
         data = b"".join(objects.read(reference.object_key, 0, reference.size))
-    except Unavailable as error:
-        if objects.find_size(reference.object_key) is None:
-            raise _missing(reference) from error
-        raise
+    except ObjectMissing as error:
+        raise _missing(reference) from error
     if hashlib.sha256(data).digest() != reference.sha256:
         raise _missing(reference)
     return replace(value, data=data, reference=None)
@@ -116,6 +114,6 @@ def load_samples(objects: ObjectStore, samples: Mapping[str, Mapping[str, _S]]) 
     return {run: {tag: load_sample(objects, sample) for tag, sample in tags.items()} for run, tags in samples.items()}
 
 
-def _missing(reference: ObjectReference) -> Unavailable:
+def _missing(reference: ObjectReference) -> ObjectMissing:
     detail = f"the object of a tensor (SHA-256 {reference.sha256.hex()}, {reference.size} bytes) is missing or damaged"
-    return Unavailable(f"{detail}; upload its event file again", code="object_missing")
+    return ObjectMissing(f"{detail}; send it again: tbupload verify --repair")

@@ -16,6 +16,7 @@ from tbservice.domain.tensor_objects import load_sample
 from tbservice.routes import answers
 from tbservice.routes.conditional import ConditionalRoute
 from tbservice.routes.point_queries import DATA_CLASSES, Kind, SeriesQuery
+from tbservice.routes.refusals import OBJECT_MISSING
 from tbservice.routes.requests import MayRead, UsesDatabase, UsesObjects
 from tbservice.store.database import Database
 from tbservice.store.objects import ObjectStore
@@ -68,7 +69,7 @@ class NewInUrl(NewQuery):
     since: SinceInUrl = None
 
 
-@router.get("/{kind}/new")
+@router.get("/{kind}/new", responses=OBJECT_MISSING)
 def read_new(
     grant: MayRead, kind: Kind, query: Annotated[NewInUrl, Query()], database: UsesDatabase, objects: UsesObjects
 ) -> Response:
@@ -82,7 +83,7 @@ def read_new(
     return _read_new(grant, kind, query, database, objects)
 
 
-@router.post("/{kind}/new")
+@router.post("/{kind}/new", responses=OBJECT_MISSING)
 def read_new_by_post(
     grant: MayRead, kind: Kind, query: NewQuery, database: UsesDatabase, objects: UsesObjects
 ) -> Response:

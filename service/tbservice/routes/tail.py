@@ -19,6 +19,7 @@ from tbservice.errors import ServiceError, TooManyRequests, Unavailable
 from tbservice.routes.live import Followers
 from tbservice.routes.new_points import FollowInUrl, FollowQuery, find_news, news_as_json
 from tbservice.routes.point_queries import DATA_CLASSES, Kind
+from tbservice.routes.refusals import OBJECT_MISSING
 from tbservice.routes.requests import MayRead, Secret, UsesDatabase, UsesObjects
 from tbservice.store.database import Database
 from tbservice.store.objects import ObjectStore
@@ -43,7 +44,8 @@ _EVENT: Final = {
 }
 # The routes' class of answers has no media type: refusals would be described as having it, and they are JSON.
 _ANSWERS: Final[dict[int | str, dict[str, Any]]] = {
-    200: {"content": {MEDIA_TYPE: {"schema": _EVENT}}, "description": "A stream of events"}
+    200: {"content": {MEDIA_TYPE: {"schema": _EVENT}}, "description": "A stream of events"},
+    **OBJECT_MISSING,
 }
 
 

@@ -10,13 +10,17 @@ from sqlalchemy import Connection, text
 
 from tbservice.types import DataClass, ExperimentId
 
-REFERRING_CLASSES: Final = (DataClass.BLOB_SEQUENCE,)
+REFERRING_CLASSES: Final = (DataClass.TENSOR, DataClass.BLOB_SEQUENCE)
 """The data classes whose points may refer to objects."""
 
 # Another kind of point that refers to objects is added here, with UNION ALL.
 _REFERENCES: Final = """
     SELECT p.series_id, p.step, d.sha256 FROM blob_points AS p CROSS JOIN LATERAL unnest(p.digests) AS d (sha256)
     WHERE p.experiment_id = :experiment_id AND p.series_id = ANY (CAST(:series_ids AS bigint[]))
+    UNION ALL
+    SELECT series_id, step, object_sha256 FROM tensor_points
+    WHERE experiment_id = :experiment_id AND series_id = ANY (CAST(:series_ids AS bigint[]))
+        AND object_sha256 IS NOT NULL
 """
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from sqlalchemy import Connection, text
 
@@ -28,15 +28,6 @@ class TensorPoint:
     step: int
     wall_time: float
     value: TensorValue
-
-
-class TensorReference(NamedTuple):
-    """The object that holds the bytes of a point's tensor, by its SHA-256 and size in bytes."""
-
-    series_id: int
-    step: int
-    sha256: bytes
-    size: int
 
 
 def upsert(db: Connection, grant: ExperimentGrant, places: Places, values: Sequence[TensorValue]) -> dict[int, int]:
@@ -112,22 +103,6 @@ def sample(
     with closing(stream_sized(db, SampledRow, statement, parameters)) as rows:
         for row in rows:
             yield TensorPoint(row.series_id, row.rank, row.sample_key, row.step, row.wall_time, tensor_value(row))
-
-
-def list_references(
-    db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int]
-) -> Generator[TensorReference, None, None]:
-    """Stream the references of these series' points to objects, by series id and step; no point's bytes are read."""
-    statement = text("""
-        SELECT series_id, step, object_sha256, object_size FROM tensor_points
-        WHERE experiment_id = :experiment_id AND series_id = ANY (CAST(:series_ids AS bigint[]))
-            AND object_sha256 IS NOT NULL
-        ORDER BY series_id, step
-    """)
-    parameters = {"experiment_id": experiment_id, "series_ids": list(series_ids)}
-    with db.execute(statement, parameters, execution_options=STREAMED) as rows:
-        for series_id, step, sha256, size in rows:
-            yield TensorReference(series_id, step, bytes(sha256), size)
 
 
 def ends_as_arrays(ends: Mapping[int, Sequence[tuple[int, int]]]) -> dict[str, list[int]]:

@@ -39,7 +39,7 @@ GROUP_RUNS: Final = 256
 GROUP_NAME_CHARS: Final = 50_000
 """Characters of runs' names in one question, about: the server takes 1 MiB of JSON."""
 
-OBJECT_CLASSES: Final = frozenset({"blob_sequence"})
+OBJECT_CLASSES: Final = frozenset({"tensor", "blob_sequence"})
 """The data classes whose points may refer to objects."""
 
 SAY_SECONDS: Final = 10.0

@@ -15,7 +15,7 @@ from tbservice.domain.whole import Part, Sample, load_parts, read_whole
 from tbservice.routes import answers
 from tbservice.routes.formats import MEDIA_TYPES, Format, encode
 from tbservice.routes.formats.streaming import stream
-from tbservice.routes.refusals import NOT_ACCEPTABLE, Responses
+from tbservice.routes.refusals import NOT_ACCEPTABLE, OBJECT_MISSING, Responses
 from tbservice.store.database import Database
 from tbservice.store.objects import ObjectStore
 from tbservice.types import (
@@ -50,6 +50,7 @@ RESPONSES: Final[Responses] = {
         },
     },
     **NOT_ACCEPTABLE,
+    **OBJECT_MISSING,
 }
 
 
