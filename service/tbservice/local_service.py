@@ -50,7 +50,7 @@ def serve(instance: Instance, bound: socket.socket, host: str, when_ready: Calla
     settings = settings_for(instance, host=host, port=port, public_url=url)
     app = create_app(settings)
     app.state.forced_exit.before = instance.stop
-    server = serving.Server(serving.configure(app), lambda: when_ready(url))
+    server = serving.Server(serving.configure(app, settings), lambda: when_ready(url))
     watch = _Watch(instance, server)
     watch.start()
     serving.run(server, bound)

@@ -75,11 +75,12 @@ class Server(uvicorn.Server):
             self._when_ready()
 
 
-def configure(app: FastAPI | str, **options: Any) -> uvicorn.Config:
+def configure(app: FastAPI | str, settings: Settings, **options: Any) -> uvicorn.Config:
     """The uvicorn configuration that every way of serving shares."""
     return uvicorn.Config(
         app,
         http=Connection,
+        forwarded_allow_ips=settings.trusted_proxies,
         access_log=False,
         log_config=None,  # `logs.configure` was called, as it is of every command
         log_level="warning",
@@ -104,12 +105,14 @@ def serve() -> None:
         if settings.workers == 1:
             app = create_app(settings)
             find_servers(app)  # an error here is one line; in the application's start-up it would be a traceback
-            run(Server(configure(app), lambda: _announce(settings)), bound)
+            run(Server(configure(app, settings), lambda: _announce(settings)), bound)
         else:
             _announce(settings)
             factory = f"{__name__}:{create_worker_app.__name__}"
             with shared_by_workers():
-                supervisor = Supervisor(configure(factory, factory=True, workers=settings.workers), sockets=[bound])
+                supervisor = Supervisor(
+                    configure(factory, settings, factory=True, workers=settings.workers), sockets=[bound]
+                )
                 supervisor.run()
             if supervisor.has_given_up:
                 raise CannotRun("a worker did not start, so all were stopped: the lines above say why")

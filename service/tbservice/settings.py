@@ -53,6 +53,10 @@ class Settings(BaseSettings):
     allowed_hosts: list[str] = Field(
         default=["*"], description='Host headers that are answered, as a JSON list; ["*"] for any'
     )
+    trusted_proxies: str = Field(
+        default="127.0.0.1",
+        description="Addresses and networks of proxies whose X-Forwarded-For tells the client's address, with commas",
+    )
     host: str = Field(default="127.0.0.1", description="Address to listen on")
     port: int = Field(default=6060, ge=0, le=65535, description="Port to listen on; 0 for any free one")
     workers: int = Field(default=1, ge=1, le=64, description="Worker processes")
