@@ -13,7 +13,6 @@ import numpy as np
 import psutil
 import pytest
 
-from support import impatient_service
 from support import servers as support
 from support.batches import Api, packed_scalars, segment, stream
 from support.uploading import wait_until
@@ -21,6 +20,7 @@ from tbservice import limits
 from tbservice.embedded.ports import choose_ports
 
 ABSENT = "A" * 22
+PROGRAM = Path(support.__file__).with_name("impatient_service.py")  # not imported: it changes limits
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def service(servers, tmp_path_factory):
     port = choose_ports(["service"], {})["service"]
     log = tmp_path_factory.mktemp("impatient") / "service.log"
     with servers.database() as url, servers.settings(url) as settings:
-        program = (Path(impatient_service.__file__),)
+        program = (PROGRAM,)
         with support.live_service(
             settings, port, log, program=program, PYTHONPATH=str(Path(__file__).parents[1])
         ) as live:

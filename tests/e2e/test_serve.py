@@ -15,7 +15,7 @@ import pytest
 
 from support.batches import Api, segment, stream, texts
 from support.mortal import workers_of
-from support.servers import environment_of, live_service, wait_ready
+from support.servers import database_name, environment_of, live_service, wait_ready
 from support.source_code import ROOT
 from tbservice.embedded.ports import LOOPBACK, choose_ports
 from tbservice.serving import WORKER_SILENCE_SECONDS_MAX
@@ -92,7 +92,7 @@ def test_workers_end_when_their_parent_is_killed(settings, tmp_path):
 
 
 def test_when_no_worker_can_be_replaced_the_command_fails_and_says_why(servers, settings, tmp_path):
-    log, database = tmp_path / "log", settings.database_url.get_secret_value().rsplit("/", 1)[1]
+    log, database = tmp_path / "log", database_name(settings.database_url.get_secret_value())
     with live_service(settings, free_port(), log, TBHUB_WORKERS="2") as live:
         with servers.instance.postgres.connect_as_superuser(database) as superuser:
             superuser.execute("UPDATE alembic_version SET version_num = '9999'")  # a newer tbhub's
@@ -156,7 +156,7 @@ def test_an_idle_connection_does_not_hold_up_the_stop(settings, tmp_path):
 
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_stop_waits_for_no_statement_and_no_text(servers, settings, owner_token, tmp_path, workers):
-    database = settings.database_url.get_secret_value().rsplit("/", 1)[1]
+    database = database_name(settings.database_url.get_secret_value())
     with ExitStack() as stack:
         live = stack.enter_context(live_service(settings, free_port(), tmp_path / "log", TBHUB_WORKERS=workers))
         api = Api(stack.enter_context(httpx2.Client(base_url=live.url, trust_env=False)), owner_token)

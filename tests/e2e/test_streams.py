@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect
 
 from support.admission import CALLER, come_in
 from support.batches import Api, packed_scalars, scalars, segment, stream
+from support.servers import database_name
 from support.uploading import wait_until
 from tbservice import limits
 from tbservice.errors import TooManyRequests
@@ -43,7 +44,7 @@ def everything(reader, experiment_id, **query):
 
 @pytest.fixture
 def superuser(servers, live_service):
-    database = live_service.database_url.rpartition("/")[2].partition("?")[0]
+    database = database_name(live_service.database_url)
     with servers.instance.postgres.connect_as_superuser(database) as connection:
         yield connection
 

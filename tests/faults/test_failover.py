@@ -9,7 +9,7 @@ import pytest
 
 from support import event_files, mortal
 from support.faulty_world import faulty_world
-from support.servers import Servers
+from support.servers import Servers, database_name
 from support.standby import restore, run_program, standby_of
 from support.uploading import wait_until
 from tbservice.embedded.instance import Instance
@@ -72,7 +72,7 @@ def uploading(job):
 
 
 def test_restore_of_older_copy_under_service_loses_nothing(world, job, uploading, tmp_path):
-    instance, database = world.servers.instance, world.database_url.rpartition("/")[2]
+    instance, database = world.servers.instance, database_name(world.database_url)
     job.log("before", uploading)
     dump = tmp_path / "dump"
     run_program(instance, "pg_dump", "--format=custom", f"--file={dump}", database)

@@ -15,7 +15,7 @@ import pytest
 from support import mortal
 from support.complete_logdir import write_complete_logdir
 from support.faulty_world import clean_upload, faulty_world
-from support.servers import Servers
+from support.servers import Servers, database_name
 from support.uploading import wait_until
 from tbservice.embedded.instance import Instance
 
@@ -108,7 +108,7 @@ def test_a_worker_that_is_replaced_while_postgresql_is_away_waits_for_it(world, 
 @pytest.mark.parametrize("end", [mortal.kill_backends, mortal.end_backends])
 def test_connections_that_postgresql_ends_are_made_anew(world, clean, person, instance, end):
     moment = hold_statement(world, "INSERT INTO time_series", 2)
-    name = world.database_url.rpartition("/")[2]
+    name = database_name(world.database_url)
     clean.check(person, upload_through(moment, partial(end, instance, name), person, clean))
     wait_until(lambda: is_up(instance))
 

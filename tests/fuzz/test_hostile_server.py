@@ -116,7 +116,9 @@ def test_hostile_answers_end_a_command_with_one_line(server, logdir, tmp_path, m
         told = (target, body[:500], err)
         assert code in {0, 1, 75}, told
         assert "Traceback" not in err, told
-        assert code == 0 or name.startswith("verify") or re.match("tbupload: |abc: ", err.splitlines()[-1]), told
+        assert code == 0 or name.startswith("verify") or re.match("tbupload: |abc: |exported ", err.splitlines()[-1]), (
+            told
+        )
         assert (out + err).replace("\n", "").isprintable(), told
         for line in out.splitlines() if "--json" in COMMANDS[name] else ():
             json.loads(line)

@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 from support.postgres_faults import postgres_faults
+from support.servers import database_name
 from tbservice.startup_errors import CannotRun
 from tbservice.store import database as module
 from tbservice.store.database import Database, binary_rows, in_one_trip, rows_seeing, send
@@ -26,7 +27,7 @@ def one(database_url):
 def test_connections_that_postgres_has_ended_are_replaced_and_nobody_notices(database, database_url, servers):
     with database.transaction(), database.transaction(), database.transaction():
         pass
-    with servers.instance.postgres.connect_as_superuser(database_url.rpartition("/")[2]) as db:
+    with servers.instance.postgres.connect_as_superuser(database_name(database_url)) as db:
         ended = db.execute("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE usename = 'tbhub'")
         assert ended.fetchall().count((True,)) >= 3
     with database.transaction(), database.transaction(), database.without_transaction() as db:
@@ -82,7 +83,7 @@ def test_database_url_that_libpq_cannot_read(url):
 
 
 def test_database_url_keeps_its_own_options(database_url):
-    database = Database(f"{database_url}?options=-c%20geqo%3Doff&connect_timeout=7", 1)
+    database = Database(f"{database_url}&options=-c%20geqo%3Doff&connect_timeout=7", 1)
     with database.transaction() as db:
         shown = binary_rows(db, "SELECT current_setting('geqo'), current_setting('statement_timeout')", {})
     database.close()

@@ -17,6 +17,7 @@ from sqlalchemy import text as sql
 from support import batches
 from support.batches import Api, images, packed_scalars, scalars, segment, stream, texts
 from support.postgres_faults import postgres_faults
+from support.servers import database_name
 from tbservice import limits
 from tbservice.domain import access, ingest
 from tbservice.domain.batch import decode
@@ -430,7 +431,7 @@ def test_ingest_after_rollback_behind_open_connections(api, experiment, servers,
     """A pooler's clients keep their connections when the database behind it goes back to an older state."""
     for step in range(2):
         api.write(experiment, segment(stream(), step, step + 1, scalars("loss", [step])))
-    with servers.instance.postgres.connect_as_superuser(database_url.rpartition("/")[2]) as superuser:
+    with servers.instance.postgres.connect_as_superuser(database_name(database_url)) as superuser:
         for table in ("scalar_tail", "time_series", "upload_streams", "tags"):
             superuser.execute(SQL("DELETE FROM {}").format(Identifier(table)))
         superuser.execute("SELECT setval('tags_tag_id_seq', 1, false)")

@@ -22,7 +22,20 @@ from tbservice.settings import Settings
 from tbservice.store.objects import ObjectStore
 
 BATCHES = "/api/v1/experiments/{experiment_id}/batches"
-LABELS = {"result", "data_class", "part", "cause", "level", "route", "method", "status", "code", "operation", "le"}
+LABELS = {
+    "result",
+    "data_class",
+    "part",
+    "cause",
+    "level",
+    "route",
+    "method",
+    "status",
+    "code",
+    "operation",
+    "share",
+    "le",
+}
 PATIENCE_SECONDS = 30
 
 

@@ -15,9 +15,9 @@ from tbservice import limits, migrate
 from tbservice.startup_errors import CannotRun
 from tbservice.store.engine import make_engine
 
-MIGRATIONS_AFTER_0005 = [
+MIGRATIONS_AFTER_0005 = sorted(
     number for path in migrate.find_migrations().glob("versions/0*.py") if (number := path.name[:4]) > "0005"
-]
+)
 
 
 def missing(url):

@@ -12,7 +12,7 @@ from psycopg import sql
 
 from support.admission import used_up
 from support.batches import Api, images, scalars, segment, stream, texts
-from support.servers import new_owner
+from support.servers import database_name, new_owner
 from tbservice import limits
 from tbservice.tensorboard.notices import STATE_HEADER
 
@@ -179,7 +179,7 @@ def test_a_link_that_has_ended_is_told_from_none_but_not_from_one_of_an_experime
 @pytest.fixture
 def close_database(servers, shared_settings):
     """Takes the module's database away; it is back after the test."""
-    name = shared_settings.database_url.get_secret_value().rpartition("/")[2].partition("?")[0]
+    name = database_name(shared_settings.database_url.get_secret_value())
     allow = "ALTER DATABASE {} ALLOW_CONNECTIONS {}"
     with servers.instance.postgres.connect_as_superuser("postgres") as db:
 

@@ -12,6 +12,7 @@ from psycopg.sql import SQL, Identifier
 from starlette.testclient import TestClient
 
 from support.batches import Api, scalars, segment, stream
+from support.servers import database_name
 from support.uploading import wait_until
 from tbservice.app import create_app
 from tbservice.embedded.data_directory import FREE_BYTES_MIN
@@ -54,7 +55,7 @@ def set_read_only(servers, database_url):
 
     def set_read_only(value):
         with servers.instance.postgres.connect_as_superuser("postgres") as db:
-            db.execute(alter.format(Identifier(database_url.rpartition("/")[2]), value))
+            db.execute(alter.format(Identifier(database_name(database_url)), value))
 
     return set_read_only
 

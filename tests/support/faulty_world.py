@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from support.complete_logdir import RESTARTED
 from support.http_faults import HttpFaults, http_faults
 from support.postgres_faults import PostgresFaults, postgres_faults
-from support.servers import LiveService, Servers, live_service, new_owner
+from support.servers import LiveService, Servers, database_name, live_service, new_owner
 from support.stored import doubtful_series, everything
 from support.uploading import Ended, Reader, Uploader
 from tbservice.embedded.ports import choose_ports
@@ -88,7 +88,7 @@ class Person:
 
     def doubtful(self, experiment_id: str) -> set[str]:
         """The runs of which the server holds something twice or out of order."""
-        name = self.world.database_url.rpartition("/")[2]
+        name = database_name(self.world.database_url)
         with self.world.servers.instance.postgres.connect_as_superuser(name) as superuser:
             return doubtful_series(superuser, experiment_id)
 

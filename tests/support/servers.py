@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx2
 from botocore.config import Config
@@ -87,6 +88,11 @@ def s3_client(settings):
         aws_secret_access_key=settings.s3_secret_key.get_secret_value(),
         config=Config(s3={"addressing_style": "path"}),
     )
+
+
+def database_name(url: str) -> str:
+    """The database that a libpq URL names, without the parameters behind it."""
+    return urlsplit(url).path.removeprefix("/")
 
 
 def new_owner(database_url: str) -> str:

@@ -9,10 +9,11 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 from sqlalchemy import Connection
 
 from tbservice.domain import blobs, experiments, listing, reading
+from tbservice.domain.reading import ByRunAndTag
 from tbservice.handlers.job_loop import Link
 from tbservice.tensorboard.compare.reader import ComparisonReader
 from tbservice.tensorboard.reader import Reader, Source
-from tbservice.types import ReadGrant
+from tbservice.types import ReadGrant, Selection, TensorSample
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
@@ -29,7 +30,6 @@ _READS: Final[dict[str, Callable[..., Any]]] = {
         reading.list_series,
         reading.read_blob_sequences,
         reading.read_scalars,
-        reading.read_tensors,
     )
 }
 """What a process may have read for it, always of the experiments that its request was granted."""
@@ -57,10 +57,13 @@ def calls_of(source: Source) -> Mapping[str, Callable[..., Any]]:
     def read(name: str, function: str, *arguments: Any) -> Any:
         return readers[name].read(_READS[function], *arguments)
 
+    def read_tensors(name: str, selection: Selection, downsample: int) -> Any:
+        return readers[name].read_tensors(selection, downsample)
+
     def read_blob(name: str, key: str) -> bytes:
         return readers[name].read_blob(key)
 
-    return {"read": read, "read_blob": read_blob}
+    return {"read": read, "read_tensors": read_tensors, "read_blob": read_blob}
 
 
 def open_remote(link: Link, about: SourceDescription) -> Source:
@@ -90,6 +93,10 @@ class RemoteReader(Reader):
         """Have the worker read; its error ends the job."""
         assert not kwargs  # noqa: S101 - none of the functions is called with any
         return cast("_Result", self._call("read", f"{function.__module__}.{function.__name__}", *args))
+
+    def read_tensors(self, selection: Selection, downsample: int) -> ByRunAndTag[TensorSample]:
+        """Have the worker read, and fetch what is in the object store; its error ends the job."""
+        return cast("ByRunAndTag[TensorSample]", self._call("read_tensors", selection, downsample))
 
     def read_blob(self, key: str) -> bytes:
         """Have the worker read the blob; its error ends the job."""

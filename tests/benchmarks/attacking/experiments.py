@@ -13,6 +13,7 @@ import numpy as np
 
 from support.batches import Api, batch, metadata, packed_scalars, scalars, segment, stream, texts
 from support.event_files import encode_record, graph_event, version_event
+from support.servers import database_name
 from tbservice import limits
 from tbwire import wire_pb2
 
@@ -38,7 +39,7 @@ def write(api: Api, name: str, scale: float, directory: Path) -> str:
 def wait_for_merges(servers: object, settings: object) -> None:
     """Wait until no series is due for a merge, so that merges are no part of what is measured; not for ever."""
     due = f"SELECT 1 FROM time_series WHERE tail_points >= {limits.tail_points_max} LIMIT 1"  # noqa: S608 - a constant
-    database = settings.database_url.get_secret_value().rpartition("/")[2]  # type: ignore[attr-defined]  # Settings
+    database = database_name(settings.database_url.get_secret_value())  # type: ignore[attr-defined]  # Settings
     end = time.monotonic() + MERGE_SECONDS_MAX
     with servers.instance.postgres.connect_as_superuser(database) as db:  # type: ignore[attr-defined]  # Servers
         while db.execute(due).fetchone() and time.monotonic() < end:
