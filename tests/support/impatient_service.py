@@ -1,4 +1,4 @@
-"""`tbservice` with so little patience and room that a few hostile clients use it up."""
+"""`tbservice` with so short limits that a few hostile clients use them up."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from tbservice.errors import TooManyRequests
 
 
 class Sharer(Hashable, Protocol):
-    """Whoever shares: callers."""
+    """A party that shares: a caller."""
 
     @property
     def is_anonymous(self) -> bool:

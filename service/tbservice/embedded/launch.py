@@ -23,7 +23,7 @@ NO_NAMESPACE = 71
 def main() -> None:
     """Prepares this process as the arguments say, then replaces it by the command after `--`."""
     arguments = _parse(sys.argv[1:])
-    os.umask(0o077)  # SeaweedFS's Unix sockets in /tmp open to whoever may write to them
+    os.umask(0o077)  # SeaweedFS's Unix sockets in /tmp open to anyone who may write to them
     if arguments.lock is not None:
         hold_lock(arguments.lock)
     if arguments.namespace_uid is not None:

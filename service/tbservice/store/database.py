@@ -150,7 +150,7 @@ class Database:
         _cancel(_driver(db))
 
     def stop(self) -> None:
-        """End every statement under way; whoever asks for a connection from now on gets Unavailable."""
+        """End every statement under way; requests for a connection get Unavailable from now on."""
         with self._lock:
             self._is_stopping = True
             for driver in self._in_use:

@@ -64,7 +64,7 @@ class Destination:
         return lost
 
     def add_lost_points(self, lost_points: list[dict[str, Any]]) -> None:
-        """Keeps what could not be exported: whoever goes on with the export is told, too."""
+        """Keeps what could not be exported: an export that is resumed is told, too."""
         if lost_points:
             self._keep({"lost_points": [*self.lost_points, *lost_points]})
 
