@@ -15,7 +15,7 @@ from tbservice.embedded.ports import LOOPBACK
 
 VALID_FROM = datetime(2000, 1, 1, tzinfo=UTC)
 VALID_TO = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
-"""RFC 5280, 4.1.2.5: no known end. Anyone who can read the file can read the data, so a date would only break a start."""
+"""RFC 5280, 4.1.2.5: no known end. A reader of the file can read the data: a date would only break a start."""
 
 
 def create_certificate() -> str:
