@@ -30,8 +30,8 @@ def upgrade(database_url: str) -> list[str]:
 
     All of them in one transaction: either all take effect or none. Of several processes at once one works and the
     others wait, then find nothing to do. A table's lock is waited for `migrate_lock_seconds_max` at most, because
-    every statement on that table queues behind the waiting one; then everything is rolled back and, after a pause in which
-    they pass, tried again. `database_url` is a libpq URL of the role that owns the database.
+    every statement on that table queues behind the one that waits; then all is rolled back and, after a pause, tried
+    again. `database_url` is a libpq URL of the role that owns the database.
 
     Raises:
         UnknownMigration: A newer program has migrated it.

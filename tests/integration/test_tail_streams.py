@@ -9,12 +9,11 @@ from contextlib import aclosing, asynccontextmanager
 import pytest
 from sqlalchemy import text
 
-from support.admission import come_in, used_up
+from support.admission import STRANGER, come_in, used_up
 from support.batches import scalars, segment, stream
 from tbservice import limits
 from tbservice.admission import admitted
 from tbservice.admission.answers import ABORT_KEY, Answer
-from tbservice.admission.turns import Turn
 from tbservice.domain import access
 from tbservice.errors import TooManyRequests
 from tbservice.routes import tail
@@ -168,10 +167,33 @@ def test_tail_reader_who_takes_nothing_is_cut_off(api, database, experiment, mon
                 return {"type": "http.disconnect"}
 
             scope = {"type": "http", "asgi": {"spec_version": "2.3"}, ABORT_KEY: is_closed.set}
-            answer = Answer(scope, send, admitted.current(), Turn(admitted.current()))
+            answer = Answer(scope, send, admitted.current())
             async with asyncio.timeout(20):
                 await stream(scope, receive, answer.send)
             assert taken.is_set()
             assert not reader.followers._followed
+
+    asyncio.run(follow())
+
+
+def test_tails_of_one_stranger_begin_with_one_turn(api, database, monkeypatch):
+    experiment = api.new_experiment(visibility="link")
+    api.write(experiment, segment(stream(), 0, 9, scalars("loss", [0, 1])))
+    monkeypatch.setattr(limits, "turn_wait_seconds_max", 2)
+
+    async def begin(followers, shares, start):
+        request = admitted.admit(STRANGER, shares)
+        await request.turn.wait()
+        reader = reader_of(database, followers, experiment, None, FollowQuery(start=start))
+        answer = await tail._begin(reader, None)
+        answer._close()
+
+    async def follow():
+        async with following(database) as followers:
+            shares = come_in()
+            starts = ["beginning", "beginning", "now"]
+            await asyncio.gather(*(asyncio.create_task(begin(followers, shares, start)) for start in starts))
+            assert not shares.turns._used
+            assert not shares.tails._used
 
     asyncio.run(follow())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 
-from tbservice.admission.admitted import Admitted, set_current
+from tbservice.admission.admitted import admit
 from tbservice.admission.callers import Caller
 from tbservice.admission.shares import WorkerShares
 
@@ -26,5 +26,5 @@ def used_up(shares, amount):
 def come_in(pool_size=10, caller=CALLER):
     """Lets the running task or test work as a request of the caller's; returns the worker's shares."""
     shares = WorkerShares(pool_size)
-    set_current(Admitted(caller, shares))
+    admit(caller, shares)
     return shares

@@ -8,12 +8,11 @@ import pytest
 
 from support.admission import CALLER, OTHER, STRANGER
 from tbservice import limits
-from tbservice.admission.admitted import Admitted
+from tbservice.admission.admitted import admit, turn
 from tbservice.admission.answers import ABORT_KEY, Answer
 from tbservice.admission.bodies import Body
 from tbservice.admission.callers import Caller, _address, _token
 from tbservice.admission.shares import FairQueue, Shares, WorkerShares
-from tbservice.admission.turns import Turn
 from tbservice.errors import TooLarge, TooManyRequests, TooSlow
 
 JSON_PATH = "/api/v1/experiments/x/scalars/data"
@@ -154,9 +153,8 @@ def body_of(*messages, path=JSON_PATH, check=None, caller=CALLER, shares=None, *
     async def allow():
         return
 
-    admitted = Admitted(caller, shares or WorkerShares(10))
-    turn = Turn(admitted)
-    return Body(scope_of(path, **headers), receive, admitted, turn, check or allow), admitted, turn
+    admitted = admit(caller, shares or WorkerShares(10))
+    return Body(scope_of(path, **headers), receive, admitted, check or allow), admitted, admitted.turn
 
 
 def part(content, *, more_body=True):
@@ -235,9 +233,8 @@ def start_of(status=200):
 
 
 def answer_of(send, shares=None, **scope):
-    admitted = Admitted(CALLER, shares or WorkerShares(10))
-    turn = Turn(admitted)
-    return Answer({**scope_of(), **scope}, send, admitted, turn), admitted, turn
+    admitted = admit(CALLER, shares or WorkerShares(10))
+    return Answer({**scope_of(), **scope}, send, admitted), admitted, admitted.turn
 
 
 def whole(content, *, more_body=False):
@@ -300,3 +297,21 @@ def test_answer_that_nobody_takes_is_aborted(monkeypatch):
 
     asyncio.run(run())
     assert aborted == [True]
+
+
+def test_turn_of_work_beside_a_request_ends_its_own(monkeypatch):
+    monkeypatch.setattr(limits, "turn_wait_seconds_max", 0.01)
+
+    async def look(shares):
+        admitted = admit(STRANGER, shares)  # who has one turn at most
+        await admitted.turn.wait()
+        async with turn():
+            await asyncio.sleep(0)
+        assert not admitted.turn._is_held
+
+    async def run():
+        shares = WorkerShares(10)
+        await asyncio.gather(*(look(shares) for _ in range(3)))
+        assert not shares.turns._used
+
+    asyncio.run(run())

@@ -13,17 +13,26 @@ from starlette.concurrency import run_in_threadpool
 
 from tbservice.admission.callers import Caller
 from tbservice.admission.shares import FairQueue, WorkerShares
+from tbservice.admission.turns import Turn
 
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A request that was let in: who makes it, and what it shares with others."""
+    """A request that was let in: who makes it, what it shares with others, and its turn."""
 
     caller: Caller
     shares: WorkerShares
+    turn: Turn
 
 
 _current: Final[ContextVar[Admitted]] = ContextVar("tbhub_admitted")
+
+
+def admit(caller: Caller, shares: WorkerShares) -> Admitted:
+    """Return a request of the caller's, without a turn yet; the running task and what it starts work for it."""
+    admitted = Admitted(caller, shares, Turn(shares.turns, caller))
+    _current.set(admitted)
+    return admitted
 
 
 def current() -> Admitted:
@@ -31,18 +40,15 @@ def current() -> Admitted:
     return _current.get()
 
 
-def set_current(admitted: Admitted) -> None:
-    """Set it for the running task, and for all threads and tasks that it starts."""
-    _current.set(admitted)
-
-
 @asynccontextmanager
 async def turn() -> AsyncIterator[None]:
-    """Hold a turn of the caller's while the block lasts: for work after an answer has begun, which gave its own back.
+    """Hold a turn of the caller's while the block lasts: for work that goes on beside, or behind, the request's own.
 
+    The request's own turn ends before: two requests that each held one and waited for another would wait for ever.
     Raises TooManyRequests.
     """
     admitted = current()
+    admitted.turn.give_back()
     async with admitted.shares.turns.turn(admitted.caller):
         yield
 

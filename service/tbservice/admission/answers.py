@@ -12,7 +12,6 @@ from starlette.types import Message, Scope, Send
 from tbservice import limits
 from tbservice.admission.admitted import Admitted
 from tbservice.admission.refusals import refuse
-from tbservice.admission.turns import Turn
 
 ABORT_KEY: Final = "tbhub.abort"
 """Where the connection leaves, in the scope, the function that closes it at once, with what is unsent."""
@@ -27,11 +26,10 @@ class Answer:
     counted; where the caller's share of it is used up, the answer is a 429 instead.
     """
 
-    def __init__(self, scope: Scope, send: Send, admitted: Admitted, turn: Turn) -> None:
+    def __init__(self, scope: Scope, send: Send, admitted: Admitted) -> None:
         self._scope = scope
         self._send = send
         self._admitted = admitted
-        self._turn = turn
         self._start: Message | None = None
         self._has_ended = False
         self.has_begun = False
@@ -41,7 +39,7 @@ class Answer:
         if self._has_ended:
             return
         if message["type"] == "http.response.start":
-            self._turn.give_back()
+            self._admitted.turn.give_back()
             self._start = message  # sent with the first bytes, until which it can still become a 429
             return
         size = len(message.get("body", b""))

@@ -17,7 +17,6 @@ from starlette.types import Message, Receive, Scope
 
 from tbservice import limits
 from tbservice.admission.admitted import Admitted
-from tbservice.admission.turns import Turn
 from tbservice.errors import TooLarge, TooSlow
 
 _BATCHES: Final = re.compile(r"/api/v1/experiments/[^/]+/batches")
@@ -35,12 +34,11 @@ class Body:
     """
 
     def __init__(
-        self, scope: Scope, receive: Receive, admitted: Admitted, turn: Turn, check: Callable[[], Awaitable[None]]
+        self, scope: Scope, receive: Receive, admitted: Admitted, check: Callable[[], Awaitable[None]]
     ) -> None:
         """`check` raises for a caller without any right to what the request names; it is asked before large bodies."""
         self._receive = receive
         self._admitted = admitted
-        self._turn = turn
         self._check = check
         self._path: str = scope["path"]
         self._announced = _announced_bytes(scope)
@@ -55,7 +53,7 @@ class Body:
             return message
         if not self._is_open:
             return await self._receive()
-        self._turn.give_back()
+        self._admitted.turn.give_back()
         if _is_read_by_route(self._path):
             await self._reserve(_memory_bytes(self._path))
             message = await self._receive()
@@ -63,7 +61,7 @@ class Body:
         else:
             message = await self._receive_whole()
         if not self._is_open:
-            await self._turn.wait()
+            await self._admitted.turn.wait()
         return message
 
     async def wait_until_client_leaves(self) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tbservice.admission.admitted import Admitted, set_current
+from tbservice.admission.admitted import admit
 from tbservice.admission.answers import Answer
 from tbservice.admission.bodies import Body
 from tbservice.admission.callers import PROBE, Caller, Callers
@@ -45,11 +45,10 @@ class Admission:
         except TooManyRequests as error:
             await refuse(scope, error)(scope, receive, send)
             return
-        admitted = Admitted(caller, self._shares)
-        set_current(admitted)
-        turn = Turn(admitted)
-        body = Body(scope, receive, admitted, turn, lambda: self._check_right(scope, caller))
-        answer = Answer(scope, send, admitted, turn)
+        admitted = admit(caller, self._shares)
+        turn = admitted.turn
+        body = Body(scope, receive, admitted, lambda: self._check_right(scope, caller))
+        answer = Answer(scope, send, admitted)
         try:
             if turn.try_take() or await self._wait(turn, body):
                 await self._app(scope, body.receive, answer.send)

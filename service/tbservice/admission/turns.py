@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-from tbservice.admission.admitted import Admitted
+from tbservice.admission.callers import Caller
+from tbservice.admission.shares import FairQueue
 
 
 class Turn:
     """At most one turn, waited for and given back, perhaps more than once: see `bodies` and `answers`."""
 
-    def __init__(self, admitted: Admitted) -> None:
-        self._admitted = admitted
+    def __init__(self, turns: FairQueue, caller: Caller) -> None:
+        self._turns = turns
+        self._caller = caller
         self._is_held = False
 
     def try_take(self) -> bool:
         """Take the turn where nobody has to be waited for; return whether it is held."""
         if not self._is_held:
-            self._is_held = self._admitted.shares.turns.try_take_now(self._admitted.caller)
+            self._is_held = self._turns.try_take_now(self._caller)
         return self._is_held
 
     async def wait(self) -> None:
         """Take the turn, after waiting where that is needed. Raises TooManyRequests."""
         if not self._is_held:
-            await self._admitted.shares.turns.wait(self._admitted.caller)
+            await self._turns.wait(self._caller)
             self._is_held = True
 
     def give_back(self) -> None:
         """End the turn, if it is held."""
         if self._is_held:
             self._is_held = False
-            self._admitted.shares.turns.give_back(self._admitted.caller)
+            self._turns.give_back(self._caller)

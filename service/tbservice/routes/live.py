@@ -90,6 +90,7 @@ class Followers:
 
     async def share(self, key: Hashable, work: Callable[[], T]) -> T:
         """What `work` gives, which runs in a thread; whoever comes with the same key meanwhile gets the same."""
+        admitted.current().turn.give_back()  # the work takes one, perhaps the only one of this caller's
         task: asyncio.Task[T] | None = self._looks.get(key)
         if task is None:
             task = self._looks[key] = asyncio.create_task(self._in_turn(work))
