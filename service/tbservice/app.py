@@ -63,6 +63,9 @@ _log = logging.getLogger(__name__)
 _HANDLER_MODULES: Final = ("tbservice.tensorboard.jobs", "tbservice.classic.graph_text")
 """What handler processes can do; they import these, and the workers need not."""
 
+_PROBLEMS_SHOWN = 10
+"""Problems of one request that its refusal names."""
+
 _DESCRIPTION = """ A hosted home for TensorBoard data. Send `Authorization: Bearer <token>`; an error is `{"code",
 "detail"}`, where the code is for programs and the detail says what to do. Numbers that are not finite travel as
 "NaN", "Infinity", "-Infinity".
@@ -182,7 +185,7 @@ async def _render(request: Request, error: Exception) -> JSONResponse:
 
 async def _render_invalid(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for these alone
-    problems = error.errors()
+    problems = error.errors()[:_PROBLEMS_SHOWN]
     if any(problem["type"] == "json_invalid" for problem in problems):
         return _refusal(request, 400, "malformed", "the body is no JSON")
     detail = "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems)

@@ -7,7 +7,7 @@ import sys
 from tbservice import limits
 
 # Before anything else is imported: some modules derive their own figures.
-limits.header_seconds_max = 0.5
+limits.header_seconds_max = 2
 limits.connections_items_max = 40
 limits.answer_stall_seconds_max = 1
 limits.caller_unread_bytes_max = 4 * limits.MIB

@@ -34,11 +34,11 @@ def test_shares_bound_one_caller_and_all():
         shares.take(CALLER)
 
 
-def test_shares_leave_half_to_callers_with_a_token():
+def test_shares_leave_most_to_callers_with_a_token():
     shares = Shares("things", 8, 4)
     strangers = [Caller(f"address 192.0.2.{number}", is_anonymous=True) for number in range(4)]
     assert [shares.try_take(STRANGER) for _ in range(3)] == [True, True, False]
-    assert sum(shares.try_take(stranger) for stranger in strangers for _ in range(2)) == 4 - 2 + 2 - 2
+    assert not any(shares.try_take(stranger) for stranger in strangers)
     assert [shares.try_take(CALLER) for _ in range(4)] == [True] * 4
 
 
@@ -134,7 +134,7 @@ def test_caller_address_is_one_per_customer(host, key):
         (scope_of(authorization="Bearer abc"), "abc"),
         (scope_of(authorization="Basic abc", cookie="tbhub_read=x"), None),
         (scope_of(cookie="a=b; tbhub_read=.two.three"), "two"),
-        (scope_of(cookie='tbhub_read="unclosed'), None),
+        (scope_of(cookie="tbhub_read=" + "\\1" * 30_000), None),
         (scope_of(query=b"a=b&token=abc&token=d"), "abc"),
         (scope_of(query=b"%ff=%ff&token="), None),
     ],

@@ -39,7 +39,7 @@ class Answer:
         if self._has_ended:
             return
         if message["type"] == "http.response.start":
-            self._admitted.turn.give_back()
+            self._admitted.turn.finish()
             self._start = message  # sent with the first bytes, until which it can still become a 429
             return
         size = len(message.get("body", b""))

@@ -1,7 +1,7 @@
 """The connections of a worker: how many, and how long one may wait without a request under way.
 
-Uvicorn's own protocol sets a limit on neither. When there are too many connections, the one is closed that has waited
-longest among those without a request, of the address that has most of them: an attacker closes its own.
+Uvicorn's own protocol sets a limit on neither. When there are too many connections, one of the address that has most of
+them is closed: the one that has waited longest without a request, else for a body. An attacker closes its own.
 """
 
 from __future__ import annotations
@@ -20,6 +20,13 @@ from tbservice.admission.answers import ABORT_KEY
 
 _OTHER_FILES: Final = 200
 """Files that a worker opens beside its clients' connections: to PostgreSQL, to S3, spooled bodies."""
+
+_RECEIVED_BYTES_MAX: Final = 64 * limits.KIB
+"""Bytes that are taken from a connection at a time, and parsed before others get their turn."""
+
+_CHUNKS_CHECKED_BYTES_MIN: Final = 4 * limits.KIB
+_CHUNK_BYTES_MIN: Final = 64
+"""Bytes of a chunk, on average, of a body in chunks."""
 
 _FILES_WANTED: Final = limits.connections_items_max + _OTHER_FILES
 
@@ -46,27 +53,42 @@ class Connection(H11Protocol):
         """Count the connection, and expect a request soon."""
         super().connection_made(transport)
         self.app = _abortable(self.app, transport)
-        _idle.add(self)
+        transport.max_size = _RECEIVED_BYTES_MAX  # type: ignore[attr-defined] # of asyncio's own transports
+        _connections.add(self)
         self._set_header_timer()
 
     def data_received(self, data: bytes) -> None:
         """Take bytes of a request: of one that begins, the headers must be complete in time."""
         super().data_received(data)
         if not self.is_idle:
-            _idle.remove(self)
             self._unset_header_timer()
+            if self._has_tiny_chunks(data):
+                self.transport.abort()
         elif self._header_timer is None:
             self._set_header_timer()
+
+    @property
+    def importance(self) -> int:
+        """How much is lost when the connection is closed: 0 nothing, 1 a body on its way, 2 work or an answer."""
+        if self.is_idle:
+            return 0
+        return 1 if self.cycle.more_body and not self.cycle.response_started else 2
+
+    def _has_tiny_chunks(self, data: bytes) -> bool:
+        """Return whether a body comes in so small chunks that to parse it would keep the event loop busy."""
+        if len(data) < _CHUNKS_CHECKED_BYTES_MIN or data.count(b"\r\n") * _CHUNK_BYTES_MIN < 2 * len(data):
+            return False
+        return any(name == b"transfer-encoding" for name, _ in self.headers)
 
     def on_response_complete(self) -> None:
         """Expect the next request, or that the client closes."""
         super().on_response_complete()
-        if self.is_idle and not self.transport.is_closing():
-            _idle.add(self)
+        if self.is_idle:
+            _connections.note_end_of_request(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Count it no more."""
-        _idle.forget(self)
+        _connections.forget(self)
         self._unset_header_timer()
         super().connection_lost(exc)
         if self.cycle is not None:
@@ -108,37 +130,40 @@ def _abortable(application: Any, transport: asyncio.Transport) -> Any:
     return run
 
 
-class _Idle:
-    """The connections of this process: how many there are, and which of them have no request under way."""
+class _Connections:
+    """The open connections of this process, by address; those that have waited longest come first."""
 
     def __init__(self) -> None:
-        self._open: set[Connection] = set()
+        self._count = 0
         self._by_address: dict[str, OrderedDict[Connection, None]] = {}
 
     def add(self, connection: Connection) -> None:
-        """Note that no request of the connection is under way; close another where there are too many."""
-        self._open.add(connection)
+        """Count a new connection; close another where there are too many."""
+        self._count += 1
         self._by_address.setdefault(connection.address, OrderedDict())[connection] = None
-        if len(self._open) > connections_max():
+        if self._count > connections_max():
             most = max(self._by_address.values(), key=len)
-            longest = next(iter(most))
-            self.forget(longest)
-            longest.transport.abort()
+            closed = min(most, key=lambda one: one.importance)  # of equals the first
+            self.forget(closed)
+            closed.transport.abort()
 
-    def remove(self, connection: Connection) -> None:
-        """Note that a request of the connection is under way."""
-        waiting = self._by_address.get(connection.address, OrderedDict())
-        waiting.pop(connection, None)
-        if not waiting:
-            self._by_address.pop(connection.address, None)
+    def note_end_of_request(self, connection: Connection) -> None:
+        """Have the connection wait from now on."""
+        connections = self._by_address.get(connection.address)
+        if connections and connection in connections:
+            connections.move_to_end(connection)
 
     def forget(self, connection: Connection) -> None:
-        """Note that the connection is closed."""
-        self._open.discard(connection)
-        self.remove(connection)
+        """Count a connection no more; again, it changes nothing."""
+        connections = self._by_address.get(connection.address, OrderedDict())
+        if connection in connections:
+            del connections[connection]
+            self._count -= 1
+            if not connections:
+                del self._by_address[connection.address]
 
 
-_idle: Final = _Idle()
+_connections: Final = _Connections()
 
 
 def connections_max() -> int:

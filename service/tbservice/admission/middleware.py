@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tbservice.admission.admitted import admit
 from tbservice.admission.answers import Answer
 from tbservice.admission.bodies import Body
-from tbservice.admission.callers import PROBE, Caller, Callers
+from tbservice.admission.callers import Caller, Callers
 from tbservice.admission.refusals import refuse
 from tbservice.admission.shares import WorkerShares
 from tbservice.admission.turns import Turn
@@ -21,8 +21,9 @@ from tbservice.domain import access
 from tbservice.errors import TooManyRequests, Unauthenticated
 from tbservice.store.database import Database
 
-_UNSHARED: Final = "/healthz"  # answered in the event loop: it needs no thread
-_PROBES: Final = frozenset({"/readyz", "/metrics"})
+_UNSHARED: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+"""What balancers and monitors ask: no load may keep them from it, and no answer takes more than a moment."""
+
 _EXPERIMENT: Final = re.compile(r"/api/v[01]/experiments/([^/]+)(/.*)?")
 
 
@@ -37,14 +38,10 @@ class Admission:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request: with 429 where its caller is over its share."""
-        if scope["type"] != "http" or scope["path"] == _UNSHARED:
+        if scope["type"] != "http" or scope["path"] in _UNSHARED:
             await self._app(scope, receive, send)
             return
-        try:
-            caller = PROBE if scope["path"] in _PROBES else await self._callers.identify(scope)
-        except TooManyRequests as error:
-            await refuse(scope, error)(scope, receive, send)
-            return
+        caller = await self._callers.identify(scope)
         admitted = admit(caller, self._shares)
         turn = admitted.turn
         body = Body(scope, receive, admitted, lambda: self._check_right(scope, caller))

@@ -19,15 +19,15 @@ class Sharer(Hashable, Protocol):
 
     @property
     def is_anonymous(self) -> bool:
-        """Whether it is known by its address only; all of these together get half."""
+        """Whether it is known by its address only; all of these together get a quarter."""
 
 
 class Shares:
     """How much of something bounded each caller uses. Thread-safe.
 
-    A caller without a token gets half of what a workspace may use, and all of those together half of everything: an
-    attacker has many addresses. A single use may be larger than its share while nothing else is used, as otherwise it
-    could never begin.
+    A caller without a token gets half of what a workspace may use, and all of those together a quarter of everything:
+    an attacker has many addresses, and beside a workspace's half there must be something left for others. A single use
+    may be larger than its share while nothing else is used, as otherwise it could never begin.
     """
 
     def __init__(self, what: str, total: int, caller_max: int) -> None:
@@ -54,7 +54,7 @@ class Shares:
             used = self._by_caller[caller]
             fits = _fits(used, amount, self.caller_max(caller)) and _fits(self._used, amount, self._total)
             if caller.is_anonymous:
-                fits = fits and _fits(self._used_anonymously, amount, max(1, self._total // 2))
+                fits = fits and _fits(self._used_anonymously, amount, max(1, self._total // 4))
             if fits:
                 self._add(caller, amount)
             return fits

@@ -13,6 +13,7 @@ class Turn:
         self._turns = turns
         self._caller = caller
         self._is_held = False
+        self._is_over = False
 
     def try_take(self) -> bool:
         """Take the turn where nobody has to be waited for; return whether it is held."""
@@ -22,7 +23,7 @@ class Turn:
 
     async def wait(self) -> None:
         """Take the turn, after waiting where that is needed. Raises TooManyRequests."""
-        if not self._is_held:
+        if not self._is_held and not self._is_over:
             await self._turns.wait(self._caller)
             self._is_held = True
 
@@ -31,3 +32,8 @@ class Turn:
         if self._is_held:
             self._is_held = False
             self._turns.give_back(self._caller)
+
+    def finish(self) -> None:
+        """End the turn for good: the request is answered, and what else its client sends is not worked on."""
+        self._is_over = True
+        self.give_back()

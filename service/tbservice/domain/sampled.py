@@ -49,9 +49,9 @@ def parts_of(
     return [replace(part, blobs=known) for part in parts]
 
 
-def is_large(samples: Mapping[str, Mapping[str, Sample]]) -> bool:
-    """Whether these samples have more bytes than are to be encoded at once."""
-    return sum(int(_sizes(sample).sum()) for tags in samples.values() for sample in tags.values()) > limits.piece_bytes
+def size_of(samples: Mapping[str, Mapping[str, Sample]]) -> int:
+    """Return the bytes of these samples, about. With more than `piece_bytes` they are not encoded at once."""
+    return sum(int(_sizes(sample).sum()) for tags in samples.values() for sample in tags.values())
 
 
 def in_pieces(parts: Iterable[Part]) -> Iterator[Part]:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from tbservice import limits
 from tbservice.domain import digests
 from tbservice.routes.conditional import ConditionalRoute
+from tbservice.routes.point_queries import Names
 from tbservice.routes.requests import MayRead, UsesDatabase
 from tbservice.routes.uploads import wire_limits
 from tbservice.types import ReadGrant, Selection, Series
@@ -25,7 +26,7 @@ class DigestQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    run: list[str] | None = Field(default=None, description="Repeatable")
+    run: Names = Field(default=None, description="Repeatable")
     plugin: str | None = None
     after: str = Field(default="", description="The `next` of the page before")
     limit: int = Field(default=limits.page_items_max, ge=1, le=limits.page_items_max, description="Series on a page")

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from tbservice import limits
 from tbservice.domain import object_checks
 from tbservice.domain.object_checks import Fault, Problem
+from tbservice.routes.point_queries import Names
 from tbservice.routes.requests import MayRead, UsesDatabase, UsesObjects
 from tbservice.store.database import Database
 from tbservice.store.objects import ObjectStore
@@ -24,7 +25,7 @@ class ObjectQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    run: list[str] | None = Field(default=None, description="Repeatable")
+    run: Names = Field(default=None, description="Repeatable")
     plugin: str | None = None
     deep: bool = Field(default=False, description="Read all bytes and compare their SHA-256, not only the size")
     after: str = Field(default="", description="The `next` of the page before")

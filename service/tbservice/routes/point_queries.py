@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat
 
 from tbservice import limits
 from tbservice.errors import Invalid
 from tbservice.routes.formats import Format
 from tbservice.types import ALL_STEPS, DataClass, Sampling, SamplingRule, Selection, StepRange
+
+
+def _check_names(names: object) -> object:
+    """Raise one error, however many names are no text: a megabyte of them would make half a million."""
+    if isinstance(names, list) and not all(isinstance(name, str) for name in names):
+        raise ValueError("each name must be a string")
+    return names
+
+
+Names = Annotated[list[str] | None, BeforeValidator(_check_names)]
+"""Names of runs or tags; None for all."""
 
 Kind = Literal["scalars", "tensors", "blob_sequences"]
 """A data class, as addresses name it."""
@@ -37,8 +48,8 @@ class SeriesQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    run: list[str] | None = Field(default=None, description="Repeatable")
-    tag: list[str] | None = Field(default=None, description="Repeatable")
+    run: Names = Field(default=None, description="Repeatable")
+    tag: Names = Field(default=None, description="Repeatable")
     plugin: str | None = None
 
     def selection(self, data_class: DataClass | None = None) -> Selection:

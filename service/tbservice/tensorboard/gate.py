@@ -83,7 +83,7 @@ def _experiments(request: Request) -> list[str]:
 def _kept_tokens(request: Request) -> list[str]:
     """The cookie's token for each experiment, empty where it has none."""
     count = len(_experiments(request))
-    kept = request.cookies.get(COOKIE, "").split(callers.TOKEN_SEPARATOR)
+    kept = callers.page_tokens(request.headers.get("cookie", ""))
     return kept if len(kept) == count else [""] * count
 
 

@@ -21,6 +21,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response, Stream
 from starlette.routing import Route
 
 from tbservice import limits
+from tbservice.admission import admitted
 from tbservice.errors import Malformed, NotFound
 from tbservice.routes.blobs import blob_response
 from tbservice.routes.requests import objects_of
@@ -118,7 +119,7 @@ def _read_tensor(request: Request) -> Response:
     blob = embedding.blobs["tensor"]
     size = min(_rows_wanted(request, rows), rows) * columns * _NUMBER_BYTES
     pieces = objects_of(request).read(blob.object_key, 0, min(size, blob.size))
-    return StreamingResponse(pieces, media_type="application/octet-stream")
+    return StreamingResponse(admitted.iterate_in_turns(pieces), media_type="application/octet-stream")
 
 
 def _read_metadata(request: Request) -> Response:
@@ -126,7 +127,8 @@ def _read_metadata(request: Request) -> Response:
     embedding = _embedding(request)
     blob = _part(embedding, "metadata")
     pieces = objects_of(request).read(blob.object_key, 0, blob.size)
-    return StreamingResponse(_lines(pieces, _rows_wanted(request, embedding.shape[0])), media_type="text/plain")
+    lines = _lines(pieces, _rows_wanted(request, embedding.shape[0]))
+    return StreamingResponse(admitted.iterate_in_turns(lines), media_type="text/plain")
 
 
 def _lines(pieces: Iterable[bytes], rows: int) -> Iterator[bytes]:
@@ -147,7 +149,7 @@ def _read_bookmarks(request: Request) -> Response:
     """The views that were saved, as they were written."""
     blob = _part(_embedding(request), "bookmarks")
     pieces = objects_of(request).read(blob.object_key, 0, blob.size)
-    return StreamingResponse(pieces, media_type="application/json")
+    return StreamingResponse(admitted.iterate_in_turns(pieces), media_type="application/json")
 
 
 def _read_sprite(request: Request) -> Response:

@@ -9,7 +9,8 @@ from typing import Any, Final, TypeVar
 from fastapi import Response
 from sqlalchemy import Connection
 
-from tbservice.domain.sampled import in_pieces, is_large, parts_of
+from tbservice import limits
+from tbservice.domain.sampled import in_pieces, parts_of, size_of
 from tbservice.domain.tensor_objects import load_samples
 from tbservice.domain.whole import Part, Sample, load_parts, read_whole
 from tbservice.routes import answers
@@ -98,7 +99,8 @@ def answer(
     with database.snapshot(grant.workspace_id) as db:
         samples = read(db)
         plain: Mapping[str, Mapping[str, Sample]] = samples
-        must_stream = is_large(plain)
+        size = size_of(plain)
+        must_stream = size > limits.piece_bytes
         is_plain = wanted.format is Format.JSON and not must_stream
         parts = [] if is_plain else parts_of(db, grant, wanted.selection, wanted.data_class, plain)
     headers = {**_HEADERS, SAMPLING_HEADER: _said(rule, plain)}
@@ -108,7 +110,7 @@ def answer(
         response.headers.update(headers)
         return response
     if must_stream:
-        return stream(lambda: pieces(in_pieces(parts)), headers, media_type)
+        return stream(lambda: pieces(in_pieces(parts)), headers, media_type, size)
     return Response(b"".join(pieces(parts)), headers=headers, media_type=media_type)
 
 

@@ -9,37 +9,64 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from tbservice import limits
 from tbservice.admission import admitted
-from tbservice.admission.admitted import Admitted
+from tbservice.errors import TooManyRequests
 
 
-def stream(make: Callable[[], Iterator[bytes]], headers: Mapping[str, str], media_type: str) -> StreamingResponse:
+def stream(
+    make: Callable[[], Iterator[bytes]],
+    headers: Mapping[str, str],
+    media_type: str,
+    held_bytes: int = limits.piece_bytes,
+) -> StreamingResponse:
     """The answer with these pieces, each of which is made in a thread when the client has taken those before.
 
     The first is made at once, so that what is wrong before it is an error with a status. What goes wrong afterwards
-    ends the connection without HTTP's last chunk, which every client takes for an error. Raises TooManyRequests when
-    the caller is being sent its share of streams.
+    ends the connection without HTTP's last chunk, which every client takes for an error. `held_bytes` is what is in
+    memory from the first piece to the last. Raises TooManyRequests when the caller is being sent its share of streams,
+    or of bytes.
     """
-    current = admitted.current()
-    current.shares.streams.take(current.caller)
+    place = _Place(held_bytes)
     try:
         pieces = make()
         first = next(pieces, b"")
     except BaseException:
-        current.shares.streams.give_back(current.caller)
+        place.leave()
         raise
-    return _Streamed(current, pieces, first, headers, media_type)
+    return _Streamed(place, pieces, first, headers, media_type)
+
+
+class _Place:
+    """One of the caller's streams, and the memory it takes."""
+
+    def __init__(self, held_bytes: int) -> None:
+        """Raises TooManyRequests."""
+        self._current = admitted.current()
+        self._held_bytes = held_bytes
+        caller, shares = self._current.caller, self._current.shares
+        shares.streams.take(caller)
+        try:
+            shares.unread_bytes.take(caller, held_bytes)
+        except TooManyRequests:
+            shares.streams.give_back(caller)
+            raise
+
+    def leave(self) -> None:
+        """Give both back."""
+        self._current.shares.streams.give_back(self._current.caller)
+        self._current.shares.unread_bytes.give_back(self._current.caller, self._held_bytes)
 
 
 class _Streamed(StreamingResponse):
     """Counts as one of the caller's streams until it is sent, or has failed."""
 
     def __init__(
-        self, current: Admitted, pieces: Iterator[bytes], first: bytes, headers: Mapping[str, str], media_type: str
+        self, place: _Place, pieces: Iterator[bytes], first: bytes, headers: Mapping[str, str], media_type: str
     ) -> None:
         content = admitted.iterate_in_turns(chain([first], pieces))
         super().__init__(content, headers=headers, media_type=media_type)
-        self._current = current
+        self._place = place
         self._pieces = pieces
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -47,7 +74,7 @@ class _Streamed(StreamingResponse):
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._current.shares.streams.give_back(self._current.caller)
+            self._place.leave()
             close = getattr(self._pieces, "close", None)
             if close is not None:  # the generator may hold a connection, in the middle of a read
                 await run_in_threadpool(close)
