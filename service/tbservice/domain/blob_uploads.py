@@ -79,12 +79,31 @@ def keep_piece(
     if upload is None:
         return BlobState(is_stored=True, received_bytes=size)
     number = offset // limits.blob_piece_bytes + 1
-    if objects.put_part(upload.object_key, upload.upload_id, number, content) and offset + length < size:
+    if _put_part(database, objects, grant, upload, Part(number, length, ""), content) and offset + length < size:
         return BlobState(is_stored=False, received_bytes=offset + length)
     received_bytes = _join(database, objects, grant, upload)
     if received_bytes < size:
         return BlobState(is_stored=False, received_bytes=received_bytes)
     return _finish(database, objects, grant, upload, is_repair=is_repair)
+
+
+def _put_part(
+    database: Database, objects: ObjectStore, grant: AppendGrant, upload: BlobUpload, part: Part, content: IO[bytes]
+) -> bool:
+    """Put a part of an upload, unless it is there; return whether it is, False when the upload has ended.
+
+    One request at a time, and no part twice: SeaweedFS deletes the bytes of a part that is replaced, also when an
+    object that was joined meanwhile refers to them. They stay readable until its next vacuum, and then are lost.
+    """
+    with database.transaction(grant.workspace_id) as db:
+        if not blob_uploads.lock(db, upload):
+            return False
+        parts = objects.list_parts(upload.object_key, upload.upload_id)
+        if parts is None:
+            return False
+        if any((there.number, there.size) == (part.number, part.size) for there in parts):
+            return True
+        return objects.put_part(upload.object_key, upload.upload_id, part.number, content)
 
 
 def _join(database: Database, objects: ObjectStore, grant: AppendGrant, upload: BlobUpload) -> int:
