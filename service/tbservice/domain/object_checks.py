@@ -1,8 +1,8 @@
 """Checks that the objects which an experiment's points refer to are in the object store.
 
 A row in PostgreSQL says that an object was put, not that it is still there. A page of a check asks the object store for
-the objects' sizes, and reads the last byte of a few, since a store may list what it cannot read any more; a deep check
-reads all bytes and compares their SHA-256.
+the objects' sizes, and reads a byte of each part of large objects and of a few others, since a store may list what it
+cannot read any more; a deep check reads all bytes and compares their SHA-256.
 """
 
 from __future__ import annotations
@@ -32,9 +32,6 @@ _CALLS_AT_ONCE: Final = 8
 
 _READS_AT_ONCE: Final = 4
 """Objects whose bytes are read at a time; of each, a chunk is in memory."""
-
-_READ_ATTEMPTS: Final = 2
-"""How often an object is read before it is called unreadable: a connection may break."""
 
 _SAMPLE_OBJECTS: Final = 2
 """Objects of a chunk whose last byte is read. When none of them can be read, the chunk counts as unreadable."""
@@ -102,9 +99,10 @@ def check_objects(
     problems: dict[bytes, Problem] = {}
     checked = 0
     for chunk in _chunks(digests[:limit], known, is_deep=is_deep):
-        problems |= _check_chunk(objects, chunk, known, is_deep=is_deep)
-        checked += len(chunk)
-        if time.monotonic() > deadline or len(problems) >= limits.object_faults_page_items_max:
+        found, count = _check_chunk(objects, chunk, known, deadline if is_deep else None)
+        problems |= found
+        checked += count
+        if count < len(chunk) or time.monotonic() > deadline or len(problems) >= limits.object_faults_page_items_max:
             break
 
     size = sum(known[digest].size for digest in digests[:checked] if digest in known)
@@ -142,9 +140,13 @@ def _chunks(digests: Sequence[bytes], known: Mapping[bytes, Blob], *, is_deep: b
 
 
 def _check_chunk(
-    objects: ObjectStore, chunk: Sequence[bytes], known: Mapping[bytes, Blob], *, is_deep: bool
-) -> dict[bytes, Problem]:
-    """Return what is wrong with which of these objects, which are in the order of their SHA-256s."""
+    objects: ObjectStore, chunk: Sequence[bytes], known: Mapping[bytes, Blob], deep_until: float | None
+) -> tuple[dict[bytes, Problem], int]:
+    """Return what is wrong with which of these objects, in the order of their SHA-256s, and how many were checked.
+
+    All of them are, unless a deep check has come to `deep_until` (of `time.monotonic`): an object that the store fails
+    to read may take many seconds. Without it, the check is not deep.
+    """
     wanted = {digest: known[digest] for digest in chunk if digest in known}
     sizes = _find_sizes(objects, [blob.object_key for blob in wanted.values()])
     problems = {digest: Problem.MISSING for digest in chunk if digest not in known}
@@ -160,10 +162,20 @@ def _check_chunk(
         sample = whole[:_SAMPLE_OBJECTS]
         read = dict(zip(sample, pool.map(lambda digest: _read_end(objects, wanted[digest]), sample), strict=True))
         if sample and all(problem is Problem.UNREADABLE for problem in read.values()):
-            return problems | dict.fromkeys(whole, Problem.UNREADABLE)
-        if is_deep:
-            read = dict(zip(whole, pool.map(lambda digest: _read_all(objects, wanted[digest]), whole), strict=True))
-    return problems | {digest: problem for digest, problem in read.items() if problem is not None}
+            return problems | dict.fromkeys(whole, Problem.UNREADABLE), len(chunk)
+        if deep_until is None:
+            joined = [digest for digest in whole if wanted[digest].size > limits.blob_piece_bytes]
+            read |= zip(joined, pool.map(lambda digest: _read_part_ends(objects, wanted[digest]), joined), strict=True)
+        else:
+            read = {}
+            while len(read) < len(whole) and (not read or time.monotonic() < deep_until):
+                group = whole[len(read) : len(read) + _READS_AT_ONCE]
+                read |= zip(group, pool.map(lambda digest: _read_all(objects, wanted[digest]), group), strict=True)
+    problems |= {digest: problem for digest, problem in read.items() if problem is not None}
+    if deep_until is None or len(read) == len(whole):
+        return problems, len(chunk)
+    count = chunk.index(whole[len(read)])
+    return {digest: problems[digest] for digest in chunk[:count] if digest in problems}, count
 
 
 def _find_sizes(objects: ObjectStore, keys: Sequence[str]) -> dict[str, int]:
@@ -187,10 +199,17 @@ def _find_sizes(objects: ObjectStore, keys: Sequence[str]) -> dict[str, int]:
         return sizes | {key: size for key, size in found if size is not None}
 
 
-def _read_end(objects: ObjectStore, blob: Blob) -> Problem | None:
-    """Read an object's last byte."""
+def _read_part_ends(objects: ObjectStore, blob: Blob) -> Problem | None:
+    """Read the last byte of each part of an object that was put in parts: any of them may have been lost."""
+    ends = [*range(limits.blob_piece_bytes, blob.size, limits.blob_piece_bytes), blob.size]
+    return next((problem for end in ends if (problem := _read_end(objects, blob, end)) is not None), None)
+
+
+def _read_end(objects: ObjectStore, blob: Blob, end: int | None = None) -> Problem | None:
+    """Read the byte before `end`, by default an object's last."""
+    end = blob.size if end is None else end
     try:
-        for _ in objects.read(blob.object_key, max(0, blob.size - 1), blob.size):
+        for _ in objects.read(blob.object_key, max(0, end - 1), end):
             pass
     except ObjectMissing:  # deleted since it was listed
         return Problem.MISSING
@@ -201,17 +220,15 @@ def _read_end(objects: ObjectStore, blob: Blob) -> Problem | None:
 
 def _read_all(objects: ObjectStore, blob: Blob) -> Problem | None:
     """Read an object and compare its SHA-256; a chunk of its bytes is held at a time."""
-    for _ in range(_READ_ATTEMPTS):
-        digest = hashlib.sha256()
-        try:
-            for piece in objects.read(blob.object_key, 0, blob.size):
-                digest.update(piece)
-        except ObjectMissing:
-            return Problem.MISSING
-        except ObjectUnreadable:
-            continue
-        return None if digest.hexdigest() == blob.sha256 else Problem.DAMAGED
-    return Problem.UNREADABLE
+    digest = hashlib.sha256()
+    try:
+        for piece in objects.read(blob.object_key, 0, blob.size):
+            digest.update(piece)
+    except ObjectMissing:
+        return Problem.MISSING
+    except ObjectUnreadable:
+        return Problem.UNREADABLE
+    return None if digest.hexdigest() == blob.sha256 else Problem.DAMAGED
 
 
 def _faults(
