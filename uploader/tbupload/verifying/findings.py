@@ -98,7 +98,7 @@ class Verdict:
     `empty_values` (tags without content) need not be anywhere. `superseded` points of the files are replaced by others
     of the same run, tag and step.
 
-    `objects` is how many objects of `object_bytes` were checked in the server's object store, each counted once for
+    `objects` is how many objects of `object_bytes` were checked in the server's object store (`is_deep`: byte by byte), each counted once for
     the runs that were compared together; `lost_objects` the SHA-256s (hexadecimal) of those that were lost, by run.
     """
 
@@ -114,6 +114,7 @@ class Verdict:
     superseded: int = 0
     objects: int = 0
     object_bytes: int = 0
+    is_deep: bool = False
     lost_objects: dict[str, set[str]] = field(default_factory=dict)
     skipped: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
@@ -170,7 +171,9 @@ class Verdict:
             yield f"  {self.superseded:,} more points are superseded: a step keeps one point"
         yield from empty_values_lines(self.empty_values)
         if self.objects:
-            yield f"objects checked: {self.objects:,} ({size_text(self.object_bytes)}), lost: {self.lost_count:,}"
+            how = "" if self.is_deep else " to be there with their size (--deep reads their bytes)"
+            size = size_text(self.object_bytes)
+            yield f"objects checked{how}: {self.objects:,} ({size}), lost: {self.lost_count:,}"
         yield from self.notes[:PROBLEMS_SHOWN]
         for reason, count in sorted(self.skipped.items()):
             yield f"  cannot be uploaded: {count:,}: {reason}"

@@ -69,7 +69,7 @@ class Verification:
     """One pass over a logdir; `verdict` is complete when `run` is."""
 
     def __init__(self, client: Client, options: VerifyOptions, progress: Progress) -> None:
-        self.verdict = Verdict(options.experiment_id, options.is_strict)
+        self.verdict = Verdict(options.experiment_id, options.is_strict, is_deep=options.is_deep)
         self._client = client
         self._options = options
         self._progress = progress
