@@ -98,8 +98,9 @@ class Verdict:
     `empty_values` (tags without content) need not be anywhere. `superseded` points of the files are replaced by others
     of the same run, tag and step.
 
-    `objects` is how many objects of `object_bytes` were checked in the server's object store (`is_deep`: byte by byte), each counted once for
-    the runs that were compared together; `lost_objects` the SHA-256s (hexadecimal) of those that were lost, by run.
+    `objects` is how many objects of `object_bytes` were checked in the server's object store (`is_deep`: byte by
+    byte), each counted once for the runs that were compared together; `lost_objects` the SHA-256s (hexadecimal) of
+    those that were lost, by run.
     """
 
     experiment_id: str
