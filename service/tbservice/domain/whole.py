@@ -24,6 +24,7 @@ from tbservice.domain.blobs import blob_key
 from tbservice.domain.experiments import get_experiment
 from tbservice.domain.pieces import read_scalar_pieces
 from tbservice.domain.reading import ALL_BLOBS
+from tbservice.errors import ObjectMissing
 from tbservice.store import blobs, time_series, value_rows
 from tbservice.store.database import Database
 from tbservice.store.objects import ObjectStore
@@ -99,10 +100,15 @@ def read_whole(
 def load_parts(objects: ObjectStore, parts: Iterable[Part]) -> Iterator[Part]:
     """Yield the same parts with the bytes of every tensor, each fetched when it is asked for.
 
-    Raises as `tensor_objects.load` does.
+    Raises as `tensor_objects.load` does; what is lost is named.
     """
     for part in parts:
-        yield replace(part, sample=tensor_objects.load_sample(objects, part.sample))
+        try:
+            sample = tensor_objects.load_sample(objects, part.sample)
+        except ObjectMissing as error:
+            detail = f"run {part.series.run[:100]!r}, tag {part.series.tag[:100]!r}: {error.detail}"
+            raise ObjectMissing(detail) from error
+        yield replace(part, sample=sample)
 
 
 def _parts(
