@@ -234,7 +234,7 @@ decoding_turn_bytes_min: Final = 1 * MIB
 unread_bytes_max: Final = 256 * MIB
 """Bytes of answers that clients have not taken yet, at once in one worker; more answers are refused with 429."""
 
-caller_unread_bytes_max: Final = 64 * MIB
+caller_unread_bytes_max: Final = 96 * MIB
 """The same bytes of one workspace's answers; an address without a token has half of it."""
 
 answer_piece_bytes: Final = 256 * KIB

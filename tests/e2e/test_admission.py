@@ -128,8 +128,16 @@ def test_unfinished_headers_are_ended_and_others_are_answered(service, http):
         clients = [slow.enter_context(connect(service)) for _ in range(60)]  # more than the server holds
         for client in clients:
             client.sendall(b"GET /healthz HTTP/1.1\r\nHost: ")
-        assert http.get("/healthz").status_code == 204
+        wait_until(lambda: is_answered(http))
         assert all(is_ended(client) for client in clients)
+
+
+def is_answered(http):
+    """Whether a request is answered; a new connection of the crowded address may be closed as any of its others."""
+    try:
+        return http.get("/healthz").status_code == 204
+    except httpx2.TransportError:
+        return False
 
 
 def test_answers_nobody_reads_are_refused_then_cut_off(service, api):

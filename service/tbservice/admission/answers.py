@@ -16,6 +16,9 @@ from tbservice.admission.refusals import refuse
 ABORT_KEY: Final = "tbhub.abort"
 """Where the connection leaves, in the scope, the function that closes it at once, with what is unsent."""
 
+COUNTED_KEY: Final = "tbhub.is_counted"
+"""Where a stream leaves, in the scope, that its memory was taken from the caller's share before it began."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -44,7 +47,7 @@ class Answer:
             return
         size = len(message.get("body", b""))
         unread, caller = self._admitted.shares.unread_bytes, self._admitted.caller
-        if self._start is None:
+        if self._start is None or self._scope.get(COUNTED_KEY):
             unread.take_anyway(caller, size)
         elif not unread.try_take(caller, size):
             self._has_ended = True

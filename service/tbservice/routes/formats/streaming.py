@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from tbservice import limits
 from tbservice.admission import admitted
+from tbservice.admission.answers import COUNTED_KEY
 from tbservice.errors import TooManyRequests
 
 
@@ -71,6 +72,7 @@ class _Streamed(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it."""
+        scope[COUNTED_KEY] = True
         try:
             await super().__call__(scope, receive, send)
         finally:
