@@ -42,7 +42,7 @@ class Attack:
 
 
 def _abort(target: Target, tally: Tally, request: bytes, count: int) -> None:
-    """Send a body but for its last bytes and hang up, one connection after the other.
+    """Send a body without its last bytes and hang up, one connection after the other.
 
     The next one does not wait for the server: with one at a time there, little of what it keeps is seen.
     """
