@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -21,7 +22,14 @@ BATCH_PATH = "/api/v1/experiments/x/batches"
 
 def scope_of(path=JSON_PATH, client="192.0.2.1", query=b"", **headers):
     listed = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
-    return {"type": "http", "path": path, "client": (client, 1), "query_string": query, "headers": listed}
+    return {
+        "type": "http",
+        "method": "POST",
+        "path": path,
+        "client": (client, 1),
+        "query_string": query,
+        "headers": listed,
+    }
 
 
 def test_shares_bound_one_caller_and_all():
@@ -36,10 +44,24 @@ def test_shares_bound_one_caller_and_all():
 
 def test_shares_leave_most_to_callers_with_a_token():
     shares = Shares("things", 8, 4)
-    strangers = [Caller(f"address 192.0.2.{number}", is_anonymous=True) for number in range(4)]
-    assert [shares.try_take(STRANGER) for _ in range(3)] == [True, True, False]
-    assert not any(shares.try_take(stranger) for stranger in strangers)
+    strangers = [Caller(f"address 192.0.2.{number}", is_anonymous=True) for number in range(2, 4)]
+    assert [shares.try_take(STRANGER) for _ in range(2)] == [True, False]
+    assert [shares.try_take(stranger) for stranger in strangers] == [True, False]
     assert [shares.try_take(CALLER) for _ in range(4)] == [True] * 4
+
+
+def test_shares_of_a_workspace_and_its_readers_are_one():
+    shares = Shares("things", 8, 4)
+    readers = replace(CALLER, is_reader=True)
+    assert [shares.try_take(readers) for _ in range(3)] == [True, True, False]
+    assert [shares.try_take(CALLER) for _ in range(3)] == [True, True, False]
+    assert [shares.try_take(OTHER) for _ in range(4)] == [True] * 4
+    for _ in range(2):
+        shares.give_back(readers)
+    assert not shares.try_take(OTHER)
+    for _ in range(4):
+        shares.give_back(OTHER)
+    assert [shares.try_take(CALLER) for _ in range(3)] == [True, True, False]
 
 
 def test_shares_let_one_use_be_larger_than_the_share():

@@ -38,6 +38,7 @@ class Caller:
 
     key: str
     is_anonymous: bool
+    is_reader: bool = False
 
 
 class Callers:
@@ -49,7 +50,7 @@ class Callers:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._known: OrderedDict[bytes, tuple[str, float]] = OrderedDict()
+        self._known: OrderedDict[bytes, tuple[Caller, float]] = OrderedDict()
         self._lookups = FairQueue("token look-ups", _LOOKUPS_MAX, 2, _LOOKUPS_WAITING_MAX)
 
     async def identify(self, scope: Scope) -> Caller:
@@ -61,46 +62,51 @@ class Callers:
         digest = access.digest_of(_token(scope))
         if digest is None:
             return address
-        key = self._recall(digest)
-        if key is None:
+        caller = self._recall(digest)
+        if caller is None:
             try:
                 async with self._lookups.turn(address):
-                    key = self._recall(digest) or await self._look_up(digest)
+                    caller = self._recall(digest) or await self._look_up(digest)
             except TooManyRequests:
                 return address
-        return address if key is None else Caller(key, is_anonymous=False)
+        return caller or address
 
-    def _recall(self, digest: bytes) -> str | None:
-        key, valid_until = self._known.get(digest, (None, 0.0))
-        return key if time.monotonic() < valid_until else None
+    def _recall(self, digest: bytes) -> Caller | None:
+        caller, valid_until = self._known.get(digest, (None, 0.0))
+        return caller if time.monotonic() < valid_until else None
 
-    async def _look_up(self, digest: bytes) -> str | None:
+    async def _look_up(self, digest: bytes) -> Caller | None:
         try:
-            key = await run_in_threadpool(self._read, digest)
+            caller = await run_in_threadpool(self._read, digest)
         except Exception:  # noqa: BLE001 - whatever is wrong with the database, the route meets it and says so
             return None
-        if key is not None:
-            self._known[digest] = key, time.monotonic() + limits.caller_hint_seconds
+        if caller is not None:
+            self._known[digest] = caller, time.monotonic() + limits.caller_hint_seconds
             self._known.move_to_end(digest)
             while len(self._known) > limits.caller_hint_tokens_max:
                 self._known.popitem(last=False)
-        return key
+        return caller
 
-    def _read(self, digest: bytes) -> str | None:
+    def _read(self, digest: bytes) -> Caller | None:
         with self._database.without_transaction() as db:
-            return access.find_sharer(db, digest)
+            found = access.find_sharer(db, digest)
+        return None if found is None else Caller(f"workspace {found[0]}", is_anonymous=False, is_reader=found[1])
 
 
 def _address(scope: Scope) -> str:
-    host = scope["client"][0] if scope.get("client") else ""
+    return f"address {customer_of(scope['client'][0] if scope.get('client') else '')}"
+
+
+def customer_of(host: str) -> str:
+    """Return the address, or the IPv6 network, that a provider gives to one customer."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:  # a Unix socket, or a test client
-        return f"address {host[:_TOKEN_CHARS_MAX]}"
+        return host[:_TOKEN_CHARS_MAX]
     mapped = getattr(address, "ipv4_mapped", None)  # an IPv4 client of a socket for both
     if mapped is not None or address.version == 4:  # noqa: PLR2004 - IP's version
-        return f"address {mapped or address}"
-    return f"address {ipaddress.ip_network((address, _IPV6_PREFIX), strict=False)}"
+        return str(mapped or address)
+    return str(ipaddress.ip_network((address, _IPV6_PREFIX), strict=False))
 
 
 def page_tokens(cookie: str) -> list[str]:

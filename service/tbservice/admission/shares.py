@@ -8,53 +8,74 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol, TypeVar
 
 from tbservice import limits, metrics
 from tbservice.errors import TooManyRequests
 
+_Key = TypeVar("_Key", bound=Hashable)
+
+_ANONYMOUS: Final = "anonymous"
+"""The group of all callers without a token."""
+
 
 class Sharer(Hashable, Protocol):
-    """A party that shares: a caller."""
+    """A party that shares: a caller. Several may form a group, which has a share of its own."""
 
     @property
     def is_anonymous(self) -> bool:
-        """Whether it is known by its address only; all of these together get a quarter."""
+        """Whether it is known by its address only; all of these are one group, and together get a quarter."""
+
+    @property
+    def key(self) -> str:
+        """Its address; or its workspace, which is the group of the workspace's own requests and its readers'."""
+
+    @property
+    def is_reader(self) -> bool:
+        """Whether it can only read, by tokens that were passed on: these leave half to their workspace."""
 
 
 class Shares:
     """How much of something bounded each caller uses. Thread-safe.
 
-    A caller without a token gets half of what a workspace may use, and all of those together a quarter of everything:
-    an attacker has many addresses, and beside a workspace's half there must be something left for others. A single use
-    may be larger than its share while nothing else is used, as otherwise it could never begin.
+    A workspace gets `caller_max`, its readers at most half of that. All callers without a token get a quarter of
+    everything together, and each of them half of that at most: an attacker has many addresses, and may have a token as
+    well, and there must be something left for others. A single use may be larger than its share while nothing else is
+    used, as otherwise it could never begin.
     """
 
     def __init__(self, what: str, total: int, caller_max: int) -> None:
-        """`what` names it with its unit; `total` is what all callers together may use, `caller_max` one of them."""
+        """`what` names it with its unit; `total` is what all callers together may use, `caller_max` one workspace."""
         self.what = what
         self._total = total
         self._caller_max = caller_max
         self._used = 0
-        self._used_anonymously = 0
+        self._by_group: Counter[str] = Counter()
         self._by_caller: Counter[Sharer] = Counter()
         self._lock = threading.Lock()
 
     def caller_max(self, caller: Sharer) -> int:
         """Return what this caller may use at once."""
-        return max(1, self._caller_max // 2) if caller.is_anonymous else self._caller_max
+        if caller.is_anonymous:
+            return max(1, min(self._caller_max, self._group_max(caller)) // 2)
+        return max(1, self._caller_max // 2) if caller.is_reader else self._caller_max
 
     def is_full(self) -> bool:
         """Return whether nobody can take anything now."""
         return self._used >= self._total
 
+    def has_room(self, caller: Sharer, amount: int) -> bool:
+        """Return whether `amount` fits the caller's share and the total now."""
+        return (
+            _fits(self._by_caller[caller], amount, self.caller_max(caller))
+            and _fits(self._by_group[_group_of(caller)], amount, self._group_max(caller))
+            and _fits(self._used, amount, self._total)
+        )
+
     def try_take(self, caller: Sharer, amount: int = 1) -> bool:
         """Take `amount` for the caller where it fits its share and the total; return whether it did."""
         with self._lock:
-            used = self._by_caller[caller]
-            fits = _fits(used, amount, self.caller_max(caller)) and _fits(self._used, amount, self._total)
-            if caller.is_anonymous:
-                fits = fits and _fits(self._used_anonymously, amount, max(1, self._total // 4))
+            fits = self.has_room(caller, amount)
             if fits:
                 self._add(caller, amount)
             return fits
@@ -73,8 +94,6 @@ class Shares:
         """Return what was taken."""
         with self._lock:
             self._add(caller, -amount)
-            if not self._by_caller[caller]:
-                del self._by_caller[caller]
 
     def refusal(self, caller: Sharer) -> TooManyRequests:
         """Return the error for a caller that is over its share, or comes when everything is taken."""
@@ -83,10 +102,23 @@ class Shares:
         share = f"{self.caller_max(caller)} of {self._total} {self.what}"
         return TooManyRequests(f"{whose} may use {share} of this server at once, and others use it, too; try again")
 
+    def _group_max(self, caller: Sharer) -> int:
+        return max(1, self._total // 4) if caller.is_anonymous else self._caller_max
+
     def _add(self, caller: Sharer, amount: int) -> None:
         self._used += amount
-        self._used_anonymously += amount if caller.is_anonymous else 0
-        self._by_caller[caller] += amount
+        _count(self._by_group, _group_of(caller), amount)
+        _count(self._by_caller, caller, amount)
+
+
+def _count(counter: Counter[_Key], key: _Key, amount: int) -> None:
+    counter[key] += amount
+    if not counter[key]:
+        del counter[key]
+
+
+def _group_of(caller: Sharer) -> str:
+    return _ANONYMOUS if caller.is_anonymous else caller.key
 
 
 def _fits(used: int, amount: int, maximum: int) -> bool:

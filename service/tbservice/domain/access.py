@@ -19,6 +19,7 @@ from tbservice.types import (
     Scope,
     Visibility,
     WorkspaceGrant,
+    WorkspaceId,
 )
 
 
@@ -74,16 +75,14 @@ def digest_of(secret: str | None) -> bytes | None:
     return secrets.token_digest(secret) if secret is not None and secrets.is_token(secret) else None
 
 
-def find_sharer(db: Connection, digest: bytes) -> str | None:
+def find_sharer(db: Connection, digest: bytes) -> tuple[WorkspaceId, bool] | None:
     """Return whose share of the server a valid token's requests count towards, None for no valid token.
 
-    That is its workspace; of tokens that can only read, which are passed on to others, its readers. This is no grant:
+    That is its workspace, and whether the token can only read: such tokens are passed on to others. This is no grant:
     see `tbservice.admission`.
     """
     holder = credentials.find(db, None, digest)[1]
-    if holder is None:
-        return None
-    return f"{'readers of ' if holder.scopes == {Scope.READ} else ''}workspace {holder.workspace_id}"
+    return None if holder is None else (holder.workspace_id, holder.scopes == {Scope.READ})
 
 
 def _holder(db: Connection, experiment_id: str, secret: str | None, scope: Scope) -> Holder:
