@@ -167,3 +167,18 @@ def received(client):
     except ConnectionResetError:
         pass
     return count
+
+
+def test_stream_with_a_body_announced_is_sent(service, api):
+    experiment = api.new_experiment(visibility="link")
+    api.write(experiment, segment(stream(), 0, 1, packed_scalars("loss", np.arange(10))))
+    path = f"/api/v1/experiments/{experiment}/scalars/data?sampling=all&format=csv"
+    with connect(service) as client:
+        client.sendall(
+            head("GET", path, token_of(api), Content_Length=limits.json_body_bytes_max + 1, Connection="close")
+        )
+        answer = b""
+        while piece := client.recv(100_000):
+            answer += piece
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert answer.endswith(b"0\r\n\r\n")

@@ -226,6 +226,22 @@ def test_body_that_is_large_is_read_after_the_check():
     asyncio.run(run())
 
 
+def test_body_is_checked_during_a_turn():
+    async def run():
+        shares = WorkerShares(10)
+        held = []
+
+        async def check():
+            held.append(shares.turns._used)
+
+        size = limits.checked_body_bytes_min + 1
+        part_of_it = part(b"a" * size, more_body=False)
+        await body_of(part_of_it, check=check, shares=shares, content_length=str(size))[0].receive()
+        assert held == [1]
+
+    asyncio.run(run())
+
+
 def test_body_under_way_holds_bytes_and_no_turn(monkeypatch):
     monkeypatch.setattr(limits, "turn_wait_seconds_max", 0.01)
 

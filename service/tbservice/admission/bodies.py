@@ -43,7 +43,9 @@ class Body:
         self._path: str = scope["path"]
         self._announced = _announced_bytes(scope)
         self._reserved = 0
-        self._is_open = self._announced is None or self._announced > 0
+        # No other route reads a body of GET; streams do ask whether the client has left.
+        may_be_read = scope["method"] not in {"GET", "HEAD"} or _is_read_by_route(self._path)
+        self._is_open = may_be_read and (self._announced is None or self._announced > 0)
         self._first: Message | None = None
 
     async def receive(self) -> Message:
@@ -86,10 +88,18 @@ class Body:
             await self._admitted.shares.body_bytes.wait(self._admitted.caller, amount)
             self._reserved = amount
 
+    async def _check_in_turn(self) -> None:
+        """Ask the database during a turn, as all work is done: a crowd that asks would keep threads from others."""
+        await self._admitted.turn.wait()
+        try:
+            await self._check()
+        finally:
+            self._admitted.turn.give_back()
+
     async def _receive_whole(self) -> Message:
         """Return one message with the whole body."""
         if self._announced is None or self._announced > limits.checked_body_bytes_min:
-            await self._check()
+            await self._check_in_turn()
         if self._announced is not None and self._announced > limits.json_body_bytes_max:
             raise _too_large()
         await self._reserve(limits.json_body_bytes_max)
