@@ -182,3 +182,17 @@ def test_stream_with_a_body_announced_is_sent(service, api):
             answer += piece
     assert answer.startswith(b"HTTP/1.1 200")
     assert answer.endswith(b"0\r\n\r\n")
+
+
+def test_wrong_fields_in_great_number_are_one_error(api):
+    experiment = api.new_experiment()
+    path = f"/experiments/{experiment}"
+    fields = {f"{number:x}": 0 for number in range(1_000)}
+    for address, body in ((f"{path}/scalars/data", fields), ("/experiments", fields), (f"{path}/digests", fields)):
+        refused = api.request("POST", address, json=body)
+        assert refused.status_code == 422
+        assert "too many fields" in refused.json()["detail"]
+    refused = api.request("GET", f"{path}/scalars/data", params=fields)
+    assert "too many fields" in refused.json()["detail"]
+    refused = api.request("POST", f"{path}/tokens", json={"scopes": [0] * 1_000})
+    assert refused.json()["detail"].count("Input should be") == 1

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from tbservice import limits
 from tbservice.domain import digests
 from tbservice.routes.conditional import ConditionalRoute
-from tbservice.routes.point_queries import Names
+from tbservice.routes.point_queries import FewFields, Names
 from tbservice.routes.requests import MayRead, UsesDatabase
 from tbservice.routes.uploads import wire_limits
 from tbservice.types import ReadGrant, Selection, Series
@@ -21,7 +21,7 @@ router = APIRouter(
 )
 
 
-class DigestQuery(BaseModel):
+class DigestQuery(FewFields):
     """Which series; what is absent does not narrow it."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -38,7 +38,7 @@ class DigestInUrl(DigestQuery):
     model_config = ConfigDict(strict=False)
 
 
-class RecordQuery(BaseModel):
+class RecordQuery(FewFields):
     """Which series, and from where on."""
 
     model_config = ConfigDict(extra="forbid", strict=True)

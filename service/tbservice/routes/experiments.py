@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from tbservice import limits
 from tbservice.domain import experiments
 from tbservice.routes.conditional import ConditionalRoute
+from tbservice.routes.point_queries import FewFields
 from tbservice.routes.requests import MayAdminister, MayRead, MayUseWorkspace, UsesDatabase, UsesSettings
 from tbservice.settings import Settings
 from tbservice.types import Experiment, ExperimentId, Visibility
@@ -18,7 +19,7 @@ from tbservice.types import Experiment, ExperimentId, Visibility
 router = APIRouter(prefix="/api/v1/experiments", tags=["experiments"], route_class=ConditionalRoute)
 
 
-class NewExperiment(BaseModel):
+class NewExperiment(FewFields):
     """What an experiment is made from."""
 
     model_config = ConfigDict(extra="forbid")
@@ -28,7 +29,7 @@ class NewExperiment(BaseModel):
     visibility: Visibility = Field(default=Visibility.PRIVATE, description="`link`: whoever has the link may read")
 
 
-class ExperimentChange(BaseModel):
+class ExperimentChange(FewFields):
     """What is to be changed; what is absent stays."""
 
     model_config = ConfigDict(extra="forbid")

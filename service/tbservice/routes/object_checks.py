@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from tbservice import limits
 from tbservice.domain import object_checks
 from tbservice.domain.object_checks import Fault, Problem
-from tbservice.routes.point_queries import Names
+from tbservice.routes.point_queries import FewFields, Names
 from tbservice.routes.requests import MayRead, UsesDatabase, UsesObjects
 from tbservice.store.database import Database
 from tbservice.store.objects import ObjectStore
@@ -20,7 +20,7 @@ from tbservice.types import ReadGrant, Selection
 router = APIRouter(prefix="/api/v1/experiments/{experiment_id}/digests", tags=["verifying"])
 
 
-class ObjectQuery(BaseModel):
+class ObjectQuery(FewFields):
     """Which series; what is absent does not narrow it."""
 
     model_config = ConfigDict(extra="forbid")

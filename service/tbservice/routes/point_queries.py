@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat, model_validator
 
 from tbservice import limits
 from tbservice.errors import Invalid
@@ -32,6 +32,9 @@ DATA_CLASSES: Final[dict[Kind, DataClass]] = {
     "blob_sequences": DataClass.BLOB_SEQUENCE,
 }
 
+_UNKNOWN_FIELDS_SHOWN: Final = 10
+"""Unknown fields that are each named in a refusal."""
+
 _DOWNSAMPLE: Final = 1_000
 _COUNT_MAX: Final = 2**31 - 1
 
@@ -39,7 +42,18 @@ _PERCENT_MIN: Final = 0.001
 """Of the 65,536 slots that are drawn from, 0.0015 % is a single one; and PostgreSQL refuses what underflows."""
 
 
-class SeriesQuery(BaseModel):
+class FewFields(BaseModel):
+    """What is read from a body or an address: a megabyte of unknown fields is one error, and not a hundred thousand."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_count(cls, fields: object) -> object:
+        if isinstance(fields, dict) and len(fields) > len(cls.model_fields) + _UNKNOWN_FIELDS_SHOWN:
+            raise ValueError(f"has too many fields; it may have {', '.join(cls.model_fields)}")
+        return fields
+
+
+class SeriesQuery(FewFields):
     """Which series: the cross product of runs and tags, of one plugin. What is absent does not narrow it.
 
     Numbers of a JSON body are numbers, no text and no booleans; the subclasses for URLs, where all is text, are not

@@ -8,22 +8,25 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, status
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validator
+from pydantic import AwareDatetime, BaseModel, ConfigDict, FailFast, Field, field_validator
 
 from tbservice import limits
 from tbservice.domain import tokens
+from tbservice.routes.point_queries import FewFields
 from tbservice.routes.requests import MayAdminister, UsesDatabase
 from tbservice.types import Scope, Token
 
 router = APIRouter(prefix="/api/v1/experiments/{experiment_id}/tokens", tags=["tokens"])
 
 
-class NewToken(BaseModel):
+class NewToken(FewFields):
     """What a token is made from."""
 
     model_config = ConfigDict(extra="forbid")
 
-    scopes: list[Literal["append", "read"]] = Field(min_length=1, description="`append`, `read`, or both")
+    scopes: Annotated[list[Literal["append", "read"]], FailFast()] = Field(
+        min_length=1, description="`append`, `read`, or both"
+    )
     label: str = Field(default="", max_length=limits.experiment_name_chars_max)
     expires_at: AwareDatetime | None = Field(default=None, description="With its time zone; null: never")
 
