@@ -9,7 +9,7 @@ from contextlib import aclosing, asynccontextmanager
 import pytest
 from sqlalchemy import text
 
-from support.admission import STRANGER, come_in, used_up
+from support.admission import CALLER, STRANGER, come_in, used_up
 from support.batches import scalars, segment, stream
 from tbservice import limits
 from tbservice.admission import admitted
@@ -172,6 +172,40 @@ def test_tail_reader_who_takes_nothing_is_cut_off(api, database, experiment, mon
                 await stream(scope, receive, answer.send)
             assert taken.is_set()
             assert not reader.followers._followed
+
+    asyncio.run(follow())
+
+
+def test_tail_event_waits_for_room_among_unread_answers(api, database, experiment):
+    async def follow():
+        async with following(database) as followers:
+            events = events_of(reader_of(database, followers, experiment, api.headers["Authorization"].split()[1]))
+            await anext(events)
+            unread = admitted.current().shares.unread_bytes
+            unread.take_anyway(CALLER, limits.caller_unread_bytes_max)
+            api.write(experiment, segment(stream(), 9, 18, scalars("loss", [2])))
+            comments = [await anext(events) for _ in range(5)]
+            assert comments == [None] * 5
+            unread.give_back(CALLER, limits.caller_unread_bytes_max)
+            assert steps_of(await until(events, steps_of)) == [2]
+
+    asyncio.run(follow())
+
+
+def test_tail_keeps_no_event_that_was_sent(api, database, experiment):
+    async def follow():
+        async with following(database) as followers:
+            answer = await tail._begin(
+                reader_of(database, followers, experiment, api.headers["Authorization"].split()[1]), None
+            )
+            events = answer.body_iterator
+            while await anext(events) != tail._SILENCE:
+                pass
+            assert not any(
+                isinstance(value, bytes | tail._Portion) and value for value in events.ag_frame.f_locals.values()
+            )
+            await events.aclose()
+            answer._close()
 
     asyncio.run(follow())
 

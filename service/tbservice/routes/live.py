@@ -65,6 +65,16 @@ class Followers:
         if not self._followed[grant].tails:
             del self._followed[grant]
 
+    def check_room(self, size: int) -> None:
+        """Raise TooManyRequests where an event of `size` bytes does not fit the caller's share of unread answers.
+
+        What a tail sends once it has begun is counted, and not refused: all tails of a caller may get one at once.
+        """
+        current = admitted.current()
+        unread = current.shares.unread_bytes
+        if not unread.has_room(current.caller, size):
+            raise unread.refusal(current.caller)
+
     def close(self) -> None:
         """Ends every tail; none begins afterwards."""
         self.is_closed = True

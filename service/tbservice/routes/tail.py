@@ -93,6 +93,16 @@ class _Tail:
         place = (self.grant, self.query.selection(DATA_CLASSES[self.kind]), self.query.start, since)
         return await self.followers.share(place, lambda: self._look(since))
 
+    async def look_on(self, since: str) -> tuple[bytes, str, bool]:
+        """Return the next event, empty where nothing is new, the cursor behind it, and whether there is more.
+
+        Raises as `find_news`, and TooManyRequests where the caller's other answers leave no room for the event.
+        """
+        portion = await self.look(since)
+        event = b"" if portion.is_empty else portion.event
+        self.followers.check_room(len(event))
+        return event, portion.cursor, portion.has_more
+
     def _look(self, since: str | None) -> _Portion:
         news = find_news(
             self.database, self.objects, self.grant, self.query, self.kind, since, limits.live_event_points_max
@@ -167,11 +177,14 @@ async def _begin(reader: _Tail, since: str | None) -> EventStream:
 
 
 async def _events(reader: _Tail, portion: _Portion) -> AsyncIterator[bytes]:
-    yield _RETRY + portion.event
+    event, cursor, has_more = _RETRY + portion.event, portion.cursor, portion.has_more
+    del portion
+    yield event
     version: int | None = None
     checked_at = sent_at = time.monotonic()
     while not reader.followers.is_closed:
-        is_behind = portion.has_more or reader.followers.version(reader.grant) != version
+        event = b""  # the last one may have megabytes, and the next one come in hours
+        is_behind = has_more or reader.followers.version(reader.grant) != version
         if not is_behind:
             due_at = min(checked_at + limits.live_grant_seconds, sent_at + limits.live_silence_seconds)
             await reader.followers.wait(reader.grant, version, max(0.0, due_at - time.monotonic()))
@@ -181,15 +194,15 @@ async def _events(reader: _Tail, portion: _Portion) -> AsyncIterator[bytes]:
                 checked_at = time.monotonic()
             if is_behind:
                 seen = reader.followers.version(reader.grant)
-                portion, version = await reader.look(portion.cursor), seen
+                event, cursor, has_more = await reader.look_on(cursor)
+                version = seen
         except (TooManyRequests, Unavailable):  # the database is away or busy: the reader need not know
-            is_behind = False
             await asyncio.sleep(limits.live_poll_seconds)
         except ServiceError as error:
             yield _event("end", {"code": error.code, "detail": error.detail})
             return
-        if is_behind and not portion.is_empty:
-            yield portion.event
+        if event:
+            yield event
             sent_at = time.monotonic()
         elif time.monotonic() - sent_at >= limits.live_silence_seconds:
             yield _SILENCE
