@@ -127,7 +127,7 @@ cursor_chars_max: Final = 700_000
 """Characters of a reader's cursor."""
 
 cursor_in_url_chars_max: Final = 32_000
-"""Characters of a cursor in a URL, which is cut off at 64,000 bytes: longer ones are posted."""
+"""Characters of a cursor in a URL, which `head_bytes_max` bounds: longer ones are posted."""
 
 news_points_max: Final = 100_000
 """Points in one answer of those that are new; there is a next one when there are more."""
@@ -223,7 +223,7 @@ bodies_bytes_max: Final = 128 * MIB
 """Bytes of request bodies on their way that one worker holds at once."""
 
 caller_bodies_bytes_max: Final = 64 * MIB
-"""The same bytes of one workspace's requests; an address without a token has half of it."""
+"""The same bytes of one workspace's requests; an address without a token has a quarter of it."""
 
 decoding_bytes_max: Final = 32 * MIB
 """Bytes of decompressed batches that one worker decodes at once: of one caller, one batch of the largest size."""
@@ -235,7 +235,7 @@ unread_bytes_max: Final = 256 * MIB
 """Bytes of answers that clients have not taken yet, at once in one worker; more answers are refused with 429."""
 
 caller_unread_bytes_max: Final = 96 * MIB
-"""The same bytes of one workspace's answers; an address without a token has half of it."""
+"""The same bytes of one workspace's answers; an address without a token has a third of it."""
 
 answer_piece_bytes: Final = 256 * KIB
 """Bytes of an answer that are given to the connection at once."""
@@ -244,10 +244,10 @@ answer_stall_seconds_max: Final = 120
 """Seconds in which a client that takes nothing of its answer is cut off."""
 
 caller_streams_max: Final = 4
-"""Streams at full resolution that a worker sends to one workspace at once; an address without a token has half."""
+"""Streams at full resolution that a worker sends to one workspace at once; an address without a token has one."""
 
 caller_tails_streams_max: Final = 100
-"""Live tails (streams) of one workspace in one worker; an address without a token has half of it."""
+"""Live tails (streams) of one workspace in one worker; an address without a token has a quarter of it."""
 
 checked_body_bytes_min: Final = 16 * KIB
 """Bytes of a JSON body from which the right to the experiment is checked before the body is read."""
@@ -257,6 +257,9 @@ caller_hint_seconds: Final = 60.0
 
 caller_hint_tokens_max: Final = 10_000
 """Tokens of which a worker remembers that."""
+
+head_bytes_max: Final = 48 * KIB
+"""Bytes of a request's first line and headers."""
 
 header_seconds_max: Final = 10.0
 """Seconds that a client may take to send a request's headers after it has begun to, or has connected."""

@@ -19,7 +19,7 @@ from pydantic import SecretStr
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
-from tbservice import listening, logs
+from tbservice import limits, listening, logs
 from tbservice.admission.connections import Connection, raise_file_limit
 from tbservice.app import create_app, find_servers
 from tbservice.embedded.launch import die_with_parent
@@ -80,6 +80,7 @@ def configure(app: FastAPI | str, settings: Settings, **options: Any) -> uvicorn
     return uvicorn.Config(
         app,
         http=Connection,
+        h11_max_incomplete_event_size=limits.head_bytes_max,
         forwarded_allow_ips=settings.trusted_proxies,
         access_log=False,
         log_config=None,  # `logs.configure` was called, as it is of every command

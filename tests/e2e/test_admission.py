@@ -169,6 +169,74 @@ def received(client):
     return count
 
 
+TINY = b"1\r\nA\r\n" * 10_000
+
+
+@pytest.mark.parametrize("path", ["/nowhere", "/api/v1/experiments/{}/scalars/data"])
+def test_tiny_chunks_end_the_connection(service, api, path):
+    experiment = api.new_experiment(visibility="link")
+    with connect(service) as client:
+        client.sendall(head("POST", path.format(experiment), Transfer_Encoding="chunked"))
+        if path == "/nowhere":
+            assert status_of(client) == 404  # its body comes all the same
+        client.settimeout(1)  # seconds; less than what headers may take, which ends the connection as well
+        for start in range(0, len(TINY), 3_000):  # few at a time
+            try:
+                client.sendall(TINY[start : start + 3_000])
+                time.sleep(0.01)
+            except (BrokenPipeError, ConnectionResetError):
+                return
+        assert is_ended(client)
+
+
+def test_tiny_chunks_behind_a_whole_request_end_it(service):
+    first = head("POST", "/nowhere", Content_Length=5) + b"hello"
+    with connect(service) as client:
+        client.sendall(first + head("POST", "/nowhere", Transfer_Encoding="chunked") + TINY)
+        client.settimeout(1)
+        assert received(client) < 1_000
+
+
+def test_many_small_headers_end_the_connection(service):
+    with connect(service) as client:
+        client.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + b"a:b\r\n" * 8_000 + b"\r\n")
+        assert is_ended(client)
+
+
+def test_long_url_that_arrives_in_parts_is_read(service, api):
+    path = f"/api/v1/experiments/{api.new_experiment(visibility='link')}/scalars/new?since="
+    request = head("GET", path + "A" * limits.cursor_in_url_chars_max)
+    with connect(service) as client:
+        for start in range(0, len(request), 1_400):  # as a network's packets
+            client.sendall(request[start : start + 1_400])
+            time.sleep(0.005)
+        assert b"content-type: application/json" in client.recv(10_000)  # refused as no cursor, not as no request
+
+
+def test_pipelined_requests_are_answered_in_order(service):
+    requests = [head("POST", f"/nowhere?{number}", Content_Length=8_000) + b"x" * 8_000 for number in range(5)]
+    with connect(service) as client:
+        client.sendall(b"".join(requests) + head("GET", "/healthz", Connection="close"))
+        answers = b""
+        while piece := client.recv(100_000):
+            answers += piece
+    assert re.findall(rb"HTTP/1.1 (\d+)", answers) == [b"404"] * 5 + [b"204"]
+
+
+def test_wrong_fields_in_great_number_are_one_error(api):
+    experiment = api.new_experiment()
+    path = f"/experiments/{experiment}"
+    fields = {f"{number:x}": 0 for number in range(1_000)}
+    for address, body in ((f"{path}/scalars/data", fields), ("/experiments", fields), (f"{path}/digests", fields)):
+        refused = api.request("POST", address, json=body)
+        assert refused.status_code == 422
+        assert "too many fields" in refused.json()["detail"]
+    refused = api.request("GET", f"{path}/scalars/data", params=fields)
+    assert "too many fields" in refused.json()["detail"]
+    refused = api.request("POST", f"{path}/tokens", json={"scopes": [0] * 1_000})
+    assert refused.json()["detail"].count("Input should be") == 1
+
+
 def test_stream_with_a_body_announced_is_sent(service, api):
     experiment = api.new_experiment(visibility="link")
     api.write(experiment, segment(stream(), 0, 1, packed_scalars("loss", np.arange(10))))
@@ -184,15 +252,21 @@ def test_stream_with_a_body_announced_is_sent(service, api):
     assert answer.endswith(b"0\r\n\r\n")
 
 
-def test_wrong_fields_in_great_number_are_one_error(api):
+def test_end_of_an_answer_nobody_takes_is_cut_off(service, api):
     experiment = api.new_experiment()
-    path = f"/experiments/{experiment}"
-    fields = {f"{number:x}": 0 for number in range(1_000)}
-    for address, body in ((f"{path}/scalars/data", fields), ("/experiments", fields), (f"{path}/digests", fields)):
-        refused = api.request("POST", address, json=body)
-        assert refused.status_code == 422
-        assert "too many fields" in refused.json()["detail"]
-    refused = api.request("GET", f"{path}/scalars/data", params=fields)
-    assert "too many fields" in refused.json()["detail"]
-    refused = api.request("POST", f"{path}/tokens", json={"scopes": [0] * 1_000})
-    assert refused.json()["detail"].count("Input should be") == 1
+    path = f"/api/v1/experiments/{experiment}/scalars/data?downsample="
+    values = np.random.default_rng(1).random(80_000)
+    api.write(experiment, segment(stream(), 0, 1, packed_scalars("loss", np.arange(80_000), values, 1.7e9 + values)))
+    with ExitStack() as slow:
+        for points in range(40_000, 64_000, 2_000):  # the system takes some 2 MB; what is beyond is left
+            client = slow.enter_context(connect(service, 2304))
+            client.sendall(head("GET", f"{path}{points}", token_of(api), Connection="close"))
+            time.sleep(0.3)
+        wait_until(lambda: not connections_of(service))
+
+
+def connections_of(service):
+    """The clients' connections that the server has not closed."""
+    port = int(service.url.rpartition(":")[2])
+    connections = psutil.Process(service.process.pid).net_connections()
+    return [one for one in connections if one.raddr and one.laddr.port == port]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from starlette.responses import Response
 from starlette.types import Message, Scope, Send
+from uvicorn.protocols.http.flow_control import FlowControl
 
 from tbservice import limits
 from tbservice.admission.admitted import Admitted
@@ -16,10 +18,30 @@ from tbservice.admission.refusals import refuse
 ABORT_KEY: Final = "tbhub.abort"
 """Where the connection leaves, in the scope, the function that closes it at once, with what is unsent."""
 
+OUTGOING_KEY: Final = "tbhub.outgoing"
+"""Where the connection leaves, in the scope, what is on its way to the client: an `Outgoing`."""
+
 COUNTED_KEY: Final = "tbhub.is_counted"
 """Where a stream leaves, in the scope, that its memory was taken from the caller's share before it began."""
 
 _log = logging.getLogger(__name__)
+
+
+class Outgoing:
+    """What is on its way to one client."""
+
+    def __init__(self, transport: asyncio.WriteTransport, flow: FlowControl) -> None:
+        self._transport = transport
+        self._flow = flow
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes that the system has not taken yet."""
+        return self._transport.get_write_buffer_size()
+
+    async def wait_until_sent(self) -> None:
+        """Return when nothing is unsent, or the client has left."""
+        await self._flow.drain()
 
 
 class Answer:
@@ -32,6 +54,7 @@ class Answer:
     def __init__(self, scope: Scope, send: Send, admitted: Admitted) -> None:
         self._scope = scope
         self._send = send
+        self._outgoing: Outgoing | None = scope.get(OUTGOING_KEY)
         self._admitted = admitted
         self._start: Message | None = None
         self._has_ended = False
@@ -78,18 +101,34 @@ class Answer:
         await self._send_in_time({**message, "body": last, "more_body": more_body})
 
     async def _send_in_time(self, message: Message) -> None:
-        """Send a message; cut a client off that takes nothing for too long."""
+        """Send a message, and wait until the end of an answer is taken: what is unsent is in memory, and counted."""
         if self._has_ended:
             return
-        try:
-            async with asyncio.timeout(limits.answer_stall_seconds_max):
-                await self._send(message)
-        except TimeoutError:
-            self._has_ended = True
-            _log.warning("a client took nothing of its answer for %s seconds", limits.answer_stall_seconds_max)
-            abort = self._scope.get(ABORT_KEY)
-            if abort is not None:
-                abort()
+        await self._in_time(lambda: self._send(message))
+        if self._outgoing is not None and not self._has_ended and not message.get("more_body", True):
+            await self._in_time(self._outgoing.wait_until_sent)
+
+    async def _in_time(self, act: Callable[[], Awaitable[None]]) -> None:
+        """Do what waits for the client; cut a client off that takes nothing for too long.
+
+        What takes too long is begun again while the client takes something: it waits first, and then sends at once.
+        """
+        while not self._has_ended:
+            unsent_bytes = self._unsent_bytes()
+            try:
+                async with asyncio.timeout(limits.answer_stall_seconds_max):
+                    await act()
+            except TimeoutError:
+                self._has_ended = self._unsent_bytes() >= unsent_bytes
+            else:
+                return
+        _log.warning("a client took nothing of its answer for %s seconds", limits.answer_stall_seconds_max)
+        abort = self._scope.get(ABORT_KEY)
+        if abort is not None:
+            abort()
+
+    def _unsent_bytes(self) -> int:
+        return 0 if self._outgoing is None else self._outgoing.unsent_bytes
 
 
 async def _nothing() -> Message:

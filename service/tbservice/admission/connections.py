@@ -12,11 +12,13 @@ import resource
 from collections import OrderedDict
 from typing import Any, Final
 
+import h11
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tbservice import limits
-from tbservice.admission.answers import ABORT_KEY
+from tbservice.admission.answers import ABORT_KEY, OUTGOING_KEY, Outgoing
+from tbservice.admission.callers import customer_of
 
 _OTHER_FILES: Final = 200
 """Files that a worker opens beside its clients' connections: to PostgreSQL, to S3, spooled bodies."""
@@ -24,9 +26,14 @@ _OTHER_FILES: Final = 200
 _RECEIVED_BYTES_MAX: Final = 64 * limits.KIB
 """Bytes that are taken from a connection at a time, and parsed before others get their turn."""
 
-_CHUNKS_CHECKED_BYTES_MIN: Final = 4 * limits.KIB
-_CHUNK_BYTES_MIN: Final = 64
-"""Bytes of a chunk, on average, of a body in chunks."""
+_PARSED_BYTES_MAX: Final = 4 * limits.KIB
+"""Bytes that are parsed at once while it is not known what they are: they may be the head of a body in tiny chunks."""
+
+_LINE_BYTES_MIN: Final = 32
+"""Bytes of a line, on average, of headers and of a body in chunks: each chunk is two lines."""
+
+_LACKING_BYTES_MAX: Final = 64 * limits.KIB
+"""Bytes that the lines of one request may lack of that: to parse a thousand tiny chunks takes some 10 ms."""
 
 _FILES_WANTED: Final = limits.connections_items_max + _OTHER_FILES
 
@@ -36,13 +43,10 @@ class Connection(H11Protocol):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        self.address = ""
         self._header_timer: asyncio.TimerHandle | None = None
-        self._unsent_bytes = 0
-
-    @property
-    def address(self) -> str:
-        """The client's address; empty where there is none."""
-        return self.client[0] if self.client else ""
+        self._unparsed = b""
+        self._lacking_bytes = 0
 
     @property
     def is_idle(self) -> bool:
@@ -52,18 +56,39 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn's own
         """Count the connection, and expect a request soon."""
         super().connection_made(transport)
-        self.app = _abortable(self.app, transport)
+        self.address = customer_of(self.client[0]) if self.client else ""
+        transport.set_write_buffer_limits(0)  # what is sent waits until what was sent before is taken
+        self.app = _with_connection(self.app, transport, Outgoing(transport, self.flow))
         transport.max_size = _RECEIVED_BYTES_MAX  # type: ignore[attr-defined] # of asyncio's own transports
         _connections.add(self)
         self._set_header_timer()
 
     def data_received(self, data: bytes) -> None:
         """Take bytes of a request: of one that begins, the headers must be complete in time."""
-        super().data_received(data)
+        _connections.note_bytes(self)
+        self._unparsed += data
+        self._parse()
+
+    def _parse(self) -> None:
+        """Parse what was received, a few bytes at a time until they are known to be a body's."""
+        while self._unparsed and not self.transport.is_closing():
+            if self.conn.their_state is h11.DONE and not self.is_idle:  # a next request, before the answer to this one
+                self.flow.pause_reading()
+                return
+            is_body, has_lines = self.conn.their_state is h11.SEND_BODY, not self._is_plain_body()
+            size = len(self._unparsed) if is_body else _PARSED_BYTES_MAX
+            data, self._unparsed = self._unparsed[:size], self._unparsed[size:]
+            if has_lines and self._lacks_bytes(data):
+                self.transport.abort()
+                return
+            super().data_received(data)
+            if not has_lines and self.conn.their_state is h11.DONE and self._lacks_bytes(self.conn.trailing_data[0]):
+                self.transport.abort()
+            self._expect_headers()
+
+    def _expect_headers(self) -> None:
         if not self.is_idle:
             self._unset_header_timer()
-            if self._has_tiny_chunks(data):
-                self.transport.abort()
         elif self._header_timer is None:
             self._set_header_timer()
 
@@ -74,17 +99,27 @@ class Connection(H11Protocol):
             return 0
         return 1 if self.cycle.more_body and not self.cycle.response_started else 2
 
-    def _has_tiny_chunks(self, data: bytes) -> bool:
-        """Return whether a body comes in so small chunks that to parse it would keep the event loop busy."""
-        if len(data) < _CHUNKS_CHECKED_BYTES_MIN or data.count(b"\r\n") * _CHUNK_BYTES_MIN < 2 * len(data):
-            return False
-        return any(name == b"transfer-encoding" for name, _ in self.headers)
+    def _is_plain_body(self) -> bool:
+        """Return whether a body of an announced size comes next: its bytes are not parsed."""
+        is_body = self.conn.their_state is h11.SEND_BODY
+        return is_body and not any(name == b"transfer-encoding" for name, _ in self.headers)
+
+    def _lacks_bytes(self, data: bytes) -> bool:
+        """Count what the lines of these bytes lack of `_LINE_BYTES_MIN`; return whether it is too much.
+
+        To parse many small headers, or tiny chunks, would keep the event loop busy.
+        """
+        wanted = data.count(b"\r\n") * _LINE_BYTES_MIN
+        self._lacking_bytes = max(0, self._lacking_bytes + wanted - len(data))
+        return self._lacking_bytes > _LACKING_BYTES_MAX
 
     def on_response_complete(self) -> None:
         """Expect the next request, or that the client closes."""
+        self._lacking_bytes = 0
         super().on_response_complete()
         if self.is_idle:
-            _connections.note_end_of_request(self)
+            _connections.note_bytes(self)
+        self._parse()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Count it no more."""
@@ -93,18 +128,6 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
         if self.cycle is not None:
             self.cycle.body = bytearray()  # an error's traceback may hold the request until garbage is collected
-
-    def timeout_keep_alive_handler(self) -> None:
-        """Close an idle connection; one whose client still takes the last answer's bytes gets longer."""
-        unsent = self.transport.get_write_buffer_size()
-        if unsent and unsent != self._unsent_bytes:
-            self._unsent_bytes = unsent
-            delay = limits.answer_stall_seconds_max
-            self.timeout_keep_alive_task = self.loop.call_later(delay, self.timeout_keep_alive_handler)
-        elif unsent:
-            self.transport.abort()
-        else:
-            super().timeout_keep_alive_handler()
 
     def _set_header_timer(self) -> None:
         self._header_timer = self.loop.call_later(limits.header_seconds_max, self._end_headers)
@@ -120,11 +143,12 @@ class Connection(H11Protocol):
             self.transport.abort()
 
 
-def _abortable(application: Any, transport: asyncio.Transport) -> Any:
-    """Return the application with a way to close the connection at once; it must not hold the connection itself."""
+def _with_connection(application: Any, transport: asyncio.Transport, outgoing: Outgoing) -> Any:
+    """Return the application with what answers need of the connection; it must not hold the connection itself."""
 
     async def run(scope: Scope, receive: Receive, send: Send) -> None:
         scope[ABORT_KEY] = transport.abort
+        scope[OUTGOING_KEY] = outgoing
         await application(scope, receive, send)
 
     return run
@@ -143,12 +167,13 @@ class _Connections:
         self._by_address.setdefault(connection.address, OrderedDict())[connection] = None
         if self._count > connections_max():
             most = max(self._by_address.values(), key=len)
-            closed = min(most, key=lambda one: one.importance)  # of equals the first
+            idle = next((one for one in most if one.is_idle), None)  # most often soon: not all are looked at
+            closed = idle or min(most, key=lambda one: one.importance)  # of equals the first
             self.forget(closed)
             closed.transport.abort()
 
-    def note_end_of_request(self, connection: Connection) -> None:
-        """Have the connection wait from now on."""
+    def note_bytes(self, connection: Connection) -> None:
+        """Have the connection wait from now on: a request has ended, or some of one has come."""
         connections = self._by_address.get(connection.address)
         if connections and connection in connections:
             connections.move_to_end(connection)
