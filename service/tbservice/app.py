@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import traceback
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -186,10 +187,20 @@ async def _render(request: Request, error: Exception) -> JSONResponse:
 async def _render_invalid(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for these alone
     problems = error.errors()[:_PROBLEMS_SHOWN]
+    _forget_request(error)
     if any(problem["type"] == "json_invalid" for problem in problems):
         return _refusal(request, 400, "malformed", "the body is no JSON")
     detail = "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems)
     return _refusal(request, 422, "invalid", detail)
+
+
+def _forget_request(error: RequestValidationError) -> None:
+    """Drop what the client sent: the error stays in memory until garbage is collected, and that is rare here."""
+    traceback.clear_frames(error.__traceback__)
+    error.body = None
+    for problem in error.errors():
+        problem.pop("input", None)
+        problem.pop("ctx", None)  # an error of ours, whose traceback holds the input as well
 
 
 async def _render_http(request: Request, error: Exception) -> JSONResponse:

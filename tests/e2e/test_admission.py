@@ -270,3 +270,17 @@ def connections_of(service):
     port = int(service.url.rpartition(":")[2])
     connections = psutil.Process(service.process.pid).net_connections()
     return [one for one in connections if one.raddr and one.laddr.port == port]
+
+
+def test_refused_bodies_leave_no_memory_behind(service, api):
+    worker = psutil.Process(service.process.pid)
+    path = f"/experiments/{api.new_experiment()}/scalars/data"
+    fields = {f"{number:x}": 0 for number in range(90_000)}
+
+    def send(times):
+        for _ in range(times):
+            assert api.request("POST", path, json=fields).status_code == 422
+        return worker.memory_info().rss
+
+    first = send(3)
+    assert send(20) - first < 50 * limits.MIB  # of some 200 that they take
