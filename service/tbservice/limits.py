@@ -231,6 +231,12 @@ decoding_bytes_max: Final = 32 * MIB
 decoding_turn_bytes_min: Final = 1 * MIB
 """Bytes of a decompressed batch from which it waits for its turn to be decoded; smaller ones take little memory."""
 
+contention_seconds: Final = 1.0
+"""Seconds for which a caller counts as at work after it began to: as long, others get one turn at a time."""
+
+caller_body_bytes_per_second: Final = 32 * MIB
+"""Bytes of request bodies a second that a worker takes from one workspace while others work; half from an address."""
+
 unread_bytes_max: Final = 256 * MIB
 """Bytes of answers that clients have not taken yet, at once in one worker; more answers are refused with 429."""
 
@@ -249,8 +255,8 @@ caller_streams_max: Final = 4
 caller_tails_streams_max: Final = 100
 """Live tails (streams) of one workspace in one worker; an address without a token has a quarter of it."""
 
-checked_body_bytes_min: Final = 16 * KIB
-"""Bytes of a JSON body from which the right to the experiment is checked before the body is read."""
+small_body_bytes_max: Final = 16 * KIB
+"""Bytes of a body that takes no share of memory, and is read before rights are checked: 64 MiB on all connections."""
 
 caller_hint_seconds: Final = 60.0
 """Seconds for which a worker remembers which workspace's share a token's requests count towards."""

@@ -110,8 +110,8 @@ def test_stalled_bodies_are_bounded_for_one_caller_only(service, api, http):
 
 def test_aborted_bodies_leave_no_memory_behind(service):
     (worker,) = [psutil.Process(service.process.pid)]
-    request = head("POST", f"/api/v1/experiments/{ABSENT}/scalars/data", Content_Length=limits.checked_body_bytes_min)
-    body = b"x" * (limits.checked_body_bytes_min - 1)
+    request = head("POST", f"/api/v1/experiments/{ABSENT}/scalars/data", Content_Length=limits.small_body_bytes_max)
+    body = b"x" * (limits.small_body_bytes_max - 1)
 
     def abort(times):
         for _ in range(times):

@@ -8,9 +8,9 @@ from tbservice.admission.admitted import admit
 from tbservice.admission.callers import Caller
 from tbservice.admission.shares import WorkerShares
 
-CALLER = Caller("workspace 1", is_anonymous=False)
-OTHER = Caller("workspace 2", is_anonymous=False)
-STRANGER = Caller("address 192.0.2.1", is_anonymous=True)
+CALLER = Caller("workspace 1", is_anonymous=False, line="workspace 1")
+OTHER = Caller("workspace 2", is_anonymous=False, line="workspace 2")
+STRANGER = Caller("address 192.0.2.1", is_anonymous=True, line="an experiment")
 
 
 @contextmanager

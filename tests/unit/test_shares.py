@@ -13,7 +13,7 @@ from tbservice.admission.admitted import admit, turn
 from tbservice.admission.answers import ABORT_KEY, Answer
 from tbservice.admission.bodies import Body
 from tbservice.admission.callers import Caller, _address, _token
-from tbservice.admission.shares import FairQueue, Shares, WorkerShares
+from tbservice.admission.shares import Activity, BodyRate, FairQueue, Shares, Turns, WorkerShares
 from tbservice.errors import TooLarge, TooManyRequests, TooSlow
 
 JSON_PATH = "/api/v1/experiments/x/scalars/data"
@@ -32,6 +32,10 @@ def scope_of(path=JSON_PATH, client="192.0.2.1", query=b"", **headers):
     }
 
 
+def strangers_of(line, count):
+    return [Caller(f"address {line} {number}", is_anonymous=True, line=line) for number in range(count)]
+
+
 def test_shares_bound_one_caller_and_all():
     shares = Shares("things", 4, 3)
     assert [shares.try_take(CALLER) for _ in range(4)] == [True, True, True, False]
@@ -44,7 +48,7 @@ def test_shares_bound_one_caller_and_all():
 
 def test_shares_leave_most_to_callers_with_a_token():
     shares = Shares("things", 8, 4)
-    strangers = [Caller(f"address 192.0.2.{number}", is_anonymous=True) for number in range(2, 4)]
+    strangers = strangers_of("experiment", 2)
     assert [shares.try_take(STRANGER) for _ in range(2)] == [True, False]
     assert [shares.try_take(stranger) for stranger in strangers] == [True, False]
     assert [shares.try_take(CALLER) for _ in range(4)] == [True] * 4
@@ -73,6 +77,42 @@ def test_shares_let_one_use_be_larger_than_the_share():
     assert not shares._by_caller[OTHER]
 
 
+class Clock:
+    seconds = 0.0
+
+    def __call__(self):
+        return self.seconds
+
+
+def test_turns_are_one_at_a_time_while_others_work():
+    clock = Clock()
+    turns = Turns(8, 2, Activity(clock))
+    assert [turns.try_take(CALLER) for _ in range(3)] == [True, True, False]
+    turns.give_back(CALLER)
+    assert turns.try_take(OTHER)
+    assert not turns.try_take(CALLER)
+    assert not turns.try_take(OTHER)
+    clock.seconds += limits.contention_seconds * 1.01
+    assert turns.try_take(CALLER)
+
+
+def test_body_rate_bounds_a_caller_beside_others():
+    clock = Clock()
+    activity = Activity(clock)
+    rate = BodyRate(activity, clock)
+    second = limits.caller_body_bytes_per_second
+    activity.note(CALLER)
+    assert rate.delay_seconds(CALLER, 10 * second) == 0
+    activity.note(OTHER)
+    assert rate.delay_seconds(CALLER, second) == 1
+    assert rate.delay_seconds(CALLER, second) == 2
+    assert rate.delay_seconds(STRANGER, second) == 2  # half the rate
+    assert rate.delay_seconds(OTHER, second // 2) == 0.5
+    clock.seconds += 3
+    activity.note(OTHER)
+    assert rate.delay_seconds(CALLER, second) == 1
+
+
 def test_queue_serves_callers_in_rotation():
     served = []
 
@@ -96,6 +136,30 @@ def test_queue_serves_callers_in_rotation():
     assert served == [(CALLER.key, 0), (OTHER.key, 0), (CALLER.key, 1), (OTHER.key, 1)] + [
         (CALLER.key, number) for number in (2, 3, 4)
     ]
+
+
+def test_queue_serves_lines_of_callers_in_rotation():
+    served = []
+
+    async def work(queue, caller):
+        async with queue.turn(caller):
+            served.append(caller.key)
+
+    async def run():
+        queue = FairQueue("turns", 1, 1)
+        crowd, reader = strangers_of("hot", 5), strangers_of("other", 1)[0]
+        async with queue.turn(CALLER):
+            tasks = []
+            for caller in (*crowd, *crowd, reader, reader):
+                tasks.append(asyncio.create_task(work(queue, caller)))
+                await asyncio.sleep(0)
+        await asyncio.gather(*tasks)
+        assert not queue._waiting
+
+    asyncio.run(run())
+    assert [served.index("address other 0"), served.count("address other 0")] == [1, 2]
+    assert served[3] == "address other 0"
+    assert len(set(served[4:8])) == 4
 
 
 def test_queue_refuses_too_many_and_too_long_waits(monkeypatch):
@@ -185,12 +249,14 @@ def part(content, *, more_body=True):
 
 def test_body_of_json_comes_whole_and_gives_its_bytes_back():
     async def run():
-        body, admitted, turn = body_of(part(b"ab"), part(b"c", more_body=False), content_length="3")
+        size = limits.small_body_bytes_max + 1
+        messages = part(b"a" * (size - 1)), part(b"b", more_body=False)
+        body, admitted, turn = body_of(*messages, content_length=str(size))
         await turn.wait()
-        assert await body.receive() == part(b"abc", more_body=False)
+        assert len((await body.receive())["body"]) == size
         assert (await body.receive())["type"] == "http.disconnect"
         assert turn._is_held
-        assert admitted.shares.body_bytes._used == 3
+        assert admitted.shares.body_bytes._used == size
         body.close()
         assert not admitted.shares.body_bytes._used
 
@@ -216,7 +282,7 @@ def test_body_that_is_large_is_read_after_the_check():
         raise TooManyRequests("checked")
 
     async def run():
-        size = limits.checked_body_bytes_min
+        size = limits.small_body_bytes_max
         for headers in ({"content_length": str(size + 1)}, {"transfer_encoding": "chunked"}):
             with pytest.raises(TooManyRequests, match="checked"):
                 await body_of(part(b"ab", more_body=False), check=refuse, **headers)[0].receive()
@@ -234,7 +300,7 @@ def test_body_is_checked_during_a_turn():
         async def check():
             held.append(shares.turns._used)
 
-        size = limits.checked_body_bytes_min + 1
+        size = limits.small_body_bytes_max + 1
         part_of_it = part(b"a" * size, more_body=False)
         await body_of(part_of_it, check=check, shares=shares, content_length=str(size))[0].receive()
         assert held == [1]
@@ -256,7 +322,8 @@ def test_body_under_way_holds_bytes_and_no_turn(monkeypatch):
             await body.receive()
             assert not turn._is_held
             bodies.append(body)
-        options = {"path": BATCH_PATH, "shares": shares, "content_length": "9"}
+        assert await body_of(part(b"x"), path=BATCH_PATH, shares=shares, content_length="9")[0].receive() == part(b"x")
+        options = {"path": BATCH_PATH, "shares": shares, "content_length": str(limits.batch_bytes_max)}
         with pytest.raises(TooManyRequests, match="bytes of request bodies"):
             await body_of(part(b"x"), **options)[0].receive()
         assert await body_of(part(b"x"), caller=OTHER, **options)[0].receive() == part(b"x")

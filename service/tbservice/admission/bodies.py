@@ -58,7 +58,7 @@ class Body:
         self._admitted.turn.give_back()
         if _is_read_by_route(self._path):
             await self._reserve(_memory_bytes(self._path))
-            message = await self._receive()
+            message = await self._receive_paced()
             self._is_open = message["type"] == "http.request" and message.get("more_body", False)
         else:
             message = await self._receive_whole()
@@ -82,7 +82,16 @@ class Body:
             self._admitted.shares.body_bytes.give_back(self._admitted.caller, self._reserved)
             self._reserved = 0
 
+    async def _receive_paced(self) -> Message:
+        message = await self._receive()
+        if size := len(message.get("body", b"")):
+            await self._admitted.shares.body_rate.pause(self._admitted.caller, size)
+        return message
+
     async def _reserve(self, bytes_max: int) -> None:
+        """Wait for room for the body; small ones need none, so that large ones of strangers keep no page shut."""
+        if self._announced is not None and self._announced <= limits.small_body_bytes_max:
+            return
         if not self._reserved:
             amount = bytes_max if self._announced is None else min(self._announced, bytes_max)
             await self._admitted.shares.body_bytes.wait(self._admitted.caller, amount)
@@ -98,7 +107,7 @@ class Body:
 
     async def _receive_whole(self) -> Message:
         """Return one message with the whole body."""
-        if self._announced is None or self._announced > limits.checked_body_bytes_min:
+        if self._announced is None or self._announced > limits.small_body_bytes_max:
             await self._check_in_turn()
         if self._announced is not None and self._announced > limits.json_body_bytes_max:
             raise _too_large()
@@ -107,7 +116,7 @@ class Body:
         try:
             async with asyncio.timeout(limits.body_seconds_max):
                 while self._is_open:
-                    message = await self._receive()
+                    message = await self._receive_paced()
                     if message["type"] == "http.disconnect":
                         raise TooSlow("the request's body broke off")
                     body += message.get("body", b"")

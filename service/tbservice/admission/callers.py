@@ -6,7 +6,7 @@ import ipaddress
 import re
 import time
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from starlette.concurrency import run_in_threadpool
@@ -28,6 +28,7 @@ TOKEN_SEPARATOR: Final = "."  # noqa: S105 - no secret
 _LOOKUPS_MAX: Final = 8
 _LOOKUPS_WAITING_MAX: Final = 100
 _IN_QUERY: Final = re.compile(rb"(?:^|&)token=([0-9A-Za-z_]{1,100})(?:&|$)")
+_READ: Final = re.compile(r"/(?:api/v[01]/experiments|experiment|compare)/([^/]{1,500})")
 _IPV6_PREFIX: Final = 64  # the network that a provider gives to one customer
 _TOKEN_CHARS_MAX: Final = 100  # longer ones are not looked at: no token is that long
 
@@ -38,6 +39,9 @@ class Caller:
 
     key: str
     is_anonymous: bool
+    line: str = field(compare=False)
+    """Whose requests wait in one line: of those without a token, all that read the same experiment."""
+
     is_reader: bool = False
 
 
@@ -58,7 +62,8 @@ class Callers:
 
         A token that cannot be looked up now, because too many of its address are, counts as its address.
         """
-        address = Caller(_address(scope), is_anonymous=True)
+        key = _address(scope)
+        address = Caller(key, is_anonymous=True, line=_experiment(scope) or key)
         digest = access.digest_of(_token(scope))
         if digest is None:
             return address
@@ -90,7 +95,10 @@ class Callers:
     def _read(self, digest: bytes) -> Caller | None:
         with self._database.without_transaction() as db:
             found = access.find_sharer(db, digest)
-        return None if found is None else Caller(f"workspace {found[0]}", is_anonymous=False, is_reader=found[1])
+        if found is None:
+            return None
+        key = f"workspace {found[0]}"
+        return Caller(key, is_anonymous=False, line=key, is_reader=found[1])
 
 
 def _address(scope: Scope) -> str:
@@ -107,6 +115,12 @@ def customer_of(host: str) -> str:
     if mapped is not None or address.version == 4:  # noqa: PLR2004 - IP's version
         return str(mapped or address)
     return str(ipaddress.ip_network((address, _IPV6_PREFIX), strict=False))
+
+
+def _experiment(scope: Scope) -> str | None:
+    """Return the experiment, or the comparison, that a request's path names."""
+    match = _READ.match(scope["path"])
+    return match and match.group(1)
 
 
 def page_tokens(cookie: str) -> list[str]:

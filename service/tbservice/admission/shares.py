@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import Counter, deque
-from collections.abc import AsyncIterator, Hashable
+import time
+from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
@@ -33,6 +34,10 @@ class Sharer(Hashable, Protocol):
     @property
     def is_reader(self) -> bool:
         """Whether it can only read, by tokens that were passed on: these leave half to their workspace."""
+
+    @property
+    def line(self) -> Hashable:
+        """Whose requests wait in one line; lines are served in rotation, and the callers of a line, too."""
 
 
 class Shares:
@@ -132,7 +137,11 @@ class _Waiting:
 
 
 class FairQueue(Shares):
-    """Shares for which callers wait: served in rotation, each in its own order. Its methods run in the event loop."""
+    """Shares for which callers wait. Its methods run in the event loop.
+
+    Lines are served in rotation, the callers of a line in rotation, and each caller in its own order: a crowd of
+    addresses that reads one experiment keeps nobody from another.
+    """
 
     def __init__(
         self, what: str, total: int, caller_max: int, waiting_max: int = limits.caller_waiting_items_max
@@ -140,11 +149,11 @@ class FairQueue(Shares):
         """`waiting_max` is how many requests of one caller may wait."""
         super().__init__(what, total, caller_max)
         self._waiting_max = waiting_max
-        self._waiting: dict[Sharer, deque[_Waiting]] = {}
+        self._waiting: dict[Hashable, dict[Sharer, deque[_Waiting]]] = {}
 
     def try_take_now(self, caller: Sharer, amount: int = 1) -> bool:
         """Take `amount` where it fits and nothing of the caller waits already; return whether it did."""
-        return caller not in self._waiting and self.try_take(caller, amount)
+        return caller not in self._waiting.get(caller.line, {}) and self.try_take(caller, amount)
 
     async def wait(self, caller: Sharer, amount: int = 1) -> None:
         """Take `amount`, after waiting where that is needed.
@@ -153,7 +162,7 @@ class FairQueue(Shares):
         """
         if self.try_take_now(caller, amount):
             return
-        queue = self._waiting.setdefault(caller, deque())
+        queue = self._waiting.setdefault(caller.line, {}).setdefault(caller, deque())
         if len(queue) >= self._waiting_max:
             raise self.refusal(caller)
         waiting = _Waiting(amount, asyncio.get_running_loop().create_future())
@@ -185,36 +194,138 @@ class FairQueue(Shares):
         if waiting.turn.done() and not waiting.turn.cancelled():  # it came at the same moment
             self.give_back(caller, waiting.amount)
             return
-        queue = self._waiting.get(caller)
-        if queue is not None:
+        line = self._waiting.get(caller.line, {})
+        if (queue := line.get(caller)) is not None:
             with suppress(ValueError):
                 queue.remove(waiting)
             if not queue:
-                del self._waiting[caller]
+                self._remove(caller)
         self._wake()  # the next of this caller may fit where this one did not
 
     def _wake(self) -> None:
-        """Serve one request of each waiting caller in rotation, for as long as any fits."""
+        """Serve one request of each line in rotation, for as long as any fits."""
         has_served = True
         while has_served and not self.is_full():
             has_served = False
-            for caller in list(self._waiting):
+            for line in list(self._waiting.values()):
                 if self.is_full():
                     return
-                queue = self._waiting[caller]
-                if self.try_take(caller, queue[0].amount):
-                    self._serve(caller, queue)
-                    has_served = True
+                has_served = self._serve_one(line) or has_served
+
+    def _serve_one(self, line: dict[Sharer, deque[_Waiting]]) -> bool:
+        """Serve the first caller of a line whose request fits; return whether there was one."""
+        for caller, queue in line.items():
+            if self.try_take(caller, queue[0].amount):
+                self._serve(caller, queue)
+                return True
+        return False
+
+    def _remove(self, caller: Sharer) -> dict[Sharer, deque[_Waiting]]:
+        """Take the caller out of its line, and the line out where it is empty; return the line."""
+        line = self._waiting[caller.line]
+        del line[caller]
+        if not line:
+            del self._waiting[caller.line]
+        return line
 
     def _serve(self, caller: Sharer, queue: deque[_Waiting]) -> None:
         waiting = queue.popleft()
-        del self._waiting[caller]
+        line = self._remove(caller)
         if queue:
-            self._waiting[caller] = queue  # behind the others
+            line[caller] = queue  # behind the others of its line
+        if line:
+            self._waiting.pop(caller.line, None)
+            self._waiting[caller.line] = line  # and its line behind the others
         if waiting.turn.cancelled():
             Shares.give_back(self, caller, waiting.amount)
         else:
             waiting.turn.set_result(None)
+
+
+class Activity:
+    """Which workspaces and addresses have begun work in the last `contention_seconds`. Thread-safe."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` gives seconds."""
+        self._clock = clock
+        self._begun: OrderedDict[str, float] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def note(self, caller: Sharer) -> None:
+        """Record that the caller begins a piece of work now."""
+        with self._lock:
+            self._begun[caller.key] = self._clock()
+            self._begun.move_to_end(caller.key)
+            self._forget_old()
+
+    def has_others(self, caller: Sharer) -> bool:
+        """Return whether anyone but the caller was at work."""
+        with self._lock:
+            self._forget_old()
+            return len(self._begun) > (caller.key in self._begun)
+
+    def _forget_old(self) -> None:
+        oldest = self._clock() - limits.contention_seconds
+        while self._begun and next(iter(self._begun.values())) < oldest:
+            self._begun.popitem(last=False)
+
+
+class Turns(FairQueue):
+    """Turns of requests. A caller has one at a time while others work, too.
+
+    Requests that compute hold Python's lock in turns, so each of them slows every other one: with three of an
+    attacker's beside it, a read takes four times as long as alone (`make bench ARGS=fairness`).
+    """
+
+    def __init__(self, total: int, caller_max: int, activity: Activity) -> None:
+        super().__init__("requests being worked on", total, caller_max)
+        self._activity = activity
+
+    def caller_max(self, caller: Sharer) -> int:
+        """Return how many turns this caller may have at once, now."""
+        return 1 if self._activity.has_others(caller) else super().caller_max(caller)
+
+    def _group_max(self, caller: Sharer) -> int:
+        if not caller.is_anonymous and self._activity.has_others(caller):
+            return 1
+        return super()._group_max(caller)
+
+    def try_take(self, caller: Sharer, amount: int = 1) -> bool:
+        """Take a turn where it fits, as `Shares.try_take`, and count the caller as at work."""
+        self._activity.note(caller)
+        return super().try_take(caller, amount)
+
+
+class BodyRate:
+    """Bounds the bytes a second of one caller's request bodies while others work. Used in the event loop.
+
+    The event loop parses all bodies and answers all others meanwhile: a caller that sends as fast as it can would
+    have nearly all of its time.
+    """
+
+    def __init__(self, activity: Activity, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` gives seconds."""
+        self._activity = activity
+        self._clock = clock
+        self._busy_until: OrderedDict[str, float] = OrderedDict()
+
+    async def pause(self, caller: Sharer, amount: int) -> None:
+        """Wait until `amount` bytes that have just come are within the caller's rate."""
+        if seconds := self.delay_seconds(caller, amount):
+            await asyncio.sleep(seconds)
+
+    def delay_seconds(self, caller: Sharer, amount: int) -> float:
+        """Count `amount` bytes, and return the seconds to wait before more are taken: 0 while the caller is alone."""
+        if not self._activity.has_others(caller):
+            return 0.0
+        now = self._clock()
+        rate = limits.caller_body_bytes_per_second // (2 if caller.is_anonymous else 1)
+        until = max(now, self._busy_until.get(caller.key, now)) + amount / rate
+        self._busy_until[caller.key] = until
+        self._busy_until.move_to_end(caller.key)
+        while next(iter(self._busy_until.values())) < now:
+            self._busy_until.popitem(last=False)
+        return until - now
 
 
 class WorkerShares:
@@ -223,7 +334,9 @@ class WorkerShares:
     def __init__(self, database_pool_size: int) -> None:
         """Leave some of the database connections for token look-ups, live tails and compaction."""
         at_once = max(1, database_pool_size - limits.reserved_connections_items)
-        self.turns = FairQueue("requests being worked on", at_once, min(at_once, limits.caller_turns_items_max))
+        self.activity = Activity()
+        self.body_rate = BodyRate(self.activity)
+        self.turns = Turns(at_once, min(at_once, limits.caller_turns_items_max), self.activity)
         self.body_bytes = FairQueue("bytes of request bodies", limits.bodies_bytes_max, limits.caller_bodies_bytes_max)
         self.decoded_bytes = FairQueue(
             "bytes of batches being decoded", limits.decoding_bytes_max, limits.batch_bytes_max
