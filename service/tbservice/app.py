@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 import traceback
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -30,6 +29,7 @@ from tbservice.errors import (
     Unavailable,
 )
 from tbservice.handlers.pool import HandlerPool
+from tbservice.logs import log_failure
 from tbservice.merger import Merger
 from tbservice.routes import (
     blob_uploads,
@@ -221,10 +221,9 @@ async def _render_unencodable(request: Request, _error: Exception) -> JSONRespon
 
 
 async def _render_unexpected(request: Request, error: Exception) -> JSONResponse:
-    """Answer with an id that the log has too: uvicorn logs the error's traceback, and the note stands at its end."""
-    error_id = secrets.token_hex(8)
-    error.add_note(f"error id {error_id}")
-    detail = f"the server failed on this request; it was logged with the id {error_id}, and nothing of it was kept"
+    """Log the error, and answer with the id by which the log has it."""
+    error_id = log_failure(error)
+    detail = f"the server failed on this request, of which nothing was kept; its log has the error id {error_id}"
     return _refusal(request, 500, "internal", detail, id=error_id)
 
 

@@ -297,7 +297,7 @@ log_traceback_chars_max: Final = 16_000
 """Characters of a log record's traceback; its middle is left out."""
 
 log_repeats_max: Final = 20
-"""Records of one origin (a line of code and a type of exception) in `log_window_seconds`; others are only counted."""
+"""Records of one origin (a line of code, or all of a traceback) in `log_window_seconds`; others are only counted."""
 
 log_window_seconds: Final = 60.0
 """Seconds after which the suppressed log records of an origin are counted in one line, and others written again."""

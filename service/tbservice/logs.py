@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 import logging.config
+import secrets
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,13 +32,38 @@ LOGGING: Final[dict[str, Any]] = {
     "root": {"handlers": ["stderr"], "level": "WARNING"},
 }
 
-_Origin = tuple[str, int, str, int, type[BaseException] | None]
+_ERROR_ID: Final = "error id "
+"""Begins the note at the end of a failure's traceback."""
+
+_Origin = tuple[str, int, str, int, type[BaseException] | None, int]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Failure:
+    """A failed request and the id that its answer will have, which `RateLimitedHandler` may change."""
+
+    error_id: str
 
 
 def configure() -> None:
     """Send every record of this process to standard error, and Python's warnings with them."""
     logging.config.dictConfig(LOGGING)
     logging.captureWarnings(capture=True)
+
+
+def log_failure(error: Exception) -> str:
+    """Log, with its traceback, what has made a request fail; return an id by which the log has it.
+
+    The note `error id …` at the end of the traceback has the id. Where the record is suppressed, it is the id of the
+    similar one that was written last, whose traceback is the same. What the server logs of the same error afterwards is
+    not written.
+    """
+    failure = _Failure(secrets.token_hex(8))
+    error.add_note(f"{_ERROR_ID}{failure.error_id}")
+    _log.error("a request failed", exc_info=error, extra={"failure": failure})
+    return failure.error_id
 
 
 def escape(text: str) -> str:
@@ -84,13 +111,16 @@ class _Window:
     began_at: float
     passed: int = 0
     suppressed: int = 0
+    error_id: str = ""
+    """Of the failure that was written last."""
 
 
 class RateLimitedHandler(logging.StreamHandler[TextIO]):
     """Writes at most `log_repeats_max` records of one origin in `log_window_seconds`, then one that counts the others.
 
-    An origin is a line of code and the type of the exception, as messages may differ in what a stranger wrote. The
-    count is written before the next record of any origin after that time, or at the end of the process.
+    An origin is a line of code and, of an exception, its type and the lines it came through: messages may differ in
+    what a stranger wrote. The count is written before the next record of any origin after that time, or at the end of
+    the process.
     """
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
@@ -99,17 +129,21 @@ class RateLimitedHandler(logging.StreamHandler[TextIO]):
         self._windows: dict[_Origin, _Window] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write the record, or count it."""
+        """Write the record, or count it; a failure that is only counted gets the id of the last that was written."""
+        failure: _Failure | None = getattr(record, "failure", None)
+        if failure is None and _is_logged_failure(record):
+            return
         now = self._clock()
         self._close_windows(now - limits.log_window_seconds)
-        exception = record.exc_info[0] if record.exc_info else None
-        origin = (record.name, record.levelno, record.pathname, record.lineno, exception)
-        window = self._windows.setdefault(origin, _Window(now))
+        window = self._windows.setdefault(_origin_of(record), _Window(now))
         if window.passed < limits.log_repeats_max:
             window.passed += 1
+            window.error_id = failure.error_id if failure else ""
             super().emit(record)
-        else:
-            window.suppressed += 1
+            return
+        window.suppressed += 1
+        if failure is not None:
+            failure.error_id = window.error_id
 
     def close(self) -> None:
         """Write what is still to be counted."""
@@ -126,13 +160,30 @@ class RateLimitedHandler(logging.StreamHandler[TextIO]):
         for origin, window in ended:
             del self._windows[origin]
             if window.suppressed:
-                super().emit(_count_record(origin, window.suppressed))
+                super().emit(_count_record(origin, window))
 
 
-def _count_record(origin: _Origin, suppressed: int) -> logging.LogRecord:
-    name, level, path, line, exception = origin
+def _origin_of(record: logging.LogRecord) -> _Origin:
+    exception = record.exc_info[1] if record.exc_info else None
+    places: set[tuple[str, int]] = set()  # a set, as a stranger may choose how deep a recursion goes
+    if exception is not None:
+        places.update((frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(exception.__traceback__))
+    kind = None if exception is None else type(exception)
+    return record.name, record.levelno, record.pathname, record.lineno, kind, hash(frozenset(places))
+
+
+def _is_logged_failure(record: logging.LogRecord) -> bool:
+    """Return whether the record's exception was logged by `log_failure`."""
+    error = record.exc_info[1] if record.exc_info else None
+    return any(note.startswith(_ERROR_ID) for note in getattr(error, "__notes__", ()))
+
+
+def _count_record(origin: _Origin, window: _Window) -> logging.LogRecord:
+    name, level, path, line, exception, _ = origin
     kind = f" ({exception.__name__})" if exception else ""
-    message = f"suppressed {suppressed} similar records of {path}:{line}{kind}"
+    message = f"suppressed {window.suppressed} similar records of {path}:{line}{kind}"
+    if window.error_id:
+        message += f", answered with the {_ERROR_ID}{window.error_id}"
     return logging.LogRecord(name, level, path, line, message, None, None)
 
 

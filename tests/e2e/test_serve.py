@@ -1,6 +1,7 @@
 """`tbservice serve` and the commands around it, on a PostgreSQL and an S3 server that only the settings name."""
 
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from support.batches import Api, segment, stream, texts
 from support.mortal import workers_of
 from support.servers import database_name, environment_of, live_service, wait_ready
 from support.source_code import ROOT
+from tbservice import limits
 from tbservice.embedded.ports import LOOPBACK, choose_ports
 from tbservice.serving import WORKER_SILENCE_SECONDS_MAX
 
@@ -133,6 +135,25 @@ def test_failed_request_has_the_id_of_its_log_record(settings, owner_token, tmp_
     assert (answer.status_code, failure["code"]) == (500, "internal")
     assert failure["id"] in failure["detail"]
     assert logged.count("Traceback") == logged.count(failure["id"]) == 1
+
+
+def test_error_ids_of_suppressed_failures_are_logged(settings, owner_token, tmp_path):
+    log, headers = tmp_path / "log", {"Authorization": f"Bearer {owner_token}"}
+    times = limits.log_repeats_max + 5
+    with live_service(settings, free_port(), log) as live:
+        with psycopg.connect(live.database_url) as db:
+            db.execute("ALTER TABLE experiments RENAME TO away")
+        listed, read = (
+            [httpx2.get(f"{live.url}{path}", headers=headers, trust_env=False).json()["id"] for _ in range(times)]
+            for path in ("/api/v1/experiments", f"/api/v1/experiments/{'A' * 22}")
+        )
+    text = log.read_text()
+    assert text.count("Traceback") == len(set(listed + read)) == 2 * limits.log_repeats_max
+    for ids in (listed, read):  # the same type of error, but another traceback
+        assert [text.count(f"error id {each}") for each in ids[:-6]] == [1] * (times - 6)
+        assert set(ids[-6:]) == {ids[-6]}
+        assert text.count(f"{ids[-1]}\n") == 2
+        assert re.search(rf"suppressed 5 similar records of .*, answered with the error id {ids[-1]}\n", text)
 
 
 def test_serve_names_the_code_that_s3_refuses_with(settings):

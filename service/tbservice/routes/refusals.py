@@ -36,7 +36,7 @@ class Refusal(BaseModel):
 class Failure(Refusal):
     """What is answered when the server itself fails on a request."""
 
-    id: str = Field(description="By which the operator finds the failure in the service's log")
+    id: str = Field(description="By which the operator finds the failure, or one just like it, in the log")
 
 
 def _described(*errors: type[ServiceError]) -> Responses:
