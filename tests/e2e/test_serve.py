@@ -177,9 +177,9 @@ def test_an_idle_connection_does_not_hold_up_the_stop(settings, tmp_path):
 
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_stop_waits_for_no_statement_and_no_text(servers, settings, owner_token, tmp_path, workers):
-    database = database_name(settings.database_url.get_secret_value())
+    database, log = database_name(settings.database_url.get_secret_value()), tmp_path / "log"
     with ExitStack() as stack:
-        live = stack.enter_context(live_service(settings, free_port(), tmp_path / "log", TBHUB_WORKERS=workers))
+        live = stack.enter_context(live_service(settings, free_port(), log, TBHUB_WORKERS=workers))
         api = Api(stack.enter_context(httpx2.Client(base_url=live.url, trust_env=False)), owner_token)
         experiment = api.new_experiment(visibility="link")
         api.write(experiment, segment(stream(), 0, 9, texts("note", [0, 1], [b"[" * 30_000] * 2)))
@@ -195,6 +195,9 @@ def test_stop_waits_for_no_statement_and_no_text(servers, settings, owner_token,
         live.process.send_signal(signal.SIGTERM)
         assert live.process.wait(20) == 0  # where it waits, it does for the statements' 60 seconds
         superuser.execute("ROLLBACK")
+    said = log.read_text()
+    assert "Traceback" not in said
+    assert sum(map(int, re.findall(r"Cancel (\d+) running task", said))) >= 2, said  # the text may be done in time
 
 
 def ask(stack, host, port, path, token=None):

@@ -6,6 +6,8 @@ import asyncio
 import logging
 import pickle
 import socket
+import subprocess
+import sys
 import time
 
 import httpx2
@@ -17,6 +19,7 @@ from support.admission import come_in
 from support.batches import Api, images, metadata, scalars, segment, stream, texts
 from tbservice import limits
 from tbservice.errors import NotFound, TooLarge, Unavailable
+from tbservice.handlers.fork_server import FORK, MESSAGE
 from tbservice.handlers.pool import HandlerPool
 from tbwire import wire_pb2
 
@@ -39,6 +42,18 @@ def run(pool, job, *arguments, **calls):
 def test_handler_asks_the_worker_and_answers(pool):
     assert run(pool, "echo", {"a": [1, b"2"]}) == {"a": [1, b"2"]}
     assert run(pool, "ask", "double", double=lambda number: 2 * number) == 40
+
+
+def test_handler_server_ends_quietly_with_its_worker():
+    ours, theirs = socket.socketpair()
+    job, other = socket.socketpair()
+    with job, other, theirs, ours:
+        command = [sys.executable, "-m", "tbservice.handlers.fork_server", str(theirs.fileno()), "1000000000"]
+        server = subprocess.Popen(command, stderr=subprocess.PIPE, pass_fds=[theirs.fileno()])
+        socket.send_fds(ours, [MESSAGE.pack(FORK, 0)], [other.fileno()])
+        ours.close()  # before it can answer: it has not imported anything yet
+    assert server.communicate(timeout=20) == (None, b"")
+    assert server.returncode == 0
 
 
 def test_handler_call_that_fails_ends_the_job_alone(pool):

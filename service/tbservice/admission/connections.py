@@ -144,14 +144,31 @@ class Connection(H11Protocol):
 
 
 def _with_connection(application: Any, transport: asyncio.Transport, outgoing: Outgoing) -> Any:
-    """Return the application with what answers need of the connection; it must not hold the connection itself."""
+    """Return the application with what answers need of the connection; it must not hold the connection itself.
+
+    A request that the stop of the server cuts off ends its connection. Uvicorn would answer 500 and log a traceback;
+    it has logged how many there are.
+    """
 
     async def run(scope: Scope, receive: Receive, send: Send) -> None:
         scope[ABORT_KEY] = transport.abort
         scope[OUTGOING_KEY] = outgoing
-        await application(scope, receive, send)
+        try:
+            await application(scope, receive, send)
+        except asyncio.CancelledError:
+            if not _is_cancelled():
+                raise
+            transport.abort()
+            with contextlib.suppress(asyncio.CancelledError):  # the loop's own end cancels once more
+                await asyncio.sleep(0)  # until `connection_lost` was called: uvicorn then misses no answer
 
     return run
+
+
+def _is_cancelled() -> bool:
+    """Return whether the running task itself is to end; else what it awaited was cancelled, which is an error."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 class _Connections:

@@ -52,7 +52,9 @@ def main() -> None:
         if operation == KILL:
             _kill(process_id)
         else:
-            control.sendall(MESSAGE.pack(FORK, _fork(control, descriptor, int(sys.argv[2]), jobs)))
+            process_id = _fork(control, descriptor, int(sys.argv[2]), jobs)
+            with contextlib.suppress(ConnectionError):  # the worker has ended meanwhile: `_receive` tells it
+                control.sendall(MESSAGE.pack(FORK, process_id))
 
 
 def _receive(control: socket.socket) -> tuple[bytes, int, int] | None:
