@@ -147,6 +147,38 @@ def test_json_of_the_wrong_type_is_invalid(api, experiment, path, body):
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
 
 
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        *(
+            (path, field)
+            for path in ("scalars", "scalars/data", "scalars/new", "scalars/tail")
+            for field in ("run", "tag")
+        ),
+        ("digests", "run"),
+        ("digests/objects", "run"),
+    ],
+)
+def test_wrong_names_are_one_problem_however_many(api, experiment, path, field):
+    answer = api.request("POST", f"/experiments/{experiment}/{path}", json={field: ["train", *[0] * 300_000]})
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
+    assert answer.json()["detail"] == f"body.{field}: Value error, each name must be a string"
+
+
+def test_wrong_scopes_are_one_problem_however_many(api, experiment):
+    answer = api.request("POST", f"/experiments/{experiment}/tokens", json={"scopes": ["read", *[0] * 300_000]})
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
+    assert answer.json()["detail"] == "body.scopes.1: Input should be 'append' or 'read'"
+
+
+def test_invalid_answer_names_ten_problems(api, experiment):
+    wrong = {f"field{number}": 0 for number in range(1_000)}
+    answer = api.request("POST", f"/experiments/{experiment}/scalars/data", json=wrong)
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
+    problems = answer.json()["detail"].split("; ")
+    assert problems == [f"body.field{number}: Extra inputs are not permitted" for number in range(10)]
+
+
 def test_numbers_in_a_url_are_text(api, experiment):
     read = api.get(experiment, "scalars/data", step_min="5", last_value_min="0.5", sampling="linear")
     assert read["train"]["loss"]["steps"] == [5, 6, 7, 8]

@@ -24,6 +24,7 @@ class NewToken(FewFields):
 
     model_config = ConfigDict(extra="forbid")
 
+    # One error, however many scopes are wrong: a megabyte of them would make half a million.
     scopes: Annotated[list[Literal["append", "read"]], FailFast()] = Field(
         min_length=1, description="`append`, `read`, or both"
     )
