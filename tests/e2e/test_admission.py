@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import socket
 import time
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import httpx2
@@ -47,9 +47,10 @@ def api(service, http):
     return Api(http, service.new_owner())
 
 
-def connect(service, receive_bytes=None):
-    """A socket to the server, closed when the block ends."""
+def connect(service, receive_bytes=None, source="127.0.0.1"):
+    """A socket from that address to the server, closed when the block ends."""
     client = socket.socket()
+    client.bind((source, 0))
     if receive_bytes:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
     client.settimeout(20)
@@ -132,6 +133,59 @@ def test_unfinished_headers_are_ended_and_others_are_answered(service, http):
         assert all(is_ended(client) for client in clients)
 
 
+CHUNKED = {"Content_Type": "application/json", "Transfer_Encoding": "chunked"}
+
+
+def test_body_in_tiny_chunks_ends_its_connection(service, api):
+    path = f"/api/v1/experiments/{api.new_experiment()}/scalars/data"
+    with connect(service) as client:
+        client.sendall(head("POST", path, token_of(api), **CHUNKED))
+        client.sendall(b"1\r\n \r\n" * 10_000)
+        assert is_ended(client)
+
+
+def test_bodies_like_tiny_chunks_are_taken(service, api):
+    path = f"/api/v1/experiments/{api.new_experiment()}/scalars/data"
+    chunk = b"100\r\n" + b" " * 256 + b"\r\n"
+    lines = b"\r\n" * 10_000 + b"{}"
+    for headers, body in (
+        (CHUNKED, chunk * 200 + b"2\r\n{}\r\n0\r\n\r\n"),
+        ({"Content_Type": "application/json", "Content_Length": len(lines)}, lines),
+    ):
+        with connect(service) as client:
+            client.sendall(head("POST", path, token_of(api), **headers) + body)
+            assert status_of(client) == 200
+
+
+def test_stalled_bodies_give_way_to_other_addresses(service, api):
+    experiment = api.new_experiment(visibility="link")
+    path = f"/api/v1/experiments/{experiment}/scalars"
+    crowd, body = "127.0.0.2", b"{}".ljust(100)
+    stalled = head(
+        "POST", f"{path}/data", Content_Type="application/json", Content_Length=len(body), Expect="100-continue"
+    )
+    with ExitStack() as opened:
+        tail = opened.enter_context(connect(service, source=crowd))  # the first, and of the crowd's address
+        tail.sendall(head("GET", f"{path}/tail"))
+        assert status_of(tail) == 200
+        held = []
+        for _ in range(50):  # more than the server holds: those that find no place are closed
+            client = opened.enter_context(connect(service, source=crowd))
+            with suppress(ConnectionError):
+                client.sendall(stalled)
+                held += [client] if client.recv(100).startswith(b"HTTP/1.1 100") else []
+        assert 30 <= len(held) < 40
+        others = [opened.enter_context(connect(service)) for _ in range(5)]
+        for other in others:
+            other.sendall(head("GET", "/healthz"))
+            assert status_of(other) == 204
+        assert all(is_ended(client) for client in held[: len(others)])  # those that have waited longest
+        held[-1].sendall(body)
+        assert status_of(held[-1]) == 200
+        api.write(experiment, segment(stream(), 0, 1, packed_scalars("seen", [1])))
+        wait_until(lambda: b"seen" in tail.recv(10_000))
+
+
 def is_answered(http):
     """Whether a request is answered; a new connection of the crowded address may be closed as any of its others."""
     try:
@@ -156,6 +210,24 @@ def test_answers_nobody_reads_are_refused_then_cut_off(service, api):
         time.sleep(2 * 1 + 0.5)  # twice the stall time of this server
         assert api.request("GET", f"/experiments/{experiment}/scalars").status_code == 200
         assert received(slow_client) < int(re.search(rb"content-length: (\d+)", answer).group(1)) - len(answer)
+
+
+def test_stream_counts_its_memory_once_before_it_begins(service, api):
+    experiment = api.new_experiment()
+    steps = np.arange(80_000)
+    values = np.random.default_rng(1).random(len(steps))
+    api.write(experiment, segment(stream(), 0, 1, packed_scalars("loss", steps, values, 1.7e9 + values)))
+    path = f"/experiments/{experiment}/scalars/data?sampling=all&format=csv"
+    request = head("GET", f"/api/v1{path}", token_of(api))
+    whole = api.request("GET", path)  # more than its caller's share of bytes, which it alone may use
+    assert (whole.status_code, whole.text.count("\n")) == (200, 1 + len(steps))
+    with connect(service, 4096) as slow:
+        slow.sendall(request)
+        assert status_of(slow) == 200
+        refused = api.request("GET", path)
+        assert (refused.status_code, refused.json()["code"]) == (429, "too_many_requests")
+        assert "bytes of unread answers" in refused.json()["detail"]
+    wait_until(lambda: api.request("GET", path).status_code == 200)
 
 
 def received(client):
