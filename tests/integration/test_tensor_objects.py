@@ -67,6 +67,24 @@ def series(tag, plugin, *sent, wall_time=1.7e9):
     )
 
 
+# One application for all of these: each test has a workspace of its own, and so objects of its own.
+
+
+@pytest.fixture
+def client(shared_application):
+    return shared_application
+
+
+@pytest.fixture
+def api(client, shared_settings):
+    return Api(client, new_owner(shared_settings.database_url.get_secret_value()))
+
+
+@pytest.fixture
+def settings(shared_settings):
+    return shared_settings
+
+
 @pytest.fixture
 def in_row(api):
     """An experiment whose tensors are in their rows: two points of each series."""
