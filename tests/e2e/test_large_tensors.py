@@ -27,19 +27,23 @@ MIB = 1 << 20
 TEXT = "".join(chr(97 + code) for code in RANDOM.integers(0, 26, 5_000)) * 1_000
 """A text of 5 MB."""
 
-LONG_TEXT = TEXT * 3
+LONG_TEXT = (TEXT * 3)[: int(10.1 * MIB)]
 
 MESH = RANDOM.random((1, 400_000, 3), np.float32)
 """The vertices of a mesh; torch writes them as `float_val`."""
 
-LARGE_MESH = RANDOM.random((1, 2_500_000, 3), np.float32)
-"""30 MB of vertices, four pieces of a blob."""
+LARGE_MESH = RANDOM.random((1, 1_000_000, 3), np.float32)
+"""12 MB of vertices, two pieces of a blob."""
 
-IN_ROW = RANDOM.integers(0, 256, int(9.9 * MIB), np.uint8)
+LARGER_MESH = RANDOM.random((1, 2_100_000, 3), np.float32)
+"""25.2 MB of vertices, four pieces of a blob."""
+
+IN_ROW = RANDOM.integers(0, 1 << 32, int(9.9 * MIB) // 4, np.uint32)
+"""As JSON, a quarter of the numbers that bytes would be."""
 OVER_ROW = RANDOM.integers(0, 256, int(10.1 * MIB), np.uint8)
 
-STRINGS = [bytes(RANDOM.integers(0, 256, size, np.uint8)) for size in (0, 5, 4 * MIB, 100, 8 * MIB)]
-"""A string tensor of 12 MiB."""
+STRINGS = [bytes(RANDOM.integers(0, 256, size, np.uint8)) for size in (0, 5, 4 * MIB, 100, int(6.1 * MIB))]
+"""A string tensor of 10.1 MiB."""
 
 
 def numeric(tag, array, packing="content"):
@@ -86,7 +90,7 @@ def test_large_tensors_read_back_verify_and_export(uploader, reader, logdir, pat
     assert data(reader, experiment, "text") == [TEXT]
     assert data(reader, experiment, "long text") == [LONG_TEXT]
     assert np.array_equal(np.array(data(reader, experiment, "mesh"), np.float32), MESH.ravel())
-    assert np.array_equal(np.array(data(reader, experiment, "in row"), np.uint8), IN_ROW)
+    assert np.array_equal(np.array(data(reader, experiment, "in row"), np.uint32), IN_ROW)
     assert_parquet(reader, experiment)
     page = f"/experiment/{experiment}/data/plugin/text/text?run=run&tag=long%20text&markdown=false"
     assert len(reader.http.get(page).content) > len(LONG_TEXT)
@@ -115,7 +119,7 @@ def assert_parquet(reader, experiment):
 
 
 def test_upload_killed_within_a_large_tensor_goes_on_there(uploader, reader, logdir, path):
-    write_records(path, [version_event(), scalar_event("loss", 1, 1.0), EVENTS["large mesh"]])
+    write_records(path, [version_event(), scalar_event("loss", 1, 1.0), numeric("mesh", LARGER_MESH, "values")])
     passed = []
 
     def network():
@@ -133,4 +137,4 @@ def test_upload_killed_within_a_large_tensor_goes_on_there(uploader, reader, log
         passed[:] = [""] * 1_000
         assert upload(through_it, logdir, "--experiment", experiment) == experiment
     assert len(passed) - 1_000 == 3  # the two pieces that were missing, and the tensor's batch
-    assert np.array_equal(np.array(data(reader, experiment, "large mesh"), np.float32), LARGE_MESH.ravel())
+    assert np.array_equal(np.array(data(reader, experiment, "mesh"), np.float32), LARGER_MESH.ravel())
