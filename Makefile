@@ -21,7 +21,7 @@ up: $(VENV)/service
 
 # The linters come last, so that a matter of style never hides what the tests say.
 test: $(VENV)/test
-	$(BIN)/pytest --numprocesses logical --maxprocesses 3 --dist loadfile $(ARGS)
+	$(BIN)/pytest --numprocesses logical --maxprocesses 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 	@$(MAKE) --no-print-directory lint
 
 lint: $(VENV)/test

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,25 @@ import pytest
 from support import servers as support
 from tbservice.embedded.instance import Instance
 from tbservice.embedded.ports import choose_ports
+
+QUICK = ("tidy", "unit")
+"""Folders whose modules take seconds."""
+
+
+def pytest_collection_modifyitems(items):
+    """Order the modules for `--dist loadfile --no-loadscope-reorder`: of each folder in turn, the quick ones last.
+
+    At the end no process is left alone with a long module, and modules that load the machine in the same way, as
+    Chromium does, do not run side by side. By itself xdist would leave the modules of few tests, often long, for last.
+    """
+    counts: Counter[str] = Counter()
+    places = {}
+    for item in items:
+        if item.path not in places:
+            folder = item.path.parent.name
+            places[item.path] = (folder in QUICK, counts[folder], folder)
+            counts[folder] += 1
+    items.sort(key=lambda item: places[item.path])
 
 
 @pytest.fixture(scope="session")
