@@ -128,6 +128,8 @@ class Unavailable(ServiceError):
 class ObjectUnreadable(Unavailable):
     """The object store answers with an error of its own for this object: its bytes may be lost, or come back."""
 
+    code = "object_unreadable"
+
 
 class CursorConflict(Conflict):
     """A segment does not start at its stream's cursor, or the file before it has changed.

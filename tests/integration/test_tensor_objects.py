@@ -14,7 +14,7 @@ from support.servers import new_owner, s3_client
 from tbservice import limits
 from tbservice.store import blobs as stored_blobs
 from tbservice.store.objects import ObjectStore
-from tbwire import tensors, wire_pb2
+from tbwire import frames, tensors, wire_pb2
 
 FLOAT, STRING = 1, 7
 
@@ -273,3 +273,45 @@ def test_object_that_was_lost_is_an_error(api, in_objects, database, settings):
                 answer = api.request("GET", path, params={**tag, **query})
                 assert (answer.status_code, answer.json()["code"]) == (410, "object_missing"), damage
                 assert digest(MESH.data).hex() in answer.json()["detail"]
+
+
+def read_frames(api, experiment, **query):
+    """The frames of an answer that names what is lost: the bytes of its table, its lost points, its parts and end."""
+    body = {"sampling": "all", "lost": "name", **query}
+    answer = api.request("POST", f"/experiments/{experiment}/tensors/data", json=body)
+    assert (answer.status_code, answer.headers["Content-Type"]) == (200, frames.MEDIA_TYPE), answer.text
+    begin, *between, end = frames.decode([answer.content])
+    assert (begin.begin.sampling, end.WhichOneof("frame")) == ("all", "end")
+    lost = {(frame.lost.run, frame.lost.tag, frame.lost.step) for frame in between if frame.HasField("lost")}
+    parts = [frame.part for frame in between if frame.HasField("part")]
+    return b"".join(frame.table for frame in between), lost, parts, end.end
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_points_with_lost_objects_are_left_out_and_named(api, in_objects, settings, format_):
+    first_points = api.new_experiment()
+    every = [series(tag, plugin, tensor) for tag, (plugin, tensor) in SERIES.items()]
+    api.write(first_points, segment(stream(), 0, 9, *every))
+    with closing(s3_client(settings)) as plain:
+        for found in plain.list_objects_v2(Bucket=settings.s3_bucket)["Contents"]:
+            plain.delete_object(Bucket=settings.s3_bucket, Key=found["Key"])
+    body = {"sampling": "all", "format": format_}
+    refused = api.request("POST", f"/experiments/{in_objects}/tensors/data", json=body)
+    assert (refused.status_code, refused.json()["code"]) == (410, "object_missing")
+    table, lost, parts, end = read_frames(api, in_objects, format=format_)
+    assert lost == {("train", tag, 1) for tag in SERIES}
+    assert (end.series, end.points) == (len(SERIES), len(SERIES))
+    if format_ == "points":
+        assert [len(part.tensors.tensors) for part in parts] == [1] * len(SERIES)
+        return
+    intact = api.request("POST", f"/experiments/{first_points}/tensors/data", json=body).content
+    if format_ == "json":  # it says how many points there are
+        table = table.replace(b'"total":2', b'"total":1')
+    assert table == intact
+
+
+def test_lost_points_are_named_of_all_points_only(api, in_objects):
+    for query in ({"sampling": "uniform"}, {"last": 1}, {"lost": "forget"}):
+        body = {"sampling": "all", "lost": "name", **query}
+        answer = api.request("POST", f"/experiments/{in_objects}/tensors/data", json=body)
+        assert answer.status_code == 422, query

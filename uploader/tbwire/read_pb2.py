@@ -15,27 +15,29 @@ _sym_db = _symbol_database.Default()
 from tbwire import wire_pb2 as tbwire_dot_wire__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x11tbwire/read.proto\x12\ntbhub.read\x1a\x11tbwire/wire.proto\"v\n\x05\x46rame\x12\"\n\x05\x62\x65gin\x18\x01 \x01(\x0b\x32\x11.tbhub.read.BeginH\x00\x12 \n\x04part\x18\x02 \x01(\x0b\x32\x10.tbhub.read.PartH\x00\x12\x1e\n\x03\x65nd\x18\x03 \x01(\x0b\x32\x0f.tbhub.read.EndH\x00\x42\x07\n\x05\x66rame\"\x19\n\x05\x42\x65gin\x12\x10\n\x08sampling\x18\x01 \x01(\t\"\xdb\x01\n\x04Part\x12\"\n\x06series\x18\x01 \x01(\x0b\x32\x12.tbhub.read.Series\x12+\n\x07scalars\x18\x02 \x01(\x0b\x32\x18.tbhub.wire.ScalarPointsH\x00\x12+\n\x07tensors\x18\x03 \x01(\x0b\x32\x18.tbhub.wire.TensorPointsH\x00\x12:\n\x0e\x62lob_sequences\x18\x04 \x01(\x0b\x32 .tbhub.read.StoredSequencePointsH\x00\x12\x0f\n\x07is_last\x18\x05 \x01(\x08\x42\x08\n\x06points\"o\n\x06Series\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\x0b\n\x03tag\x18\x02 \x01(\t\x12\x0e\n\x06plugin\x18\x03 \x01(\t\x12\x12\n\ndata_class\x18\x04 \x01(\x05\x12\x18\n\x10summary_metadata\x18\x05 \x01(\x0c\x12\r\n\x05total\x18\x06 \x01(\x04\"h\n\x14StoredSequencePoints\x12\r\n\x05steps\x18\x01 \x01(\x0c\x12\x12\n\nwall_times\x18\x02 \x01(\x0c\x12-\n\tsequences\x18\x03 \x03(\x0b\x32\x1a.tbhub.read.StoredSequence\"7\n\x0eStoredSequence\x12%\n\x05\x62lobs\x18\x01 \x03(\x0b\x32\x16.tbhub.read.StoredBlob\"M\n\nStoredBlob\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0e\n\x06sha256\x18\x02 \x01(\x0c\x12\x0c\n\x04size\x18\x03 \x01(\x04\x12\x14\n\x0c\x63ontent_type\x18\x04 \x01(\t\"%\n\x03\x45nd\x12\x0e\n\x06series\x18\x01 \x01(\x04\x12\x0e\n\x06points\x18\x02 \x01(\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x11tbwire/read.proto\x12\ntbhub.read\x1a\x11tbwire/wire.proto\"\xae\x01\n\x05\x46rame\x12\"\n\x05\x62\x65gin\x18\x01 \x01(\x0b\x32\x11.tbhub.read.BeginH\x00\x12 \n\x04part\x18\x02 \x01(\x0b\x32\x10.tbhub.read.PartH\x00\x12\x1e\n\x03\x65nd\x18\x03 \x01(\x0b\x32\x0f.tbhub.read.EndH\x00\x12%\n\x04lost\x18\x04 \x01(\x0b\x32\x15.tbhub.read.LostPointH\x00\x12\x0f\n\x05table\x18\x05 \x01(\x0cH\x00\x42\x07\n\x05\x66rame\"Z\n\tLostPoint\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\x0b\n\x03tag\x18\x02 \x01(\t\x12\x0c\n\x04step\x18\x03 \x01(\x03\x12\x15\n\ris_unreadable\x18\x04 \x01(\x08\x12\x0e\n\x06\x64\x65tail\x18\x05 \x01(\t\"\x19\n\x05\x42\x65gin\x12\x10\n\x08sampling\x18\x01 \x01(\t\"\xdb\x01\n\x04Part\x12\"\n\x06series\x18\x01 \x01(\x0b\x32\x12.tbhub.read.Series\x12+\n\x07scalars\x18\x02 \x01(\x0b\x32\x18.tbhub.wire.ScalarPointsH\x00\x12+\n\x07tensors\x18\x03 \x01(\x0b\x32\x18.tbhub.wire.TensorPointsH\x00\x12:\n\x0e\x62lob_sequences\x18\x04 \x01(\x0b\x32 .tbhub.read.StoredSequencePointsH\x00\x12\x0f\n\x07is_last\x18\x05 \x01(\x08\x42\x08\n\x06points\"o\n\x06Series\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\x0b\n\x03tag\x18\x02 \x01(\t\x12\x0e\n\x06plugin\x18\x03 \x01(\t\x12\x12\n\ndata_class\x18\x04 \x01(\x05\x12\x18\n\x10summary_metadata\x18\x05 \x01(\x0c\x12\r\n\x05total\x18\x06 \x01(\x04\"h\n\x14StoredSequencePoints\x12\r\n\x05steps\x18\x01 \x01(\x0c\x12\x12\n\nwall_times\x18\x02 \x01(\x0c\x12-\n\tsequences\x18\x03 \x03(\x0b\x32\x1a.tbhub.read.StoredSequence\"7\n\x0eStoredSequence\x12%\n\x05\x62lobs\x18\x01 \x03(\x0b\x32\x16.tbhub.read.StoredBlob\"M\n\nStoredBlob\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0e\n\x06sha256\x18\x02 \x01(\x0c\x12\x0c\n\x04size\x18\x03 \x01(\x04\x12\x14\n\x0c\x63ontent_type\x18\x04 \x01(\t\"%\n\x03\x45nd\x12\x0e\n\x06series\x18\x01 \x01(\x04\x12\x0e\n\x06points\x18\x02 \x01(\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tbwire.read_pb2', _globals)
 if _descriptor._USE_C_DESCRIPTORS == False:
   DESCRIPTOR._options = None
-  _globals['_FRAME']._serialized_start=52
-  _globals['_FRAME']._serialized_end=170
-  _globals['_BEGIN']._serialized_start=172
-  _globals['_BEGIN']._serialized_end=197
-  _globals['_PART']._serialized_start=200
-  _globals['_PART']._serialized_end=419
-  _globals['_SERIES']._serialized_start=421
-  _globals['_SERIES']._serialized_end=532
-  _globals['_STOREDSEQUENCEPOINTS']._serialized_start=534
-  _globals['_STOREDSEQUENCEPOINTS']._serialized_end=638
-  _globals['_STOREDSEQUENCE']._serialized_start=640
-  _globals['_STOREDSEQUENCE']._serialized_end=695
-  _globals['_STOREDBLOB']._serialized_start=697
-  _globals['_STOREDBLOB']._serialized_end=774
-  _globals['_END']._serialized_start=776
-  _globals['_END']._serialized_end=813
+  _globals['_FRAME']._serialized_start=53
+  _globals['_FRAME']._serialized_end=227
+  _globals['_LOSTPOINT']._serialized_start=229
+  _globals['_LOSTPOINT']._serialized_end=319
+  _globals['_BEGIN']._serialized_start=321
+  _globals['_BEGIN']._serialized_end=346
+  _globals['_PART']._serialized_start=349
+  _globals['_PART']._serialized_end=568
+  _globals['_SERIES']._serialized_start=570
+  _globals['_SERIES']._serialized_end=681
+  _globals['_STOREDSEQUENCEPOINTS']._serialized_start=683
+  _globals['_STOREDSEQUENCEPOINTS']._serialized_end=787
+  _globals['_STOREDSEQUENCE']._serialized_start=789
+  _globals['_STOREDSEQUENCE']._serialized_end=844
+  _globals['_STOREDBLOB']._serialized_start=846
+  _globals['_STOREDBLOB']._serialized_end=923
+  _globals['_END']._serialized_start=925
+  _globals['_END']._serialized_end=962
 # @@protoc_insertion_point(module_scope)

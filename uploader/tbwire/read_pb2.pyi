@@ -7,14 +7,32 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Frame(_message.Message):
-    __slots__ = ("begin", "part", "end")
+    __slots__ = ("begin", "part", "end", "lost", "table")
     BEGIN_FIELD_NUMBER: _ClassVar[int]
     PART_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
     begin: Begin
     part: Part
     end: End
-    def __init__(self, begin: _Optional[_Union[Begin, _Mapping]] = ..., part: _Optional[_Union[Part, _Mapping]] = ..., end: _Optional[_Union[End, _Mapping]] = ...) -> None: ...
+    lost: LostPoint
+    table: bytes
+    def __init__(self, begin: _Optional[_Union[Begin, _Mapping]] = ..., part: _Optional[_Union[Part, _Mapping]] = ..., end: _Optional[_Union[End, _Mapping]] = ..., lost: _Optional[_Union[LostPoint, _Mapping]] = ..., table: _Optional[bytes] = ...) -> None: ...
+
+class LostPoint(_message.Message):
+    __slots__ = ("run", "tag", "step", "is_unreadable", "detail")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    TAG_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    IS_UNREADABLE_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    tag: str
+    step: int
+    is_unreadable: bool
+    detail: str
+    def __init__(self, run: _Optional[str] = ..., tag: _Optional[str] = ..., step: _Optional[int] = ..., is_unreadable: bool = ..., detail: _Optional[str] = ...) -> None: ...
 
 class Begin(_message.Message):
     __slots__ = ("sampling",)

@@ -70,7 +70,7 @@ def _check_table(objects: ObjectStore, blob: Blob, count: int) -> None:
 
 
 def locate(db: Connection, workspace_id: WorkspaceId, values: Sequence[TensorValue]) -> Sequence[TensorValue]:
-    """Return the same tensors with the keys of their objects. Raises ObjectMissing for an object nobody knows of."""
+    """Return the same tensors with the keys of their objects; an object nobody knows of gets none."""
     wanted = {value.reference.sha256 for value in values if value.reference is not None}
     if not wanted:
         return values
@@ -80,21 +80,22 @@ def locate(db: Connection, workspace_id: WorkspaceId, values: Sequence[TensorVal
 
 def _located(value: TensorValue, reference: ObjectReference, known: Mapping[bytes, Blob]) -> TensorValue:
     blob = known.get(reference.sha256)
-    if blob is None:
-        raise _missing(reference)
-    return replace(value, reference=replace(reference, object_key=blob.object_key))
+    return value if blob is None else replace(value, reference=replace(reference, object_key=blob.object_key))
 
 
-def load(objects: ObjectStore, value: TensorValue) -> TensorValue:
+def load(objects: ObjectStore, value: TensorValue, *, is_brief: bool = False) -> TensorValue:
     """Return the tensor with its bytes, at most `tensor_object_bytes_max`, fetched if they are an object.
 
-    Raises Unavailable when S3 is away, ObjectMissing when the object is gone or has other bytes.
+    Raises Unavailable when S3 is away, ObjectUnreadable when it fails to read the object, ObjectMissing when the object
+    is gone or has other bytes. With `is_brief`, S3 is asked only once for it.
     """
     reference = value.reference
     if reference is None:
         return value
+    if not reference.object_key:
+        raise _missing(reference)
     try:
-        data = b"".join(objects.read(reference.object_key, 0, reference.size))
+        data = b"".join(objects.read(reference.object_key, 0, reference.size, is_brief=is_brief))
     except ObjectMissing as error:
         raise _missing(reference) from error
     if hashlib.sha256(data).digest() != reference.sha256:

@@ -9,7 +9,7 @@ experiment itself is, NotFound ends the parts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import itemgetter
@@ -24,7 +24,7 @@ from tbservice.domain.blobs import blob_key
 from tbservice.domain.experiments import get_experiment
 from tbservice.domain.pieces import read_scalar_pieces
 from tbservice.domain.reading import ALL_BLOBS
-from tbservice.errors import ObjectMissing
+from tbservice.errors import ObjectMissing, ObjectUnreadable
 from tbservice.store import blobs, time_series, value_rows
 from tbservice.store.database import Database
 from tbservice.store.objects import ObjectStore
@@ -69,6 +69,15 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class LostPoint:
+    """A point that was left out; `error` says why its tensor cannot be loaded."""
+
+    series: Series
+    step: int
+    error: ObjectMissing | ObjectUnreadable
+
+
+@dataclass(frozen=True, slots=True)
 class _Found:
     """What a read found of a series; not `is_whole` where the read ended before the series may have."""
 
@@ -100,15 +109,47 @@ def read_whole(
 def load_parts(objects: ObjectStore, parts: Iterable[Part]) -> Iterator[Part]:
     """Yield the same parts with the bytes of every tensor, each fetched when it is asked for.
 
-    Raises as `tensor_objects.load` does; what is lost is named.
+    Raises as `tensor_objects.load` does; what cannot be loaded is named.
     """
     for part in parts:
         try:
             sample = tensor_objects.load_sample(objects, part.sample)
-        except ObjectMissing as error:
+        except (ObjectMissing, ObjectUnreadable) as error:
             detail = f"run {part.series.run[:100]!r}, tag {part.series.tag[:100]!r}: {error.detail}"
-            raise ObjectMissing(detail) from error
+            raise type(error)(detail) from error
         yield replace(part, sample=sample)
+
+
+def load_intact_parts(
+    objects: ObjectStore, parts: Iterable[Part], left_out: Callable[[LostPoint], None]
+) -> Iterator[Part]:
+    """Yield the same parts without the points whose tensor is lost or cannot be read; `left_out` is told of each.
+
+    A part may be empty then. Each object is asked for once, since many may have to be passed over before anything can
+    be sent. Raises Unavailable when the object store is away.
+    """
+    for part in parts:
+        if isinstance(part.sample, TensorSample):
+            yield replace(part, sample=_load_intact(objects, part.series, part.sample, left_out))
+        else:
+            yield part
+
+
+def _load_intact(
+    objects: ObjectStore, series: Series, sample: TensorSample, left_out: Callable[[LostPoint], None]
+) -> TensorSample:
+    places: list[int] = []
+    tensors = []
+    for place, value in enumerate(sample.tensors):
+        try:
+            tensors.append(tensor_objects.load(objects, value, is_brief=True))
+        except (ObjectMissing, ObjectUnreadable) as error:
+            left_out(LostPoint(series, int(sample.steps[place]), error))
+        else:
+            places.append(place)
+    if len(places) == len(sample.tensors):
+        return replace(sample, tensors=tensors)
+    return replace(sample, steps=sample.steps[places], wall_times=sample.wall_times[places], tensors=tensors)
 
 
 def _parts(

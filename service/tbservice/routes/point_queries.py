@@ -11,6 +11,7 @@ from tbservice import limits
 from tbservice.errors import Invalid
 from tbservice.routes.formats import Format
 from tbservice.types import ALL_STEPS, DataClass, Sampling, SamplingRule, Selection, StepRange
+from tbwire.frames import MEDIA_TYPE as FRAMES_MEDIA_TYPE
 
 
 def _check_names(names: object) -> object:
@@ -171,6 +172,26 @@ class SampleInUrl(SampleQuery):
     """The same in a URL."""
 
     model_config = ConfigDict(strict=False)
+
+
+class TensorSampleQuery(SampleQuery):
+    """Which tensor series, which points of each, and what becomes of those whose object is lost.
+
+    Not in a URL: the answer to a GET may be kept by the client, and what is lost may be repaired.
+    """
+
+    lost: Literal["refuse", "name"] = Field(
+        default="refuse",
+        description="Where the object store has lost a tensor, or fails to read it: `refuse` the answer, or leave out "
+        "the point and `name` it. With `name`, and `sampling=all`, the answer is one of frames "
+        f"(`{FRAMES_MEDIA_TYPE}`), in which the bytes of any other `format` stand beside the points that were left "
+        "out.",
+    )
+
+    def _check(self) -> None:
+        super()._check()
+        if self.lost == "name" and (self.sampling is not SamplingRule.ALL or self.last is not None):
+            raise Invalid("'lost=name' goes with 'sampling=all', and without 'last'")
 
 
 class ScalarSampleQuery(SampleQuery, ScalarSeriesQuery):

@@ -19,6 +19,7 @@ from tbservice.routes.point_queries import (
     SampleQuery,
     ScalarSampleInUrl,
     ScalarSampleQuery,
+    TensorSampleQuery,
 )
 from tbservice.routes.requests import MayRead, UsesDatabase, UsesObjects
 from tbservice.types import BlobSequenceSample, DataClass, ReadGrant, ScalarSample, TensorSample
@@ -67,9 +68,9 @@ def read_tensors(
 
 @router.post("/tensors/data", responses=RESPONSES)
 def read_tensors_by_post(
-    grant: MayRead, query: SampleQuery, accepted: Accepted, database: UsesDatabase, objects: UsesObjects
+    grant: MayRead, query: TensorSampleQuery, accepted: Accepted, database: UsesDatabase, objects: UsesObjects
 ) -> Response:
-    """As GET, for more runs and tags than a URL holds."""
+    """As GET, for more runs and tags than a URL holds; and for all points but those that are lost (`lost=name`)."""
     return _read_tensors(grant, query, accepted, database, objects)
 
 
@@ -109,7 +110,9 @@ def _read_tensors(
     grant: ReadGrant, query: SampleQuery, accepted: str | None, database: UsesDatabase, objects: UsesObjects
 ) -> Response:
     selection, sampling = query.selection(), query.points()
-    wanted = Wanted(selection, DataClass.TENSOR, sampling, choose_format(query.format, accepted), reading.ALL_BLOBS)
+    chosen = choose_format(query.format, accepted)
+    names_lost = isinstance(query, TensorSampleQuery) and query.lost == "name"
+    wanted = Wanted(selection, DataClass.TENSOR, sampling, chosen, reading.ALL_BLOBS, names_lost=names_lost)
 
     def read(db: Connection) -> reading.ByRunAndTag[TensorSample]:
         return reading.read_tensors(db, grant, selection, sampling)

@@ -11,7 +11,7 @@ from typing import IO, Any
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, ReadTimeoutError
 
 from tbservice import metrics
 from tbservice.errors import ObjectMissing, ObjectUnreadable, Unavailable
@@ -21,7 +21,7 @@ _CHUNK_BYTES = 256 * 1024
 _CONNECTIONS_MAX = 32
 _OBJECT_MISSING = "the object store has lost these bytes: `tbupload verify --repair` sends them again from the files"
 _OBJECT_UNREADABLE = "the object store fails to read this object; try again, or check it with `tbupload verify --deep`"
-_PROBE_SECONDS_MAX = 3  # whoever asks whether we are ready asks again soon, and must not wait here in a crowd
+_PROBE_SECONDS_MAX = 3  # whoever asks whether we are ready, or briefly for an object, asks again soon
 
 
 _CODE_CHARS_MAX = 64
@@ -72,16 +72,18 @@ class ObjectStore:
         with _client_errors_as_ours():
             self._client.put_object(Bucket=self._bucket, Key=key, Body=content, **self._put_options)
 
-    def read(self, key: str, start: int, end: int) -> Iterator[bytes]:
+    def read(self, key: str, start: int, end: int, *, is_brief: bool = False) -> Iterator[bytes]:
         """The bytes [start, end) of an object, in pieces; the first piece is asked for before this returns.
 
         Raises ObjectMissing when the object, or a part of this range, is not there; ObjectUnreadable when the server
-        knows the object and fails to read it.
+        knows the object and fails to read it: SeaweedFS takes many seconds for that, three times. With `is_brief` it is
+        asked once, and has failed when it is silent for `_PROBE_SECONDS_MAX`.
         """
         if start >= end:
             return iter(())
+        client = self._probe if is_brief else self._client
         with _client_errors_as_ours(), _object_errors_as_ours():
-            answer = self._client.get_object(Bucket=self._bucket, Key=key, Range=f"bytes={start}-{end - 1}")
+            answer = client.get_object(Bucket=self._bucket, Key=key, Range=f"bytes={start}-{end - 1}")
         if answer["ContentLength"] != end - start:
             answer["Body"].close()
             raise ObjectMissing(_OBJECT_MISSING)
@@ -228,6 +230,8 @@ def _object_errors_as_ours() -> Iterator[None]:
         if error.response["ResponseMetadata"]["HTTPStatusCode"] == 500:  # noqa: PLR2004 - HTTP's own number
             raise ObjectUnreadable(_OBJECT_UNREADABLE) from error
         raise
+    except ReadTimeoutError as error:
+        raise ObjectUnreadable(_OBJECT_UNREADABLE) from error
 
 
 class _Absent(Exception):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import enum
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from tbservice.domain.whole import Part, Sample
+from tbservice.domain.whole import LostPoint, Part, Sample
 from tbservice.errors import NotAcceptable
 from tbservice.routes.formats.arrow import arrow_stream
 from tbservice.routes.formats.columnar import columnar_json
-from tbservice.routes.formats.frames import frames
+from tbservice.routes.formats.frames import frames, table_frames
 from tbservice.routes.formats.parquet import parquet
 from tbservice.routes.formats.separated import separated
 from tbservice.types import DataClass, Json
@@ -89,6 +90,24 @@ def encode(
     an answer that was sent up to there is not a whole one by its own format or by HTTP's.
     """
     return coalesced(_pieces(chosen, data_class, parts, sampling, as_json))
+
+
+def encode_naming_lost(
+    chosen: Format,
+    data_class: DataClass,
+    parts: Iterable[Part],
+    lost: deque[LostPoint],
+    sampling: str,
+    as_json: Callable[[Sample], Json],
+) -> Iterator[bytes]:
+    """The same as frames, with the format's bytes in them, and with the points that are put into `lost` meanwhile."""
+    if chosen is Format.POINTS:
+        return coalesced(frames(parts, sampling, lost))
+
+    def encode_table(counted: Iterable[Part]) -> Iterator[bytes]:
+        return encode(chosen, data_class, counted, sampling, as_json)
+
+    return coalesced(table_frames(parts, encode_table, sampling, lost))
 
 
 def _pieces(

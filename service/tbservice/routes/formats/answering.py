@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -12,9 +13,9 @@ from sqlalchemy import Connection
 from tbservice import limits
 from tbservice.domain.sampled import in_pieces, parts_of, size_of
 from tbservice.domain.tensor_objects import load_samples
-from tbservice.domain.whole import Part, Sample, load_parts, read_whole
+from tbservice.domain.whole import LostPoint, Part, Sample, load_intact_parts, load_parts, read_whole
 from tbservice.routes import answers
-from tbservice.routes.formats import MEDIA_TYPES, Format, encode
+from tbservice.routes.formats import MEDIA_TYPES, Format, encode, encode_naming_lost
 from tbservice.routes.formats.streaming import stream
 from tbservice.routes.refusals import NOT_ACCEPTABLE, OBJECT_MISSING, Responses
 from tbservice.store.database import Database
@@ -57,13 +58,17 @@ RESPONSES: Final[Responses] = {
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which points, and in which format; `indices` choose among the blobs of each point."""
+    """Which points, and in which format; `indices` choose among the blobs of each point.
+
+    With `names_lost`, points whose tensor cannot be loaded are left out and named: this goes with everything alone.
+    """
 
     selection: Selection
     data_class: DataClass
     sampling: Sampling
     format: Format
     indices: slice
+    names_lost: bool = False
 
     @property
     def is_everything(self) -> bool:
@@ -89,9 +94,13 @@ def answer(
         def as_json(sample: Any) -> dict[str, Any]:
             return answers.columns(sample, values_of(sample), rule)
 
+        if wanted.names_lost:
+            lost: deque[LostPoint] = deque()
+            intact = load_intact_parts(objects, parts, lost.append)
+            return encode_naming_lost(wanted.format, wanted.data_class, intact, lost, rule, as_json)
         return encode(wanted.format, wanted.data_class, load_parts(objects, parts), rule, as_json)
 
-    media_type = MEDIA_TYPES[wanted.format]
+    media_type = MEDIA_TYPES[Format.POINTS if wanted.names_lost else wanted.format]
     if wanted.is_everything:
         whole = (grant, wanted.selection, wanted.data_class, wanted.sampling.steps, wanted.indices)
         headers = {**_HEADERS, SAMPLING_HEADER: rule}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import numpy as np
 
-from tbservice.domain.whole import Part
+from tbservice.domain.whole import LostPoint, Part
+from tbservice.errors import ObjectUnreadable
 from tbservice.types import Blob, BlobSequenceSample, ScalarSample, TensorSample, TensorValue
 from tbwire import packing, read_pb2, wire_pb2
 from tbwire.frames import encode
@@ -15,16 +17,71 @@ from tbwire.frames import encode
 _PACKED_POINTS_MIN: Final = 32
 """Fewer points take fewer bytes as they are."""
 
+_TABLE_BYTES: Final = 1024 * 1024
+"""Bytes of a table in one frame: a reader holds a frame whole."""
 
-def frames(parts: Iterable[Part], sampling: str) -> Iterator[bytes]:
-    """A beginning, each part, and an end that counts them."""
-    yield encode(read_pb2.Frame(begin=read_pb2.Begin(sampling=sampling)))
-    series = points = 0
-    for part in parts:
-        series += part.is_first
-        points += len(part.sample.steps)
+
+def frames(parts: Iterable[Part], sampling: str, lost: deque[LostPoint] | None = None) -> Iterator[bytes]:
+    """A beginning, each part, and an end that counts them; the points that come into `lost` meanwhile are taken out."""
+    yield _begin(sampling)
+    count = _Count(parts)
+    for part in count:
+        yield from _take(lost)
         yield encode(read_pb2.Frame(part=_part(part)))
-    yield encode(read_pb2.Frame(end=read_pb2.End(series=series, points=points)))
+    yield from _take(lost)
+    yield count.end()
+
+
+def table_frames(
+    parts: Iterable[Part],
+    encode_table: Callable[[Iterable[Part]], Iterator[bytes]],
+    sampling: str,
+    lost: deque[LostPoint],
+) -> Iterator[bytes]:
+    """The same with the bytes that `encode_table` makes of the parts, in frames that are short."""
+    yield _begin(sampling)
+    count = _Count(parts)
+    for piece in encode_table(count):
+        yield from _take(lost)
+        for start in range(0, len(piece), _TABLE_BYTES):
+            yield encode(read_pb2.Frame(table=piece[start : start + _TABLE_BYTES]))
+    yield from _take(lost)
+    yield count.end()
+
+
+class _Count:
+    """Parts, counted as they are taken."""
+
+    def __init__(self, parts: Iterable[Part]) -> None:
+        self._parts = parts
+        self._end = read_pb2.End()
+
+    def __iter__(self) -> Iterator[Part]:
+        for part in self._parts:
+            self._end.series += part.is_first
+            self._end.points += len(part.sample.steps)
+            yield part
+
+    def end(self) -> bytes:
+        """The frame that ends an answer."""
+        return encode(read_pb2.Frame(end=self._end))
+
+
+def _begin(sampling: str) -> bytes:
+    return encode(read_pb2.Frame(begin=read_pb2.Begin(sampling=sampling)))
+
+
+def _take(lost: deque[LostPoint] | None) -> Iterator[bytes]:
+    while lost:
+        point = lost.popleft()
+        message = read_pb2.LostPoint(
+            run=point.series.run,
+            tag=point.series.tag,
+            step=point.step,
+            is_unreadable=isinstance(point.error, ObjectUnreadable),
+            detail=point.error.detail,
+        )
+        yield encode(read_pb2.Frame(lost=message))
 
 
 def _part(part: Part) -> read_pb2.Part:
