@@ -43,9 +43,10 @@ def superuser(servers, live_service):
 
 
 @pytest.fixture
-def bucket(live_service, uploader, superuser):
+def bucket(servers, live_service, uploader, superuser):
     """The objects of the uploader's workspace, the last that was made."""
     assert uploader.token
     (workspace_id,) = superuser.execute("SELECT max(workspace_id) FROM workspaces").fetchone()
     with closing(s3_client(live_service.settings)) as plain:
-        yield Bucket(plain, live_service.settings.s3_bucket, workspace_id)
+        files = servers.instance.directory.path / "objects"
+        yield Bucket(plain, live_service.settings.s3_bucket, workspace_id, files)

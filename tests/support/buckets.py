@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import mmap
 
 
 class Bucket:
     """A workspace's objects, over a plain S3 client."""
 
-    def __init__(self, plain, name, workspace_id) -> None:
+    def __init__(self, plain, name, workspace_id, files) -> None:
+        """`files` is the directory of SeaweedFS's own files."""
         self._plain = plain
         self._name = name
         self._prefix = f"{workspace_id}/"
+        self._files = files
 
     def keys(self, content=None):
         """The keys of the objects with the SHA-256 of this content; of all objects without."""
@@ -34,3 +37,24 @@ class Bucket:
         """Puts other bytes into the object of this content."""
         (key,) = self.keys(content)
         self._plain.put_object(Bucket=self._name, Key=key, Body=other)
+
+    def spoil(self, content):
+        """Changes bytes in the file where SeaweedFS keeps this content, which it then fails to read.
+
+        Gives a function that changes them back.
+        """
+        found = [(path, place) for path in self._files.rglob("*.dat") if (place := _find(path, content)) >= 0]
+        ((path, place),) = found
+        _write(path, place, bytes(byte ^ 0xFF for byte in content[:8]))
+        return lambda: _write(path, place, content[:8])
+
+
+def _find(path, content):
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        return mapped.find(content)
+
+
+def _write(path, place, content):
+    with path.open("r+b") as file:
+        file.seek(place)
+        file.write(content)

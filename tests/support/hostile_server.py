@@ -65,9 +65,23 @@ def _frames(kind: str) -> bytes:
 
 def _data(request: Request, kind: str) -> Reply:
     accept = request.headers.get("Accept", "")
-    if accept == frames.MEDIA_TYPE:
-        return Reply(body=_frames(kind))
-    return Reply(body=b"PAR1 table PAR1" if "parquet" in accept else b"run,tag\n")
+    query = json.loads(request.body)
+    table = b"PAR1 table PAR1" if "parquet" in accept + query.get("format", "") else b"run,tag\n"
+    if "lost" in query:
+        return Reply(body=_with_lost(_table_frames(table) if "format" in query else _frames(kind)))
+    return Reply(body=_frames(kind) if accept == frames.MEDIA_TYPE else table)
+
+
+def _table_frames(table: bytes) -> bytes:
+    found = [read_pb2.Frame(begin={"sampling": "all"}), read_pb2.Frame(table=table)]
+    return b"".join(map(frames.encode, [*found, read_pb2.Frame(end={"series": 1, "points": 1})]))
+
+
+def _with_lost(content: bytes) -> bytes:
+    """The same frames with a point that was left out behind the first."""
+    first, *rest = frames.decode([content])
+    lost = read_pb2.LostPoint(run="a", tag="loss", step=2, detail="the object is missing\x1b]0;x\x07")
+    return b"".join(map(frames.encode, [first, read_pb2.Frame(lost=lost), *rest]))
 
 
 def _write(request: Request) -> Reply:

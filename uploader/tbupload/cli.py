@@ -78,7 +78,7 @@ each series is as it stood when it was read.
 Event files hold all there is, blobs (images, audio, graphs) with their bytes: uploaded again they make the same series.
 A run whose name is no directory's (as ../x) goes to one named %DIGEST, and characters that steer terminals are
 percent-encoded (as %1B); the manifest has the names. Parquet and CSV have a row a point; of blobs they hold the keys,
-by which /api/v1/blobs/KEY gives the bytes.
+by which /api/v1/blobs/KEY gives the bytes. A point whose bytes the server has lost is left out and named.
 
 exit codes: 0 all there; 1 failed, or something was lost; 2 wrong usage; 75 the server is away: call it again.
 """

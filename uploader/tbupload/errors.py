@@ -13,6 +13,7 @@ UploadError
     │   ├── Conflict     its state is another one: go back to where it says
     │   └── BlobLost     it has a point, and has lost the bytes of its blob
     └── Unreachable      no good answer in the time given: try again later, nothing is lost
+        └── Unreadable   it fails to read some objects, and was waited for: ask for them again
 """
 
 from __future__ import annotations
@@ -84,6 +85,13 @@ class Unreachable(ServerError):
         self.is_in_the_middle = is_in_the_middle
 
 
+class Unreadable(Unreachable):
+    """The server's object store fails to read some objects; it was waited for, and may be asked again now."""
+
+    def __init__(self, explanation: str) -> None:
+        super().__init__(explanation, is_in_the_middle=True)
+
+
 class Refused(ServerError):
     """The server answered with an HTTP error that repeating the request would not change."""
 
@@ -109,7 +117,7 @@ class Conflict(Refused):
 
 
 class BlobLost(Refused):
-    """The server's object store has lost the bytes of a blob, or has other bytes in their place."""
+    """The server's object store has lost the bytes of a blob, fails to read them, or has others in their place."""
 
     def __init__(self, explanation: str) -> None:
         super().__init__(explanation, status=410, code="object_missing")

@@ -50,6 +50,9 @@ RESPONSE_BYTES_MAX: Final = 128 << 20
 RESPONSE_SECONDS_MAX: Final = 900.0
 """Seconds that the body of such a response may take from its first byte to its last."""
 
+LOST_POINTS_MAX: Final = 100_000
+"""Points that one answer may name as left out because their objects are lost."""
+
 ERROR_BYTES_MAX: Final = 64 << 10
 """Bytes of a refusal's body that are read."""
 

@@ -30,11 +30,13 @@ def export(options: argparse.Namespace) -> int:
     """
     progress = progress_of(options)
     access = access_of(options, progress)
-    transport = Transport(access.server, access.token, options.cacert, Patience(options.give_up_seconds), progress.warn)
+    patience = Patience(options.give_up_seconds)
+    transport = Transport(access.server, access.token, options.cacert, patience, progress.warn)
     code = 0
     for choice in _choices(transport, options):
         try:
-            summary = _export(transport, choice, progress, options)
+            server = ExportServer(transport, patience, choice.experiment_id)
+            summary = _export(server, choice, progress, options)
         except ServerError as error:
             if options.experiment is not None or not _is_of_one(error):
                 raise
@@ -67,11 +69,11 @@ def _choices(transport: Transport, options: argparse.Namespace) -> Iterator[Expo
 
 
 def _export(
-    transport: Transport, choice: ExportChoice, progress: Progress, options: argparse.Namespace
+    server: ExportServer, choice: ExportChoice, progress: Progress, options: argparse.Namespace
 ) -> ExportSummary:
     shown = ExportProgress(progress, choice.experiment_id)
     try:
-        summary = Export(ExportServer(transport, choice.experiment_id), choice, shown).run()
+        summary = Export(server, choice, shown).run()
     except ServerError as error:
         if options.json:
             put_json({"event": "failed", "experiment_id": choice.experiment_id, "error": str(error)})
@@ -111,6 +113,6 @@ def _tell_lost(summary: ExportSummary, progress: Progress) -> None:
         name = f"{point['run']}  {point['tag']}  step {point['step']}"
         progress.warn(f"left out: {name}: {point['reason']}")
     progress.warn(
-        f"{len(summary.lost_points):,} points were left out, since the server has lost their bytes: send them again "
-        "from the files (tbupload verify --repair), then export into another directory"
+        f"{len(summary.lost_points):,} points were left out, since the server has lost their bytes or fails to read "
+        "them: send them again from the files (tbupload verify --repair), then export into another directory"
     )

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Final
 
 import google_crc32c
 
@@ -24,7 +24,7 @@ from tbupload.downloading.event_records import (
 )
 from tbupload.downloading.output import errors_of, settle, temporary_path
 from tbupload.downloading.plan import RunGroup
-from tbupload.downloading.points import SeriesPart, StoredSequenceColumns, StoredSeries
+from tbupload.downloading.points import LostPoint, SeriesPart, StoredSequenceColumns, StoredSeries
 from tbupload.downloading.server import ExportServer
 from tbupload.errors import BlobLost
 from tbupload.reading.filters import SeriesFilter
@@ -99,37 +99,50 @@ def event_path(directory: Path, run: str, start_time: float) -> Path:
 class EventExport:
     """Writes groups of runs; `notes` counts what could not be written as it was.
 
-    `lost_points` are those that were left out since the server has lost their blobs' bytes: {run, tag, step, reason}.
+    Points whose bytes the server has lost are left out.
     """
 
-    def __init__(self, server: ExportServer, series_filter: SeriesFilter, arrived: Callable[[int, int], None]) -> None:
-        """`arrived` is told of points and of series that have come."""
+    def __init__(
+        self,
+        server: ExportServer,
+        series_filter: SeriesFilter,
+        arrived: Callable[[int, int], None],
+        keep_lost: Callable[[list[LostPoint]], None],
+    ) -> None:
+        """`arrived` is told of points and of series that have come.
+
+        `keep_lost` is given the points of a group that were left out before its files have their names: an export that
+        is killed in between does not forget them.
+        """
         self.notes: Counter[str] = Counter()
-        self.lost_points: list[dict[str, Any]] = []
-        self._lost_in_group: list[dict[str, Any]] = []
+        self._lost: list[LostPoint] = []
         self._server = server
         self._filter = series_filter
         self._arrived = arrived
+        self._keep_lost = keep_lost
 
     def write(self, group: RunGroup, files: RunFiles) -> int:
         """Writes the runs of a group that are missing, all or none; their bytes. Raises OutputError, ServerError."""
         wanted = files.missing()
         notes: Counter[str] = Counter()
-        self._lost_in_group = []
+        self._lost = []
         with errors_of(files.directory):
             try:
                 for job in group.jobs:
                     narrowed = replace(job, runs=[run for run in job.runs if run in wanted])
-                    parts = self._server.read_points(narrowed) if narrowed.runs else iter(())
+                    tensors_lost: list[LostPoint] = []
+                    parts = self._server.read_points(narrowed, tensors_lost.append) if narrowed.runs else iter(())
                     if job.kind == "blob_sequences":  # their bytes take a while, in which nobody should wait for us
                         parts = iter(list(parts))
                     self._write(parts, files, wanted, notes)
+                    self._server.check_readable(tensors_lost)
+                    self._lost += tensors_lost
+                self._keep_lost(self._lost)
                 size = files.settle(wanted)
             except BaseException:
                 files.discard()
                 raise
         self.notes += notes
-        self.lost_points += self._lost_in_group
         return size
 
     def _write(self, parts: Iterator[SeriesPart], files: RunFiles, wanted: set[str], notes: Counter[str]) -> None:
@@ -169,8 +182,7 @@ class EventExport:
                 file.seek(begin)
                 file.truncate()
                 deque(of_point, maxlen=0)  # those behind the one that was lost: their turn is over
-                point = {"run": series.run, "tag": series.tag, "step": step, "reason": str(lost)}
-                self._lost_in_group.append(point)
+                self._lost.append(LostPoint(series.run, series.tag, step, str(lost)))
             else:
                 metadata = None
 

@@ -12,11 +12,11 @@ from tbupload.downloading.directory_names import directory_of, is_renamed
 from tbupload.downloading.event_files import EventExport, RunFiles
 from tbupload.downloading.output import Destination
 from tbupload.downloading.plan import Job, RunGroup, run_groups, table_jobs
-from tbupload.downloading.points import KINDS
+from tbupload.downloading.points import KINDS, LostPoint
 from tbupload.downloading.reporting import ExportProgress
 from tbupload.downloading.server import ExportServer
 from tbupload.downloading.tables import table_path, write_table
-from tbupload.errors import Unreachable
+from tbupload.errors import Unreachable, Unreadable
 from tbupload.reading.filters import SeriesFilter
 
 EVENTS: Final = "events"
@@ -53,7 +53,7 @@ class ExportChoice:
 class ExportSummary:
     """What is there; `bytes` of the files written now. Of `losses` none is a reason to do it again.
 
-    `lost_points` ({run, tag, step, reason}) were left out: the server has lost the bytes of their blobs.
+    `lost_points` ({run, tag, step, reason}) were left out: the server has lost the bytes of their objects.
     `renamed_runs` are those, by their directories, whose names are no place within ours.
     """
 
@@ -106,7 +106,9 @@ class Export:
             if self._choice.chosen_format == EVENTS:
                 self._write_events([_group(fields) for fields in plan], summary, destination)
             else:
-                self._write_tables([Job(**fields) for fields in plan], summary)
+                self._write_tables([Job(**fields) for fields in plan], summary, destination)
+            summary.lost_points = destination.lost_points
+            summary.points -= len(summary.lost_points)
             destination.complete({name: value for name, value in summary.as_json().items() if name != "was_complete"})
         return summary
 
@@ -118,31 +120,31 @@ class Export:
             return [asdict(group) for group in run_groups(start_times, listed, series_filter)]
         return [asdict(job) for kind in KINDS for job in table_jobs(kind, listed[kind], series_filter)]
 
-    def _write_tables(self, jobs: list[Job], summary: ExportSummary) -> None:
+    def _write_tables(self, jobs: list[Job], summary: ExportSummary, destination: Destination) -> None:
         chosen = self._choice.chosen_format
         self._progress.begin(sum(job.points for job in jobs))
         for number, job in enumerate(jobs, 1):
             path = table_path(self._choice.directory, number, job, chosen)
             if not path.exists():
-                summary.bytes += self._attempts(path.name, self._table_writer(job, path))
+                summary.bytes += self._attempts(path.name, self._table_writer(job, path, destination))
             self._progress.done(job.points)
             summary.files += 1
             summary.points += job.points
             summary.series += job.series
         summary.runs = len({run for job in jobs for run in job.runs})
 
-    def _table_writer(self, job: Job, path: Path) -> Callable[[], int]:
-        return lambda: write_table(self._server, job, self._choice.chosen_format, path, self._progress.arrived)
+    def _table_writer(self, job: Job, path: Path, destination: Destination) -> Callable[[], int]:
+        chosen, arrived = self._choice.chosen_format, self._progress.arrived
+        return lambda: write_table(self._server, job, chosen, path, arrived, _keeper(destination))
 
     def _write_events(self, groups: list[RunGroup], summary: ExportSummary, destination: Destination) -> None:
-        export = EventExport(self._server, self._choice.series_filter, self._progress.points_arrived)
+        series_filter, arrived = self._choice.series_filter, self._progress.points_arrived
+        export = EventExport(self._server, series_filter, arrived, _keeper(destination))
         self._progress.begin(sum(job.points for group in groups for job in group.jobs))
         for group in groups:
             files = RunFiles(self._choice.directory, group.start_times)
             if files.missing():
                 summary.bytes += self._attempts(f"{len(group.runs)} runs", self._group_writer(export, group, files))
-                destination.add_lost_points(export.lost_points)
-                export.lost_points = []
             points = sum(job.points for job in group.jobs)
             self._progress.done(points)
             summary.files += len(group.runs)
@@ -151,7 +153,6 @@ class Export:
             summary.series += sum(job.series for job in group.jobs)
             summary.renamed_runs |= {directory_of(run): run for run in group.runs if is_renamed(run)}
         summary.losses = dict(export.notes)
-        summary.lost_points = destination.lost_points
 
     @staticmethod
     def _group_writer(export: EventExport, group: RunGroup, files: RunFiles) -> Callable[[], int]:
@@ -159,15 +160,26 @@ class Export:
 
     def _attempts(self, name: str, do: Callable[[], _Done]) -> _Done:
         """Does a job, again when its answer broke off; a server that is away was waited for already."""
-        for attempt in range(JOB_ATTEMPTS):
+        attempts_left = JOB_ATTEMPTS
+        while True:
             try:
                 return do()
             except Unreachable as error:
                 self._progress.undone()
-                if attempt == JOB_ATTEMPTS - 1 or not error.is_in_the_middle:
+                attempts_left -= not isinstance(error, Unreadable)  # these have a bound of their own, in seconds
+                if not attempts_left or not error.is_in_the_middle:
                     raise
                 self._progress.warn(f"{name}: {error}; beginning it again")
-        raise AssertionError("the last attempt returns or raises")
+
+
+def _keeper(destination: Destination) -> Callable[[list[LostPoint]], None]:
+    """What keeps points that were left out in the destination's manifest."""
+
+    def keep(lost: list[LostPoint]) -> None:
+        names = ("run", "tag", "step", "reason")
+        destination.add_lost_points([{name: getattr(point, name) for name in names} for point in lost])
+
+    return keep
 
 
 def _group(fields: dict[str, Any]) -> RunGroup:

@@ -59,14 +59,15 @@ class Destination:
 
     @property
     def lost_points(self) -> list[dict[str, Any]]:
-        """What could not be exported: points whose blobs the server has lost."""
+        """What could not be exported: points whose objects the server has lost."""
         lost: list[dict[str, Any]] = self._manifest.get("lost_points", [])
         return lost
 
     def add_lost_points(self, lost_points: list[dict[str, Any]]) -> None:
-        """Keeps what could not be exported: an export that is resumed is told, too."""
+        """Keeps what could not be exported: an export that is resumed is told, too. Keeping a point again is fine."""
         if lost_points:
-            self._keep({"lost_points": [*self.lost_points, *lost_points]})
+            points = {(point["run"], point["tag"], point["step"]): point for point in [*self.lost_points, *lost_points]}
+            self._keep({"lost_points": list(points.values())})
 
     def begin(self, plan: Any) -> None:
         """Keeps what was decided: an export that is broken off goes on by it."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import urllib.parse
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeVar
 
@@ -19,7 +20,7 @@ import numpy.typing as npt
 from google.protobuf.message import DecodeError
 
 from tbupload.errors import Unreachable
-from tbupload.limits import RESPONSE_BYTES_MAX, WIRE_LIMIT_MAX
+from tbupload.limits import ERROR_DETAIL_CHARS_MAX, LOST_POINTS_MAX, RESPONSE_BYTES_MAX, WIRE_LIMIT_MAX
 from tbupload.reading.points import LegacyHistogram, ScalarColumns, Steps, Tensor, TensorColumns, WallTimes
 from tbupload.sending.transport import Transport
 from tbwire import frames, packing, read_pb2, tensors, wire_pb2
@@ -65,6 +66,17 @@ class StoredSequenceColumns:
     sequences: list[list[StoredBlob]]
 
 
+@dataclass(frozen=True, slots=True)
+class LostPoint:
+    """A point that is left out: the server has lost the object with its bytes, or fails to read it for now."""
+
+    run: str
+    tag: str
+    step: int
+    reason: str
+    is_unreadable: bool = False
+
+
 _C = TypeVar("_C")
 
 Columns = ScalarColumns | TensorColumns | StoredSequenceColumns
@@ -84,7 +96,11 @@ class SeriesPart:
 
 
 def read_points(
-    transport: Transport, experiment_id: str, kind: Kind, query: Mapping[str, Any] | None = None
+    transport: Transport,
+    experiment_id: str,
+    kind: Kind,
+    query: Mapping[str, Any] | None = None,
+    left_out: Callable[[LostPoint], None] | None = None,
 ) -> Iterator[SeriesPart]:
     """The points of the series that `query` chooses, in parts, as they arrive: series by series, by run.
 
@@ -94,13 +110,40 @@ def read_points(
 
     The request is repeated as `Transport.request` does until the answer begins. Raises Refused; Unreachable when the
     answer breaks off, whatever was read before: the series that were given up to then, with `is_last`, are whole.
+
+    A tensor that the server has lost ends the answer. With `left_out`, which goes with all points of tensors, such
+    points are left out instead, and it is told of each.
     """
+    more = {} if left_out is None else {"lost": "name"}
+    with _frames(transport, experiment_id, kind, {**(query or {}), **more}) as received:
+        yield from _parts(received, left_out)
+
+
+def read_table(
+    transport: Transport,
+    experiment_id: str,
+    query: Mapping[str, Any],
+    left_out: Callable[[LostPoint], None],
+) -> Generator[bytes, None, None]:
+    """The bytes of a table of tensors in the format that `query` names, without points that the server has lost.
+
+    `left_out` is told of each of these. Raises as `read_points` does.
+    """
+    with _frames(transport, experiment_id, "tensors", {**query, "lost": "name"}) as received:
+        yield from _table(received, left_out)
+
+
+@contextmanager
+def _frames(
+    transport: Transport, experiment_id: str, kind: Kind, query: Mapping[str, Any]
+) -> Iterator[Iterator[read_pb2.Frame]]:
+    """The frames of an answer; ValueError in the block becomes Unreachable."""
     path = f"/api/v1/experiments/{urllib.parse.quote(experiment_id, safe='')}/{kind}/data"
-    body = json.dumps({"sampling": "all", **(query or {})}, ensure_ascii=False).encode()
+    body = json.dumps({"sampling": "all", **query}, ensure_ascii=False).encode()
     headers = {"Content-Type": "application/json", "Accept": frames.MEDIA_TYPE}
     with transport.stream("POST", path, body=body, headers=headers) as pieces:
         try:
-            yield from _parts(frames.decode(pieces, RESPONSE_BYTES_MAX))
+            yield frames.decode(pieces, RESPONSE_BYTES_MAX)
         except ValueError as error:
             explanation = f"{transport.server}: the answer is not whole ({error})"
             raise Unreachable(explanation, is_in_the_middle=True) from error
@@ -136,16 +179,15 @@ def _of(kind: type[_C], columns: Iterable[object]) -> Iterator[_C]:
     return (one for one in columns if isinstance(one, kind))
 
 
-def _parts(received: Iterator[read_pb2.Frame]) -> Iterator[SeriesPart]:
+def _parts(received: Iterator[read_pb2.Frame], left_out: Callable[[LostPoint], None] | None) -> Iterator[SeriesPart]:
     """The parts in these frames. Raises ValueError unless they are an answer from its beginning to its end."""
-    first = next(received, None)
-    if first is None or first.WhichOneof("frame") != "begin":
-        raise ValueError("it has no beginning")
+    first = _begin(received)
     series: StoredSeries | None = None
     count = points = 0
-    for frame in received:
+    for frame in _but_lost(received, left_out):
         if frame.WhichOneof("frame") != "part":
-            if (frame.end.series, frame.end.points) != (count, points) or next(received, None) is not None:
+            is_end = frame.HasField("end") and (frame.end.series, frame.end.points) == (count, points)
+            if not is_end or next(received, None) is not None:
                 raise ValueError("its end does not fit it")
             return
         if frame.part.HasField("series"):
@@ -155,8 +197,45 @@ def _parts(received: Iterator[read_pb2.Frame]) -> Iterator[SeriesPart]:
             raise ValueError("points come before their series")
         columns = _columns(frame.part)
         points += len(columns.steps)
-        yield SeriesPart(series, columns, frame.part.is_last, first.begin.sampling)
+        yield SeriesPart(series, columns, frame.part.is_last, first.sampling)
     raise ValueError("it has no end")
+
+
+def _table(received: Iterator[read_pb2.Frame], left_out: Callable[[LostPoint], None]) -> Iterator[bytes]:
+    """The bytes of the table in these frames. Raises ValueError as `_parts` does."""
+    _begin(received)
+    for frame in _but_lost(received, left_out):
+        kind = frame.WhichOneof("frame")
+        if kind == "table":
+            yield frame.table
+        elif kind == "end" and next(received, None) is None:
+            return
+        else:
+            raise ValueError("it has frames that no table has")
+    raise ValueError("it has no end")
+
+
+def _begin(received: Iterator[read_pb2.Frame]) -> read_pb2.Begin:
+    first = next(received, None)
+    if first is None or first.WhichOneof("frame") != "begin":
+        raise ValueError("it has no beginning")
+    return first.begin
+
+
+def _but_lost(
+    received: Iterator[read_pb2.Frame], left_out: Callable[[LostPoint], None] | None
+) -> Iterator[read_pb2.Frame]:
+    """The other frames; `left_out` is told of the points that are named as lost."""
+    count = 0
+    for frame in received:
+        if frame.WhichOneof("frame") != "lost":
+            yield frame
+            continue
+        count += 1
+        if left_out is None or count > LOST_POINTS_MAX:
+            raise ValueError(f"it names {count:,} lost points")
+        lost = frame.lost
+        left_out(LostPoint(lost.run, lost.tag, lost.step, lost.detail[:ERROR_DETAIL_CHARS_MAX], lost.is_unreadable))
 
 
 def _check_lengths(*columns: Sequence[object] | npt.NDArray[Any]) -> None:

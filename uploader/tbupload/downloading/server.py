@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 import urllib.parse
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from typing import Any, Final
 
 from tbupload.downloading.plan import Job, Listed
-from tbupload.downloading.points import Kind, SeriesPart, StoredBlob, read_points
-from tbupload.errors import BlobLost, Refused, Unreachable
+from tbupload.downloading.points import Kind, LostPoint, SeriesPart, StoredBlob, read_points, read_table
+from tbupload.errors import BlobLost, Refused, Unreachable, Unreadable
 from tbupload.sending.client import RUNS
 from tbupload.sending.pagination import read_pages
+from tbupload.sending.patience import Patience
 from tbupload.sending.response_schema import integer, mapping, record, string
 from tbupload.sending.transport import Answer, Transport
 
@@ -29,6 +31,8 @@ _AT_ONCE: Final = 3
 _NOT_FOUND: Final = 404
 _GONE: Final = 410
 
+_UNREADABLE: Final = "object_unreadable"
+
 _PAGE_SERIES: Final = 5_000
 """Series of which the server tells what it knows at a time."""
 
@@ -37,10 +41,17 @@ _SERIES: Final = record({"series": mapping(mapping(record({"plugin": string, "co
 
 
 class ExportServer:
-    """One experiment on one server. Raises Refused, and Unreachable also when an answer breaks off."""
+    """One experiment on one server. Raises Refused, and Unreachable also when an answer breaks off.
 
-    def __init__(self, transport: Transport, experiment_id: str) -> None:
+    Objects that the server fails to read are asked for again while the patience lasts, which is counted from the first
+    of them: a store that starts again is waited for, and one that has lost a volume costs that time once.
+    """
+
+    def __init__(self, transport: Transport, patience: Patience, experiment_id: str) -> None:
         self._transport = transport
+        self._patience = patience
+        self._unreadable_since: float | None = None
+        self._unreadable_attempts = 0
         self._experiment_id = experiment_id
         self._path = f"/api/v1/experiments/{urllib.parse.quote(experiment_id, safe='')}"
 
@@ -63,20 +74,41 @@ class ExportServer:
                 listed.setdefault(run, {}).update(known)
         return listed
 
-    def read_table(self, job: Job, chosen: str) -> AbstractContextManager[Iterator[bytes]]:
-        """A job's series in this format, as the server writes it."""
-        body = json.dumps({"sampling": "all", "format": chosen, **job.query()}, ensure_ascii=False).encode()
+    def read_table(
+        self, job: Job, chosen: str, left_out: Callable[[LostPoint], None]
+    ) -> AbstractContextManager[Iterator[bytes]]:
+        """A job's series in this format, as the server writes it; `left_out` is told of tensors that are lost."""
+        query = {"format": chosen, **job.query()}
+        if job.kind == "tensors":
+            return closing(read_table(self._transport, self._experiment_id, query, left_out))
+        body = json.dumps({"sampling": "all", **query}, ensure_ascii=False).encode()
         headers = {"Content-Type": "application/json", "Accept": MEDIA_TYPES[chosen]}
         return self._transport.stream("POST", f"{self._path}/{job.kind}/data", body=body, headers=headers)
 
-    def read_points(self, job: Job) -> Iterator[SeriesPart]:
-        """A job's series, in parts."""
-        return read_points(self._transport, self._experiment_id, job.kind, job.query())
+    def read_points(self, job: Job, left_out: Callable[[LostPoint], None]) -> Iterator[SeriesPart]:
+        """A job's series, in parts; `left_out` is told of tensors that are lost."""
+        told = left_out if job.kind == "tensors" else None
+        return read_points(self._transport, self._experiment_id, job.kind, job.query(), told)
+
+    def check_readable(self, lost: Iterable[LostPoint]) -> None:
+        """Raise Unreadable when some of these points are to be asked for again, after a wait."""
+        unreadable = next((point for point in lost if point.is_unreadable), None)
+        if unreadable is not None and self._wait_for_objects():
+            raise Unreadable(unreadable.reason)
+
+    def _wait_for_objects(self) -> bool:
+        """Wait before an object that the server fails to read is asked for again; False at once without patience."""
+        if self._unreadable_since is None:
+            self._unreadable_since = time.monotonic()
+        self._unreadable_attempts += 1
+        attempt = self._unreadable_attempts - 1
+        return self._patience.wait_to_repeat(attempt, self._unreadable_since, None) is not None
 
     def read_blobs(self, blobs: Iterable[StoredBlob]) -> Iterator[Iterator[bytes]]:
         """The bytes of each blob, in order, in pieces; small ones are asked for ahead, so that none is waited for.
 
-        The pieces of one that the server has lost raise BlobLost; the blobs after it can still be read.
+        The pieces of one that the server has lost, or fails to read, raise BlobLost; the blobs after it can still be
+        read.
         """
         waiting: deque[tuple[StoredBlob, Future[bytes] | None]] = deque()
         with ThreadPoolExecutor(_AT_ONCE, "blobs") as pool:
@@ -97,23 +129,34 @@ class ExportServer:
     def _read_blob(self, blob: StoredBlob) -> Iterator[bytes]:
         digest = hashlib.sha256()
         size = 0
-        path = f"/api/v1/blobs/{urllib.parse.quote(blob.key, safe='')}"
-        try:
-            with self._transport.stream("GET", path, headers={"Accept": "*/*"}) as pieces:
-                for piece in pieces:
-                    digest.update(piece)
-                    size += len(piece)
-                    yield piece
-        except Refused as refusal:
-            if refusal.status == _GONE:
-                raise BlobLost(str(refusal)) from refusal
-            if refusal.status != _NOT_FOUND:
-                raise
-            raise Unreachable("a blob was replaced while it was exported", is_in_the_middle=True) from refusal
+        with self._open_blob(blob) as pieces:
+            for piece in pieces:
+                digest.update(piece)
+                size += len(piece)
+                yield piece
         if size != blob.size:
             raise Unreachable("a blob is not whole", is_in_the_middle=True)
         if digest.digest() != blob.sha256:
             raise BlobLost("the object store has other bytes in its place")
+
+    @contextmanager
+    def _open_blob(self, blob: StoredBlob) -> Iterator[Iterator[bytes]]:
+        path = f"/api/v1/blobs/{urllib.parse.quote(blob.key, safe='')}"
+        with ExitStack() as opened:
+            while True:
+                request = self._transport.stream("GET", path, headers={"Accept": "*/*"}, final_codes={_UNREADABLE})
+                try:
+                    pieces = opened.enter_context(request)
+                except Refused as refusal:
+                    if refusal.code == _UNREADABLE and self._wait_for_objects():
+                        continue
+                    if refusal.status == _GONE or refusal.code == _UNREADABLE:
+                        raise BlobLost(str(refusal)) from refusal
+                    if refusal.status != _NOT_FOUND:
+                        raise
+                    raise Unreachable("a blob was replaced while it was exported", is_in_the_middle=True) from refusal
+                break
+            yield pieces
 
 
 def _when_read(ahead: Future[bytes]) -> Iterator[bytes]:

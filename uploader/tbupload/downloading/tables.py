@@ -8,6 +8,7 @@ from typing import Final
 
 from tbupload.downloading.output import whole_file
 from tbupload.downloading.plan import Job
+from tbupload.downloading.points import LostPoint
 from tbupload.downloading.server import ExportServer
 from tbupload.errors import Unreachable
 
@@ -19,11 +20,23 @@ def table_path(directory: Path, number: int, job: Job, chosen: str) -> Path:
     return directory / job.kind / f"part-{number:05d}.{chosen}"
 
 
-def write_table(server: ExportServer, job: Job, chosen: str, path: Path, arrived: Callable[[int], None]) -> int:
-    """Writes a job's table, whole or not at all; its size in bytes. `arrived` is told of each piece's bytes."""
+def write_table(
+    server: ExportServer,
+    job: Job,
+    chosen: str,
+    path: Path,
+    arrived: Callable[[int], None],
+    keep_lost: Callable[[list[LostPoint]], None],
+) -> int:
+    """Writes a job's table, whole or not at all; its size in bytes. `arrived` is told of each piece's bytes.
+
+    Points that the server has lost are left out, and given to `keep_lost` before the file has its name: an export that
+    is killed in between does not forget them.
+    """
     size = 0
     last = b""
-    with whole_file(path) as file, server.read_table(job, chosen) as pieces:
+    lost: list[LostPoint] = []
+    with whole_file(path) as file, server.read_table(job, chosen, lost.append) as pieces:
         for piece in pieces:
             file.write(piece)
             size += len(piece)
@@ -31,4 +44,6 @@ def write_table(server: ExportServer, job: Job, chosen: str, path: Path, arrived
             arrived(len(piece))
         if chosen == "parquet" and last != _PARQUET_END:
             raise Unreachable("the answer is not whole", is_in_the_middle=True)
+        server.check_readable(lost)
+        keep_lost(lost)
     return size

@@ -7,7 +7,7 @@ import ipaddress
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,14 +120,22 @@ class Transport:
 
     @contextmanager
     def stream(
-        self, method: str, path: str, *, body: bytes | None = None, headers: Mapping[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        final_codes: Collection[str] = (),
     ) -> Iterator[Iterator[bytes]]:
         """Sends a request as `request` does until its answer begins, and gives the answer in pieces, as they arrive.
 
         Whoever takes them raises Unreachable where the answer breaks off. The connection is given back, or closed when
-        the answer was not read to its end, with the block.
+        the answer was not read to its end, with the block. An error with one of the `final_codes` is not repeated.
         """
-        response, _, _ = self._until_answered(method, path, body, headers, may_repeat=True, is_whole=False)
+        response, _, _ = self._until_answered(
+            method, path, body, headers, may_repeat=True, is_whole=False, final_codes=final_codes
+        )
         try:
             yield self._pieces(response)
         finally:
@@ -150,6 +158,7 @@ class Transport:
         *,
         may_repeat: bool,
         is_whole: bool,
+        final_codes: Collection[str] = (),
     ) -> tuple[urllib3.BaseHTTPResponse, bytes, bool]:
         """The good answer, its body when `is_whole`, and whether the request had been sent before."""
         trouble_since = time.monotonic()
@@ -157,7 +166,9 @@ class Transport:
         while True:
             sent = {**self._headers, **(headers or {})}
             with self._slots.take():
-                outcome = self._try(method, path, body, sent, may_repeat=may_repeat, is_whole=is_whole)
+                outcome = self._try(
+                    method, path, body, sent, may_repeat=may_repeat, is_whole=is_whole, final_codes=final_codes
+                )
             if not isinstance(outcome, _Trouble):
                 self._slots.succeed()
                 self._say_back()
@@ -183,6 +194,7 @@ class Transport:
         *,
         may_repeat: bool,
         is_whole: bool,
+        final_codes: Collection[str],
     ) -> tuple[urllib3.BaseHTTPResponse, bytes] | _Trouble:
         stream = None
         if body is not None:
@@ -209,7 +221,8 @@ class Transport:
                 raise Unreachable(f"{self.server}: {_reason(error)}; whether it was done is not known") from error
             return _Trouble(_reason(error))
         content = error_content(response)
-        if response.status in RETRIED_STATUSES and (may_repeat or response.status in {TOO_MANY, 503}):
+        is_final = content.get("code") in final_codes
+        if response.status in RETRIED_STATUSES and not is_final and (may_repeat or response.status in {TOO_MANY, 503}):
             reason = refusal_text(response.status, content)
             wait_seconds = retry_after_seconds(response.headers.get("Retry-After"))
             return _Trouble(reason, wait_seconds, is_throttled=response.status == TOO_MANY)
