@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -310,9 +311,10 @@ def test_verify_deep_finds_changed_bytes_and_repairs(uploader, reader, logdir, u
 def test_upload_repairs_lost_objects_of_any_size(reader, logdir, upload, bucket):
     write_photos(logdir)
     first = upload()
-    bucket.delete_all()
-    for experiment_id in (upload("--new"), first):
-        assert reader.blobs(experiment_id, "run", "photo") == PHOTOS
+    for lose in (bucket.delete_all, *(partial(bucket.delete, content) for content in (INLINE, SIDE, WHOLE, PIECES))):
+        lose()
+        for experiment_id in (upload("--new"), first):
+            assert reader.blobs(experiment_id, "run", "photo") == PHOTOS
 
 
 def test_verify_repair_names_what_no_file_has(uploader, logdir, upload, bucket, verify):

@@ -385,16 +385,21 @@ def test_blob_put_whole_repairs_its_object(putting, bucket):
     assert len(bucket.objects()) == 1
 
 
-def test_inline_blobs_of_a_lost_bucket_are_put_again(putting, bucket):
-    contents = [b"one", b"two", b"three"]
+def test_inline_blob_that_was_lost_is_put_again(putting, bucket):
+    contents = [b"one", b"two", b"three", b""]
 
     def write():
         experiment = putting.api.new_experiment()
-        putting.api.write(experiment, segment(stream(), 0, 9, images("cat", range(3), [[each] for each in contents])))
+        putting.api.write(experiment, segment(stream(), 0, 9, images("cat", range(4), [[each] for each in contents])))
         return putting.api.get(experiment, "blob_sequences/data")["train"]["cat"]["values"]
 
     write()
-    for key in bucket.objects():
-        bucket.delete(key)
+    objects = bucket.objects()
+    for lost in [[key] for key in objects] + [objects]:
+        for key in lost:
+            bucket.delete(key)
+        keys = [blob["key"] for (blob,) in write()]
+        assert [putting.api.request("GET", f"/blobs/{key}").content for key in keys] == contents
+    bucket.put(objects[0], b"short")
     keys = [blob["key"] for (blob,) in write()]
     assert [putting.api.request("GET", f"/blobs/{key}").content for key in keys] == contents
