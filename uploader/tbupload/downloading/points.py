@@ -179,7 +179,9 @@ def _of(kind: type[_C], columns: Iterable[object]) -> Iterator[_C]:
     return (one for one in columns if isinstance(one, kind))
 
 
-def _parts(received: Iterator[read_pb2.Frame], left_out: Callable[[LostPoint], None] | None) -> Iterator[SeriesPart]:
+def _parts(
+    received: Iterator[read_pb2.Frame], left_out: Callable[[LostPoint], None] | None = None
+) -> Iterator[SeriesPart]:
     """The parts in these frames. Raises ValueError unless they are an answer from its beginning to its end."""
     first = _begin(received)
     series: StoredSeries | None = None
