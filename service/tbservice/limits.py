@@ -63,6 +63,9 @@ metadata_bytes_max: Final = 4 * MIB
 name_chars_max: Final = 10_000
 """Characters of a run's or a tag's name."""
 
+logged_content_type_chars_max: Final = 255
+"""Characters of a content type that was logged with audio: two names of 127 and a slash, as RFC 6838 allows."""
+
 file_name_chars_max: Final = 1_000
 """Characters of an event file's name."""
 
@@ -82,7 +85,7 @@ read_blobs_max: Final = 1_000_000
 """Blobs that are named in one answer, of all points of all series; `sampling=all` names more."""
 
 read_bytes_max: Final = 256 * MIB
-"""Bytes of tensors in one answer."""
+"""Bytes of tensors in one answer, or of logged content types."""
 
 comparison_items_max: Final = 10
 """Items of one comparison: the experiments on one page, each with a token of its own in the page's cookie."""

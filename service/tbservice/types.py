@@ -273,17 +273,22 @@ class TensorSample:
 
 @dataclass(frozen=True, slots=True)
 class BlobSequenceSample:
-    """Points of a blob sequence series in step order; each sequence is the blob keys of one step, in order."""
+    """Points of a blob sequence series in step order; each sequence is the blob keys of one step, in order.
+
+    `logged_content_types` is as long: what was logged with the one blob of a step, empty for none. It is whatever an
+    uploader said, and so never an answer's header.
+    """
 
     steps: Int64s
     wall_times: Float64s
     sequences: Sequence[Sequence[str]]
+    logged_content_types: Sequence[str]
     total: int
 
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """A blob that may be read: where it is, its size in bytes, its content type, and its SHA-256 in hexadecimal."""
+    """A blob that may be read: where it is, its size in bytes, what it is served as, and its SHA-256 in hexadecimal."""
 
     object_key: str
     size: int

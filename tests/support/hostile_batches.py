@@ -18,6 +18,7 @@ from tbwire import packing, tensors, wire_pb2
 
 RUNS = ["train", "", "a/b", "ä"]
 PLUGINS = ["scalars", "text", "images", "mine"]
+CONTENT_TYPES = ["audio/wav", "ä\n" * 127, "z" * 256, "audio/\0", ""]
 STEPS = [0, 1, -1, 2**63 - 1, -(2**63), 7]
 SIZES = [0, 1, 100, 2**32, 2**63 - 1, 2**63, 2**64 - 1]
 DIGESTS = [bytes(32), b"\xab" * 32, b"", bytes(31), bytes(33)]
@@ -150,6 +151,8 @@ def _blob_sequences(choices: Choices) -> bytes:
     count, fields = _columns(choices)
     for _ in range(min(count, 4) if choices.seldom() else count):
         blobs: list[Field] = [(1, LENGTH, _blob(choices))] * choices.pick([1, 3, 0, 2])
+        if choices.seldom(6):
+            blobs.append((2, LENGTH, text(choices, CONTENT_TYPES)))
         fields.append((3, LENGTH, message(choices, blobs)))
     return message(choices, fields)
 
@@ -198,7 +201,8 @@ def _plain_points(points: object) -> tuple:
     if isinstance(points, TensorPoints):
         return *columns, [(each.dtype, each.shape, _plain_data(each), each.histogram or b"") for each in points.tensors]
     if isinstance(points, BlobSequencePoints):
-        return *columns, [[_plain_blob(blob) for blob in sequence] for sequence in points.sequences]
+        sequences = [[_plain_blob(blob) for blob in sequence] for sequence in points.sequences]
+        return *columns, list(zip(sequences, points.logged_content_types, strict=True))
     return *columns, repr(points.values.tolist())
 
 
@@ -226,7 +230,8 @@ def _said_points(series: wire_pb2.Series) -> tuple:
     if kind == "tensors":
         return *columns, [_said_tensor(each) for each in points.tensors]
     if kind == "blob_sequences":
-        return *columns, [[_said_blob(blob) for blob in sequence.blobs] for sequence in points.sequences]
+        sequences = [[_said_blob(blob) for blob in sequence.blobs] for sequence in points.sequences]
+        return *columns, list(zip(sequences, [each.logged_content_type for each in points.sequences], strict=True))
     if points.blocks:
         unpacked = [packing.unpack(block) for block in points.blocks]
         steps, wall_times, values = (
@@ -258,6 +263,11 @@ def _check_limits(segment: Segment) -> None:
         steps, wall_times, values = _plain_points(series.points)
         assert steps
         assert all(abs(wall_time) < float("inf") for wall_time in wall_times)
+        if isinstance(series.points, BlobSequencePoints):
+            for blobs, content_type in values:
+                assert not content_type or len(blobs) == 1
+                assert len(content_type) <= limits.logged_content_type_chars_max
+                assert "\0" not in content_type
         if isinstance(series.points, TensorPoints):
             for dtype, shape, data, _ in values:
                 if isinstance(data, bytes):

@@ -59,9 +59,13 @@ def tensor_digest(dtype: int, shape: Sequence[int], data_sha256: bytes, histogra
     return hashlib.sha256(head + data_sha256 + (histogram_sha256 or b"")).digest()
 
 
-def blob_sequence_digest(sha256s: Iterable[bytes]) -> bytes:
-    """SHA-256 of the blobs' own SHA-256s, in the order of the sequence."""
-    return hashlib.sha256(b"".join(sha256s)).digest()
+def blob_sequence_digest(sha256s: Iterable[bytes], logged_content_type: str = "") -> bytes:
+    """SHA-256 of the blobs' own SHA-256s, in the order of the sequence.
+
+    Where a content type was logged, the words "content type: " and the type, in UTF-8, come last.
+    """
+    typed = f"content type: {logged_content_type}".encode() if logged_content_type else b""
+    return hashlib.sha256(b"".join(sha256s) + typed).digest()
 
 
 def newest_of_each_step(records: Records) -> Records:

@@ -81,10 +81,12 @@ class StoredSequencePoints(_message.Message):
     def __init__(self, steps: _Optional[bytes] = ..., wall_times: _Optional[bytes] = ..., sequences: _Optional[_Iterable[_Union[StoredSequence, _Mapping]]] = ...) -> None: ...
 
 class StoredSequence(_message.Message):
-    __slots__ = ("blobs",)
+    __slots__ = ("blobs", "logged_content_type")
     BLOBS_FIELD_NUMBER: _ClassVar[int]
+    LOGGED_CONTENT_TYPE_FIELD_NUMBER: _ClassVar[int]
     blobs: _containers.RepeatedCompositeFieldContainer[StoredBlob]
-    def __init__(self, blobs: _Optional[_Iterable[_Union[StoredBlob, _Mapping]]] = ...) -> None: ...
+    logged_content_type: str
+    def __init__(self, blobs: _Optional[_Iterable[_Union[StoredBlob, _Mapping]]] = ..., logged_content_type: _Optional[str] = ...) -> None: ...
 
 class StoredBlob(_message.Message):
     __slots__ = ("key", "sha256", "size", "content_type")

@@ -134,10 +134,12 @@ class BlobSequencePoints(_message.Message):
     def __init__(self, steps: _Optional[bytes] = ..., wall_times: _Optional[bytes] = ..., sequences: _Optional[_Iterable[_Union[BlobSequence, _Mapping]]] = ...) -> None: ...
 
 class BlobSequence(_message.Message):
-    __slots__ = ("blobs",)
+    __slots__ = ("blobs", "logged_content_type")
     BLOBS_FIELD_NUMBER: _ClassVar[int]
+    LOGGED_CONTENT_TYPE_FIELD_NUMBER: _ClassVar[int]
     blobs: _containers.RepeatedCompositeFieldContainer[Blob]
-    def __init__(self, blobs: _Optional[_Iterable[_Union[Blob, _Mapping]]] = ...) -> None: ...
+    logged_content_type: str
+    def __init__(self, blobs: _Optional[_Iterable[_Union[Blob, _Mapping]]] = ..., logged_content_type: _Optional[str] = ...) -> None: ...
 
 class Blob(_message.Message):
     __slots__ = ("content", "reference")
@@ -182,7 +184,7 @@ class Cursor(_message.Message):
     def __init__(self, stream: _Optional[_Union[Stream, _Mapping]] = ..., offset: _Optional[int] = ..., checksum: _Optional[int] = ..., skipped: _Optional[_Iterable[_Union[Skipped, _Mapping]]] = ...) -> None: ...
 
 class Limits(_message.Message):
-    __slots__ = ("batch_bytes_max", "blob_inline_bytes_max", "blob_bytes_max", "tensor_bytes_max", "name_chars_max", "metadata_bytes_max", "blob_sequence_length_max", "tensor_rank_max", "packed_points_max", "tensor_object_bytes_max")
+    __slots__ = ("batch_bytes_max", "blob_inline_bytes_max", "blob_bytes_max", "tensor_bytes_max", "name_chars_max", "metadata_bytes_max", "blob_sequence_length_max", "tensor_rank_max", "packed_points_max", "tensor_object_bytes_max", "logged_content_type_chars_max")
     BATCH_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
     BLOB_INLINE_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
     BLOB_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
@@ -193,6 +195,7 @@ class Limits(_message.Message):
     TENSOR_RANK_MAX_FIELD_NUMBER: _ClassVar[int]
     PACKED_POINTS_MAX_FIELD_NUMBER: _ClassVar[int]
     TENSOR_OBJECT_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    LOGGED_CONTENT_TYPE_CHARS_MAX_FIELD_NUMBER: _ClassVar[int]
     batch_bytes_max: int
     blob_inline_bytes_max: int
     blob_bytes_max: int
@@ -203,4 +206,5 @@ class Limits(_message.Message):
     tensor_rank_max: int
     packed_points_max: int
     tensor_object_bytes_max: int
-    def __init__(self, batch_bytes_max: _Optional[int] = ..., blob_inline_bytes_max: _Optional[int] = ..., blob_bytes_max: _Optional[int] = ..., tensor_bytes_max: _Optional[int] = ..., name_chars_max: _Optional[int] = ..., metadata_bytes_max: _Optional[int] = ..., blob_sequence_length_max: _Optional[int] = ..., tensor_rank_max: _Optional[int] = ..., packed_points_max: _Optional[int] = ..., tensor_object_bytes_max: _Optional[int] = ...) -> None: ...
+    logged_content_type_chars_max: int
+    def __init__(self, batch_bytes_max: _Optional[int] = ..., blob_inline_bytes_max: _Optional[int] = ..., blob_bytes_max: _Optional[int] = ..., tensor_bytes_max: _Optional[int] = ..., name_chars_max: _Optional[int] = ..., metadata_bytes_max: _Optional[int] = ..., blob_sequence_length_max: _Optional[int] = ..., tensor_rank_max: _Optional[int] = ..., packed_points_max: _Optional[int] = ..., tensor_object_bytes_max: _Optional[int] = ..., logged_content_type_chars_max: _Optional[int] = ...) -> None: ...

@@ -36,7 +36,10 @@ def list_images(
     settings: UsesSettings,
     run_and_tag: RunAndTag,
 ) -> Response:
-    """`[{width, height, wall_time, step, query}]`; the query is for `individualImage`."""
+    """`[{width, height, wall_time, step, query}]`; the query is for `individualImage`.
+
+    By wall time, and by step where wall times are equal: the order in which images were written is not kept.
+    """
     run, tag = run_and_tag
     with database.snapshot(grant.workspace_id) as db:
         images = media.list_images(db, grant, run, tag, settings.reservoir_sizes.images)
@@ -76,7 +79,11 @@ def read_image(
 @router.get("/audio", openapi_extra=WANTS_RUN_AND_TAG)
 @router.get("/data/audio", include_in_schema=False)
 def list_audio(grant: MayRead, database: UsesDatabase, settings: UsesSettings, run_and_tag: RunAndTag) -> Response:
-    """`[{wall_time, step, content_type, query}]`; the query is for `individualAudio`."""
+    """`[{wall_time, step, content_type, query}]`; the query is for `individualAudio`.
+
+    The content type is the one that was logged with the clip, any text, or what its first bytes say where none was. By
+    wall time, and by step where wall times are equal: the order in which clips were written is not kept.
+    """
     run, tag = run_and_tag
     with database.snapshot(grant.workspace_id) as db:
         clips = media.list_clips(db, grant, run, tag, settings.reservoir_sizes.audio)
@@ -85,7 +92,7 @@ def list_audio(grant: MayRead, database: UsesDatabase, settings: UsesSettings, r
             {
                 "wall_time": clip.wall_time,
                 "step": clip.step,
-                "content_type": clip.blob.content_type,
+                "content_type": clip.content_type,
                 "query": _query(index, run, tag),
             }
             for index, clip in enumerate(clips)
@@ -104,7 +111,10 @@ def read_clip(
     run_and_tag: RunAndTagName,
     index: Annotated[str, Query(description="Position in the list of `audio`")] = "0",
 ) -> Response:
-    """One clip, as it was logged. Which one a query means may change while the run goes on."""
+    """One clip, as it was logged. Which one a query means may change while the run goes on.
+
+    Its `Content-Type` is what its first bytes say, of a few that browsers play, whatever was logged.
+    """
     run, tag = run_and_tag
     with database.snapshot(grant.workspace_id) as db:
         clips = media.list_clips(db, grant, run, tag, settings.reservoir_sizes.audio)

@@ -22,10 +22,14 @@ _NO_SIZE: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """One blob of a step; `wall_time` in seconds since the epoch."""
+    """One blob of a step; `wall_time` in seconds since the epoch.
+
+    `content_type` is what was logged with it, or what it is served as where nothing was: data, and never a header.
+    """
 
     step: int
     wall_time: float
+    content_type: str
     blob: Blob
 
 
@@ -43,12 +47,13 @@ C = TypeVar("C", bound=Clip)
 def list_images(db: Connection, grant: ReadGrant, run: str, tag: str, size: int) -> list[Image]:
     """At most `size` images, of whichever steps."""
     written = _read(db, grant, run, tag, "images", size, _SIZES)
-    return [Image(item.step, item.wall_time, item.blob, *item.head) for item in written]
+    return [Image(item.step, item.wall_time, _content_type(item), item.blob, *item.head) for item in written]
 
 
 def list_clips(db: Connection, grant: ReadGrant, run: str, tag: str, size: int) -> list[Clip]:
     """At most `size` clips, of whichever steps."""
-    return [Clip(item.step, item.wall_time, item.blob) for item in _read(db, grant, run, tag, "audio", size, 0)]
+    written = _read(db, grant, run, tag, "audio", size, 0)
+    return [Clip(item.step, item.wall_time, _content_type(item), item.blob) for item in written]
 
 
 def read_sizes(objects: ObjectStore, images: Sequence[Image]) -> dict[str, int]:
@@ -90,6 +95,10 @@ def _read(
 ) -> list[write_order.WrittenItem]:
     series = write_order.find_series(db, grant, run, tag, [plugin])
     return write_order.read_items(db, grant, series, write_order.reservoir(size), head_length)
+
+
+def _content_type(item: write_order.WrittenItem) -> str:
+    return item.logged_content_type or item.blob.content_type
 
 
 def _pixels(objects: ObjectStore, blob: Blob) -> int:

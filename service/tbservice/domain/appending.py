@@ -180,13 +180,17 @@ def _upsert_tensors(db: Connection, grant: AppendGrant, additions: Sequence[Addi
 
 
 def _upsert_blob_sequences(db: Connection, grant: AppendGrant, additions: Sequence[Addition]) -> None:
-    sequences = [
-        [blob.sha256 for blob in values[index]]
-        for addition in additions
-        for values in [[value for part in parts_of(BlobSequencePoints, addition.parts) for value in part.sequences]]
-        for index in _indices(addition)
-    ]
-    _note_new_counts(blob_points.upsert(db, grant, _places(db, additions), sequences), additions)
+    sequences: list[list[bytes]] = []
+    content_types: list[str] = []
+    for addition in additions:
+        parts = parts_of(BlobSequencePoints, addition.parts)
+        sent = [blobs for part in parts for blobs in part.sequences]
+        logged = [content_type for part in parts for content_type in part.logged_content_types]
+        for index in _indices(addition):
+            sequences.append([blob.sha256 for blob in sent[index]])
+            content_types.append(logged[index])
+    new = blob_points.upsert(db, grant, _places(db, additions), sequences, content_types)
+    _note_new_counts(new, additions)
 
 
 def _indices(addition: Addition) -> list[int]:

@@ -55,11 +55,12 @@ class TensorPoints:
 
 @dataclass(frozen=True, slots=True)
 class BlobSequencePoints:
-    """Columns of blob sequence points, all of one length."""
+    """Columns of blob sequence points, all of one length; where no content type was logged, it is empty."""
 
     steps: Int64s
     wall_times: Float64s
     sequences: Sequence[Sequence[SentBlob]]
+    logged_content_types: Sequence[str]
 
 
 SentPoints = Points | TensorPoints | BlobSequencePoints
@@ -320,13 +321,20 @@ def _tensor_reference(sent: wire_pb2.Tensor) -> ObjectReference:
 
 def _blob_sequences(sent: wire_pb2.BlobSequencePoints) -> BlobSequencePoints:
     steps, wall_times = _steps_and_wall_times(sent.steps, sent.wall_times, len(sent.sequences))
-    return BlobSequencePoints(steps, wall_times, [_sequence(sequence) for sequence in sent.sequences])
+    sequences = [_sequence(sequence) for sequence in sent.sequences]
+    return BlobSequencePoints(steps, wall_times, sequences, [_logged_content_type(each) for each in sent.sequences])
 
 
 def _sequence(sent: wire_pb2.BlobSequence) -> list[SentBlob]:
     if len(sent.blobs) > limits.blob_sequence_length_max:
         raise TooLarge(f"a step has at most {limits.blob_sequence_length_max} blobs; this has {len(sent.blobs)}")
     return [_blob(blob) for blob in sent.blobs]
+
+
+def _logged_content_type(sent: wire_pb2.BlobSequence) -> str:
+    if sent.logged_content_type and len(sent.blobs) != 1:
+        raise Invalid(f"a content type is logged with one blob; this step has {len(sent.blobs)}")
+    return _name("a logged content type", sent.logged_content_type, limits.logged_content_type_chars_max)
 
 
 def _blob(sent: wire_pb2.Blob) -> SentBlob:

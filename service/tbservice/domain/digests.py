@@ -133,7 +133,7 @@ def _pieces(
                     yield from _split(rows, [_tensor_digest(row) for row in rows])
             case DataClass.BLOB_SEQUENCE:
                 for parts in digest_rows.stream_blob_sequences(db, experiment_id, ids, after, limit):
-                    yield from _split(parts, [blob_sequence_digest(row.digests) for row in parts])
+                    yield from _split(parts, [_blob_sequence_digest(row) for row in parts])
 
 
 def _groups(found: Sequence[Series]) -> Iterator[list[Series]]:
@@ -161,6 +161,10 @@ def _after(step: int | None) -> StepRange:
 
 def _tensor_digest(row: TensorRow) -> bytes:
     return tensor_digest(row.dtype, row.shape, row.data_sha256, row.histogram_sha256)
+
+
+def _blob_sequence_digest(row: BlobRow) -> bytes:
+    return blob_sequence_digest(row.digests, row.logged_content_type)
 
 
 def _split(rows: Sequence[TensorRow] | Sequence[BlobRow], digests: Sequence[bytes]) -> Iterator[tuple[int, Records]]:

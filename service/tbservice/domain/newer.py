@@ -251,7 +251,7 @@ def _sequences(grant: ReadGrant, rows: Sequence[BlobRow]) -> BlobSequenceSample:
         [blob_key(grant.experiment_id, row.series_id, row.step, index, d) for index, d in enumerate(row.digests)]
         for row in rows
     ]
-    return BlobSequenceSample(*_times(rows), keys, len(rows))
+    return BlobSequenceSample(*_times(rows), keys, [row.logged_content_type for row in rows], len(rows))
 
 
 def _times(rows: Sequence[TensorRow] | Sequence[BlobRow]) -> tuple[Int64s, Float64s]:

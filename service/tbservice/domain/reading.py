@@ -143,29 +143,36 @@ def read_blob_sequences(
 ) -> ByRunAndTag[BlobSequenceSample]:
     """A sample of every selected blob sequence series: the keys of the blobs at `indices`.
 
-    Raises as `read_scalars`; TooLarge when its points have more than `read_blobs_max` blobs.
+    Raises as `read_scalars`; TooLarge when its points have more than `read_blobs_max` blobs, or content types of more
+    than `read_bytes_max`.
     """
     found = _select(db, grant, selection, DataClass.BLOB_SEQUENCE, sampling)
     wanted = rows.choose_places(db, grant.experiment_id, DataClass.BLOB_SEQUENCE, found, sampling)
     read: dict[tuple[int, int], BlobPoint] = {}
-    count = 0
+    count = size = 0
     with closing(blob_points.sample(db, grant.experiment_id, wanted.k, wanted.places)) as points:
         for point in points:
             place = point.series_id, point.step
-            count += 0 if place in read else len(point.digests)
-            _check_blobs(count)
+            if place in read:
+                continue
             read[place] = point
+            count += len(point.digests)
+            size += len(point.logged_content_type.encode())
+            _check_blobs(count)
+            check_size(size, "content types")
     samples = {}
     for id_, chosen in rows.pick(db, wanted, read.values()).items():
         keys = [_keys(grant.experiment_id, point)[indices] for point in chosen]
-        samples[id_] = BlobSequenceSample(rows.steps_of(chosen), rows.wall_times_of(chosen), keys, wanted.totals[id_])
+        content_types = [point.logged_content_type for point in chosen]
+        times = rows.steps_of(chosen), rows.wall_times_of(chosen)
+        samples[id_] = BlobSequenceSample(*times, keys, content_types, wanted.totals[id_])
     return _by_run_and_tag(found, samples)
 
 
-def check_size(size: int) -> None:
-    """Raises TooLarge when an answer has more than `read_bytes_max` bytes of tensors."""
+def check_size(size: int, what: str = "tensors") -> None:
+    """Raises TooLarge when an answer has more than `read_bytes_max` bytes of something."""
     if size > limits.read_bytes_max:
-        limit = f"the limit of {limits.read_bytes_max} bytes of tensors (read_bytes_max)"
+        limit = f"the limit of {limits.read_bytes_max} bytes of {what} (read_bytes_max)"
         raise TooLarge(f"the answer is over {limit}; ask for fewer points or series")
 
 

@@ -73,6 +73,7 @@ def _sizes(sample: Sample) -> Int64s:
             sizes += np.array([value.size + len(value.histogram or b"") for value in sample.tensors], np.int64)
         case BlobSequenceSample():
             sizes += _BLOB_BYTES * np.array([len(keys) for keys in sample.sequences], np.int64)
+            sizes += np.array([len(logged.encode()) for logged in sample.logged_content_types], np.int64)
     return sizes
 
 
@@ -85,7 +86,8 @@ def _cut(sample: Sample, chosen: slice) -> Sample:
         case TensorSample():
             return replace(sample, steps=steps, wall_times=wall_times, tensors=sample.tensors[chosen])
         case BlobSequenceSample():
-            return replace(sample, steps=steps, wall_times=wall_times, sequences=sample.sequences[chosen])
+            sequences, content_types = sample.sequences[chosen], sample.logged_content_types[chosen]
+            return BlobSequenceSample(steps, wall_times, sequences, content_types, sample.total)
 
 
 def _find_blobs(db: Connection, grant: ReadGrant, parts: Iterable[Part]) -> dict[str, Blob]:

@@ -282,7 +282,8 @@ def _found_sequences(
         ]
         keyed.update(zip(keys, (known[digest] for digest in row.digests), strict=True))
         sequences.append(keys[indices])
-    sample = BlobSequenceSample(*_steps_and_times(rows), sequences, series.count)
+    content_types = [row.logged_content_type for row in rows]
+    sample = BlobSequenceSample(*_steps_and_times(rows), sequences, content_types, series.count)
     return _Found(series, sample, is_whole=is_whole, blobs=keyed)
 
 

@@ -1,5 +1,7 @@
 """The points of a series in the order in which they were written, that is by wall time, and fixed samples of them.
 
+Points of equal wall times come by step: the order in which they arrived is not kept.
+
 A sample is one of positions in that order, and depends on how many points there are alone: tags of one run that were
 written together are sampled at the same positions.
 """
@@ -38,12 +40,13 @@ class WrittenBlobs:
 
 @dataclass(frozen=True, slots=True)
 class WrittenItem:
-    """One blob of a step, and the first few of that step, which tell about all of it."""
+    """One blob of a step, and the first few of that step and what was logged with them, which tell about all of it."""
 
     step: int
     wall_time: float
     head: Sequence[Blob]
     blob: Blob
+    logged_content_type: str
 
 
 def reservoir(size: int) -> Positions:
@@ -122,7 +125,7 @@ def read_tensors(db: Connection, grant: ReadGrant, series: Series, positions: Po
 def read_blobs(db: Connection, grant: ReadGrant, series: Series, positions: Positions) -> list[WrittenBlobs]:
     """A sample of a blob sequence series."""
     steps, wall_times, _total = _choose_steps(db, grant, series, positions)
-    sequences = _read_sequences(db, grant, series, steps)
+    sequences, _ = _read_sequences(db, grant, series, steps)
     return [
         WrittenBlobs(step, wall_time, sequences[step])
         for step, wall_time in zip(steps.tolist(), wall_times.tolist(), strict=True)
@@ -143,21 +146,24 @@ def read_items(
     chosen = positions(int(counts.sum()))
     rows = np.searchsorted(ends, chosen, "right")
     indices = chosen - (ends - counts)[rows] + head_length
-    sequences = _read_sequences(db, grant, series, np.unique(steps[rows]))
+    sequences, content_types = _read_sequences(db, grant, series, np.unique(steps[rows]))
 
     items = zip(steps[rows].tolist(), wall_times[rows].tolist(), indices.tolist(), strict=True)
     return [
-        WrittenItem(step, wall_time, sequences[step][:head_length], sequences[step][index])
+        WrittenItem(step, wall_time, sequences[step][:head_length], sequences[step][index], content_types[step])
         for step, wall_time, index in items
     ]
 
 
-def _read_sequences(db: Connection, grant: ReadGrant, series: Series, steps: Int64s) -> dict[int, list[Blob]]:
-    """Return the blobs of each of these steps, in order."""
-    rows = blob_points.sample(db, grant.experiment_id, 0, _places(db, series, steps))
-    digests = {row.step: row.digests for row in rows}
-    found = blobs.find_all(db, grant.workspace_id, {digest for sequence in digests.values() for digest in sequence})
-    return {step: [found[digest] for digest in sequence] for step, sequence in digests.items()}
+def _read_sequences(
+    db: Connection, grant: ReadGrant, series: Series, steps: Int64s
+) -> tuple[dict[int, list[Blob]], dict[int, str]]:
+    """Return the blobs of each of these steps, in order, and the content types that were logged with them."""
+    rows = list(blob_points.sample(db, grant.experiment_id, 0, _places(db, series, steps)))
+    digests = {digest for row in rows for digest in row.digests}
+    known = blobs.find_all(db, grant.workspace_id, digests)
+    sequences = {row.step: [known[digest] for digest in row.digests] for row in rows}
+    return sequences, {row.step: row.logged_content_type for row in rows}
 
 
 def _choose_steps(

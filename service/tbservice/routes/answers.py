@@ -64,8 +64,9 @@ def tensor_values(sample: TensorSample) -> Any:
 
 
 def blob_sequence_values(sample: BlobSequenceSample) -> Any:
-    """A blob sequence series' values: lists of {key}."""
-    return [[{"key": key} for key in keys] for keys in sample.sequences]
+    """A blob sequence series' values: lists of {key}, with logged_content_type where one was logged."""
+    rows = zip(sample.sequences, sample.logged_content_types, strict=True)
+    return [[_blob(key, content_type) for key in keys] for keys, content_type in rows]
 
 
 def sample_values(sample: ScalarSample | TensorSample | BlobSequenceSample) -> Any:
@@ -113,6 +114,10 @@ def columns(sample: ScalarSample | TensorSample | BlobSequenceSample, values: An
         "total": sample.total,
         "sampling": rule,
     }
+
+
+def _blob(key: str, logged_content_type: str) -> Json:
+    return {"key": key, "logged_content_type": logged_content_type} if logged_content_type else {"key": key}
 
 
 def _tensor(value: TensorValue) -> Json:

@@ -82,7 +82,11 @@ def read_blob_sequences(
     database: UsesDatabase,
     objects: UsesObjects,
 ) -> Response:
-    """`{run: {tag: {steps, wall_times, values, kept, total, sampling}}}`; values are lists of {key}."""
+    """`{run: {tag: {steps, wall_times, values, kept, total, sampling}}}`; values are lists of {key}.
+
+    A clip whose content type was logged with it has it as `logged_content_type`: any text. It is served as what its
+    first bytes say.
+    """
     return _read_blob_sequences(grant, query, accepted, database, objects)
 
 

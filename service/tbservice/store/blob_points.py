@@ -24,28 +24,37 @@ class BlobPoint:
     step: int
     wall_time: float
     digests: Sequence[bytes]
+    logged_content_type: str
 
 
 def upsert(
-    db: Connection, grant: ExperimentGrant, places: Places, sequences: Sequence[Sequence[bytes]]
+    db: Connection,
+    grant: ExperimentGrant,
+    places: Places,
+    sequences: Sequence[Sequence[bytes]],
+    content_types: Sequence[str],
 ) -> dict[int, int]:
     """Inserts points, at most one a series and step; where there is one, the greater wall time wins, then this one.
 
-    `sequences` are the digests of each point's blobs. Gives, for each series, how many steps are new.
+    `sequences` are the digests of each point's blobs, `content_types` what was logged with them, empty for nothing.
+    Gives, for each series, how many steps are new.
     """
     rows = db.execute(
         text("""
             WITH put AS (
                 INSERT INTO blob_points AS old
-                    (experiment_id, workspace_id, series_id, rank, sample_key, step, wall_time, digests)
+                    (experiment_id, workspace_id, series_id, rank, sample_key, step, wall_time, digests,
+                     logged_content_type)
                 SELECT :experiment_id, :workspace_id, series_id, rank, sample_key, step, wall_time,
-                    CAST(digests AS bytea[])
+                    CAST(digests AS bytea[]), logged_content_type
                 FROM unnest(CAST(:series_ids AS bigint[]), CAST(:ranks AS smallint[]), CAST(:sample_keys AS bigint[]),
-                    CAST(:steps AS bigint[]), CAST(:wall_times AS float8[]), CAST(:digests AS text[]))
-                    AS u (series_id, rank, sample_key, step, wall_time, digests)
+                    CAST(:steps AS bigint[]), CAST(:wall_times AS float8[]), CAST(:digests AS text[]),
+                    CAST(:content_types AS text[]))
+                    AS u (series_id, rank, sample_key, step, wall_time, digests, logged_content_type)
                 ORDER BY series_id, rank, sample_key
                 ON CONFLICT (experiment_id, series_id, rank, sample_key) DO UPDATE
-                    SET wall_time = excluded.wall_time, digests = excluded.digests
+                    SET wall_time = excluded.wall_time, digests = excluded.digests,
+                        logged_content_type = excluded.logged_content_type
                     WHERE excluded.wall_time >= old.wall_time
                 RETURNING series_id, (xmax = 0) AS is_new)
             SELECT series_id, count(*) AS new FROM put WHERE is_new GROUP BY series_id
@@ -56,6 +65,7 @@ def upsert(
             **places.as_arrays(),
             # unnest flattens an array of arrays, so that each sequence travels as its text.
             "digests": array("text", ["{" + ",".join(f'"\\\\x{d.hex()}"' for d in each) + "}" for each in sequences]),
+            "content_types": array("text", content_types),
         },
     )
     return {row.series_id: row.new for row in rows}
@@ -72,12 +82,12 @@ def sample(
     statement = text("""
         SELECT p.* FROM unnest(CAST(:series_ids AS bigint[])) AS w (series_id)
         CROSS JOIN LATERAL (
-            SELECT series_id, rank, sample_key, step, wall_time, digests FROM blob_points
+            SELECT series_id, rank, sample_key, step, wall_time, digests, logged_content_type FROM blob_points
             WHERE experiment_id = :experiment_id AND series_id = w.series_id
             ORDER BY rank, sample_key LIMIT :k
         ) AS p
         UNION ALL
-        SELECT p.series_id, p.rank, p.sample_key, step, wall_time, digests
+        SELECT p.series_id, p.rank, p.sample_key, step, wall_time, digests, logged_content_type
         FROM unnest(CAST(:end_ids AS bigint[]), CAST(:ranks AS smallint[]), CAST(:keys AS bigint[]))
             AS e (series_id, rank, sample_key)
         JOIN blob_points AS p ON p.experiment_id = :experiment_id AND p.series_id = e.series_id
@@ -87,7 +97,8 @@ def sample(
     with db.execute(statement, parameters, execution_options=STREAMED) as rows:
         for row in rows:
             digests = [bytes(digest) for digest in row.digests]
-            yield BlobPoint(row.series_id, row.rank, row.sample_key, row.step, row.wall_time, digests)
+            place = row.series_id, row.rank, row.sample_key
+            yield BlobPoint(*place, row.step, row.wall_time, digests, row.logged_content_type)
 
 
 def find_digests(

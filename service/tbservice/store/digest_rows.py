@@ -32,12 +32,13 @@ class TensorRow:
 
 @dataclass(frozen=True, slots=True)
 class BlobRow:
-    """A point of a blob sequence series: the SHA-256s of its blobs, in order."""
+    """A point of a blob sequence series: the SHA-256s of its blobs, in order, and what was logged with them."""
 
     series_id: int
     step: int
     wall_time: float
     digests: Sequence[bytes]
+    logged_content_type: str
 
 
 def stream_tensors(
@@ -81,7 +82,7 @@ def stream_blob_sequences(
     rows = _stream(
         db,
         """
-            SELECT series_id, step, wall_time, digests FROM blob_points
+            SELECT series_id, step, wall_time, digests, logged_content_type FROM blob_points
             WHERE experiment_id = :experiment_id AND series_id = ANY (CAST(:series_ids AS bigint[]))
                 AND (CAST(:after AS bigint) IS NULL OR step > :after)
             ORDER BY series_id, step LIMIT CAST(:limit AS bigint)
@@ -91,7 +92,14 @@ def stream_blob_sequences(
     )
     for part in rows:
         yield [
-            BlobRow(row.series_id, row.step, row.wall_time, [bytes(digest) for digest in row.digests]) for row in part
+            BlobRow(
+                row.series_id,
+                row.step,
+                row.wall_time,
+                [bytes(digest) for digest in row.digests],
+                row.logged_content_type,
+            )
+            for row in part
         ]
 
 

@@ -42,17 +42,18 @@ class TensorRow(NamedTuple):
 
 
 class BlobRow(NamedTuple):
-    """A point of a blob sequence series: the SHA-256s of its blobs, in order."""
+    """A point of a blob sequence series: the SHA-256s of its blobs, in order, and what was logged with them."""
 
     series_id: int
     step: int
     wall_time: float
     digests: list[bytes]
+    logged_content_type: str
 
     @property
     def size(self) -> int:
         """Bytes, about, of all that is to be known of these blobs."""
-        return 200 + 400 * len(self.digests)
+        return 200 + 400 * len(self.digests) + len(self.logged_content_type.encode())
 
 
 class SampledRow(NamedTuple):

@@ -49,7 +49,7 @@ class StoredSeries:
 
 @dataclass(frozen=True, slots=True)
 class StoredBlob:
-    """A blob on the server: what to ask for it by, its SHA-256 (32 bytes), its size in bytes."""
+    """A blob on the server: what to ask for it by, its SHA-256 (32 bytes), its size in bytes, what it is served as."""
 
     key: str
     sha256: bytes
@@ -59,11 +59,12 @@ class StoredBlob:
 
 @dataclass(slots=True)
 class StoredSequenceColumns:
-    """Points of a blob sequence series; `sequences` is as long as the two arrays."""
+    """Points of a blob sequence series: four columns of one length. Where no content type was logged, it is empty."""
 
     steps: Steps
     wall_times: WallTimes
     sequences: list[list[StoredBlob]]
+    logged_content_types: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +172,11 @@ def join(columns: list[Columns]) -> Columns:
         return ScalarColumns(steps, wall_times, np.concatenate([one.values for one in _of(ScalarColumns, columns)]))
     if isinstance(first, TensorColumns):
         return TensorColumns(steps, wall_times, [each for one in _of(TensorColumns, columns) for each in one.tensors])
-    sequences = [each for one in _of(StoredSequenceColumns, columns) for each in one.sequences]
-    return StoredSequenceColumns(steps, wall_times, sequences)
+    stored = list(_of(StoredSequenceColumns, columns))
+    sequences = [each for one in stored for each in one.sequences]
+    return StoredSequenceColumns(
+        steps, wall_times, sequences, [each for one in stored for each in one.logged_content_types]
+    )
 
 
 def _of(kind: type[_C], columns: Iterable[object]) -> Iterator[_C]:
@@ -265,7 +269,8 @@ def _columns(part: read_pb2.Part) -> Columns:
         steps, wall_times = _steps_and_times(part.blob_sequences)
         sequences = [[_blob(blob) for blob in sequence.blobs] for sequence in part.blob_sequences.sequences]
         _check_lengths(steps, wall_times, sequences)
-        return StoredSequenceColumns(steps, wall_times, sequences)
+        content_types = [sequence.logged_content_type for sequence in part.blob_sequences.sequences]
+        return StoredSequenceColumns(steps, wall_times, sequences, content_types)
     raise ValueError("a part has no points")
 
 

@@ -103,9 +103,9 @@ def _part(part: Part) -> read_pb2.Part:
             message.tensors.tensors.extend(_tensor(value) for value in sample.tensors)
         case BlobSequenceSample() as sample:
             message.blob_sequences.steps, message.blob_sequences.wall_times = _steps_and_times(sample)
-            for keys in sample.sequences:
+            for keys, content_type in zip(sample.sequences, sample.logged_content_types, strict=True):
                 blobs = [_blob(key, part.blobs[key]) for key in keys]
-                message.blob_sequences.sequences.append(read_pb2.StoredSequence(blobs=blobs))
+                message.blob_sequences.sequences.add(blobs=blobs, logged_content_type=content_type)
     return message
 
 

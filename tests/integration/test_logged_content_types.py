@@ -1,0 +1,164 @@
+"""Content types that were logged with audio: kept with their points, given back as data, never an answer's header."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from support.batches import images, metadata, segment, stream
+from tbservice import limits
+from tbupload.downloading import points
+from tbwire import frames
+from tbwire.digests import VALUE_RECORD, blob_sequence_digest
+
+WAV = b"RIFF\x04\0\0\0WAVE"
+ODD = {
+    1: "audio/x-my",
+    2: "audio/flac",  # of the same bytes
+    3: "text/html",
+    4: "ж" * 255,
+    5: 'audio/wav\r\nSet-Cookie: a="b"\x1b\x7f\u202e',
+    6: " ",
+    7: "",
+}
+"""By step what is logged with one and the same clip."""
+
+
+def clips(logged, tag="clip", contents=None, wall_times=None):
+    """An audio series with a clip for each step of `logged`, and what is logged with it."""
+    contents = contents or [[WAV]] * len(logged)
+    series = images(tag, list(logged), contents, wall_times)
+    series.summary_metadata = metadata("audio", 3)
+    for sequence, content_type in zip(series.blob_sequences.sequences, logged.values(), strict=True):
+        sequence.logged_content_type = content_type
+    return series
+
+
+def read_logged(api, experiment, **query):
+    """{step: what was logged with the one blob} by the data API's JSON; an answer without it is an empty one."""
+    columns = api.get(experiment, "blob_sequences/data", run="train", tag="clip", **query)["train"]["clip"]
+    values = [blob for (blob,) in columns["values"]]
+    return dict(zip(columns["steps"], [blob.get("logged_content_type", "") for blob in values], strict=True))
+
+
+def test_logged_content_types_come_back_for_the_same_clip(api, experiment):
+    api.write(experiment, segment(stream(), 0, 9, clips(ODD)))
+    assert read_logged(api, experiment) == read_logged(api, experiment, sampling="all") == ODD
+    answer = api.get(experiment, "blob_sequences/new")
+    found = answer["points"]["train"]["clip"]
+    assert [blob.get("logged_content_type", "") for (blob,) in found["values"]] == list(ODD.values())
+    for query in ({"sampling": "all"}, {}):
+        path = f"/experiments/{experiment}/blob_sequences/data"
+        sent = api.request("POST", path, json={"format": "points", **query}).content
+        (part,) = points._parts(frames.decode([sent]))
+        assert part.columns.logged_content_types == list(ODD.values())
+        assert {blob.content_type for (blob,) in part.columns.sequences} == {"audio/wav"}
+
+
+def test_logged_content_types_come_with_series_in_pieces(api, experiment, monkeypatch):
+    api.write(experiment, segment(stream(), 0, 9, clips(ODD)))
+    monkeypatch.setattr(limits, "piece_bytes", 1)
+    for sampling in ("all", "uniform"):
+        assert read_logged(api, experiment, sampling=sampling) == ODD
+        path = f"/experiments/{experiment}/blob_sequences/data"
+        sent = api.request("POST", path, json={"format": "points", "sampling": sampling}).content
+        (whole,) = points.whole_series(points._parts(frames.decode([sent])))
+        assert whole.columns.logged_content_types == list(ODD.values())
+
+
+def test_answer_is_bounded_by_its_content_types(api, experiment, monkeypatch):
+    api.write(experiment, segment(stream(), 0, 9, clips(dict.fromkeys(range(10), "ж" * 255))))
+    monkeypatch.setattr(limits, "read_bytes_max", 10 * 510)
+    assert len(read_logged(api, experiment)) == 10
+    monkeypatch.setattr(limits, "read_bytes_max", 10 * 510 - 1)
+    answer = api.request("GET", f"/experiments/{experiment}/blob_sequences/data")
+    assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+    assert "bytes of content types (read_bytes_max)" in answer.json()["detail"]
+    assert len(read_logged(api, experiment, sampling="all")) == 10
+
+
+def test_tables_of_clips_have_keys_alone_as_before(api, experiment):
+    api.write(experiment, segment(stream(), 0, 9, clips(ODD)))
+    path = f"/experiments/{experiment}/blob_sequences/data"
+    header, *lines = api.request("GET", path, params={"format": "csv"}).text.splitlines()
+    assert (header, len(lines)) == ("run,tag,step,wall_time,keys", len(ODD))
+    table = pa.ipc.open_stream(api.request("GET", path, params={"format": "arrow"}).content).read_all()
+    assert json.loads(lines[0].split(",", 4)[4].strip('"').replace('""', '"')) == table["keys"][0].as_py()
+
+
+def test_classic_audio_tells_the_logged_content_type(api, client, experiment):
+    api.write(experiment, segment(stream(), 0, 9, clips(ODD)))
+    query = {"run": "train", "tag": "clip"}
+    listed = client.get(f"/api/v0/experiments/{experiment}/audio", params=query, headers=api.headers).json()
+    assert {clip["step"]: clip["content_type"] for clip in listed} == ODD | {7: "audio/wav"}
+
+
+def test_logged_content_type_is_never_a_header(api, client, experiment):
+    contents = [[b"<script>alert(1)</script>"], *[[WAV]] * len(ODD)]
+    api.write(experiment, segment(stream(), 0, 9, clips({0: "text/html", **ODD}, contents=contents)))
+    base = f"/api/v0/experiments/{experiment}"
+    query = {"run": "train", "tag": "clip"}
+    listed = client.get(f"{base}/audio", params=query, headers=api.headers).json()
+    columns = api.get(experiment, "blob_sequences/data")["train"]["clip"]
+    keys = [blob["key"] for (blob,) in columns["values"]]
+    addresses = [f"{base}/individualAudio?{clip['query']}" for clip in listed]
+    for step, (address, key) in enumerate(zip(addresses, keys, strict=True)):
+        served = "audio/wav" if step else "application/octet-stream"
+        for each in (address, f"/api/v1/blobs/{key}", f"/data/blob/{key}"):
+            answer = client.get(each, headers=api.headers)
+            assert (answer.status_code, answer.headers["Content-Type"]) == (200, served)
+            assert answer.headers["X-Content-Type-Options"] == "nosniff"
+            assert "Set-Cookie" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    ("blobs", "logged", "status", "words"),
+    [
+        ([WAV], "x" * 256, 413, "a logged content type has at most 255 characters; this has 256"),
+        ([WAV], "audio/\0", 422, "a logged content type holds a NUL"),
+        ([], "audio/wav", 422, "logged with one blob; this step has 0"),
+        ([WAV, WAV], "audio/wav", 422, "logged with one blob; this step has 2"),
+    ],
+)
+def test_logged_content_type_that_cannot_be_kept_is_refused(api, experiment, blobs, logged, status, words):
+    answer = api.send(experiment, segment(stream(), 0, 9, clips({1: logged}, contents=[blobs])))
+    assert (answer.status_code, words in answer.json()["detail"]) == (status, True), answer.text
+    assert api.get(experiment, "blob_sequences") == {}
+
+
+def test_point_that_replaces_another_brings_its_content_type(api, experiment):
+    older = clips({1: "audio/old", 2: "audio/kept", 3: ""}, wall_times=[5, 5, 5])
+    api.write(experiment, segment(stream(), 0, 9, older))
+    newer = clips({1: "audio/new", 2: "audio/early", 3: "audio/late"}, wall_times=[6, 4, 5])
+    api.write(experiment, segment(stream(file_name="restart"), 0, 9, newer))
+    assert read_logged(api, experiment) == {1: "audio/new", 2: "audio/kept", 3: "audio/late"}
+    untyped = clips({1: ""}, wall_times=[7])
+    api.write(experiment, segment(stream(file_name="again"), 0, 9, untyped))
+    assert read_logged(api, experiment)[1] == ""
+    pieces = [({1: "audio/a", 4: "audio/d"}, [9, 9]), ({5: "audio/e", 1: "audio/b"}, [8, 8])]
+    series = [clips(logged, wall_times=wall_times) for logged, wall_times in pieces]
+    together = [segment(stream(file_name=f"piece {place}"), 0, 9, each) for place, each in enumerate(series)]
+    api.write(experiment, *together)
+    found = read_logged(api, experiment)
+    assert (found[1], found[4], found[5]) == ("audio/a", "audio/d", "audio/e")
+
+
+def test_digest_differs_by_the_logged_content_type(api, experiment):
+    api.write(experiment, segment(stream(), 0, 9, clips({1: "audio/x-my", 2: ""})))
+    page = api.get(experiment, "digests/records", run="train", tag="clip")
+    found = np.frombuffer(base64.b64decode(page["records"]), VALUE_RECORD)["value"].tolist()
+    sha256 = hashlib.sha256(WAV).digest()
+    assert found == [blob_sequence_digest([sha256], "audio/x-my"), blob_sequence_digest([sha256])]
+    assert found[0] != found[1]
+    (series,) = api.get(experiment, "digests")["series"]
+    assert series["count"] == 2
+
+
+def test_uploader_learns_how_long_a_content_type_may_be(api, experiment):
+    result = api.write(experiment, segment(stream(), 0, 9, clips({1: ""})))
+    assert result.limits.logged_content_type_chars_max == limits.logged_content_type_chars_max == 255
