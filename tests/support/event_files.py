@@ -263,15 +263,20 @@ def audio_event(
     clips: Sequence[bytes],
     wall_time: float = WALL_TIME,
     style: Literal["legacy", "tensor"] = "tensor",
+    *,
+    content_type: str = "audio/wav",
 ) -> pb.Event:
-    """Encoded clips: TensorFlow 2's [k, 2] tensor of (clip, label), or one legacy Audio (the first of `clips`)."""
+    """Encoded clips: TensorFlow 2's [k, 2] tensor of (clip, label), or one legacy Audio (the first of `clips`).
+
+    Only the latter has a content type of its own.
+    """
     if style == "tensor":
         strings = [string for clip in clips for string in (clip, b"")]
         tensor = string_tensor_proto(strings, (len(clips), 2))
         # AudioPluginData {encoding: WAV = 11}, tensorboard/plugins/audio/plugin_data.proto
         return plugin_event("audio", tag, step, tensor, wall_time, content=b"\x10\x0b")
     audio = pb.Summary.Audio(
-        sample_rate=8000.0, num_channels=1, length_frames=4, encoded_audio_string=clips[0], content_type="audio/wav"
+        sample_rate=8000.0, num_channels=1, length_frames=4, encoded_audio_string=clips[0], content_type=content_type
     )
     return summary_event(step, wall_time, pb.Summary.Value(tag=tag, audio=audio))
 

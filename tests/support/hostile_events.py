@@ -77,7 +77,7 @@ def value(choices: Choices) -> bytes:
         (8, LENGTH, tensor(choices)),
         (5, LENGTH, histogram(choices)),
         (4, LENGTH, message(choices, [(1, VARINT, varint(choices.pick([1, -1]))), (4, LENGTH, b"png")])),
-        (6, LENGTH, message(choices, [(1, FIXED32, single(8000)), (4, LENGTH, b"wav"), (5, LENGTH, b"audio/wav")])),
+        (6, LENGTH, _audio(choices)),
         (3, LENGTH, b"old"),
     ]
     fields: list[Field] = [(1, LENGTH, text(choices, TAGS)), kinds[choices.pick([0, 1, 1, 0, 1, 2, 3, 4, 5])]]
@@ -88,6 +88,11 @@ def value(choices: Choices) -> bytes:
     if choices.seldom(20):
         fields.append(choices.pick(kinds))
     return message(choices, fields)
+
+
+def _audio(choices: Choices) -> bytes:
+    content_type = text(choices, ["audio/wav", "audio/x-my", "ж" * 255, "z" * 256, "audio/\0"])
+    return message(choices, [(1, FIXED32, single(8000)), (4, LENGTH, b"wav"), (5, LENGTH, content_type)])
 
 
 def summary_metadata(choices: Choices) -> bytes:

@@ -21,16 +21,26 @@ from tbupload.reading.record_rows import SPARE_BYTES
 from tbupload.reading.series_memory import SeriesMemory
 from tbwire import tensorboard_pb2 as pb
 
-LIMITS = ReadLimits(tensor_bytes_max=4 << 20, blob_bytes_max=1 << 30, name_chars_max=10_000, metadata_bytes_max=4 << 20)
+LIMITS = ReadLimits(
+    tensor_bytes_max=4 << 20,
+    blob_bytes_max=1 << 30,
+    name_chars_max=10_000,
+    metadata_bytes_max=4 << 20,
+    logged_content_type_chars_max=255,
+)
 
 
 @dataclass
 class Read:
-    """One series: points are (step, wall time, value), floats by their bits so that NaN compares."""
+    """One series: points are (step, wall time, value), floats by their bits so that NaN compares.
+
+    Of blob sequences, `content_types` has what was logged with each point.
+    """
 
     plugin: str
     metadata: pb.SummaryMetadata
     points: list[tuple] = field(default_factory=list)
+    content_types: list[str] = field(default_factory=list)
 
 
 def open_file(path: Path, start: int = 0, series_filter: SeriesFilter | None = None, limits: ReadLimits = LIMITS):
@@ -56,6 +66,9 @@ def join(chunks: Iterable[Chunk]) -> tuple[dict[str, Read], Counter[str]]:
             known = series.setdefault(read.tag, Read(read.plugin, pb.SummaryMetadata.FromString(read.metadata)))
             assert known.plugin == read.plugin
             known.points += points(read.columns)
+            if isinstance(read.columns, BlobSequenceColumns):
+                known.content_types += read.columns.logged_content_types
+                assert len(known.content_types) == len(known.points)
     return series, skipped
 
 

@@ -47,7 +47,7 @@ def tensors(size, tag="tensor", histogram=None):
 
 
 def blobs(*contents, tag="images"):
-    return SeriesPoints(tag, "images", b"m", BlobSequenceColumns(STEPS[:1], WALL_TIMES[:1], [list(contents)]))
+    return SeriesPoints(tag, "images", b"m", BlobSequenceColumns(STEPS[:1], WALL_TIMES[:1], [list(contents)], [""]))
 
 
 def encoded(chunk, acknowledged=None, limits=LIMITS):
@@ -127,6 +127,13 @@ def test_small_blobs_travel_inside_and_large_ones_by_their_digest():
     assert (sources[1].reference.sha256, sources[1].reference.size) == (digest, 1001)
     assert segment.blobs == {digest: large}
     assert segment.counts["blobs"] == 3
+
+
+def test_content_types_travel_beside_their_clips():
+    columns = BlobSequenceColumns(STEPS, WALL_TIMES, [[b"a"], [b"a"], [b"b", b"c"]], ["audio/x-my", "ж", ""])
+    _, sent = encoded(chunk_of(SeriesPoints("clips", "audio", b"m", columns)))
+    sequences = sent.series[0].blob_sequences.sequences
+    assert [(len(each.blobs), each.logged_content_type) for each in sequences] == [(1, "audio/x-my"), (1, "ж"), (2, "")]
 
 
 def test_when_inline_blobs_are_too_many_for_one_request_they_are_put_before_it():

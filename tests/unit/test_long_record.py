@@ -86,6 +86,8 @@ EVENTS = [
     image_event("image/none", 2, []),
     audio_event("clip/1", 1, [b"a clip", b"another clip"]),
     audio_event("clip/2", 2, [b"a legacy clip"], style="legacy"),
+    audio_event("clip/3", 2, [b"one of a type of its own"], style="legacy", content_type="audio/x-" + "y" * 240),
+    audio_event("clip/4", 2, [b"one of too long a type"], style="legacy", content_type="z" * 60_000),
     graph_event(b"a graph definition"),
     graph_event(b""),
     run_metadata_event("step 7", 7, b"some metadata of a run"),
@@ -119,7 +121,7 @@ def test_every_kind_of_value_is_the_same_as_when_its_record_is_loaded(tmp_path, 
 def test_blobs_of_a_long_record_stay_in_the_file(tmp_path):
     path = tmp_path / "tfevents"
     write_records(path, EVENTS)
-    assert assert_same_both_ways(path)[2] == 9
+    assert assert_same_both_ways(path)[2] == 10
 
 
 def mutated(payload, position, byte):

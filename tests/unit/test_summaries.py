@@ -148,6 +148,25 @@ def test_audio_is_its_clips_without_labels(style):
     assert series["t"].metadata.data_class == pb.DATA_CLASS_BLOB_SEQUENCE
 
 
+@pytest.mark.parametrize("logged", ["audio/wav", "audio/x-my", "", "ж" * 255, 'text/html; x="\r\n\x1b"', " "])
+def test_legacy_audio_keeps_its_content_type(logged):
+    event = audio_event("t", 0, [b"clip"], style="legacy", content_type=logged)
+    assert decode(event)[0]["t"].content_types == [logged]
+    kept_nowhere = replace(LIMITS, logged_content_type_chars_max=0)
+    assert decode(event, limits=kept_nowhere)[0]["t"].content_types == [""]
+    assert decode(audio_event("t", 0, [b"clip"]))[0]["t"].content_types == [""]
+
+
+def test_audio_content_type_over_limit_or_with_nul_is_refused():
+    def audio(logged):
+        return audio_event("t", 0, [b"clip"], style="legacy", content_type=logged)
+
+    assert reason_of(audio("x" * 256)) == "content type of audio over the limit of 255 characters"
+    assert reason_of(audio("audio/\0")) == refusals.CONTENT_TYPE_NUL
+    kept_nowhere = replace(LIMITS, logged_content_type_chars_max=0)
+    assert value_of(audio("\0" * 256), limits=kept_nowhere) == [b"clip"]
+
+
 def test_audio_of_several_clips_and_of_none():
     assert value_of(audio_event("t", 0, [b"one", b"", b"three"])) == [b"one", b"", b"three"]
     assert value_of(audio_event("t", 0, [])) == []

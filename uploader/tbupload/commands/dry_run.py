@@ -27,6 +27,7 @@ USUAL_LIMITS: Final = WireLimits(
     name_chars_max=10_000,
     metadata_bytes_max=4 << 20,
     tensor_object_bytes_max=64 << 20,
+    logged_content_type_chars_max=255,
 )
 """What a server usually takes: its own limits are known only to those who ask it."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tbupload.limits import CHUNK_TENSORS_BYTES_MAX, RECORD_TENSORS_BYTES_MAX
 from tbupload.reading import refusals
-from tbupload.reading.points import FileBlob, Tensor
+from tbupload.reading.points import BlobSequence, FileBlob, Tensor
 from tbupload.reading.refusals import ValueRefused
 from tbupload.reading.summaries import Point
 
@@ -45,6 +45,6 @@ def _memory_bytes(point: Point) -> int:
     if isinstance(point, Tensor):
         pieces = point.in_file.pieces if point.in_file is not None else ()
         return len(point.data) + sum(len(piece) for piece in pieces if isinstance(piece, bytes))
-    if isinstance(point, list):
-        return sum(len(blob) for blob in point if not isinstance(blob, FileBlob))
+    if isinstance(point, BlobSequence):
+        return sum(len(blob) for blob in point.blobs if not isinstance(blob, FileBlob))
     return 0

@@ -186,4 +186,5 @@ def _object_columns(points: _Points) -> Columns:
     steps, wall_times = np.array(points.steps, np.int64), np.array(points.wall_times, np.float64)
     if isinstance(points.values[0], Tensor):
         return TensorColumns(steps, wall_times, points.values)
-    return BlobSequenceColumns(steps, wall_times, points.values)
+    sequences = [value.blobs for value in points.values]
+    return BlobSequenceColumns(steps, wall_times, sequences, [value.logged_content_type for value in points.values])

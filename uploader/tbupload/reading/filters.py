@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-DECODER_VERSION: Final = 2
+DECODER_VERSION: Final = 3
 """Grows when the reader learns to make other points of the same bytes: streams are then read again from the start."""
 
 

@@ -107,7 +107,8 @@ class Outliner:
         self._window = _Window(file)
         self._cuts = cuts
         self._field_bytes_max = limits.outline_field_bytes_max
-        self._text_bytes_max = max(limits.metadata_bytes_max, _CHARACTER_BYTES_MAX * limits.name_chars_max) + 8
+        chars_max = max(limits.name_chars_max, limits.logged_content_type_chars_max)
+        self._text_bytes_max = max(limits.metadata_bytes_max, _CHARACTER_BYTES_MAX * chars_max) + 8
         self._taken_bytes = 0
         self._is_whole = True
 

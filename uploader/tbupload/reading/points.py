@@ -80,13 +80,22 @@ Blob = bytes | FileBlob
 """A blob in memory, or where in its file a large one lies; either has a length in bytes."""
 
 
+@dataclass(frozen=True, slots=True)
+class BlobSequence:
+    """The ordered blobs of one step, and the content type that was logged with them, empty when none was."""
+
+    blobs: list[Blob]
+    logged_content_type: str = ""
+
+
 @dataclass(slots=True)
 class BlobSequenceColumns:
-    """Points of a blob sequence series in file order; each sequence is the ordered blobs of one step."""
+    """Points of a blob sequence series in file order: four columns of one length."""
 
     steps: Steps
     wall_times: WallTimes
     sequences: list[list[Blob]]
+    logged_content_types: list[str]
 
 
 Columns = ScalarColumns | TensorColumns | BlobSequenceColumns

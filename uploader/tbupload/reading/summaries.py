@@ -12,13 +12,13 @@ from tbupload.limits import ReadLimits
 from tbupload.reading import refusals
 from tbupload.reading.cuts import NO_CUTS, Cut, Cuts
 from tbupload.reading.legacy import histogram_tensor, image_blobs, legacy_metadata, simple_value
-from tbupload.reading.points import Blob, Tensor
+from tbupload.reading.points import BlobSequence, Tensor
 from tbupload.reading.refusals import ValueRefused, over_limit
 from tbupload.reading.series_memory import HPARAMS, KnownSeries, SeriesMemory
 from tbupload.reading.tensor_protos import to_number, to_strings, to_tensor
 from tbwire import tensorboard_pb2 as pb
 
-Point = np.float32 | np.float64 | Tensor | list[Blob]
+Point = np.float32 | np.float64 | Tensor | BlobSequence
 """A scalar, a tensor, or the blobs of one step."""
 
 _FLOAT: Final = 1
@@ -93,7 +93,8 @@ def _point(value: pb.Summary.Value, series: KnownSeries, limits: ReadLimits, cut
         return _scalar(value, limits, cuts)
     if series.data_class == pb.DATA_CLASS_BLOB_SEQUENCE:
         blobs = _checked_blobs(_blobs(value, series, limits, cuts), limits)
-        return [cuts.blob(blob) for blob in blobs]
+        content_type = _logged_content_type(value, limits)
+        return BlobSequence([cuts.blob(blob) for blob in blobs], content_type)
     return _tensor(value, series, limits, cuts)
 
 
@@ -137,6 +138,18 @@ def _blobs(value: pb.Summary.Value, series: KnownSeries, limits: ReadLimits, cut
     if len(shape) != 1:
         raise ValueRefused(refusals.NOT_A_VECTOR)
     return strings
+
+
+def _logged_content_type(value: pb.Summary.Value, limits: ReadLimits) -> str:
+    """What legacy audio says that it is; of TensorFlow 2's, and of images, the metadata says what there is to say."""
+    chars_max = limits.logged_content_type_chars_max
+    if value.WhichOneof("value") != "audio" or not chars_max:
+        return ""
+    if len(value.audio.content_type) > chars_max:
+        raise over_limit("content type of audio", chars_max, "characters")
+    if "\0" in value.audio.content_type:
+        raise ValueRefused(refusals.CONTENT_TYPE_NUL)
+    return value.audio.content_type
 
 
 def _checked_blobs(blobs: list[bytes | Cut], limits: ReadLimits) -> list[bytes | Cut]:

@@ -61,6 +61,7 @@ class WireLimits:
     tensor_rank_max: int = TENSOR_RANK_MAX  # dimensions; the same
     packed_points_max: int = 0  # points; 0 where packed blocks are not taken
     tensor_object_bytes_max: int = 0  # of a tensor that is put as a blob is; 0 where none is taken
+    logged_content_type_chars_max: int = 0  # characters; 0 where none are kept
 
 
 @dataclass(slots=True)
@@ -291,8 +292,8 @@ def _add_blob_sequences(
     wire.SetInParent()
     wire.steps = _packed(columns.steps, "<i8")
     wire.wall_times = _packed(columns.wall_times, "<f8")
-    for contents in columns.sequences:
-        sequence = wire.sequences.add()
+    for contents, content_type in zip(columns.sequences, columns.logged_content_types, strict=True):
+        sequence = wire.sequences.add(logged_content_type=content_type)
         for content in contents:
             blob = sequence.blobs.add()
             if not isinstance(content, FileBlob) and len(content) <= inline_bytes_max:

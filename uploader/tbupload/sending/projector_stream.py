@@ -107,5 +107,5 @@ def checksum_of(state: bytes) -> int:
 
 
 def _points(tag: str, embedding: Embedding) -> SeriesPoints:
-    columns = BlobSequenceColumns(np.zeros(1, np.int64), np.array([time.time()]), [embedding.blobs])
+    columns = BlobSequenceColumns(np.zeros(1, np.int64), np.array([time.time()]), [embedding.blobs], [""])
     return SeriesPoints(tag, PLUGIN, _METADATA, columns)

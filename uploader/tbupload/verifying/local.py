@@ -162,10 +162,11 @@ def _tensor_digest(tensor: wire_pb2.Tensor) -> bytes:
 
 
 def _sequence_digest(sequence: wire_pb2.BlobSequence) -> bytes:
-    return blob_sequence_digest(
+    sha256s = (
         _sha256(blob.content) if blob.WhichOneof("source") == "content" else blob.reference.sha256
         for blob in sequence.blobs
     )
+    return blob_sequence_digest(sha256s, sequence.logged_content_type)
 
 
 def _sha256(content: bytes) -> bytes:
