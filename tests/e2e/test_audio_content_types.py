@@ -1,6 +1,8 @@
-"""Content types of legacy audio, from the event file through upload, reading and verification."""
+"""Content types of legacy audio, from the event file through upload, reading, verification and export and back."""
 
 from __future__ import annotations
+
+import re
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import STORE_EVERYTHING_SIZE_GUIDANCE, EventAccumulator
@@ -96,6 +98,40 @@ def test_verify_finds_a_changed_content_type(uploader, logdir, superuser, change
     )
     ended = verify(uploader, logdir, experiment_id)
     assert (ended.code, "run  clip  (audio): 1 point different (step 1)" in ended.out) == (1, True), ended.out
+
+
+def test_export_and_upload_keep_content_types(uploader, reader, logdir, tmp_path):
+    write(logdir, *[legacy("clip", step, logged) for step, logged in enumerate(LOGGED)])
+    write(logdir, *[legacy("clip", step, "audio/x-my") for step in (-1, 300)], run="typed")
+    named = legacy("named", 2, "audio/x-my")
+    named.summary.value[0].metadata.display_name = "a name"
+    named.summary.value[0].metadata.summary_description = "a description"
+    large = legacy("large", 1, "audio/x-large", WAV + bytes(9_000_000))
+    tensor_first = [event_files.audio_event("mixed", 5, [WAV]), *[legacy("mixed", s, f"audio/x-{s}") for s in (3, 4)]]
+    write(logdir, named, large, *tensor_first, event_files.image_event("cat", 1), run="other")
+    first = upload(uploader, logdir)
+    what = ("--experiment", first, "--format", "events", "--output", tmp_path / "exported")
+    ended = uploader.run("export", *what, "--json")
+    assert (ended.code, ended.done["losses"]) == (0, {}), ended.err
+    again = upload(uploader, tmp_path / "exported")
+    known = digests(reader, first)
+    assert (digests(reader, again), len(known)) == (known, 6)
+    assert listed(reader, again, "clip") == listed(reader, first, "clip")
+    accumulator = EventAccumulator(str(tmp_path / "exported" / "run"), size_guidance=STORE_EVERYTHING_SIZE_GUIDANCE)
+    logged = {event.step: event.content_type for event in accumulator.Reload().Audio("clip")}
+    assert logged == {step: content_type for step, content_type in enumerate(LOGGED) if content_type}
+
+
+def test_export_tells_content_types_it_cannot_write(uploader, reader, logdir, tmp_path):
+    write(logdir, event_files.audio_event("mixed", 5, [WAV]), legacy("mixed", 5, "audio/x-my"))
+    experiment_id = upload(uploader, logdir)
+    assert listed(reader, experiment_id, "mixed") == {5: "audio/x-my"}
+    what = ("--experiment", experiment_id, "--format", "events", "--output", tmp_path / "exported")
+    ended = uploader.run("export", *what, "--json")
+    assert ended.code == 1
+    ((reason, count),) = ended.done["losses"].items()
+    assert (re.search("without the content types", reason) is not None, count) == (True, 1)
+    assert digests(reader, upload(uploader, tmp_path / "exported")).keys() == {("run", "mixed")}
 
 
 def test_upload_of_older_version_gets_its_content_types(uploader, reader, logdir, superuser, monkeypatch):

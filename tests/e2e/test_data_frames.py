@@ -117,6 +117,17 @@ def test_tensors_and_blobs_are_given_with_their_values(experiment_id, library):
     assert [experiment.blob(key) for key in blobs["key"]] == [b"x", b"y", b"zz"]
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_clips_are_given_with_their_logged_content_types(api, experiment_id, library):
+    clips = images("clip", [1, 2, 3], [[b"x"], [b"y", b"zz"], [b"x"]])
+    clips.summary_metadata = metadata("audio", 3)
+    clips.blob_sequences.sequences[0].logged_content_type = "audio/x-my"
+    api.write(experiment_id, segment(stream("b", "more"), 0, 9, clips))
+    blobs = Experiment(experiment_id, library=library).blobs(tag="clip")
+    assert blobs["logged_content_type"].to_list() == ["audio/x-my", "", "", ""]
+    assert set(blobs["content_type"].to_list()) == {"application/octet-stream"}
+
+
 def test_runs_and_tags_are_named(experiment_id):
     experiment = Experiment(experiment_id)
     assert experiment.runs == ["b", "a"]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from support.event_files import encode_record
 from tbupload.downloading.directory_names import directory_of, event_file_of
-from tbupload.downloading.event_records import blob_record_head, header, record, scalar_records
+from tbupload.downloading.event_records import audio_record_head, blob_record_head, header, record, scalar_records
 from tbupload.downloading.output import whole_file
 from tbupload.reading.points import ScalarColumns
 from tbwire import frames, read_pb2
@@ -80,6 +80,21 @@ def test_blobs_are_a_string_vector_wherever_they_come_from(blobs, step, has_meta
     assert value.metadata.SerializeToString() == (metadata or b"")
     assert record(payload) == encode_record(payload)
     assert header(size) == encode_record(payload)[:12]
+
+
+@given(st.binary(max_size=300), st.text(max_size=300), STEPS, st.booleans())
+def test_clip_with_content_type_is_legacy_audio(clip, content_type, step, has_metadata):
+    metadata = pb.SummaryMetadata(display_name="name", summary_description="x" * 200, data_class=3)
+    described = metadata.SerializeToString() if has_metadata else None
+    head, (before,), size = audio_record_head("tag", step, 1.5, len(clip), content_type, described)
+    payload = head + before + clip
+    assert len(payload) == size
+    event = pb.Event.FromString(payload)
+    (value,) = event.summary.value
+    assert (event.step, event.wall_time, value.tag) == (step, 1.5, "tag")
+    assert (value.audio.encoded_audio_string, value.audio.content_type) == (clip, content_type)
+    metadata.ClearField("data_class")  # a reader makes all the rest
+    assert (value.metadata == metadata) == value.HasField("metadata") == has_metadata
 
 
 @given(st.text(st.sampled_from("ab./%\0\\:é "), max_size=12), st.text(st.sampled_from("ab./%\0é "), max_size=12))

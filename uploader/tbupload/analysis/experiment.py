@@ -132,9 +132,10 @@ class Experiment:
         library: Library | None = None,
         **query: Any,
     ) -> Any:
-        """A row a blob: run, tag, step, wall_time, index within its step, key, size (bytes), content_type.
+        """A row a blob: run, tag, step, wall_time, index within its step, key, size (bytes), and two content types.
 
-        `blob` gives the bytes of a key.
+        `content_type` is what it is served as, `logged_content_type` what was logged with audio, or empty. `blob` gives
+        the bytes of a key.
         """
         name, _ = data_frames.load(library or self._library)
         parts = list(self._read("blob_sequences", run, tag, {"sampling": sampling, **query}))
@@ -142,6 +143,7 @@ class Experiment:
         sequences = [sequence for one in columns for sequence in one.sequences]
         rows = np.repeat(np.arange(len(sequences)), [len(sequence) for sequence in sequences])
         found = [blob for sequence in sequences for blob in sequence]
+        logged = [content_type for one in columns for content_type in one.logged_content_types]
         points = {label: _taken(column, rows) for label, column in _columns(parts).items()}
         return data_frames.make(
             {
@@ -150,6 +152,7 @@ class Experiment:
                 "key": [blob.key for blob in found],
                 "size": np.array([blob.size for blob in found], np.int64),
                 "content_type": [blob.content_type for blob in found],
+                "logged_content_type": [logged[row] for row in rows.tolist()],
             },
             name,
         )

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, NamedTuple
 
 import google_crc32c
 
 from tbupload.downloading.directory_names import directory_of, event_file_of
 from tbupload.downloading.event_records import (
+    audio_record_head,
     blob_record_head,
     header,
     is_as_written,
+    is_legacy_audio,
     is_simple_value,
     scalar_records,
     tensor_record,
@@ -24,7 +26,7 @@ from tbupload.downloading.event_records import (
 )
 from tbupload.downloading.output import errors_of, settle, temporary_path
 from tbupload.downloading.plan import RunGroup
-from tbupload.downloading.points import LostPoint, SeriesPart, StoredSequenceColumns, StoredSeries
+from tbupload.downloading.points import LostPoint, SeriesPart, StoredBlob, StoredSequenceColumns, StoredSeries
 from tbupload.downloading.server import ExportServer
 from tbupload.errors import BlobLost
 from tbupload.reading.filters import SeriesFilter
@@ -32,6 +34,7 @@ from tbupload.reading.points import ScalarColumns, TensorColumns
 from tbupload.reading.tf_record import footer
 
 HISTOGRAM_LOST: Final = "legacy histograms are written as tensors, without the fields only they have"
+CONTENT_TYPE_LOST: Final = "blobs are written as tensors, without the content types that were logged with them"
 
 _APPEND_BYTES: Final = 1 << 20
 
@@ -164,27 +167,67 @@ class EventExport:
             case TensorColumns() as columns:
                 _write_tensors(file, part.series.tag, columns, metadata, notes)
             case StoredSequenceColumns() as columns:
-                self._write_blobs(file, part.series, columns, metadata)
+                self._write_blobs(file, part.series, columns, metadata, notes)
 
     def _write_blobs(
-        self, file: IO[bytes], series: StoredSeries, columns: StoredSequenceColumns, metadata: bytes | None
+        self,
+        file: IO[bytes],
+        series: StoredSeries,
+        columns: StoredSequenceColumns,
+        metadata: bytes | None,
+        notes: Counter[str],
     ) -> None:
         """Write a record a point, but none for a point with a blob that the server has lost."""
-        contents = self._server.read_blobs(blob for blobs in columns.sequences for blob in blobs)
-        points = zip(columns.steps.tolist(), columns.wall_times.tolist(), columns.sequences, strict=True)
-        for step, wall_time, blobs in points:
+        points = _blob_points(series, columns, metadata)
+        contents = self._server.read_blobs(blob for point in points for blob in point.blobs)
+        for point in points:
             begin = file.tell()
-            of_point = islice(contents, len(blobs))
-            head = blob_record_head(series.tag, step, wall_time, [blob.size for blob in blobs], metadata)
+            of_point = islice(contents, len(point.blobs))
+            head = _blob_head(series, point, metadata, notes)
             try:
                 _write_blob_record(file, head, of_point)
             except BlobLost as lost:
                 file.seek(begin)
                 file.truncate()
                 deque(of_point, maxlen=0)  # those behind the one that was lost: their turn is over
-                self._lost.append(LostPoint(series.run, series.tag, step, str(lost)))
+                self._lost.append(LostPoint(series.run, series.tag, point.step, str(lost)))
             else:
                 metadata = None
+
+
+class _BlobPoint(NamedTuple):
+    """The blobs of one step, and the content type that was logged with them."""
+
+    step: int
+    wall_time: float
+    blobs: Sequence[StoredBlob]
+    content_type: str
+
+
+def _blob_points(series: StoredSeries, columns: StoredSequenceColumns, metadata: bytes | None) -> list[_BlobPoint]:
+    """Points of a part; one whose form brings other metadata than the series' does not come first."""
+    steps, wall_times = columns.steps.tolist(), columns.wall_times.tolist()
+    rows = zip(steps, wall_times, columns.sequences, columns.logged_content_types, strict=True)
+    points = [_BlobPoint(*row) for row in rows]
+    if metadata is not None and not is_legacy_audio(series.tag, metadata):
+        points.sort(key=lambda point: point.content_type != "")
+    return points
+
+
+def _may_be_audio(series: StoredSeries, point: _BlobPoint, metadata: bytes | None) -> bool:
+    """Whether a reader of the point as legacy audio takes it for one of this series."""
+    is_clip = series.plugin == "audio" and len(point.blobs) == 1
+    return is_clip and (metadata is None or is_legacy_audio(series.tag, metadata))
+
+
+def _blob_head(
+    series: StoredSeries, point: _BlobPoint, metadata: bytes | None, notes: Counter[str]
+) -> tuple[bytes, list[bytes], int]:
+    sizes = [blob.size for blob in point.blobs]
+    if point.content_type and _may_be_audio(series, point, metadata):
+        return audio_record_head(series.tag, point.step, point.wall_time, sizes[0], point.content_type, metadata)
+    notes[CONTENT_TYPE_LOST] += point.content_type != ""
+    return blob_record_head(series.tag, point.step, point.wall_time, sizes, metadata)
 
 
 def _write_blob_record(

@@ -2,7 +2,7 @@
 
 Every value is written as a tensor, in the form of TensorFlow 2, with the series' own summary metadata on its first one.
 But scalars that came as a `simple_value`, as those of PyTorch, are written as such, so that whatever read their files
-reads these; and a legacy histogram, too, since its fields are more than its tensor.
+reads these; and a legacy histogram, too, since its fields are more than its tensor, and audio with a content type.
 """
 
 from __future__ import annotations
@@ -36,12 +36,15 @@ _EVENT_SUMMARY: Final = b"\x2a"
 _SUMMARY_VALUE: Final = b"\x0a"
 _VALUE_TAG: Final = b"\x0a"
 _VALUE_SIMPLE: Final = b"\x15"
+_VALUE_AUDIO: Final = b"\x32"
 _VALUE_TENSOR: Final = b"\x42"
 _VALUE_METADATA: Final = b"\x4a"
 _TENSOR_DTYPE: Final = b"\x08"
 _TENSOR_SHAPE: Final = b"\x12"
 _TENSOR_CONTENT: Final = b"\x22"
 _TENSOR_STRING: Final = b"\x42"
+_AUDIO_CONTENT: Final = b"\x22"
+_AUDIO_CONTENT_TYPE: Final = b"\x2a"
 
 _FLOAT32: Final = np.dtype("<f4")
 
@@ -142,6 +145,27 @@ def blob_record_head(
     return payload_head, befores, len(payload_head) + strings_bytes
 
 
+def audio_record_head(
+    tag: str, step: int, wall_time: float, size: int, content_type: str, metadata: bytes | None
+) -> tuple[bytes, list[bytes], int]:
+    """The same of a clip of `size` bytes and its content type, as legacy audio: a tensor has no place for the type."""
+    before = _AUDIO_CONTENT + _varint(size)
+    typed = _field(_AUDIO_CONTENT_TYPE, content_type.encode())
+    begun = _VALUE_AUDIO + _varint(len(typed) + len(before) + size) + typed
+    described = None if metadata is None else _name_and_description(metadata).SerializeToString()
+    head = _value_head(tag, described, _varint(step), begun, len(before) + size)
+    payload_head = _EVENT_WALL_TIME + _WALL_TIME.pack(wall_time) + head
+    return payload_head, [before], len(payload_head) + len(before) + size
+
+
+def is_legacy_audio(tag: str, metadata: bytes) -> bool:
+    """Whether this is the metadata that a reader makes of legacy audio with its name and description."""
+    implied = legacy_metadata(pb.Summary.Value(tag=tag, metadata=_name_and_description(metadata)), "audio")
+    assert implied is not None  # noqa: S101 - it is a legacy kind
+    implied.data_class = pb.DATA_CLASS_BLOB_SEQUENCE
+    return implied.SerializeToString() == metadata
+
+
 def _scalar_rows(
     tag: str,
     metadata: bytes | None,
@@ -195,15 +219,19 @@ def _legacy_value(tag: str, histogram: LegacyHistogram, metadata: bytes | None) 
     """A value from whose own fields a reader makes the metadata: it looks for a name and a description only."""
     value = pb.Summary.Value(tag=tag)
     if metadata is not None:
-        wanted = pb.SummaryMetadata.FromString(metadata)
-        value.metadata.display_name = wanted.display_name
-        value.metadata.summary_description = wanted.summary_description
+        value.metadata.CopyFrom(_name_and_description(metadata))
     for name in ("min", "max", "num", "sum", "sum_squares"):
         setattr(value.histo, name, getattr(histogram, name))
     value.histo.bucket_limit.extend(histogram.bucket_limit)
     value.histo.bucket.extend(histogram.bucket)
     value.histo.SetInParent()
     return value
+
+
+def _name_and_description(metadata: bytes) -> pb.SummaryMetadata:
+    """What a reader takes from the metadata that stands beside a legacy value."""
+    wanted = pb.SummaryMetadata.FromString(metadata)
+    return pb.SummaryMetadata(display_name=wanted.display_name, summary_description=wanted.summary_description)
 
 
 def _tensor_proto(tensor: Tensor) -> pb.TensorProto:
