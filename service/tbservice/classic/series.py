@@ -58,7 +58,10 @@ def read_scalars(
     ] = None,
     format: Annotated[str | None, Query(description="`csv`, for one run and tag")] = None,  # noqa: A002 - its name
 ) -> Response:
-    """`[[wall_time, step, value]]` of a run and tag; without them `{run: {tag: …}}` of all, 10 points each."""
+    """`[[wall_time, step, value]]` of a run and tag; without them `{run: {tag: …}}` of all, 10 points each.
+
+    By wall time, and by step where wall times are equal: the order in which points were written is not kept.
+    """
     if (run is None) != (tag is None):
         raise Malformed("give both run and tag, or neither for a sample of every series")
     if run is None or tag is None:
@@ -83,7 +86,7 @@ def read_histograms(
     """`[[wall_time, step, [min, max, num, sum, sum_squares, [bucket_limit], [bucket]]]]`.
 
     As they were logged by writers of this API's time. Of histograms logged as tensors, sum and sum_squares are
-    estimates: as if values were spread evenly within each bucket.
+    estimates: as if values were spread evenly within each bucket. In the order of `scalars`.
     """
     return _histograms(grant, database, objects, run_and_tag, settings.reservoir_sizes.histograms, _histogram_value)
 
@@ -94,7 +97,8 @@ def read_compressed_histograms(
 ) -> Response:
     """`[[wall_time, step, [[basis point, value]]]]`, at 0, 668, 1587, 3085, 5000, 6915, 8413, 9332 and 10000.
 
-    Those are minimum, median, maximum, and a normal distribution's half standard deviations to 1.5 on both sides.
+    Those are minimum, median, maximum, and a normal distribution's half standard deviations to 1.5 on both sides. In
+    the order of `scalars`.
     """
     size = settings.reservoir_sizes.compressedHistograms
     return _histograms(grant, database, objects, run_and_tag, size, _compressed_value)
