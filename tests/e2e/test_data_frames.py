@@ -122,9 +122,10 @@ def test_clips_are_given_with_their_logged_content_types(api, experiment_id, lib
     clips = images("clip", [1, 2, 3], [[b"x"], [b"y", b"zz"], [b"x"]])
     clips.summary_metadata = metadata("audio", 3)
     clips.blob_sequences.sequences[0].logged_content_type = "audio/x-my"
+    clips.blob_sequences.sequences[2].logged_content_type = "audio/flac"
     api.write(experiment_id, segment(stream("b", "more"), 0, 9, clips))
     blobs = Experiment(experiment_id, library=library).blobs(tag="clip")
-    assert blobs["logged_content_type"].to_list() == ["audio/x-my", "", "", ""]
+    assert blobs["logged_content_type"].to_list() == ["audio/x-my", "", "", "audio/flac"]
     assert set(blobs["content_type"].to_list()) == {"application/octet-stream"}
 
 
