@@ -1,4 +1,4 @@
-"""Runs the migrations on the connection that `tbservice.migrate` hands over, inside its transaction."""
+"""Runs the migrations on the connection that `tbservice.store.pg.migrate` hands over, inside its transaction."""
 
 from alembic import context
 

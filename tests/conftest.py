@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from support import servers as support
-from tbservice.embedded.instance import Instance
-from tbservice.embedded.ports import choose_ports
+from tbservice.local.embedded.instance import Instance
+from tbservice.local.embedded.ports import choose_ports
 
 QUICK = ("tidy", "unit")
 """Folders whose modules take seconds."""
@@ -63,7 +63,7 @@ def settings(servers, database_url):
 @pytest.fixture
 def database(settings):
     """The store's database over this test's settings."""
-    from tbservice.store.database import Database  # noqa: PLC0415 - unit tests do without the server's packages
+    from tbservice.store.pg.database import Database  # noqa: PLC0415 - unit tests do without the server's packages
 
     database = Database(settings.database_url.get_secret_value(), settings.database_pool_size)
     yield database
@@ -81,7 +81,7 @@ def client(settings):
     """An HTTP client of the whole application, in this process, with its start-up done."""
     from starlette.testclient import TestClient  # noqa: PLC0415 - unit tests do without the server's packages
 
-    from tbservice.app import create_app  # noqa: PLC0415 - the same
+    from tbservice.server.app import create_app  # noqa: PLC0415 - the same
 
     with TestClient(create_app(settings)) as client:
         yield client
@@ -99,7 +99,7 @@ def shared_application(shared_settings):
     """A client of an application that is shared by the tests of a module: it starts once, and keeps its cookies."""
     from starlette.testclient import TestClient  # noqa: PLC0415 - unit tests do without the server's packages
 
-    from tbservice.app import create_app  # noqa: PLC0415 - the same
+    from tbservice.server.app import create_app  # noqa: PLC0415 - the same
 
     with TestClient(create_app(shared_settings)) as client:
         yield client

@@ -205,7 +205,7 @@ CREATE POLICY known_by_digest ON tokens FOR SELECT
     USING (digest = decode((SELECT current_setting('tbhub.token_digest', true)), 'hex'));
 """
 
-# The top 16 bits of splitmix64, as in tbservice/domain/sampling.py: PostgreSQL has no unsigned integers, hence numeric.
+# The top 16 bits of splitmix64, as in tbservice/sample_order.py: PostgreSQL has no unsigned integers, hence numeric.
 SPLITMIX64 = """
 CREATE FUNCTION sample_slot(step bigint) RETURNS integer LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 DECLARE

@@ -31,9 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(chosen: argparse.Namespace) -> int:
     from pydantic import ValidationError
 
-    from tbservice.errors import ServiceError
-    from tbservice.logs import configure
-    from tbservice.startup_errors import CannotRun
+    from tbservice.errors import CannotRun, ServiceError
+    from tbservice.server.logs import configure
 
     configure()
     try:
@@ -48,45 +47,45 @@ def _run(chosen: argparse.Namespace) -> int:
 
 
 def _up(chosen: argparse.Namespace) -> None:
-    from tbservice.up import Options, up
+    from tbservice.local.up import Options, up
 
     up(Options(chosen.host, chosen.port, chosen.data_dir, chosen.demo))
 
 
 def _serve(_chosen: argparse.Namespace) -> None:
-    from tbservice.serving import serve
+    from tbservice.server.workers import serve
 
     serve()
 
 
 def _migrate(_chosen: argparse.Namespace) -> None:
-    from tbservice.administration import upgrade_database
+    from tbservice.server.administration import upgrade_database
 
     for name in upgrade_database():
         print(name)
 
 
 def _openapi(_chosen: argparse.Namespace) -> None:
-    from tbservice.serving import openapi
+    from tbservice.server.workers import openapi
 
     print(openapi())
 
 
 def _create_workspace(chosen: argparse.Namespace) -> None:
-    from tbservice.administration import new_workspace
+    from tbservice.server.administration import new_workspace
 
     print(new_workspace(chosen.name))
 
 
 def _list_workspaces(_chosen: argparse.Namespace) -> None:
-    from tbservice.administration import all_workspaces
+    from tbservice.server.administration import all_workspaces
 
     for workspace_id, name in all_workspaces():
         print(f"{workspace_id}\t{name}")
 
 
 def _create_token(chosen: argparse.Namespace) -> None:
-    from tbservice.administration import new_owner_token
+    from tbservice.server.administration import new_owner_token
 
     print(new_owner_token(chosen.workspace, chosen.label))
 

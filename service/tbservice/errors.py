@@ -146,3 +146,7 @@ class CursorConflict(Conflict):
         self.segment = segment
         self.offset = offset
         self.checksum = checksum
+
+
+class CannotRun(Exception):
+    """The server cannot start; the message is one line that says what to do."""

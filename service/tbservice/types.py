@@ -55,7 +55,7 @@ class Scope(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Proof that a check was made: only `domain/access.py` makes these."""
+    """Proof that a check was made: only `auth/grants.py` makes these."""
 
     workspace_id: WorkspaceId
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from service import Service, new_service
 
 from support.servers import Servers
-from tbservice.embedded.instance import Instance
+from tbservice.local.embedded.instance import Instance
 
 
 @dataclass

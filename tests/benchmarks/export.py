@@ -18,9 +18,9 @@ from storage import wait_for_merge
 
 from support.batches import packed_scalars, segment, stream
 from support.uploading import Uploader
-from tbupload.downloading.points import read_points
-from tbupload.sending.patience import Patience
-from tbupload.sending.transport import Transport
+from tbupload.export.points import read_points
+from tbupload.http.retry import Patience
+from tbupload.http.transport import Transport
 
 RUNS, TAGS, POINTS = 5_000, 10, 1_000
 RUNS_A_BATCH = 20

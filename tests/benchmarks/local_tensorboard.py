@@ -14,7 +14,7 @@ from pathlib import Path
 import urllib3
 from machine import cpu_seconds
 
-from tbservice.embedded.ports import choose_ports
+from tbservice.local.embedded.ports import choose_ports
 
 LOAD_SECONDS_MAX = 1_800
 TIME_SERIES = "data/plugin/timeseries/timeSeries"

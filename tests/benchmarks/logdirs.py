@@ -25,7 +25,7 @@ from support.event_files import (
     summary_event,
     version_event,
 )
-from tbupload.reading import linear_checksum
+from tbupload.events import linear_checksum
 from tbwire import tensorboard_pb2 as pb
 
 STARTED = 1_700_000_000.0

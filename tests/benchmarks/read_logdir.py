@@ -11,11 +11,11 @@ import sys
 import time
 from pathlib import Path
 
+from tbupload.events.event_file import EventFile
+from tbupload.events.filters import SeriesFilter
+from tbupload.events.malloc_tuning import hold_freed_memory
+from tbupload.events.multi_file_decode import read_together
 from tbupload.limits import ReadLimits
-from tbupload.reading.event_file import EventFile
-from tbupload.reading.filters import SeriesFilter
-from tbupload.reading.held_memory import hold_freed_memory
-from tbupload.reading.together import read_together
 
 LIMITS = ReadLimits(tensor_bytes_max=4 << 20, blob_bytes_max=1 << 30, name_chars_max=10_000, metadata_bytes_max=4 << 20)
 

@@ -17,8 +17,8 @@ from rivals import copy_rows, upsert_rows, write_rows
 from service import Service
 from upload import check_readable, upload
 
-from tbupload.reading.event_file import EventFile
-from tbupload.reading.filters import SeriesFilter
+from tbupload.events.event_file import EventFile
+from tbupload.events.filters import SeriesFilter
 
 SIZE = Size(10, 20, 10_000)
 SETTINGS = ("fsync", "synchronous_commit", "full_page_writes", "wal_compression", "shared_buffers", "max_wal_size")

@@ -13,7 +13,7 @@ from machine import cpu_seconds
 from support.batches import Api
 from support.servers import LiveService, Servers, live_service
 from support.uploading import Reader
-from tbservice.embedded.ports import choose_ports
+from tbservice.local.embedded.ports import choose_ports
 
 
 @dataclass(frozen=True)

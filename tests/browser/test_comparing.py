@@ -7,8 +7,8 @@ from playwright.sync_api import expect
 
 from support.browsing import has_drawing, open_tab, share_link, shoot
 from support.uploading import experiment_id_of
-from tbservice.demo import write_demo_logdir
-from tbservice.demo.hyperparameters import CHOICES
+from tbservice.local.demo import write_demo_logdir
+from tbservice.local.demo.hyperparameters import CHOICES
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from playwright.sync_api import expect
 from support.browsing import has_drawing, new_page, open_tab, share_link, shoot
 from support.projector import write_projector_run
 from support.uploading import wait_until
-from tbservice.demo import write_demo_logdir
+from tbservice.local.demo import write_demo_logdir
 
 DATA = Path(__file__).parent.parent / "data"
 WRITERS = (  # not their hparams: a schema that one run declares hides the demo's

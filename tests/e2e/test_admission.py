@@ -17,7 +17,7 @@ from support import servers as support
 from support.batches import Api, packed_scalars, segment, stream
 from support.uploading import wait_until
 from tbservice import limits
-from tbservice.embedded.ports import choose_ports
+from tbservice.local.embedded.ports import choose_ports
 
 ABSENT = "A" * 22
 PROGRAM = Path(support.__file__).with_name("impatient_service.py")  # not imported: it changes limits

@@ -10,8 +10,8 @@ from tensorboard.backend.event_processing.event_accumulator import STORE_EVERYTH
 from support import event_files
 from tbservice.store.upload_streams import stream_digest
 from tbservice.types import Stream
-from tbupload.reading import filters
-from tbupload.reading.filters import SeriesFilter
+from tbupload.events import filters
+from tbupload.events.filters import SeriesFilter
 
 NAME = "events.out.tfevents.1.host"
 WAV = b"RIFF\x04\0\0\0WAVE"

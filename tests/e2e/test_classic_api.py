@@ -23,9 +23,9 @@ from support import event_files
 from support.batches import Api, images, metadata, scalars, segment, stream, texts
 from support.complete_logdir import REAL_FILES
 from support.uploading import Uploader
-from tbservice.app import create_app
-from tbservice.classic.histograms import BASIS_POINTS
-from tbservice.domain.write_order import evenly, reservoir
+from tbservice.api.v0_classic.histograms import BASIS_POINTS
+from tbservice.reading.reservoir import evenly, reservoir
+from tbservice.server.app import create_app
 from tbservice.settings import Settings
 
 LONG = 16_000

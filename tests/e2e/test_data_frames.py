@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+import tbupload.analysis
 from tensorboard.plugins.hparams import plugin_data_pb2
 
-import tbupload.analysis
 from support.batches import Api, images, metadata, packed_scalars, scalars, segment, stream, texts
 from support.source_code import ROOT
 from support.uploading import SECONDS_MAX
@@ -237,7 +237,7 @@ for ask in (Experiment("x").scalars, ExperimentFromDev("x").get_scalars):
 
 def examples():
     """The example of the package, and those of the README that use the client."""
-    described = tbupload.analysis.__doc__.split("\n\n", 1)[1].replace("\n    ", "\n").removeprefix("    ")
+    described = tbupload.notebook.__doc__.split("\n\n", 1)[1].replace("\n    ", "\n").removeprefix("    ")
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
     return [described, *(block for block in blocks if "Experiment" in block)]
 

@@ -13,13 +13,13 @@ from support.event_files import scalar_event, version_event, write_records
 from support.projector import IN_CHECKPOINT, ROWS, write_projector_run
 from support.uploading import wait_until
 from tbupload.commands.dry_run import USUAL_LIMITS
-from tbupload.reading.filters import SeriesFilter
-from tbupload.sending.client import Client
-from tbupload.sending.cursors import CursorBook
-from tbupload.sending.patience import Patience
-from tbupload.sending.projector import ProjectorUpload
-from tbupload.sending.scan import scan_logdir
-from tbupload.sending.transport import Transport
+from tbupload.events.filters import SeriesFilter
+from tbupload.http.client import Client
+from tbupload.http.retry import Patience
+from tbupload.http.transport import Transport
+from tbupload.logdir.scan import scan_logdir
+from tbupload.upload.projector import ProjectorUpload
+from tbupload.upload.stream_cursors import CursorBook
 
 
 @pytest.fixture

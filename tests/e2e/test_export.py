@@ -15,7 +15,7 @@ from tensorboard.backend.event_processing.event_accumulator import STORE_EVERYTH
 from support import event_files
 from support.batches import Api, scalars, segment, stream, texts
 from support.uploading import tensorboard_scalars, wait_until
-from tbupload.downloading.directory_names import MANIFEST
+from tbupload.export.directory_names import MANIFEST
 
 DATA = Path(__file__).parent.parent / "data"
 NAME = "events.out.tfevents.1.host"
@@ -227,7 +227,7 @@ def test_an_export_that_was_killed_goes_on_with_what_is_missing(uploader, reader
     _, clean = export(experiment_id, chosen, name="clean")
     begun = clean.with_name("begun")
     # Jobs of one run each, so that there is something to be killed between.
-    script = "from tbupload.downloading import plan; plan.JOB_RUNS = 1; from tbupload.cli import main; main()"
+    script = "from tbupload.export import plan; plan.JOB_RUNS = 1; from tbupload.cli import main; main()"
     command = ["export", "--experiment", experiment_id, "--format", chosen, "--output", str(begun)]
     with subprocess.Popen([sys.executable, "-c", script, *command], env=uploader.environment()) as process:
         wait_until(lambda: len(whole_files(begun)) >= 3)

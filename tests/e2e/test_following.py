@@ -9,7 +9,7 @@ from support import event_files
 from support import servers as support_servers
 from support.flaky_proxy import flaky_proxy
 from support.uploading import Reader, Uploader, tensorboard_scalars, wait_until
-from tbservice.embedded.ports import choose_ports
+from tbservice.local.embedded.ports import choose_ports
 
 
 def scalar_records(tag, steps, value=None):

@@ -19,8 +19,8 @@ from support.mortal import workers_of
 from support.servers import database_name, environment_of, live_service, wait_ready
 from support.source_code import ROOT
 from tbservice import limits
-from tbservice.embedded.ports import LOOPBACK, choose_ports
-from tbservice.serving import WORKER_SILENCE_SECONDS_MAX
+from tbservice.local.embedded.ports import LOOPBACK, choose_ports
+from tbservice.server.workers import WORKER_SILENCE_SECONDS_MAX
 
 MIGRATIONS = sorted(path.stem for path in (ROOT / "migrations" / "versions").glob("0*.py"))
 

@@ -15,8 +15,8 @@ from support.batches import Api, packed_scalars, scalars, segment, stream
 from support.servers import database_name
 from support.uploading import wait_until
 from tbservice import limits
+from tbservice.api.http import streaming
 from tbservice.errors import TooManyRequests
-from tbservice.routes.formats import streaming
 
 SERIES, POINTS = 60, 10_000
 

@@ -14,7 +14,7 @@ import httpx2
 from support import servers as support
 from support.batches import Api, scalars, segment, stream
 from support.uploading import SECONDS_MAX, Uploader, wait_until
-from tbservice.embedded.ports import LOOPBACK, choose_ports
+from tbservice.local.embedded.ports import LOOPBACK, choose_ports
 
 
 @contextmanager

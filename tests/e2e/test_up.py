@@ -13,7 +13,7 @@ import tomllib
 import httpx2
 import pytest
 
-from tbservice.embedded import children
+from tbservice.local.embedded import subprocesses
 
 NOBODY = 65_534
 READY = re.compile(r"^tbhub is ready at (http://127\.0\.0\.1:\d+)$")
@@ -132,7 +132,7 @@ def test_it_starts_keeps_what_was_committed_through_sigterm_ctrl_c_and_kill_9_an
         assert stat.S_IMODE(config.stat().st_mode) == 0o600
         token = up.token()
         code, seconds = up.end(signal.SIGTERM)
-        assert (code, [children.lock_holder(lock) for lock in up.server_locks()]) == (0, [None, None])
+        assert (code, [subprocesses.lock_holder(lock) for lock in up.server_locks()]) == (0, [None, None])
         assert seconds < STOP_SECONDS_MAX
 
     with running(home) as up:
@@ -172,11 +172,11 @@ def test_troubles_of_a_running_one_are_one_line_each(home):
         )
         assert not other.exists()
 
-        os.kill(children.lock_holder(up.server_locks()[0]), signal.SIGKILL)
+        os.kill(subprocesses.lock_holder(up.server_locks()[0]), signal.SIGKILL)
         assert up.process.wait(STOP_SECONDS_MAX) == 1
         last = up.errors.read_text().splitlines()[-1]
         assert last.startswith("tbservice: PostgreSQL stopped with exit code -9")
-        assert [children.lock_holder(lock) for lock in up.server_locks()] == [None, None]
+        assert [subprocesses.lock_holder(lock) for lock in up.server_locks()] == [None, None]
 
 
 def test_an_ordinary_user_starts_it_and_a_client_of_another_server_keeps_its_configuration(home):
@@ -185,7 +185,7 @@ def test_an_ordinary_user_starts_it_and_a_client_of_another_server_keeps_its_con
     config.write_text('server = "https://tbhub.example.org"\ntoken = "tbh_theirs"\n')
     command = [sys.executable, "-m", "tbservice", "up", "--port", "0"]
     if os.geteuid() == 0:
-        command = children.launch_command(command, ["--namespace-uid", str(NOBODY)])
+        command = subprocesses.launch_command(command, ["--namespace-uid", str(NOBODY)])
     with subprocess.Popen(
         command, env=environment(home), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -212,7 +212,7 @@ def test_a_stop_while_it_starts_leaves_nothing_running(home):
         time.sleep(0.3)
         process.terminate()
         assert process.wait(STOP_SECONDS_MAX) == 0
-    assert not any(map(children.lock_holder, (home / ".local/share/tbhub/run").glob("*.pid")))
+    assert not any(map(subprocesses.lock_holder, (home / ".local/share/tbhub/run").glob("*.pid")))
 
 
 def test_a_full_disk_is_one_line(home):
@@ -228,7 +228,7 @@ def test_a_directory_that_may_not_be_written_is_one_line(home):
     shut.mkdir(mode=0o500)
     command = [sys.executable, "-m", "tbservice"]
     if os.geteuid() == 0:
-        command = children.launch_command(command, ["--namespace-uid", str(NOBODY)])
+        command = subprocesses.launch_command(command, ["--namespace-uid", str(NOBODY)])
     line = refused(home, "--port", "0", "--data-dir", str(shut / "data"), command=command)
     assert "cannot be written (Permission denied): make it writable" in line
 

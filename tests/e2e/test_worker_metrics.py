@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from support.servers import live_service
-from tbservice.embedded.ports import choose_ports
+from tbservice.local.embedded.ports import choose_ports
 
 PATIENCE_SECONDS = 120  # for a machine with much else to do
 HEALTH = {"route": "/healthz", "method": "GET", "status": "204"}

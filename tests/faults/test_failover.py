@@ -12,7 +12,7 @@ from support.faulty_world import faulty_world
 from support.servers import Servers, database_name
 from support.standby import restore, run_program, standby_of
 from support.uploading import wait_until
-from tbservice.embedded.instance import Instance
+from tbservice.local.embedded.instance import Instance
 
 FLUSHES = 4
 TAGS = 5

@@ -17,7 +17,7 @@ from support.complete_logdir import write_complete_logdir
 from support.faulty_world import clean_upload, faulty_world
 from support.servers import Servers, database_name
 from support.uploading import wait_until
-from tbservice.embedded.instance import Instance
+from tbservice.local.embedded.instance import Instance
 
 PATIENCE = ("--one-shot", "--json", "--give-up-seconds", 60)
 FIRST_CALL_WITH_AN_EXPERIMENT = 3

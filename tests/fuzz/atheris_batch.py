@@ -14,7 +14,7 @@ import atheris
 TESTS = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(TESTS))
 
-with atheris.instrument_imports(include=["tbservice.domain.batch", "tbwire.tensors"]):
+with atheris.instrument_imports(include=["tbservice.ingest.decode", "tbwire.tensors"]):
     from support.hostile_batches import check, write_batch
     from support.wire_format import Choices
 

@@ -12,8 +12,8 @@ from support.hostile_events import event_file
 from support.reading import open_file
 from support.wire_format import LENGTH, Choices, drawn, key, varint
 from tbservice import limits
-from tbservice.domain import batch
-from tbupload.sending.batches import WireLimits, encode
+from tbservice.ingest import decode
+from tbupload.upload.batches import WireLimits, encode
 from tbwire import wire_pb2
 
 WIRE_LIMITS = WireLimits(**{name: getattr(limits, name) for name in WireLimits.__dataclass_fields__})
@@ -56,7 +56,7 @@ def test_the_server_takes_what_the_reader_lets_through(tmp_path):
         for chunk in read_to_end(open_file(tmp_path / "file"), final=True)[0]:
             segment = encode(STREAM, chunk, None, {}, WIRE_LIMITS)
             if len(segment.body) <= limits.batch_bytes_max:
-                (received,) = batch.decode(segment.body)
+                (received,) = decode.decode(segment.body)
                 assert [series.tag for series in received.series] == [series.tag for series in chunk.series]
                 taken += len(received.series)
     assert taken > 300

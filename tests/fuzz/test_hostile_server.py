@@ -66,8 +66,8 @@ def logdir(tmp_path_factory):
 def server(monkeypatch, tmp_path):
     monkeypatch.setenv("TBHUB_CONFIG", str(tmp_path / "config.toml"))
     monkeypatch.setenv("TBHUB_TOKEN", "tbh_secret")
-    monkeypatch.setattr("tbupload.sending.patience.FIRST_DELAY_SECONDS", 0.001)
-    monkeypatch.setattr("tbupload.sending.patience.DELAY_SECONDS_MAX", 0.002)
+    monkeypatch.setattr("tbupload.http.retry.FIRST_DELAY_SECONDS", 0.001)
+    monkeypatch.setattr("tbupload.http.retry.DELAY_SECONDS_MAX", 0.002)
     monkeypatch.setattr("tbupload.commands.experiments.SHORT_GIVE_UP_SECONDS", 0.05)
     monkeypatch.setattr("tbupload.commands.connect.SHORT_GIVE_UP_SECONDS", 0.05)
     with hostile_server() as server:

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from support.batches import PROTOBUF, Api, batch, images, scalars, segment, stream, texts
 from support.servers import new_owner
-from tbservice.app import create_app
+from tbservice.server.app import create_app
 
 # Route, what it needs, what it answers to one who has it, and what is sent along.
 SHA256 = "0" * 64

@@ -13,8 +13,8 @@ from sqlalchemy import text
 from support.batches import Api, images, segment, stream
 from support.servers import new_owner, s3_client
 from tbservice import limits
-from tbservice.domain import blob_uploads
 from tbservice.errors import Unavailable
+from tbservice.ingest import blob_uploads
 from tbservice.metrics import REGISTRY
 from tbservice.store.objects import ObjectStore
 from tbwire import wire_pb2

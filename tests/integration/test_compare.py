@@ -14,7 +14,7 @@ from support.batches import Api, images, metadata, scalars, segment, stream, tex
 from support.event_files import PNG
 from support.servers import new_owner
 from tbservice import limits
-from tbservice.tensorboard.notices import STATE_HEADER
+from tbservice.pages.message_pages import STATE_HEADER
 from tbwire import wire_pb2
 
 # Every kind of address below /compare/<spec>/: the page, native and stock data, blobs, the front end's files.

@@ -9,9 +9,9 @@ import pytest
 
 from support.postgres_faults import postgres_faults
 from support.servers import database_name
-from tbservice.startup_errors import CannotRun
-from tbservice.store import database as module
-from tbservice.store.database import Database, binary_rows, in_one_trip, rows_seeing, send
+from tbservice.errors import CannotRun
+from tbservice.store.pg import database as module
+from tbservice.store.pg.database import Database, binary_rows, in_one_trip, rows_seeing, send
 
 SEEN = "SELECT coalesce(current_setting('tbhub.workspace_id', true), '')"
 

@@ -17,9 +17,9 @@ from tensorboard.plugins.graph import keras_util
 from tensorboard.plugins.hparams import metadata as hparams_metadata
 from tensorboard.util.tensor_util import make_ndarray
 
-from tbservice.demo import write_demo_logdir
-from tbservice.demo.hyperparameters import CHOICES
-from tbservice.demo.training import STEPS
+from tbservice.local.demo import write_demo_logdir
+from tbservice.local.demo.hyperparameters import CHOICES
+from tbservice.local.demo.training import STEPS
 
 RUN = CHOICES[0].run
 

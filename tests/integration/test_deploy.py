@@ -22,10 +22,10 @@ import pytest
 import yaml
 
 from support.servers import START_SECONDS_MAX, wait_ready
-from tbservice.embedded.data_directory import DataDirectory
-from tbservice.embedded.ports import LOOPBACK, choose_ports
-from tbservice.embedded.postgres import MAJOR_VERSION, Postgres, find_programs
-from tbservice.embedded.seaweedfs import find_program
+from tbservice.local.embedded.data_directory import DataDirectory
+from tbservice.local.embedded.ports import LOOPBACK, choose_ports
+from tbservice.local.embedded.postgres import MAJOR_VERSION, Postgres, find_programs
+from tbservice.local.embedded.seaweedfs import find_program
 from tbservice.settings import Settings
 
 ROOT = Path(__file__).parents[2]

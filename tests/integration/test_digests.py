@@ -14,8 +14,8 @@ from support.batches import images, metadata, scalars, segment, stream, texts
 from support.series_writer import WORKSPACE
 from support.servers import s3_client
 from tbservice import limits
-from tbservice.domain import object_checks
 from tbservice.errors import ObjectUnreadable, Unavailable
+from tbservice.reading import object_checks
 from tbservice.store.objects import ObjectStore
 from tbwire import wire_pb2
 from tbwire.digests import (

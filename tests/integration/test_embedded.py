@@ -15,15 +15,15 @@ import psycopg
 import pytest
 
 from support.servers import s3_client
-from tbservice.embedded import children
-from tbservice.embedded.accounts import other_account
-from tbservice.embedded.connection import settings_for
-from tbservice.embedded.data_directory import FREE_BYTES_MIN, DataDirectory
-from tbservice.embedded.instance import Instance
-from tbservice.embedded.ports import LOOPBACK, choose_ports
-from tbservice.embedded.postgres import Postgres, copy_programs, find_programs
-from tbservice.embedded.seaweedfs import SeaweedFS, is_port_usable
-from tbservice.startup_errors import CannotRun
+from tbservice.errors import CannotRun
+from tbservice.local.embedded import subprocesses
+from tbservice.local.embedded.accounts import other_account
+from tbservice.local.embedded.connection import settings_for
+from tbservice.local.embedded.data_directory import FREE_BYTES_MIN, DataDirectory
+from tbservice.local.embedded.instance import Instance
+from tbservice.local.embedded.ports import LOOPBACK, choose_ports
+from tbservice.local.embedded.postgres import Postgres, copy_programs, find_programs
+from tbservice.local.embedded.seaweedfs import SeaweedFS, is_port_usable
 
 NOBODY = pwd.getpwnam("nobody").pw_uid
 HOLD_INSTANCE = """
@@ -141,7 +141,7 @@ def test_both_servers_end_when_their_parent_is_killed(path):
     parent.wait()
     deadline = time.monotonic() + 20
     locks = [path / "run" / f"{name}.pid" for name in ("postgres", "seaweedfs")]
-    while any(children.lock_holder(lock) for lock in locks):
+    while any(subprocesses.lock_holder(lock) for lock in locks):
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
@@ -160,7 +160,7 @@ def test_a_copy_of_the_programs_works_apart_from_the_wheel(tmp_path):
     programs = copy_programs(find_programs(), tmp_path / "programs")
     command = [programs / "initdb", "-D", tmp_path / "files", "-U", "postgres", "--no-sync", "--locale=C"]
     options = [] if os.geteuid() != 0 else ["--namespace-uid", str(NOBODY)]
-    done = subprocess.run(children.launch_command(command, options), capture_output=True, text=True, check=False)
+    done = subprocess.run(subprocesses.launch_command(command, options), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
@@ -169,7 +169,7 @@ def test_an_ordinary_user_runs_both(path):
     script = "import os; assert os.geteuid() != 0\n" + HOLD_INSTANCE.replace("time.sleep(60)", "sys.exit(0)")
     options = [] if os.geteuid() != 0 else ["--namespace-uid", str(NOBODY)]
     done = subprocess.run(
-        children.launch_command([sys.executable, "-c", script, path], options),
+        subprocesses.launch_command([sys.executable, "-c", script, path], options),
         capture_output=True,
         text=True,
         check=False,
@@ -180,11 +180,11 @@ def test_an_ordinary_user_runs_both(path):
 
 def test_a_process_that_a_killed_parent_left_behind_is_stopped(tmp_path):
     lock = tmp_path / "left.pid"
-    command = children.launch_command([sys.executable, "-c", "import time; time.sleep(60)"], ["--lock", str(lock)])
+    command = subprocesses.launch_command([sys.executable, "-c", "import time; time.sleep(60)"], ["--lock", str(lock)])
     left = subprocess.Popen(command)
-    while children.lock_holder(lock) is None:
+    while subprocesses.lock_holder(lock) is None:
         time.sleep(0.01)
-    children.stop_stale(lock, children.Ending(signal.SIGTERM, 5))
+    subprocesses.stop_stale(lock, subprocesses.Ending(signal.SIGTERM, 5))
     assert left.wait(1) == -signal.SIGTERM
 
 
@@ -193,10 +193,10 @@ def test_a_process_that_ignores_the_request_to_stop_is_killed(tmp_path):
     script = (
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('set', flush=True); time.sleep(60)"
     )
-    command = children.launch_command([sys.executable, "-c", script], ["--lock", str(lock)])
+    command = subprocesses.launch_command([sys.executable, "-c", script], ["--lock", str(lock)])
     with subprocess.Popen(command, stdout=subprocess.PIPE) as left:
         left.stdout.readline()
-        children.stop_stale(lock, children.Ending(signal.SIGTERM, 0.2))
+        subprocesses.stop_stale(lock, subprocesses.Ending(signal.SIGTERM, 0.2))
         assert left.wait(1) == -signal.SIGKILL
 
 
@@ -204,7 +204,7 @@ def test_a_process_that_only_has_the_same_id_is_left_alone(tmp_path):
     lock = tmp_path / "old.pid"
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as other:
         lock.write_text(f"{other.pid}\n")
-        children.stop_stale(lock, children.Ending(signal.SIGKILL, 1))
+        subprocesses.stop_stale(lock, subprocesses.Ending(signal.SIGKILL, 1))
         assert other.poll() is None
         other.kill()
 
@@ -281,7 +281,7 @@ def test_a_disk_with_too_little_room_is_one_clear_line(tmp_path):
 def refusal_of_an_ordinary_user(path):
     script = f"from support.opening import refusal; print(refusal({str(path)!r}))"
     options = [] if os.geteuid() != 0 else ["--namespace-uid", str(NOBODY)]
-    return run_refusal(children.launch_command([sys.executable, "-c", script], options))
+    return run_refusal(subprocesses.launch_command([sys.executable, "-c", script], options))
 
 
 def run_refusal(command):
@@ -319,6 +319,6 @@ def test_a_port_whose_socket_a_dead_server_of_another_user_left_behind_is_passed
 
 def test_a_program_does_not_start_when_its_parent_is_already_gone(tmp_path):
     options = ["--death-signal", str(int(signal.SIGTERM)), "--parent", "1"]
-    command = children.launch_command([sys.executable, "-c", "print('ran')"], options)
+    command = subprocesses.launch_command([sys.executable, "-c", "print('ran')"], options)
     done = subprocess.run(command, capture_output=True, check=False, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, b"")

@@ -16,7 +16,7 @@ import pytest
 
 from support.other_account import IS_OTHER, ask_http, try_as_other
 from support.servers import s3_client
-from tbservice.embedded.ports import LOOPBACK, TWIN_DISTANCE
+from tbservice.local.embedded.ports import LOOPBACK, TWIN_DISTANCE
 
 needs_other_account = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another account")
 PAGE = {"Origin": "http://pages.example", "Host": "pages.example"}

@@ -17,10 +17,10 @@ from support.admission import used_up
 from support.batches import images, scalars, segment, stream, texts
 from support.series_writer import WORKSPACE
 from tbservice import limits
-from tbservice.domain.whole import read_whole
 from tbservice.errors import NotFound
+from tbservice.reading.full_scan import read_whole
 from tbservice.types import DataClass, ReadGrant, Selection
-from tbupload.downloading import points
+from tbupload.export import points
 from tbwire import frames, tensors, wire_pb2
 
 FORMATS = ("json", "csv", "parquet", "arrow", "points")

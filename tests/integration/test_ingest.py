@@ -19,9 +19,10 @@ from support.batches import Api, images, packed_scalars, scalars, segment, strea
 from support.postgres_faults import postgres_faults
 from support.servers import database_name
 from tbservice import limits
-from tbservice.domain import access, ingest
-from tbservice.domain.batch import decode
-from tbservice.store.database import Database, binary_rows
+from tbservice.auth import grants
+from tbservice.ingest import commit
+from tbservice.ingest.decode import decode
+from tbservice.store.pg.database import Database, binary_rows
 from tbwire import wire_pb2
 
 
@@ -404,9 +405,9 @@ def test_a_flush_into_known_series_takes_six_trips_and_no_planning(api, experime
             more = {"summary_metadata": b""} if step else {}
             sent = batches.batch(segment(stream(), step, step + 1, *(scalars(tag, [step], **more) for tag in tags)))
             with database.without_transaction() as db:
-                grant = access.grant_append(db, experiment, secret)
+                grant = grants.grant_append(db, experiment, secret)
             with database.transaction(grant.workspace_id) as db:
-                assert ingest.write_batch(db, grant, decode(sent)).counts.scalars == count
+                assert commit.write_batch(db, grant, decode(sent)).counts.scalars == count
         words = [statement.split(maxsplit=1)[0].strip(";") for statement in proxy.statements]
         assert words == ["SELECT", "BEGIN"] + ["SELECT"] * 2 + ["INSERT"] * 2 + ["UPDATE"] * 2 + ["COMMIT"]
         assert proxy.trips == 6

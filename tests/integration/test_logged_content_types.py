@@ -12,7 +12,7 @@ import pytest
 
 from support.batches import images, metadata, segment, stream
 from tbservice import limits
-from tbupload.downloading import points
+from tbupload.export import points
 from tbwire import frames
 from tbwire.digests import VALUE_RECORD, blob_sequence_digest
 

@@ -16,11 +16,11 @@ import pytest
 from support.batches import Api
 from support.servers import LOOPBACK, live_service
 from tbservice import limits
-from tbservice.embedded.ports import choose_ports
+from tbservice.local.embedded.ports import choose_ports
 
 RECORD = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [A-Z]+ [\w.]+: ")
 CONTINUED = "  | "
-FORGED = "x\n2026-11-22 00:00:00,000 ERROR tbservice.app: forged\r\x1b[31m\x85\u2028\u202e"
+FORGED = "x\n2026-11-22 00:00:00,000 ERROR tbservice.server.app: forged\r\x1b[31m\x85\u2028\u202e"
 
 OPEN_FILES = 120
 CLIENTS = 200
@@ -63,7 +63,7 @@ def test_log_record_of_a_hostile_text_is_one_line():
     text = written_by(f"log.error('user %s', {FORGED!r})\nlog.error({FORGED!r})")
     assert_is_a_log(text)
     assert text.count("\n") == 2
-    assert r"x\n2026-11-22 00:00:00,000 ERROR tbservice.app: forged\r\x1b[31m\x85\u2028\u202e" in text
+    assert r"x\n2026-11-22 00:00:00,000 ERROR tbservice.server.app: forged\r\x1b[31m\x85\u2028\u202e" in text
 
 
 def test_log_traceback_lines_cannot_pass_for_records():

@@ -10,16 +10,17 @@ import pytest
 from sqlalchemy import text
 
 from support.uploading import wait_until
-from tbservice import limits, merger
-from tbservice.domain.appending import Counts
-from tbservice.domain.batch import Segment, SentMetadata, SentSeries
-from tbservice.domain.experiments import create_experiment
-from tbservice.domain.ingest import Outcome, write_batch
-from tbservice.domain.unmerged import find_unmerged
-from tbservice.domain.workspaces import create_workspace
+from tbservice import limits
+from tbservice.auth.workspaces import create_workspace
+from tbservice.experiments.lifecycle import create_experiment
+from tbservice.ingest.commit import Outcome, write_batch
+from tbservice.ingest.decode import Segment, SentMetadata, SentSeries
+from tbservice.ingest.series_writer import Counts
 from tbservice.metrics import REGISTRY
-from tbservice.store import unmerged
-from tbservice.store.packing import Points
+from tbservice.scalars import compactor as merger
+from tbservice.scalars.compaction_backlog import find_unmerged
+from tbservice.store import compaction_backlog
+from tbservice.store.scalar_format import Points
 from tbservice.types import AppendGrant, DataClass, Stream, WorkspaceGrant
 
 METADATA = SentMetadata("scalars", DataClass.SCALAR, b"")
@@ -147,7 +148,7 @@ def test_merger_at_start_merges_runs_of_all_workspaces(left_unmerged, monkeypatc
 @pytest.mark.usefixtures("left_unmerged")
 def test_merger_search_is_left_to_the_process_that_does_it(database):
     with database.transaction() as other:
-        assert unmerged.try_lock_search(other)
+        assert compaction_backlog.try_lock_search(other)
         assert list(find_unmerged(database)) == []
     assert len(list(find_unmerged(database))) == 4
 

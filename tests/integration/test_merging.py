@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 from sqlalchemy import text
 
-from tbservice import limits
-from tbservice.domain import merging, reading, sampling
-from tbservice.domain.batch import Segment, SentMetadata, SentSeries
-from tbservice.domain.experiments import create_experiment
-from tbservice.domain.ingest import write_batch
-from tbservice.domain.workspaces import create_workspace
-from tbservice.store import names, sample_slots
-from tbservice.store.packing import Points
+from tbservice import limits, sample_order
+from tbservice.auth.workspaces import create_workspace
+from tbservice.experiments.lifecycle import create_experiment
+from tbservice.ingest.commit import write_batch
+from tbservice.ingest.decode import Segment, SentMetadata, SentSeries
+from tbservice.reading import catalog
+from tbservice.scalars import compaction
+from tbservice.store import runs_tags, sample_slots
+from tbservice.store.scalar_format import Points
 from tbservice.types import AppendGrant, DataClass, ReadGrant, Sampling, Selection, Stream, WorkspaceGrant
 
 METADATA = SentMetadata("scalars", DataClass.SCALAR, b"")
@@ -47,16 +48,16 @@ class Series:
 
     def merge(self, **options):
         with self.database.transaction(self.append.workspace_id) as db:
-            run_id = names.resolve_runs(db, self.append, ["run"])["run"]
-            return merging.merge_run(db, self.append, run_id, **options)
+            run_id = runs_tags.resolve_runs(db, self.append, ["run"])["run"]
+            return compaction.merge_run(db, self.append, run_id, **options)
 
     def sample(self, k):
         with self.database.snapshot(self.read.workspace_id) as db:
-            return reading.read_scalars(db, self.read, Selection(), Sampling(k=k))["run"]["tag"]
+            return catalog.read_scalars(db, self.read, Selection(), Sampling(k=k))["run"]["tag"]
 
     def listed(self):
         with self.database.snapshot(self.read.workspace_id) as db:
-            (series,) = reading.list_series_counted(db, self.read, Selection())
+            (series,) = catalog.list_series_counted(db, self.read, Selection())
             return series
 
     def rows(self, table, columns="count(*)"):
@@ -73,7 +74,7 @@ def expected_sample(series, steps, k):
     with series.database.snapshot(series.read.workspace_id) as db:
         ranks = sample_slots.get_ranks(db)
     steps = np.unique(np.asarray(steps, np.int64))
-    return steps[sampling.choose(steps, k, ranks)].tolist()
+    return steps[sample_order.choose(steps, k, ranks)].tolist()
 
 
 def test_a_series_in_many_batches_reads_the_same_before_and_after_its_merge(series):

@@ -8,13 +8,14 @@ from sqlalchemy import text
 
 from support.merging_process import merging_processes
 from support.uploading import wait_until
-from tbservice.domain import digests, merging, reading
-from tbservice.domain.batch import Segment, SentMetadata, SentSeries
-from tbservice.domain.experiments import create_experiment
-from tbservice.domain.ingest import write_batch
-from tbservice.domain.workspaces import create_workspace
-from tbservice.store import names
-from tbservice.store.packing import Points
+from tbservice.auth.workspaces import create_workspace
+from tbservice.experiments.lifecycle import create_experiment
+from tbservice.ingest.commit import write_batch
+from tbservice.ingest.decode import Segment, SentMetadata, SentSeries
+from tbservice.reading import catalog, digests
+from tbservice.scalars import compaction
+from tbservice.store import runs_tags
+from tbservice.store.scalar_format import Points
 from tbservice.types import AppendGrant, DataClass, ReadGrant, Sampling, Selection, Stream, WorkspaceGrant
 
 METADATA = SentMetadata("scalars", DataClass.SCALAR, b"")
@@ -55,19 +56,19 @@ class Experiment:
 
     def run_ids(self):
         with self.database.transaction(self.append.workspace_id) as db:
-            return list(names.resolve_runs(db, self.append, RUNS).values())
+            return list(runs_tags.resolve_runs(db, self.append, RUNS).values())
 
     def merge(self):
         for run_id in self.run_ids():
             with self.database.transaction(self.append.workspace_id) as db:
-                assert merging.merge_run(db, self.append, run_id, settle=True).series <= merging.SERIES_A_MERGE
+                assert compaction.merge_run(db, self.append, run_id, settle=True).series <= compaction.SERIES_A_MERGE
 
     def stored(self):
         """Every series' digest, and samples, which come from its thinned levels."""
         with self.database.snapshot(self.read.workspace_id) as db:
             listed, after = digests.list_digests(db, self.read, Selection(), "", 1_000)
             assert after is None
-            samples = reading.read_scalars(db, self.read, Selection(), Sampling(k=300))
+            samples = catalog.read_scalars(db, self.read, Selection(), Sampling(k=300))
             assert db.execute(text(KEPT)).all() == []
         proofs = {(one.series.run, one.series.tag): (one.count, one.first_step, one.sha256) for one in listed}
         taken = {

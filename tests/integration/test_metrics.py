@@ -14,10 +14,10 @@ from starlette.testclient import TestClient
 
 from support.batches import PROTOBUF, Api, batch, images, scalars, segment, stream, texts
 from tbservice import limits
-from tbservice.app import create_app
-from tbservice.embedded.ports import LOOPBACK, choose_ports
+from tbservice.api.http.metrics_exposition import expose
 from tbservice.errors import ObjectMissing, Unavailable
-from tbservice.exposition import expose
+from tbservice.local.embedded.ports import LOOPBACK, choose_ports
+from tbservice.server.app import create_app
 from tbservice.settings import Settings
 from tbservice.store.objects import ObjectStore
 

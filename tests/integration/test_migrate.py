@@ -11,9 +11,10 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import NullPool
 
 from support.uploading import wait_until
-from tbservice import limits, migrate
-from tbservice.startup_errors import CannotRun
-from tbservice.store.engine import make_engine
+from tbservice import limits
+from tbservice.errors import CannotRun
+from tbservice.store.pg import migrate
+from tbservice.store.pg.engine import make_engine
 
 MIGRATIONS_AFTER_0005 = sorted(
     number for path in migrate.find_migrations().glob("versions/0*.py") if (number := path.name[:4]) > "0005"

@@ -24,17 +24,17 @@ from support.event_files import PNG
 from support.postgres_faults import postgres_faults
 from support.servers import live_service as start_service
 from support.uploading import Uploader
-from tbservice.demo.logdir import write_demo_logdir
-from tbservice.domain import access
-from tbservice.embedded.ports import choose_ports
+from tbservice.auth import grants
 from tbservice.errors import ServiceError
-from tbservice.store.database import Database
+from tbservice.local.demo.logdir import write_demo_logdir
+from tbservice.local.embedded.ports import choose_ports
+from tbservice.reading.source import Reader
 from tbservice.store.objects import ObjectStore
-from tbservice.tensorboard import bridge, stock
-from tbservice.tensorboard.hot import columns, routes
-from tbservice.tensorboard.hyperparameters import LeanHParamsPlugin
+from tbservice.store.pg.database import Database
+from tbservice.tensorboard import stock_application, wsgi_bridge
+from tbservice.tensorboard.native import number_columns, routes
+from tbservice.tensorboard.plugins.hparams import LeanHParamsPlugin
 from tbservice.tensorboard.provider import READER_KEY, ReaderAuth, StoreProvider
-from tbservice.tensorboard.reader import Reader
 from tbwire import wire_pb2
 from tbwire.tensorboard_pb2 import SummaryMetadata
 
@@ -66,10 +66,10 @@ ALL_SESSIONS = json.dumps(
 @functools.cache
 def unmodified():
     """TensorBoard's application with its own plugins throughout, over our data provider."""
-    stock.stock_application()  # what it prepares once for the process
-    plugins = [HParamsPlugin if one is LeanHParamsPlugin else one for one in stock._PLUGINS]
+    stock_application.stock_application()  # what it prepares once for the process
+    plugins = [HParamsPlugin if one is LeanHParamsPlugin else one for one in stock_application._PLUGINS]
     auth = {READER_KEY: ReaderAuth()}
-    return application.TensorBoardWSGIApp(stock._FLAGS, plugins, data_provider=StoreProvider(), auth_providers=auth)
+    return application.TensorBoardWSGIApp(stock_application._FLAGS, plugins, data_provider=StoreProvider(), auth_providers=auth)
 
 
 @dataclass
@@ -94,9 +94,9 @@ class Both:
         environ = builder.get_environ()
         environ["wsgi.input_terminated"] = True
         environ["SCRIPT_NAME"] = f"/experiment/{self.reader.experiment_id}"
-        stock.bind(environ, self.reader)
+        stock_application.bind(environ, self.reader)
         try:
-            answer = bridge.call(unmodified(), environ)
+            answer = wsgi_bridge.call(unmodified(), environ)
         except ServiceError as error:
             return error.status, b""
         except UnicodeEncodeError:
@@ -164,7 +164,7 @@ def both(settings, service, tmp_path_factory):
     with httpx2.Client(base_url=service.url, trust_env=False, timeout=60) as client:
         Api(client, owner).write(experiment, *hostile_segments())
         with database.transaction() as db:
-            grant = access.grant_read(db, experiment, owner)
+            grant = grants.grant_read(db, experiment, owner)
         yield Both(client, Reader(grant, database, objects), owner)
     database.close()
     objects.close()
@@ -342,14 +342,14 @@ def test_numbers_are_written_bit_for_bit():
     bits = random.integers(0, 2**63, 20_000).astype("<u8") << np.uint64(1)
     values = np.concatenate([bits.view("<f8"), NUMBERS, np.float32(random.normal(size=1000)).astype(float)])
     steps = random.integers(-(2**63), 2**63 - 1, len(values))
-    written = json.loads(columns.rows(b"[%b,%b]", values, steps))
+    written = json.loads(number_columns.rows(b"[%b,%b]", values, steps))
     known = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
     read = np.array([known.get(value, value) for value, _ in written])
     assert [step for _, step in written] == steps.tolist()
     is_number = ~np.isnan(values)
     assert np.array_equal(read[is_number].view("<u8"), values[is_number].view("<u8"))
     assert np.isnan(read[~is_number]).all()
-    assert columns.rows(b"[%b]", np.empty(0)) == b"[]"
+    assert number_columns.rows(b"[%b]", np.empty(0)) == b"[]"
 
 
 def test_no_dashboard_imports_tensorflow(both, service):
@@ -370,7 +370,7 @@ def test_no_dashboard_imports_tensorflow(both, service):
 def ask(reader, path, method="GET", **options):
     """A request to what answers data routes, in this process."""
     environ = EnvironBuilder(path, method=method, **options).get_environ()
-    stock.bind(environ, reader)
+    stock_application.bind(environ, reader)
     answer = routes.answer(environ, is_process=True)
     assert answer.status_code == httpx2.codes.OK, answer.body
     return json.loads(answer.body)

@@ -14,9 +14,9 @@ from support.batches import Api, images, packed_scalars, scalars, segment, strea
 from support.newest_points import Held, by_name
 from support.servers import new_owner
 from tbservice import limits
-from tbservice.app import create_app
-from tbservice.domain import merging
-from tbservice.store import names
+from tbservice.scalars import compaction
+from tbservice.server.app import create_app
+from tbservice.store import runs_tags
 from tbservice.types import AppendGrant
 
 KINDS = ("scalars", "tensors", "blob_sequences")
@@ -66,8 +66,8 @@ class Writer:
             workspace_id = db.execute(text("SELECT workspace_id FROM workspaces")).scalar_one()
         grant = AppendGrant(workspace_id, self.experiment)
         with self.database.transaction(workspace_id) as db:
-            for run_id in names.list_run_names(db, self.experiment):
-                merging.merge_run(db, grant, run_id, settle=True)
+            for run_id in runs_tags.list_run_names(db, self.experiment):
+                compaction.merge_run(db, grant, run_id, settle=True)
 
 
 def read_on(api, experiment, kind, held, limit):

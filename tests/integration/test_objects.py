@@ -12,8 +12,8 @@ from pydantic import SecretStr
 
 from support.servers import s3_client
 from support.tls_proxy import tls_proxy
-from tbservice.embedded.ports import LOOPBACK, choose_ports
 from tbservice.errors import ObjectMissing, Unavailable
+from tbservice.local.embedded.ports import LOOPBACK, choose_ports
 from tbservice.store.objects import ObjectStore, Part
 
 CONTENT = bytes(range(256)) * 4_000  # about 1 MB: more than one piece

@@ -14,7 +14,7 @@ from support.admission import used_up
 from support.batches import Api, images, scalars, segment, stream, texts
 from support.servers import database_name, new_owner
 from tbservice import limits
-from tbservice.tensorboard.notices import STATE_HEADER
+from tbservice.pages.message_pages import STATE_HEADER
 
 HOSTILE = "</header></h1><script>alert(1)</script><img src=x onerror=alert(1)>\"'$name"
 

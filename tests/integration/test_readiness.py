@@ -14,11 +14,11 @@ from starlette.testclient import TestClient
 from support.batches import Api, scalars, segment, stream
 from support.servers import database_name
 from support.uploading import wait_until
-from tbservice.app import create_app
-from tbservice.embedded.data_directory import FREE_BYTES_MIN
-from tbservice.embedded.ports import LOOPBACK, choose_ports
+from tbservice.api.http.metrics_exposition import expose
 from tbservice.errors import Unavailable
-from tbservice.exposition import expose
+from tbservice.local.embedded.data_directory import FREE_BYTES_MIN
+from tbservice.local.embedded.ports import LOOPBACK, choose_ports
+from tbservice.server.app import create_app
 
 SMALL_BYTES = FREE_BYTES_MIN + (64 << 20)
 

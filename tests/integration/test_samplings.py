@@ -13,9 +13,9 @@ from sqlalchemy import event, text
 from support.batches import images, packed_scalars, scalars, segment, stream, texts
 from support.series_writer import WORKSPACE
 from tbservice import limits
-from tbservice.domain import listing, newer, reading, write_order
-from tbservice.domain.sampling import choose, slots_of
-from tbservice.domain.whole import read_whole
+from tbservice.reading import catalog, changes, reservoir, tag_groups
+from tbservice.reading.full_scan import read_whole
+from tbservice.sample_order import choose, slots_of
 from tbservice.store import sample_slots
 from tbservice.types import DataClass, ReadGrant, Sampling, SamplingRule, Selection, StepRange
 
@@ -407,7 +407,7 @@ SAMPLINGS = [
 
 def reads_of(database, grant):
     """Every way to read many series, by name."""
-    samples = {"scalars": reading.read_scalars, "tensors": reading.read_tensors, "blobs": reading.read_blob_sequences}
+    samples = {"scalars": catalog.read_scalars, "tensors": catalog.read_tensors, "blobs": catalog.read_blob_sequences}
     found = {
         f"{kind} {sampling}": lambda db, read=read, sampling=sampling: read(db, grant, Selection(), sampling)
         for kind, read in samples.items()
@@ -417,15 +417,15 @@ def reads_of(database, grant):
         chosen = Selection(data_class=data_class)
         found |= {
             f"all {data_class}": lambda _db, one=data_class: list(read_whole(database, grant, Selection(), one)),
-            f"new {data_class}": lambda db, chosen=chosen: newer.read_news(db, grant, chosen, None, 10_000),
+            f"new {data_class}": lambda db, chosen=chosen: changes.read_news(db, grant, chosen, None, 10_000),
         }
     return found | {
-        "names": lambda db: listing.list_names(db, grant),
-        "metadata": lambda db: reading.list_series_counted(db, grant, Selection()),
-        "page": lambda db: reading.list_series_page(db, grant, Selection(), "", 1_000),
+        "names": lambda db: tag_groups.list_names(db, grant),
+        "metadata": lambda db: catalog.list_series_counted(db, grant, Selection()),
+        "page": lambda db: catalog.list_series_page(db, grant, Selection(), "", 1_000),
         "classic": lambda db: list(
-            write_order.read_scalars(
-                db, grant, reading.list_series(db, grant, Selection(data_class=DataClass.SCALAR)), write_order.evenly(2)
+            reservoir.read_scalars(
+                db, grant, catalog.list_series(db, grant, Selection(data_class=DataClass.SCALAR)), reservoir.evenly(2)
             )
         ),
     }

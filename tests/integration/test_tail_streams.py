@@ -14,12 +14,12 @@ from support.batches import scalars, segment, stream
 from tbservice import limits
 from tbservice.admission import admitted
 from tbservice.admission.answers import ABORT_KEY, Answer
-from tbservice.domain import access
+from tbservice.api.http.change_notifier import Followers
+from tbservice.api.v1 import tail
+from tbservice.api.v1.changes import FollowQuery
+from tbservice.auth import grants
 from tbservice.errors import TooManyRequests
-from tbservice.routes import tail
-from tbservice.routes.live import Followers
-from tbservice.routes.new_points import FollowQuery
-from tbupload.downloading.event_stream import read_events
+from tbupload.http.sse import read_events
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ async def following(database):
 def reader_of(database, followers, experiment, secret, query=None):
     """A reader with this token."""
     with database.transaction() as db:
-        grant = access.grant_read(db, experiment, secret)
+        grant = grants.grant_read(db, experiment, secret)
     objects = None  # scalars have none
     return tail._Tail(database, objects, followers, grant, secret, "scalars", query or FollowQuery())
 

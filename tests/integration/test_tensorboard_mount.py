@@ -20,10 +20,10 @@ from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 
 from support.batches import Api, images, metadata, scalars, segment, stream, texts
 from support.event_files import PNG
-from tbservice.domain import access
+from tbservice.auth import grants
 from tbservice.errors import NotFound
+from tbservice.reading.source import Reader
 from tbservice.tensorboard.provider import READER_KEY, ReaderAuth, StoreProvider
-from tbservice.tensorboard.reader import Reader
 from tbwire import wire_pb2
 
 # Every kind of address below /experiment/<id>/: the page, native and stock data, blobs, the front end's files.
@@ -72,7 +72,7 @@ def blob_key(api, experiment):
 def request_context(client, api, experiment):
     """What a stock handler hands to the data provider in a request of the owner's."""
     with client.app.state.database.transaction() as db:
-        grant = access.grant_read(db, experiment, api.headers["Authorization"].split()[1])
+        grant = grants.grant_read(db, experiment, api.headers["Authorization"].split()[1])
     environ = {READER_KEY: Reader(grant, client.app.state.database, client.app.state.objects)}
     return RequestContext(auth=AuthContext({READER_KEY: ReaderAuth()}, environ))
 

@@ -7,7 +7,8 @@ import pytest
 from alembic.script import ScriptDirectory
 from sqlalchemy import text
 
-from tbservice import limits, migrate
+from tbservice import limits
+from tbservice.store.pg import migrate
 
 SESSIONS = 15
 

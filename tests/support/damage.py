@@ -21,9 +21,9 @@ import numpy as np
 from support.event_files import FOOTER_BYTES, HEADER_BYTES, encode_records, masked_checksum
 from support.reading import LIMITS, Read, join, one_by_one, open_file, read_all
 from tbupload.errors import CorruptRecord, NotAnEventFile, ReadError
-from tbupload.reading import refusals
-from tbupload.reading.event_file import EventFile
-from tbupload.reading.points import Chunk, FileBlob, Tensor
+from tbupload.events import skip_reasons
+from tbupload.events.event_file import EventFile
+from tbupload.events.points import Chunk, FileBlob, Tensor
 from tbwire.checksums import trail_checksum
 
 FILE_BYTES_MAX = 2**63 - 1
@@ -98,7 +98,7 @@ class Bench:
         assert_equal(type(error), expected_error)
         series, skipped = join(chunks)
         expected, expected_skipped = self._read_records(plain.payloads)
-        assert_equal(skipped, expected_skipped + Counter({refusals.RECORD_DAMAGED: plain.damaged}))
+        assert_equal(skipped, expected_skipped + Counter({skip_reasons.RECORD_DAMAGED: plain.damaged}))
         assert_equal(_by_bits(series), _by_bits(expected))
         for chunk in chunks:
             assert_equal(chunk.end_checksum, trail_checksum(content[: chunk.end]))
@@ -114,7 +114,7 @@ class Bench:
         limits = replace(LIMITS, chunk_bytes=1, streamed_record_bytes_min=-1, outline_field_bytes_max=field_bytes_max)
         chunks, _ = read_to_end(open_file(self._path, limits=limits), final=True)
         series, skipped = self._read_records(plain.payloads)
-        whole = _points(series, skipped + Counter({refusals.RECORD_DAMAGED: plain.damaged}))
+        whole = _points(series, skipped + Counter({skip_reasons.RECORD_DAMAGED: plain.damaged}))
         assert_equal(_points(*join(chunks)), whole)
 
     def check_cut(self, content: bytes, size: int) -> None:

@@ -18,7 +18,7 @@ from support.postgres_faults import PostgresFaults, postgres_faults
 from support.servers import LiveService, Servers, database_name, live_service, new_owner
 from support.stored import doubtful_series, everything
 from support.uploading import Ended, Reader, Uploader
-from tbservice.embedded.ports import choose_ports
+from tbservice.local.embedded.ports import choose_ports
 from tbupload.cli import main
 
 SMALL_SERVICE = Path(__file__).with_name("small_service.py")

@@ -10,9 +10,9 @@ import numpy as np
 from support.hostile_events import ITEM_BYTES, SHAPES, TAGS, WALL_TIMES, histogram
 from support.wire_format import FIXED32, FIXED64, LENGTH, VARINT, Choices, Field, double, message, text, varint
 from tbservice import limits
-from tbservice.domain import batch
-from tbservice.domain.batch import BlobSequencePoints, InlineBlob, Segment, TensorPoints
 from tbservice.errors import ServiceError
+from tbservice.ingest import decode
+from tbservice.ingest.decode import BlobSequencePoints, InlineBlob, Segment, TensorPoints
 from tbservice.types import TensorValue
 from tbwire import packing, tensors, wire_pb2
 
@@ -169,7 +169,7 @@ def _blob(choices: Choices) -> bytes:
 def check(body: bytes) -> list[Segment] | None:
     """Decodes a body: what is accepted says what protobuf says, within the limits; else None, and one of our errors."""
     try:
-        segments = batch.decode(body)
+        segments = decode.decode(body)
     except ServiceError as error:
         _check_refusal(error)
         return None

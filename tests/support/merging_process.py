@@ -5,8 +5,8 @@ from __future__ import annotations
 import multiprocessing
 from contextlib import contextmanager
 
-from tbservice.domain import merging
-from tbservice.store.database import Database
+from tbservice.scalars import compaction
+from tbservice.store.pg.database import Database
 
 SECONDS_MAX = 60
 
@@ -32,7 +32,7 @@ def merging_processes(count, url, grant, run_ids):
 
 
 def _merge(url, grant, run_ids, barrier, is_over, merged):
-    merging.SERIES_A_MERGE = 1
+    compaction.SERIES_A_MERGE = 1
     database = Database(url, 1)
     database.check()  # connected before any of them begins
     barrier.wait(SECONDS_MAX)
@@ -48,7 +48,7 @@ def _merge_run(database, grant, run_id, merged):
     tag_id = 0
     while True:
         with database.transaction(grant.workspace_id) as db:
-            work = merging.merge_run(db, grant, run_id, tag_id, settle=True)
+            work = compaction.merge_run(db, grant, run_id, tag_id, settle=True)
         if not work.series:
             return
         merged.value += work.series

@@ -12,7 +12,7 @@ import psutil
 import psycopg
 
 from support.uploading import SECONDS_MAX
-from tbservice.embedded.instance import Instance
+from tbservice.local.embedded.instance import Instance
 
 
 class Moment:

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from tbservice.embedded.data_directory import DataDirectory
-from tbservice.startup_errors import CannotRun
+from tbservice.errors import CannotRun
+from tbservice.local.embedded.data_directory import DataDirectory
 
 
 def refusal(path: str) -> str:

@@ -20,9 +20,9 @@ from pathlib import Path
 
 import grpc
 
-from tbservice.embedded.certificate import create_certificate
-from tbservice.embedded.launch import become
-from tbservice.embedded.ports import LOOPBACK
+from tbservice.launch import become
+from tbservice.local.embedded.certificate import create_certificate
+from tbservice.local.embedded.ports import LOOPBACK
 
 IS_OTHER = os.geteuid() == 0
 SECONDS = 5

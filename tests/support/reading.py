@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 
 from support.event_files import encode_records
+from tbupload.events import framing
+from tbupload.events.decode import decoder
+from tbupload.events.decode.record_rows import SPARE_BYTES
+from tbupload.events.event_file import EventFile
+from tbupload.events.filters import SeriesFilter
+from tbupload.events.points import BlobSequenceColumns, Chunk, ScalarColumns, TensorColumns
+from tbupload.events.tag_registry import SeriesMemory
 from tbupload.limits import ReadLimits
-from tbupload.reading import decoder, tf_record
-from tbupload.reading.event_file import EventFile
-from tbupload.reading.filters import SeriesFilter
-from tbupload.reading.points import BlobSequenceColumns, Chunk, ScalarColumns, TensorColumns
-from tbupload.reading.record_rows import SPARE_BYTES
-from tbupload.reading.series_memory import SeriesMemory
 from tbwire import tensorboard_pb2 as pb
 
 LIMITS = ReadLimits(
@@ -107,7 +108,7 @@ def decode(payloads, *, bulk=True, series_filter=None, spoilt=()):
     Unless in `bulk`, each record is read by protobuf.
     """
     buffer = bytearray(encode_records(payloads))
-    frames = tf_record.frame(bytes(buffer), 0)
+    frames = framing.frame(bytes(buffer), 0)
     for record in spoilt:
         buffer[int(frames.starts[record]) + 12 + int(frames.lengths[record])] ^= 1
     memory = SeriesMemory(series_filter or SeriesFilter(), LIMITS)

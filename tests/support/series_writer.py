@@ -6,8 +6,8 @@ import numpy as np
 from sqlalchemy import text
 
 from support.batches import scalars, segment, stream
-from tbservice.domain import merging
-from tbservice.store import names
+from tbservice.scalars import compaction
+from tbservice.store import runs_tags
 from tbservice.types import AppendGrant
 from tbwire.digests import newest_of_each_step, scalar_records
 
@@ -37,8 +37,8 @@ class SeriesWriter:
         """Merges until nothing is left to merge."""
         grant = AppendGrant(WORKSPACE, self._experiment)
         with self._database.transaction(WORKSPACE) as db:
-            run_id = names.resolve_runs(db, grant, ["train"])["train"]
-            while merging.merge_run(db, grant, run_id, settle=True).series:
+            run_id = runs_tags.resolve_runs(db, grant, ["train"])["train"]
+            while compaction.merge_run(db, grant, run_id, settle=True).series:
                 pass
 
     def levels(self):

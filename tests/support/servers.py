@@ -19,15 +19,15 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 from psycopg import sql
 
-from tbservice import migrate
-from tbservice.domain.tokens import create_owner_token
-from tbservice.domain.workspaces import create_workspace
-from tbservice.embedded.connection import settings_for
-from tbservice.embedded.instance import Instance
-from tbservice.embedded.ports import LOOPBACK
+from tbservice.auth.tokens import create_owner_token
+from tbservice.auth.workspaces import create_workspace
+from tbservice.local.embedded.connection import settings_for
+from tbservice.local.embedded.instance import Instance
+from tbservice.local.embedded.ports import LOOPBACK
 from tbservice.settings import Settings
-from tbservice.store.database import Database
 from tbservice.store.objects import session
+from tbservice.store.pg import migrate
+from tbservice.store.pg.database import Database
 
 START_SECONDS_MAX = 120
 

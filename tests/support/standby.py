@@ -10,10 +10,10 @@ from pathlib import Path
 from psycopg import sql
 
 from support.uploading import wait_until
-from tbservice.embedded.data_directory import DataDirectory
-from tbservice.embedded.instance import Instance
-from tbservice.embedded.ports import LOOPBACK, choose_ports
-from tbservice.embedded.postgres import Postgres, find_programs
+from tbservice.local.embedded.data_directory import DataDirectory
+from tbservice.local.embedded.instance import Instance
+from tbservice.local.embedded.ports import LOOPBACK, choose_ports
+from tbservice.local.embedded.postgres import Postgres, find_programs
 
 
 class Standby:

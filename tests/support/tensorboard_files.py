@@ -69,18 +69,18 @@ STANDS_FOR = {
         "plugins/hparams/backend_context.py": "columns are found as this does for one logdir with both experiments",
         "plugins/hparams/list_session_groups.py": "sessions are grouped by the names that are given here",
     },
-    "service/tbservice/classic/histograms.py": {"plugins/distribution/compressor.py": "compresses at the same points"},
-    "uploader/tbupload/reading/legacy.py": {"data_compat.py": "has the same rules, in bulk"},
-    "uploader/tbupload/reading/series_memory.py": {"dataclass_compat.py": "has the same table of data classes"},
-    "uploader/tbupload/reading/summaries.py": {
+    "service/tbservice/api/v0_classic/histograms.py": {"plugins/distribution/compressor.py": "compresses at the same points"},
+    "uploader/tbupload/events/decode/legacy.py": {"data_compat.py": "has the same rules, in bulk"},
+    "uploader/tbupload/events/tag_registry.py": {"dataclass_compat.py": "has the same table of data classes"},
+    "uploader/tbupload/events/decode/summaries.py": {
         "dataclass_compat.py": "makes the same series of graphs and of tagged run metadata",
         "backend/event_processing/event_file_loader.py": "reads the same kinds of events",
     },
-    "uploader/tbupload/sending/logdir_tree.py": {
+    "uploader/tbupload/logdir/tree.py": {
         "backend/event_processing/io_wrapper.py": "takes the same files for event files",
         "backend/event_processing/plugin_event_multiplexer.py": "names runs in the same way",
     },
-    "uploader/tbupload/sending/projector.py": {
+    "uploader/tbupload/upload/projector.py": {
         "plugins/projector/projector_plugin.py": "finds configs, and the files they name, in the same places",
     },
 }

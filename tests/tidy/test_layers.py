@@ -7,42 +7,42 @@ import pytest
 from support.source_code import modules
 
 SHARED = {"tbservice.types", "tbservice.errors", "tbservice.limits", "tbwire"}
-DOORS = {"tbservice.store.database", "tbservice.store.objects"}  # whoever opens a transaction needs these, and no more
-METRICS = {"tbservice.metrics", "tbservice.exposition"}  # not for the domain, whose work may yet be rolled back
+DOORS = {"tbservice.store.pg.database", "tbservice.store.objects"}  # whoever opens a transaction needs these, and no more
+METRICS = {"tbservice.metrics", "tbservice.api.http.metrics_exposition"}  # not for the domain, whose work may yet be rolled back
 
 MAY_IMPORT = {
     "tbservice.store": SHARED
-    | {"tbservice.settings", "tbservice.startup_errors", "tbservice.migrate", "tbservice.metrics"},
+    | {"tbservice.settings", "tbservice.errors", "tbservice.store.pg.migrate", "tbservice.metrics"},
     "tbservice.domain": SHARED | {"tbservice.store"},
     "tbservice.admission": SHARED | DOORS | {"tbservice.domain"} | METRICS,
-    "tbservice.routes": SHARED
+    "tbservice.api.v1": SHARED
     | DOORS
-    | {"tbservice.admission", "tbservice.domain", "tbservice.settings", "tbservice.merger"}
+    | {"tbservice.admission", "tbservice.domain", "tbservice.settings", "tbservice.scalars.compactor"}
     | METRICS,
-    "tbservice.handlers": SHARED | {"tbservice.admission", "tbservice.embedded"},
+    "tbservice.handlers": SHARED | {"tbservice.admission", "tbservice.local.embedded"},
     "tbservice.tensorboard": SHARED
     | DOORS
-    | {"tbservice.admission", "tbservice.domain", "tbservice.routes", "tbservice.handlers"},
-    "tbservice.classic": SHARED | DOORS | {"tbservice.domain", "tbservice.routes", "tbservice.handlers"},
-    "tbservice.embedded": {"tbservice.settings", "tbservice.startup_errors", "tbservice.limits"},
-    "tbservice.demo": set(),
+    | {"tbservice.admission", "tbservice.domain", "tbservice.api.v1", "tbservice.handlers"},
+    "tbservice.api.v0_classic": SHARED | DOORS | {"tbservice.domain", "tbservice.api.v1", "tbservice.handlers"},
+    "tbservice.local.embedded": {"tbservice.settings", "tbservice.errors", "tbservice.limits"},
+    "tbservice.local.demo": set(),
     "tbupload": {"tbwire"},
     "tbwire": set(),
 }
 
 ONLY_IN = {
-    "fastapi": {"tbservice.routes", "tbservice.classic", "tbservice.tensorboard", "tbservice.app", "tbservice.serving"},
-    "starlette": {"tbservice.admission", "tbservice.routes", "tbservice.tensorboard", "tbservice.app"},
-    "tensorboard": {"tbservice.tensorboard", "tbservice.classic", "tbservice.demo"},
-    "boto3": {"tbservice.store", "tbservice.embedded"},
-    "botocore": {"tbservice.store", "tbservice.embedded"},
-    "psycopg": {"tbservice.store", "tbservice.embedded"},
-    "alembic": {"tbservice.migrate"},
-    "cryptography": {"tbservice.embedded"},
-    "prometheus_client": {"tbservice.metrics", "tbservice.exposition"},
+    "fastapi": {"tbservice.api.v1", "tbservice.api.v0_classic", "tbservice.tensorboard", "tbservice.server.app", "tbservice.server.workers"},
+    "starlette": {"tbservice.admission", "tbservice.api.v1", "tbservice.tensorboard", "tbservice.server.app"},
+    "tensorboard": {"tbservice.tensorboard", "tbservice.api.v0_classic", "tbservice.local.demo"},
+    "boto3": {"tbservice.store", "tbservice.local.embedded"},
+    "botocore": {"tbservice.store", "tbservice.local.embedded"},
+    "psycopg": {"tbservice.store", "tbservice.local.embedded"},
+    "alembic": {"tbservice.store.pg.migrate"},
+    "cryptography": {"tbservice.local.embedded"},
+    "prometheus_client": {"tbservice.metrics", "tbservice.api.http.metrics_exposition"},
 }
 
-SQL_IS_IN = {"tbservice.store", "tbservice.migrate"}
+SQL_IS_IN = {"tbservice.store", "tbservice.store.pg.migrate"}
 SQL_WITHOUT_STATEMENTS = {"sqlalchemy.Connection", "sqlalchemy.exc"}  # an annotation, and an error's name
 
 SERVICE = modules("service/tbservice")

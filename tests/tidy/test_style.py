@@ -95,7 +95,7 @@ def test_every_module_begins_with_a_sentence(package):
 
 
 def written_past_the_console(module):
-    """Calls that print without `tbupload.terminal`, which escapes what steers a terminal."""
+    """Calls that print without `tbupload.console.terminal`, which escapes what steers a terminal."""
     for node in ast.walk(module.tree):
         if not isinstance(node, ast.Call):
             continue
@@ -119,5 +119,5 @@ def is_empty_bar(call, name):
 
 
 def test_uploader_prints_through_its_console_alone():
-    uploader = [module for module in modules("uploader/tbupload") if module.name != "tbupload.terminal"]
+    uploader = [module for module in modules("uploader/tbupload") if module.name != "tbupload.console.terminal"]
     assert not [found for module in uploader for found in written_past_the_console(module)]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tbupload.reading.points import (
+from tbupload.events.points import (
     BlobSequenceColumns,
     Chunk,
     LegacyHistogram,
@@ -16,7 +16,7 @@ from tbupload.reading.points import (
     Tensor,
     TensorColumns,
 )
-from tbupload.sending.batches import Batch, WireLimits, drop_largest_series, encode
+from tbupload.upload.batches import Batch, WireLimits, drop_largest_series, encode
 from tbwire import packing, wire_pb2
 
 LIMITS = WireLimits(

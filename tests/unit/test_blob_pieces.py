@@ -7,11 +7,11 @@ import pytest
 
 from support.faulty_server import Reply, faulty_server, refusal
 from tbupload.errors import Conflict, Refused, Unreachable
-from tbupload.reading.points import FileBlob
-from tbupload.sending import blob_pieces
-from tbupload.sending.client import Client
-from tbupload.sending.patience import Patience
-from tbupload.sending.transport import Transport
+from tbupload.events.points import FileBlob
+from tbupload.http import blob_upload
+from tbupload.http.client import Client
+from tbupload.http.retry import Patience
+from tbupload.http.transport import Transport
 
 CONTENT = bytes(range(256)) * 10
 PATH = f"/api/v1/experiments/abc/blobs/{hashlib.sha256(CONTENT).hexdigest()}"
@@ -26,7 +26,7 @@ def server():
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
-    monkeypatch.setattr(blob_pieces, "ASKED_BYTES_MIN", 1000)
+    monkeypatch.setattr(blob_upload, "ASKED_BYTES_MIN", 1000)
 
 
 @pytest.fixture

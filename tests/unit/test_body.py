@@ -8,8 +8,8 @@ import gzip
 import pytest
 from starlette.requests import Request
 
+from tbservice.api.http.body import decompressed, read_body, spooled_body, spooled_pieces
 from tbservice.errors import Malformed, TooLarge, TooSlow
-from tbservice.routes.body import decompressed, read_body, spooled_body, spooled_pieces
 
 
 def request_of(*pieces, then_hangs=False):

@@ -19,10 +19,10 @@ from support.event_files import (
     version_event,
 )
 from support.reading import assert_same_both_ways, decode
-from tbupload.reading import refusals
-from tbupload.reading.event_layout import parse_layout
-from tbupload.reading.filters import SeriesFilter
-from tbupload.reading.known_layouts import find_layout
+from tbupload.events import skip_reasons
+from tbupload.events.decode.event_layout import parse_layout
+from tbupload.events.decode.layout_cache import find_layout
+from tbupload.events.filters import SeriesFilter
 from tbwire import tensorboard_pb2 as pb
 
 INFINITE = float("inf")
@@ -178,7 +178,7 @@ def test_a_length_longer_than_protobuf_takes_is_refused_in_bulk_too(size_bytes):
     value = field(1, 2, b"t") + field(2, 5, struct.pack("<f", 1))
     summary = b"\x0a" + varint(len(value), padding=size_bytes - 1) + value
     series, skipped = assert_same_both_ways([field(5, 2, summary)] * 20)
-    assert (len(series), skipped) == ((1, {}) if size_bytes <= 5 else (0, {refusals.NO_EVENT: 20}))
+    assert (len(series), skipped) == ((1, {}) if size_bytes <= 5 else (0, {skip_reasons.NO_EVENT: 20}))
 
 
 @settings(max_examples=150, deadline=None)
@@ -232,7 +232,7 @@ def test_a_tag_that_begins_without_a_plugin_stays_without_one():
     series, skipped = assert_same_both_ways(payloads)
     assert (series["t"].plugin, series["t"].metadata.data_class) == ("", pb.DATA_CLASS_TENSOR)
     assert [step for step, *_ in series["t"].points] == [step for step in range(100) if step != 50]
-    assert skipped == {refusals.OTHER_PLUGIN: 1}
+    assert skipped == {skip_reasons.OTHER_PLUGIN: 1}
 
 
 def test_values_of_no_plugin_are_left_out_where_plugins_are_chosen():
@@ -246,22 +246,22 @@ def test_the_first_value_of_a_tag_decides_its_plugin_wherever_the_others_stand()
     scalars = [scalar_event("t", step, step) for step in range(20)]
     series, skipped = assert_same_both_ways([*scalars[:10], text, *scalars[10:]])
     assert (series["t"].plugin, len(series["t"].points)) == ("scalars", 20)
-    assert skipped == {refusals.OTHER_PLUGIN: 1}
+    assert skipped == {skip_reasons.OTHER_PLUGIN: 1}
     series, skipped = assert_same_both_ways([text, *scalars])
     assert (series["t"].plugin, len(series["t"].points)) == ("text", 1)
-    assert skipped == {refusals.OTHER_PLUGIN: 20}
+    assert skipped == {skip_reasons.OTHER_PLUGIN: 20}
 
 
 def test_damaged_records_are_counted_and_the_rest_is_read():
     series, skipped = assert_same_both_ways([scalar_event("t", step, step) for step in range(100)], spoilt=[0, 7, 99])
     assert [step for step, *_ in series["t"].points] == [step for step in range(100) if step not in (0, 7, 99)]
-    assert skipped == {refusals.RECORD_DAMAGED: 3}
+    assert skipped == {skip_reasons.RECORD_DAMAGED: 3}
 
 
 def test_wall_times_that_are_no_numbers_are_counted():
     walls = [NAN, 1.0, INFINITE, 2.0, -INFINITE] * 4
     series, skipped = assert_same_both_ways([scalar_event("t", 1, 0, wall) for wall in walls])
-    assert (len(series["t"].points), skipped) == (8, {refusals.WALL_TIME: 12})
+    assert (len(series["t"].points), skipped) == (8, {skip_reasons.WALL_TIME: 12})
 
 
 @pytest.mark.parametrize("count", [1, 5, 500, 2000])

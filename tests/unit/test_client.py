@@ -11,11 +11,11 @@ import pytest
 
 from support.faulty_server import EXPERIMENT, Reply, faulty_server, refusal
 from tbupload.errors import Conflict, Refused, Unreachable, UsageError
-from tbupload.sending.client import Client
-from tbupload.sending.patience import Patience
-from tbupload.sending.request_slots import SUCCESSES_PER_SLOT, RequestSlots
-from tbupload.sending.response_body import retry_after_seconds
-from tbupload.sending.transport import Transport, _proxy
+from tbupload.http.client import Client
+from tbupload.http.request_slots import SUCCESSES_PER_SLOT, RequestSlots
+from tbupload.http.response_body import retry_after_seconds
+from tbupload.http.retry import Patience
+from tbupload.http.transport import Transport, _proxy
 from tbwire import wire_pb2
 
 LATER = refusal(503, "unavailable", headers={"Retry-After": "0"})
@@ -30,7 +30,7 @@ def server():
 
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch):
-    monkeypatch.setattr("tbupload.sending.patience.FIRST_DELAY_SECONDS", 0.001)
+    monkeypatch.setattr("tbupload.http.retry.FIRST_DELAY_SECONDS", 0.001)
 
 
 @pytest.fixture
@@ -207,11 +207,11 @@ def test_compressed_answer_nobody_asked_for_is_refused(server, connect):
 
 
 def test_answer_over_the_limit_is_refused(server, connect, monkeypatch):
-    monkeypatch.setattr("tbupload.sending.transport.RESPONSE_BYTES_MAX", 1000)
+    monkeypatch.setattr("tbupload.http.transport.RESPONSE_BYTES_MAX", 1000)
     server.replies = [Reply(body=b" " * 1001)]
     with pytest.raises(Refused, match="over the limit of 1,000 bytes"):
         connect().get_experiment("abc")
-    monkeypatch.setattr("tbupload.sending.response_body.RESPONSE_SECONDS_MAX", -1.0)
+    monkeypatch.setattr("tbupload.http.response_body.RESPONSE_SECONDS_MAX", -1.0)
     server.replies = [Reply()]
     with pytest.raises(Refused, match="over the limit of -1 s"):
         connect().get_experiment("abc")
@@ -226,7 +226,7 @@ def test_listing_that_repeats_a_page_is_refused(server, connect):
 
 
 def test_listing_without_an_end_is_refused(server, connect, monkeypatch):
-    monkeypatch.setattr("tbupload.sending.pagination.LISTING_PAGES_MAX", 3)
+    monkeypatch.setattr("tbupload.http.pagination.LISTING_PAGES_MAX", 3)
     server.replies = [Reply(body=json.dumps({"experiments": [], "next": f"{n}"}).encode()) for n in range(9)]
     with pytest.raises(Refused, match="more than 3 pages"):
         list(connect().list_experiments())
@@ -248,7 +248,7 @@ def test_a_server_that_is_down_is_tried_until_patience_ends(connect, server, sai
 
 
 def test_after_an_orderly_stop_a_server_that_is_away_is_not_tried_for_ever(connect, server, monkeypatch):
-    monkeypatch.setattr("tbupload.sending.patience.STOP_GRACE_SECONDS", 0.5)
+    monkeypatch.setattr("tbupload.http.retry.STOP_GRACE_SECONDS", 0.5)
     server.replies = [LATER]
     patience = Patience(float("inf"))
     threading.Timer(0.3, patience.stop).start()
@@ -346,7 +346,7 @@ def test_batches_are_compressed_on_their_way_to_another_machine_only(server, con
     body = b"x" * 5000
     connect().write_batch("abc", body)
     assert server.requests[0].body == body
-    monkeypatch.setattr("tbupload.sending.client.is_loopback", lambda _server: False)
+    monkeypatch.setattr("tbupload.http.client.is_loopback", lambda _server: False)
     connect().write_batch("abc", body)
     assert server.requests[1].headers["Content-Encoding"] == "gzip"
     assert gzip.decompress(server.requests[1].body) == body

@@ -29,8 +29,8 @@ from support.event_files import (
 )
 from support.reading import LIMITS, join, open_file, points, read_all, read_chunks
 from tbupload.errors import CorruptRecord, FileReplaced, NotAnEventFile
-from tbupload.reading import refusals
-from tbupload.reading.event_file import EventFile
+from tbupload.events import skip_reasons
+from tbupload.events.event_file import EventFile
 from tbwire.checksums import trail_checksum
 
 SMALL = replace(LIMITS, chunk_bytes=300)
@@ -194,12 +194,12 @@ def test_a_damaged_last_record_may_still_be_being_written(path):
 def test_a_damaged_last_record_is_counted_when_nobody_writes_any_more_or_others_follow(path):
     flip_byte(path, path.stat().st_size - 1)
     _, skipped = read_all(path)
-    assert skipped == {refusals.RECORD_DAMAGED: 1}
+    assert skipped == {skip_reasons.RECORD_DAMAGED: 1}
     file = open_file(path)
     read_chunks(file, final=False)
     append(path, encode_record(scalar_event("loss", 100, 1.0).SerializeToString()))
     series, skipped = join(read_chunks(file, final=False))
-    assert (list(series), skipped) == (["loss"], {refusals.RECORD_DAMAGED: 1})
+    assert (list(series), skipped) == (["loss"], {skip_reasons.RECORD_DAMAGED: 1})
 
 
 # Damage
@@ -209,13 +209,13 @@ def test_a_damaged_payload_costs_that_record_only(path):
     spoil_payload(path, 5)
     series, skipped = read_all(path)
     assert [step for step, *_ in series["loss"].points] == [step for step in range(30) if step != 4]
-    assert skipped == {refusals.RECORD_DAMAGED: 1}
+    assert skipped == {skip_reasons.RECORD_DAMAGED: 1}
 
 
 def test_a_record_that_is_no_event_is_counted(tmp_path):
     write_records(tmp_path / "file", [version_event(), b"\xff\xff\xff", scalar_event("loss", 1, 1.0)])
     series, skipped = read_all(tmp_path / "file")
-    assert (list(series), skipped) == (["loss"], {refusals.NO_EVENT: 1})
+    assert (list(series), skipped) == (["loss"], {skip_reasons.NO_EVENT: 1})
 
 
 @pytest.mark.parametrize("spoil", [spoil_length, spoil_length_checksum])

@@ -12,10 +12,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support.event_files import encode_record
-from tbupload.downloading.directory_names import directory_of, event_file_of
-from tbupload.downloading.event_records import audio_record_head, blob_record_head, header, record, scalar_records
-from tbupload.downloading.output import whole_file
-from tbupload.reading.points import ScalarColumns
+from tbupload.events.points import ScalarColumns
+from tbupload.export.destination import whole_file
+from tbupload.export.directory_names import directory_of, event_file_of
+from tbupload.export.event_records import audio_record_head, blob_record_head, header, record, scalar_records
 from tbwire import frames, read_pb2
 from tbwire import tensorboard_pb2 as pb
 

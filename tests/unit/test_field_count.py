@@ -14,8 +14,8 @@ from support import batches
 from support.hostile_batches import write_batch
 from support.wire_format import LENGTH, Choices, key, varint
 from tbservice import limits
-from tbservice.domain import batch, field_count
 from tbservice.errors import Malformed, TooLarge
+from tbservice.ingest import decode, guard
 from tbwire import wire_pb2
 
 SEGMENT, SERIES, SKIPPED, SCALARS, TENSORS, SEQUENCES, ELEMENTS, BLOBS, BLOCKS, SHAPE = 1, 6, 7, 3, 4, 5, 3, 1, 5, 2
@@ -38,11 +38,11 @@ def within(place, content):
 
 
 def count_of(body):
-    return field_count._count(body, 0, len(body), field_count._FIELDS, 0, (limits.batch_fields_max, "fields"))
+    return guard._count(body, 0, len(body), guard._FIELDS, 0, (limits.batch_fields_max, "fields"))
 
 
 def elements_of(body):
-    return field_count._count(body, 0, len(body), field_count._ELEMENTS, 0, (limits.batch_elements_max, "elements"))
+    return guard._count(body, 0, len(body), guard._ELEMENTS, 0, (limits.batch_elements_max, "elements"))
 
 
 def elements_built_of(body):
@@ -83,19 +83,19 @@ def few(monkeypatch):
 def test_empty_messages_are_refused_wherever_they_are(place, padding):
     assert messages_of(nested(place, 10, padding)) >= 10
     with pytest.raises(TooLarge, match="a batch has at most 1000 fields; send it in parts"):
-        batch.decode(nested(place, 1_001, padding))
+        decode.decode(nested(place, 1_001, padding))
 
 
 @pytest.mark.usefixtures("few")
 def test_as_many_fields_as_the_limit_are_let_through():
     body = nested((SEGMENT, SERIES), 999, padding=1)
     assert count_of(body) == 1_000
-    field_count.check(body)
+    guard.check(body)
 
 
 def test_a_batch_of_the_largest_size_is_refused_before_it_is_built():
     with pytest.raises(TooLarge, match="fields"):
-        batch.decode(nested((SEGMENT, SERIES), limits.batch_bytes_max // 2 - 8))
+        decode.decode(nested((SEGMENT, SERIES), limits.batch_bytes_max // 2 - 8))
 
 
 ELEMENTS_OF_TWO_BYTES = [
@@ -111,7 +111,7 @@ def test_blocks_and_dimensions_are_counted_before_any_is_built(monkeypatch, body
     monkeypatch.setattr(limits, "batch_elements_max", 1_000)
     assert elements_built_of(body) > 1_000
     with pytest.raises(TooLarge, match="at most 1000 packed blocks and dimensions of tensors; send it in parts"):
-        field_count.check(body)
+        guard.check(body)
 
 
 @pytest.mark.parametrize("place", [(SCALARS, BLOCKS), (TENSORS, ELEMENTS, SHAPE)])
@@ -121,23 +121,23 @@ def test_a_batch_of_the_largest_size_takes_little_memory_before_it_is_refused(pl
     body = within((SEGMENT, SERIES, *(place if place[-1] == SHAPE else place[:-1])), content)
     before = peak_memory()
     with pytest.raises(TooLarge, match="packed blocks and dimensions"):
-        batch.decode(body)
+        decode.decode(body)
     assert peak_memory() < before + 2 * limits.batch_bytes_max
 
 
 @pytest.mark.usefixtures("few")
 def test_fields_that_nobody_knows_count_as_well():
     with pytest.raises(TooLarge):
-        batch.decode((key(15, 0) + b"\1") * 1_001)
+        decode.decode((key(15, 0) + b"\1") * 1_001)
 
 
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("end", [b"\x0b", b"\x0c", b"\x0e", b"\x0f", b"\x0a", b"\x0a\xff", b"\x0a\x05", b"\xff" * 11])
 def test_what_is_no_batch_is_malformed(end):
     unknown = key(15, LENGTH) + varint(5_000) + bytes(5_000)
-    assert batch.decode(unknown) == []
+    assert decode.decode(unknown) == []
     with pytest.raises(Malformed):
-        batch.decode(unknown + end)
+        decode.decode(unknown + end)
 
 
 @settings(max_examples=200, deadline=None)

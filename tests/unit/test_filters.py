@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from tbupload.reading import filters
-from tbupload.reading.filters import SeriesFilter
+from tbupload.events import filters
+from tbupload.events.filters import SeriesFilter
 
 RE = re.compile
 

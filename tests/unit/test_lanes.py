@@ -2,7 +2,7 @@
 
 import pytest
 
-from tbupload.sending.lanes import BACKLOG_SECONDS, QUIET_LOOKS, TURN_SECONDS_MAX, Lanes
+from tbupload.logdir.poll_scheduler import BACKLOG_SECONDS, QUIET_LOOKS, TURN_SECONDS_MAX, Lanes
 
 
 class Clock:

@@ -33,11 +33,12 @@ from support.event_files import (
 )
 from support.reading import LIMITS, join, open_file, read_all, read_chunks
 from tbupload.errors import FileReplaced
+from tbupload.events import skip_reasons
+from tbupload.events.filters import SeriesFilter
+from tbupload.events.large_records import field_placeholders, long_record
+from tbupload.events.points import FileBlob, Tensor
+from tbupload.http import blob_upload
 from tbupload.limits import CHUNK_BYTES, OUTLINE_BYTES_MAX
-from tbupload.reading import cuts, long_record, refusals
-from tbupload.reading.filters import SeriesFilter
-from tbupload.reading.points import FileBlob, Tensor
-from tbupload.sending import blob_pieces
 from tbwire import tensorboard_pb2 as pb
 
 STREAMED = replace(LIMITS, chunk_bytes=1, streamed_record_bytes_min=0, outline_field_bytes_max=3)
@@ -48,7 +49,7 @@ def in_memory(blob):
     """A blob's bytes, which must be those of its digest."""
     if isinstance(blob, bytes):
         return blob
-    with blob_pieces._opened(blob) as read_bytes:
+    with blob_upload._opened(blob) as read_bytes:
         content = read_bytes(0, len(blob))
     assert hashlib.sha256(content).digest() == blob.sha256
     return content
@@ -157,7 +158,7 @@ def test_limits_are_the_same_and_what_is_over_one_is_never_digested(tmp_path, mo
     assert {reason.split(" over ")[0] for reason in skipped if " over " in reason} >= {"blob", "tensor"}
     only = tmp_path / "only"
     write_records(only, [version_event(), graph_event(b"x" * 100), image_event("i", 1, [b"x" * 100], style="legacy")])
-    monkeypatch.setattr(cuts.Cuts, "_digested", None)
+    monkeypatch.setattr(field_placeholders.Cuts, "_digested", None)
     assert read_all(only, limits=replace(STREAMED, blob_bytes_max=99))[1] == Counter(
         {"blob sequence over the limit of 99 bytes": 1, "blob over the limit of 99 bytes": 1}
     )
@@ -181,7 +182,7 @@ def test_tensor_that_becomes_an_object_is_the_same_both_ways(tmp_path):
     write_records(path, [version_event(), *OBJECTS])
     limits = replace(LIMITS, tensor_bytes_max=20, tensor_object_bytes_max=1_000)
     series, skipped, count = assert_same_both_ways(path, limits)
-    assert (len(series), skipped, count) == (8, {refusals.TENSOR_MALFORMED: 1}, 6)
+    assert (len(series), skipped, count) == (8, {skip_reasons.TENSOR_MALFORMED: 1}, 6)
 
 
 def test_tensors_of_a_long_record_stay_in_the_file_when_many(tmp_path):
@@ -202,7 +203,7 @@ def test_what_a_filter_leaves_out_is_not_digested(tmp_path, monkeypatch):
     write_records(path, EVENTS)
     series_filter = SeriesFilter(plugins=frozenset({"scalars", "text"}))
     assert_same_both_ways(path, series_filter=series_filter)
-    monkeypatch.setattr(cuts.Cuts, "_digested", None)
+    monkeypatch.setattr(field_placeholders.Cuts, "_digested", None)
     assert set(read_all(path, limits=STREAMED, series_filter=series_filter)[0]) >= {"loss", "note"}
 
 
@@ -215,7 +216,7 @@ def test_a_damaged_long_record_is_counted_once_it_is_sure_and_costs_that_record_
     write_records(path, [scalar_event("after", 9, 1.0)], append=True)
     series, skipped = join(read_chunks(file, final=False))
     assert set(series) == {"after"}
-    assert skipped == {refusals.RECORD_DAMAGED: 1}
+    assert skipped == {skip_reasons.RECORD_DAMAGED: 1}
     assert_same_both_ways(path)
 
 
@@ -254,15 +255,15 @@ def dims(*sizes):
     ("event", "reason"),
     [
         (large_tensor(dims(len(LARGE) // 4), tensor_content=LARGE), "tensor over the limit of 4,194,304 bytes"),
-        (large_tensor(dims(3), tensor_content=LARGE), refusals.TENSOR_MALFORMED),
+        (large_tensor(dims(3), tensor_content=LARGE), skip_reasons.TENSOR_MALFORMED),
         (text_event("text", 1, "x" * len(LARGE)), "tensor over the limit of 4,194,304 bytes"),
         (text_event("x" * len(LARGE), 1, "x"), "tag or plugin name over the limit of 10,000 characters"),
         (text_event("\u6f22" * (len(LARGE) // 3), 1, "x"), "tag or plugin name over the limit of 10,000 characters"),
         (hparams_event("_hparams_", LARGE), "summary metadata over the limit of 4,194,304 bytes"),
-        (summary_event(1, 1.0, pb.Summary.Value(tag="old", obsolete_old_style_histogram=LARGE)), refusals.NO_VALUE),
+        (summary_event(1, 1.0, pb.Summary.Value(tag="old", obsolete_old_style_histogram=LARGE)), skip_reasons.NO_VALUE),
         (
             summary_event(1, 1.0, pb.Summary.Value(tag="h", histo={"bucket": np.zeros(len(LARGE) // 8)})),
-            refusals.TOO_MUCH,
+            skip_reasons.TOO_MUCH,
         ),
     ],
     ids=["content", "malformed", "text", "tag", "wide tag", "metadata", "obsolete", "histogram"],
@@ -289,7 +290,7 @@ def test_a_tensor_of_very_many_strings_is_counted_without_reading_them_all(tmp_p
     proto = pb.TensorProto(dtype=7, tensor_shape=dims(3), string_val=[b""] * (len(LARGE) // 4))
     write_records(path, [version_event(), plugin_event("text", "strings", 1, proto), scalar_event("after", 9, 1.0)])
     series, skipped = read_all(path)
-    assert (set(series), skipped) == ({"after"}, {refusals.TENSOR_MALFORMED: 1})
+    assert (set(series), skipped) == ({"after"}, {skip_reasons.TENSOR_MALFORMED: 1})
 
 
 def test_a_large_blob_takes_little_memory_and_the_small_values_beside_it_are_read(tmp_path):
@@ -311,7 +312,7 @@ def test_more_tensors_than_any_request_takes_are_left_out_one_by_one(tmp_path):
     values = [plugin_event("other", f"tensor/{number}", 1, tensor).summary.value[0] for number in range(8)]
     write_records(path, [version_event(), summary_event(1, 1.0, *values)])
     series, skipped = read_all(path)
-    assert (len(series), skipped) == (6, {refusals.TOO_MUCH: 2})
+    assert (len(series), skipped) == (6, {skip_reasons.TOO_MUCH: 2})
 
 
 def test_what_came_before_is_recalled_without_digesting_it(tmp_path, monkeypatch):
@@ -321,8 +322,8 @@ def test_what_came_before_is_recalled_without_digesting_it(tmp_path, monkeypatch
     tensor = string_tensor_proto([b"1", b"1", PNG])
     write_records(path, [summary_event(2, 1.0, pb.Summary.Value(tag="image", tensor=tensor))], append=True)
     digested = []
-    stream = cuts.Cuts._stream
-    monkeypatch.setattr(cuts.Cuts, "_stream", lambda self, cut: digested.append(cut.offset) or stream(self, cut))
+    stream = field_placeholders.Cuts._stream
+    monkeypatch.setattr(field_placeholders.Cuts, "_stream", lambda self, cut: digested.append(cut.offset) or stream(self, cut))
     series, _ = join(read_chunks(open_file(path, start=size, limits=STREAMED)))
     assert series["image"].plugin == "images"
     assert min(digested) > size

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbservice.domain.newest import newest_of_each_step
-from tbservice.store.packing import Points, concatenate, pack, pack_raw, unpack, unpack_raw
+from tbservice.scalars.dedup import newest_of_each_step
+from tbservice.store.scalar_format import Points, concatenate, pack, pack_raw, unpack, unpack_raw
 from tbwire import packing
 
 POINT = st.tuples(st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), st.floats(width=64))

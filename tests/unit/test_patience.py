@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tbupload.sending.patience import Patience
+from tbupload.http.retry import Patience
 
 
 def wait(patience, retry_after=None, attempt=10):
@@ -23,8 +23,8 @@ def wait(patience, retry_after=None, attempt=10):
 
 @pytest.fixture
 def _long_delays(monkeypatch):
-    monkeypatch.setattr("tbupload.sending.patience.FIRST_DELAY_SECONDS", 1000.0)
-    monkeypatch.setattr("tbupload.sending.patience.DELAY_SECONDS_MAX", 1000.0)
+    monkeypatch.setattr("tbupload.http.retry.FIRST_DELAY_SECONDS", 1000.0)
+    monkeypatch.setattr("tbupload.http.retry.DELAY_SECONDS_MAX", 1000.0)
 
 
 @pytest.mark.usefixtures("_long_delays")
@@ -71,8 +71,8 @@ def test_an_end_within_a_time_is_over_after_it():
 
 
 def test_waits_grow_up_to_a_limit_and_are_never_quite_the_same(monkeypatch):
-    monkeypatch.setattr("tbupload.sending.patience.FIRST_DELAY_SECONDS", 1e-5)
-    monkeypatch.setattr("tbupload.sending.patience.DELAY_SECONDS_MAX", 1e-3)
+    monkeypatch.setattr("tbupload.http.retry.FIRST_DELAY_SECONDS", 1e-5)
+    monkeypatch.setattr("tbupload.http.retry.DELAY_SECONDS_MAX", 1e-3)
     patience = Patience(math.inf)
     waits = [patience.wait_to_repeat(attempt, time.monotonic(), None) for attempt in range(20)]
     assert 0.5e-5 <= waits[0] <= 1e-5

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tbupload.sending import pace, progress
-from tbupload.sending.pace import Pace, Rates, duration_text
-from tbupload.sending.progress import LINE_SECONDS, Bar, Progress, State, bar_text, cut, fitted
-from tbupload.sending.summary import PROBLEMS_SHOWN, Summary, amounts_text, count_text, size_text
+from tbupload.console import progress, throughput
+from tbupload.console.progress import LINE_SECONDS, Bar, Progress, State, bar_text, cut, fitted
+from tbupload.console.throughput import Pace, Rates, duration_text
+from tbupload.upload.summary import PROBLEMS_SHOWN, Summary, amounts_text, count_text, size_text
 
 MIB = 1 << 20
 HALF = State(MIB, 2 * MIB, scalars=1234, runs=2, series=6, sent_bytes=MIB, points=1300, skipped={"bad": 3})
@@ -31,7 +31,7 @@ def clock(monkeypatch):
 
     clock = Clock()
     monkeypatch.setattr(progress, "time", clock)
-    monkeypatch.setattr(pace, "time", clock)
+    monkeypatch.setattr(throughput, "time", clock)
     return clock
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from support.projector import IN_CHECKPOINT, write_projector_run
 from tbupload.errors import ReadError
-from tbupload.reading import projector_files
-from tbupload.reading.projector_files import CONFIG_NAME, ProjectorFiles
+from tbupload.events import projector_files
+from tbupload.events.projector_files import CONFIG_NAME, ProjectorFiles
 
 BLOB_BYTES_MAX = 1 << 30
 

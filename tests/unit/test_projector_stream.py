@@ -8,9 +8,9 @@ import pytest
 
 from support.projector import IN_CHECKPOINT, write_projector_run
 from tbupload.commands.dry_run import USUAL_LIMITS
-from tbupload.reading.filters import SeriesFilter
-from tbupload.sending.projector_stream import ProjectorStream, checksum_of
-from tbupload.sending.scan import scan_logdir
+from tbupload.events.filters import SeriesFilter
+from tbupload.logdir.scan import scan_logdir
+from tbupload.upload.projector_stream import ProjectorStream, checksum_of
 from tbwire import wire_pb2
 
 

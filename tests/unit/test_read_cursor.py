@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tbservice.domain import read_cursor
-from tbservice.domain.additions import NEVER_REWRITTEN
 from tbservice.errors import Invalid, Malformed
+from tbservice.ingest.series_updates import NEVER_REWRITTEN
+from tbservice.reading import change_cursor
 from tbservice.store.series_progress import Progress
 from tbservice.types import ExperimentId, Selection
 
@@ -54,20 +54,20 @@ class Model:
 
     def read(self, limit):
         """One portion of at most so many points, as `newer` makes it."""
-        before = None if self.cursor is None else read_cursor.decode(self.cursor, FOLLOWED)
+        before = None if self.cursor is None else change_cursor.decode(self.cursor, FOLLOWED)
         if before is not None and before.version == self.version:
             return False
         found = sorted(self.series.values())
         columns = [[row[0], len(row[1]), 0, *row[2:]] for row in found]
         progress = Progress(*np.array(columns, np.int64).reshape(-1, 6).T)
-        unread = read_cursor.find_unread(progress, before)
+        unread = change_cursor.find_unread(progress, before)
         for series_id in unread.removed.tolist():
             del self.held[series_id]
         whole, cut_at = self.send(found, unread, limit)
-        now = read_cursor.everything(progress, self.version, FOLLOWED)
-        after = read_cursor.advance(progress, before, unread, whole, cut_at, now)
-        self.cursor = read_cursor.encode(after)
-        return after.version == read_cursor.INCOMPLETE
+        now = change_cursor.everything(progress, self.version, FOLLOWED)
+        after = change_cursor.advance(progress, before, unread, whole, cut_at, now)
+        self.cursor = change_cursor.encode(after)
+        return after.version == change_cursor.INCOMPLETE
 
     def send(self, found, unread, limit):
         for index, (place, first) in enumerate(zip(unread.places, unread.firsts, strict=True)):
@@ -104,8 +104,8 @@ def test_a_reader_holds_what_was_written_whatever_happens_in_between(events, lim
 
 def test_a_reader_goes_back_no_further_than_what_was_written_anew():
     progress = Progress(*np.array([[7, 100, 0, 99, 2, 40], [9, 100, 0, 99, 0, NEVER_REWRITTEN]]).T)
-    has_all_but = read_cursor.ReadCursor(5, FOLLOWED, np.array([7, 9]), np.array([1, 0]), np.array([98, 98]))
-    unread = read_cursor.find_unread(progress, has_all_but)
+    has_all_but = change_cursor.ReadCursor(5, FOLLOWED, np.array([7, 9]), np.array([1, 0]), np.array([98, 98]))
+    unread = change_cursor.find_unread(progress, has_all_but)
     assert (unread.firsts.tolist(), unread.replaces.tolist()) == ([40, 99], [True, False])
 
 
@@ -113,20 +113,20 @@ def test_a_reader_goes_back_no_further_than_what_was_written_anew():
 def test_what_is_no_cursor_is_told_so(data, is_packed):
     text = base64.urlsafe_b64encode(zlib.compress(data) if is_packed else data).decode()
     with pytest.raises((Malformed, Invalid)):
-        read_cursor.decode(text, FOLLOWED)
+        change_cursor.decode(text, FOLLOWED)
 
 
 def test_a_cursor_of_parallel_series_is_short():
     ids = np.arange(10_000) + 123_456_789
-    text = read_cursor.encode(read_cursor.ReadCursor(12, FOLLOWED, ids, np.zeros(10_000, int), np.full(10_000, 31_250)))
+    text = change_cursor.encode(change_cursor.ReadCursor(12, FOLLOWED, ids, np.zeros(10_000, int), np.full(10_000, 31_250)))
     assert len(text) < 1_000
-    assert read_cursor.decode(text, FOLLOWED).last_steps.tolist() == [31_250] * 10_000
+    assert change_cursor.decode(text, FOLLOWED).last_steps.tolist() == [31_250] * 10_000
 
 
 def test_a_cursor_that_would_grow_without_end_is_refused():
     bomb = base64.urlsafe_b64encode(zlib.compress(bytes(50_000_000))).decode()
     with pytest.raises(Malformed):
-        read_cursor.decode(bomb, FOLLOWED)
+        change_cursor.decode(bomb, FOLLOWED)
 
 
 @pytest.mark.parametrize(
@@ -141,6 +141,6 @@ def test_a_cursor_that_would_grow_without_end_is_refused():
     ],
 )
 def test_a_cursor_tells_what_it_follows(other):
-    digest = read_cursor.selection_digest(ExperimentId("x"), Selection(runs=frozenset({"a"})))
-    assert read_cursor.selection_digest(ExperimentId("x"), other) != digest
-    assert read_cursor.selection_digest(ExperimentId("y"), Selection(runs=frozenset({"a"}))) != digest
+    digest = change_cursor.selection_digest(ExperimentId("x"), Selection(runs=frozenset({"a"})))
+    assert change_cursor.selection_digest(ExperimentId("x"), other) != digest
+    assert change_cursor.selection_digest(ExperimentId("y"), Selection(runs=frozenset({"a"}))) != digest

@@ -28,8 +28,9 @@ from support.event_files import (
 from support.hostile_events import event_file
 from support.reading import LIMITS, join, open_file
 from support.wire_format import Choices
-from tbupload.reading import budget, decoder, together
-from tbupload.reading.together import read_together
+from tbupload.events import multi_file_decode
+from tbupload.events.decode import budget, decoder
+from tbupload.events.multi_file_decode import read_together
 from tbwire import tensorboard_pb2 as pb
 
 FILES = 6
@@ -225,8 +226,8 @@ def test_a_file_is_left_alone_where_it_is_not_wanted(paths, monkeypatch):
 
 
 def test_files_come_in_their_order_however_many_there_are(paths, monkeypatch):
-    monkeypatch.setattr(together, "FILES_MAX", 4)
-    monkeypatch.setattr(together, "FILE_BYTES_MAX", max(path.stat().st_size for path in paths))
+    monkeypatch.setattr(multi_file_decode, "FILES_MAX", 4)
+    monkeypatch.setattr(multi_file_decode, "FILE_BYTES_MAX", max(path.stat().st_size for path in paths))
     paths[1].write_bytes(bytes(10) + paths[1].read_bytes() * 2)  # larger than any that is read together
     files = [open_file(path) for path in [*paths, *paths, *paths]]
     counts = count_decodings(monkeypatch)

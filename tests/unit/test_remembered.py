@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import pytest
 
-from tbupload import remembered
 from tbupload.file_lock import locked
-from tbupload.remembered import UploadKey, Uploads, uploads_path
+from tbupload.upload import resume_store
+from tbupload.upload.resume_store import UploadKey, Uploads, uploads_path
 
 KEY = UploadKey("https://tbhub.example", "/runs", {"name": "", "plugins": ["scalars"]})
 
@@ -94,7 +94,7 @@ def test_an_experiment_that_is_gone_is_replaced_once_by_whoever_comes_first(uplo
 
 
 def test_the_oldest_are_forgotten_first(uploads, monkeypatch):
-    monkeypatch.setattr(remembered, "UPLOADS_MAX", 3)
+    monkeypatch.setattr(resume_store, "UPLOADS_MAX", 3)
     for name in "abcd":
         made(uploads, replace(KEY, logdir=f"/{name}"), name)
         uploads.begin(replace(KEY, logdir="/a"))
@@ -149,7 +149,7 @@ def test_a_file_that_cannot_be_written_is_told_in_a_line_and_stops_nothing(path,
 
 
 def test_a_lock_that_another_process_keeps_is_not_waited_for_for_ever(path, uploads, warnings, monkeypatch):
-    monkeypatch.setattr(remembered, "LOCK_SECONDS", 0.1)
+    monkeypatch.setattr(resume_store, "LOCK_SECONDS", 0.1)
     path.parent.mkdir()
     with locked(path.with_name("uploads.json.lock"), 1):
         assert uploads.begin(KEY).experiment_id is None
@@ -158,7 +158,7 @@ def test_a_lock_that_another_process_keeps_is_not_waited_for_for_ever(path, uplo
 
 def test_processes_that_write_at_once_lose_nothing(path):
     script = (
-        "import sys; from pathlib import Path; from tbupload.remembered import *\n"
+        "import sys; from pathlib import Path; from tbupload.upload.resume_store import *\n"
         "for number in range(10):\n"
         "    Uploads(Path(sys.argv[1]), sys.exit).begin(UploadKey('s', f'/{sys.argv[2]}/{number}', {}))\n"
     )
@@ -178,7 +178,7 @@ def test_a_process_that_dies_with_the_lock_does_not_keep_it(path, uploads, warni
     began = time.monotonic()
     made(uploads)
     assert (warnings, uploads.begin(KEY).experiment_id) == ([], "abc")
-    assert time.monotonic() - began < remembered.LOCK_SECONDS
+    assert time.monotonic() - began < resume_store.LOCK_SECONDS
 
 
 def test_a_logdir_with_a_name_that_is_no_text_is_remembered(uploads):

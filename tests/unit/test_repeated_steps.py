@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbupload.sending.repeated_steps import INEXACT, ONE_STEP_SERIES, SUPERSEDED, RepeatedSteps, span_of
-from tbupload.sending.summary import Summary
+from tbupload.upload.repeated_steps import INEXACT, ONE_STEP_SERIES, SUPERSEDED, RepeatedSteps, span_of
+from tbupload.upload.summary import Summary
 
 
 def count(segments, *, is_partial=False):

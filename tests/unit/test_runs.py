@@ -2,12 +2,12 @@
 
 from support import event_files
 from tbupload.commands.dry_run import USUAL_LIMITS
-from tbupload.reading.filters import SeriesFilter
-from tbupload.sending.cursors import CursorBook
-from tbupload.sending.logdir_tree import FileEntry, Folder
-from tbupload.sending.runs import FILE_TAGS, Shelf, TagSets
-from tbupload.sending.source import Reading
-from tbupload.sending.watch import FRESH_SECONDS
+from tbupload.events.filters import SeriesFilter
+from tbupload.logdir.tree import FileEntry, Folder
+from tbupload.logdir.watcher import FRESH_SECONDS
+from tbupload.upload.file_cache import FILE_TAGS, Shelf, TagSets
+from tbupload.upload.file_upload import Reading
+from tbupload.upload.stream_cursors import CursorBook
 from tbwire import wire_pb2
 
 NOW = 1000.0
@@ -36,7 +36,7 @@ def shelf_and_entries(directory, count, *, is_final=False):
 def test_readers_of_files_at_rest_are_dropped_when_there_are_many_and_those_of_growing_ones_are_not(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("tbupload.sending.runs.TAGS_KEPT", 3 * FILE_TAGS)
+    monkeypatch.setattr("tbupload.upload.file_cache.TAGS_KEPT", 3 * FILE_TAGS)
     _, entries = shelf_and_entries(tmp_path, 6)
     assert [entry.source is not None for entry in entries] == [True, False, False, False, True, True]
 
@@ -47,7 +47,7 @@ def test_no_reader_is_kept_of_files_that_nobody_writes_any_more(tmp_path):
 
 
 def test_a_file_that_ends_within_a_record_is_remembered_without_its_reader(tmp_path, monkeypatch):
-    monkeypatch.setattr("tbupload.sending.runs.TAGS_KEPT", 0)
+    monkeypatch.setattr("tbupload.upload.file_cache.TAGS_KEPT", 0)
     shelf, entries = shelf_and_entries(tmp_path, 2)
     with (tmp_path / entries[1].name).open("ab") as file:
         file.write(b"half")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbservice.domain.sampling import RANK_MAX, choose, coarsest_level, level_ranks_max, rank_and_key, splitmix64
+from tbservice.sample_order import RANK_MAX, choose, coarsest_level, level_ranks_max, rank_and_key, splitmix64
 
 # As the migration draws it: each rank holds about half of the slots of the rank above.
 DRAW = np.random.default_rng(1).random(65536)

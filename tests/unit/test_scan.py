@@ -6,8 +6,8 @@ import re
 import pytest
 
 from tbupload.errors import LogdirError
-from tbupload.reading.filters import SeriesFilter
-from tbupload.sending.scan import check_logdir, has_anything, scan_logdir
+from tbupload.events.filters import SeriesFilter
+from tbupload.logdir.scan import check_logdir, has_anything, scan_logdir
 
 EVERYTHING = SeriesFilter()
 NAME_CHARS_MAX = 10_000

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from support.damage import Bench
 from support.event_files import encode_records, histogram_event, image_event, scalar_event, summary_event, version_event
 from support.reading import assert_same_both_ways, decode
-from tbupload.reading import decoder, refusals, repetition, step_rows
-from tbupload.reading.filters import SeriesFilter
-from tbupload.reading.repetition import find_repetitions
+from tbupload.events import skip_reasons
+from tbupload.events.decode import decoder, record_periods, step_rows
+from tbupload.events.decode.record_periods import find_repetitions
+from tbupload.events.filters import SeriesFilter
 from tbwire import tensorboard_pb2 as pb
 
 NAN = float("nan")
@@ -37,7 +38,7 @@ interruptions = st.sampled_from(
 @pytest.fixture(scope="module", autouse=True)
 def _few_steps_are_enough():
     with pytest.MonkeyPatch.context() as patch:
-        for module in (repetition, step_rows):
+        for module in (record_periods, step_rows):
             patch.setattr(module, "STEPS_MIN", 64)
         yield
 
@@ -160,13 +161,13 @@ def test_wall_times_that_are_no_numbers_are_counted():
     tags = [("loss", "simple"), ("accuracy", "simple")]
     events = [event for step in range(200) for event in step_events(step, tags, wall_time=NAN if step == 150 else 1.0)]
     series, skipped = assert_same_both_ways(events)
-    assert ({len(read.points) for read in series.values()}, skipped) == ({199}, {refusals.WALL_TIME: 2})
+    assert ({len(read.points) for read in series.values()}, skipped) == ({199}, {skip_reasons.WALL_TIME: 2})
 
 
 def test_damaged_steps_are_read_record_by_record(left):
     tags = [("loss", "simple"), ("accuracy", "simple")]
     series, skipped = assert_same_both_ways(job(tags, range(200, 400)), spoilt=[100, 301])
-    assert (left[0], skipped) == (4, {refusals.RECORD_DAMAGED: 2})
+    assert (left[0], skipped) == (4, {skip_reasons.RECORD_DAMAGED: 2})
     assert {len(read.points) for read in series.values()} == {199}
 
 

@@ -7,8 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from tbservice.domain.sampling import choose
-from tbservice.domain.step_sampling import Extremes, make_choose
+from tbservice.reading.sampling.rules import Extremes, make_choose
+from tbservice.sample_order import choose
 from tbservice.types import Sampling, SamplingRule
 
 INT64 = st.integers(-(2**63), 2**63 - 1)

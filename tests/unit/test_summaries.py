@@ -32,13 +32,14 @@ from support.event_files import (
     version_event,
 )
 from support.reading import LIMITS, join, read_all
-from tbupload.reading import legacy, refusals, tf_record
-from tbupload.reading.decoder import ChunkDecoder, Part
-from tbupload.reading.filters import SeriesFilter
-from tbupload.reading.points import Chunk, LegacyHistogram, Tensor
-from tbupload.reading.record_rows import SPARE_BYTES
-from tbupload.reading.refusals import ValueRefused
-from tbupload.reading.series_memory import SeriesMemory
+from tbupload.events import framing, skip_reasons
+from tbupload.events.decode import legacy
+from tbupload.events.decode.decoder import ChunkDecoder, Part
+from tbupload.events.decode.record_rows import SPARE_BYTES
+from tbupload.events.filters import SeriesFilter
+from tbupload.events.points import Chunk, LegacyHistogram, Tensor
+from tbupload.events.skip_reasons import ValueRefused
+from tbupload.events.tag_registry import SeriesMemory
 from tbwire import tensorboard_pb2 as pb
 from tbwire import tensors
 
@@ -47,7 +48,7 @@ FILES = sorted(DATA.rglob("*tfevents*"))
 
 
 def decode(*events, limits=LIMITS, series_filter=None):
-    frames = tf_record.frame(buffer := encode_records(events), 0)
+    frames = framing.frame(buffer := encode_records(events), 0)
     part = Part(SeriesMemory(series_filter or SeriesFilter(), limits), len(frames.starts))
     ChunkDecoder(buffer + bytes(SPARE_BYTES), frames, [part], limits).decode()
     return join([Chunk(0, len(buffer), 0, 0, part.series, part.skipped)])
@@ -133,7 +134,7 @@ def test_a_histogram_with_fewer_limits_than_counts_need_is_refused():
     with pytest.raises(ValueRefused):
         legacy.histogram_tensor(histogram)
     event = summary_event(0, 1.0, pb.Summary.Value(tag="t", histo=histogram))
-    assert reason_of(event) == refusals.HISTOGRAM_MALFORMED
+    assert reason_of(event) == skip_reasons.HISTOGRAM_MALFORMED
 
 
 @pytest.mark.parametrize("style", ["legacy", "tensor"])
@@ -162,7 +163,7 @@ def test_audio_content_type_over_limit_or_with_nul_is_refused():
         return audio_event("t", 0, [b"clip"], style="legacy", content_type=logged)
 
     assert reason_of(audio("x" * 256)) == "content type of audio over the limit of 255 characters"
-    assert reason_of(audio("audio/\0")) == refusals.CONTENT_TYPE_NUL
+    assert reason_of(audio("audio/\0")) == skip_reasons.CONTENT_TYPE_NUL
     kept_nowhere = replace(LIMITS, logged_content_type_chars_max=0)
     assert value_of(audio("\0" * 256), limits=kept_nowhere) == [b"clip"]
 
@@ -288,7 +289,7 @@ def test_numbers_of_scalars(tensor, number):
     ],
 )
 def test_a_scalar_that_is_not_one_real_number_is_refused(tensor):
-    assert reason_of(plugin_event("scalars", "t", 0, tensor)) == refusals.NOT_ONE_NUMBER
+    assert reason_of(plugin_event("scalars", "t", 0, tensor)) == skip_reasons.NOT_ONE_NUMBER
 
 
 SIGNALLING_NAN = b"\x01\x00\x80\x7f"
@@ -375,12 +376,12 @@ def test_missing_elements_repeat_the_last(proto, elements):
     ],
 )
 def test_a_malformed_tensor_is_refused(proto):
-    assert reason_of(plugin_event("p", "t", 0, proto)) == refusals.TENSOR_MALFORMED
+    assert reason_of(plugin_event("p", "t", 0, proto)) == skip_reasons.TENSOR_MALFORMED
 
 
 @pytest.mark.parametrize("dtype", [0, 11, 12, 20, 21, 101, 999, -1])
 def test_a_data_type_we_do_not_carry_is_refused(dtype):
-    assert reason_of(plugin_event("p", "t", 0, pb.TensorProto(dtype=dtype))) == refusals.TENSOR_TYPE
+    assert reason_of(plugin_event("p", "t", 0, pb.TensorProto(dtype=dtype))) == skip_reasons.TENSOR_TYPE
 
 
 # Limits: at the limit kept, over it refused, and the reason names it
@@ -421,8 +422,8 @@ def test_blobs_over_the_limits():
 @pytest.mark.parametrize("shape", [(), (1, 1)])
 def test_a_blob_sequence_that_is_no_vector_is_refused(shape):
     event = plugin_event("images", "t", 0, string_tensor_proto([b"x"], shape))
-    assert reason_of(event) == refusals.NOT_A_VECTOR
-    assert reason_of(plugin_event("images", "t", 0, tensor_proto([1.0]))) == refusals.NOT_A_VECTOR
+    assert reason_of(event) == skip_reasons.NOT_A_VECTOR
+    assert reason_of(plugin_event("images", "t", 0, tensor_proto([1.0]))) == skip_reasons.NOT_A_VECTOR
 
 
 def test_names_and_metadata_over_the_limits():
@@ -435,7 +436,7 @@ def test_names_and_metadata_over_the_limits():
 
 @pytest.mark.parametrize(("tag", "plugin"), [("a\0", "p"), ("a", "p\0")])
 def test_a_nul_in_a_name_is_refused(tag, plugin):
-    assert reason_of(plugin_event(plugin, tag, 0, tensor_proto(1.0))) == refusals.TAG_NUL
+    assert reason_of(plugin_event(plugin, tag, 0, tensor_proto(1.0))) == skip_reasons.TAG_NUL
 
 
 @pytest.mark.parametrize("offered", [None, {}, {"display_name": "x"}, {"data_class": pb.DATA_CLASS_SCALAR}])
@@ -453,27 +454,27 @@ def test_a_tensor_of_no_plugin_stays_as_it_is(offered, proto):
 def test_a_value_without_content_does_not_say_what_its_tag_is():
     nothing = pb.Summary.Value(tag="t", metadata=pb.SummaryMetadata(display_name="x"))
     series, skipped = decode(summary_event(0, 1.0, nothing), scalar_event("t", 1, 1))
-    assert (series["t"].plugin, skipped) == ("scalars", {refusals.EMPTY: 1})
+    assert (series["t"].plugin, skipped) == ("scalars", {skip_reasons.EMPTY: 1})
 
 
 def test_values_without_content_or_time_are_refused():
     metadata = pb.SummaryMetadata(plugin_data={"plugin_name": "text"})
     for value, reason in [
-        (pb.Summary.Value(tag="t", metadata=metadata), refusals.EMPTY),
-        (pb.Summary.Value(tag="t", metadata=metadata, obsolete_old_style_histogram=b"x"), refusals.NO_VALUE),
-        (pb.Summary.Value(tag="t", obsolete_old_style_histogram=b"x"), refusals.NO_VALUE),
-        (pb.Summary.Value(tag="t"), refusals.EMPTY),
-        (pb.Summary.Value(tag="\0"), refusals.EMPTY),
-        (pb.Summary.Value(tag="t", metadata={"plugin_data": {"plugin_name": "hparams\0"}}), refusals.EMPTY),
-        (pb.Summary.Value(tag="\0", metadata={"plugin_data": {"plugin_name": "hparams"}}), refusals.TAG_NUL),
+        (pb.Summary.Value(tag="t", metadata=metadata), skip_reasons.EMPTY),
+        (pb.Summary.Value(tag="t", metadata=metadata, obsolete_old_style_histogram=b"x"), skip_reasons.NO_VALUE),
+        (pb.Summary.Value(tag="t", obsolete_old_style_histogram=b"x"), skip_reasons.NO_VALUE),
+        (pb.Summary.Value(tag="t"), skip_reasons.EMPTY),
+        (pb.Summary.Value(tag="\0"), skip_reasons.EMPTY),
+        (pb.Summary.Value(tag="t", metadata={"plugin_data": {"plugin_name": "hparams\0"}}), skip_reasons.EMPTY),
+        (pb.Summary.Value(tag="\0", metadata={"plugin_data": {"plugin_name": "hparams"}}), skip_reasons.TAG_NUL),
     ]:
         assert reason_of(summary_event(0, 1.0, value)) == reason
-    assert reason_of(text_event("t", 0, "x", float("nan"))) == refusals.WALL_TIME
-    assert reason_of(summary_event(0, float("nan"), pb.Summary.Value(tag="t"))) == refusals.EMPTY
+    assert reason_of(text_event("t", 0, "x", float("nan"))) == skip_reasons.WALL_TIME
+    assert reason_of(summary_event(0, float("nan"), pb.Summary.Value(tag="t"))) == skip_reasons.EMPTY
 
 
 def test_bytes_that_are_no_event_are_refused():
-    assert reason_of(b"\xff\xff") == refusals.NO_EVENT
+    assert reason_of(b"\xff\xff") == skip_reasons.NO_EVENT
 
 
 # Filters
@@ -483,4 +484,4 @@ def test_what_a_filter_leaves_out_is_not_counted():
     bad = plugin_event("images", "bad", 0, tensor_proto([1.0]))
     events = [bad, scalar_event("kept", 0, 1), *(scalar_event("t", step, 1, float("nan")) for step in range(20))]
     series, skipped = decode(*events, series_filter=SeriesFilter(plugins=frozenset({"scalars"})))
-    assert (list(series), skipped) == (["kept"], {refusals.WALL_TIME: 20})
+    assert (list(series), skipped) == (["kept"], {skip_reasons.WALL_TIME: 20})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tbservice.domain import listing
+from tbservice.reading import tag_groups
 from tbservice.store.time_series import TagGroupRow
 from tbservice.types import DataClass
 
@@ -28,7 +28,7 @@ def test_tag_groups_convert_each_tag_id_once():
     rows = [
         TagGroupRow(run, "scalars", DataClass.SCALAR, b"", ids, np.zeros(2, np.int64)) for run, ids in enumerate(own)
     ]
-    groups = listing.group_tags(listing.TagGroupRows({run: f"run{run}" for run in range(50)}, tags, rows))
+    groups = tag_groups.group_tags(tag_groups.TagGroupRows({run: f"run{run}" for run in range(50)}, tags, rows))
     assert groups[0].tags == ("tag1/1", "tag2/51")
     assert [group.run for group in groups] == [f"run{run}" for run in range(50)]
     assert CountedId.conversions == len(tags)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from support.faulty_server import Reply, faulty_server, refusal
 from tbupload.cli import main
-from tbupload.sending.progress import Bar, Progress, State
-from tbupload.terminal import escaped, write_json, write_line
+from tbupload.console.progress import Bar, Progress, State
+from tbupload.console.terminal import escaped, write_json, write_line
 
 HOSTILE = "\x1b]52;c;ZXZpbA==\x07 a\r\nb \x9b2J \x7f \u202eevil\u2066 \u2028 \ud800 \u200b"
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=30)  # surrogates as well

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.event_files import encode_record, encode_records
-from tbupload.reading import linear_checksum, record_rows, record_walk, tf_record
-from tbupload.reading.record_walk import walk
+from tbupload.events import framing, linear_checksum
+from tbupload.events.decode import record_rows, record_walk
+from tbupload.events.decode.record_walk import walk
 
 
 def plain_walk(buffer, start):
@@ -65,7 +66,7 @@ def test_the_walk_of_short_records_is_no_loop(monkeypatch):
 def test_a_buffer_cut_anywhere_gives_the_records_that_are_whole(payloads, cut):
     whole = encode_records(payloads)
     buffer = whole[: min(cut, len(whole))]
-    frames = tf_record.frame(buffer, 0)
+    frames = framing.frame(buffer, 0)
     ends = np.cumsum([len(payload) + 16 for payload in payloads]).tolist()
     count = sum(end <= len(buffer) for end in ends)
     assert payloads_of(buffer, frames) == payloads[:count]
@@ -81,7 +82,7 @@ def test_framing_stops_at_the_first_header_that_is_not_sound(payloads, data):
     starts, _ = plain_walk(bytes(buffer), 0)
     spoilt = data.draw(st.integers(0, len(payloads) - 1))
     buffer[starts[spoilt] + data.draw(st.integers(0, 11))] ^= data.draw(st.integers(1, 255))
-    frames = tf_record.frame(bytes(buffer), 0)
+    frames = framing.frame(bytes(buffer), 0)
     assert frames.is_corrupt
     assert frames.end == starts[spoilt]
     assert payloads_of(buffer, frames) == payloads[:spoilt]
@@ -89,13 +90,13 @@ def test_framing_stops_at_the_first_header_that_is_not_sound(payloads, data):
 
 def test_a_length_of_two_to_the_64_is_corrupt_whatever_its_checksum():
     header = b"\xff" * 8
-    sound = header + tf_record.footer(google_crc32c.value(header))
-    frames = tf_record.frame(encode_record(b"one") + sound, 0)
+    sound = header + framing.footer(google_crc32c.value(header))
+    frames = framing.frame(encode_record(b"one") + sound, 0)
     assert (len(frames.starts), frames.end, frames.is_corrupt) == (1, 19, True)
 
 
 def test_a_header_in_the_making_is_not_corrupt():
-    frames = tf_record.frame(encode_record(b"one") + bytes(11), 0)
+    frames = framing.frame(encode_record(b"one") + bytes(11), 0)
     assert (len(frames.starts), frames.is_corrupt, frames.next_bytes) == (1, False, 0)
 
 
@@ -116,18 +117,18 @@ def test_a_spoilt_payload_or_footer_is_noticed_and_no_other(payloads, data):
     spoilt = data.draw(st.sets(st.integers(0, len(payloads) - 1)))
     for record in spoilt:
         buffer[record * 36 + data.draw(st.integers(12, 35))] ^= data.draw(st.integers(1, 255))
-    frames = tf_record.frame(bytes(buffer), 0)
-    (group,) = tf_record.group_by_length(frames, np.arange(len(frames.starts)))
+    frames = framing.frame(bytes(buffer), 0)
+    (group,) = framing.group_by_length(frames, np.arange(len(frames.starts)))
     rows = record_rows.gather(bytes(buffer) + b"\xa5" * 8, frames.starts + 12, group.length, group.records)
     sound = record_rows.sound(rows)
     assert np.flatnonzero(~sound).tolist() == sorted(spoilt)
-    alone = [tf_record.payload(bytes(buffer), start, 20) is not None for start in frames.starts.tolist()]
+    alone = [framing.payload(bytes(buffer), start, 20) is not None for start in frames.starts.tolist()]
     assert alone == sound.tolist()
 
 
 def test_records_are_grouped_by_length_in_file_order():
     payloads = [b"a", b"bb", b"c", b"", b"dd", bytes(70_000), bytes(65_535), b"e"]
-    frames = tf_record.frame(encode_records(payloads), 0)
-    found = tf_record.group_by_length(frames, np.arange(len(frames.starts)))
+    frames = framing.frame(encode_records(payloads), 0)
+    found = framing.group_by_length(frames, np.arange(len(frames.starts)))
     groups = [(group.length, group.records.tolist()) for group in found]
     assert groups == [(0, [3]), (1, [0, 2, 7]), (2, [1, 4]), (65_535, [5, 6])]

@@ -14,10 +14,10 @@ from support import batches
 from support.faulty_server import FaultyServer, Reply, faulty_server
 from tbupload.cli import main
 from tbupload.errors import UploadError
-from tbupload.verifying.findings import Finding, Status, Verdict
-from tbupload.verifying.local import LocalRuns
-from tbupload.verifying.spool import Spool
-from tbupload.verifying.step_order import Differences, Piece, Steps, compare, in_step_order
+from tbupload.verify.findings import Finding, Status, Verdict
+from tbupload.verify.local_series import LocalRuns
+from tbupload.verify.spool import Spool
+from tbupload.verify.step_order import Differences, Piece, Steps, compare, in_step_order
 from tbwire import digests
 
 POINTS = st.lists(st.tuples(st.integers(-9, 9), st.integers(0, 2), st.integers(0, 3)), max_size=12)
@@ -57,8 +57,8 @@ def spool():
 def test_pieces_that_overlap_are_merged_in_step_order_the_newest_of_each_step(pieces, size):
     sorted_pieces = [records(newest(points)) for points in pieces]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tbupload.verifying.step_order.RECORDS_A_PIECE_MIN", size)
-        patch.setattr("tbupload.verifying.step_order.RECORDS_AT_ONCE", 1)
+        patch.setattr("tbupload.verify.step_order.RECORDS_A_PIECE_MIN", size)
+        patch.setattr("tbupload.verify.step_order.RECORDS_AT_ONCE", 1)
         merged = list(in_step_order([as_piece(each) for each in sorted_pieces]))
     expected = records(newest([point for points in pieces for point in newest(points)]))
     assert np.concatenate([records([]), *merged]).tobytes() == expected.tobytes()

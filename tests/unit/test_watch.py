@@ -6,9 +6,9 @@ import shutil
 
 import pytest
 
-from tbupload.reading.filters import SeriesFilter
-from tbupload.sending.logdir_tree import UNKNOWN, LogdirTree
-from tbupload.sending.watch import FULL_LOOK_SECONDS, LOOK_SECONDS, Watch
+from tbupload.events.filters import SeriesFilter
+from tbupload.logdir.tree import UNKNOWN, LogdirTree
+from tbupload.logdir.watcher import FULL_LOOK_SECONDS, LOOK_SECONDS, Watch
 
 POLL_SECONDS = 5.0
 

@@ -22,19 +22,19 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tbupload.analysis.experiment import Experiment
-    from tbupload.analysis.from_dev import ExperimentFromDev
-    from tbupload.background import Result
-    from tbupload.following import Following, follow
+    from tbupload.background_upload.following import Following, follow
+    from tbupload.background_upload.process import Result
+    from tbupload.notebook.experiment import Experiment
+    from tbupload.notebook.tensorboard_dev_compat import ExperimentFromDev
 
 __all__ = ["Experiment", "ExperimentFromDev", "Following", "Result", "follow"]
 
 _PLACES = {
-    "Experiment": "analysis.experiment",
-    "ExperimentFromDev": "analysis.from_dev",
-    "Following": "following",
-    "Result": "background",
-    "follow": "following",
+    "Experiment": "notebook.experiment",
+    "ExperimentFromDev": "notebook.tensorboard_dev_compat",
+    "Following": "background_upload.following",
+    "Result": "background_upload.process",
+    "follow": "background_upload.following",
 }
 
 

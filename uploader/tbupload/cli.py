@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, cast
 
 from tbupload.commands.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_LATER, EXIT_USAGE
-from tbupload.commands.output import discard_stdout, put_line, tell
+from tbupload.console.output import discard_stdout, put_line, tell
 from tbupload.errors import Unreachable, UploadError, UsageError
 
 DESCRIPTION: Final = "Uploads TensorBoard logdirs to a tbhub server and prints the URL where they can be seen."

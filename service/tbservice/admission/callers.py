@@ -1,4 +1,4 @@
-"""Who makes a request, for sharing a worker fairly. This grants nothing: `domain/access.py` alone makes grants."""
+"""Who makes a request, for sharing a worker fairly. This grants nothing: `auth/grants.py` alone makes grants."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from starlette.types import Scope
 
 from tbservice import limits
 from tbservice.admission.shares import FairQueue
-from tbservice.domain import access
+from tbservice.auth import grants
 from tbservice.errors import TooManyRequests
-from tbservice.store.database import Database
+from tbservice.store.pg.database import Database
 
 READ_COOKIE: Final = "tbhub_read"
 """Name of the cookie in which a page keeps its read tokens."""
@@ -64,7 +64,7 @@ class Callers:
         """
         key = _address(scope)
         address = Caller(key, is_anonymous=True, line=_experiment(scope) or key)
-        digest = access.digest_of(_token(scope))
+        digest = grants.digest_of(_token(scope))
         if digest is None:
             return address
         caller = self._recall(digest)
@@ -94,7 +94,7 @@ class Callers:
 
     def _read(self, digest: bytes) -> Caller | None:
         with self._database.without_transaction() as db:
-            found = access.find_sharer(db, digest)
+            found = grants.find_sharer(db, digest)
         if found is None:
             return None
         key = f"workspace {found[0]}"

@@ -17,9 +17,9 @@ from tbservice.admission.callers import Caller, Callers
 from tbservice.admission.refusals import refuse
 from tbservice.admission.shares import WorkerShares
 from tbservice.admission.turns import Turn
-from tbservice.domain import access
+from tbservice.auth import grants
 from tbservice.errors import TooManyRequests, Unauthenticated
-from tbservice.store.database import Database
+from tbservice.store.pg.database import Database
 
 _UNSHARED: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 """What balancers and monitors ask: no load may keep them from it, and no answer takes more than a moment."""
@@ -87,4 +87,4 @@ class Admission:
 
     def _check_anonymous_read(self, experiment_id: str) -> None:
         with self._database.without_transaction() as db:
-            access.grant_read(db, experiment_id, None)
+            grants.grant_read(db, experiment_id, None)

@@ -23,8 +23,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final
 
-from tbservice.embedded.launch import die_with_parent
 from tbservice.handlers.job_loop import Job, run_jobs
+from tbservice.launch import die_with_parent
 
 MESSAGE: Final = struct.Struct("=cI")
 """An operation and a process id."""

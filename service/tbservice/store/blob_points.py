@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from sqlalchemy import Connection, text
 
-from tbservice.store.arrays import array
+from tbservice.store.pg.arrays import array
 from tbservice.store.points import Places
 from tbservice.store.tensor_points import STREAMED, ends_as_arrays
 from tbservice.types import ExperimentGrant, ExperimentId, Float64s, Int64s, Series

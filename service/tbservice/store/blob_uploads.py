@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, text
 
 from tbservice.store.blobs import object_key
-from tbservice.store.database import set_local
+from tbservice.store.pg.database import set_local
 from tbservice.types import ExperimentGrant, ExperimentId, WorkspaceId
 
 

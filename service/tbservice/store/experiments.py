@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
 
-from tbservice.store.arrays import array
-from tbservice.store.database import Sent, send
+from tbservice.store.pg.arrays import array
+from tbservice.store.pg.database import Sent, send
 from tbservice.types import Experiment, ExperimentId, Visibility, WorkspaceId
 
 _COLUMNS: Final = "experiment_id, name, description, visibility, created_at, updated_at, version"

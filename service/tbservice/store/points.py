@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 from sqlalchemy import Connection, text
 
-from tbservice.store.arrays import Array, array, int8s
-from tbservice.store.database import binary_rows
+from tbservice.store.pg.arrays import Array, array, int8s
+from tbservice.store.pg.database import binary_rows
 from tbservice.types import DataClass, ExperimentId, Float64s, Int64s, Ranks, Sampling, Series
 
 _TABLES: Final = ("scalar_tail", "scalar_blocks", "tensor_points", "blob_points")

@@ -14,9 +14,9 @@ from typing import Final
 
 from sqlalchemy import Connection, text
 
-from tbservice.store.arrays import array, rows_of
-from tbservice.store.database import binary_rows, send
-from tbservice.store.packing import Points, pack, unpack
+from tbservice.store.pg.arrays import array, rows_of
+from tbservice.store.pg.database import binary_rows, send
+from tbservice.store.scalar_format import Points, pack, unpack
 from tbservice.types import ALL_STEPS, ExperimentGrant, ExperimentId, StepRange
 
 OPEN: Final = -1

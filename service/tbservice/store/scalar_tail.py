@@ -13,9 +13,9 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from tbservice.store.arrays import array, rows_of
-from tbservice.store.database import binary_rows, send
-from tbservice.store.packing import Points, concatenate, unpack, unpack_raw
+from tbservice.store.pg.arrays import array, rows_of
+from tbservice.store.pg.database import binary_rows, send
+from tbservice.store.scalar_format import Points, concatenate, unpack, unpack_raw
 from tbservice.types import ExperimentGrant, ExperimentId
 
 _APPENDED: Final = {"series_id": "bigint", "count": "integer", "is_packed": "boolean", "data": "bytea"}

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from sqlalchemy import Connection
 
-from tbservice.store import names
-from tbservice.store.arrays import array
-from tbservice.store.database import binary_rows
+from tbservice.store import runs_tags
+from tbservice.store.pg.arrays import array
+from tbservice.store.pg.database import binary_rows
 from tbservice.store.series_selection import conditions_of
 from tbservice.types import ExperimentId, Int64s, Selection
 
@@ -41,8 +41,8 @@ class SeriesLabel(NamedTuple):
 
 def list_progress(db: Connection, experiment_id: ExperimentId, selection: Selection, limit: int) -> Progress:
     """How far the selected series have come, at most `limit` of them: without their names and metadata."""
-    run_ids = names.list_run_names(db, experiment_id, selection.runs) if selection.runs is not None else ()
-    tag_ids = names.list_tag_names(db, experiment_id, selection.tags) if selection.tags is not None else ()
+    run_ids = runs_tags.list_run_names(db, experiment_id, selection.runs) if selection.runs is not None else ()
+    tag_ids = runs_tags.list_tag_names(db, experiment_id, selection.tags) if selection.tags is not None else ()
     conditions, parameters = conditions_of(selection, run_ids, tag_ids)
     rows = binary_rows(
         db,

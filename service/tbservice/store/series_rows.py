@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
-from tbservice.store.arrays import array, rows_of
-from tbservice.store.database import binary_rows, send
+from tbservice.store.pg.arrays import array, rows_of
+from tbservice.store.pg.database import binary_rows, send
 from tbservice.types import ExperimentGrant, ExperimentId
 
 SeriesName = tuple[int, int]

@@ -9,9 +9,9 @@ from typing import Final
 
 from sqlalchemy import Connection, text
 
-from tbservice.store.arrays import array
+from tbservice.store.pg.arrays import array
 from tbservice.store.points import Places
-from tbservice.store.value_rows import SampledRow, stream_sized, tensor_value
+from tbservice.store.value_scan import SampledRow, stream_sized, tensor_value
 from tbservice.types import ExperimentGrant, ExperimentId, TensorValue
 
 STREAMED: Final = {"stream_results": True, "max_row_buffer": 100}

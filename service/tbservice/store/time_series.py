@@ -8,9 +8,9 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, text
 
-from tbservice.store import names
-from tbservice.store.arrays import int8s
-from tbservice.store.database import binary_rows
+from tbservice.store import runs_tags
+from tbservice.store.pg.arrays import int8s
+from tbservice.store.pg.database import binary_rows
 from tbservice.store.series_selection import conditions_of
 from tbservice.types import DataClass, ExperimentId, Int64s, Selection, Series
 
@@ -72,8 +72,8 @@ class _Chosen:
 
 
 def _choose(db: Connection, experiment_id: ExperimentId, selection: Selection) -> _Chosen:
-    runs = names.list_run_names(db, experiment_id, selection.runs)
-    tags = names.list_tag_names(db, experiment_id, selection.tags)
+    runs = runs_tags.list_run_names(db, experiment_id, selection.runs)
+    tags = runs_tags.list_tag_names(db, experiment_id, selection.tags)
     return _Chosen(*conditions_of(selection, runs, tags), runs, tags)
 
 

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
 
-from tbservice.store.arrays import Column, array, rows_of
-from tbservice.store.database import Sent, binary_rows, send
+from tbservice.store.pg.arrays import Column, array, rows_of
+from tbservice.store.pg.database import Sent, binary_rows, send
 from tbservice.types import Cursor, ExperimentGrant, ExperimentId, Stream
 
 

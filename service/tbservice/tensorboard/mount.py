@@ -14,8 +14,10 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
-from tbservice.tensorboard import assets, data, download, native, page, projector
+from tbservice.pages import download
+from tbservice.tensorboard import assets, data_routes, page, page_routes
 from tbservice.tensorboard.compare import page as comparison_page
+from tbservice.tensorboard.plugins import projector
 
 # The web app always asks for an experiment of this name, below its own address.
 _DEFAULT_EXPERIMENT: Final = "/experiment/defaultExperimentId/"
@@ -26,7 +28,7 @@ def mount(app: FastAPI) -> None:
 
     Requests use `app.state.database`, `.objects`, `.settings` and `.handlers`.
     """
-    app.mount(assets.PREFIX, Router([Route("/{edition}/{path:path}", native.read_asset)], redirect_slashes=False))
+    app.mount(assets.PREFIX, Router([Route("/{edition}/{path:path}", page_routes.read_asset)], redirect_slashes=False))
     file = Route("/{experiment_id}/download/{file}", download.send_file)
     app.mount("/experiment", Pages("experiment_id", page.show_page, file))
     app.mount("/compare", Pages("comparison", comparison_page.show_page))
@@ -45,16 +47,16 @@ class Pages:
                 Route(base, _add_slash),
                 Route(f"{base}/", show_page),
                 Route(f"{base}/", page.submit_token, methods=["POST"]),
-                Route(f"{base}/data/environment", native.show_environment),
-                Route(f"{base}/data/runs", native.list_runs),
-                Route(f"{base}/data/blob/{{blob_key}}", native.read_blob),
-                Route(f"{base}/data/plugin/images/individualImage", native.read_blob),
-                Route(f"{base}/data/plugin/audio/individualAudio", native.read_blob),
-                Route(f"{base}/data/plugin/timeseries/imageData", native.read_blob),
+                Route(f"{base}/data/environment", page_routes.show_environment),
+                Route(f"{base}/data/runs", page_routes.list_runs),
+                Route(f"{base}/data/blob/{{blob_key}}", page_routes.read_blob),
+                Route(f"{base}/data/plugin/images/individualImage", page_routes.read_blob),
+                Route(f"{base}/data/plugin/audio/individualAudio", page_routes.read_blob),
+                Route(f"{base}/data/plugin/timeseries/imageData", page_routes.read_blob),
                 *projector.routes(f"{base}/data"),
-                Route(f"{base}/data/{{path:path}}", data.answer, methods=["GET", "POST"]),
+                Route(f"{base}/data/{{path:path}}", data_routes.answer, methods=["GET", "POST"]),
                 *own,
-                Route(f"{base}/{{path:path}}", native.find_own_asset),
+                Route(f"{base}/{{path:path}}", page_routes.find_own_asset),
             ],
             redirect_slashes=False,
         )
@@ -92,7 +94,7 @@ def _with_headers(send: Send) -> Send:
     async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
-            for name, value in data.HEADERS.items():
+            for name, value in data_routes.HEADERS.items():
                 headers.setdefault(name, value)
         await send(message)
 

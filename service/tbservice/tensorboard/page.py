@@ -15,11 +15,12 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from tbservice import limits
+from tbservice.api.http.dependencies import settings_of
 from tbservice.errors import Unavailable
-from tbservice.routes.requests import settings_of
-from tbservice.tensorboard import assets, bar, gate, notices, token_form
-from tbservice.tensorboard.compare.reader import ComparisonReader
-from tbservice.tensorboard.reader import Source
+from tbservice.pages import bar, message_pages, page_auth, token_form
+from tbservice.reading.comparison import ComparisonReader
+from tbservice.reading.source import Source
+from tbservice.tensorboard import assets
 from tbservice.types import Experiment
 
 PAGE_POLICY: Final = (
@@ -41,18 +42,18 @@ def show_page(request: Request) -> Response:
     offered = request.query_params.getlist("token")
     try:
         return _open_with(request, offered) if offered else _show(request)
-    except gate.REFUSALS:
+    except page_auth.REFUSALS:
         return token_form.ask_for_token(request, _own_address(request))
     except Unavailable:
-        return notices.show_unavailable()
+        return message_pages.show_unavailable()
 
 
 def _show(request: Request) -> Response:
-    source = gate.open_source(request)
+    source = page_auth.open_source(request)
     experiments = source.list_experiments()
     kinds = source.list_kinds()
     if not kinds:
-        return notices.show_empty(experiments[0], settings_of(request).public_url)
+        return message_pages.show_empty(experiments[0], settings_of(request).public_url)
     if isinstance(source, ComparisonReader):
         shown_bar = bar.render_comparison_bar(dict(zip(source.parts, experiments, strict=True)))
     else:
@@ -89,8 +90,8 @@ def title_of(name: str) -> str:
 def _open_with(request: Request, offered: Sequence[str]) -> Response:
     response = RedirectResponse(_own_address(request), status_code=303, headers={"Cache-Control": "no-store"})
     try:
-        gate.remember(response, request, offered[: limits.comparison_items_max])
-    except gate.REFUSALS:
+        page_auth.remember(response, request, offered[: limits.comparison_items_max])
+    except page_auth.REFUSALS:
         return token_form.ask_for_token(request, _own_address(request), is_refused=True)
     return response
 

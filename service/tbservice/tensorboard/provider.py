@@ -15,7 +15,7 @@ from tensorboard.auth import AuthProvider
 from tensorboard.context import RequestContext
 from tensorboard.data import provider
 
-from tbservice.tensorboard.reader import Source
+from tbservice.reading.source import Source
 from tbservice.types import BlobSequenceSample, DataClass, ScalarSample, Selection, Series, TensorSample
 from tbwire import tensors
 from tbwire.tensorboard_pb2 import SummaryMetadata

@@ -22,7 +22,7 @@ from machine import peak_memory, resident_memory
 from support.batches import Api
 from support.servers import LiveService, Servers, live_service, new_owner
 from support.uploading import Reader
-from tbservice.embedded.ports import LOOPBACK, choose_ports
+from tbservice.local.embedded.ports import LOOPBACK, choose_ports
 
 STOP_SECONDS_MAX = 20
 MIB = 1024 * 1024

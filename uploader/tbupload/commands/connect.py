@@ -8,12 +8,12 @@ import re
 from typing import Final
 
 from tbupload.config import Access, find_access
+from tbupload.console.progress import Progress, make_progress
 from tbupload.errors import UsageError
-from tbupload.reading.filters import SeriesFilter
-from tbupload.sending.client import Client
-from tbupload.sending.patience import Patience
-from tbupload.sending.progress import Progress, make_progress
-from tbupload.sending.transport import Transport
+from tbupload.events.filters import SeriesFilter
+from tbupload.http.client import Client
+from tbupload.http.retry import Patience
+from tbupload.http.transport import Transport
 
 SHORT_GIVE_UP_SECONDS: Final = 20.0
 """How long the short commands try a server that does not answer."""

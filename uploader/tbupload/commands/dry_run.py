@@ -8,16 +8,16 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from tbupload.reading.filters import SeriesFilter
-from tbupload.sending.batches import EncodedSegment, WireLimits
-from tbupload.sending.cursors import CursorBook
-from tbupload.sending.progress import Progress, State
-from tbupload.sending.projector_stream import ProjectorStream
-from tbupload.sending.scan import Scan, nothing_there, scan_logdir
-from tbupload.sending.source import Reading, Source, read_together
-from tbupload.sending.summary import Summary, repeated_counts, size_text
-from tbupload.sending.tag_owners import TagOwners
-from tbupload.sending.turns import in_turns
+from tbupload.console.progress import Progress, State
+from tbupload.events.filters import SeriesFilter
+from tbupload.logdir.scan import Scan, nothing_there, scan_logdir
+from tbupload.upload.batches import EncodedSegment, WireLimits
+from tbupload.upload.file_upload import Reading, Source, read_together
+from tbupload.upload.projector_stream import ProjectorStream
+from tbupload.upload.round_robin import in_turns
+from tbupload.upload.stream_cursors import CursorBook
+from tbupload.upload.summary import Summary, repeated_counts, size_text
+from tbupload.upload.tag_owners import TagOwners
 
 USUAL_LIMITS: Final = WireLimits(
     batch_bytes_max=16 << 20,

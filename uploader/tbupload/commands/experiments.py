@@ -12,12 +12,12 @@ from typing import Any, Final
 
 from tbupload.commands.connect import SHORT_GIVE_UP_SECONDS, client_of, find_experiment_id, make_client, progress_of
 from tbupload.commands.exit_codes import EXIT_FAILED
-from tbupload.commands.output import put_json, put_line, tell
 from tbupload.config import Access, Config, check_token, config_path, find_access, write_config
+from tbupload.console.output import put_json, put_line, tell
+from tbupload.console.terminal import escaped
 from tbupload.errors import Refused, UsageError
-from tbupload.sending.client import Client
-from tbupload.sending.patience import Patience
-from tbupload.terminal import escaped
+from tbupload.http.client import Client
+from tbupload.http.retry import Patience
 
 EXPIRY_UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 

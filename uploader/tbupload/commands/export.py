@@ -9,18 +9,18 @@ from typing import Any
 
 from tbupload.commands.connect import access_of, find_experiment_id, progress_of, series_filter_of
 from tbupload.commands.exit_codes import EXIT_FAILED, EXIT_LATER
-from tbupload.commands.output import put_json, put_line
-from tbupload.downloading.directory_names import MANIFEST
-from tbupload.downloading.export import Export, ExportChoice, ExportSummary, filters_of
-from tbupload.downloading.output import Destination
-from tbupload.downloading.reporting import ExportProgress
-from tbupload.downloading.server import ExportServer
+from tbupload.console.output import put_json, put_line
+from tbupload.console.progress import Progress
 from tbupload.errors import ServerError, Unreachable
-from tbupload.sending.client import Client
-from tbupload.sending.patience import Patience
-from tbupload.sending.progress import Progress
-from tbupload.sending.summary import PROBLEMS_SHOWN, size_text
-from tbupload.sending.transport import Transport
+from tbupload.export.client import ExportServer
+from tbupload.export.destination import Destination
+from tbupload.export.directory_names import MANIFEST
+from tbupload.export.exporter import Export, ExportChoice, ExportSummary, filters_of
+from tbupload.export.progress import ExportProgress
+from tbupload.http.client import Client
+from tbupload.http.retry import Patience
+from tbupload.http.transport import Transport
+from tbupload.upload.summary import PROBLEMS_SHOWN, size_text
 
 
 def export(options: argparse.Namespace) -> int:

@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from tbupload.commands.connect import access_of, find_experiment_id, progress_of, series_filter_of
-from tbupload.commands.output import put_json, put_line
-from tbupload.downloading.tail import follow_points
-from tbupload.reading.filters import SeriesFilter
-from tbupload.sending.patience import Patience
-from tbupload.sending.response_schema import Json
-from tbupload.sending.transport import Transport
+from tbupload.console.output import put_json, put_line
+from tbupload.events.filters import SeriesFilter
+from tbupload.export.tail import follow_points
+from tbupload.http.response_schema import Json
+from tbupload.http.retry import Patience
+from tbupload.http.transport import Transport
 
 _TEXT_CHARS: Final = 100
 

@@ -15,17 +15,17 @@ from typing import Any, Final
 from tbupload.commands.connect import access_of, client_of, progress_of, series_filter_of
 from tbupload.commands.dry_run import Survey
 from tbupload.commands.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_LATER
-from tbupload.commands.opening import Opened, open_experiment
-from tbupload.commands.output import outliving_readers, put_json
-from tbupload.commands.parent import end_with_stdin
+from tbupload.commands.resolve_experiment import Opened, open_experiment
+from tbupload.commands.stdin_watch import end_with_stdin
+from tbupload.console.output import outliving_readers, put_json
+from tbupload.console.progress import Progress
+from tbupload.console.terminal import write_raw
 from tbupload.errors import LogdirError, ServerError, Unreachable, UsageError
-from tbupload.reading.held_memory import hold_freed_memory
-from tbupload.sending.patience import STOP_GRACE_SECONDS, Patience
-from tbupload.sending.progress import Progress
-from tbupload.sending.scan import check_logdir, has_anything, nothing_there
-from tbupload.sending.summary import Summary
-from tbupload.sending.upload import Upload, UploadOptions
-from tbupload.terminal import write_raw
+from tbupload.events.malloc_tuning import hold_freed_memory
+from tbupload.http.retry import STOP_GRACE_SECONDS, Patience
+from tbupload.logdir.scan import check_logdir, has_anything, nothing_there
+from tbupload.upload.session import Upload, UploadOptions
+from tbupload.upload.summary import Summary
 
 ONE_SHOT_GIVE_UP_SECONDS: Final = 300.0
 """How long `--one-shot` tries a server that does not answer; an upload that follows its files tries for ever."""

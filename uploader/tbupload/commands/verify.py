@@ -10,17 +10,17 @@ from typing import Final
 
 from tbupload.commands.connect import access_of, client_of, find_experiment_id, progress_of, series_filter_of
 from tbupload.commands.exit_codes import EXIT_FAILED
-from tbupload.commands.output import put_json, put_line
+from tbupload.console.output import put_json, put_line
+from tbupload.console.progress import Progress
 from tbupload.errors import ServerError
-from tbupload.reading.held_memory import hold_freed_memory
-from tbupload.sending.client import Client
-from tbupload.sending.patience import Patience
-from tbupload.sending.progress import Progress
-from tbupload.sending.scan import check_logdir
-from tbupload.sending.summary import size_text
-from tbupload.verifying.findings import Finding, Status, Verdict
-from tbupload.verifying.repair import Repair
-from tbupload.verifying.verification import Verification, VerifyOptions
+from tbupload.events.malloc_tuning import hold_freed_memory
+from tbupload.http.client import Client
+from tbupload.http.retry import Patience
+from tbupload.logdir.scan import check_logdir
+from tbupload.upload.summary import size_text
+from tbupload.verify.findings import Finding, Status, Verdict
+from tbupload.verify.repair import Repair
+from tbupload.verify.verification import Verification, VerifyOptions
 
 FINDINGS_SHOWN: Final = 200
 """Series that are named one by one; `--json` has them all."""

@@ -6,17 +6,18 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from tbservice.errors import Malformed
-from tbservice.tensorboard import gate, notices, page
-from tbservice.tensorboard.compare import spec
+from tbservice.pages import message_pages, page_auth
+from tbservice.reading import comparison_spec
+from tbservice.tensorboard import page
 
 
 def show_page(request: Request) -> Response:
     """GET: the page, or one that says what is wrong with the address."""
     try:
-        spec.parse(request.path_params["comparison"])
+        comparison_spec.parse(request.path_params["comparison"])
     except Malformed as error:
-        return notices.show_wrong_comparison(error.detail)
-    path = gate.page_path(request)
+        return message_pages.show_wrong_comparison(error.detail)
+    path = page_auth.page_path(request)
     # A browser sends the cookie by the letters of the path: as `%3A`, a colon would be another one.
     if not request.scope["raw_path"].decode("latin-1").endswith(path):
         query = request.url.query

@@ -1,0 +1,124 @@
+"""Points as Arrow record batches: a row a point, with its run and tag in dictionary columns.
+
+Scalars have a float64 `value`. Tensors have `dtype` and `shape`, and their elements in `data` (the bytes, little-endian
+and row-major) or, strings, in `strings`; legacy histograms have their original fields in `histogram`. Blob sequences
+have `keys`, each the end of a blob's address, `/api/v1/blobs/{key}`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from tbservice.reading.full_scan import Part
+from tbservice.types import BlobSequenceSample, DataClass, ScalarSample, TensorSample, TensorValue
+from tbwire import tensors
+from tbwire.wire_pb2 import LegacyHistogram
+
+ROWS: Final = 262_144
+"""Rows of a batch, about: the last part that is put into it may bring more."""
+
+BATCH_BYTES: Final = 16 * 1024 * 1024
+"""Bytes of tensors in a batch, about."""
+
+_NAME: Final = pa.dictionary(pa.int32(), pa.string())
+_HISTOGRAM: Final = pa.struct(
+    [
+        *((name, pa.float64()) for name in ("min", "max", "num", "sum", "sum_squares")),
+        *((name, pa.list_(pa.float64())) for name in ("limits", "counts")),
+    ]
+)
+_POINT: Final = [("run", _NAME), ("tag", _NAME), ("step", pa.int64()), ("wall_time", pa.float64())]
+_VALUES: Final = {
+    DataClass.SCALAR: [("value", pa.float64())],
+    DataClass.TENSOR: [
+        ("dtype", _NAME),
+        ("shape", pa.list_(pa.int64())),
+        ("data", pa.binary()),
+        ("strings", pa.list_(pa.binary())),
+        ("histogram", _HISTOGRAM),
+    ],
+    DataClass.BLOB_SEQUENCE: [("keys", pa.list_(pa.string()))],
+}
+
+
+def schema_of(data_class: DataClass, sampling: str) -> pa.Schema:
+    """The columns, and in the schema's metadata under `tbhub` as JSON the rule by which points were chosen."""
+    metadata = {"tbhub": json.dumps({"sampling": sampling})}
+    return pa.schema([pa.field(*column) for column in (*_POINT, *_VALUES[data_class])], metadata)
+
+
+def record_batches(parts: Iterable[Part], schema: pa.Schema, data_class: DataClass) -> Iterator[pa.RecordBatch]:
+    """The parts' points, many parts in each batch; none without points."""
+    waiting: list[Part] = []
+    rows = size = 0
+    for part in parts:
+        if not len(part.sample.steps):
+            continue
+        waiting.append(part)
+        rows += len(part.sample.steps)
+        if isinstance(part.sample, TensorSample):
+            size += sum(len(value.data) for value in part.sample.tensors)
+        if rows >= ROWS or size >= BATCH_BYTES:
+            yield _record_batch(waiting, schema, data_class)
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield _record_batch(waiting, schema, data_class)
+
+
+def _record_batch(parts: Sequence[Part], schema: pa.Schema, data_class: DataClass) -> pa.RecordBatch:
+    lengths = np.array([len(part.sample.steps) for part in parts])
+    columns = [
+        _names([part.series.run for part in parts], lengths),
+        _names([part.series.tag for part in parts], lengths),
+        pa.array(np.concatenate([part.sample.steps for part in parts])),
+        pa.array(np.concatenate([part.sample.wall_times for part in parts])),
+    ]
+    match data_class:
+        case DataClass.SCALAR:
+            values = [part.sample.values for part in parts if isinstance(part.sample, ScalarSample)]
+            columns.append(pa.array(np.concatenate(values)))
+        case DataClass.TENSOR:
+            samples = [part.sample for part in parts if isinstance(part.sample, TensorSample)]
+            columns += _tensor_columns([value for sample in samples for value in sample.tensors])
+        case DataClass.BLOB_SEQUENCE:
+            found = [part.sample for part in parts if isinstance(part.sample, BlobSequenceSample)]
+            keys = [list(keys) for sample in found for keys in sample.sequences]
+            columns.append(pa.array(keys, pa.list_(pa.string())))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _names(names: Sequence[str], lengths: np.ndarray[Any, Any]) -> pa.Array:
+    """A dictionary column in which each name stands so many times."""
+    places = {name: place for place, name in enumerate(dict.fromkeys(names))}
+    indices = np.repeat(np.array([places[name] for name in names], np.int32), lengths)
+    return pa.DictionaryArray.from_arrays(pa.array(indices), pa.array(list(places), pa.string()))
+
+
+def _tensor_columns(values: Sequence[TensorValue]) -> list[pa.Array]:
+    is_text = [value.dtype == tensors.STRING for value in values]
+    data = [None if text else value.data for value, text in zip(values, is_text, strict=True)]
+    strings = [_strings(value) if text else None for value, text in zip(values, is_text, strict=True)]
+    return [
+        _names([tensors.NAMES[value.dtype] for value in values], np.ones(len(values), np.int64)),
+        pa.array([list(value.shape) for value in values], pa.list_(pa.int64())),
+        pa.array(data, pa.binary()),
+        pa.array(strings, pa.list_(pa.binary())),
+        pa.array([_histogram(value) for value in values], _HISTOGRAM),
+    ]
+
+
+def _strings(value: TensorValue) -> list[bytes]:
+    return tensors.unpack_strings(value.data, tensors.element_count(value.shape))
+
+
+def _histogram(value: TensorValue) -> dict[str, Any] | None:
+    if value.histogram is None:
+        return None
+    written = LegacyHistogram.FromString(value.histogram)
+    single = {name: getattr(written, name) for name in ("min", "max", "num", "sum", "sum_squares")}
+    return single | {"limits": list(written.bucket_limit), "counts": list(written.bucket)}

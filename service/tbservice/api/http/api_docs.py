@@ -1,0 +1,158 @@
+"""The API's reference as one page for people: rendered here from the OpenAPI document, without scripts.
+
+It shares its origin with the pages whose cookies open experiments, and people come to it with tokens. So there is
+nothing on it to type a token into, nothing that runs, and nothing from elsewhere.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from pathlib import Path
+from string import Template
+from typing import Any, Final
+
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from tbservice.api.http.dependencies import settings_of
+from tbservice.api.http.security_headers import content_hash
+from tbservice.types import Json
+
+PATH: Final = "/api/v1/docs"
+
+_PAGE: Final = Path(__file__).with_name("api_docs.html").read_text(encoding="utf-8")
+_HEADERS: Final = {
+    "Content-Security-Policy": f"default-src 'none'; style-src {content_hash(_PAGE, 'style')}; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+}
+_BOUNDS: Final = {
+    "minimum": "at least {}",
+    "maximum": "at most {}",
+    "minLength": "at least {} characters",
+    "maxLength": "at most {} characters",
+    "minItems": "at least {} items",
+    "pattern": "matches {}",
+    "default": "default {}",
+}
+
+
+def add_docs(app: FastAPI) -> None:
+    """Serve the page of the application's own OpenAPI document at `PATH`."""
+
+    def show_docs(request: Request) -> Response:
+        return HTMLResponse(render(app.openapi(), settings_of(request).public_url.rstrip("/")), headers=_HEADERS)
+
+    app.add_route(PATH, show_docs, include_in_schema=False)
+
+
+def render(document: Json, server: str) -> str:
+    """Return the page; `server` is the URL that its example names."""
+    return Template(_PAGE).substitute(
+        title=html.escape(document["info"]["title"]),
+        version=html.escape(document["info"]["version"]),
+        description=_paragraphs(document["info"]["description"]),
+        server=html.escape(server),
+        content=_sections(document["paths"]) + _schemas(document["components"]["schemas"]),
+    )
+
+
+def _sections(paths: Json) -> str:
+    """Return a section for each tag, in the order of the document."""
+    sections: dict[str, list[str]] = {}
+    for path, operations in paths.items():
+        for method, operation in operations.items():
+            sections.setdefault(operation["tags"][0], []).append(_operation(method, path, operation))
+    return "".join(
+        f'<section aria-label="{html.escape(tag)}"><h2>{html.escape(tag)}</h2>{"".join(parts)}</section>'
+        for tag, parts in sections.items()
+    )
+
+
+def _operation(method: str, path: str, operation: Json) -> str:
+    parameters = [
+        (each["name"], each["in"], each["required"], each["schema"], each.get("description", ""))
+        for each in operation.get("parameters", [])
+    ]
+    rows = [
+        _row(name, f"{place}, {'required' if is_required else 'optional'}", schema, description)
+        for name, place, is_required, schema, description in parameters
+    ]
+    bodies = operation.get("requestBody", {}).get("content", {})
+    answers = operation["responses"].items()
+    return (
+        f"<details><summary><b>{method.upper()}</b> <h3><code>{html.escape(path)}</code></h3></summary><div>"
+        + _paragraphs(operation.get("description", ""))
+        + (f"<h4>Parameters</h4>{_table(rows)}" if rows else "")
+        + "".join(f"<h4>Body, {html.escape(kind)}</h4><p>{_type(body['schema'])}</p>" for kind, body in bodies.items())
+        + f"<h4>Answers</h4>{_table([_answer(status, answer) for status, answer in answers])}</div></details>"
+    )
+
+
+def _answer(status: str, answer: Json) -> str:
+    contents = answer.get("content", {}).items()
+    kinds = ", ".join(f"{html.escape(kind)}: {_type(content.get('schema', {}))}" for kind, content in contents)
+    return f"<tr><th scope=row>{html.escape(status)}</th><td>{_text(answer['description'])}</td><td>{kinds}</td></tr>"
+
+
+def _schemas(schemas: Json) -> str:
+    parts = []
+    for name, schema in schemas.items():
+        required = schema.get("required", ())
+        rows = [
+            _row(key, "required" if key in required else "optional", each, each.get("description", ""))
+            for key, each in schema.get("properties", {}).items()
+        ]
+        parts.append(
+            f'<details id="{html.escape(name)}"><summary><h3><code>{html.escape(name)}</code></h3></summary><div>'
+            f"{_paragraphs(schema.get('description', ''))}{_table(rows) if rows else f'<p>{_type(schema)}</p>'}"
+            "</div></details>"
+        )
+    return f'<section aria-label="schemas"><h2>Schemas</h2>{"".join(parts)}</section>'
+
+
+def _row(name: str, hint: str, schema: Json, description: str) -> str:
+    return (
+        f'<tr><th scope=row><code>{html.escape(name)}</code><br><span class="hint">{html.escape(hint)}</span></th>'
+        f"<td>{_text(description)}</td><td>{_type(schema)}</td></tr>"
+    )
+
+
+def _table(rows: list[str]) -> str:
+    return f"<table><tbody>{''.join(rows)}</tbody></table>"
+
+
+def _type(schema: Json) -> str:
+    """Return what a schema allows, in words; of one that has a name, a link to it."""
+    bounds = [text.format(html.escape(_value(schema[key]))) for key, text in _BOUNDS.items() if key in schema]
+    return ", ".join([_kind(schema), *bounds])
+
+
+def _kind(schema: Json) -> str:
+    if "$ref" in schema:
+        name = html.escape(schema["$ref"].rpartition("/")[2])
+        return f'<a href="#{name}">{name}</a>'
+    if "anyOf" in schema:
+        return " or ".join(map(_type, schema["anyOf"]))
+    if "enum" in schema:
+        return " or ".join(f"<code>{html.escape(str(value))}</code>" for value in schema["enum"])
+    if schema.get("type") == "array":
+        return f"array of {_type(schema.get('items', {}))}"
+    kind = html.escape(schema.get("type", "any"))
+    return f"{kind} ({html.escape(schema['format'])})" if "format" in schema else kind
+
+
+def _value(value: Any) -> str:
+    """Return a bound or a default; the document has whole numbers as floats."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _paragraphs(text: str) -> str:
+    return "".join(f"<p>{_text(paragraph)}</p>" for paragraph in text.strip().split("\n\n") if paragraph)
+
+
+def _text(text: str) -> str:
+    """Return the text with what stands between backticks as code, the only markup there is in it."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))

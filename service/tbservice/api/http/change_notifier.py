@@ -1,0 +1,147 @@
+"""Those who follow experiments through this worker: how many, and when there may be something new for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Hashable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from starlette.concurrency import run_in_threadpool
+
+from tbservice import limits
+from tbservice.admission import admitted
+from tbservice.errors import ServiceError, Unavailable
+from tbservice.reading import changes as newer
+from tbservice.store.pg.database import Database
+from tbservice.types import ExperimentId, ReadGrant, WorkspaceId
+
+GONE: Final = -1
+"""The version of an experiment that is not there any more."""
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Followed:
+    """An experiment, how many tails follow it, and its version when it was last looked at."""
+
+    tails: int = 0
+    version: int | None = None
+    changes: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Followers:
+    """Wakes the tails of one worker: one look a second tells which of all their experiments have changed.
+
+    All methods are called in the event loop. No thread and no connection is held while nothing is looked up.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._followed: dict[ReadGrant, _Followed] = {}
+        self._looks: dict[Hashable, asyncio.Task[Any]] = {}
+        self._poll: asyncio.Task[None] | None = None
+        self._closing = asyncio.Event()
+        self.is_closed = False
+
+    def join(self, grant: ReadGrant) -> None:
+        """One more tail of this experiment, until `leave`. Raises TooManyRequests; Unavailable when all ends."""
+        if self.is_closed:
+            raise Unavailable("this worker is being stopped; connect again")
+        current = admitted.current()
+        current.shares.tails.take(current.caller)
+        self._followed.setdefault(grant, _Followed()).tails += 1
+        if self._poll is None or self._poll.done():
+            self._poll = asyncio.create_task(self._look_now_and_then())
+
+    def leave(self, grant: ReadGrant) -> None:
+        """One tail less."""
+        current = admitted.current()
+        current.shares.tails.give_back(current.caller)
+        self._followed[grant].tails -= 1
+        if not self._followed[grant].tails:
+            del self._followed[grant]
+
+    def check_room(self, size: int) -> None:
+        """Raise TooManyRequests where an event of `size` bytes does not fit the caller's share of unread answers.
+
+        What a tail sends once it has begun is counted, and not refused: all tails of a caller may get one at once.
+        """
+        current = admitted.current()
+        unread = current.shares.unread_bytes
+        if not unread.has_room(current.caller, size):
+            raise unread.refusal(current.caller)
+
+    def close(self) -> None:
+        """Ends every tail; none begins afterwards."""
+        self.is_closed = True
+        self._closing.set()
+        for followed in self._followed.values():
+            followed.changes.set()
+
+    async def settle(self) -> None:
+        """Waits, after `close`, until nothing is looked up any more: then the database may be closed, too."""
+        waiting = [task for task in (self._poll, *self._looks.values()) if task is not None]
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+    def version(self, grant: ReadGrant) -> int | None:
+        """The experiment's version when it was last looked at; None before that."""
+        return self._followed[grant].version
+
+    async def wait(self, grant: ReadGrant, version: int | None, seconds: float) -> None:
+        """Returns when the experiment has another version, after so many seconds, or when all ends."""
+        followed = self._followed[grant]
+        if followed.version == version and not self.is_closed:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(followed.changes.wait(), seconds)
+
+    async def share(self, key: Hashable, work: Callable[[], T]) -> T:
+        """What `work` gives, which runs in a thread; whoever comes with the same key meanwhile gets the same."""
+        admitted.current().turn.give_back()  # the work takes one, perhaps the only one of this caller's
+        task: asyncio.Task[T] | None = self._looks.get(key)
+        if task is None:
+            task = self._looks[key] = asyncio.create_task(self._in_turn(work))
+            task.add_done_callback(lambda done: self._forget(key, done))
+        return await asyncio.shield(task)
+
+    def _forget(self, key: Hashable, done: asyncio.Task[Any]) -> None:
+        del self._looks[key]
+        if not done.cancelled():
+            done.exception()  # whoever asked may have gone: nobody else looks at it
+
+    def _in_turn(self, work: Callable[[], T]) -> Coroutine[Any, Any, T]:
+        async def run() -> T:
+            async with admitted.turn():
+                return await run_in_threadpool(work)
+
+        return run()
+
+    async def _look_now_and_then(self) -> None:
+        while self._followed and not self.is_closed:
+            asked = list(self._followed)
+            with suppress(ServiceError):  # the database is away: what was known is kept, and looked up again
+                self._note(asked, await run_in_threadpool(self._find_versions, asked))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), limits.live_poll_seconds)
+
+    def _find_versions(self, grants: Iterable[ReadGrant]) -> dict[ExperimentId, int]:
+        by_workspace: defaultdict[WorkspaceId, list[ExperimentId]] = defaultdict(list)
+        for grant in grants:
+            by_workspace[grant.workspace_id].append(grant.experiment_id)
+        versions: dict[ExperimentId, int] = {}
+        for workspace_id, experiment_ids in by_workspace.items():
+            with self._database.transaction(workspace_id) as db:
+                versions |= newer.list_versions(db, experiment_ids)
+        return versions
+
+    def _note(self, grants: Iterable[ReadGrant], versions: dict[ExperimentId, int]) -> None:
+        for grant in grants:
+            followed = self._followed.get(grant)
+            version = versions.get(grant.experiment_id, GONE)
+            if followed is not None and followed.version != version:
+                followed.version = version
+                followed.changes.set()
+                followed.changes = asyncio.Event()

@@ -1,0 +1,96 @@
+"""What routes depend on: a request's token and the grants it gives. Parameters stand in the order of work."""
+
+from __future__ import annotations
+
+from typing import Annotated, cast
+
+from fastapi import Depends, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from tbservice.api.http.etag import is_conditional, note_state
+from tbservice.auth import grants
+from tbservice.errors import Unauthenticated
+from tbservice.experiments import lifecycle
+from tbservice.settings import Settings
+from tbservice.store.objects import ObjectStore
+from tbservice.store.pg.database import Database
+from tbservice.types import AdminGrant, AppendGrant, ReadGrant, WorkspaceGrant
+
+_bearer = HTTPBearer(auto_error=False, description="A tbhub token: an owner's, or one made for an experiment")
+
+
+def database_of(request: Request) -> Database:
+    """The application's database."""
+    return cast("Database", request.app.state.database)
+
+
+def objects_of(request: Request) -> ObjectStore:
+    """The application's object store."""
+    return cast("ObjectStore", request.app.state.objects)
+
+
+def settings_of(request: Request) -> Settings:
+    """The application's settings."""
+    return cast("Settings", request.app.state.settings)
+
+
+# Plain functions would each be run in a thread by FastAPI; these only look something up.
+
+
+async def _database(request: Request) -> Database:
+    return database_of(request)
+
+
+async def _objects(request: Request) -> ObjectStore:
+    return objects_of(request)
+
+
+async def _settings(request: Request) -> Settings:
+    return settings_of(request)
+
+
+async def _secret(
+    request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+) -> str | None:
+    """The token of a request, None when it has none. A header of another kind is refused, not passed over."""
+    if credentials is not None:
+        return credentials.credentials
+    if "authorization" in request.headers:
+        raise Unauthenticated("the Authorization header must be 'Bearer <token>'")
+    return None
+
+
+UsesDatabase = Annotated[Database, Depends(_database)]
+UsesObjects = Annotated[ObjectStore, Depends(_objects)]
+UsesSettings = Annotated[Settings, Depends(_settings)]
+Secret = Annotated[str | None, Depends(_secret)]
+
+
+def _workspace(database: UsesDatabase, secret: Secret) -> WorkspaceGrant:
+    with database.without_transaction() as db:
+        return grants.grant_workspace(db, secret)
+
+
+def _read(request: Request, experiment_id: str, database: UsesDatabase, secret: Secret) -> ReadGrant:
+    with database.without_transaction() as db:
+        grant = grants.grant_read(db, experiment_id, secret)
+    if is_conditional(request):
+        with database.transaction(grant.workspace_id) as db:
+            note_state(request, lifecycle.get_state(db, grant))
+    return grant
+
+
+def _append(experiment_id: str, database: UsesDatabase, secret: Secret) -> AppendGrant:
+    with database.without_transaction() as db:
+        return grants.grant_append(db, experiment_id, secret)
+
+
+def _admin(experiment_id: str, database: UsesDatabase, secret: Secret) -> AdminGrant:
+    with database.without_transaction() as db:
+        return grants.grant_admin(db, experiment_id, secret)
+
+
+MayUseWorkspace = Annotated[WorkspaceGrant, Depends(_workspace)]
+MayRead = Annotated[ReadGrant, Depends(_read)]
+MayAppend = Annotated[AppendGrant, Depends(_append)]
+MayAdminister = Annotated[AdminGrant, Depends(_admin)]

@@ -1,0 +1,168 @@
+"""Runs, scalars and histograms by the classic API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query, Response
+
+from tbservice.api.formats import json_encoding
+from tbservice.api.http.dependencies import MayRead, UsesDatabase, UsesObjects, UsesSettings
+from tbservice.api.http.etag import ConditionalRoute
+from tbservice.api.http.openapi_errors import OBJECT_MISSING
+from tbservice.api.v0_classic import histograms
+from tbservice.api.v0_classic.parameters import PREFIX, WANTS_RUN_AND_TAG, RunAndTag, number
+from tbservice.errors import Malformed
+from tbservice.reading import catalog, reservoir, tensor_objects
+from tbservice.types import DataClass, Json, ReadGrant, ScalarSample, Selection, Series
+
+router = APIRouter(prefix=PREFIX, tags=["classic"], route_class=ConditionalRoute)
+
+_SAMPLE_COUNT: Final = 10
+_SAMPLE_COUNT_MIN: Final = 2
+_GRAPH: Final = "graphs"
+_LIST_OF_PLUGIN: Final = {
+    "histograms": ("histograms", "compressedHistograms"),
+    "images": ("images",),
+    "audio": ("audio",),
+    "graph_run_metadata": ("run_metadata",),
+    "graph_tagged_run_metadata": ("run_metadata",),
+}
+
+
+@router.get("/data/runs")
+def list_runs(grant: MayRead, database: UsesDatabase) -> Response:
+    """`{run: {scalars: [tag], histograms, compressedHistograms, images, audio, run_metadata, graph: whether}}`."""
+    with database.snapshot(grant.workspace_id) as db:
+        runs = catalog.list_runs(db, grant)
+        found = catalog.list_series(db, grant, Selection())
+    index: dict[str, Json] = {run.name: _no_tags() for run in runs}
+    for series in found:
+        tags = index[series.run]
+        tags["graph"] = tags["graph"] or series.plugin == _GRAPH
+        for name in _lists(series):
+            tags[name].append(series.tag)
+    return json_encoding.json_response(index)
+
+
+@router.get("/data/scalars")
+def read_scalars(
+    grant: MayRead,
+    database: UsesDatabase,
+    settings: UsesSettings,
+    run: Annotated[str | None, Query(description="A run's name")] = None,
+    tag: Annotated[str | None, Query(description="A tag's name")] = None,
+    sample_count: Annotated[
+        str | None, Query(description="Points of each series, at equal distances; at least 2")
+    ] = None,
+    format: Annotated[str | None, Query(description="`csv`, for one run and tag")] = None,  # noqa: A002 - its name
+) -> Response:
+    """`[[wall_time, step, value]]` of a run and tag; without them `{run: {tag: …}}` of all, 10 points each.
+
+    By wall time, and by step where wall times are equal: the order in which points were written is not kept.
+    """
+    if (run is None) != (tag is None):
+        raise Malformed("give both run and tag, or neither for a sample of every series")
+    if run is None or tag is None:
+        if format == "csv":
+            raise Malformed("csv is of one run and tag: give both")
+        return _sample_all(grant, database, _sample_positions(sample_count))
+    positions = reservoir.reservoir(settings.reservoir_sizes.scalars)
+    if sample_count is not None:
+        positions = _sample_positions(sample_count)
+    with database.snapshot(grant.workspace_id) as db:
+        series = reservoir.find_scalars(db, grant, run, tag)
+        ((_series, sample),) = reservoir.read_scalars(db, grant, [series], positions)
+    if format == "csv":
+        return Response(_csv(sample), media_type="text/csv")
+    return json_encoding.json_response(_rows(sample))
+
+
+@router.get("/data/histograms", openapi_extra=WANTS_RUN_AND_TAG, responses=OBJECT_MISSING)
+def read_histograms(
+    grant: MayRead, database: UsesDatabase, objects: UsesObjects, settings: UsesSettings, run_and_tag: RunAndTag
+) -> Response:
+    """`[[wall_time, step, [min, max, num, sum, sum_squares, [bucket_limit], [bucket]]]]`.
+
+    As they were logged by writers of this API's time. Of histograms logged as tensors, sum and sum_squares are
+    estimates: as if values were spread evenly within each bucket. In the order of `scalars`.
+    """
+    return _histograms(grant, database, objects, run_and_tag, settings.reservoir_sizes.histograms, _histogram_value)
+
+
+@router.get("/data/compressedHistograms", openapi_extra=WANTS_RUN_AND_TAG, responses=OBJECT_MISSING)
+def read_compressed_histograms(
+    grant: MayRead, database: UsesDatabase, objects: UsesObjects, settings: UsesSettings, run_and_tag: RunAndTag
+) -> Response:
+    """`[[wall_time, step, [[basis point, value]]]]`, at 0, 668, 1587, 3085, 5000, 6915, 8413, 9332 and 10000.
+
+    Those are minimum, median, maximum, and a normal distribution's half standard deviations to 1.5 on both sides. In
+    the order of `scalars`.
+    """
+    size = settings.reservoir_sizes.compressedHistograms
+    return _histograms(grant, database, objects, run_and_tag, size, _compressed_value)
+
+
+def _no_tags() -> Json:
+    lists: Json = {name: [] for names in _LIST_OF_PLUGIN.values() for name in names}
+    return {"scalars": [], **lists, "graph": False}
+
+
+def _lists(series: Series) -> Sequence[str]:
+    """The tag types that a series is listed under."""
+    if series.data_class is DataClass.SCALAR:
+        return ("scalars",)
+    return _LIST_OF_PLUGIN.get(series.plugin, ())
+
+
+def _sample_positions(sample_count: str | None) -> reservoir.Positions:
+    return reservoir.evenly(
+        _SAMPLE_COUNT if sample_count is None else number("sample_count", sample_count, _SAMPLE_COUNT_MIN)
+    )
+
+
+def _sample_all(grant: ReadGrant, database: UsesDatabase, positions: reservoir.Positions) -> Response:
+    index: dict[str, Json] = {}
+    with database.snapshot(grant.workspace_id) as db:
+        found = catalog.list_series(db, grant, Selection(data_class=DataClass.SCALAR))
+        for series, sample in reservoir.read_scalars(db, grant, found, positions):
+            index.setdefault(series.run, {})[series.tag] = _rows(sample)
+    return json_encoding.json_response(index)
+
+
+def _rows(sample: ScalarSample) -> list[tuple[float, int, Any]]:
+    values = json_encoding.numbers_of(sample.values.tolist())
+    return list(zip(sample.wall_times.tolist(), sample.steps.tolist(), values, strict=True))
+
+
+def _csv(sample: ScalarSample) -> str:
+    rows = (f"{wall_time!r},{step},{value}" for wall_time, step, value in _rows(sample))
+    return "\r\n".join(("Wall time,step,value", *rows, ""))
+
+
+def _histograms(
+    grant: ReadGrant,
+    database: UsesDatabase,
+    objects: UsesObjects,
+    run_and_tag: tuple[str, str],
+    size: int,
+    encode: Callable[[histograms.Histogram], list[Any]],
+) -> Response:
+    run, tag = run_and_tag
+    with database.snapshot(grant.workspace_id) as db:
+        series = reservoir.find_series(db, grant, run, tag, ["histograms"])
+        sample = reservoir.read_tensors(db, grant, series, reservoir.reservoir(size))
+    sample = tensor_objects.load_sample(objects, sample)
+    points = zip(sample.wall_times.tolist(), sample.steps.tolist(), sample.tensors, strict=True)
+    return json_encoding.json_response([[wall, step, encode(histograms.from_tensor(value))] for wall, step, value in points])
+
+
+def _histogram_value(histogram: histograms.Histogram) -> list[Any]:
+    single = (histogram.minimum, histogram.maximum, histogram.count, histogram.total, histogram.sum_of_squares)
+    return [*json_encoding.numbers_of(single), json_encoding.numbers(histogram.limits), json_encoding.numbers(histogram.counts)]
+
+
+def _compressed_value(histogram: histograms.Histogram) -> list[Any]:
+    points, values = zip(*histograms.compress(histogram), strict=True)
+    return list(zip(points, json_encoding.numbers_of(values), strict=True))

@@ -1,0 +1,1 @@
+"""The routes of /api/v1: batches and blobs in, points, metadata, changes and digests out."""

@@ -1,0 +1,162 @@
+"""What an uploader sends and asks: batches and cursors."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from pydantic import BaseModel, Field
+
+from tbservice import limits, metrics
+from tbservice.admission import admitted
+from tbservice.api.http.body import decompressed, read_body
+from tbservice.api.http.dependencies import MayAppend, UsesDatabase, UsesObjects, UsesSettings
+from tbservice.api.v1.experiments import experiment_url
+from tbservice.errors import Malformed
+from tbservice.ingest import blobs, commit, decode, upload_cursors
+from tbservice.reading import tensor_objects
+from tbservice.scalars.compactor import Merger
+from tbservice.types import Cursor, Stream
+from tbwire import wire_pb2
+
+router = APIRouter(prefix="/api/v1/experiments/{experiment_id}", tags=["uploads"])
+
+_PROTOBUF = "application/x-protobuf"
+_BINARY = {"type": "string", "format": "binary"}
+
+
+class StreamAnswer(BaseModel):
+    """How far one event file has been committed."""
+
+    run: str
+    file_name: str
+    first_record_digest: str = Field(description="SHA-256 of the file's first record, in hexadecimal")
+    generation: int
+    filters_digest: str = Field(description="SHA-256 of the filters in force, in hexadecimal")
+    offset: int = Field(description="Bytes of the file committed so far")
+    checksum: int = Field(description="CRC-32C of the (at most 1,024) bytes before the offset")
+    skipped: dict[str, int] = Field(description="What could not be kept so far: how many, by reason")
+
+
+class StreamPage(BaseModel):
+    """A page of an experiment's streams, with what an uploader must know to go on."""
+
+    experiment_id: str
+    url: str
+    limits: dict[str, int]
+    streams: list[StreamAnswer]
+    next: str | None = Field(description="Give it as `after` to get the next page; null at the end")
+
+
+async def _batch_body(_grant: MayAppend, request: Request) -> bytes:
+    """The body, read only when the grant is there, and before any connection is taken."""
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip()
+    if content_type != _PROTOBUF:
+        raise Malformed(f"a batch is sent as Content-Type: {_PROTOBUF}")
+    with metrics.timed_part("body"):
+        return await read_body(request, limits.batch_bytes_max, limits.body_seconds_max)
+
+
+@router.post(
+    "/batches",
+    responses={200: {"content": {_PROTOBUF: {"schema": _BINARY}}, "description": "A WriteResult"}},
+    openapi_extra={
+        "requestBody": {"content": {_PROTOBUF: {"schema": _BINARY}}, "description": "A WriteBatch, as is or as gzip"}
+    },
+    response_class=Response,
+)
+def write_batch(
+    grant: MayAppend,
+    body: Annotated[bytes, Depends(_batch_body)],
+    request: Request,
+    database: UsesDatabase,
+    objects: UsesObjects,
+) -> Response:
+    """Commits a batch whole, or refuses it whole. Sending it again changes nothing."""
+    encoding = request.headers.get("content-encoding", "").strip().lower()
+    segments = _decode(body, encoding)
+    with metrics.timed_part("blobs"):
+        blobs.keep_inline(database, objects, grant, segments)
+        tensor_objects.check_tables(database, objects, grant, segments)
+    with metrics.timed_part("transaction"), database.transaction(grant.workspace_id) as db:
+        outcome = commit.write_batch(db, grant, segments)
+    counts = outcome.counts
+    metrics.note_batch(len(segments), outcome.fresh_segments, counts.scalars, counts.tensors, counts.blobs)
+    merger: Merger = request.app.state.merger
+    merger.notice(grant, outcome)
+    return Response(_result(outcome).SerializeToString(), media_type=_PROTOBUF)
+
+
+def _decode(body: bytes, encoding: str) -> list[decode.Segment]:
+    content = decompressed(body, encoding, limits.batch_bytes_max)
+    metrics.note_batch_size(len(body), len(content))
+    with ExitStack() as held:
+        with metrics.timed_part("turn"):
+            if len(content) >= limits.decoding_turn_bytes_min:  # may take some 100 MB before it can be refused
+                queue = admitted.current().shares.decoded_bytes
+                held.enter_context(admitted.wait_in_thread(queue, len(content)))
+        with metrics.timed_part("decode"):
+            return decode.decode(content)
+
+
+@router.get("/streams")
+def list_streams(
+    grant: MayAppend,
+    database: UsesDatabase,
+    settings: UsesSettings,
+    after: Annotated[str, Query(description="The `next` of the page before")] = "",
+    limit: Annotated[int, Query(ge=1, le=limits.streams_page_items_max)] = limits.streams_page_items_max,
+) -> StreamPage:
+    """How far each event file has been committed: where an uploader goes on, from any machine."""
+    with database.snapshot(grant.workspace_id) as db:
+        page, following = upload_cursors.list_cursors(db, grant, after, limit)
+    return StreamPage(
+        experiment_id=grant.experiment_id,
+        url=experiment_url(settings, grant.experiment_id),
+        limits=wire_limits(),
+        streams=[_stream_answer(cursor) for cursor in page],
+        next=following,
+    )
+
+
+def wire_limits() -> dict[str, int]:
+    """What a client must keep to: the wire's `Limits`."""
+    return {field.name: getattr(limits, field.name) for field in wire_pb2.Limits.DESCRIPTOR.fields}
+
+
+def _stream_answer(cursor: Cursor) -> StreamAnswer:
+    fields: dict[str, Any] = asdict(cursor.stream)
+    fields["first_record_digest"] = cursor.stream.first_record_digest.hex()
+    fields["filters_digest"] = cursor.stream.filters_digest.hex()
+    return StreamAnswer(**fields, offset=cursor.offset, checksum=cursor.checksum, skipped=cursor.skipped)
+
+
+def _result(outcome: commit.Outcome) -> wire_pb2.WriteResult:
+    return wire_pb2.WriteResult(
+        cursors=[_cursor_message(cursor) for cursor in outcome.cursors],
+        scalars=outcome.counts.scalars,
+        tensors=outcome.counts.tensors,
+        blobs=outcome.counts.blobs,
+        limits=wire_pb2.Limits(**wire_limits()),
+    )
+
+
+def _cursor_message(cursor: Cursor) -> wire_pb2.Cursor:
+    return wire_pb2.Cursor(
+        stream=_stream_message(cursor.stream),
+        offset=cursor.offset,
+        checksum=cursor.checksum,
+        skipped=[wire_pb2.Skipped(reason=reason, count=count) for reason, count in cursor.skipped.items()],
+    )
+
+
+def _stream_message(stream: Stream) -> wire_pb2.Stream:
+    return wire_pb2.Stream(
+        run=stream.run,
+        file_name=stream.file_name,
+        first_record_digest=stream.first_record_digest,
+        generation=stream.generation,
+        filters_digest=stream.filters_digest,
+    )

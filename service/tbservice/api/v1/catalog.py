@@ -1,0 +1,104 @@
+"""What an experiment holds, over HTTP: runs, plugins, names, and the metadata of its series."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from tbservice.api.formats import json_encoding
+from tbservice.api.http.dependencies import MayRead, UsesDatabase
+from tbservice.api.http.etag import ConditionalRoute
+from tbservice.api.v1.point_queries import (
+    ScalarSeriesPageInUrl,
+    ScalarSeriesPageQuery,
+    SeriesPageInUrl,
+    SeriesPageQuery,
+)
+from tbservice.errors import Invalid
+from tbservice.reading import catalog, tag_groups
+from tbservice.types import DataClass, Json, ReadGrant, Selection, Series
+
+router = APIRouter(prefix="/api/v1/experiments/{experiment_id}", tags=["reading"], route_class=ConditionalRoute)
+
+SeriesInUrl = Annotated[SeriesPageInUrl, Query()]
+ScalarSeriesInUrl = Annotated[ScalarSeriesPageInUrl, Query()]
+
+
+@router.get("/runs")
+def list_runs(grant: MayRead, database: UsesDatabase) -> Response:
+    """`{"runs": [{"run", "start_time"}]}`, in the order in which they came; start_time in seconds, or null."""
+    with database.snapshot(grant.workspace_id) as db:
+        runs = catalog.list_runs(db, grant)
+    return json_encoding.json_response({"runs": [{"run": run.name, "start_time": run.start_time} for run in runs]})
+
+
+@router.get("/names")
+def list_names(grant: MayRead, database: UsesDatabase) -> Response:
+    """`{run: [tag, …]}` of all series, and nothing else of them; runs and tags in the order in which they came."""
+    with database.snapshot(grant.workspace_id) as db:
+        return json_encoding.json_response(tag_groups.list_names(db, grant))
+
+
+@router.get("/plugins")
+def list_plugins(grant: MayRead, database: UsesDatabase, plugin: str | None = None) -> Response:
+    """`{"plugins": […]}`; with `?plugin=`, `{run: {tag: …}}` of its series, with data class and summary metadata."""
+    with database.snapshot(grant.workspace_id) as db:
+        if plugin is None:
+            return json_encoding.json_response({"plugins": catalog.list_plugins(db, grant)})
+        return json_encoding.json_response(_nested(catalog.list_series_counted(db, grant, Selection(plugin))))
+
+
+@router.get("/scalars")
+def list_scalars(grant: MayRead, query: ScalarSeriesInUrl, database: UsesDatabase) -> Response:
+    """`{run: {tag: {count, max_step, max_wall_time, last_value, summary_metadata, …}}}` of scalar series."""
+    return _list(grant, database, query, DataClass.SCALAR)
+
+
+@router.post("/scalars")
+def list_scalars_by_post(grant: MayRead, query: ScalarSeriesPageQuery, database: UsesDatabase) -> Response:
+    """As GET, for more runs and tags than a URL holds."""
+    return _list(grant, database, query, DataClass.SCALAR)
+
+
+@router.get("/tensors")
+def list_tensors(grant: MayRead, query: SeriesInUrl, database: UsesDatabase) -> Response:
+    """`{run: {tag: {count, max_step, max_wall_time, summary_metadata, …}}}` of tensor series."""
+    return _list(grant, database, query, DataClass.TENSOR)
+
+
+@router.post("/tensors")
+def list_tensors_by_post(grant: MayRead, query: SeriesPageQuery, database: UsesDatabase) -> Response:
+    """As GET, for more runs and tags than a URL holds."""
+    return _list(grant, database, query, DataClass.TENSOR)
+
+
+@router.get("/blob_sequences")
+def list_blob_sequences(grant: MayRead, query: SeriesInUrl, database: UsesDatabase) -> Response:
+    """`{run: {tag: {count, max_step, max_wall_time, max_length, summary_metadata, …}}}` of blob sequence series."""
+    return _list(grant, database, query, DataClass.BLOB_SEQUENCE)
+
+
+@router.post("/blob_sequences")
+def list_blob_sequences_by_post(grant: MayRead, query: SeriesPageQuery, database: UsesDatabase) -> Response:
+    """As GET, for more runs and tags than a URL holds."""
+    return _list(grant, database, query, DataClass.BLOB_SEQUENCE)
+
+
+def _list(grant: ReadGrant, database: UsesDatabase, query: SeriesPageQuery, data_class: DataClass) -> Response:
+    selection = query.selection(data_class)
+    if query.limit is None:
+        if query.after:
+            raise Invalid("'after' goes with 'limit' alone")
+        with database.snapshot(grant.workspace_id) as db:
+            return json_encoding.json_response(_nested(catalog.list_series_counted(db, grant, selection)))
+    with database.snapshot(grant.workspace_id) as db:
+        found, following = catalog.list_series_page(db, grant, selection, query.after, query.limit)
+    return json_encoding.json_response({"series": _nested(found), "next": following})
+
+
+def _nested(found: list[Series]) -> Json:
+    nested: Json = {}
+    for series in found:
+        nested.setdefault(series.run, {})[series.tag] = json_encoding.series_metadata(series)
+    return nested

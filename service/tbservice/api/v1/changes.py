@@ -1,0 +1,134 @@
+"""Reading what is new over HTTP: everything since a cursor, every point once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Literal
+
+import numpy as np
+from fastapi import APIRouter, Query, Response
+from pydantic import ConfigDict, Field
+
+from tbservice import limits
+from tbservice.api.formats import json_encoding
+from tbservice.api.http.dependencies import MayRead, UsesDatabase, UsesObjects
+from tbservice.api.http.etag import ConditionalRoute
+from tbservice.api.http.openapi_errors import OBJECT_MISSING
+from tbservice.api.v1.point_queries import DATA_CLASSES, Kind, SeriesQuery
+from tbservice.reading import changes
+from tbservice.reading.changes import NewPoints, News
+from tbservice.reading.tensor_objects import load_sample
+from tbservice.store.objects import ObjectStore
+from tbservice.store.pg.database import Database
+from tbservice.types import Json, ReadGrant
+
+router = APIRouter(prefix="/api/v1/experiments/{experiment_id}", tags=["reading"], route_class=ConditionalRoute)
+
+
+class FollowQuery(SeriesQuery):
+    """Which series are followed, and from where on. A cursor is good for the same series only."""
+
+    since: str | None = Field(
+        default=None,
+        max_length=limits.cursor_chars_max,
+        description="The `cursor` of the answer before",
+    )
+    start: Literal["beginning", "now"] = Field(
+        default="beginning",
+        description="Where to begin without a cursor: `now` gives a cursor for what comes from now on, and no points",
+    )
+
+
+SinceInUrl = Annotated[
+    str | None,
+    Field(
+        max_length=limits.cursor_in_url_chars_max, description="The `cursor` of the answer before; post a longer one"
+    ),
+]
+
+
+class FollowInUrl(FollowQuery):
+    """The same in a URL."""
+
+    model_config = ConfigDict(strict=False)
+
+    since: SinceInUrl = None
+
+
+class NewQuery(FollowQuery):
+    """The same, and how much at once."""
+
+    limit: int = Field(default=limits.news_points_max, ge=1, le=limits.news_points_max, description="Points, at most")
+
+
+class NewInUrl(NewQuery):
+    """The same in a URL."""
+
+    model_config = ConfigDict(strict=False)
+
+    since: SinceInUrl = None
+
+
+@router.get("/{kind}/new", responses=OBJECT_MISSING)
+def read_new(
+    grant: MayRead, kind: Kind, query: Annotated[NewInUrl, Query()], database: UsesDatabase, objects: UsesObjects
+) -> Response:
+    """All points at full resolution, in portions, and then only those that came since: every point once.
+
+    `{cursor, more, removed, points: {run: {tag: {series_id, plugin, replaces_from, steps, wall_times, values}}}}`.
+    Ask again with `since=` the cursor, at once while `more` is true. To hold what the experiment holds: drop the series
+    whose ids are in `removed`; where `replaces_from` is a step, drop what you have of the series from it on; then
+    append. A series that was deleted and came again has another id.
+    """
+    return _read_new(grant, kind, query, database, objects)
+
+
+@router.post("/{kind}/new", responses=OBJECT_MISSING)
+def read_new_by_post(
+    grant: MayRead, kind: Kind, query: NewQuery, database: UsesDatabase, objects: UsesObjects
+) -> Response:
+    """As GET, for cursors and names that are too long for a URL."""
+    return _read_new(grant, kind, query, database, objects)
+
+
+def _read_new(grant: ReadGrant, kind: Kind, query: NewQuery, database: Database, objects: ObjectStore) -> Response:
+    return json_encoding.json_response(
+        news_as_json(find_news(database, objects, grant, query, kind, query.since, query.limit))
+    )
+
+
+def find_news(
+    database: Database,
+    objects: ObjectStore,
+    grant: ReadGrant,
+    query: FollowQuery,
+    kind: Kind,
+    since: str | None,
+    points_max: int,
+) -> News:
+    """What is new since this cursor; without one, from where the query begins."""
+    selection = query.selection(DATA_CLASSES[kind])
+    with database.snapshot(grant.workspace_id) as db:
+        if not since and query.start == "now":
+            return changes.begin_now(db, grant, selection)
+        news = changes.read_news(db, grant, selection, since or None, points_max)
+    return replace(news, series=[replace(one, points=load_sample(objects, one.points)) for one in news.series])
+
+
+def news_as_json(news: News) -> Json:
+    """The answer of both ways to read what is new."""
+    points: Json = {}
+    for one in news.series:
+        points.setdefault(one.label.run, {})[one.label.tag] = _series(one)
+    return {"cursor": news.cursor, "more": news.has_more, "removed": news.removed, "points": points}
+
+
+def _series(one: NewPoints) -> Json:
+    return {
+        "series_id": one.series_id,
+        "plugin": one.label.plugin,
+        "replaces_from": one.replaces_from,
+        "steps": np.ascontiguousarray(one.points.steps),
+        "wall_times": np.ascontiguousarray(one.points.wall_times),
+        "values": json_encoding.sample_values(one.points),
+    }

@@ -1,0 +1,146 @@
+"""Experiments over HTTP: create, list, show, change, delete."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, status
+from pydantic import BaseModel, ConfigDict, Field
+
+from tbservice import limits
+from tbservice.api.http.dependencies import MayAdminister, MayRead, MayUseWorkspace, UsesDatabase, UsesSettings
+from tbservice.api.http.etag import ConditionalRoute
+from tbservice.api.v1.point_queries import FewFields
+from tbservice.experiments import lifecycle as experiments
+from tbservice.settings import Settings
+from tbservice.types import Experiment, ExperimentId, Visibility
+
+router = APIRouter(prefix="/api/v1/experiments", tags=["experiments"], route_class=ConditionalRoute)
+
+
+class NewExperiment(FewFields):
+    """What an experiment is made from."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(default="", max_length=limits.experiment_name_chars_max)
+    description: str = Field(default="", max_length=limits.experiment_description_chars_max)
+    visibility: Visibility = Field(default=Visibility.PRIVATE, description="`link`: whoever has the link may read")
+
+
+class ExperimentChange(FewFields):
+    """What is to be changed; what is absent stays."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str | None = Field(default=None, max_length=limits.experiment_name_chars_max)
+    description: str | None = Field(default=None, max_length=limits.experiment_description_chars_max)
+    visibility: Visibility | None = None
+
+
+class ExperimentAnswer(BaseModel):
+    """An experiment."""
+
+    experiment_id: str
+    url: str = Field(description="Where the stock TensorBoard shows it")
+    name: str
+    description: str
+    visibility: Visibility
+    created_at: datetime
+    updated_at: datetime
+
+
+class ExperimentPage(BaseModel):
+    """A page of experiments, the newest first."""
+
+    experiments: list[ExperimentAnswer]
+    next: str | None = Field(description="Give it as `after` to get the next page; null at the end")
+
+
+def experiment_url(settings: Settings, experiment_id: ExperimentId) -> str:
+    """Where people see an experiment."""
+    return f"{settings.public_url.rstrip('/')}/experiment/{experiment_id}/"
+
+
+@router.post("", status_code=status.HTTP_201_CREATED)
+def create_experiment(
+    grant: MayUseWorkspace,
+    new: NewExperiment,
+    database: UsesDatabase,
+    settings: UsesSettings,
+    idempotency_key: Annotated[str | None, Header(max_length=limits.experiment_name_chars_max)] = None,
+) -> ExperimentAnswer:
+    """Makes an experiment. The same `Idempotency-Key` again gives the one that was made the first time."""
+    with database.transaction(grant.workspace_id) as db:
+        made = experiments.create_experiment(
+            db, grant, new.name, new.description, new.visibility, request_key=idempotency_key
+        )
+    return _answer(settings, made)
+
+
+@router.get("")
+def list_experiments(
+    grant: MayUseWorkspace,
+    database: UsesDatabase,
+    settings: UsesSettings,
+    q: Annotated[str, Query(description="Part of the name or the description, in any case")] = "",
+    after: Annotated[str | None, Query(description="The `next` of the page before")] = None,
+    limit: Annotated[int, Query(ge=1, le=limits.page_items_max)] = 100,
+) -> ExperimentPage:
+    """The workspace's experiments, the newest first."""
+    with database.snapshot(grant.workspace_id) as db:
+        page, following = experiments.list_experiments(db, grant, q, after, limit)
+    return ExperimentPage(experiments=[_answer(settings, experiment) for experiment in page], next=following)
+
+
+@router.get("/{experiment_id}")
+def show_experiment(grant: MayRead, database: UsesDatabase, settings: UsesSettings) -> ExperimentAnswer:
+    """One experiment."""
+    with database.snapshot(grant.workspace_id) as db:
+        return _answer(settings, experiments.get_experiment(db, grant))
+
+
+@router.patch("/{experiment_id}")
+def change_experiment(
+    grant: MayAdminister, change: ExperimentChange, database: UsesDatabase, settings: UsesSettings
+) -> ExperimentAnswer:
+    """Renames, describes, or changes who may see."""
+    with database.transaction(grant.workspace_id) as db:
+        return _answer(
+            settings,
+            experiments.update_experiment(db, grant, change.name, change.description, change.visibility),
+        )
+
+
+@router.delete("/{experiment_id}", status_code=status.HTTP_204_NO_CONTENT)
+def delete_experiment(grant: MayAdminister, database: UsesDatabase) -> None:
+    """Deletes the experiment with all its runs, points, cursors and tokens."""
+    with database.transaction(grant.workspace_id) as db:
+        experiments.delete_experiment(db, grant)
+
+
+@router.delete("/{experiment_id}/runs", status_code=status.HTTP_204_NO_CONTENT)
+def delete_run(grant: MayAdminister, database: UsesDatabase, run: str) -> None:
+    """Deletes a run, its series and its cursors."""
+    with database.transaction(grant.workspace_id) as db:
+        experiments.delete_run(db, grant, run)
+
+
+@router.delete("/{experiment_id}/series", status_code=status.HTTP_204_NO_CONTENT)
+def delete_series(grant: MayAdminister, database: UsesDatabase, run: str, tag: str) -> None:
+    """Deletes one time series, and its run's cursors, so that an upload can bring it back."""
+    with database.transaction(grant.workspace_id) as db:
+        experiments.delete_series(db, grant, run, tag)
+
+
+def _answer(settings: Settings, experiment: Experiment) -> ExperimentAnswer:
+    return ExperimentAnswer(
+        experiment_id=experiment.experiment_id,
+        url=experiment_url(settings, experiment.experiment_id),
+        name=experiment.name,
+        description=experiment.description,
+        visibility=experiment.visibility,
+        created_at=experiment.created_at,
+        updated_at=experiment.updated_at,
+    )

@@ -1,0 +1,135 @@
+"""The points of series over HTTP: samples of them, or all, in the format that is wanted."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from sqlalchemy import Connection
+
+from tbservice.api.formats import choose_format, json_encoding
+from tbservice.api.formats.points_response import RESPONSES, Wanted, answer
+from tbservice.api.http.dependencies import MayRead, UsesDatabase, UsesObjects
+from tbservice.api.http.etag import ConditionalRoute
+from tbservice.api.v1.point_queries import (
+    BlobSampleInUrl,
+    BlobSampleQuery,
+    SampleInUrl,
+    SampleQuery,
+    ScalarSampleInUrl,
+    ScalarSampleQuery,
+    TensorSampleQuery,
+)
+from tbservice.reading import catalog
+from tbservice.types import BlobSequenceSample, DataClass, ReadGrant, ScalarSample, TensorSample
+
+router = APIRouter(prefix="/api/v1/experiments/{experiment_id}", tags=["reading"], route_class=ConditionalRoute)
+
+
+def _accepted(request: Request) -> str | None:
+    return request.headers.get("accept")
+
+
+Accepted = Annotated[str | None, Depends(_accepted)]
+
+
+@router.get("/scalars/data", responses=RESPONSES)
+def read_scalars(
+    grant: MayRead,
+    query: Annotated[ScalarSampleInUrl, Query()],
+    accepted: Accepted,
+    database: UsesDatabase,
+    objects: UsesObjects,
+) -> Response:
+    """`{run: {tag: {steps, wall_times, values, kept, total, sampling}}}`; values are numbers, or "NaN", "±Infinity"."""
+    return _read_scalars(grant, query, accepted, database, objects)
+
+
+@router.post("/scalars/data", responses=RESPONSES)
+def read_scalars_by_post(
+    grant: MayRead, query: ScalarSampleQuery, accepted: Accepted, database: UsesDatabase, objects: UsesObjects
+) -> Response:
+    """As GET, for more runs and tags than a URL holds."""
+    return _read_scalars(grant, query, accepted, database, objects)
+
+
+@router.get("/tensors/data", responses=RESPONSES)
+def read_tensors(
+    grant: MayRead,
+    query: Annotated[SampleInUrl, Query()],
+    accepted: Accepted,
+    database: UsesDatabase,
+    objects: UsesObjects,
+) -> Response:
+    """`{run: {tag: {steps, wall_times, values, kept, total, sampling}}}`; values are {dtype, shape, data} by row."""
+    return _read_tensors(grant, query, accepted, database, objects)
+
+
+@router.post("/tensors/data", responses=RESPONSES)
+def read_tensors_by_post(
+    grant: MayRead, query: TensorSampleQuery, accepted: Accepted, database: UsesDatabase, objects: UsesObjects
+) -> Response:
+    """As GET, for more runs and tags than a URL holds; and for all points but those that are lost (`lost=name`)."""
+    return _read_tensors(grant, query, accepted, database, objects)
+
+
+@router.get("/blob_sequences/data", responses=RESPONSES)
+def read_blob_sequences(
+    grant: MayRead,
+    query: Annotated[BlobSampleInUrl, Query()],
+    accepted: Accepted,
+    database: UsesDatabase,
+    objects: UsesObjects,
+) -> Response:
+    """`{run: {tag: {steps, wall_times, values, kept, total, sampling}}}`; values are lists of {key}.
+
+    A clip whose content type was logged with it has it as `logged_content_type`: any text. It is served as what its
+    first bytes say.
+    """
+    return _read_blob_sequences(grant, query, accepted, database, objects)
+
+
+@router.post("/blob_sequences/data", responses=RESPONSES)
+def read_blob_sequences_by_post(
+    grant: MayRead, query: BlobSampleQuery, accepted: Accepted, database: UsesDatabase, objects: UsesObjects
+) -> Response:
+    """As GET, for more runs and tags than a URL holds."""
+    return _read_blob_sequences(grant, query, accepted, database, objects)
+
+
+def _read_scalars(
+    grant: ReadGrant, query: ScalarSampleQuery, accepted: str | None, database: UsesDatabase, objects: UsesObjects
+) -> Response:
+    selection, sampling = query.selection(), query.points()
+    wanted = Wanted(selection, DataClass.SCALAR, sampling, choose_format(query.format, accepted), catalog.ALL_BLOBS)
+
+    def read(db: Connection) -> catalog.ByRunAndTag[ScalarSample]:
+        return catalog.read_scalars(db, grant, selection, sampling)
+
+    return answer(database, objects, grant, wanted, read, json_encoding.scalar_values)
+
+
+def _read_tensors(
+    grant: ReadGrant, query: SampleQuery, accepted: str | None, database: UsesDatabase, objects: UsesObjects
+) -> Response:
+    selection, sampling = query.selection(), query.points()
+    chosen = choose_format(query.format, accepted)
+    names_lost = isinstance(query, TensorSampleQuery) and query.lost == "name"
+    wanted = Wanted(selection, DataClass.TENSOR, sampling, chosen, catalog.ALL_BLOBS, names_lost=names_lost)
+
+    def read(db: Connection) -> catalog.ByRunAndTag[TensorSample]:
+        return catalog.read_tensors(db, grant, selection, sampling)
+
+    return answer(database, objects, grant, wanted, read, json_encoding.tensor_values)
+
+
+def _read_blob_sequences(
+    grant: ReadGrant, query: BlobSampleQuery, accepted: str | None, database: UsesDatabase, objects: UsesObjects
+) -> Response:
+    selection, sampling, indices = query.selection(), query.points(), query.indices()
+    wanted = Wanted(selection, DataClass.BLOB_SEQUENCE, sampling, choose_format(query.format, accepted), indices)
+
+    def read(db: Connection) -> catalog.ByRunAndTag[BlobSequenceSample]:
+        return catalog.read_blob_sequences(db, grant, selection, sampling, indices)
+
+    return answer(database, objects, grant, wanted, read, json_encoding.blob_sequence_values)

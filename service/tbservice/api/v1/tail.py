@@ -1,0 +1,214 @@
+"""Live tails: new points as server-sent events, as they come, for as long as the reader may read."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+import orjson
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from tbservice import limits
+from tbservice.api.http.change_notifier import Followers
+from tbservice.api.http.dependencies import MayRead, Secret, UsesDatabase, UsesObjects
+from tbservice.api.http.openapi_errors import OBJECT_MISSING
+from tbservice.api.v1.changes import FollowInUrl, FollowQuery, find_news, news_as_json
+from tbservice.api.v1.point_queries import DATA_CLASSES, Kind
+from tbservice.auth import grants
+from tbservice.errors import ServiceError, TooManyRequests, Unavailable
+from tbservice.store.objects import ObjectStore
+from tbservice.store.pg.database import Database
+from tbservice.types import ReadGrant
+
+router = APIRouter(prefix="/api/v1/experiments/{experiment_id}", tags=["reading"])
+
+MEDIA_TYPE: Final = "text/event-stream"
+
+_RETRY: Final = b"retry: 1000\n\n"
+_SILENCE: Final = b":\n\n"
+_HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+_EVENT: Final = {
+    "type": "object",
+    "properties": {
+        "event": {"type": "string", "enum": ["points", "end"]},
+        "id": {"type": "string", "description": "The cursor behind the event"},
+        "data": {"type": "string", "contentMediaType": "application/json"},
+    },
+    "required": ["event", "data"],
+    "description": "The fields of each event",
+}
+# The routes' class of answers has no media type: refusals would be described as having it, and they are JSON.
+_ANSWERS: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"content": {MEDIA_TYPE: {"schema": _EVENT}}, "description": "A stream of events"},
+    **OBJECT_MISSING,
+}
+
+
+class EventStream(StreamingResponse):
+    """A stream of events; `close` is called at its end."""
+
+    media_type = MEDIA_TYPE
+
+    def __init__(self, events: AsyncIterator[bytes], close: Callable[[], None]) -> None:
+        super().__init__(events, headers=_HEADERS)
+        self._close = close
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Portion:
+    """A portion of what is new as an event, and the cursor behind it."""
+
+    cursor: str
+    has_more: bool
+    is_empty: bool
+    event: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Tail:
+    """One reader: what is followed, and by which right."""
+
+    database: Database
+    objects: ObjectStore
+    followers: Followers
+    grant: ReadGrant
+    secret: str | None
+    kind: Kind
+    query: FollowQuery
+
+    async def look(self, since: str | None) -> _Portion:
+        """The next portion; readers at the same place share it. Raises as `find_news`."""
+        place = (self.grant, self.query.selection(DATA_CLASSES[self.kind]), self.query.start, since)
+        return await self.followers.share(place, lambda: self._look(since))
+
+    async def look_on(self, since: str) -> tuple[bytes, str, bool]:
+        """Return the next event, empty where nothing is new, the cursor behind it, and whether there is more.
+
+        Raises as `find_news`, and TooManyRequests where the caller's other answers leave no room for the event.
+        """
+        portion = await self.look(since)
+        event = b"" if portion.is_empty else portion.event
+        self.followers.check_room(len(event))
+        return event, portion.cursor, portion.has_more
+
+    def _look(self, since: str | None) -> _Portion:
+        news = find_news(
+            self.database, self.objects, self.grant, self.query, self.kind, since, limits.live_event_points_max
+        )
+        event = _event("points", news_as_json(news), news.cursor)
+        return _Portion(news.cursor, news.has_more, not news.series and not news.removed, event)
+
+    async def check(self) -> None:
+        """Raises when the reader may not read any more."""
+        await self.followers.share((self.grant, self.secret), self._check)
+
+    def _check(self) -> None:
+        with self.database.transaction() as db:
+            grants.grant_read(db, self.grant.experiment_id, self.secret)
+
+
+async def _followers_of(request: Request) -> Followers:
+    """The application's followers."""
+    followers: Followers = request.app.state.followers
+    return followers
+
+
+UsesFollowers = Annotated[Followers, Depends(_followers_of)]
+LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", max_length=limits.cursor_in_url_chars_max)]
+
+
+@router.get("/{kind}/tail", response_class=Response, responses=_ANSWERS)
+async def tail(
+    grant: MayRead,
+    kind: Kind,
+    query: Annotated[FollowInUrl, Query()],
+    secret: Secret,
+    database: UsesDatabase,
+    objects: UsesObjects,
+    followers: UsesFollowers,
+    last_event_id: LastEventId = None,
+) -> EventStream:
+    """New points as they come, as server-sent events; what was there before comes first, unless `start=now`.
+
+    The data of an event `points` is what `/new` answers; its id is the cursor, with which `Last-Event-ID` (or `since`)
+    goes on: nothing is missed and nothing sent twice. The first one may be empty. An event `end` with `{code, detail}`
+    comes when the token expires or is revoked, or the experiment is deleted. When the stream ends without it, connect
+    again. Comments come while there is nothing new.
+    """
+    return await _begin(_Tail(database, objects, followers, grant, secret, kind, query), last_event_id or query.since)
+
+
+@router.post("/{kind}/tail", response_class=Response, responses=_ANSWERS)
+async def tail_by_post(
+    grant: MayRead,
+    kind: Kind,
+    query: FollowQuery,
+    secret: Secret,
+    database: UsesDatabase,
+    objects: UsesObjects,
+    followers: UsesFollowers,
+    last_event_id: LastEventId = None,
+) -> EventStream:
+    """As GET, for cursors and names that are too long for a URL."""
+    return await _begin(_Tail(database, objects, followers, grant, secret, kind, query), last_event_id or query.since)
+
+
+async def _begin(reader: _Tail, since: str | None) -> EventStream:
+    """The stream, when its first event is there: what is wrong with the request is told by a status."""
+    reader.followers.join(reader.grant)
+    try:
+        first = await reader.look(since)
+    except BaseException:
+        reader.followers.leave(reader.grant)
+        raise
+    return EventStream(_events(reader, first), lambda: reader.followers.leave(reader.grant))
+
+
+async def _events(reader: _Tail, portion: _Portion) -> AsyncIterator[bytes]:
+    event, cursor, has_more = _RETRY + portion.event, portion.cursor, portion.has_more
+    del portion
+    yield event
+    version: int | None = None
+    checked_at = sent_at = time.monotonic()
+    while not reader.followers.is_closed:
+        event = b""  # the last one may have megabytes, and the next one come in hours
+        is_behind = has_more or reader.followers.version(reader.grant) != version
+        if not is_behind:
+            due_at = min(checked_at + limits.live_grant_seconds, sent_at + limits.live_silence_seconds)
+            await reader.followers.wait(reader.grant, version, max(0.0, due_at - time.monotonic()))
+        try:
+            if time.monotonic() - checked_at >= limits.live_grant_seconds:
+                await reader.check()
+                checked_at = time.monotonic()
+            if is_behind:
+                seen = reader.followers.version(reader.grant)
+                event, cursor, has_more = await reader.look_on(cursor)
+                version = seen
+        except (TooManyRequests, Unavailable):  # the database is away or busy: the reader need not know
+            await asyncio.sleep(limits.live_poll_seconds)
+        except ServiceError as error:
+            yield _event("end", {"code": error.code, "detail": error.detail})
+            return
+        if event:
+            yield event
+            sent_at = time.monotonic()
+        elif time.monotonic() - sent_at >= limits.live_silence_seconds:
+            yield _SILENCE
+            sent_at = time.monotonic()
+
+
+def _event(name: str, content: Any, cursor: str | None = None) -> bytes:
+    head = f"event: {name}\n" + (f"id: {cursor}\n" if cursor is not None else "")
+    return head.encode() + b"data: " + orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY) + b"\n\n"

@@ -1,0 +1,1 @@
+"""Decide who may do what: grants, tokens, secrets, workspaces."""

@@ -1,0 +1,117 @@
+"""Who may do what: turns a token into a grant, or refuses. Nothing else makes grants.
+
+An experiment that is not there and one that is another's look the same: 404 with a token that counts, 401 without.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection
+
+from tbservice.auth import secrets
+from tbservice.errors import Forbidden, NotFound, Unauthenticated
+from tbservice.store import auth_lookup
+from tbservice.store.auth_lookup import Holder, Owner
+from tbservice.types import (
+    AdminGrant,
+    AppendGrant,
+    ExperimentId,
+    ReadGrant,
+    Scope,
+    Visibility,
+    WorkspaceGrant,
+    WorkspaceId,
+)
+
+
+def grant_workspace(db: Connection, secret: str | None) -> WorkspaceGrant:
+    """The right to create and list experiments: an admin token of a whole workspace.
+
+    Raises Unauthenticated, or Forbidden when the token is for one experiment or may not administer.
+    """
+    holder = _require(db, secret, _find(db, None, secret)[1])
+    if holder.experiment_id is not None or Scope.ADMIN not in holder.scopes:
+        raise Forbidden("this token is not for the whole workspace; use the workspace owner's")
+    return WorkspaceGrant(holder.workspace_id)
+
+
+def grant_read(db: Connection, experiment_id: str, secret: str | None) -> ReadGrant:
+    """The right to read an experiment; anyone has it who knows the id of one with visibility `link`.
+
+    Raises Unauthenticated, NotFound or Forbidden.
+    """
+    owner, holder = _find(db, experiment_id, secret)
+    if owner is not None and owner.visibility is Visibility.LINK:
+        return ReadGrant(owner.workspace_id, ExperimentId(experiment_id))
+    holder = _check(experiment_id, owner, _require(db, secret, holder), Scope.READ)
+    return ReadGrant(holder.workspace_id, ExperimentId(experiment_id))
+
+
+def grant_read_by_token(db: Connection, experiment_id: str, secret: str) -> tuple[ReadGrant, bool]:
+    """The right to read that this very token gives, whatever the visibility; and whether it can do no more than that.
+
+    Raises as `grant_read` does.
+    """
+    holder = _holder(db, experiment_id, secret, Scope.READ)
+    is_for_this_alone = holder.experiment_id is not None and holder.scopes == {Scope.READ}
+    return ReadGrant(holder.workspace_id, ExperimentId(experiment_id)), is_for_this_alone
+
+
+def grant_append(db: Connection, experiment_id: str, secret: str | None) -> AppendGrant:
+    """The right to add to an experiment and to read its cursors. Raises Unauthenticated, NotFound or Forbidden."""
+    holder = _holder(db, experiment_id, secret, Scope.APPEND)
+    return AppendGrant(
+        holder.workspace_id, ExperimentId(experiment_id), may_name_workspace_blobs=holder.experiment_id is None
+    )
+
+
+def grant_admin(db: Connection, experiment_id: str, secret: str | None) -> AdminGrant:
+    """The right to rename, share and delete an experiment. Raises Unauthenticated, NotFound or Forbidden."""
+    holder = _holder(db, experiment_id, secret, Scope.ADMIN)
+    return AdminGrant(holder.workspace_id, ExperimentId(experiment_id))
+
+
+def digest_of(secret: str | None) -> bytes | None:
+    """Return the digest by which a token is looked up; None for what cannot be a token."""
+    return secrets.token_digest(secret) if secret is not None and secrets.is_token(secret) else None
+
+
+def find_sharer(db: Connection, digest: bytes) -> tuple[WorkspaceId, bool] | None:
+    """Return whose share of the server a valid token's requests count towards, None for no valid token.
+
+    That is its workspace, and whether the token can only read: such tokens are passed on to others. This is no grant:
+    see `tbservice.admission`.
+    """
+    holder = auth_lookup.find(db, None, digest)[1]
+    return None if holder is None else (holder.workspace_id, holder.scopes == {Scope.READ})
+
+
+def _holder(db: Connection, experiment_id: str, secret: str | None, scope: Scope) -> Holder:
+    owner, holder = _find(db, experiment_id, secret)
+    return _check(experiment_id, owner, _require(db, secret, holder), scope)
+
+
+def _find(db: Connection, experiment_id: str | None, secret: str | None) -> tuple[Owner | None, Holder | None]:
+    is_id = experiment_id is not None and secrets.is_experiment_id(experiment_id)
+    known_id = ExperimentId(experiment_id) if experiment_id is not None and is_id else None
+    digest = digest_of(secret)
+    return (None, None) if known_id is None and digest is None else auth_lookup.find(db, known_id, digest)
+
+
+def _require(db: Connection, secret: str | None, holder: Holder | None) -> Holder:
+    """The holder, of whose token it is noted that it was used."""
+    if secret is None:
+        raise Unauthenticated("a token is needed: send it as 'Authorization: Bearer <token>'")
+    if holder is None:
+        raise Unauthenticated("this token is not known here, or it has expired or been revoked")
+    if not holder.is_use_recorded:
+        auth_lookup.record_use(db, holder)
+    return holder
+
+
+def _check(experiment_id: str, owner: Owner | None, holder: Holder, scope: Scope) -> Holder:
+    is_for_it = holder.experiment_id in {None, experiment_id}
+    if owner is None or owner.workspace_id != holder.workspace_id or not is_for_it:
+        raise NotFound("there is no such experiment, or it is not yours")
+    if not holder.scopes & {scope, Scope.ADMIN}:
+        raise Forbidden(f"this token may not {scope.value} here; it may {', '.join(sorted(holder.scopes))}")
+    return holder

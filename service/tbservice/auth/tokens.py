@@ -1,0 +1,102 @@
+"""Making, listing and revoking tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from sqlalchemy import Connection
+
+from tbservice import limits
+from tbservice.auth import secrets
+from tbservice.errors import Invalid, NotFound
+from tbservice.pagination import decode_page_token, encode_page_token
+from tbservice.store import tokens
+from tbservice.types import AdminGrant, ExperimentId, ReadGrant, Scope, Token, TokenId, WorkspaceId
+
+SESSION_LIFE: Final = timedelta(hours=12)
+"""How long a browser may read after its user showed a token that can do more than read."""
+
+
+def create_token(
+    db: Connection, grant: AdminGrant, scopes: Iterable[Scope], label: str = "", expires_at: datetime | None = None
+) -> tuple[Token, str]:
+    """A new token for one experiment, to append, to read, or both; and its secret, which is told only now.
+
+    Raises Invalid for no scope, for admin, for a label that is too long and for a time that has passed.
+    """
+    chosen = tuple(sorted(set(scopes)))
+    if not chosen or Scope.ADMIN in chosen:
+        raise Invalid("a token for one experiment has the scope append, read, or both")
+    if expires_at is not None and expires_at <= datetime.now(UTC):
+        raise Invalid("expires_at has passed")
+    ended_before = datetime.now(UTC) - timedelta(seconds=limits.ended_token_seconds_max)
+    tokens.delete_ended(db, grant.experiment_id, ended_before, limits.token_sweep_items_max)
+    return _create(db, grant.workspace_id, grant.experiment_id, chosen, label, expires_at)
+
+
+def create_session_token(db: Connection, grant: ReadGrant) -> str:
+    """The secret of a token that reads for `SESSION_LIFE`, for a browser to keep in the place of a wider one.
+
+    Deletes a few of the workspace's that have expired: more than are made, so that they do not pile up.
+    """
+    tokens.delete_ended_sessions(db, grant.workspace_id, limits.token_sweep_items_max)
+    expires_at = datetime.now(UTC) + SESSION_LIFE
+    scopes = (Scope.READ,)
+    return _create(db, grant.workspace_id, grant.experiment_id, scopes, "browser session", expires_at, is_session=True)[
+        1
+    ]
+
+
+def create_owner_token(db: Connection, workspace_id: WorkspaceId, label: str) -> tuple[Token, str]:
+    """A token that may do everything in a workspace; for whoever runs the service, never behind a route."""
+    return _create(db, workspace_id, None, (Scope.ADMIN,), label, None)
+
+
+def list_tokens(
+    db: Connection, grant: AdminGrant, after: str | None, limit: int, *, sessions: bool
+) -> tuple[list[Token], str | None]:
+    """Return a page of an experiment's tokens, without their secrets, and where the next begins, None at the end.
+
+    The newest first; those of browser sessions apart. Raises Malformed for an `after` that is no page token.
+    """
+    place = decode_page_token(after) if after else None
+    found = tokens.list_page(db, grant.experiment_id, place, limit + 1, sessions=sessions)
+    page = found[:limit]
+    last = page[-1] if len(found) > limit else None
+    return page, encode_page_token(last.created_at, last.token_id) if last else None
+
+
+def revoke_token(db: Connection, grant: AdminGrant, token_id: str) -> None:
+    """Makes a token of the experiment count no more. Raises NotFound when it has no such token."""
+    if not tokens.revoke(db, grant.experiment_id, TokenId(token_id)):
+        raise NotFound("the experiment has no such token")
+
+
+def _create(
+    db: Connection,
+    workspace_id: WorkspaceId,
+    experiment_id: ExperimentId | None,
+    scopes: tuple[Scope, ...],
+    label: str,
+    expires_at: datetime | None,
+    *,
+    is_session: bool = False,
+) -> tuple[Token, str]:
+    if len(label) > limits.experiment_name_chars_max or "\0" in label:
+        raise Invalid(f"a label has at most {limits.experiment_name_chars_max} characters, and no NUL")
+    secret = secrets.new_token()
+    token = tokens.create(
+        db,
+        workspace_id,
+        secrets.new_token_id(),
+        experiment_id,
+        scopes,
+        label,
+        secrets.shown_prefix(secret),
+        secrets.token_digest(secret),
+        expires_at,
+        is_session=is_session,
+    )
+    return token, secret

@@ -1,5 +1,0 @@
-"""The demo: a few small networks, really trained, whose event files hold every kind of data."""
-
-from tbservice.demo.logdir import write_demo_logdir
-
-__all__ = ["write_demo_logdir"]

@@ -1,0 +1,1 @@
+"""Create, list, change and delete experiments, their runs and their series."""

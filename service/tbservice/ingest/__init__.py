@@ -1,0 +1,1 @@
+"""Commit uploads: decode, check, and write each batch exactly once."""

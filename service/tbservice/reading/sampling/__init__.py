@@ -1,0 +1,1 @@
+"""Sample series: uniform, by rule, and of rows."""

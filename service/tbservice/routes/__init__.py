@@ -1,1 +1,0 @@
-"""HTTP in, HTTP out: decode, call one domain function, encode. No SQL, no rules."""

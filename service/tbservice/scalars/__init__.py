@@ -1,0 +1,1 @@
+"""Keep scalar series: deduplicate, compact, and scan them."""

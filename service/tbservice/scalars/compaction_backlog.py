@@ -1,0 +1,54 @@
+"""Finding the runs that an earlier process has left unmerged: its queue was in its memory, and went with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
+
+from sqlalchemy import Connection
+
+from tbservice import limits
+from tbservice.scalars.compaction import SETTLED_BELOW
+from tbservice.store import compaction_backlog, experiments, workspaces
+from tbservice.store.pg.database import Database, set_local
+from tbservice.types import AppendGrant, Experiment, WorkspaceId
+
+_PAGE: Final = 100
+"""Experiments looked up at a time."""
+
+
+class UnmergedRun(NamedTuple):
+    """A run with something to merge: at the next pause when that is due, else when the run is at rest."""
+
+    grant: AppendGrant
+    run_id: int
+    is_due: bool
+
+
+def find_unmerged(database: Database) -> Iterator[UnmergedRun]:
+    """Yield the unmerged runs of all workspaces, of experiments written to in the last `merge_search_seconds`.
+
+    Yields none while another process does so: several workers start at once. All is one transaction that reads one
+    experiment a statement, by index; it holds a connection, no lock that anyone else waits for, and no snapshot.
+    Raises Unavailable.
+    """
+    since = datetime.now(UTC) - timedelta(seconds=limits.merge_search_seconds)
+    with database.transaction() as db:
+        if not compaction_backlog.try_lock_search(db):
+            return
+        for workspace_id, _ in workspaces.list_all(db):
+            set_local(db, "workspace_id", str(workspace_id))
+            for experiment in _experiments(db, workspace_id):
+                if experiment.updated_at >= since:
+                    grant = AppendGrant(workspace_id, experiment.experiment_id)
+                    due = (limits.tail_rows_max, limits.tail_points_max)
+                    for run_id, is_due in compaction_backlog.list_runs(db, experiment.experiment_id, SETTLED_BELOW, due):
+                        yield UnmergedRun(grant, run_id, is_due)
+
+
+def _experiments(db: Connection, workspace_id: WorkspaceId) -> Iterator[Experiment]:
+    before = None
+    while page := experiments.list_page(db, workspace_id, "", before, _PAGE):
+        yield from page
+        before = page[-1].created_at, page[-1].experiment_id

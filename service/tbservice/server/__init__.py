@@ -1,0 +1,1 @@
+"""Serve the application: workers, signals, sockets, logs and memory of a process."""

@@ -1,0 +1,228 @@
+"""The application: the only file that knows every part."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Final
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+from tbservice import metrics as figures
+from tbservice.admission.middleware import Admission
+from tbservice.admission.shares import WorkerShares
+from tbservice.api.http.api_docs import add_docs
+from tbservice.api.http.change_notifier import Followers
+from tbservice.api.http.methods import allowed_methods
+from tbservice.api.http.metrics_middleware import MeasuredRequests, note_error_code
+from tbservice.api.http.openapi_errors import REFUSALS
+from tbservice.api.http.security_headers import NOSNIFF, SecurityHeaders
+from tbservice.api.v0_classic import files, series
+from tbservice.api.v1 import (
+    batches,
+    blob_uploads,
+    blobs,
+    catalog,
+    changes,
+    digests,
+    experiments,
+    health,
+    metrics,
+    object_checks,
+    points,
+    tail,
+    tokens,
+)
+from tbservice.errors import CursorConflict, ObjectMissing, ServiceError, TooManyRequests, Unauthenticated, Unavailable
+from tbservice.handlers.pool import HandlerPool
+from tbservice.scalars.compactor import Merger
+from tbservice.server.logs import log_failure
+from tbservice.server.signals import ForcedExit, told_of_stop
+from tbservice.settings import Settings
+from tbservice.store.objects import ObjectStore
+from tbservice.store.pg.database import Database
+from tbservice.store.pg.schema import check_schema
+from tbservice.tensorboard.mount import mount
+
+_log = logging.getLogger(__name__)
+
+_HANDLER_MODULES: Final = ("tbservice.tensorboard.handler_jobs", "tbservice.api.v0_classic.graph_text")
+"""What handler processes can do; they import these, and the workers need not."""
+
+_PROBLEMS_SHOWN = 10
+"""Problems of one request that its refusal names."""
+
+_DESCRIPTION = """ A hosted home for TensorBoard data. Send `Authorization: Bearer <token>`; an error is `{"code",
+"detail"}`, where the code is for programs and the detail says what to do. Numbers that are not finite travel as
+"NaN", "Infinity", "-Infinity".
+"""
+
+
+_PARTS = (
+    health,
+    metrics,
+    experiments,
+    tokens,
+    batches,
+    blob_uploads,
+    catalog,
+    points,
+    digests,
+    blobs,
+    object_checks,
+    changes,
+    tail,
+    series,
+    files,
+)
+"""The routes' modules, each with its `router`."""
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The application over these settings. Nothing is connected to before it starts up.
+
+    What it starts with is `find_servers`, unless that was done before.
+    """
+    app = FastAPI(
+        title="tbhub",
+        version=version("tbhub"),
+        description=_DESCRIPTION,
+        openapi_url="/api/v1/openapi.json",
+        docs_url=None,  # Swagger UI would come from another server; `add_docs` has our own page
+        redoc_url=None,
+        redirect_slashes=False,  # such a redirect would name whatever Host the request did
+        lifespan=_lifespan,
+        responses=REFUSALS,
+    )
+    app.state.settings = settings
+    app.state.has_found_servers = False
+    app.state.database = Database(settings.database_url.get_secret_value(), settings.database_pool_size)
+    figures.note_pool_size(settings.database_pool_size)
+    app.state.objects = ObjectStore(settings)
+    app.state.shares = WorkerShares(settings.database_pool_size)
+    app.state.readiness = health.Readiness(app.state.database, app.state.objects)
+    app.state.merger = Merger(app.state.database)
+    app.state.followers = Followers(app.state.database)
+    for part in _PARTS:
+        app.include_router(part.router)
+    app.state.handlers = HandlerPool(*_HANDLER_MODULES)
+    app.state.forced_exit = ForcedExit()
+    add_docs(app)
+    mount(app)
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=settings.allowed_hosts, www_redirect=False)
+    app.add_middleware(Admission, database=app.state.database, shares=app.state.shares)
+    app.add_middleware(SecurityHeaders)
+    app.add_middleware(MeasuredRequests)  # the outermost: it sees what the others refuse
+    app.add_exception_handler(ServiceError, _render)
+    app.add_exception_handler(RequestValidationError, _render_invalid)
+    app.add_exception_handler(HTTPException, _render_http)
+    app.add_exception_handler(UnicodeEncodeError, _render_unencodable)
+    app.add_exception_handler(Exception, _render_unexpected)
+    return app
+
+
+def find_servers(app: FastAPI) -> None:
+    """Makes the bucket where it is missing. Raises SchemaMismatch when a migration is; Unavailable."""
+    check_schema(app.state.database)
+    app.state.objects.ensure_bucket()
+    app.state.has_found_servers = True
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    if not app.state.has_found_servers:
+        await run_in_threadpool(find_servers, app)
+    app.state.merger.start()
+    app.state.handlers.start()
+
+    def begin_stop() -> None:
+        app.state.forced_exit.begin()
+        app.state.followers.close()
+
+    try:
+        with told_of_stop(begin_stop):
+            yield
+    finally:
+        app.state.followers.close()
+        await app.state.followers.settle()
+        app.state.handlers.close()
+        await run_in_threadpool(app.state.merger.stop)
+        await run_in_threadpool(app.state.database.stop)
+        app.state.database.close()
+        app.state.objects.close()
+
+
+async def _render(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, ServiceError)  # noqa: S101 - registered for these alone
+    more: dict[str, int] = {}
+    headers = {}
+    if isinstance(error, CursorConflict):
+        more = {"segment": error.segment, "offset": error.offset, "checksum": error.checksum}
+    if isinstance(error, Unauthenticated):
+        headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(error, ObjectMissing):
+        headers["Cache-Control"] = "no-store"  # it may be repaired, and 410 alone may be kept
+    if isinstance(error, TooManyRequests | Unavailable):
+        headers["Retry-After"] = str(error.retry_after_seconds)
+    if isinstance(error, Unavailable):
+        _log.warning("unavailable: %s", error.__cause__)
+    return _refusal(request, error.status, error.code, error.detail, headers, **more)
+
+
+async def _render_invalid(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for these alone
+    problems = error.errors()[:_PROBLEMS_SHOWN]
+    _forget_request(error)
+    if any(problem["type"] == "json_invalid" for problem in problems):
+        return _refusal(request, 400, "malformed", "the body is no JSON")
+    detail = "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems)
+    return _refusal(request, 422, "invalid", detail)
+
+
+def _forget_request(error: RequestValidationError) -> None:
+    """Drop what the client sent: the error stays in memory until garbage is collected, and that is rare here."""
+    traceback.clear_frames(error.__traceback__)
+    error.body = None
+    for problem in error.errors():
+        problem.pop("input", None)
+        problem.pop("ctx", None)  # an error of ours, whose traceback holds the input as well
+
+
+async def _render_http(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)  # noqa: S101 - registered for these alone
+    if isinstance(error.__cause__, ServiceError):  # raised while the framework read the body
+        return await _render(request, error.__cause__)
+    codes = {404: "not_found", 405: "method_not_allowed"}
+    code = codes.get(error.status_code, "malformed")
+    headers = dict(error.headers or {})
+    if "Allow" in headers:  # of the first route with this path alone; others may take other methods
+        headers["Allow"] = ", ".join(allowed_methods(request.app.routes, request.scope))
+    return _refusal(request, error.status_code, code, error.detail, headers)
+
+
+async def _render_unencodable(request: Request, _error: Exception) -> JSONResponse:
+    detail = "a text holds half of a character (a lone surrogate), which cannot be kept"
+    return _refusal(request, 422, "invalid", detail)
+
+
+async def _render_unexpected(request: Request, error: Exception) -> JSONResponse:
+    """Log the error, and answer with the id by which the log has it."""
+    error_id = log_failure(error)
+    detail = f"the server failed on this request, of which nothing was kept; its log has the error id {error_id}"
+    return _refusal(request, 500, "internal", detail, id=error_id)
+
+
+def _refusal(
+    request: Request, status: int, code: str, detail: str, headers: Mapping[str, str] | None = None, **more: int | str
+) -> JSONResponse:
+    note_error_code(request.scope, code)
+    # An unexpected error is answered outside of every middleware.
+    return JSONResponse({"code": code, "detail": detail, **more}, status, {**NOSNIFF, **(headers or {})})

@@ -1,0 +1,47 @@
+"""The address to listen on: a socket bound early, so that a taken port is told before anything is started."""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+from tbservice.errors import CannotRun
+
+EVERY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 - compared with, never a default
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket bound to the address, not listening yet. Raises CannotRun when it is taken or not ours to have."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        bound = socket.socket(family, kind, protocol)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError as error:
+        raise CannotRun(_explain(host, port, error)) from error
+    bound.set_inheritable(True)
+    return bound
+
+
+def public_url(host: str, port: int) -> str:
+    """The URL that others may use: as asked for, or with this machine's name when it listens on every address."""
+    if host in EVERY_ADDRESS:
+        host = socket.gethostname()
+        try:
+            socket.getaddrinfo(host, port)
+        except OSError:
+            host = "127.0.0.1"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def local_url(host: str, port: int) -> str:
+    """The URL for programs on this machine."""
+    return f"http://127.0.0.1:{port}" if host in EVERY_ADDRESS else public_url(host, port)
+
+
+def _explain(host: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"port {port} of {host} is taken: stop what listens there, or choose another port"
+    if error.errno == errno.EACCES:
+        return f"port {port} is not allowed to an ordinary user: choose one above 1023"
+    return f"cannot listen on {host} port {port}: {error.strerror}"

@@ -1,0 +1,1 @@
+"""PostgreSQL connections, transactions, pipelines, binary arrays, and migrations."""

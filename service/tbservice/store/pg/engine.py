@@ -1,0 +1,60 @@
+"""SQLAlchemy engines over a libpq URL, which libpq itself reads: several hosts and every parameter work."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+from sqlalchemy import Engine, create_engine, event
+
+from tbservice.errors import CannotRun
+
+_CONNECT_SECONDS_MAX: Final = 10
+"""Seconds to connect to one host."""
+
+_FORM: Final = (
+    "TBHUB_DATABASE_URL is not a PostgreSQL URL: write "
+    "postgresql://user:password@host:port/database, or for a server with a standby "
+    "postgresql://user:password@host1:5432,host2:5432/database?target_session_attrs=read-write; "
+    "write special characters of the password as %XX"
+)
+
+
+def make_engine(url: str, *, statement_seconds_max: int = 0, **options: Any) -> Engine:
+    """Return an engine that connects by a libpq URL (postgresql://…) when it is first used.
+
+    SQLAlchemy's own parser knows only one host, so that the URL goes to libpq as it is.
+
+    Args:
+        url: Host, port, user, password, database and any other of libpq's parameters.
+        statement_seconds_max: Seconds a statement may run; 0 for any time.
+        **options: SQLAlchemy's.
+
+    Raises:
+        CannotRun: libpq cannot read the URL. The message holds nothing of it, as a password may be anywhere in it.
+    """
+    given = _parse(url)
+    parameters: dict[str, Any] = {"connect_timeout": given.get("connect_timeout", _CONNECT_SECONDS_MAX)}
+    if statement_seconds_max:
+        settings = [given.get("options"), f"-c statement_timeout={statement_seconds_max}s"]
+        parameters["options"] = " ".join(str(setting) for setting in settings if setting)
+    engine = create_engine("postgresql+psycopg://", **options)
+
+    @event.listens_for(engine, "do_connect")
+    def use_url(_dialect: object, _record: object, arguments: list[Any], keywords: dict[str, Any]) -> None:
+        arguments[:] = [url]
+        keywords |= parameters
+
+    return engine
+
+
+def _parse(url: str) -> dict[str, Any]:
+    try:
+        given = conninfo_to_dict(url)
+    except psycopg.Error:
+        raise CannotRun(_FORM) from None  # libpq's message quotes the URL
+    ports = str(given.get("port") or "").split(",")
+    if not all(port == "" or port.isdecimal() for port in ports):
+        raise CannotRun(_FORM)
+    return given

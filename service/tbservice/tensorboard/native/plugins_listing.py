@@ -1,0 +1,46 @@
+"""`plugins_listing`: which dashboards there are, and which of them have something to show."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from starlette.responses import Response
+from tensorboard.plugins.base_plugin import FrontendMetadata, TBPlugin
+from tensorboard.plugins.core.core_plugin import CorePlugin
+from werkzeug.wrappers import Request
+
+from tbservice.reading.source import Source
+from tbservice.tensorboard import stock_application
+from tbservice.tensorboard.native import json_answers
+from tbservice.types import Json
+
+_MODULES: Final = "/data/plugin"
+
+
+def list_plugins(source: Source, request: Request) -> Response:
+    """{plugin: what the page must know to show it}, in the order of the tabs."""
+    present = frozenset(plugin for plugin, _ in source.list_kinds())
+    application: Any = stock_application.stock_application()
+    plugins = [one for one in application._plugins if not isinstance(one, CorePlugin)]  # noqa: SLF001 - the listing's own
+    return json_answers.json_answer(request, {one.plugin_name: _entry(one, present, request.script_root) for one in plugins})
+
+
+def _entry(plugin: TBPlugin, present: frozenset[str], script_root: str) -> Json:
+    about = plugin.frontend_metadata()
+    return {
+        "disable_reload": about.disable_reload,
+        "enabled": bool(frozenset(plugin.data_plugin_names()) & present) or bool(plugin.is_active()),
+        "remove_dom": about.remove_dom,
+        "tab_name": plugin.plugin_name if about.tab_name is None else about.tab_name,
+        "loading_mechanism": _loading(plugin.plugin_name, about, script_root),
+    }
+
+
+def _loading(name: str, about: FrontendMetadata, script_root: str) -> Json:
+    if about.is_ng_component:
+        return {"type": "NG_COMPONENT"}
+    if about.element_name is not None:
+        return {"type": "CUSTOM_ELEMENT", "element_name": about.element_name}
+    if about.es_module_path is not None:
+        return {"type": "IFRAME", "module_path": f"{script_root}{_MODULES}/{name}{about.es_module_path}"}
+    return {"type": "NONE"}

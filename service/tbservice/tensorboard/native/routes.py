@@ -1,0 +1,45 @@
+"""Which data routes are answered here; TensorBoard's own application answers all others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from starlette.responses import Response
+from werkzeug.exceptions import HTTPException
+from werkzeug.wrappers import Request
+
+from tbservice.reading.source import Source
+from tbservice.tensorboard import stock_application, wsgi_bridge
+from tbservice.tensorboard.native import plugins_listing, scalars, tags, time_series
+from tbservice.tensorboard.native.confinement import IS_PROCESS_KEY
+from tbservice.tensorboard.provider import READER_KEY
+
+HANDLERS: Final[dict[str, Callable[[Source, Request], Response]]] = {
+    "/data/plugins_listing": plugins_listing.list_plugins,
+    "/data/plugin/scalars/scalars": scalars.read_run,
+    "/data/plugin/scalars/scalars_multirun": scalars.read_runs,
+    "/data/plugin/scalars/tags": tags.list_scalars,
+    "/data/plugin/timeseries/tags": tags.list_metrics,
+    "/data/plugin/timeseries/timeSeries": time_series.read_cards,
+}
+
+
+def is_native(environ: Mapping[str, Any]) -> bool:
+    """Whether the request is answered here."""
+    return environ["PATH_INFO"].rstrip("/") in HANDLERS
+
+
+def answer(environ: dict[str, Any], *, is_process: bool) -> Response:
+    """Answer a request whose environment is bound to its source; an error is raised, or answered by werkzeug.
+
+    Raises NeedsProcess outside a handler process (`is_process`) for data that only one may work on.
+    """
+    handler = HANDLERS.get(environ["PATH_INFO"].rstrip("/"))
+    if handler is None:
+        return wsgi_bridge.call(stock_application.stock_application(), environ)
+    environ[IS_PROCESS_KEY] = is_process
+    try:
+        return handler(environ[READER_KEY], Request(environ))
+    except HTTPException as error:  # a method that is not allowed, a form that is too large
+        return wsgi_bridge.call(error, environ)

@@ -1,0 +1,1 @@
+"""TensorBoard's plugins where ours differ: HParams, projector, Markdown, regular expressions."""

@@ -1,0 +1,1 @@
+"""Write to the terminal: escaped text, progress, tables."""

@@ -1,0 +1,87 @@
+"""Layouts of events met before, by the bits they have in common: telling one again is far cheaper than parsing it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from tbupload.events.decode.event_layout import EventLayout, ValueLayout, parse_layout
+from tbupload.events.decode.record_rows import WORD_BYTES, Words, byte_mask
+
+VALUES_MAX: Final = 2_000
+"""Values of all layouts that are remembered, so that they stay under a few megabytes; later ones are parsed anew."""
+
+_DECIDES: Final = 0xFF
+_FREE: Final = 0x00
+_CONTINUATION: Final = 0x80
+
+
+@dataclass(frozen=True, slots=True)
+class KnownLayout:
+    """An event's layout, and the bits by which another event of its length is known to have the same, as words.
+
+    `names` has for each value the bits that tell which series it is of, in as many words as `deciding`.
+    """
+
+    layout: EventLayout
+    deciding: Words
+    names: tuple[Words, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Met:
+    """An event that was parsed, and the bits of it that decide its layout, both as numbers."""
+
+    event: int
+    deciding: int
+    known: KnownLayout
+
+
+class _LayoutBook:
+    def __init__(self) -> None:
+        self._by_length: defaultdict[int, list[_Met]] = defaultdict(list)
+        self._values = 0
+
+    def find(self, event: bytes) -> KnownLayout | None:
+        number = int.from_bytes(event)
+        for met in self._by_length.get(len(event), ()):
+            if not (number ^ met.event) & met.deciding:
+                return met.known
+        layout = parse_layout(event)
+        if layout is None:
+            return None
+        mask = _mask(event, layout)
+        deciding = np.frombuffer(mask + bytes(-len(mask) % WORD_BYTES), "<u8")
+        names = tuple(byte_mask(len(deciding), _name_spans(value)) for value in layout.values)
+        known = KnownLayout(layout, deciding, names)
+        if self._values + len(layout.values) <= VALUES_MAX:
+            self._values += len(layout.values)
+            self._by_length[len(event)].append(_Met(number, int.from_bytes(mask), known))
+        return known
+
+
+def find_layout(event: bytes) -> KnownLayout | None:
+    """What `parse_layout` says of the event."""
+    return _BOOK.find(event)
+
+
+def _name_spans(value: ValueLayout) -> list[slice]:
+    return [value.tag] if value.metadata is None else [value.tag, value.metadata]
+
+
+def _mask(event: bytes, layout: EventLayout) -> bytes:
+    """Ones for the bits that decide the layout: none in numbers and names, but whether a varint goes on."""
+    mask = bytearray([_DECIDES]) * len(event)
+    spans = [layout.wall_time, *(span for value in layout.values for span in (value.tag, value.metadata, value.value))]
+    for span in spans:
+        if span is not None:
+            mask[span] = bytes([_FREE]) * (span.stop - span.start)
+    if layout.step is not None:
+        mask[layout.step] = bytes([_CONTINUATION]) * (layout.step.stop - layout.step.start)
+    return bytes(mask)
+
+
+_BOOK: Final = _LayoutBook()

@@ -1,0 +1,172 @@
+"""One summary value, read by protobuf, as a point of its series' data class."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from tbupload.events import skip_reasons
+from tbupload.events.decode.legacy import histogram_tensor, image_blobs, legacy_metadata, simple_value
+from tbupload.events.decode.tensor_protos import to_number, to_strings, to_tensor
+from tbupload.events.large_records.field_placeholders import NO_CUTS, Cut, Cuts
+from tbupload.events.points import BlobSequence, Tensor
+from tbupload.events.skip_reasons import ValueRefused, over_limit
+from tbupload.events.tag_registry import HPARAMS, KnownSeries, SeriesMemory
+from tbupload.limits import ReadLimits
+from tbwire import tensorboard_pb2 as pb
+
+Point = np.float32 | np.float64 | Tensor | BlobSequence
+"""A scalar, a tensor, or the blobs of one step."""
+
+_FLOAT: Final = 1
+_STRING: Final = 7
+_GRAPH_TAG: Final = "__run_graph__"
+_GRAPH_SUB_PLUGINS: Final = ("graph_run_metadata", "graph_run_metadata_graph", "graph_keras_model")
+
+
+def summary_values(event: pb.Event) -> Iterator[pb.Summary.Value]:
+    """The values of an event: of its summary, or the one TensorBoard makes of a graph or of tagged run metadata.
+
+    File versions, log messages and session logs are no data; nor is a meta graph, which TensorBoard 2.21 does not read
+    through its data provider either.
+    """
+    what = event.WhichOneof("what")
+    if what == "summary":
+        yield from event.summary.value
+    elif what == "graph_def":
+        yield _blob_value(_GRAPH_TAG, "graphs", event.graph_def)
+    elif what == "tagged_run_metadata":
+        tagged = event.tagged_run_metadata
+        yield _blob_value(tagged.tag, "graph_tagged_run_metadata", tagged.run_metadata)
+
+
+def identity(value: pb.Summary.Value) -> tuple[str, pb.SummaryMetadata | None]:
+    """A value's tag, and the metadata it brings or, if it is a legacy one, implies.
+
+    Of a tensor these are enough to know its series; without tensor and plugin name there is None.
+    """
+    kind = value.WhichOneof("value")
+    tag = value.tag or (value.node_name if kind == "tensor" else "")
+    implied = legacy_metadata(value, kind) if kind is not None else None
+    if implied is None and (kind == "tensor" or value.metadata.plugin_data.plugin_name):
+        implied = value.metadata
+    return tag, implied
+
+
+def read_value(
+    value: pb.Summary.Value, wall_time: float, memory: SeriesMemory, limits: ReadLimits, cuts: Cuts = NO_CUTS
+) -> tuple[KnownSeries, Point] | None:
+    """The series a value belongs to, and its point; None when a filter leaves it out.
+
+    `cuts` has what was cut out of the value: large blobs, which stay in the file.
+    Raises ValueRefused when it cannot be sent; for EMPTY when there is nothing in it that could be.
+    """
+    try:
+        return _read_value(value, wall_time, memory, limits, cuts)
+    except ValueRefused as refused:
+        if _is_empty(value):
+            raise ValueRefused(skip_reasons.EMPTY) from refused
+        raise
+
+
+def _is_empty(value: pb.Summary.Value) -> bool:
+    """Whether the value has no content; what plugin `hparams` has to say is in its metadata."""
+    return value.WhichOneof("value") is None and value.metadata.plugin_data.plugin_name != HPARAMS
+
+
+def _read_value(
+    value: pb.Summary.Value, wall_time: float, memory: SeriesMemory, limits: ReadLimits, cuts: Cuts
+) -> tuple[KnownSeries, Point] | None:
+    series = memory.resolve(*identity(value))
+    if series is None:
+        return None
+    if not math.isfinite(wall_time):
+        raise ValueRefused(skip_reasons.WALL_TIME)
+    return series, _point(value, series, limits, cuts)
+
+
+def _point(value: pb.Summary.Value, series: KnownSeries, limits: ReadLimits, cuts: Cuts) -> Point:
+    if series.data_class == pb.DATA_CLASS_SCALAR:
+        return _scalar(value, limits, cuts)
+    if series.data_class == pb.DATA_CLASS_BLOB_SEQUENCE:
+        blobs = _checked_blobs(_blobs(value, series, limits, cuts), limits)
+        content_type = _logged_content_type(value, limits)
+        return BlobSequence([cuts.blob(blob) for blob in blobs], content_type)
+    return _tensor(value, series, limits, cuts)
+
+
+def _scalar(value: pb.Summary.Value, limits: ReadLimits, cuts: Cuts) -> np.float32 | np.float64:
+    kind = value.WhichOneof("value")
+    if kind == "simple_value":
+        return simple_value(value)
+    if kind == "tensor":
+        return to_number(value.tensor, limits, cuts)
+    raise ValueRefused(skip_reasons.NO_VALUE)
+
+
+def _tensor(value: pb.Summary.Value, series: KnownSeries, limits: ReadLimits, cuts: Cuts) -> Tensor:
+    kind = value.WhichOneof("value")
+    if kind == "tensor":
+        return to_tensor(value.tensor, limits, cuts)
+    if kind == "histo":
+        tensor = histogram_tensor(value.histo)
+        if len(tensor.data) > limits.tensor_bytes_max:
+            raise over_limit("tensor", limits.tensor_bytes_max, "bytes")
+        return tensor
+    if kind is None and series.plugin == HPARAMS:
+        return Tensor(_FLOAT, (0,), b"")  # all there is to say is in the metadata
+    raise ValueRefused(skip_reasons.NO_VALUE)
+
+
+def _blobs(value: pb.Summary.Value, series: KnownSeries, limits: ReadLimits, cuts: Cuts) -> list[bytes | Cut]:
+    kind = value.WhichOneof("value")
+    if kind == "image":
+        return image_blobs(value.image, cuts)
+    if kind == "audio":
+        return [cuts.restore(value.audio.encoded_audio_string)]
+    if kind != "tensor":
+        raise ValueRefused(skip_reasons.NO_VALUE)
+    shape, strings = to_strings(value.tensor, limits, cuts)
+    if series.plugin == "audio" and len(shape) > 1:
+        # Each clip comes with a label, which the audio dashboard no longer shows: the first column is the clips.
+        return strings[:: math.prod(shape[1:])] if strings else []
+    if not shape and series.plugin in _GRAPH_SUB_PLUGINS:
+        return strings
+    if len(shape) != 1:
+        raise ValueRefused(skip_reasons.NOT_A_VECTOR)
+    return strings
+
+
+def _logged_content_type(value: pb.Summary.Value, limits: ReadLimits) -> str:
+    """What legacy audio says that it is; of TensorFlow 2's, and of images, the metadata says what there is to say."""
+    chars_max = limits.logged_content_type_chars_max
+    if value.WhichOneof("value") != "audio" or not chars_max:
+        return ""
+    if len(value.audio.content_type) > chars_max:
+        raise over_limit("content type of audio", chars_max, "characters")
+    if "\0" in value.audio.content_type:
+        raise ValueRefused(skip_reasons.CONTENT_TYPE_NUL)
+    return value.audio.content_type
+
+
+def _checked_blobs(blobs: list[bytes | Cut], limits: ReadLimits) -> list[bytes | Cut]:
+    if len(blobs) > limits.blob_sequence_length_max:
+        raise over_limit("blob sequence", limits.blob_sequence_length_max, "blobs")
+    if any(len(blob) > limits.blob_bytes_max for blob in blobs):
+        raise over_limit("blob", limits.blob_bytes_max, "bytes")
+    return blobs
+
+
+def _blob_value(tag: str, plugin: str, blob: bytes) -> pb.Summary.Value:
+    shape = pb.TensorShapeProto(dim=[pb.TensorShapeProto.Dim(size=1)])
+    return pb.Summary.Value(
+        tag=tag,
+        tensor=pb.TensorProto(dtype=_STRING, tensor_shape=shape, string_val=[blob]),
+        metadata=pb.SummaryMetadata(
+            plugin_data=pb.SummaryMetadata.PluginData(plugin_name=plugin),
+            data_class=pb.DATA_CLASS_BLOB_SEQUENCE,
+        ),
+    )

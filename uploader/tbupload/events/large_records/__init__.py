@@ -1,0 +1,1 @@
+"""Read records that are too large to be held in memory."""

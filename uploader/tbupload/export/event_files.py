@@ -1,0 +1,259 @@
+"""Exports event files, one a run: a logdir that TensorBoard shows, and that uploads as the same experiment."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import chain, islice
+from pathlib import Path
+from typing import IO, Final, NamedTuple
+
+import google_crc32c
+
+from tbupload.errors import BlobLost
+from tbupload.events.filters import SeriesFilter
+from tbupload.events.framing import footer
+from tbupload.events.points import ScalarColumns, TensorColumns
+from tbupload.export.client import ExportServer
+from tbupload.export.destination import errors_of, settle, temporary_path
+from tbupload.export.directory_names import directory_of, event_file_of
+from tbupload.export.event_records import (
+    audio_record_head,
+    blob_record_head,
+    header,
+    is_as_written,
+    is_legacy_audio,
+    is_simple_value,
+    scalar_records,
+    tensor_record,
+    version_record,
+)
+from tbupload.export.plan import RunGroup
+from tbupload.export.points import LostPoint, SeriesPart, StoredBlob, StoredSequenceColumns, StoredSeries
+
+HISTOGRAM_LOST: Final = "legacy histograms are written as tensors, without the fields only they have"
+CONTENT_TYPE_LOST: Final = "blobs are written as tensors, without the content types that were logged with them"
+
+_APPEND_BYTES: Final = 1 << 20
+
+
+class RunFiles:
+    """The event files of some runs while they are written: one is open at a time, and none has its name yet."""
+
+    def __init__(self, directory: Path, start_times: Mapping[str, float]) -> None:
+        """Of the runs that `start_times` (seconds) names."""
+        self.directory = directory
+        self._paths = {run: event_path(directory, run, start_time) for run, start_time in start_times.items()}
+        self._start_times = start_times
+        self._begun: set[str] = set()
+        self._run: str | None = None
+        self._file: IO[bytes] | None = None
+
+    def missing(self) -> set[str]:
+        """The runs whose file is not there."""
+        return {run for run, path in self._paths.items() if not path.exists()}
+
+    def of(self, run: str) -> IO[bytes]:
+        """The run's file, at its end. Raises OSError."""
+        if run == self._run and self._file is not None:
+            return self._file
+        self.close()
+        path = temporary_path(self._paths[run])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("ab" if run in self._begun else "wb", buffering=_APPEND_BYTES)
+        self._run = run
+        if run not in self._begun:
+            self._begun.add(run)
+            self._file.write(version_record(self._start_times[run]))
+        return self._file
+
+    def settle(self, runs: Iterable[str]) -> int:
+        """Gives the files of these runs their names, each whole and on the disk; their size in bytes."""
+        size = 0
+        for run in sorted(runs):
+            self.of(run)
+            self.close()
+            size += temporary_path(self._paths[run]).stat().st_size
+            settle(temporary_path(self._paths[run]), self._paths[run])
+        return size
+
+    def close(self) -> None:
+        """Closes what is open."""
+        if self._file is not None:
+            file, self._file = self._file, None
+            file.close()
+
+    def discard(self) -> None:
+        """Takes away what has no name yet, as far as the system lets it: there may be no room to close a file."""
+        with suppress(OSError):
+            self.close()
+        for run in self._begun:
+            with suppress(OSError):
+                temporary_path(self._paths[run]).unlink(missing_ok=True)
+
+
+def event_path(directory: Path, run: str, start_time: float) -> Path:
+    """Where a run's event file is."""
+    return directory / directory_of(run) / event_file_of(run, start_time)
+
+
+class EventExport:
+    """Writes groups of runs; `notes` counts what could not be written as it was.
+
+    Points whose bytes the server has lost are left out.
+    """
+
+    def __init__(
+        self,
+        server: ExportServer,
+        series_filter: SeriesFilter,
+        arrived: Callable[[int, int], None],
+        keep_lost: Callable[[list[LostPoint]], None],
+    ) -> None:
+        """`arrived` is told of points and of series that have come.
+
+        `keep_lost` is given the points of a group that were left out before its files have their names: an export that
+        is killed in between does not forget them.
+        """
+        self.notes: Counter[str] = Counter()
+        self._lost: list[LostPoint] = []
+        self._server = server
+        self._filter = series_filter
+        self._arrived = arrived
+        self._keep_lost = keep_lost
+
+    def write(self, group: RunGroup, files: RunFiles) -> int:
+        """Writes the runs of a group that are missing, all or none; their bytes. Raises OutputError, ServerError."""
+        wanted = files.missing()
+        notes: Counter[str] = Counter()
+        self._lost = []
+        with errors_of(files.directory):
+            try:
+                for job in group.jobs:
+                    narrowed = replace(job, runs=[run for run in job.runs if run in wanted])
+                    tensors_lost: list[LostPoint] = []
+                    parts = self._server.read_points(narrowed, tensors_lost.append) if narrowed.runs else iter(())
+                    if job.kind == "blob_sequences":  # their bytes take a while, in which nobody should wait for us
+                        parts = iter(list(parts))
+                    self._write(parts, files, wanted, notes)
+                    self._server.check_readable(tensors_lost)
+                    self._lost += tensors_lost
+                self._keep_lost(self._lost)
+                size = files.settle(wanted)
+            except BaseException:
+                files.discard()
+                raise
+        self.notes += notes
+        return size
+
+    def _write(self, parts: Iterator[SeriesPart], files: RunFiles, wanted: set[str], notes: Counter[str]) -> None:
+        is_first = True
+        for part in parts:
+            series = part.series
+            if series.run in wanted and self._filter.accepts_series(series.tag, series.plugin):
+                metadata = series.metadata if is_first else None
+                self._write_part(files.of(series.run), part, metadata, notes)
+                # An empty part has no value that the metadata could stand beside: the next one brings it.
+                is_first = part.is_last or (is_first and not len(part.columns.steps))
+            self._arrived(len(part.columns.steps), int(part.is_last))
+
+    def _write_part(self, file: IO[bytes], part: SeriesPart, metadata: bytes | None, notes: Counter[str]) -> None:
+        match part.columns:
+            case ScalarColumns() as columns:
+                is_simple = is_simple_value(part.series.tag, part.series.metadata)
+                file.writelines(scalar_records(part.series.tag, columns, metadata, is_simple=is_simple))
+            case TensorColumns() as columns:
+                _write_tensors(file, part.series.tag, columns, metadata, notes)
+            case StoredSequenceColumns() as columns:
+                self._write_blobs(file, part.series, columns, metadata, notes)
+
+    def _write_blobs(
+        self,
+        file: IO[bytes],
+        series: StoredSeries,
+        columns: StoredSequenceColumns,
+        metadata: bytes | None,
+        notes: Counter[str],
+    ) -> None:
+        """Write a record a point, but none for a point with a blob that the server has lost."""
+        points = _blob_points(series, columns, metadata)
+        contents = self._server.read_blobs(blob for point in points for blob in point.blobs)
+        for point in points:
+            begin = file.tell()
+            of_point = islice(contents, len(point.blobs))
+            head = _blob_head(series, point, metadata, notes)
+            try:
+                _write_blob_record(file, head, of_point)
+            except BlobLost as lost:
+                file.seek(begin)
+                file.truncate()
+                deque(of_point, maxlen=0)  # those behind the one that was lost: their turn is over
+                self._lost.append(LostPoint(series.run, series.tag, point.step, str(lost)))
+            else:
+                metadata = None
+
+
+class _BlobPoint(NamedTuple):
+    """The blobs of one step, and the content type that was logged with them."""
+
+    step: int
+    wall_time: float
+    blobs: Sequence[StoredBlob]
+    content_type: str
+
+
+def _blob_points(series: StoredSeries, columns: StoredSequenceColumns, metadata: bytes | None) -> list[_BlobPoint]:
+    """Points of a part; one whose form brings other metadata than the series' does not come first."""
+    steps, wall_times = columns.steps.tolist(), columns.wall_times.tolist()
+    rows = zip(steps, wall_times, columns.sequences, columns.logged_content_types, strict=True)
+    points = [_BlobPoint(*row) for row in rows]
+    if metadata is not None and not is_legacy_audio(series.tag, metadata):
+        points.sort(key=lambda point: point.content_type != "")
+    return points
+
+
+def _may_be_audio(series: StoredSeries, point: _BlobPoint, metadata: bytes | None) -> bool:
+    """Whether a reader of the point as legacy audio takes it for one of this series."""
+    is_clip = series.plugin == "audio" and len(point.blobs) == 1
+    return is_clip and (metadata is None or is_legacy_audio(series.tag, metadata))
+
+
+def _blob_head(
+    series: StoredSeries, point: _BlobPoint, metadata: bytes | None, notes: Counter[str]
+) -> tuple[bytes, list[bytes], int]:
+    sizes = [blob.size for blob in point.blobs]
+    if point.content_type and _may_be_audio(series, point, metadata):
+        return audio_record_head(series.tag, point.step, point.wall_time, sizes[0], point.content_type, metadata)
+    notes[CONTENT_TYPE_LOST] += point.content_type != ""
+    return blob_record_head(series.tag, point.step, point.wall_time, sizes, metadata)
+
+
+def _write_blob_record(
+    file: IO[bytes], head: tuple[bytes, list[bytes], int], contents: Iterator[Iterator[bytes]]
+) -> None:
+    payload, befores, size = head
+    file.write(header(size) + payload)
+    checksum = google_crc32c.value(payload)
+    for before in befores:
+        for piece in chain([before], next(contents)):
+            checksum = google_crc32c.extend(checksum, piece)
+            file.write(piece)
+    file.write(footer(checksum))
+
+
+def _write_tensors(
+    file: IO[bytes], tag: str, columns: TensorColumns, metadata: bytes | None, notes: Counter[str]
+) -> None:
+    """Tensors of a part; a value whose form brings other metadata than the series' does not come first."""
+    points = list(zip(columns.steps.tolist(), columns.wall_times.tolist(), columns.tensors, strict=True))
+    if metadata is not None:
+        points.sort(key=lambda point: point[2].histogram is not None and not is_as_written(tag, point[2], metadata))
+    for step, wall_time, tensor in points:
+        written = tensor
+        if tensor.histogram is not None and not is_as_written(tag, tensor, metadata):
+            notes[HISTOGRAM_LOST] += 1
+            written = replace(tensor, histogram=None)
+        file.write(tensor_record(tag, step, wall_time, written, metadata))
+        metadata = None

@@ -1,0 +1,1 @@
+"""Find and watch the runs and event files of a log directory."""

@@ -1,1 +1,0 @@
-"""From columns of points to committed batches: scanning, cutting, sending, following."""

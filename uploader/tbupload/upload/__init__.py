@@ -1,0 +1,1 @@
+"""Send a log directory to an experiment: batch, schedule, send, and follow."""

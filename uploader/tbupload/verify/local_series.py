@@ -1,0 +1,173 @@
+"""What a clean upload of some runs' files would have stored, by the rules of the store."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from tbupload.upload.tag_owners import kind_of
+from tbupload.verify.spool import Extent, Spool
+from tbupload.verify.step_order import Piece, in_step_order
+from tbwire import wire_pb2
+from tbwire.digests import (
+    Records,
+    SeriesDigest,
+    blob_sequence_digest,
+    newest_of_each_step,
+    scalar_records,
+    tensor_digest,
+    value_records,
+)
+from tbwire.tag_owners import fits, misfit_reason
+
+HELD_BYTES: Final = 24 << 20
+"""Bytes of records held in memory, about; what is more goes to a temporary file."""
+
+HPARAMS: Final = "hparams"
+"""The one plugin of whose summary metadata the newest counts; of all others, the first."""
+
+_DATA_CLASSES: Final = {"scalars": "scalar", "tensors": "tensor", "blob_sequences": "blob_sequence"}
+"""The API's word for what the wire's field of points holds."""
+
+_PART_BYTES: Final = 200
+"""Bytes a part takes in memory besides its records."""
+
+
+@dataclass(slots=True)
+class LocalSeries:
+    """A series as the files have it: `parts` in memory, in the order they were read, after `extents` in the spool."""
+
+    run: str
+    tag: str
+    plugin: str
+    data_class: str
+    metadata_sha256: str
+    metadata_wall_time: float
+    parts: list[Records] = field(default_factory=list)
+    extents: list[Extent] = field(default_factory=list)
+
+
+class LocalRuns:
+    """The series of some runs, by run and tag, gathered segment by segment in the order an upload would send them.
+
+    `points` are all that were read, also those that others of the same step replace.
+    """
+
+    def __init__(self, spool: Spool, held_bytes_max: int = HELD_BYTES) -> None:
+        self.series: dict[tuple[str, str], LocalSeries] = {}
+        self.bytes = 0
+        self.points = 0
+        self._held_bytes = 0
+        self._held_bytes_max = held_bytes_max
+        self._spool = spool
+
+    def add(self, run: str, body: bytes) -> Counter[str]:
+        """Takes a serialized WriteBatch, all of whose series bring their metadata.
+
+        Answers how many points do not fit the series they name, by the reason for which the server would skip them.
+        """
+        skipped: Counter[str] = Counter()
+        for segment in wire_pb2.WriteBatch.FromString(body).segments:
+            for sent in segment.series:
+                self._add_series(run, sent, skipped)
+        return skipped
+
+    def digest(self, series: LocalSeries) -> SeriesDigest:
+        """The digest of what the store would hold of it."""
+        digest = SeriesDigest()
+        for records in self.records(series):
+            digest.add(records)
+        return digest
+
+    def records(self, series: LocalSeries) -> Iterator[Records]:
+        """Its points in step order, the newest of each step, in pieces."""
+        series.parts = [_joined(series.parts)] if series.parts else []
+        pieces = [_spooled(self._spool, extent) for extent in series.extents]
+        return in_step_order([*pieces, *map(_held, series.parts)])
+
+    def clear(self) -> None:
+        """Forgets everything."""
+        self.series.clear()
+        self._spool.clear()
+        self.bytes = self.points = self._held_bytes = 0
+
+    def _add_series(self, run: str, sent: wire_pb2.Series, skipped: Counter[str]) -> None:
+        kind = sent.WhichOneof("points")
+        assert kind is not None, "a series has points"  # noqa: S101 - for the type checker
+        plugin, data_class = kind_of(sent.summary_metadata).plugin, _DATA_CLASSES[kind]
+        records = _records(sent, kind)
+        wall_time = float(records["wall_time"].max(initial=-np.inf))
+        series = self.series.get((run, sent.tag))
+        if series is None:
+            metadata = hashlib.sha256(sent.summary_metadata).hexdigest()
+            series = LocalSeries(run, sent.tag, plugin, data_class, metadata, wall_time)
+            self.series[run, sent.tag] = series
+        elif not fits((plugin, data_class), (series.plugin, series.data_class)):
+            skipped[misfit_reason(sent.tag, series.plugin)] += len(records)
+            return
+        elif series.plugin == HPARAMS and wall_time >= series.metadata_wall_time:
+            series.metadata_sha256 = hashlib.sha256(sent.summary_metadata).hexdigest()
+            series.metadata_wall_time = wall_time
+        self.points += len(records)
+        self._hold(series, records)
+
+    def _hold(self, series: LocalSeries, records: Records) -> None:
+        series.parts.append(records)
+        self.bytes += records.nbytes + _PART_BYTES
+        self._held_bytes += records.nbytes + _PART_BYTES
+        if self._held_bytes > self._held_bytes_max:
+            for each in self.series.values():
+                if each.parts:
+                    each.extents.append(self._spool.append(_joined(each.parts)))
+                    each.parts = []
+            self._held_bytes = 0
+
+
+def _joined(parts: list[Records]) -> Records:
+    return newest_of_each_step(parts[0] if len(parts) == 1 else np.concatenate(parts))
+
+
+def _spooled(spool: Spool, extent: Extent) -> Piece:
+    return Piece(extent.count, lambda first, count: spool.read(extent, first, count))
+
+
+def _held(records: Records) -> Piece:
+    return Piece(len(records), lambda first, count: records[first : first + count])
+
+
+def _records(sent: wire_pb2.Series, kind: str) -> Records:
+    if kind == "scalars":
+        return _scalar_records(sent.scalars)
+    columns = sent.tensors if kind == "tensors" else sent.blob_sequences
+    steps, wall_times = np.frombuffer(columns.steps, "<i8"), np.frombuffer(columns.wall_times, "<f8")
+    if kind == "tensors":
+        return value_records(steps, wall_times, [_tensor_digest(tensor) for tensor in sent.tensors.tensors])
+    return value_records(steps, wall_times, [_sequence_digest(each) for each in sent.blob_sequences.sequences])
+
+
+def _scalar_records(sent: wire_pb2.ScalarPoints) -> Records:
+    values = np.frombuffer(sent.values64, "<f8") if sent.values64 else np.frombuffer(sent.values32, "<f4")
+    return scalar_records(np.frombuffer(sent.steps, "<i8"), np.frombuffer(sent.wall_times, "<f8"), values)
+
+
+def _tensor_digest(tensor: wire_pb2.Tensor) -> bytes:
+    histogram = _sha256(tensor.histogram.SerializeToString()) if tensor.HasField("histogram") else None
+    data = tensor.reference.sha256 if tensor.HasField("reference") else _sha256(tensor.data)
+    return tensor_digest(tensor.dtype, tensor.shape, data, histogram)
+
+
+def _sequence_digest(sequence: wire_pb2.BlobSequence) -> bytes:
+    sha256s = (
+        _sha256(blob.content) if blob.WhichOneof("source") == "content" else blob.reference.sha256
+        for blob in sequence.blobs
+    )
+    return blob_sequence_digest(sha256s, sequence.logged_content_type)
+
+
+def _sha256(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()

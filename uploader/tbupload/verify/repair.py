@@ -1,0 +1,92 @@
+"""Sends blobs again that the server's object store has lost, from the event files they came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Final
+
+from tbupload.console.progress import Progress
+from tbupload.errors import Conflict
+from tbupload.events.points import Blob
+from tbupload.http.client import Client
+from tbupload.logdir.scan import scan_logdir
+from tbupload.upload.batches import EncodedSegment
+from tbupload.upload.file_upload import Reading, Source
+from tbupload.upload.projector_stream import ProjectorStream
+from tbupload.upload.round_robin import in_turns
+from tbupload.upload.stream_cursors import CursorBook
+from tbupload.verify.verification import VerifyOptions
+
+_PUTS_AT_ONCE: Final = 4
+"""As many as there are connections."""
+
+
+@dataclass(slots=True)
+class Repaired:
+    """Blobs that were sent again, and their bytes; `left` is how many are in none of the files."""
+
+    objects: int = 0
+    bytes: int = 0
+    left: int = 0
+
+
+class Repair:
+    """One pass over the files of the runs that refer to lost objects, `digests_of_runs` (hexadecimal, by run)."""
+
+    def __init__(
+        self,
+        client: Client,
+        options: VerifyOptions,
+        digests_of_runs: Mapping[str, set[str]],
+        progress: Progress,
+    ) -> None:
+        self._client = client
+        self._options = options
+        self._runs = digests_of_runs
+        self._progress = progress
+        self._wanted = {bytes.fromhex(digest) for digests in digests_of_runs.values() for digest in digests}
+
+    def run(self) -> Repaired:
+        """Send what is found of it. Raises ServerError; what was sent by then stays."""
+        repaired = Repaired()
+        with ThreadPoolExecutor(_PUTS_AT_ONCE, "repair") as pool:
+            for segment in self._segments():
+                found = {digest: blob for digest, blob in segment.blobs.items() if digest in self._wanted}
+                for digest, size in pool.map(self._put, found.items()):
+                    if size is not None:
+                        self._wanted.discard(digest)
+                        repaired.objects += 1
+                        repaired.bytes += size
+                if not self._wanted:
+                    break
+        repaired.left = len(self._wanted)
+        return repaired
+
+    def _put(self, item: tuple[bytes, Blob]) -> tuple[bytes, int | None]:
+        digest, blob = item
+        try:
+            self._client.put_blob(self._options.experiment_id, digest, blob, is_repair=True)
+        except Conflict as conflict:  # its file was changed since it was read
+            self._progress.warn(str(conflict))
+            return digest, None
+        return digest, len(blob)
+
+    def _segments(self) -> Iterator[EncodedSegment]:
+        """Read the files as an upload would, with every blob beside its segment and none inside it."""
+        limits = replace(
+            self._client.get_limits(self._options.experiment_id), packed_points_max=0, blob_inline_bytes_max=-1
+        )
+        series_filter = self._options.series_filter
+        scan = scan_logdir(self._options.logdir, series_filter, limits.name_chars_max)
+        reading = Reading(series_filter, limits, is_final=True, say=self._progress.warn)
+        cursors = CursorBook(series_filter.digest(), [])
+        sources = (Source(found, reading, cursors) for found in scan.files if found.run in self._runs)
+        for _, of_run in groupby(sources, lambda source: source.run):
+            yield from (segment for _, segment in in_turns(of_run) if segment is not None)
+        for folder in scan.projector_folders:
+            stream = ProjectorStream(folder, self._options.logdir, series_filter, limits)
+            if stream.folder.run in self._runs and (segment := stream.segment()[0]) is not None:
+                yield segment
