@@ -13,7 +13,8 @@ from support.reading import open_file
 from support.wire_format import LENGTH, Choices, drawn, key, varint
 from tbservice import limits
 from tbservice.ingest import decode
-from tbupload.upload.batches import WireLimits, encode
+from tbupload.http.wire_limits import WireLimits
+from tbupload.upload.batches import encode
 from tbwire import wire_pb2
 
 WIRE_LIMITS = WireLimits(**{name: getattr(limits, name) for name in WireLimits.__dataclass_fields__})

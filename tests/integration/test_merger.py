@@ -13,11 +13,11 @@ from support.uploading import wait_until
 from tbservice import limits
 from tbservice.auth.workspaces import create_workspace
 from tbservice.experiments.lifecycle import create_experiment
-from tbservice.ingest.commit import Outcome, write_batch
+from tbservice.ingest.commit import write_batch
 from tbservice.ingest.decode import Segment, SentMetadata, SentSeries
-from tbservice.ingest.series_writer import Counts
 from tbservice.metrics import REGISTRY
 from tbservice.scalars import compactor as merger
+from tbservice.scalars.compaction import PendingRuns
 from tbservice.scalars.compaction_backlog import find_unmerged
 from tbservice.store import compaction_backlog
 from tbservice.store.scalar_format import Points
@@ -32,7 +32,7 @@ class Experiment:
 
     def __init__(self, database):
         self.database = database
-        self.merger = merger.Merger(database)
+        self.merger = merger.Compactor(database)
         with database.transaction() as db:
             workspace_id = create_workspace(db, "merger")
         with database.transaction(workspace_id) as db:
@@ -50,10 +50,10 @@ class Experiment:
         with self.database.transaction(self.grant.workspace_id) as db:
             outcome = write_batch(db, self.grant, [segment])
         if is_noticed:
-            self.merger.notice(self.grant, outcome)
+            self.merger.notice(self.grant, outcome.pending)
 
     def wake(self):
-        self.merger.notice(self.grant, Outcome([], Counts()))
+        self.merger.notice(self.grant, PendingRuns())
 
     def merged(self):
         """The runs that have nothing left to merge."""

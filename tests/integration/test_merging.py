@@ -81,7 +81,7 @@ def test_a_series_in_many_batches_reads_the_same_before_and_after_its_merge(seri
     steps = np.arange(20_000) * 3
     for part in np.array_split(steps, 70):
         outcome = series.write(part)
-    assert outcome.due_run_ids
+    assert outcome.pending.above_threshold
     before = {k: series.sample(k) for k in (1, 10, 1000, 100_000)}
     assert series.merge().series == 1
     assert series.merge().series == 0
@@ -114,7 +114,7 @@ def test_live_and_bulk_series_with_the_same_steps_give_the_same_sample(database)
     steps = np.arange(0, 60_000, 2)
     bulk.write(steps)
     for part in np.array_split(steps, 130):
-        if live.write(part).due_run_ids:
+        if live.write(part).pending.above_threshold:
             live.merge()
     for k in (5, 500, 3000):
         assert live.sample(k).steps.tolist() == bulk.sample(k).steps.tolist()

@@ -219,7 +219,7 @@ def test_a_failure_of_the_server_is_counted_as_one(settings, owner_token, databa
 
 def test_connections_in_use_are_those_taken_at_the_moment(database, here, settings):
     here.get("/readyz")
-    wait_until(lambda: "merger's search" not in {thread.name for thread in threading.enumerate()})
+    wait_until(lambda: "compactor's search" not in {thread.name for thread in threading.enumerate()})
     before = figures()
     assert before["database_connections_max",] == settings.database_pool_size
     with database.transaction(), database.snapshot():

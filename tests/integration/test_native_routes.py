@@ -69,7 +69,9 @@ def unmodified():
     stock_application.stock_application()  # what it prepares once for the process
     plugins = [HParamsPlugin if one is LeanHParamsPlugin else one for one in stock_application._PLUGINS]
     auth = {READER_KEY: ReaderAuth()}
-    return application.TensorBoardWSGIApp(stock_application._FLAGS, plugins, data_provider=StoreProvider(), auth_providers=auth)
+    return application.TensorBoardWSGIApp(
+        stock_application._FLAGS, plugins, data_provider=StoreProvider(), auth_providers=auth
+    )
 
 
 @dataclass

@@ -69,7 +69,9 @@ STANDS_FOR = {
         "plugins/hparams/backend_context.py": "columns are found as this does for one logdir with both experiments",
         "plugins/hparams/list_session_groups.py": "sessions are grouped by the names that are given here",
     },
-    "service/tbservice/api/v0_classic/histograms.py": {"plugins/distribution/compressor.py": "compresses at the same points"},
+    "service/tbservice/api/v0_classic/histograms.py": {
+        "plugins/distribution/compressor.py": "compresses at the same points"
+    },
     "uploader/tbupload/events/decode/legacy.py": {"data_compat.py": "has the same rules, in bulk"},
     "uploader/tbupload/events/tag_registry.py": {"dataclass_compat.py": "has the same table of data classes"},
     "uploader/tbupload/events/decode/summaries.py": {

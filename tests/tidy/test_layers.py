@@ -7,8 +7,14 @@ import pytest
 from support.source_code import modules
 
 SHARED = {"tbservice.types", "tbservice.errors", "tbservice.limits", "tbwire"}
-DOORS = {"tbservice.store.pg.database", "tbservice.store.objects"}  # whoever opens a transaction needs these, and no more
-METRICS = {"tbservice.metrics", "tbservice.api.http.metrics_exposition"}  # not for the domain, whose work may yet be rolled back
+DOORS = {
+    "tbservice.store.pg.database",
+    "tbservice.store.objects",
+}  # whoever opens a transaction needs these, and no more
+METRICS = {
+    "tbservice.metrics",
+    "tbservice.api.http.metrics_exposition",
+}  # not for the domain, whose work may yet be rolled back
 
 MAY_IMPORT = {
     "tbservice.store": SHARED
@@ -31,7 +37,13 @@ MAY_IMPORT = {
 }
 
 ONLY_IN = {
-    "fastapi": {"tbservice.api.v1", "tbservice.api.v0_classic", "tbservice.tensorboard", "tbservice.server.app", "tbservice.server.workers"},
+    "fastapi": {
+        "tbservice.api.v1",
+        "tbservice.api.v0_classic",
+        "tbservice.tensorboard",
+        "tbservice.server.app",
+        "tbservice.server.workers",
+    },
     "starlette": {"tbservice.admission", "tbservice.api.v1", "tbservice.tensorboard", "tbservice.server.app"},
     "tensorboard": {"tbservice.tensorboard", "tbservice.api.v0_classic", "tbservice.local.demo"},
     "boto3": {"tbservice.store", "tbservice.local.embedded"},

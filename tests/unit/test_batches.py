@@ -16,7 +16,8 @@ from tbupload.events.points import (
     Tensor,
     TensorColumns,
 )
-from tbupload.upload.batches import Batch, WireLimits, drop_largest_series, encode
+from tbupload.http.wire_limits import WireLimits
+from tbupload.upload.batches import Batch, drop_largest_series, encode
 from tbwire import packing, wire_pb2
 
 LIMITS = WireLimits(

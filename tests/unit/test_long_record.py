@@ -323,7 +323,9 @@ def test_what_came_before_is_recalled_without_digesting_it(tmp_path, monkeypatch
     write_records(path, [summary_event(2, 1.0, pb.Summary.Value(tag="image", tensor=tensor))], append=True)
     digested = []
     stream = field_placeholders.Cuts._stream
-    monkeypatch.setattr(field_placeholders.Cuts, "_stream", lambda self, cut: digested.append(cut.offset) or stream(self, cut))
+    monkeypatch.setattr(
+        field_placeholders.Cuts, "_stream", lambda self, cut: digested.append(cut.offset) or stream(self, cut)
+    )
     series, _ = join(read_chunks(open_file(path, start=size, limits=STREAMED)))
     assert series["image"].plugin == "images"
     assert min(digested) > size

@@ -8,8 +8,9 @@ import pytest
 
 from tbupload.console import progress, throughput
 from tbupload.console.progress import LINE_SECONDS, Bar, Progress, State, bar_text, cut, fitted
+from tbupload.console.texts import PROBLEMS_SHOWN, amounts_text, count_text, size_text
 from tbupload.console.throughput import Pace, Rates, duration_text
-from tbupload.upload.summary import PROBLEMS_SHOWN, Summary, amounts_text, count_text, size_text
+from tbupload.upload.summary import Summary
 
 MIB = 1 << 20
 HALF = State(MIB, 2 * MIB, scalars=1234, runs=2, series=6, sent_bytes=MIB, points=1300, skipped={"bad": 3})

@@ -118,7 +118,9 @@ def test_what_is_no_cursor_is_told_so(data, is_packed):
 
 def test_a_cursor_of_parallel_series_is_short():
     ids = np.arange(10_000) + 123_456_789
-    text = change_cursor.encode(change_cursor.ReadCursor(12, FOLLOWED, ids, np.zeros(10_000, int), np.full(10_000, 31_250)))
+    text = change_cursor.encode(
+        change_cursor.ReadCursor(12, FOLLOWED, ids, np.zeros(10_000, int), np.full(10_000, 31_250))
+    )
     assert len(text) < 1_000
     assert change_cursor.decode(text, FOLLOWED).last_steps.tolist() == [31_250] * 10_000
 

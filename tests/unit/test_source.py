@@ -12,11 +12,12 @@ from support import event_files
 from tbupload.commands.dry_run import USUAL_LIMITS
 from tbupload.errors import Conflict
 from tbupload.events.filters import SeriesFilter
+from tbupload.logdir.scan import FoundFile
 from tbupload.logdir.tree import FileEntry, Folder
 from tbupload.upload.batches import Batch
 from tbupload.upload.file_cache import Shelf, fill
 from tbupload.upload.file_errors import DOUBT_SECONDS, REPLACED_SECONDS
-from tbupload.upload.file_upload import AGAIN_SECONDS_MIN, CONFLICTS_MAX, FoundFile, Reading, Source
+from tbupload.upload.file_upload import AGAIN_SECONDS_MIN, CONFLICTS_MAX, Reading, Source
 from tbupload.upload.stream_cursors import CursorBook
 from tbwire import wire_pb2
 

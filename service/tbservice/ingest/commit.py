@@ -20,7 +20,7 @@ from tbservice.ingest import series_writer
 from tbservice.ingest.decode import Segment, referenced_blobs
 from tbservice.ingest.series_updates import Addition, arrivals_by_series
 from tbservice.ingest.series_writer import Counts
-from tbservice.scalars import compaction
+from tbservice.scalars.compaction import PendingRuns, pending_runs
 from tbservice.store import blobs, experiments, runs_tags, upload_streams
 from tbservice.store.pg.database import in_one_trip
 from tbservice.store.upload_streams import Advance, HeldStream
@@ -32,18 +32,15 @@ _COUNT_MAX: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a batch did: a cursor a segment, what went in, and in which runs there is something to merge.
+    """What a batch did: a cursor per segment, the points written, and the runs that are to be compacted.
 
-    In `overdue_run_ids` at once, in `due_run_ids` when they pause, in `unsettled_run_ids` when they have come to rest.
     `fresh_segments` is how many segments were new.
     """
 
     cursors: list[Cursor]
     counts: Counts
     fresh_segments: int = 0
-    unsettled_run_ids: frozenset[int] = frozenset()
-    due_run_ids: frozenset[int] = frozenset()
-    overdue_run_ids: frozenset[int] = frozenset()
+    pending: PendingRuns = PendingRuns()
 
 
 def write_batch(db: Connection, grant: AppendGrant, segments: Sequence[Segment]) -> Outcome:
@@ -78,9 +75,7 @@ def write_batch(db: Connection, grant: AppendGrant, segments: Sequence[Segment])
         [_cursor_of(segment, cursors) for segment in segments],
         series_writer.count_points(additions),
         len(fresh),
-        frozenset(state.run_id for state in states if compaction.is_worth_settling(state)),
-        frozenset(state.run_id for state in states if compaction.is_due(state)),
-        frozenset(state.run_id for state in states if compaction.is_overdue(state)),
+        pending_runs(states),
     )
 
 

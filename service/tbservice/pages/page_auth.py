@@ -39,7 +39,9 @@ def open_source(request: Request) -> Source:
     text = request.path_params.get(_COMPARISON)
     if text is None:
         return open_experiment(request)
-    return ComparisonReader(text, dict(zip([part.name for part in comparison_spec.parse(text)], _readers(request), strict=True)))
+    return ComparisonReader(
+        text, dict(zip([part.name for part in comparison_spec.parse(text)], _readers(request), strict=True))
+    )
 
 
 def open_experiment(request: Request) -> Reader:
@@ -51,7 +53,11 @@ def open_experiment(request: Request) -> Reader:
 def page_path(request: Request) -> str:
     """The path of the request's page as a browser has it, to which its cookie is bound."""
     text = request.path_params.get(_COMPARISON)
-    return f"/experiment/{request.path_params[_EXPERIMENT]}/" if text is None else f"/compare/{comparison_spec.write(text)}/"
+    return (
+        f"/experiment/{request.path_params[_EXPERIMENT]}/"
+        if text is None
+        else f"/compare/{comparison_spec.write(text)}/"
+    )
 
 
 def remember(response: Response, request: Request, offered: Sequence[str]) -> None:
@@ -77,7 +83,11 @@ def remember(response: Response, request: Request, offered: Sequence[str]) -> No
 def _experiments(request: Request) -> list[str]:
     """The ids of the experiments that the path names, in its order."""
     text = request.path_params.get(_COMPARISON)
-    return [request.path_params[_EXPERIMENT]] if text is None else [part.experiment_id for part in comparison_spec.parse(text)]
+    return (
+        [request.path_params[_EXPERIMENT]]
+        if text is None
+        else [part.experiment_id for part in comparison_spec.parse(text)]
+    )
 
 
 def _kept_tokens(request: Request) -> list[str]:

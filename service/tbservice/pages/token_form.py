@@ -59,7 +59,13 @@ def ask_for_token(request: Request, action: str, *, is_refused: bool = False) ->
     It says why, when the tokens that were offered were refused, or the browser's access has ended.
     """
     words = _COMPARISON if "comparison" in request.path_params else _EXPERIMENT
-    error = words["refused"] if is_refused else _ENDED if f"{page_auth.COOKIE}=" in request.headers.get("cookie", "") else ""
+    error = (
+        words["refused"]
+        if is_refused
+        else _ENDED
+        if f"{page_auth.COOKIE}=" in request.headers.get("cookie", "")
+        else ""
+    )
     is_invalid = str(is_refused).lower()
     page = Template(_FORM).substitute(
         words,

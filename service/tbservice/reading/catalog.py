@@ -135,7 +135,9 @@ def read_tensors(
     samples = {}
     for id_, chosen in tensor_and_blob.pick(db, wanted, read).items():
         values = tensor_objects.locate(db, grant.workspace_id, [point.value for point in chosen])
-        samples[id_] = TensorSample(tensor_and_blob.steps_of(chosen), tensor_and_blob.wall_times_of(chosen), values, wanted.totals[id_])
+        samples[id_] = TensorSample(
+            tensor_and_blob.steps_of(chosen), tensor_and_blob.wall_times_of(chosen), values, wanted.totals[id_]
+        )
     return _by_run_and_tag(found, samples)
 
 

@@ -88,6 +88,27 @@ def is_worth_settling(state: SeriesState) -> bool:
     return state.tail_rows >= rows_min or state.tail_points >= points_min
 
 
+@dataclass(frozen=True, slots=True)
+class PendingRuns:
+    """Ids of the runs in which a batch has left series to compact, by when that is due.
+
+    `urgent`: at once. `above_threshold`: when no more batches come for a moment. `pending`: when the run is idle.
+    """
+
+    urgent: frozenset[int] = frozenset()
+    above_threshold: frozenset[int] = frozenset()
+    pending: frozenset[int] = frozenset()
+
+
+def pending_runs(states: Sequence[SeriesState]) -> PendingRuns:
+    """Return the runs of series that have been written to, by when they are to be compacted."""
+    return PendingRuns(
+        frozenset(state.run_id for state in states if is_overdue(state)),
+        frozenset(state.run_id for state in states if is_due(state)),
+        frozenset(state.run_id for state in states if is_worth_settling(state)),
+    )
+
+
 def merge_run(
     db: Connection, grant: ExperimentGrant, run_id: int, after_tag_id: int = 0, *, settle: bool = False
 ) -> MergeWork:

@@ -43,7 +43,9 @@ def find_unmerged(database: Database) -> Iterator[UnmergedRun]:
                 if experiment.updated_at >= since:
                     grant = AppendGrant(workspace_id, experiment.experiment_id)
                     due = (limits.tail_rows_max, limits.tail_points_max)
-                    for run_id, is_due in compaction_backlog.list_runs(db, experiment.experiment_id, SETTLED_BELOW, due):
+                    for run_id, is_due in compaction_backlog.list_runs(
+                        db, experiment.experiment_id, SETTLED_BELOW, due
+                    ):
                         yield UnmergedRun(grant, run_id, is_due)
 
 

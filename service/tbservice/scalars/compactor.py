@@ -9,8 +9,8 @@ from typing import Final
 
 from tbservice import limits, metrics
 from tbservice.errors import ServiceError
-from tbservice.ingest.commit import Outcome
 from tbservice.scalars import compaction
+from tbservice.scalars.compaction import PendingRuns
 from tbservice.scalars.compaction_backlog import find_unmerged
 from tbservice.store.pg.database import Database
 from tbservice.types import AppendGrant
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 _Place = tuple[AppendGrant, int]
 
 
-class Merger:
+class Compactor:
     """Merges what `notice` tells it of, and at its start what an earlier process has left unmerged.
 
     It may be stopped, or die, anywhere: the next one that starts finds what is left in the database.
@@ -39,8 +39,8 @@ class Merger:
         self._pausing: dict[_Place, float] = {}
         self._resting: dict[_Place, float] = {}
         self._stops_at: float | None = None  # None until it is told to stop
-        self._thread = threading.Thread(target=self._work, name="merger", daemon=True)
-        self._search = threading.Thread(target=self._find_unmerged, name="merger's search", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="compactor", daemon=True)
+        self._search = threading.Thread(target=self._find_unmerged, name="compactor's search", daemon=True)
 
     def start(self) -> None:
         """Starts the threads."""
@@ -73,18 +73,18 @@ class Merger:
         except Exception:  # noqa: BLE001 - a fault of the search is for the log, with its traceback
             _log.exception("the search for unmerged runs failed")
 
-    def notice(self, grant: AppendGrant, outcome: Outcome) -> None:
-        """Tells in which runs a batch has left something to merge, and whether that is for later or for now."""
+    def notice(self, grant: AppendGrant, runs: PendingRuns) -> None:
+        """Queue the runs in which a batch has left something to compact. Thread-safe."""
         now = time.monotonic()
         with self._wakes:
             for places, run_ids in (
-                (self._pausing, outcome.due_run_ids),
-                (self._resting, outcome.unsettled_run_ids),
+                (self._pausing, runs.above_threshold),
+                (self._resting, runs.pending),
             ):
                 for run_id in run_ids:
                     places.pop((grant, run_id), None)  # to the end
                     places[grant, run_id] = now
-            self._overdue.update(((grant, run_id), None) for run_id in outcome.overdue_run_ids)
+            self._overdue.update(((grant, run_id), None) for run_id in runs.urgent)
             self._note_queue()
             self._wakes.notify()
 

@@ -43,7 +43,8 @@ from tbservice.api.v1 import (
 )
 from tbservice.errors import CursorConflict, ObjectMissing, ServiceError, TooManyRequests, Unauthenticated, Unavailable
 from tbservice.handlers.pool import HandlerPool
-from tbservice.scalars.compactor import Merger
+from tbservice.ingest.service import Ingest
+from tbservice.scalars.compactor import Compactor
 from tbservice.server.logs import log_failure
 from tbservice.server.signals import ForcedExit, told_of_stop
 from tbservice.settings import Settings
@@ -109,7 +110,8 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.objects = ObjectStore(settings)
     app.state.shares = WorkerShares(settings.database_pool_size)
     app.state.readiness = health.Readiness(app.state.database, app.state.objects)
-    app.state.merger = Merger(app.state.database)
+    app.state.compactor = Compactor(app.state.database)
+    app.state.ingest = Ingest(app.state.database, app.state.objects, app.state.compactor)
     app.state.followers = Followers(app.state.database)
     for part in _PARTS:
         app.include_router(part.router)
@@ -140,7 +142,7 @@ def find_servers(app: FastAPI) -> None:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     if not app.state.has_found_servers:
         await run_in_threadpool(find_servers, app)
-    app.state.merger.start()
+    app.state.compactor.start()
     app.state.handlers.start()
 
     def begin_stop() -> None:
@@ -154,7 +156,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.followers.close()
         await app.state.followers.settle()
         app.state.handlers.close()
-        await run_in_threadpool(app.state.merger.stop)
+        await run_in_threadpool(app.state.compactor.stop)
         await run_in_threadpool(app.state.database.stop)
         app.state.database.close()
         app.state.objects.close()

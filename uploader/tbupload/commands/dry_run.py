@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Final
 
 from tbupload.console.progress import Progress, State
+from tbupload.console.texts import size_text
 from tbupload.events.filters import SeriesFilter
+from tbupload.http.wire_limits import WireLimits
 from tbupload.logdir.scan import Scan, nothing_there, scan_logdir
-from tbupload.upload.batches import EncodedSegment, WireLimits
+from tbupload.upload.batches import EncodedSegment
 from tbupload.upload.file_upload import Reading, Source, read_together
 from tbupload.upload.projector_stream import ProjectorStream
 from tbupload.upload.round_robin import in_turns
 from tbupload.upload.stream_cursors import CursorBook
-from tbupload.upload.summary import Summary, repeated_counts, size_text
+from tbupload.upload.summary import Summary, repeated_counts
 from tbupload.upload.tag_owners import TagOwners
 
 USUAL_LIMITS: Final = WireLimits(

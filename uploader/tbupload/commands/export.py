@@ -11,6 +11,7 @@ from tbupload.commands.connect import access_of, find_experiment_id, progress_of
 from tbupload.commands.exit_codes import EXIT_FAILED, EXIT_LATER
 from tbupload.console.output import put_json, put_line
 from tbupload.console.progress import Progress
+from tbupload.console.texts import PROBLEMS_SHOWN, size_text
 from tbupload.errors import ServerError, Unreachable
 from tbupload.export.client import ExportServer
 from tbupload.export.destination import Destination
@@ -20,7 +21,6 @@ from tbupload.export.progress import ExportProgress
 from tbupload.http.client import Client
 from tbupload.http.retry import Patience
 from tbupload.http.transport import Transport
-from tbupload.upload.summary import PROBLEMS_SHOWN, size_text
 
 
 def export(options: argparse.Namespace) -> int:

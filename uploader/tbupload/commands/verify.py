@@ -12,12 +12,12 @@ from tbupload.commands.connect import access_of, client_of, find_experiment_id, 
 from tbupload.commands.exit_codes import EXIT_FAILED
 from tbupload.console.output import put_json, put_line
 from tbupload.console.progress import Progress
+from tbupload.console.texts import size_text
 from tbupload.errors import ServerError
 from tbupload.events.malloc_tuning import hold_freed_memory
 from tbupload.http.client import Client
 from tbupload.http.retry import Patience
 from tbupload.logdir.scan import check_logdir
-from tbupload.upload.summary import size_text
 from tbupload.verify.findings import Finding, Status, Verdict
 from tbupload.verify.repair import Repair
 from tbupload.verify.verification import Verification, VerifyOptions

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NoReturn, TextIO
 
 from tbupload.console.terminal import escaped, write_line
+from tbupload.console.texts import PROBLEMS_SHOWN, amounts_text, count_text, size_text, skipped_text
 from tbupload.console.throughput import Pace, Rates, duration_text
-from tbupload.upload.summary import PROBLEMS_SHOWN, amounts_text, count_text, size_text, skipped_text
 
 if TYPE_CHECKING:
     from tqdm import tqdm

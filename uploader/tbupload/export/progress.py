@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from tbupload.console.progress import LINE_SECONDS, Progress
 from tbupload.console.terminal import escaped
-from tbupload.upload.summary import size_text
+from tbupload.console.texts import size_text
 
 REDRAW_SECONDS: Final = 0.2
 

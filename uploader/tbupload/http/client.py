@@ -35,8 +35,8 @@ from tbupload.http.response_schema import (
     unreadable,
 )
 from tbupload.http.transport import Answer, Transport, is_loopback
+from tbupload.http.wire_limits import WireLimits
 from tbupload.limits import LISTING_BYTES_MAX, WIRE_LIMIT_MAX
-from tbupload.upload.batches import WireLimits
 from tbwire import wire_pb2
 
 COMPRESSED_BYTES_MIN: Final = 1024

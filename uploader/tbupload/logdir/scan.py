@@ -12,7 +12,6 @@ from tbupload.errors import LogdirError
 from tbupload.events.filters import SeriesFilter
 from tbupload.events.projector_files import CONFIG_NAME
 from tbupload.logdir.tree import FileEntry, Folder, LogdirTree
-from tbupload.upload.file_upload import FoundFile
 
 
 @dataclass(slots=True)
@@ -81,3 +80,11 @@ def _walk(tree: LogdirTree) -> Iterator[FileEntry]:
         changes = tree.look_into(waiting.pop())
         yield from changes.files
         waiting.extend(reversed(changes.folders))
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """An event file; `run` is its directory relative to the logdir, with slashes, "." for the logdir itself."""
+
+    run: str
+    path: Path

@@ -11,10 +11,11 @@ from typing import Final
 
 from tbupload.events.multi_file_decode import FILE_BYTES_MAX, FILES_MAX
 from tbupload.limits import CHUNK_BYTES
+from tbupload.logdir.scan import FoundFile
 from tbupload.logdir.tree import FileEntry, Folder
 from tbupload.logdir.watcher import FRESH_SECONDS
 from tbupload.upload.batches import Batch, EncodedSegment
-from tbupload.upload.file_upload import FoundFile, Reading, Source, read_together
+from tbupload.upload.file_upload import Reading, Source, read_together
 from tbupload.upload.stream_cursors import CursorBook
 
 TAGS_KEPT: Final = 10_000

@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from tbupload.errors import Conflict, FileReplaced, ReadError
@@ -14,8 +13,10 @@ from tbupload.events import multi_file_decode, skip_reasons
 from tbupload.events.event_file import EventFile
 from tbupload.events.filters import SeriesFilter
 from tbupload.events.points import Chunk
+from tbupload.http.wire_limits import WireLimits
 from tbupload.limits import CHUNK_BYTES, ReadLimits
-from tbupload.upload.batches import EncodedSegment, WireLimits, drop_largest_series, encode
+from tbupload.logdir.scan import FoundFile
+from tbupload.upload.batches import EncodedSegment, drop_largest_series, encode
 from tbupload.upload.file_errors import DOUBT_SECONDS, REPLACED_SECONDS, Doubts, Trouble
 from tbupload.upload.repeated_steps import RepeatedSteps
 from tbupload.upload.stream_cursors import CursorBook
@@ -33,14 +34,6 @@ AGAIN_SECONDS_MAX: Final = 60.0
 
 QUIET_READS: Final = 20
 """Between them, it is read again this many times in as long as it has been quiet."""
-
-
-@dataclass(frozen=True, slots=True)
-class FoundFile:
-    """An event file; `run` is its directory relative to the logdir, with slashes, "." for the logdir itself."""
-
-    run: str
-    path: Path
 
 
 @dataclass(frozen=True, slots=True)

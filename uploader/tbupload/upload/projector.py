@@ -12,8 +12,9 @@ from tbupload.events.filters import SeriesFilter
 from tbupload.events.points import SeriesPoints
 from tbupload.http.client import Client
 from tbupload.http.response_schema import unreadable
+from tbupload.http.wire_limits import WireLimits
 from tbupload.logdir.tree import Folder
-from tbupload.upload.batches import EncodedSegment, WireLimits
+from tbupload.upload.batches import EncodedSegment
 from tbupload.upload.projector_stream import ProjectorStream, checksum_of
 from tbupload.upload.scheduler import FAULTS_OF_A_SEGMENT, Sent
 from tbupload.upload.stream_cursors import CursorBook

@@ -15,8 +15,9 @@ from tbupload.errors import ReadError
 from tbupload.events.filters import SeriesFilter
 from tbupload.events.points import BlobSequenceColumns, Chunk, SeriesPoints
 from tbupload.events.projector_files import CONFIG_NAME, Embedding, ProjectorFiles
+from tbupload.http.wire_limits import WireLimits
 from tbupload.logdir.tree import Folder
-from tbupload.upload.batches import EncodedSegment, WireLimits, encode
+from tbupload.upload.batches import EncodedSegment, encode
 from tbupload.upload.stream_cursors import StreamName
 from tbwire import wire_pb2
 from tbwire.tensorboard_pb2 import DATA_CLASS_BLOB_SEQUENCE, SummaryMetadata

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from tbupload.upload.summary import PROBLEMS_SHOWN, empty_values_lines, size_text
+from tbupload.console.texts import PROBLEMS_SHOWN, size_text
+from tbupload.upload.summary import empty_values_lines
 from tbupload.verify.lost_objects import LostObjects
 from tbupload.verify.step_order import Differences, Steps
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from tbupload.console.progress import Progress, State
+from tbupload.console.texts import size_text
 from tbupload.errors import LogdirError, Refused
 from tbupload.events.filters import SeriesFilter
 from tbupload.http.client import Client
@@ -22,7 +23,6 @@ from tbupload.upload.projector_stream import PLUGIN as PROJECTOR
 from tbupload.upload.projector_stream import ProjectorStream
 from tbupload.upload.round_robin import in_turns
 from tbupload.upload.stream_cursors import CursorBook
-from tbupload.upload.summary import size_text
 from tbupload.verify.findings import Finding, Status, Verdict
 from tbupload.verify.local_series import LocalRuns, LocalSeries
 from tbupload.verify.lost_objects import LostObjects

@@ -11,6 +11,7 @@ from tbservice.api.http.etag import is_conditional, note_state
 from tbservice.auth import grants
 from tbservice.errors import Unauthenticated
 from tbservice.experiments import lifecycle
+from tbservice.ingest.service import Ingest
 from tbservice.settings import Settings
 from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database
@@ -45,6 +46,10 @@ async def _objects(request: Request) -> ObjectStore:
     return objects_of(request)
 
 
+async def _ingest(request: Request) -> Ingest:
+    return cast("Ingest", request.app.state.ingest)
+
+
 async def _settings(request: Request) -> Settings:
     return settings_of(request)
 
@@ -62,6 +67,7 @@ async def _secret(
 
 UsesDatabase = Annotated[Database, Depends(_database)]
 UsesObjects = Annotated[ObjectStore, Depends(_objects)]
+UsesIngest = Annotated[Ingest, Depends(_ingest)]
 UsesSettings = Annotated[Settings, Depends(_settings)]
 Secret = Annotated[str | None, Depends(_secret)]
 

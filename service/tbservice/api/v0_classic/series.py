@@ -155,12 +155,18 @@ def _histograms(
         sample = reservoir.read_tensors(db, grant, series, reservoir.reservoir(size))
     sample = tensor_objects.load_sample(objects, sample)
     points = zip(sample.wall_times.tolist(), sample.steps.tolist(), sample.tensors, strict=True)
-    return json_encoding.json_response([[wall, step, encode(histograms.from_tensor(value))] for wall, step, value in points])
+    return json_encoding.json_response(
+        [[wall, step, encode(histograms.from_tensor(value))] for wall, step, value in points]
+    )
 
 
 def _histogram_value(histogram: histograms.Histogram) -> list[Any]:
     single = (histogram.minimum, histogram.maximum, histogram.count, histogram.total, histogram.sum_of_squares)
-    return [*json_encoding.numbers_of(single), json_encoding.numbers(histogram.limits), json_encoding.numbers(histogram.counts)]
+    return [
+        *json_encoding.numbers_of(single),
+        json_encoding.numbers(histogram.limits),
+        json_encoding.numbers(histogram.counts),
+    ]
 
 
 def _compressed_value(histogram: histograms.Histogram) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -12,12 +12,11 @@ from pydantic import BaseModel, Field
 from tbservice import limits, metrics
 from tbservice.admission import admitted
 from tbservice.api.http.body import decompressed, read_body
-from tbservice.api.http.dependencies import MayAppend, UsesDatabase, UsesObjects, UsesSettings
+from tbservice.api.http.dependencies import MayAppend, UsesDatabase, UsesIngest, UsesSettings
 from tbservice.api.v1.experiments import experiment_url
 from tbservice.errors import Malformed
-from tbservice.ingest import blobs, commit, decode, upload_cursors
-from tbservice.reading import tensor_objects
-from tbservice.scalars.compactor import Merger
+from tbservice.ingest import upload_cursors
+from tbservice.ingest.commit import Outcome
 from tbservice.types import Cursor, Stream
 from tbwire import wire_pb2
 
@@ -71,34 +70,18 @@ def write_batch(
     grant: MayAppend,
     body: Annotated[bytes, Depends(_batch_body)],
     request: Request,
-    database: UsesDatabase,
-    objects: UsesObjects,
+    ingest: UsesIngest,
 ) -> Response:
     """Commits a batch whole, or refuses it whole. Sending it again changes nothing."""
     encoding = request.headers.get("content-encoding", "").strip().lower()
-    segments = _decode(body, encoding)
-    with metrics.timed_part("blobs"):
-        blobs.keep_inline(database, objects, grant, segments)
-        tensor_objects.check_tables(database, objects, grant, segments)
-    with metrics.timed_part("transaction"), database.transaction(grant.workspace_id) as db:
-        outcome = commit.write_batch(db, grant, segments)
-    counts = outcome.counts
-    metrics.note_batch(len(segments), outcome.fresh_segments, counts.scalars, counts.tensors, counts.blobs)
-    merger: Merger = request.app.state.merger
-    merger.notice(grant, outcome)
+    content = decompressed(body, encoding, limits.batch_bytes_max)
+    metrics.note_batch_size(len(body), len(content))
+    outcome = ingest.accept(grant, content, _hold_decoding)
     return Response(_result(outcome).SerializeToString(), media_type=_PROTOBUF)
 
 
-def _decode(body: bytes, encoding: str) -> list[decode.Segment]:
-    content = decompressed(body, encoding, limits.batch_bytes_max)
-    metrics.note_batch_size(len(body), len(content))
-    with ExitStack() as held:
-        with metrics.timed_part("turn"):
-            if len(content) >= limits.decoding_turn_bytes_min:  # may take some 100 MB before it can be refused
-                queue = admitted.current().shares.decoded_bytes
-                held.enter_context(admitted.wait_in_thread(queue, len(content)))
-        with metrics.timed_part("decode"):
-            return decode.decode(content)
+def _hold_decoding(size: int) -> AbstractContextManager[None]:
+    return admitted.wait_in_thread(admitted.current().shares.decoded_bytes, size)
 
 
 @router.get("/streams")
@@ -133,7 +116,7 @@ def _stream_answer(cursor: Cursor) -> StreamAnswer:
     return StreamAnswer(**fields, offset=cursor.offset, checksum=cursor.checksum, skipped=cursor.skipped)
 
 
-def _result(outcome: commit.Outcome) -> wire_pb2.WriteResult:
+def _result(outcome: Outcome) -> wire_pb2.WriteResult:
     return wire_pb2.WriteResult(
         cursors=[_cursor_message(cursor) for cursor in outcome.cursors],
         scalars=outcome.counts.scalars,

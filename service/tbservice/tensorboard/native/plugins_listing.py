@@ -22,7 +22,9 @@ def list_plugins(source: Source, request: Request) -> Response:
     present = frozenset(plugin for plugin, _ in source.list_kinds())
     application: Any = stock_application.stock_application()
     plugins = [one for one in application._plugins if not isinstance(one, CorePlugin)]  # noqa: SLF001 - the listing's own
-    return json_answers.json_answer(request, {one.plugin_name: _entry(one, present, request.script_root) for one in plugins})
+    return json_answers.json_answer(
+        request, {one.plugin_name: _entry(one, present, request.script_root) for one in plugins}
+    )
 
 
 def _entry(plugin: TBPlugin, present: frozenset[str], script_root: str) -> Json:
