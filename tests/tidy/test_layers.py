@@ -1,4 +1,4 @@
-"""Calls go one way: uploader -> wire -> routes -> domain -> store."""
+"""Imports go one way: api, pages, tensorboard -> ingest, reading -> scalars, auth -> store (see docs/architecture.md)."""
 
 from __future__ import annotations
 
@@ -6,45 +6,80 @@ import pytest
 
 from support.source_code import modules
 
-SHARED = {"tbservice.types", "tbservice.errors", "tbservice.limits", "tbwire"}
-DOORS = {
-    "tbservice.store.pg.database",
-    "tbservice.store.objects",
-}  # whoever opens a transaction needs these, and no more
-METRICS = {
-    "tbservice.metrics",
-    "tbservice.api.http.metrics_exposition",
-}  # not for the domain, whose work may yet be rolled back
+PLAIN = {
+    "tbservice.types",
+    "tbservice.errors",
+    "tbservice.limits",
+    "tbservice.pagination",
+    "tbservice.sample_order",
+    "tbwire",
+}
+"""Values and rules without I/O, for every package."""
+
+SESSIONS = {"tbservice.store.pg.database", "tbservice.store.objects"}
+"""What opens transactions and reads objects: transports hand it to use cases, and import nothing else of the store."""
+
+METRICS = {"tbservice.metrics"}
+STORE = {"tbservice.store"}
+USE_CASES = {"tbservice.ingest", "tbservice.reading", "tbservice.experiments", "tbservice.auth"}
+HTTP = {"tbservice.api.http", "tbservice.api.formats"}
 
 MAY_IMPORT = {
-    "tbservice.store": SHARED
-    | {"tbservice.settings", "tbservice.errors", "tbservice.store.pg.migrate", "tbservice.metrics"},
-    "tbservice.domain": SHARED | {"tbservice.store"},
-    "tbservice.admission": SHARED | DOORS | {"tbservice.domain"} | METRICS,
-    "tbservice.api.v1": SHARED
-    | DOORS
-    | {"tbservice.admission", "tbservice.domain", "tbservice.settings", "tbservice.scalars.compactor"}
-    | METRICS,
-    "tbservice.handlers": SHARED | {"tbservice.admission", "tbservice.local.embedded"},
-    "tbservice.tensorboard": SHARED
-    | DOORS
-    | {"tbservice.admission", "tbservice.domain", "tbservice.api.v1", "tbservice.handlers"},
-    "tbservice.api.v0_classic": SHARED | DOORS | {"tbservice.domain", "tbservice.api.v1", "tbservice.handlers"},
-    "tbservice.local.embedded": {"tbservice.settings", "tbservice.errors", "tbservice.limits"},
+    "tbservice.store": PLAIN | METRICS | {"tbservice.settings"},
+    "tbservice.scalars": PLAIN | METRICS | STORE,
+    "tbservice.auth": PLAIN | STORE,
+    "tbservice.experiments": PLAIN | STORE | {"tbservice.auth"},
+    "tbservice.ingest": PLAIN | METRICS | STORE | {"tbservice.scalars"},
+    "tbservice.reading": PLAIN | STORE | {"tbservice.scalars", "tbservice.experiments", "tbservice.auth"},
+    "tbservice.admission": PLAIN | METRICS | SESSIONS | {"tbservice.auth"},
+    "tbservice.handlers": PLAIN | {"tbservice.admission", "tbservice.launch"},
+    "tbservice.api.http": PLAIN
+    | METRICS
+    | SESSIONS
+    | USE_CASES
+    | {"tbservice.admission", "tbservice.settings"},
+    "tbservice.api.formats": PLAIN | SESSIONS | {"tbservice.reading", "tbservice.api.http"},
+    "tbservice.api.v1": PLAIN | METRICS | SESSIONS | USE_CASES | HTTP | {"tbservice.admission", "tbservice.settings"},
+    "tbservice.api.v0_classic": PLAIN
+    | SESSIONS
+    | HTTP
+    | {"tbservice.reading", "tbservice.handlers", "tbservice.api.v1.blobs"},
+    "tbservice.pages": PLAIN
+    | SESSIONS
+    | HTTP
+    | {"tbservice.admission", "tbservice.auth", "tbservice.reading", "tbservice.api.v1.point_queries"},
+    "tbservice.tensorboard": PLAIN
+    | SESSIONS
+    | HTTP
+    | {"tbservice.admission", "tbservice.handlers", "tbservice.experiments", "tbservice.reading", "tbservice.pages"}
+    | {"tbservice.api.v1.blobs"},
+    "tbservice.local": PLAIN | STORE | {"tbservice.auth", "tbservice.server", "tbservice.settings", "tbservice.launch"},
+    "tbservice.local.embedded": {"tbservice.settings", "tbservice.errors", "tbservice.limits", "tbservice.launch"},
     "tbservice.local.demo": set(),
+    "tbservice.launch": set(),
+    "tbupload.events": {"tbwire", "tbupload.errors", "tbupload.limits"},
+    "tbupload.logdir": {"tbwire", "tbupload.errors", "tbupload.limits", "tbupload.events"},
+    "tbupload.http": {"tbwire", "tbupload.errors", "tbupload.limits", "tbupload.events"},
+    "tbupload.console": {"tbupload.errors", "tbupload.limits"},
     "tbupload": {"tbwire"},
     "tbwire": set(),
 }
 
 ONLY_IN = {
     "fastapi": {
-        "tbservice.api.v1",
-        "tbservice.api.v0_classic",
+        "tbservice.api",
+        "tbservice.pages",
         "tbservice.tensorboard",
         "tbservice.server.app",
         "tbservice.server.workers",
     },
-    "starlette": {"tbservice.admission", "tbservice.api.v1", "tbservice.tensorboard", "tbservice.server.app"},
+    "starlette": {
+        "tbservice.admission",
+        "tbservice.api",
+        "tbservice.pages",
+        "tbservice.tensorboard",
+        "tbservice.server.app",
+    },
     "tensorboard": {"tbservice.tensorboard", "tbservice.api.v0_classic", "tbservice.local.demo"},
     "boto3": {"tbservice.store", "tbservice.local.embedded"},
     "botocore": {"tbservice.store", "tbservice.local.embedded"},
@@ -54,7 +89,7 @@ ONLY_IN = {
     "prometheus_client": {"tbservice.metrics", "tbservice.api.http.metrics_exposition"},
 }
 
-SQL_IS_IN = {"tbservice.store", "tbservice.store.pg.migrate"}
+SQL_IS_IN = {"tbservice.store"}
 SQL_WITHOUT_STATEMENTS = {"sqlalchemy.Connection", "sqlalchemy.exc"}  # an annotation, and an error's name
 
 SERVICE = modules("service/tbservice")
@@ -66,7 +101,7 @@ def is_in(name, packages):
 
 
 @pytest.mark.parametrize("layer", MAY_IMPORT)
-def test_a_layer_imports_the_next_and_never_one_above(layer):
+def test_layers_import_the_next_and_never_one_above(layer):
     allowed = MAY_IMPORT[layer] | {layer}
     inside = [module for module in EVERYTHING if is_in(module.name, {layer})]
     assert inside
@@ -80,13 +115,18 @@ def test_a_layer_imports_the_next_and_never_one_above(layer):
     assert not wrong
 
 
+def test_layers_of_the_service_are_all_listed():
+    packages = {module.name.split(".")[1] for module in SERVICE if module.name.count(".") > 1}
+    assert packages <= {name.split(".")[1] for name in [*MAY_IMPORT, "tbservice.server"] if "." in name}
+
+
 def test_service_and_uploader_never_import_each_other():
     assert not [module.name for module in SERVICE if "tbupload" in module.packages]
     assert not [module.name for module in EVERYTHING if module not in SERVICE and "tbservice" in module.packages]
 
 
 @pytest.mark.parametrize("package", ONLY_IN)
-def test_a_driver_is_known_to_its_own_layer_only(package):
+def test_drivers_are_imported_by_their_own_layer_only(package):
     users = [module.name for module in SERVICE if package in module.packages]
     assert users
     assert not [name for name in users if not is_in(name, ONLY_IN[package])]

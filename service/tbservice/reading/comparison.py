@@ -6,10 +6,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
+from google.protobuf.message import DecodeError
+
 from tbservice import limits
 from tbservice.errors import TooLarge
 from tbservice.ingest import blobs
-from tbservice.reading import catalog, comparison_hparams
+from tbservice.reading import catalog
 from tbservice.reading.catalog import ByRunAndTag
 from tbservice.reading.source import LastPoint, Reader
 from tbservice.reading.tag_groups import TagGroup
@@ -25,6 +27,11 @@ from tbservice.types import (
     Series,
     TensorSample,
 )
+from tbwire.hparams_pb2 import HParamsPluginData
+from tbwire.tensorboard_pb2 import SummaryMetadata
+
+_SESSION_START: Final = ("hparams", "_hparams_/session_start_info")
+"""Plugin and tag of the series that holds a session's hyperparameters: tensorboard/plugins/hparams/metadata.py."""
 
 _ROOT: Final = "."
 """The run whose files are in the logdir itself: in a comparison it has the bare name of its experiment."""
@@ -61,7 +68,7 @@ class ComparisonReader:
     def list_series(self, selection: Selection) -> list[Series]:
         """The selected series; those of HParams say what keeps the experiments' session groups apart."""
         return [
-            comparison_hparams.kept_apart(replace(series, run=_joined(name, series.run)), name)
+            namespace_group(replace(series, run=_joined(name, series.run)), name)
             for name, part, own in self._chosen(selection)
             for series in part.list_series(own)
         ]
@@ -156,3 +163,24 @@ def _check_points(samples: ByRunAndTag[ScalarSample] | ByRunAndTag[BlobSequenceS
 
 def _check_tensors(samples: ByRunAndTag[TensorSample]) -> None:
     catalog.check_size(sum(one.size for tags in samples.values() for sample in tags.values() for one in sample.tensors))
+
+
+def namespace_group(series: Series, name: str) -> Series:
+    """Return the series with its session group's name, where it has one, prefixed by the experiment's `name`.
+
+    TensorBoard takes two groups of one name for one group. A session without a group is a group of its own, named like
+    its run, which has that prefix already.
+    """
+    if (series.plugin, series.tag) != _SESSION_START:
+        return series
+    summary = SummaryMetadata.FromString(series.summary_metadata)
+    content = HParamsPluginData()
+    try:
+        content.ParseFromString(summary.plugin_data.content)
+    except DecodeError:  # what a client sent may be anything: the HParams dashboard says so
+        return series
+    if not content.session_start_info.group_name:
+        return series
+    content.session_start_info.group_name = f"{name}/{content.session_start_info.group_name}"
+    summary.plugin_data.content = content.SerializeToString()
+    return replace(series, summary_metadata=summary.SerializeToString())

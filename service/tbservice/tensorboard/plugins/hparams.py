@@ -17,8 +17,8 @@ from tensorboard.plugins.hparams.hparams_plugin import HParamsPlugin
 from tensorboard.plugins.scalar import metadata as scalar_metadata
 
 from tbservice.reading.comparison import ComparisonReader
-from tbservice.reading.comparison_hparams import unite
 from tbservice.reading.source import Source
+from tbservice.tensorboard.compare.hparams import merge_schemas
 from tbservice.tensorboard.provider import READER_KEY
 from tbservice.types import DataClass, Selection
 
@@ -57,7 +57,7 @@ class LeanContext(backend_context.Context):  # type: ignore[misc] # tensorboard 
         declared = {name: self._find_experiment_tag(runs, include_metrics) for name, runs in by_part.items()}
         others = {run: tags for run, tags in content.items() if declared[source.part_of(run)] is None}
         computed = self._compute_experiment_from_runs(ctx, experiment_id, include_metrics, others)
-        united = unite([schema for schema in (*declared.values(), computed) if schema is not None])
+        united = merge_schemas([schema for schema in (*declared.values(), computed) if schema is not None])
         backend_context._sort_and_reduce_to_hparams_limit(united, hparams_limit)  # noqa: SLF001 - the stock order
         return united
 

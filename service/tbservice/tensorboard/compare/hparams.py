@@ -1,44 +1,17 @@
-"""HParams of several experiments: session groups are told apart by the experiment's name, and schemas are united.
+"""Merge the HParams schemas of several experiments.
 
-All of it is in the summary metadata of a run's series. The stock code takes two groups of one name for one group, and
-the first schema it finds for everybody's, whose columns alone are shown; without any it makes one of all the sessions.
+TensorBoard takes the first schema that it finds for everybody's and shows its columns alone; without any it makes one
+of all sessions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
-from google.protobuf.message import DecodeError
-from tensorboard.plugins.hparams import metadata
 from tensorboard.plugins.hparams.api_pb2 import DATA_TYPE_STRING, DATA_TYPE_UNSET, Experiment, HParamInfo, MetricInfo
-from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
-
-from tbservice.types import Series
-from tbwire.tensorboard_pb2 import SummaryMetadata
 
 
-def kept_apart(series: Series, name: str) -> Series:
-    """The series with its session group's name, where it has one, beginning with the experiment's `name`.
-
-    A session without a group is one of its own, named like its run, which begins with that name already.
-    """
-    if (series.plugin, series.tag) != (metadata.PLUGIN_NAME, metadata.SESSION_START_INFO_TAG):
-        return series
-    about = SummaryMetadata.FromString(series.summary_metadata)
-    content = HParamsPluginData()
-    try:
-        content.ParseFromString(about.plugin_data.content)
-    except DecodeError:  # what a client sent may be anything: the stock handlers say so
-        return series
-    if not content.session_start_info.group_name:
-        return series
-    content.session_start_info.group_name = f"{name}/{content.session_start_info.group_name}"
-    about.plugin_data.content = content.SerializeToString()
-    return replace(series, summary_metadata=about.SerializeToString())
-
-
-def unite(schemas: Sequence[Experiment]) -> Experiment:
+def merge_schemas(schemas: Sequence[Experiment]) -> Experiment:
     """One schema with the columns of all: each as the first schema that has it shows it.
 
     What the schemas say of the experiment itself is the first one's, as in TensorBoard.
