@@ -13,31 +13,31 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-INSTALL = "the server's packages are not installed here: pip install 'tbhub[service]'"
+INSTALL_HINT = "the server's packages are not installed here: pip install 'tbhub[service]'"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy starts a thread a core for what is never done here
-    chosen = _parser().parse_args(arguments)
+    options = _parser().parse_args(arguments)
     try:
-        return _run(chosen)
+        return _run(options)
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] in {"tbservice", "tbwire"}:
             raise
-        return _fail(f"{INSTALL} ({error})")
+        return _fail(f"{INSTALL_HINT} ({error})")
 
 
-def _run(chosen: argparse.Namespace) -> int:
+def _run(options: argparse.Namespace) -> int:
     from pydantic import ValidationError
 
-    from tbservice.errors import CannotRun, ServiceError
+    from tbservice.errors import ServiceError, StartupError
     from tbservice.server.logs import configure
 
     configure()
     try:
-        chosen.command(chosen)
-    except (CannotRun, ServiceError) as error:
+        options.command(options)
+    except (StartupError, ServiceError) as error:
         return _fail(str(error))
     except ValidationError as error:
         if error.title != "Settings":
@@ -46,48 +46,48 @@ def _run(chosen: argparse.Namespace) -> int:
     return 0
 
 
-def _up(chosen: argparse.Namespace) -> None:
+def _up(options: argparse.Namespace) -> None:
     from tbservice.local.up import Options, up
 
-    up(Options(chosen.host, chosen.port, chosen.data_dir, chosen.demo))
+    up(Options(options.host, options.port, options.data_dir, options.demo))
 
 
-def _serve(_chosen: argparse.Namespace) -> None:
+def _serve(_options: argparse.Namespace) -> None:
     from tbservice.server.workers import serve
 
     serve()
 
 
-def _migrate(_chosen: argparse.Namespace) -> None:
+def _migrate(_options: argparse.Namespace) -> None:
     from tbservice.server.administration import upgrade_database
 
     for name in upgrade_database():
         print(name)
 
 
-def _openapi(_chosen: argparse.Namespace) -> None:
-    from tbservice.server.workers import openapi
+def _openapi(_options: argparse.Namespace) -> None:
+    from tbservice.server.workers import openapi_json
 
-    print(openapi())
-
-
-def _create_workspace(chosen: argparse.Namespace) -> None:
-    from tbservice.server.administration import new_workspace
-
-    print(new_workspace(chosen.name))
+    print(openapi_json())
 
 
-def _list_workspaces(_chosen: argparse.Namespace) -> None:
-    from tbservice.server.administration import all_workspaces
+def _create_workspace(options: argparse.Namespace) -> None:
+    from tbservice.server.administration import add_workspace
 
-    for workspace_id, name in all_workspaces():
+    print(add_workspace(options.name))
+
+
+def _list_workspaces(_options: argparse.Namespace) -> None:
+    from tbservice.server.administration import read_workspaces
+
+    for workspace_id, name in read_workspaces():
         print(f"{workspace_id}\t{name}")
 
 
-def _create_token(chosen: argparse.Namespace) -> None:
-    from tbservice.server.administration import new_owner_token
+def _create_token(options: argparse.Namespace) -> None:
+    from tbservice.server.administration import issue_owner_token
 
-    print(new_owner_token(chosen.workspace, chosen.label))
+    print(issue_owner_token(options.workspace, options.label))
 
 
 def _parser() -> argparse.ArgumentParser:

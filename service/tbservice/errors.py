@@ -1,12 +1,12 @@
 """Every error a caller of the service can meet. The domain raises them; one handler in `app.py` renders them.
 
 ServiceError            HTTP
-  Malformed             400      the request cannot be read
+  MalformedRequest             400      the request cannot be read
   Unauthenticated       401      no token, or one that does not count (any more)
   Forbidden             403      the token is good, its scope is too small
   NotFound              404      none, or not yours: the two look the same
   NotAcceptable         406      no format that the client wants
-  TooSlow               408      the body did not arrive in time: send it again
+  RequestTimeout               408      the body did not arrive in time: send it again
   Conflict              409      the state is another one: read it again
     CursorConflict               a segment does not start at its stream's cursor
   ObjectMissing         410      the object store has lost bytes that a row names
@@ -35,7 +35,7 @@ class ServiceError(Exception):
             self.code = code
 
 
-class Malformed(ServiceError):
+class MalformedRequest(ServiceError):
     """The request cannot be read at all."""
 
     status = 400
@@ -70,7 +70,7 @@ class NotAcceptable(ServiceError):
     code = "not_acceptable"
 
 
-class TooSlow(ServiceError):
+class RequestTimeout(ServiceError):
     """The request's body did not arrive in time, or broke off; it may be sent again."""
 
     status = 408
@@ -148,5 +148,5 @@ class CursorConflict(Conflict):
         self.checksum = checksum
 
 
-class CannotRun(Exception):
+class StartupError(Exception):
     """The server cannot start; the message is one line that says what to do."""

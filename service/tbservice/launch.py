@@ -27,11 +27,11 @@ def main() -> None:
     if arguments.lock is not None:
         hold_lock(arguments.lock)
     if arguments.namespace_uid is not None:
-        enter_namespace(arguments.namespace_uid)
+        enter_user_namespace(arguments.namespace_uid)
     if arguments.uid is not None:
-        become(arguments.uid, arguments.gid)
+        drop_privileges(arguments.uid, arguments.gid)
     if arguments.death_signal is not None:
-        die_with_parent(arguments.death_signal, arguments.parent)
+        set_parent_death_signal(arguments.death_signal, arguments.parent)
     os.execv(arguments.command[0], arguments.command)  # noqa: S606 - an argument list, no shell
 
 
@@ -59,7 +59,7 @@ def hold_lock(path: Path) -> None:
     os.set_inheritable(descriptor, True)
 
 
-def enter_namespace(uid: int) -> None:
+def enter_user_namespace(uid: int) -> None:
     """Makes root look like the ordinary user `uid` to this process, which still owns root's files and gains nothing.
 
     PostgreSQL refuses to run as root. In a user namespace that maps `uid` to root it sees `uid`, and nothing has to be
@@ -77,14 +77,14 @@ def enter_namespace(uid: int) -> None:
         raise
 
 
-def become(uid: int, gid: int) -> None:
+def drop_privileges(uid: int, gid: int) -> None:
     """Gives up root for good."""
     os.setgroups([])
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
 
 
-def die_with_parent(signal: int, parent: int) -> None:
+def set_parent_death_signal(signal: int, parent: int) -> None:
     """Asks Linux for `signal` when the thread that started this process ends, however it ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal)

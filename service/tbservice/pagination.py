@@ -6,7 +6,7 @@ import base64
 import binascii
 from datetime import datetime
 
-from tbservice.errors import Malformed
+from tbservice.errors import MalformedRequest
 
 
 def encode_page_token(created_at: datetime, item_id: str) -> str:
@@ -15,9 +15,9 @@ def encode_page_token(created_at: datetime, item_id: str) -> str:
 
 
 def decode_page_token(after: str) -> tuple[datetime, str]:
-    """Return the time and the id of the item before the page. Raises Malformed for what is no page token."""
+    """Return the time and the id of the item before the page. Raises MalformedRequest for what is no page token."""
     try:
         created_at, item_id = base64.urlsafe_b64decode(after).decode().split(" ")
         return datetime.fromisoformat(created_at), item_id
     except (binascii.Error, ValueError) as error:
-        raise Malformed("'after' is not the 'next' of an earlier page") from error
+        raise MalformedRequest("'after' is not the 'next' of an earlier page") from error

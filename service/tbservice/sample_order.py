@@ -17,10 +17,10 @@ from tbservice.types import Int64s, Ranks, UInt64s
 
 RANK_MAX: Final = 15
 LEVEL_MAX: Final = 5
-RANKS_A_LEVEL: Final = 3
+RANKS_PER_LEVEL: Final = 3
 """A level is thinner than the one below by 2 ** 3 = 8."""
 
-_SIGN: Final = np.uint64(1 << 63)
+_SIGN_BIT: Final = np.uint64(1 << 63)
 
 
 def splitmix64(steps: Int64s) -> UInt64s:
@@ -31,28 +31,28 @@ def splitmix64(steps: Int64s) -> UInt64s:
     return z ^ (z >> np.uint64(31))
 
 
-def slots_of(steps: Int64s) -> npt.NDArray[np.intp]:
+def compute_slots(steps: Int64s) -> npt.NDArray[np.intp]:
     """The slot of each step, 0 to 65,535."""
     return (splitmix64(steps) >> np.uint64(48)).astype(np.intp)
 
 
-def rank_and_key(steps: Int64s, ranks: Ranks) -> tuple[Ranks, Int64s]:
+def compute_rank_and_key(steps: Int64s, ranks: Ranks) -> tuple[Ranks, Int64s]:
     """The order to sample by, as two columns that PostgreSQL sorts the same way: rank, and a signed key."""
     hashes = splitmix64(steps)
-    return ranks[hashes >> np.uint64(48)], (hashes ^ _SIGN).view(np.int64)
+    return ranks[hashes >> np.uint64(48)], (hashes ^ _SIGN_BIT).view(np.int64)
 
 
-def level_ranks_max(level: int) -> int:
+def get_level_rank_max(level: int) -> int:
     """The greatest rank that a thinned level holds: level 0 holds all, level 1 an eighth, and so on."""
-    return RANK_MAX - RANKS_A_LEVEL * level
+    return RANK_MAX - RANKS_PER_LEVEL * level
 
 
-def level_fractions(ranks: Ranks) -> list[float]:
+def compute_level_fractions(ranks: Ranks) -> list[float]:
     """The share of all slots, and so about of all steps, that each level 0…LEVEL_MAX holds."""
-    return [float(np.mean(ranks <= level_ranks_max(level))) for level in range(LEVEL_MAX + 1)]
+    return [float(np.mean(ranks <= get_level_rank_max(level))) for level in range(LEVEL_MAX + 1)]
 
 
-def coarsest_level(count: int, k: int, fractions: list[float]) -> int:
+def find_coarsest_level(count: int, k: int, fractions: list[float]) -> int:
     """The thinnest level likely to hold k of `count` points: expected number less four standard deviations over k."""
     for level in range(LEVEL_MAX, 0, -1):
         expected = count * fractions[level]
@@ -61,21 +61,21 @@ def coarsest_level(count: int, k: int, fractions: list[float]) -> int:
     return 0
 
 
-def choose(steps: Int64s, k: int, ranks: Ranks, ranks_max: int = RANK_MAX) -> npt.NDArray[np.int64] | None:
+def choose_uniform_sample(steps: Int64s, k: int, ranks: Ranks, rank_max: int = RANK_MAX) -> npt.NDArray[np.int64] | None:
     """Indices, ascending, of a uniform sample of `k` of these distinct, ascending steps, from a level's candidates.
 
-    `steps` holds every step of rank at most `ranks_max`, and may hold more; the first and the last are always the
+    `steps` holds every step of rank at most `rank_max`, and may hold more; the first and the last are always the
     series' own. None when too few of them have such a rank to be sure of the answer: ask again with a lower level.
     """
     n = len(steps)
-    if ranks_max == RANK_MAX and n <= k:
+    if rank_max == RANK_MAX and n <= k:
         return np.arange(n)
     if k <= 1 or n <= 1:
         return np.arange(n)[n - k :] if k else np.empty(0, np.int64)
     hashes = splitmix64(steps[1:-1])
     inner_ranks = ranks[hashes >> np.uint64(48)]
     within = np.cumsum(np.bincount(inner_ranks, minlength=RANK_MAX + 1))
-    if within[ranks_max] < k - 2:
+    if within[rank_max] < k - 2:
         return None
     last_rank = int(np.searchsorted(within, k - 2))
     surely = np.flatnonzero(inner_ranks < last_rank)

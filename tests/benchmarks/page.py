@@ -43,7 +43,7 @@ def resident(): return int(Path("/proc/self/statm").read_text().split()[1]) * os
 import tbservice.domain.reading, tbservice.routes.reading, tbservice.routes.uploads  # what is there without it
 began, before = time.process_time(), resident()
 from tbservice.tensorboard import mount, stock
-stock.stock_application()
+stock.get_stock_application()
 print(time.process_time() - began, resident() - before)
 """
 

@@ -76,7 +76,7 @@ def upload(service: Service, logdir: Path, *arguments: str, server: str = "") ->
 
 def await_merges(service: Service) -> float:
     """Waits until nothing is due for a merge; the CPU seconds that the servers have used meanwhile."""
-    due = f"SELECT 1 FROM time_series WHERE tail_points >= {limits.tail_points_max} LIMIT 1"  # noqa: S608 - a constant
+    due = f"SELECT 1 FROM time_series WHERE tail_points >= {limits.WRITE_BUFFER_POINTS_MAX} LIMIT 1"  # noqa: S608 - a constant
     before = service.cpu_seconds()
     while service.query(due):
         time.sleep(0.5)  # every look costs a connection

@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 from support.browsing import has_drawing, open_tab, share_link, shoot
 from support.uploading import experiment_id_of
 from tbservice.local.demo import write_demo_logdir
-from tbservice.local.demo.hyperparameters import CHOICES
+from tbservice.local.demo.hyperparameters import SESSIONS
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +37,12 @@ def test_two_experiments_are_compared_run_by_run_and_session_by_session(page, up
     assert has_drawing(card.locator("canvas").first)
     runs = page.locator("runs-data-table tb-data-table-content-row")
     for name in ("before", "after"):
-        expect(runs.filter(has_text=f"{name}/{CHOICES[0].run}/validation")).to_be_visible()
+        expect(runs.filter(has_text=f"{name}/{SESSIONS[0].run}/validation")).to_be_visible()
     page.wait_for_load_state("networkidle")
     shoot(page, "compare_time_series")
     open_tab(page, "HParams")
     table = page.locator("tf-hparams-table-view")
-    for choice in CHOICES:
+    for choice in SESSIONS:
         for name in ("before", "after"):
             expect(table.get_by_text(f"{name}/{choice.run}", exact=True)).to_be_visible()
     page.wait_for_load_state("networkidle")

@@ -89,7 +89,7 @@ def test_large_body_is_refused_before_it_is_read(service):
     ):
         with connect(service) as client:
             headers = {"Content_Type": "application/x-protobuf"}
-            client.sendall(head("POST", path, Content_Length=limits.json_body_bytes_max, **headers))
+            client.sendall(head("POST", path, Content_Length=limits.JSON_BODY_BYTES_MAX, **headers))
             assert status_of(client) == 401
 
 
@@ -100,7 +100,7 @@ def test_stalled_bodies_are_bounded_for_one_caller_only(service, api, http):
     with ExitStack() as stalled:
         for _ in range(2):
             client = stalled.enter_context(connect(service))
-            client.sendall(head("POST", path, token_of(api), Content_Length=limits.json_body_bytes_max) + b"{")
+            client.sendall(head("POST", path, token_of(api), Content_Length=limits.JSON_BODY_BYTES_MAX) + b"{")
         time.sleep(0.2)  # until the server has reserved them
         refused = api.request("POST", f"/experiments/{experiment}/scalars/data", json={})
         assert (refused.status_code, refused.json()["code"]) == (429, "too_many_requests")
@@ -111,8 +111,8 @@ def test_stalled_bodies_are_bounded_for_one_caller_only(service, api, http):
 
 def test_aborted_bodies_leave_no_memory_behind(service):
     (worker,) = [psutil.Process(service.process.pid)]
-    request = head("POST", f"/api/v1/experiments/{ABSENT}/scalars/data", Content_Length=limits.small_body_bytes_max)
-    body = b"x" * (limits.small_body_bytes_max - 1)
+    request = head("POST", f"/api/v1/experiments/{ABSENT}/scalars/data", Content_Length=limits.SMALL_BODY_BYTES_MAX)
+    body = b"x" * (limits.SMALL_BODY_BYTES_MAX - 1)
 
     def abort(times):
         for _ in range(times):
@@ -277,7 +277,7 @@ def test_many_small_headers_end_the_connection(service):
 
 def test_long_url_that_arrives_in_parts_is_read(service, api):
     path = f"/api/v1/experiments/{api.new_experiment(visibility='link')}/scalars/new?since="
-    request = head("GET", path + "A" * limits.cursor_in_url_chars_max)
+    request = head("GET", path + "A" * limits.CURSOR_IN_URL_CHARS_MAX)
     with connect(service) as client:
         for start in range(0, len(request), 1_400):  # as a network's packets
             client.sendall(request[start : start + 1_400])
@@ -315,7 +315,7 @@ def test_stream_with_a_body_announced_is_sent(service, api):
     path = f"/api/v1/experiments/{experiment}/scalars/data?sampling=all&format=csv"
     with connect(service) as client:
         client.sendall(
-            head("GET", path, token_of(api), Content_Length=limits.json_body_bytes_max + 1, Connection="close")
+            head("GET", path, token_of(api), Content_Length=limits.JSON_BODY_BYTES_MAX + 1, Connection="close")
         )
         answer = b""
         while piece := client.recv(100_000):

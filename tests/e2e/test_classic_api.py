@@ -24,7 +24,7 @@ from support.batches import Api, images, metadata, scalars, segment, stream, tex
 from support.complete_logdir import REAL_FILES
 from support.uploading import Uploader
 from tbservice.api.v0_classic.histograms import BASIS_POINTS
-from tbservice.reading.reservoir import evenly, reservoir
+from tbservice.reading.reservoir import equally_spaced, reservoir
 from tbservice.server.app import create_app
 from tbservice.settings import Settings
 
@@ -436,7 +436,7 @@ def test_all_items_are_equally_likely_to_be_in_the_sample():
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 10, 11])
 def test_samples_of_short_series_are_all_of_them(count):
-    assert evenly(10)(count).tolist() == (list(range(count)) if count <= 10 else [0, 1, 2, 3, 4, 5, 6, 7, 8, 10])
+    assert equally_spaced(10)(count).tolist() == (list(range(count)) if count <= 10 else [0, 1, 2, 3, 4, 5, 6, 7, 8, 10])
     assert len(reservoir(3)(count)) == min(count, 3)
     assert reservoir(1)(count).tolist() == ([count - 1] if count else [])
 

@@ -20,7 +20,7 @@ from support.servers import database_name, environment_of, live_service, wait_re
 from support.source_code import ROOT
 from tbservice import limits
 from tbservice.local.embedded.ports import LOOPBACK, choose_ports
-from tbservice.server.workers import WORKER_SILENCE_SECONDS_MAX
+from tbservice.server.workers import WORKER_HEALTHCHECK_SECONDS_MAX
 
 MIGRATIONS = sorted(path.stem for path in (ROOT / "migrations" / "versions").glob("0*.py"))
 
@@ -111,7 +111,7 @@ def test_a_worker_that_dies_while_it_is_asked_for_a_sign_of_life_is_replaced_at_
         before[0].suspend()
         time.sleep(2)  # by now its parent has asked, and would wait for half a minute
         before[0].kill()
-        deadline = time.monotonic() + WORKER_SILENCE_SECONDS_MAX / 2
+        deadline = time.monotonic() + WORKER_HEALTHCHECK_SECONDS_MAX / 2
         while not [worker for worker in workers_of(live) if worker not in before]:
             assert time.monotonic() < deadline
             time.sleep(0.1)
@@ -139,7 +139,7 @@ def test_failed_request_has_the_id_of_its_log_record(settings, owner_token, tmp_
 
 def test_error_ids_of_suppressed_failures_are_logged(settings, owner_token, tmp_path):
     log, headers = tmp_path / "log", {"Authorization": f"Bearer {owner_token}"}
-    times = limits.log_repeats_max + 5
+    times = limits.LOG_REPEATS_MAX + 5
     with live_service(settings, free_port(), log) as live:
         with psycopg.connect(live.database_url) as db:
             db.execute("ALTER TABLE experiments RENAME TO away")
@@ -148,7 +148,7 @@ def test_error_ids_of_suppressed_failures_are_logged(settings, owner_token, tmp_
             for path in ("/api/v1/experiments", f"/api/v1/experiments/{'A' * 22}")
         )
     text = log.read_text()
-    assert text.count("Traceback") == len(set(listed + read)) == 2 * limits.log_repeats_max
+    assert text.count("Traceback") == len(set(listed + read)) == 2 * limits.LOG_REPEATS_MAX
     for ids in (listed, read):  # the same type of error, but another traceback
         assert [text.count(f"error id {each}") for each in ids[:-6]] == [1] * (times - 6)
         assert set(ids[-6:]) == {ids[-6]}

@@ -33,7 +33,7 @@ def experiment_id(reader, uploader):
             for tag in range(number, number + 10)
         ]
         api.write(experiment_id, segment(stream("run", f"file{number}"), 0, 1, *series))
-    assert limits.piece_points < SERIES * POINTS / 2
+    assert limits.SCAN_CHUNK_POINTS < SERIES * POINTS / 2
     return experiment_id
 
 
@@ -57,7 +57,7 @@ def test_clients_that_read_slowly_hold_no_connection_and_make_room_when_they_go(
         return rows.fetchone()[0]
 
     with ExitStack() as slow:
-        for _ in range(limits.caller_streams_max):
+        for _ in range(limits.CALLER_FULL_SCAN_STREAMS_MAX):
             assert slow.enter_context(everything(reader, experiment_id)).status_code == 200
         with everything(reader, experiment_id) as refused:
             assert (refused.status_code, refused.read() and refused.json()["code"]) == (429, "too_many_requests")
@@ -119,7 +119,7 @@ def test_what_breaks_in_the_middle_never_looks_whole(
 
 
 def test_stream_that_ends_gives_its_share_back(monkeypatch):
-    monkeypatch.setattr(limits, "caller_streams_max", 1)
+    monkeypatch.setattr(limits, "CALLER_FULL_SCAN_STREAMS_MAX", 1)
     shares = come_in()
     is_closed = []
 
@@ -137,10 +137,10 @@ def test_stream_that_ends_gives_its_share_back(monkeypatch):
     async def receive():
         await asyncio.sleep(60)
 
-    answer = streaming.stream(pieces, {}, "text/csv")
+    answer = streaming.stream_response(pieces, {}, "text/csv")
     with pytest.raises(TooManyRequests, match="streams at full resolution"):
-        streaming.stream(pieces, {}, "text/csv")
+        streaming.stream_response(pieces, {}, "text/csv")
     with pytest.raises(ClientDisconnect):
         asyncio.run(answer({"type": "http", "asgi": {"spec_version": "2.4"}}, receive, send))
     assert is_closed == [True]
-    assert shares.streams.try_take(CALLER)
+    assert shares.streams.try_acquire(CALLER)

@@ -132,7 +132,7 @@ def test_it_starts_keeps_what_was_committed_through_sigterm_ctrl_c_and_kill_9_an
         assert stat.S_IMODE(config.stat().st_mode) == 0o600
         token = up.token()
         code, seconds = up.end(signal.SIGTERM)
-        assert (code, [subprocesses.lock_holder(lock) for lock in up.server_locks()]) == (0, [None, None])
+        assert (code, [subprocesses.find_lock_holder(lock) for lock in up.server_locks()]) == (0, [None, None])
         assert seconds < STOP_SECONDS_MAX
 
     with running(home) as up:
@@ -172,11 +172,11 @@ def test_troubles_of_a_running_one_are_one_line_each(home):
         )
         assert not other.exists()
 
-        os.kill(subprocesses.lock_holder(up.server_locks()[0]), signal.SIGKILL)
+        os.kill(subprocesses.find_lock_holder(up.server_locks()[0]), signal.SIGKILL)
         assert up.process.wait(STOP_SECONDS_MAX) == 1
         last = up.errors.read_text().splitlines()[-1]
         assert last.startswith("tbservice: PostgreSQL stopped with exit code -9")
-        assert [subprocesses.lock_holder(lock) for lock in up.server_locks()] == [None, None]
+        assert [subprocesses.find_lock_holder(lock) for lock in up.server_locks()] == [None, None]
 
 
 def test_an_ordinary_user_starts_it_and_a_client_of_another_server_keeps_its_configuration(home):
@@ -212,7 +212,7 @@ def test_a_stop_while_it_starts_leaves_nothing_running(home):
         time.sleep(0.3)
         process.terminate()
         assert process.wait(STOP_SECONDS_MAX) == 0
-    assert not any(map(subprocesses.lock_holder, (home / ".local/share/tbhub/run").glob("*.pid")))
+    assert not any(map(subprocesses.find_lock_holder, (home / ".local/share/tbhub/run").glob("*.pid")))
 
 
 def test_a_full_disk_is_one_line(home):

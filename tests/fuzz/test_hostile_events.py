@@ -17,7 +17,7 @@ from tbupload.http.wire_limits import WireLimits
 from tbupload.upload.batches import encode
 from tbwire import wire_pb2
 
-WIRE_LIMITS = WireLimits(**{name: getattr(limits, name) for name in WireLimits.__dataclass_fields__})
+WIRE_LIMITS = WireLimits(**{name: getattr(limits, name.upper()) for name in WireLimits.__dataclass_fields__})
 STREAM = wire_pb2.Stream(run="r", file_name="f", first_record_digest=bytes(32), filters_digest=bytes(32))
 
 choices = st.binary(max_size=400)
@@ -56,8 +56,8 @@ def test_the_server_takes_what_the_reader_lets_through(tmp_path):
         (tmp_path / "file").write_bytes(event_file(Choices(data)))
         for chunk in read_to_end(open_file(tmp_path / "file"), final=True)[0]:
             segment = encode(STREAM, chunk, None, {}, WIRE_LIMITS)
-            if len(segment.body) <= limits.batch_bytes_max:
-                (received,) = decode.decode(segment.body)
+            if len(segment.body) <= limits.BATCH_BYTES_MAX:
+                (received,) = decode.decode_batch(segment.body)
                 assert [series.tag for series in received.series] == [series.tag for series in chunk.series]
                 taken += len(received.series)
     assert taken > 300

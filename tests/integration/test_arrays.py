@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sqlalchemy import text
 
-from tbservice.store.pg.arrays import array
+from tbservice.store.pg.arrays import encode_array
 
 COLUMNS = [
     ("bigint", [0, -1, 2**63 - 1, -(2**63)]),
@@ -27,7 +27,7 @@ def test_a_column_arrives_as_it_is(database, kind, column):
     # SQLAlchemy's cursors read text: whole numbers, bytes and shortest decimals come back all the same.
     with database.transaction() as db:
         statement = text(f"SELECT CAST(:column AS {kind}[])")
-        assert [_plain(each) for each in db.execute(statement, {"column": array(kind, column)}).scalar_one()] == [
+        assert [_plain(each) for each in db.execute(statement, {"column": encode_array(kind, column)}).scalar_one()] == [
             *column
         ]
 
@@ -40,5 +40,5 @@ def test_columns_of_numpy_keep_their_bits(database):
     bits = np.array([0x7FF8000000000001, 0xFFF0000000000000, 1], np.uint64).view(np.float64)
     with database.transaction() as db:
         sent = text("SELECT float8send(each) FROM unnest(CAST(:column AS float8[])) AS each")
-        got = db.execute(sent, {"column": array("float8", bits)}).scalars()
+        got = db.execute(sent, {"column": encode_array("float8", bits)}).scalars()
         assert b"".join(map(bytes, got)) == bits.astype(">f8").tobytes()

@@ -28,7 +28,7 @@ CONTENT = b"\x89PNG\r\n\x1a\n" + os.urandom(64) * (2 * PIECE // 64 + 1_000)
 
 @pytest.fixture(autouse=True)
 def _short_pieces(monkeypatch):
-    monkeypatch.setattr(limits, "blob_piece_bytes", PIECE)
+    monkeypatch.setattr(limits, "BLOB_PART_BYTES", PIECE)
 
 
 class Putting:
@@ -202,10 +202,10 @@ def test_a_piece_that_is_not_where_pieces_are_is_refused(putting, offset, length
 def test_a_piece_is_bounded_and_so_is_the_whole(putting):
     answer = putting.send(0, bytes(PIECE + 1))
     assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
-    size = limits.blob_bytes_max + 1
+    size = limits.BLOB_BYTES_MAX + 1
     answer = putting.api.request("PUT", putting.path, params={"offset": 0, "size": size}, content=bytes(PIECE))
     assert answer.status_code == 413
-    assert str(limits.blob_bytes_max) in answer.json()["detail"]
+    assert str(limits.BLOB_BYTES_MAX) in answer.json()["detail"]
     for parameters in ({"offset": 0}, {"size": 9}, {"offset": -1, "size": 9}, {"offset": 0, "size": 0}):
         assert putting.api.request("PUT", putting.path, params=parameters, content=b"x").status_code == 422
 
@@ -242,14 +242,14 @@ def parts_put():
 def test_a_request_that_another_overtakes_at_the_last_piece_tells_that_the_blob_is_stored(putting, monkeypatch, bucket):
     putting.put(0)
     putting.put(PIECE)
-    join = blob_uploads._join
+    join = blob_uploads._join_parts
 
     def overtaken(*arguments):
-        monkeypatch.setattr(blob_uploads, "_join", join)
+        monkeypatch.setattr(blob_uploads, "_join_parts", join)
         assert putting.put(2 * PIECE) == (True, len(CONTENT))
         return join(*arguments)
 
-    monkeypatch.setattr(blob_uploads, "_join", overtaken)
+    monkeypatch.setattr(blob_uploads, "_join_parts", overtaken)
     assert putting.put(2 * PIECE) == (True, len(CONTENT))
     assert putting.read_back().content == CONTENT
     assert len(bucket.objects()) == 1
@@ -318,7 +318,7 @@ def test_what_nobody_goes_on_sending_is_deleted_when_anybody_begins_another(
         assert db.execute(text("SELECT count(*) FROM blob_uploads")).scalar() == 1
     with database.transaction(2) as db:
         assert db.execute(text("SELECT count(*) FROM blob_uploads")).scalar() == 0
-    recent, old = (limits.blob_unfinished_seconds_max + moved for moved in (-3_600, 3_600))
+    recent, old = (limits.BLOB_UNFINISHED_SECONDS_MAX + moved for moved in (-3_600, 3_600))
     for age, left in ((recent, 2), (old, 2)):
         with database.transaction(1) as db:
             moved = text("UPDATE blob_uploads SET touched_at = now() - make_interval(secs => :age)")

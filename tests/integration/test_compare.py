@@ -196,7 +196,7 @@ def test_the_form_takes_several_tokens_and_links_and_refuses_as_a_whole(client, 
 
 def test_an_address_that_names_no_comparison_says_why(client, api, pair):
     a, b = pair
-    many = ",".join(f"n{number}:{a}" for number in range(limits.comparison_items_max + 1))
+    many = ",".join(f"n{number}:{a}" for number in range(limits.COMPARISON_ITEMS_MAX + 1))
     wrong = {
         f"a:{a}": "names 1 experiment; a comparison is of 2 to 10",
         many: "names 11 experiments",
@@ -418,7 +418,7 @@ def test_a_session_no_client_could_have_meant_leaves_the_other_experiments_as_th
 
 
 def test_what_is_too_much_together_is_refused(client, api, pair, monkeypatch):
-    monkeypatch.setattr(limits, "read_points_max", 3)
+    monkeypatch.setattr(limits, "READ_POINTS_MAX", 3)
     card = {"requests": json.dumps([{"plugin": "scalars", "tag": "loss"}])}
     path = "data/plugin/timeseries/timeSeries"
     assert client.post(f"/experiment/{pair[0]}/{path}", data=card, headers=api.headers).status_code == 200

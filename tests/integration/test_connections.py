@@ -9,9 +9,9 @@ import pytest
 
 from support.postgres_faults import postgres_faults
 from support.servers import database_name
-from tbservice.errors import CannotRun
+from tbservice.errors import StartupError
 from tbservice.store.pg import database as module
-from tbservice.store.pg.database import Database, binary_rows, in_one_trip, rows_seeing, send
+from tbservice.store.pg.database import Database, execute_binary, fetch_binary, pipeline, query_with_rls
 
 SEEN = "SELECT coalesce(current_setting('tbhub.workspace_id', true), '')"
 
@@ -31,7 +31,7 @@ def test_connections_that_postgres_has_ended_are_replaced_and_nobody_notices(dat
         ended = db.execute("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE usename = 'tbhub'")
         assert ended.fetchall().count((True,)) >= 3
     with database.transaction(), database.transaction(), database.without_transaction() as db:
-        assert rows_seeing(db, {"workspace_id": "7"}, SEEN, {}) == [("7",)]
+        assert query_with_rls(db, {"workspace_id": "7"}, SEEN, {}) == [("7",)]
 
 
 def test_a_connection_is_asked_whether_it_works_only_when_it_has_been_idle_for_long(database_url, monkeypatch):
@@ -50,34 +50,34 @@ def test_a_connection_is_asked_whether_it_works_only_when_it_has_been_idle_for_l
 
 def test_what_a_look_before_the_tenant_is_known_may_see_is_over_with_it(one):
     with one.without_transaction() as db:
-        assert rows_seeing(db, {"workspace_id": "7"}, SEEN, {}) == [("7",)]
-        assert binary_rows(db, SEEN, {}) == [("",)]
+        assert query_with_rls(db, {"workspace_id": "7"}, SEEN, {}) == [("7",)]
+        assert fetch_binary(db, SEEN, {}) == [("",)]
     with one.transaction(7) as db:
-        assert binary_rows(db, SEEN, {}) == [("7",)]
+        assert fetch_binary(db, SEEN, {}) == [("7",)]
     with one.snapshot() as db:
-        assert binary_rows(db, SEEN, {}) == [("",)]
+        assert fetch_binary(db, SEEN, {}) == [("",)]
         with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
-            binary_rows(db, "SELECT nextval('runs_run_id_seq')", {})
+            fetch_binary(db, "SELECT nextval('runs_run_id_seq')", {})
 
 
 def test_a_statement_that_fails_among_those_of_one_trip_leaves_nothing_of_them(one):
     make = "INSERT INTO workspaces (name) VALUES (%(name)s) RETURNING name"
     for attempt in range(8):  # beyond the sixth time statements are prepared
-        with pytest.raises(psycopg.errors.DivisionByZero), one.transaction() as db, in_one_trip(db):  # noqa: PT012 - its end raises
-            send(db, make, {"name": "before"})
-            send(db, "SELECT 1 / %(zero)s", {"zero": 0})
-            send(db, make, {"name": "after"})
+        with pytest.raises(psycopg.errors.DivisionByZero), one.transaction() as db, pipeline(db):  # noqa: PT012 - its end raises
+            execute_binary(db, make, {"name": "before"})
+            execute_binary(db, "SELECT 1 / %(zero)s", {"zero": 0})
+            execute_binary(db, make, {"name": "after"})
         with one.transaction() as db:
-            with in_one_trip(db):
-                made = [send(db, make, {"name": f"{attempt} {name}"}) for name in ("first", "second")]
+            with pipeline(db):
+                made = [execute_binary(db, make, {"name": f"{attempt} {name}"}) for name in ("first", "second")]
             assert [sent.rows() for sent in made] == [[(f"{attempt} first",)], [(f"{attempt} second",)]]
     with one.transaction() as db:
-        assert binary_rows(db, "SELECT count(*), count(DISTINCT name) FROM workspaces", {}) == [(16, 16)]
+        assert fetch_binary(db, "SELECT count(*), count(DISTINCT name) FROM workspaces", {}) == [(16, 16)]
 
 
 @pytest.mark.parametrize("url", ["postgresql://u:secret@a:1,b:2x/db", "postgresql://u:secret@[host/db", "u:secret@h/d"])
 def test_database_url_that_libpq_cannot_read(url):
-    with pytest.raises(CannotRun, match="not a PostgreSQL URL") as raised:
+    with pytest.raises(StartupError, match="not a PostgreSQL URL") as raised:
         Database(url, 1)
     assert "secret" not in "".join(traceback.format_exception(raised.value))
 
@@ -85,6 +85,6 @@ def test_database_url_that_libpq_cannot_read(url):
 def test_database_url_keeps_its_own_options(database_url):
     database = Database(f"{database_url}&options=-c%20geqo%3Doff&connect_timeout=7", 1)
     with database.transaction() as db:
-        shown = binary_rows(db, "SELECT current_setting('geqo'), current_setting('statement_timeout')", {})
+        shown = fetch_binary(db, "SELECT current_setting('geqo'), current_setting('statement_timeout')", {})
     database.close()
     assert shown == [("off", "1min")]

@@ -18,10 +18,10 @@ from tensorboard.plugins.hparams import metadata as hparams_metadata
 from tensorboard.util.tensor_util import make_ndarray
 
 from tbservice.local.demo import write_demo_logdir
-from tbservice.local.demo.hyperparameters import CHOICES
+from tbservice.local.demo.hyperparameters import SESSIONS
 from tbservice.local.demo.training import STEPS
 
-RUN = CHOICES[0].run
+RUN = SESSIONS[0].run
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def test_the_demo_has_data_of_every_plugin(multiplexer, plugin):
 
 
 def test_each_session_has_a_run_of_its_own_and_one_for_each_set_of_points(multiplexer):
-    assert set(multiplexer.Runs()) == {c.run + part for c in CHOICES for part in ("", "/train", "/validation")}
+    assert set(multiplexer.Runs()) == {c.run + part for c in SESSIONS for part in ("", "/train", "/validation")}
 
 
 def test_a_tag_belongs_to_one_plugin_only(logdir):
@@ -74,7 +74,7 @@ def test_a_tag_belongs_to_one_plugin_only(logdir):
 
 
 def test_every_network_learns(multiplexer):
-    for choice in CHOICES:
+    for choice in SESSIONS:
         accuracies = arrays(multiplexer, f"{choice.run}/validation", "accuracy")
         assert accuracies[0] < 0.7
         assert accuracies[-1] > 0.9
@@ -128,7 +128,7 @@ def test_the_graphs_can_be_parsed_and_the_run_metadata_speaks_of_their_nodes(mul
 
 def test_the_metrics_of_the_sessions_are_tags_of_their_runs(multiplexer):
     contents = multiplexer.PluginRunToTagToContent("hparams")
-    for choice in CHOICES:
+    for choice in SESSIONS:
         experiment = hparams_metadata.parse_experiment_plugin_data(contents[choice.run]["_hparams_/experiment"])
         start = hparams_metadata.parse_session_start_info_plugin_data(
             contents[choice.run]["_hparams_/session_start_info"]

@@ -87,8 +87,8 @@ def test_a_signalling_nan_in_float32_counts_as_the_quiet_one_it_is_stored_as(api
 
 @pytest.mark.parametrize("window", [1, 7, 1_000, 10**6])
 def test_however_few_points_may_be_held_the_newest_of_each_step_is_found(api, experiment, writer, monkeypatch, window):
-    monkeypatch.setattr(limits, "block_points", 64)
-    monkeypatch.setattr(limits, "piece_points", window)
+    monkeypatch.setattr(limits, "BLOCK_POINTS_MAX", 64)
+    monkeypatch.setattr(limits, "SCAN_CHUNK_POINTS", window)
     random = np.random.default_rng(0)
     for number in range(12):
         count = int(random.integers(1, 60))
@@ -105,8 +105,8 @@ def test_however_few_points_may_be_held_the_newest_of_each_step_is_found(api, ex
 
 
 def test_open_blocks_that_stay_open_are_merged_in(api, experiment, writer, monkeypatch):
-    monkeypatch.setattr(limits, "block_points", 16)
-    monkeypatch.setattr(limits, "piece_points", 5)
+    monkeypatch.setattr(limits, "BLOCK_POINTS_MAX", 16)
+    monkeypatch.setattr(limits, "SCAN_CHUNK_POINTS", 5)
     writer.write(range(16 * 40))
     writer.merge()
     for number in range(5):
@@ -178,7 +178,7 @@ def test_pages_go_through_all_series_once_and_end_early_when_time_is_up(api, exp
         api.write(experiment, segment(stream(run), 0, 1, *sent))
     whole = api.get(experiment, "digests")
     assert whole["next"] is None
-    assert whole["limits"]["tensor_bytes_max"] == limits.tensor_bytes_max
+    assert whole["limits"]["tensor_bytes_max"] == limits.TENSOR_BYTES_MAX
     assert len({(series["run"], series["tag"]) for series in whole["series"]}) == 18
 
     def pages(**query):
@@ -190,7 +190,7 @@ def test_pages_go_through_all_series_once_and_end_early_when_time_is_up(api, exp
 
     for limit in (1, 5, 18):
         assert [series for page in pages(limit=limit) for series in page] == whole["series"]
-    monkeypatch.setattr(limits, "digest_page_seconds", 0)
+    monkeypatch.setattr(limits, "DIGEST_PAGE_SECONDS", 0)
     found = list(pages())
     assert [len(page) for page in found] == [1] * 18
     assert [series for page in found for series in page] == whole["series"]
@@ -259,12 +259,12 @@ def test_objects_that_are_lost_or_damaged_are_named(api, experiment, settings, m
 def test_objects_check_pages_end_in_time_and_at_faults(api, experiment, settings, monkeypatch):
     monkeypatch.setattr(object_checks, "_CHUNK_OBJECTS", 10)
     put_images(api, experiment, 40)
-    monkeypatch.setattr(limits, "digest_page_seconds", 0)
+    monkeypatch.setattr(limits, "DIGEST_PAGE_SECONDS", 0)
     assert api.get(experiment, "digests/objects")["objects"] == 10
     assert checked(api, experiment)[0] == 40
     monkeypatch.undo()
     monkeypatch.setattr(object_checks, "_CHUNK_OBJECTS", 10)
-    monkeypatch.setattr(limits, "object_faults_page_items_max", 15)
+    monkeypatch.setattr(limits, "OBJECT_FAULTS_PAGE_ITEMS_MAX", 15)
     delete_all_objects(settings)
     page = api.get(experiment, "digests/objects")
     assert (page["objects"], len(page["faults"])) == (20, 20)

@@ -15,10 +15,10 @@ import psycopg
 import pytest
 
 from support.servers import s3_client
-from tbservice.errors import CannotRun
+from tbservice.errors import StartupError
 from tbservice.local.embedded import subprocesses
-from tbservice.local.embedded.accounts import other_account
-from tbservice.local.embedded.connection import settings_for
+from tbservice.local.embedded.accounts import find_unprivileged_account
+from tbservice.local.embedded.connection import make_settings
 from tbservice.local.embedded.data_directory import FREE_BYTES_MIN, DataDirectory
 from tbservice.local.embedded.instance import Instance
 from tbservice.local.embedded.ports import LOOPBACK, choose_ports
@@ -46,7 +46,7 @@ def path():
 
 
 def settings_of(instance):
-    return settings_for(instance, host=LOOPBACK, port=0, public_url="http://127.0.0.1")
+    return make_settings(instance, host=LOOPBACK, port=0, public_url="http://127.0.0.1")
 
 
 def remember(instance, number):
@@ -110,7 +110,7 @@ def test_what_was_committed_survives_a_restart_on_other_ports_and_the_death_of_b
         for child in instance.children:
             child._process.kill()
             child._process.wait()
-        with pytest.raises(CannotRun, match="stopped with exit code -9"):
+        with pytest.raises(StartupError, match="stopped with exit code -9"):
             instance.check()
     with Instance(path) as instance:
         assert remembered(instance) == [1, 2]
@@ -141,18 +141,18 @@ def test_both_servers_end_when_their_parent_is_killed(path):
     parent.wait()
     deadline = time.monotonic() + 20
     locks = [path / "run" / f"{name}.pid" for name in ("postgres", "seaweedfs")]
-    while any(subprocesses.lock_holder(lock) for lock in locks):
+    while any(subprocesses.find_lock_holder(lock) for lock in locks):
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has another account to run PostgreSQL as")
 def test_root_without_user_namespaces_runs_postgres_as_another_account_and_may_change_its_mind(path):
-    with Instance(path, other_account()) as instance:
-        assert (path / "postgres").stat().st_uid == other_account().uid
+    with Instance(path, find_unprivileged_account()) as instance:
+        assert (path / "postgres").stat().st_uid == find_unprivileged_account().uid
         remember(instance, 1)
     with Instance(path) as instance:
-        assert (path / "postgres").stat().st_uid in (0, other_account().uid)
+        assert (path / "postgres").stat().st_uid in (0, find_unprivileged_account().uid)
         assert remembered(instance) == [1]
 
 
@@ -182,9 +182,9 @@ def test_a_process_that_a_killed_parent_left_behind_is_stopped(tmp_path):
     lock = tmp_path / "left.pid"
     command = subprocesses.launch_command([sys.executable, "-c", "import time; time.sleep(60)"], ["--lock", str(lock)])
     left = subprocess.Popen(command)
-    while subprocesses.lock_holder(lock) is None:
+    while subprocesses.find_lock_holder(lock) is None:
         time.sleep(0.01)
-    subprocesses.stop_stale(lock, subprocesses.Ending(signal.SIGTERM, 5))
+    subprocesses.stop_stale(lock, subprocesses.StopPolicy(signal.SIGTERM, 5))
     assert left.wait(1) == -signal.SIGTERM
 
 
@@ -196,7 +196,7 @@ def test_a_process_that_ignores_the_request_to_stop_is_killed(tmp_path):
     command = subprocesses.launch_command([sys.executable, "-c", script], ["--lock", str(lock)])
     with subprocess.Popen(command, stdout=subprocess.PIPE) as left:
         left.stdout.readline()
-        subprocesses.stop_stale(lock, subprocesses.Ending(signal.SIGTERM, 0.2))
+        subprocesses.stop_stale(lock, subprocesses.StopPolicy(signal.SIGTERM, 0.2))
         assert left.wait(1) == -signal.SIGKILL
 
 
@@ -204,7 +204,7 @@ def test_a_process_that_only_has_the_same_id_is_left_alone(tmp_path):
     lock = tmp_path / "old.pid"
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as other:
         lock.write_text(f"{other.pid}\n")
-        subprocesses.stop_stale(lock, subprocesses.Ending(signal.SIGKILL, 1))
+        subprocesses.stop_stale(lock, subprocesses.StopPolicy(signal.SIGKILL, 1))
         assert other.poll() is None
         other.kill()
 
@@ -223,7 +223,7 @@ def test_a_crashed_servers_pid_file_whose_id_is_now_another_program_does_not_kee
 
 def test_a_second_instance_on_the_same_directory_is_told_who_has_it(tmp_path):
     first = DataDirectory.open(tmp_path / "data")
-    with pytest.raises(CannotRun, match=rf"another tbservice \(process {os.getpid()}\) is running"):
+    with pytest.raises(StartupError, match=rf"another tbservice \(process {os.getpid()}\) is running"):
         DataDirectory.open(tmp_path / "data")
     first.close()
     DataDirectory.open(tmp_path / "data").close()
@@ -238,9 +238,9 @@ def test_data_directory_made_by_hand_is_shut_to_others(tmp_path):
 
 def test_a_directory_with_something_else_in_it_and_a_file_are_refused_untouched(tmp_path):
     (tmp_path / "thesis.tex").write_text("x")
-    with pytest.raises(CannotRun, match="holds something else"):
+    with pytest.raises(StartupError, match="holds something else"):
         DataDirectory.open(tmp_path)
-    with pytest.raises(CannotRun, match="is a file"):
+    with pytest.raises(StartupError, match="is a file"):
         DataDirectory.open(tmp_path / "thesis.tex")
     assert [file.name for file in tmp_path.iterdir()] == ["thesis.tex"]
 
@@ -249,7 +249,7 @@ def test_a_database_without_its_secrets_is_refused(tmp_path):
     DataDirectory.open(tmp_path / "data").close()
     (tmp_path / "data" / "postgres").mkdir()
     (tmp_path / "data" / "secrets.json").unlink()
-    with pytest.raises(CannotRun, match=r"secrets\.json is missing"):
+    with pytest.raises(StartupError, match=r"secrets\.json is missing"):
         DataDirectory.open(tmp_path / "data")
 
 
@@ -257,7 +257,7 @@ def test_files_of_another_postgresql_are_refused(tmp_path):
     DataDirectory.open(tmp_path / "data").close()
     (tmp_path / "data" / "postgres").mkdir()
     (tmp_path / "data" / "postgres" / "PG_VERSION").write_text("19\n")
-    with pytest.raises(CannotRun, match="was made by PostgreSQL 19, and this is 18"):
+    with pytest.raises(StartupError, match="was made by PostgreSQL 19, and this is 18"):
         Instance(tmp_path / "data")
     DataDirectory.open(tmp_path / "data").close()  # it was left unlocked
 

@@ -16,7 +16,7 @@ import pytest
 
 from support.other_account import IS_OTHER, ask_http, try_as_other
 from support.servers import s3_client
-from tbservice.local.embedded.ports import LOOPBACK, TWIN_DISTANCE
+from tbservice.local.embedded.ports import GRPC_PORT_OFFSET, LOOPBACK
 
 needs_other_account = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another account")
 PAGE = {"Origin": "http://pages.example", "Host": "pages.example"}
@@ -41,7 +41,7 @@ def listening(process):
 def inner_ports(servers):
     """SeaweedFS's ports other than S3's."""
     ports = {port for _, port in listening(processes(servers)["SeaweedFS"])}
-    return sorted(ports - {servers.instance.directory.remembered_ports()["s3"]})
+    return sorted(ports - {servers.instance.directory.saved_ports()["s3"]})
 
 
 def unix_sockets(servers):
@@ -77,8 +77,8 @@ def message(*texts):
 
 
 def test_embedded_servers_listen_where_they_should(servers):
-    ports = servers.instance.directory.remembered_ports()
-    ports["admin.grpc"] = ports["admin"] + TWIN_DISTANCE
+    ports = servers.instance.directory.saved_ports()
+    ports["admin.grpc"] = ports["admin"] + GRPC_PORT_OFFSET
     found = {name: listening(process) for name, process in processes(servers).items()}
     assert found["PostgreSQL"] == {(LOOPBACK, ports.pop("postgres"))}
     assert found["SeaweedFS"] == {(LOOPBACK, port) for port in ports.values()}
@@ -109,7 +109,7 @@ def test_inner_http_serves_neither_accounts_nor_pages(servers, stored):
         ],
         "admin": ["GET /", "GET /health", "GET /api/cluster/topology", "POST /login", "GET /metrics"],
     }
-    ports = servers.instance.directory.remembered_ports()
+    ports = servers.instance.directory.saved_ports()
     attempts = [
         ("ask_http", ports[part], *call.split(), headers, key)
         for part, some in calls.items()
@@ -135,7 +135,7 @@ def test_inner_grpc_neither_lists_nor_deletes(servers, stored):
         "volume.grpc": [("/volume_server_pb.VolumeServer/DeleteCollection", message(stored))],
         "s3.grpc": [("/s3_pb.SeaweedS3IamCache/RemoveIdentity", message("nobody"))],
     }
-    ports = servers.instance.directory.remembered_ports()
+    ports = servers.instance.directory.saved_ports()
     attempts = [
         ("ask_grpc", ports[part], method, request, key, authority(servers))
         for part, some in calls.items()
@@ -163,14 +163,14 @@ def test_s3_gives_nothing_without_a_signature(servers, stored):
         *(f"POST /{stored}/key?uploads", f"POST /{stored}?delete", f"PUT /{stored}?policy"),
         f"POST /?Action=AssumeRoleWithWebIdentity&{web_identity}",
     ]
-    port = servers.instance.directory.remembered_ports()["s3"]
+    port = servers.instance.directory.saved_ports()["s3"]
     attempts = [("ask_http", port, *call.split(), headers, "") for call in calls for headers in ({}, PAGE)]
     given = list(zip(attempts, try_as_other(attempts), strict=True))
     assert not [(attempt, answer) for attempt, answer in given if answer not in {400, 403, 405}]
 
 
 def test_s3_shows_answers_to_no_page(servers):
-    port = servers.instance.directory.remembered_ports()["s3"]
+    port = servers.instance.directory.saved_ports()["s3"]
     for method in ("GET", "OPTIONS"):
         connection = http.client.HTTPConnection(LOOPBACK, port)
         connection.request(method, "/tbhub/x", headers={**PAGE, "Access-Control-Request-Method": "PUT"})
@@ -179,7 +179,7 @@ def test_s3_shows_answers_to_no_page(servers):
 
 
 def test_s3_has_no_identity_api(servers):
-    port = servers.instance.directory.remembered_ports()["s3"]
+    port = servers.instance.directory.saved_ports()["s3"]
     assert ask_http(port, "POST", "/?Action=GetCallerIdentity&Version=2011-06-15", {}, "") == 405
 
 

@@ -18,7 +18,7 @@ from support.batches import images, scalars, segment, stream, texts
 from support.series_writer import WORKSPACE
 from tbservice import limits
 from tbservice.errors import NotFound
-from tbservice.reading.full_scan import read_whole
+from tbservice.reading.full_scan import stream_all
 from tbservice.types import DataClass, ReadGrant, Selection
 from tbupload.export import points
 from tbwire import frames, tensors, wire_pb2
@@ -68,8 +68,8 @@ def experiment_id(api):
 @pytest.fixture(params=[None, 40], ids=["at once", "in small parts"])
 def _parts_of(request, monkeypatch):
     if request.param is not None:
-        monkeypatch.setattr(limits, "piece_points", request.param)
-        monkeypatch.setattr(limits, "piece_bytes", 1)
+        monkeypatch.setattr(limits, "SCAN_CHUNK_POINTS", request.param)
+        monkeypatch.setattr(limits, "SCAN_CHUNK_BYTES", 1)
 
 
 def read(api, experiment_id, kind, **query):
@@ -230,8 +230,8 @@ def test_the_header_accept_chooses_the_format(api, experiment_id):
 
 def test_every_answer_says_by_which_rule_it_kept_how_many_of_how_many(api, experiment_id, monkeypatch):
     path = f"/experiments/{experiment_id}/scalars/data"
-    for piece_bytes in (limits.piece_bytes, 100):
-        monkeypatch.setattr(limits, "piece_bytes", piece_bytes)
+    for piece_bytes in (limits.SCAN_CHUNK_BYTES, 100):
+        monkeypatch.setattr(limits, "SCAN_CHUNK_BYTES", piece_bytes)
         for name in FORMATS:
             for asked, said in (
                 ({"downsample": 4}, "uniform; kept=24; total=921"),
@@ -270,7 +270,7 @@ def test_only_so_many_streams_are_sent_at_once_and_one_that_has_ended_makes_room
     path = f"/experiments/{experiment_id}/scalars/data"
     for _ in range(3):
         assert api.request("GET", path, params={"sampling": "all"}).status_code == 200
-    with used_up(client.app.state.shares.streams, limits.whole_streams_max):
+    with used_up(client.app.state.shares.streams, limits.FULL_SCAN_STREAMS_MAX):
         refused = api.request("GET", path, params={"sampling": "all"})
         assert (refused.status_code, refused.json()["code"]) == (429, "too_many_requests")
         assert refused.headers["Retry-After"]
@@ -280,13 +280,13 @@ def test_only_so_many_streams_are_sent_at_once_and_one_that_has_ended_makes_room
 def test_what_is_deleted_meanwhile_is_left_out_but_without_the_experiment_nothing_looks_whole(
     api, experiment_id, database, monkeypatch
 ):
-    monkeypatch.setattr(limits, "piece_points", 40)
+    monkeypatch.setattr(limits, "SCAN_CHUNK_POINTS", 40)
     chosen = ReadGrant(WORKSPACE, experiment_id), Selection(), DataClass.SCALAR
-    parts = read_whole(database, *chosen)
+    parts = stream_all(database, *chosen)
     assert next(parts).series.run == "a"
     api.request("DELETE", f"/experiments/{experiment_id}/runs", params={"run": "b"}).raise_for_status()
     assert {part.series.run for part in parts} == {"a", NAME}
-    parts = read_whole(database, *chosen)
+    parts = stream_all(database, *chosen)
     next(parts)
     api.request("DELETE", f"/experiments/{experiment_id}").raise_for_status()
     with pytest.raises(NotFound):
@@ -295,9 +295,9 @@ def test_what_is_deleted_meanwhile_is_left_out_but_without_the_experiment_nothin
 
 def test_a_large_sample_takes_a_stream_s_place_and_a_small_one_none(api, client, experiment_id, monkeypatch):
     path = f"/experiments/{experiment_id}/tensors/data"
-    with used_up(client.app.state.shares.streams, limits.whole_streams_max):
+    with used_up(client.app.state.shares.streams, limits.FULL_SCAN_STREAMS_MAX):
         assert api.request("GET", path).status_code == 200
-        monkeypatch.setattr(limits, "piece_bytes", 100)
+        monkeypatch.setattr(limits, "SCAN_CHUNK_BYTES", 100)
         assert api.request("GET", path).json()["code"] == "too_many_requests"
     assert api.request("GET", path).status_code == 200
 

@@ -67,7 +67,7 @@ def test_handler_call_that_fails_ends_the_job_alone(pool):
 
 def test_handler_over_its_time_is_killed_and_replaced(pool, monkeypatch):
     assert run(pool, "echo", 1) == 1
-    monkeypatch.setattr(limits, "handler_seconds_max", 0.5)
+    monkeypatch.setattr(limits, "HANDLER_SECONDS_MAX", 0.5)
     with pytest.raises(TooLarge, match="handler_seconds_max"):
         run(pool, "loop")
     monkeypatch.undo()
@@ -76,8 +76,8 @@ def test_handler_over_its_time_is_killed_and_replaced(pool, monkeypatch):
 
 def test_handler_over_its_memory_is_refused(pool):
     with pytest.raises(TooLarge, match="handler_memory_bytes_max"):
-        run(pool, "allocate", 2 * limits.handler_memory_bytes_max)
-    assert run(pool, "allocate", limits.handler_memory_bytes_max // 4) == limits.handler_memory_bytes_max // 4
+        run(pool, "allocate", 2 * limits.HANDLER_MEMORY_BYTES_MAX)
+    assert run(pool, "allocate", limits.HANDLER_MEMORY_BYTES_MAX // 4) == limits.HANDLER_MEMORY_BYTES_MAX // 4
     assert run(pool, "echo", 1) == 1
 
 
@@ -126,12 +126,12 @@ def test_markdown_that_takes_too_long_is_plain_text(api, client, experiment):
 
 
 def test_markdown_over_its_size_is_plain_escaped_text(api, client, experiment):
-    long = b"<script>**long**" + b"x" * limits.markdown_chars_max
+    long = b"<script>**long**" + b"x" * limits.MARKDOWN_CHARS_MAX
     api.write(experiment, segment(stream(), 0, 9, texts("note", [0], [long])))
     (shown,) = client.get(
         f"/experiment/{experiment}/data/plugin/text/text?run=train&tag=note", headers=api.headers
     ).json()
-    assert f"Longer than {limits.markdown_chars_max} characters" in shown["text"]
+    assert f"Longer than {limits.MARKDOWN_CHARS_MAX} characters" in shown["text"]
     assert "&lt;script&gt;**long**" in shown["text"]
 
 
@@ -144,7 +144,7 @@ def test_graph_over_its_size_is_refused(api, client, experiment, monkeypatch):
     api.write(experiment, segment(stream(), 0, 9, sent))
     url = f"/experiment/{experiment}/data/plugin/graphs/graph?run=train&conceptual=false"
     assert 'name: "a"' in client.get(url, headers=api.headers).text
-    monkeypatch.setattr(limits, "graph_text_bytes_max", 3)
+    monkeypatch.setattr(limits, "GRAPH_TEXT_BYTES_MAX", 3)
     answer = client.get(url, headers=api.headers)
     assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
     assert "graph_text_bytes_max" in answer.json()["detail"]

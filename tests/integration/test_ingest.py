@@ -21,8 +21,8 @@ from support.servers import database_name
 from tbservice import limits
 from tbservice.auth import grants
 from tbservice.ingest import commit
-from tbservice.ingest.decode import decode
-from tbservice.store.pg.database import Database, binary_rows
+from tbservice.ingest.decode import decode_batch
+from tbservice.store.pg.database import Database, fetch_binary
 from tbwire import wire_pb2
 
 
@@ -386,8 +386,8 @@ def test_a_batch_takes_as_many_statements_however_many_series_it_has(api, experi
 def prepared_statements(database):
     """Of each statement of the pool's one connection its text, how often it was planned anew, and its lasting plan."""
     with database.transaction() as db:
-        binary_rows(db, "SELECT set_config('plan_cache_mode', 'force_generic_plan', true)", {})
-        found = binary_rows(db, "SELECT name, statement, custom_plans, parameter_types FROM pg_prepared_statements", {})
+        fetch_binary(db, "SELECT set_config('plan_cache_mode', 'force_generic_plan', true)", {})
+        found = fetch_binary(db, "SELECT name, statement, custom_plans, parameter_types FROM pg_prepared_statements", {})
         for name, statement, custom_plans, types in found:
             values = f"({', '.join(['NULL'] * len(types))})" if types else ""
             plan = db.execute(sql(f"EXPLAIN EXECUTE {name}{values}")).scalars()
@@ -396,7 +396,7 @@ def prepared_statements(database):
 
 @pytest.mark.parametrize("count", [1, 50])
 def test_a_flush_into_known_series_takes_six_trips_and_no_planning(api, experiment, database_url, monkeypatch, count):
-    monkeypatch.setattr(limits, "tail_row_points_min", 1)  # a row of the tail for each point, which is more work
+    monkeypatch.setattr(limits, "WRITE_BUFFER_ROW_POINTS_MIN", 1)  # a row of the tail for each point, which is more work
     secret, tags = api.headers["Authorization"].split()[1], [f"tag {number}" for number in range(count)]
     with postgres_faults(database_url) as proxy:
         database = Database(proxy.url, 1)
@@ -407,7 +407,7 @@ def test_a_flush_into_known_series_takes_six_trips_and_no_planning(api, experime
             with database.without_transaction() as db:
                 grant = grants.grant_append(db, experiment, secret)
             with database.transaction(grant.workspace_id) as db:
-                assert commit.write_batch(db, grant, decode(sent)).counts.scalars == count
+                assert commit.write_batch(db, grant, decode_batch(sent)).counts.scalars == count
         words = [statement.split(maxsplit=1)[0].strip(";") for statement in proxy.statements]
         assert words == ["SELECT", "BEGIN"] + ["SELECT"] * 2 + ["INSERT"] * 2 + ["UPDATE"] * 2 + ["COMMIT"]
         assert proxy.trips == 6

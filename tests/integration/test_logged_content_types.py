@@ -62,7 +62,7 @@ def test_logged_content_types_come_back_for_the_same_clip(api, experiment):
 
 def test_logged_content_types_come_with_series_in_pieces(api, experiment, monkeypatch):
     api.write(experiment, segment(stream(), 0, 9, clips(ODD)))
-    monkeypatch.setattr(limits, "piece_bytes", 1)
+    monkeypatch.setattr(limits, "SCAN_CHUNK_BYTES", 1)
     for sampling in ("all", "uniform"):
         assert read_logged(api, experiment, sampling=sampling) == ODD
         path = f"/experiments/{experiment}/blob_sequences/data"
@@ -73,9 +73,9 @@ def test_logged_content_types_come_with_series_in_pieces(api, experiment, monkey
 
 def test_answer_is_bounded_by_its_content_types(api, experiment, monkeypatch):
     api.write(experiment, segment(stream(), 0, 9, clips(dict.fromkeys(range(10), "ж" * 255))))
-    monkeypatch.setattr(limits, "read_bytes_max", 10 * 510)
+    monkeypatch.setattr(limits, "READ_BYTES_MAX", 10 * 510)
     assert len(read_logged(api, experiment)) == 10
-    monkeypatch.setattr(limits, "read_bytes_max", 10 * 510 - 1)
+    monkeypatch.setattr(limits, "READ_BYTES_MAX", 10 * 510 - 1)
     answer = api.request("GET", f"/experiments/{experiment}/blob_sequences/data")
     assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
     assert "bytes of content types (read_bytes_max)" in answer.json()["detail"]

@@ -94,7 +94,7 @@ def test_log_record_is_bounded_and_keeps_both_ends():
         """
     text = written_by(program)
     assert_is_a_log(text)
-    assert len(text) < 2 * limits.log_message_chars_max + 4 * limits.log_traceback_chars_max
+    assert len(text) < 2 * limits.LOG_MESSAGE_CHARS_MAX + 4 * limits.LOG_TRACEBACK_CHARS_MAX
     first = text.split("\n")[0]
     assert re.search(r": beginA+ \[\d+ characters left out\] A+end$", first)
     assert text.endswith("the reason\n")
@@ -110,25 +110,25 @@ def test_log_repeats_of_one_origin_are_counted_instead():
         """
     text = written_by(program)
     assert_is_a_log(text)
-    assert text.count("unsupported") == text.count("UserWarning: old") == limits.log_repeats_max
+    assert text.count("unsupported") == text.count("UserWarning: old") == limits.LOG_REPEATS_MAX
     assert text.count("another origin") == 1
-    assert text.count(f"suppressed {REPEATS - limits.log_repeats_max} similar records of ") == 2
+    assert text.count(f"suppressed {REPEATS - limits.LOG_REPEATS_MAX} similar records of ") == 2
 
 
 def test_log_repeats_are_written_again_after_the_window():
     program = """
         from tbservice import limits
-        limits.log_window_seconds = 0.05
+        limits.LOG_WINDOW_SECONDS = 0.05
         import time
         for round in "ab":
-            for number in range(limits.log_repeats_max + 5):
+            for number in range(limits.LOG_REPEATS_MAX + 5):
                 log.warning("round " + round)
             time.sleep(0.1)
         log.error("last")
         """
     lines = written_by(program).splitlines()
     kinds = [RECORD.sub("", line).partition(" records of ")[0] for line in lines]
-    repeats = limits.log_repeats_max
+    repeats = limits.LOG_REPEATS_MAX
     assert kinds == [
         *["round a"] * repeats,
         "suppressed 5 similar",
@@ -152,7 +152,7 @@ def test_log_of_serve_is_not_flooded_by_strangers(service):
     live, port, log = service
     with httpx2.Client(base_url=live.url, trust_env=False) as client:
         experiment = Api(client, live.new_owner()).new_experiment(visibility="link")
-        for _ in range(limits.log_repeats_max + 10):
+        for _ in range(limits.LOG_REPEATS_MAX + 10):
             upgrade = {"Connection": "Upgrade", "Upgrade": "websocket"}
             assert client.get("/healthz", headers=upgrade).status_code == 204
             with socket.create_connection((LOOPBACK, port)) as garbage:
@@ -171,6 +171,6 @@ def test_log_of_serve_is_not_flooded_by_strangers(service):
     announced, _, rest = text.partition("\n")
     assert announced.startswith("tbhub listens on")
     assert_is_a_log(rest)
-    assert 1 <= rest.count("Unsupported upgrade request") <= limits.log_repeats_max
-    assert 1 <= rest.count("Invalid HTTP request received") <= limits.log_repeats_max
-    assert 1 <= rest.count("Too many open files") <= 3 * limits.log_repeats_max
+    assert 1 <= rest.count("Unsupported upgrade request") <= limits.LOG_REPEATS_MAX
+    assert 1 <= rest.count("Invalid HTTP request received") <= limits.LOG_REPEATS_MAX
+    assert 1 <= rest.count("Too many open files") <= 3 * limits.LOG_REPEATS_MAX

@@ -18,9 +18,9 @@ from tbservice.ingest.decode import Segment, SentMetadata, SentSeries
 from tbservice.metrics import REGISTRY
 from tbservice.scalars import compactor as merger
 from tbservice.scalars.compaction import PendingRuns
-from tbservice.scalars.compaction_backlog import find_unmerged
+from tbservice.scalars.compaction_backlog import find_backlog
 from tbservice.store import compaction_backlog
-from tbservice.store.scalar_format import Points
+from tbservice.store.scalar_format import ScalarPoints
 from tbservice.types import AppendGrant, DataClass, Stream, WorkspaceGrant
 
 METADATA = SentMetadata("scalars", DataClass.SCALAR, b"")
@@ -45,15 +45,15 @@ class Experiment:
         start = self.offsets.get(run, 0)
         end = self.offsets[run] = start + count
         steps = np.arange(start, end)
-        series = SentSeries("tag", METADATA, Points(steps, 1.7e9 + steps, steps / 3))
+        series = SentSeries("tag", METADATA, ScalarPoints(steps, 1.7e9 + steps, steps / 3))
         segment = Segment(0, Stream(run, "f", bytes(32), 0, bytes(32)), start, end, start, end, [series], {}, 0.0)
         with self.database.transaction(self.grant.workspace_id) as db:
             outcome = write_batch(db, self.grant, [segment])
         if is_noticed:
-            self.merger.notice(self.grant, outcome.pending)
+            self.merger.enqueue(self.grant, outcome.pending)
 
     def wake(self):
-        self.merger.notice(self.grant, PendingRuns())
+        self.merger.enqueue(self.grant, PendingRuns())
 
     def merged(self):
         """The runs that have nothing left to merge."""
@@ -83,10 +83,10 @@ def test_a_run_that_is_due_waits_for_a_pause_of_its_batches_and_one_that_is_over
     experiment, monkeypatch
 ):
     monkeypatch.setattr(merger, "PAUSE_SECONDS", 3600.0)
-    experiment.write("busy", limits.tail_points_max)
-    experiment.write("full", 4 * limits.tail_points_max)
+    experiment.write("busy", limits.WRITE_BUFFER_POINTS_MAX)
+    experiment.write("full", 4 * limits.WRITE_BUFFER_POINTS_MAX)
     experiment.wait_until_merged("full")
-    experiment.write("full", limits.tail_points_max)
+    experiment.write("full", limits.WRITE_BUFFER_POINTS_MAX)
     experiment.wake()
     assert experiment.merged() == set()
     monkeypatch.setattr(merger, "PAUSE_SECONDS", 0.0)
@@ -96,11 +96,11 @@ def test_a_run_that_is_due_waits_for_a_pause_of_its_batches_and_one_that_is_over
 
 def test_a_run_that_is_not_due_is_settled_when_it_has_come_to_rest(experiment, monkeypatch):
     monkeypatch.setattr(merger, "PAUSE_SECONDS", 0.0)
-    monkeypatch.setattr(merger, "REST_SECONDS", 3600.0)
-    experiment.write("small", limits.packed_points_min)
-    experiment.write("due", limits.tail_points_max)
+    monkeypatch.setattr(merger, "IDLE_SECONDS", 3600.0)
+    experiment.write("small", limits.PACKED_POINTS_MIN)
+    experiment.write("due", limits.WRITE_BUFFER_POINTS_MAX)
     experiment.wait_until_merged("due")
-    monkeypatch.setattr(merger, "REST_SECONDS", 0.0)
+    monkeypatch.setattr(merger, "IDLE_SECONDS", 0.0)
     experiment.wake()
     experiment.wait_until_merged("due", "small")
 
@@ -110,8 +110,8 @@ def left_unmerged(database):
     """Experiments of two workspaces, each with a due and a small run that no living process knows of."""
     left = [Experiment(database), Experiment(database)]
     for experiment in left:
-        experiment.write("due", limits.tail_points_max, is_noticed=False)
-        experiment.write("small", limits.packed_points_min, is_noticed=False)
+        experiment.write("due", limits.WRITE_BUFFER_POINTS_MAX, is_noticed=False)
+        experiment.write("small", limits.PACKED_POINTS_MIN, is_noticed=False)
     return left
 
 
@@ -132,14 +132,14 @@ def waiting_runs():
 
 def test_merger_at_start_counts_runs_left_in_database(left_unmerged, monkeypatch):
     monkeypatch.setattr(merger, "PAUSE_SECONDS", 3600.0)
-    monkeypatch.setattr(merger, "REST_SECONDS", 3600.0)
+    monkeypatch.setattr(merger, "IDLE_SECONDS", 3600.0)
     with starting(left_unmerged[0].merger):
         wait_until(lambda: waiting_runs() == (2, 2))
 
 
 def test_merger_at_start_merges_runs_of_all_workspaces(left_unmerged, monkeypatch):
     monkeypatch.setattr(merger, "PAUSE_SECONDS", 0.0)
-    monkeypatch.setattr(merger, "REST_SECONDS", 0.0)
+    monkeypatch.setattr(merger, "IDLE_SECONDS", 0.0)
     with starting(left_unmerged[0].merger):
         for experiment in left_unmerged:
             experiment.wait_until_merged("due", "small")
@@ -149,14 +149,14 @@ def test_merger_at_start_merges_runs_of_all_workspaces(left_unmerged, monkeypatc
 def test_merger_search_is_left_to_the_process_that_does_it(database):
     with database.transaction() as other:
         assert compaction_backlog.try_lock_search(other)
-        assert list(find_unmerged(database)) == []
-    assert len(list(find_unmerged(database))) == 4
+        assert list(find_backlog(database)) == []
+    assert len(list(find_backlog(database))) == 4
 
 
 def test_merger_stop_merges_what_is_queued(database):
     experiment = Experiment(database)
     experiment.merger.start()
-    experiment.write("due", limits.tail_points_max)
-    experiment.write("small", limits.packed_points_min)
+    experiment.write("due", limits.WRITE_BUFFER_POINTS_MAX)
+    experiment.write("small", limits.PACKED_POINTS_MIN)
     experiment.merger.stop()
     assert experiment.merged() == {"due", "small"}

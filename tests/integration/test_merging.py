@@ -16,7 +16,7 @@ from tbservice.ingest.decode import Segment, SentMetadata, SentSeries
 from tbservice.reading import catalog
 from tbservice.scalars import compaction
 from tbservice.store import runs_tags, sample_slots
-from tbservice.store.scalar_format import Points
+from tbservice.store.scalar_format import ScalarPoints
 from tbservice.types import AppendGrant, DataClass, ReadGrant, Sampling, Selection, Stream, WorkspaceGrant
 
 METADATA = SentMetadata("scalars", DataClass.SCALAR, b"")
@@ -41,7 +41,7 @@ class Series:
         wall_times = 1.7e9 + steps / 7 if wall_time is None else np.full(len(steps), wall_time)
         stream = Stream("run", file_name, bytes(32), 0, bytes(32))
         start, self.offset = self.offset, self.offset + 1
-        series = SentSeries("tag", METADATA, Points(steps, wall_times, values))
+        series = SentSeries("tag", METADATA, ScalarPoints(steps, wall_times, values))
         segment = Segment(0, stream, start, self.offset, start, self.offset, [series], {}, 0.0)
         with self.database.transaction(self.append.workspace_id) as db:
             return write_batch(db, self.append, [segment])
@@ -49,7 +49,7 @@ class Series:
     def merge(self, **options):
         with self.database.transaction(self.append.workspace_id) as db:
             run_id = runs_tags.resolve_runs(db, self.append, ["run"])["run"]
-            return compaction.merge_run(db, self.append, run_id, **options)
+            return compaction.compact_run(db, self.append, run_id, **options)
 
     def sample(self, k):
         with self.database.snapshot(self.read.workspace_id) as db:
@@ -57,7 +57,7 @@ class Series:
 
     def listed(self):
         with self.database.snapshot(self.read.workspace_id) as db:
-            (series,) = catalog.list_series_counted(db, self.read, Selection())
+            (series,) = catalog.list_series_with_counts(db, self.read, Selection())
             return series
 
     def rows(self, table, columns="count(*)"):
@@ -74,7 +74,7 @@ def expected_sample(series, steps, k):
     with series.database.snapshot(series.read.workspace_id) as db:
         ranks = sample_slots.get_ranks(db)
     steps = np.unique(np.asarray(steps, np.int64))
-    return steps[sample_order.choose(steps, k, ranks)].tolist()
+    return steps[sample_order.choose_uniform_sample(steps, k, ranks)].tolist()
 
 
 def test_a_series_in_many_batches_reads_the_same_before_and_after_its_merge(series):
@@ -122,12 +122,12 @@ def test_live_and_bulk_series_with_the_same_steps_give_the_same_sample(database)
 
 def test_a_restart_from_a_checkpoint_supersedes_and_the_merge_settles_the_count(series):
     series.write(np.arange(20_000), wall_time=100.0)
-    series.merge(settle=True)
+    series.merge(compact_idle=True)
     assert series.listed().count == 20_000
     series.write(np.arange(15_000, 25_000), np.full(10_000, 7.0), wall_time=200.0)
     assert series.listed().count == 25_000  # counted, as the row's own figure is not exact now
     assert series.sample(100_000).total == 25_000
-    series.merge(settle=True)
+    series.merge(compact_idle=True)
     sample = series.sample(100_000)
     assert sample.steps.tolist() == list(range(25_000))
     assert np.all(sample.values[15_000:] == 7.0)
@@ -139,30 +139,30 @@ def test_a_restart_from_a_checkpoint_supersedes_and_the_merge_settles_the_count(
 
 def test_a_late_point_that_is_older_loses_and_one_that_is_newer_wins(series):
     series.write(np.arange(10_000), wall_time=100.0)
-    series.merge(settle=True)
+    series.merge(compact_idle=True)
     series.write([5], [1e9], wall_time=50.0)
     series.write([6], [1e9], wall_time=150.0)
     for _ in range(2):
         sample = series.sample(100_000)
         assert (sample.values[5], sample.values[6], sample.total) == (5 / 3, 1e9, 10_000)
-        series.merge(settle=True)
+        series.merge(compact_idle=True)
 
 
 def test_of_points_with_one_wall_time_the_later_arrival_wins_wherever_it_is_kept(series):
     for steps, value in (([7], 1.0), (range(2_000), 2.0), ([7], 3.0)):  # a raw row, a packed one, a raw one
         series.write(steps, np.full(len(steps), value), wall_time=5.0)
     assert series.sample(2_000).values[7] == 3.0
-    assert series.merge(settle=True).series == 1
+    assert series.merge(compact_idle=True).series == 1
     assert series.sample(2_000).values[7] == 3.0
 
 
 def test_a_thinned_level_gives_the_later_arrival_of_two_with_one_wall_time(series):
     count = 131_072
     series.write(np.arange(count), np.zeros(count), wall_time=5.0)
-    series.merge(settle=True)
+    series.merge(compact_idle=True)
     late = np.concatenate([[60_000], np.arange(90_000, 100_000)])
     series.write(late, np.ones(len(late)), wall_time=5.0)
-    series.merge(settle=True)
+    series.merge(compact_idle=True)
     assert series.listed().count_is_exact
     sample = series.sample(10_000)
     assert np.array_equal(sample.values, np.isin(sample.steps, late))
@@ -172,7 +172,7 @@ def test_steps_in_any_order_cost_no_rewrite_of_everything_and_lose_nothing(serie
     steps = np.random.default_rng(3).permutation(300_000)
     for part in np.array_split(steps, 30):
         series.write(part)
-        series.merge(settle=True)
+        series.merge(compact_idle=True)
     sample = series.sample(1_000_000)
     assert sample.steps.tolist() == list(range(300_000))
     assert np.array_equal(sample.values, sample.steps / 3)
@@ -199,14 +199,14 @@ class AtOnce:
 
 
 def test_steps_that_are_written_again_and_again_are_not_copied_again_with_their_neighbours(series):
-    count = 12 * limits.block_points
+    count = 12 * limits.BLOCK_POINTS_MAX
     series.write(np.arange(count))
-    series.merge(settle=True)
+    series.merge(compact_idle=True)
     ((thinned,),) = series.rows("scalar_blocks", "sum(count) FILTER (WHERE level > 0)")
     steps = np.arange(0, count, 97)
     for number in range(20):
         series.write(steps + number, steps * 0.0 + number, 1.8e9 + number)
-        series.merge(settle=True)
+        series.merge(compact_idle=True)
     ((now,),) = series.rows("scalar_blocks", "sum(count) FILTER (WHERE level > 0)")
     assert thinned < now < 2 * thinned
     found = series.sample(count)
@@ -224,7 +224,7 @@ def write_all(series, batches, worker):
 
 def merge_until(series, is_done):
     while not is_done.is_set():
-        series.merge(settle=True)
+        series.merge(compact_idle=True)
 
 
 def read_until(series, is_done):

@@ -15,7 +15,7 @@ from tbservice.ingest.decode import Segment, SentMetadata, SentSeries
 from tbservice.reading import catalog, digests
 from tbservice.scalars import compaction
 from tbservice.store import runs_tags
-from tbservice.store.scalar_format import Points
+from tbservice.store.scalar_format import ScalarPoints
 from tbservice.types import AppendGrant, DataClass, ReadGrant, Sampling, Selection, Stream, WorkspaceGrant
 
 METADATA = SentMetadata("scalars", DataClass.SCALAR, b"")
@@ -61,7 +61,7 @@ class Experiment:
     def merge(self):
         for run_id in self.run_ids():
             with self.database.transaction(self.append.workspace_id) as db:
-                assert compaction.merge_run(db, self.append, run_id, settle=True).series <= compaction.SERIES_A_MERGE
+                assert compaction.compact_run(db, self.append, run_id, compact_idle=True).series <= compaction.SERIES_PER_COMPACTION
 
     def stored(self):
         """Every series' digest, and samples, which come from its thinned levels."""
@@ -84,7 +84,7 @@ def _points(rng, number, tag):
     count = (50, 1_500, 3_000)[(number + tag) % 3]
     first = number * 1_000 - (1_500 if number % 3 == 2 else 0)
     steps = rng.permutation(count) + first if tag % 5 == 4 else np.arange(first, first + count)
-    return Points(steps, np.full(count, 1.7e9 + number), rng.normal(size=count))
+    return ScalarPoints(steps, np.full(count, 1.7e9 + number), rng.normal(size=count))
 
 
 @pytest.fixture

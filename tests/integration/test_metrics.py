@@ -141,7 +141,7 @@ def test_refused_batches_are_counted_by_the_code_they_are_refused_with(api):
 def test_merge_work_is_counted_with_its_backlog(api):
     experiment = api.new_experiment()
     before = figures()
-    writes, points = limits.tail_rows_max, limits.tail_row_points_min
+    writes, points = limits.WRITE_BUFFER_ROWS_MAX, limits.WRITE_BUFFER_ROW_POINTS_MIN
     for number in range(writes):
         steps = range(points * number, points * (number + 1))
         api.write(experiment, segment(stream(), number, number + 1, scalars("loss", steps)))
@@ -161,8 +161,8 @@ def test_a_merge_that_fails_is_counted_and_uploads_go_on(api, database):
     before = figures()
     with database.transaction() as db:
         db.execute(text("ALTER TABLE scalar_blocks RENAME TO away"))
-    points = limits.tail_row_points_min
-    for number in range(limits.tail_rows_max):
+    points = limits.WRITE_BUFFER_ROW_POINTS_MIN
+    for number in range(limits.WRITE_BUFFER_ROWS_MAX):
         steps = range(points * number, points * (number + 1))
         api.write(experiment, segment(stream(), number, number + 1, scalars("loss", steps)))
     wait_until(lambda: ("merge_failures_total",) in moved(before))

@@ -12,7 +12,7 @@ from sqlalchemy import NullPool
 
 from support.uploading import wait_until
 from tbservice import limits
-from tbservice.errors import CannotRun
+from tbservice.errors import StartupError
 from tbservice.store.pg import migrate
 from tbservice.store.pg.engine import make_engine
 
@@ -23,7 +23,7 @@ MIGRATIONS_AFTER_0005 = sorted(
 
 def missing(url):
     with make_engine(url, poolclass=NullPool).connect() as db:
-        return migrate.missing_migrations(db)
+        return migrate.list_missing_migrations(db)
 
 
 def test_an_empty_database_lacks_every_migration_by_name_and_after_upgrade_none(empty_database_url):
@@ -53,8 +53,8 @@ def is_waiting_for_a_lock(db):
 
 
 def test_migrate_behind_reader_lets_writers_pass(old_database_url, monkeypatch, capsys):
-    monkeypatch.setattr(limits, "migrate_lock_seconds_max", 0.5)
-    monkeypatch.setattr(limits, "migrate_pause_seconds", 0.5)
+    monkeypatch.setattr(limits, "MIGRATE_LOCK_SECONDS_MAX", 0.5)
+    monkeypatch.setattr(limits, "MIGRATE_PAUSE_SECONDS", 0.5)
     migrated = []
     thread = threading.Thread(target=lambda: migrated.extend(migrate.upgrade(old_database_url)))
     with psycopg.connect(old_database_url) as reader, psycopg.connect(old_database_url, autocommit=True) as writer:
@@ -70,11 +70,11 @@ def test_migrate_behind_reader_lets_writers_pass(old_database_url, monkeypatch, 
 
 
 def test_migrate_gives_up_with_words_on_what_to_do(old_database_url, monkeypatch):
-    for name, value in (("lock_seconds_max", 0.1), ("pause_seconds", 0.0), ("attempts_max", 2)):
-        monkeypatch.setattr(limits, f"migrate_{name}", value)
+    for name, value in (("LOCK_SECONDS_MAX", 0.1), ("PAUSE_SECONDS", 0.0), ("ATTEMPTS_MAX", 2)):
+        monkeypatch.setattr(limits, f"MIGRATE_{name}", value)
     with psycopg.connect(old_database_url) as reader:
         reader.execute("SELECT count(*) FROM time_series")
-        with pytest.raises(CannotRun, match=r"2 attempts \(the oldest transaction is of .*\); wait .* migrate again"):
+        with pytest.raises(StartupError, match=r"2 attempts \(the oldest transaction is of .*\); wait .* migrate again"):
             migrate.upgrade(old_database_url)
     assert [name[:4] for name in missing(old_database_url)] == MIGRATIONS_AFTER_0005
 

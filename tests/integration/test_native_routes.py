@@ -28,7 +28,7 @@ from tbservice.auth import grants
 from tbservice.errors import ServiceError
 from tbservice.local.demo.logdir import write_demo_logdir
 from tbservice.local.embedded.ports import choose_ports
-from tbservice.reading.source import Reader
+from tbservice.reading.source import ExperimentReader
 from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database
 from tbservice.tensorboard import stock_application, wsgi_bridge
@@ -66,7 +66,7 @@ ALL_SESSIONS = json.dumps(
 @functools.cache
 def unmodified():
     """TensorBoard's application with its own plugins throughout, over our data provider."""
-    stock_application.stock_application()  # what it prepares once for the process
+    stock_application.get_stock_application()  # what it prepares once for the process
     plugins = [HParamsPlugin if one is LeanHParamsPlugin else one for one in stock_application._PLUGINS]
     auth = {READER_KEY: ReaderAuth()}
     return application.TensorBoardWSGIApp(
@@ -79,7 +79,7 @@ class Both:
     """One experiment, asked through our service and through TensorBoard's application in this process."""
 
     client: httpx2.Client
-    reader: Reader
+    reader: ExperimentReader
     owner: str
 
     def ours(self, builder):
@@ -96,9 +96,9 @@ class Both:
         environ = builder.get_environ()
         environ["wsgi.input_terminated"] = True
         environ["SCRIPT_NAME"] = f"/experiment/{self.reader.experiment_id}"
-        stock_application.bind(environ, self.reader)
+        stock_application.bind_source(environ, self.reader)
         try:
-            answer = wsgi_bridge.call(unmodified(), environ)
+            answer = wsgi_bridge.call_wsgi(unmodified(), environ)
         except ServiceError as error:
             return error.status, b""
         except UnicodeEncodeError:
@@ -167,7 +167,7 @@ def both(settings, service, tmp_path_factory):
         Api(client, owner).write(experiment, *hostile_segments())
         with database.transaction() as db:
             grant = grants.grant_read(db, experiment, owner)
-        yield Both(client, Reader(grant, database, objects), owner)
+        yield Both(client, ExperimentReader(grant, database, objects), owner)
     database.close()
     objects.close()
 
@@ -344,14 +344,14 @@ def test_numbers_are_written_bit_for_bit():
     bits = random.integers(0, 2**63, 20_000).astype("<u8") << np.uint64(1)
     values = np.concatenate([bits.view("<f8"), NUMBERS, np.float32(random.normal(size=1000)).astype(float)])
     steps = random.integers(-(2**63), 2**63 - 1, len(values))
-    written = json.loads(number_columns.rows(b"[%b,%b]", values, steps))
+    written = json.loads(number_columns.format_rows(b"[%b,%b]", values, steps))
     known = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
     read = np.array([known.get(value, value) for value, _ in written])
     assert [step for _, step in written] == steps.tolist()
     is_number = ~np.isnan(values)
     assert np.array_equal(read[is_number].view("<u8"), values[is_number].view("<u8"))
     assert np.isnan(read[~is_number]).all()
-    assert number_columns.rows(b"[%b]", np.empty(0)) == b"[]"
+    assert number_columns.format_rows(b"[%b]", np.empty(0)) == b"[]"
 
 
 def test_no_dashboard_imports_tensorflow(both, service):
@@ -372,8 +372,8 @@ def test_no_dashboard_imports_tensorflow(both, service):
 def ask(reader, path, method="GET", **options):
     """A request to what answers data routes, in this process."""
     environ = EnvironBuilder(path, method=method, **options).get_environ()
-    stock_application.bind(environ, reader)
-    answer = routes.answer(environ, is_process=True)
+    stock_application.bind_source(environ, reader)
+    answer = routes.dispatch(environ, is_process=True)
     assert answer.status_code == httpx2.codes.OK, answer.body
     return json.loads(answer.body)
 
@@ -407,9 +407,9 @@ def test_the_number_of_queries_does_not_grow_with_runs_and_tags(both, service):
             counts.append({})
             for path, options in asked.items():
                 for _ in range(9):  # until every statement is prepared, and what is read once has been
-                    content = ask(Reader(grant, database, both.reader.objects), path, **options)
+                    content = ask(ExperimentReader(grant, database, both.reader.objects), path, **options)
                 proxy.disarm()
-                assert ask(Reader(grant, database, both.reader.objects), path, **options) == content
+                assert ask(ExperimentReader(grant, database, both.reader.objects), path, **options) == content
                 counts[-1][path] = len(proxy.statements)
                 assert "t0" in json.dumps(content) or "session" not in path
         database.close()

@@ -67,7 +67,7 @@ class Writer:
         grant = AppendGrant(workspace_id, self.experiment)
         with self.database.transaction(workspace_id) as db:
             for run_id in runs_tags.list_run_names(db, self.experiment):
-                compaction.merge_run(db, grant, run_id, settle=True)
+                compaction.compact_run(db, grant, run_id, compact_idle=True)
 
 
 def read_on(api, experiment, kind, held, limit):
@@ -163,14 +163,14 @@ def test_a_cursor_is_good_for_what_it_was_made_for_and_opens_nothing(api, client
 
 def test_a_cursor_follows_so_many_series_and_no_more(api, experiment, monkeypatch):
     api.write(experiment, segment(stream(), 0, 9, *[scalars(f"s{i}", [0]) for i in range(4)]))
-    monkeypatch.setattr(limits, "cursor_series_items_max", 3)
+    monkeypatch.setattr(limits, "CURSOR_SERIES_ITEMS_MAX", 3)
     refused = api.request("GET", f"/experiments/{experiment}/scalars/new")
     assert (refused.status_code, "follow fewer" in refused.json()["detail"]) == (413, True)
     assert len(api.get(experiment, "scalars/new", tag=["s0", "s1", "s2"])["points"]["train"]) == 3
 
 
 def test_large_tensors_come_in_portions(api, experiment, monkeypatch):
-    monkeypatch.setattr(limits, "news_bytes_max", 5_000)
+    monkeypatch.setattr(limits, "CHANGES_BYTES_MAX", 5_000)
     long = [bytes([65 + i]) * 3_000 for i in range(5)]
     api.write(experiment, segment(stream(), 0, 9, texts("note", range(5), long), texts("other", [1, 2], [b"a", b"b"])))
     held = Held()

@@ -14,7 +14,7 @@ from support.servers import s3_client
 from support.tls_proxy import tls_proxy
 from tbservice.errors import ObjectMissing, Unavailable
 from tbservice.local.embedded.ports import LOOPBACK, choose_ports
-from tbservice.store.objects import ObjectStore, Part
+from tbservice.store.objects import ObjectPart, ObjectStore
 
 CONTENT = bytes(range(256)) * 4_000  # about 1 MB: more than one piece
 
@@ -163,9 +163,9 @@ def test_encryption_by_the_server_is_asked_for_with_every_object_and_only_when_s
     store.put("w1/plain", CONTENT)
     with open_store(settings, s3_server_side_encryption="AES256") as encrypting:
         encrypting.put("w1/encrypted", CONTENT)
-        upload_id = encrypting.begin_parts("w1/parts")
+        upload_id = encrypting.create_multipart("w1/parts")
         assert encrypting.put_part("w1/parts", upload_id, 1, CONTENT)
-        encrypting.join_parts("w1/parts", upload_id, encrypting.list_parts("w1/parts", upload_id))
+        encrypting.complete_multipart("w1/parts", upload_id, encrypting.list_parts("w1/parts", upload_id))
     with closing(s3_client(settings)) as plain:
         # Not by the store, which reads ranges: SeaweedFS 4.48 fetches those of objects that it encrypted without TLS,
         # and its inner ports want TLS here.
@@ -181,19 +181,19 @@ def test_encryption_by_the_server_is_asked_for_with_every_object_and_only_when_s
 
 
 def test_an_upload_in_parts_that_has_ended_is_told_from_an_object_store_that_is_away(settings, store):
-    upload_id = store.begin_parts("w1/parts")
+    upload_id = store.create_multipart("w1/parts")
     assert store.list_parts("w1/parts", upload_id) == []
-    store.drop_parts("w1/parts", upload_id)
+    store.abort_multipart("w1/parts", upload_id)
     for _ in range(2):
         assert not store.put_part("w1/parts", upload_id, 1, CONTENT)
         assert store.list_parts("w1/parts", upload_id) is None
-        store.join_parts("w1/parts", upload_id, [Part(1, len(CONTENT), "tag")])
-        store.drop_parts("w1/parts", upload_id)
+        store.complete_multipart("w1/parts", upload_id, [ObjectPart(1, len(CONTENT), "tag")])
+        store.abort_multipart("w1/parts", upload_id)
         store.delete("w1/parts")
     assert store.find_size("w1/parts") is None
     endpoint = f"http://{LOOPBACK}:{choose_ports(['s3'], {})['s3']}"
     with open_store(settings, s3_endpoint=endpoint) as away:
-        for call in (away.begin_parts, away.find_size, away.delete):
+        for call in (away.create_multipart, away.find_size, away.delete):
             with pytest.raises(Unavailable):
                 call("w1/parts")
 

@@ -119,7 +119,7 @@ def test_a_file_has_a_name_that_every_system_takes(client, api):
 def test_a_file_that_cannot_be_sent_now_says_why_and_where_to_go(client, api):
     experiment = new_experiment(api)
     address = f"/experiment/{experiment}/download/scalars.csv"
-    with used_up(client.app.state.shares.streams, limits.whole_streams_max):
+    with used_up(client.app.state.shares.streams, limits.FULL_SCAN_STREAMS_MAX):
         busy = client.get(address, headers=api.headers)
         assert client.head(address, headers=api.headers).status_code == 200
         assert client.get(address).status_code == 401

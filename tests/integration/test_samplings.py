@@ -14,8 +14,8 @@ from support.batches import images, packed_scalars, scalars, segment, stream, te
 from support.series_writer import WORKSPACE
 from tbservice import limits
 from tbservice.reading import catalog, changes, reservoir, tag_groups
-from tbservice.reading.full_scan import read_whole
-from tbservice.sample_order import choose, slots_of
+from tbservice.reading.full_scan import stream_all
+from tbservice.sample_order import choose_uniform_sample, compute_slots
 from tbservice.store import sample_slots
 from tbservice.types import DataClass, ReadGrant, Sampling, SamplingRule, Selection, StepRange
 
@@ -34,7 +34,7 @@ def ranks(database):
 @pytest.fixture
 def drawn(database):
     with database.snapshot(WORKSPACE) as db:
-        return sample_slots.draw(db, 20.0, 7)
+        return sample_slots.draw_slots(db, 20.0, 7)
 
 
 def sampled_from(steps, where):
@@ -61,10 +61,10 @@ def expected_steps(steps, how, ranks, drawn):
     if k is None and rule != "bernoulli":
         return steps.tolist()
     if rule == "bernoulli":
-        kept = drawn[slots_of(steps)]
+        kept = drawn[compute_slots(steps)]
         kept[0] = kept[-1] = True
         return steps[kept].tolist()
-    return linear(steps, k) if rule == "linear" else steps[choose(steps, k, ranks)].tolist()
+    return linear(steps, k) if rule == "linear" else steps[choose_uniform_sample(steps, k, ranks)].tolist()
 
 
 HOW = [
@@ -99,8 +99,8 @@ def disturb(writer):
 def test_samples_of_scalars_are_what_the_rule_says_of_all_points(
     api, experiment, writer, ranks, drawn, monkeypatch, is_exact
 ):
-    monkeypatch.setattr(limits, "block_points", 16)
-    monkeypatch.setattr(limits, "piece_points", 50)
+    monkeypatch.setattr(limits, "BLOCK_POINTS_MAX", 16)
+    monkeypatch.setattr(limits, "SCAN_CHUNK_POINTS", 50)
     grow(writer)
     if not is_exact:
         disturb(writer)
@@ -145,8 +145,8 @@ def test_what_came_in_large_and_small_is_read_in_the_order_of_steps(api, experim
 
 
 def test_extremes_keep_every_spike_and_nan_and_are_no_more_than_asked_for(api, experiment, writer, monkeypatch):
-    monkeypatch.setattr(limits, "block_points", 16)
-    monkeypatch.setattr(limits, "piece_points", 50)
+    monkeypatch.setattr(limits, "BLOCK_POINTS_MAX", 16)
+    monkeypatch.setattr(limits, "SCAN_CHUNK_POINTS", 50)
     steps = np.arange(0, 1_280, 2)
     values = np.sin(steps / 40)
     values[[100, 300, 301, 500]] = [9.0, -9.0, math.nan, math.inf]
@@ -214,8 +214,8 @@ def test_the_blobs_of_a_point_are_chosen_by_index(api, experiment):
 
 def test_so_many_blobs_and_bytes_of_tensors_are_in_one_answer_and_no_more(api, experiment, monkeypatch):
     api.write(experiment, segment(stream(), 0, 9, images("pictures", range(3), [[b"x"] * 4] * 3)))
-    monkeypatch.setattr(limits, "read_blobs_max", 11)
-    monkeypatch.setattr(limits, "read_bytes_max", 11)
+    monkeypatch.setattr(limits, "READ_BLOBS_MAX", 11)
+    monkeypatch.setattr(limits, "READ_BYTES_MAX", 11)
     assert len(api.get(experiment, "blob_sequences/data", downsample=2)["train"]["pictures"]["steps"]) == 2
     refused = api.request("GET", f"/experiments/{experiment}/blob_sequences/data")
     assert (refused.status_code, "11 blobs (read_blobs_max)" in refused.json()["detail"]) == (413, True)
@@ -274,8 +274,8 @@ def test_numbers_that_make_no_sample_are_refused_by_name(api, experiment):
 
 def test_an_answer_over_a_limit_is_refused_with_the_limit(api, experiment, writer, monkeypatch):
     writer.write(range(1_000))
-    monkeypatch.setattr(limits, "read_points_max", 400)
-    monkeypatch.setattr(limits, "scan_points_max", 900)
+    monkeypatch.setattr(limits, "READ_POINTS_MAX", 400)
+    monkeypatch.setattr(limits, "SCAN_POINTS_MAX", 900)
 
     def ask(**asked):
         answer = api.request("GET", f"/experiments/{experiment}/scalars/data", params=asked)
@@ -416,16 +416,16 @@ def reads_of(database, grant):
     for data_class in DataClass:
         chosen = Selection(data_class=data_class)
         found |= {
-            f"all {data_class}": lambda _db, one=data_class: list(read_whole(database, grant, Selection(), one)),
-            f"new {data_class}": lambda db, chosen=chosen: changes.read_news(db, grant, chosen, None, 10_000),
+            f"all {data_class}": lambda _db, one=data_class: list(stream_all(database, grant, Selection(), one)),
+            f"new {data_class}": lambda db, chosen=chosen: changes.read_changes(db, grant, chosen, None, 10_000),
         }
     return found | {
-        "names": lambda db: tag_groups.list_names(db, grant),
-        "metadata": lambda db: catalog.list_series_counted(db, grant, Selection()),
+        "names": lambda db: tag_groups.list_tags_by_run(db, grant),
+        "metadata": lambda db: catalog.list_series_with_counts(db, grant, Selection()),
         "page": lambda db: catalog.list_series_page(db, grant, Selection(), "", 1_000),
         "classic": lambda db: list(
             reservoir.read_scalars(
-                db, grant, catalog.list_series(db, grant, Selection(data_class=DataClass.SCALAR)), reservoir.evenly(2)
+                db, grant, catalog.list_series(db, grant, Selection(data_class=DataClass.SCALAR)), reservoir.equally_spaced(2)
             )
         ),
     }

@@ -8,7 +8,7 @@ from sqlalchemy import text
 
 from tbservice import limits
 
-SIZES = (1, 1, 1, 2, 3, limits.tail_row_points_min, limits.packed_points_min)
+SIZES = (1, 1, 1, 2, 3, limits.WRITE_BUFFER_ROW_POINTS_MIN, limits.PACKED_POINTS_MIN)
 
 KEPT = """
     SELECT count_is_exact, count, tail_points, length(tail_end) / 24,
@@ -33,7 +33,7 @@ def read_of(api, experiment, **how):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_points_are_read_the_same_wherever_they_wait(api, experiment, writer, database, monkeypatch, seed):
-    monkeypatch.setattr(limits, "piece_points", 300)
+    monkeypatch.setattr(limits, "SCAN_CHUNK_POINTS", 300)
     random = np.random.default_rng(seed)
     end, ends = 0, set()
     for number in range(40):
@@ -47,7 +47,7 @@ def test_points_are_read_the_same_wherever_they_wait(api, experiment, writer, da
         expected = writer.expected().tobytes()
         assert read_of(api, experiment, downsample=200_000) == read_of(api, experiment, sampling="all") == expected
         is_exact, count, tail_points, in_end, in_tail, still_open, sealed = kept_of(database)
-        assert in_end < limits.tail_row_points_min
+        assert in_end < limits.WRITE_BUFFER_ROW_POINTS_MIN
         assert tail_points <= in_end + in_tail + still_open
         assert not is_exact or count == in_end + in_tail + still_open + sealed
         ends.add(in_end)
@@ -55,21 +55,21 @@ def test_points_are_read_the_same_wherever_they_wait(api, experiment, writer, da
 
 
 def test_flushes_of_a_point_are_a_row_for_many_and_a_merge_leaves_none(writer, database):
-    points = 2 * limits.tail_row_points_min + 3
+    points = 2 * limits.WRITE_BUFFER_ROW_POINTS_MIN + 3
     for step in range(points):
         writer.write([step])
     assert writer.levels() == {"tail": 2, "end": 1}
     assert kept_of(database)[2:5] == [points, 3, points - 3]
-    writer.write(range(points, points + limits.packed_points_min))  # behind what waits, which comes before it
+    writer.write(range(points, points + limits.PACKED_POINTS_MIN))  # behind what waits, which comes before it
     assert writer.levels() == {"tail": 4, "end": 0}
     writer.write([2_000])
     writer.merge()
     assert {**writer.levels(), -1: 1} == {-1: 1, "tail": 0, "end": 0}
-    assert kept_of(database)[:3] == [True, points + limits.packed_points_min + 1, 0]
+    assert kept_of(database)[:3] == [True, points + limits.PACKED_POINTS_MIN + 1, 0]
 
 
 @pytest.mark.parametrize(
-    ("size", "levels"), [(1, {"tail": 1, "end": 1}), (limits.packed_points_min, {"tail": 2, "end": 0})]
+    ("size", "levels"), [(1, {"tail": 1, "end": 1}), (limits.PACKED_POINTS_MIN, {"tail": 2, "end": 0})]
 )
 def test_a_step_that_comes_again_at_the_same_time_is_the_later_one(api, experiment, writer, size, levels):
     writer.write([5, 6], wall_times=[1.7e9, 1.7e9])

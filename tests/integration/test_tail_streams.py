@@ -13,8 +13,8 @@ from support.admission import CALLER, STRANGER, come_in, used_up
 from support.batches import scalars, segment, stream
 from tbservice import limits
 from tbservice.admission import admitted
-from tbservice.admission.answers import ABORT_KEY, Answer
-from tbservice.api.http.change_notifier import Followers
+from tbservice.admission.answers import ABORT_KEY, ResponseSender
+from tbservice.api.http.change_notifier import ChangeNotifier
 from tbservice.api.v1 import tail
 from tbservice.api.v1.changes import FollowQuery
 from tbservice.auth import grants
@@ -31,18 +31,18 @@ def experiment(api):
 
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch):
-    for name, seconds in {"poll": 0.02, "grant": 0.1, "silence": 0.05}.items():
-        monkeypatch.setattr(limits, f"live_{name}_seconds", seconds)
+    for name, seconds in {"POLL": 0.02, "GRANT": 0.1, "KEEPALIVE": 0.05}.items():
+        monkeypatch.setattr(limits, f"LIVE_{name}_SECONDS", seconds)
 
 
 @asynccontextmanager
 async def following(database):
     """A worker's followers, whose last look has ended with the block."""
     come_in()
-    followers = Followers(database)
+    followers = ChangeNotifier(database)
     yield followers
     followers.close()
-    await followers.settle()
+    await followers.wait_closed()
     assert database.engine.pool.checkedout() == 0
 
 
@@ -51,12 +51,12 @@ def reader_of(database, followers, experiment, secret, query=None):
     with database.transaction() as db:
         grant = grants.grant_read(db, experiment, secret)
     objects = None  # scalars have none
-    return tail._Tail(database, objects, followers, grant, secret, "scalars", query or FollowQuery())
+    return tail._TailReader(database, objects, followers, grant, secret, "scalars", query or FollowQuery())
 
 
 async def events_of(reader, since=None):
     """The events of a reader's tail: (name, data), and None for a comment."""
-    answer = await tail._begin(reader, since)
+    answer = await tail._open_stream(reader, since)
     async with aclosing(answer.body_iterator) as pieces:
         async for piece in pieces:
             events = [(event.name, json.loads(event.data)) for event in read_events([piece])]
@@ -87,7 +87,7 @@ def test_a_tail_sends_what_is_there_then_comments_then_what_comes(api, database,
             assert (steps_of(first), second) == ([0, 1], None)
             await asyncio.to_thread(api.write, experiment, segment(stream(), 9, 19, scalars("loss", [2])))
             assert steps_of(await until(events, steps_of)) == [2]
-            reader.followers.close()
+            reader.notifier.close()
             assert await until(events, lambda _: True) is None
 
     asyncio.run(follow())
@@ -111,13 +111,13 @@ def test_a_tail_ends_when_its_token_does(api, database, experiment, column):
 
 def test_readers_at_one_place_share_a_look(api, database, experiment, monkeypatch):
     seen = []
-    find_news = tail.find_news
-    monkeypatch.setattr(tail, "find_news", lambda *arguments: seen.append(arguments) or find_news(*arguments))
+    find_news = tail.find_changes
+    monkeypatch.setattr(tail, "find_changes", lambda *arguments: seen.append(arguments) or find_news(*arguments))
 
     async def follow():
         async with following(database) as followers:
             readers = [reader_of(database, followers, experiment, api.headers["Authorization"].split()[1])] * 30
-            answers = await asyncio.gather(*(tail._begin(reader, None) for reader in readers))
+            answers = await asyncio.gather(*(tail._open_stream(reader, None) for reader in readers))
             assert len(seen) == 1
             for answer in answers:
                 answer._close()
@@ -127,30 +127,30 @@ def test_readers_at_one_place_share_a_look(api, database, experiment, monkeypatc
 
 
 def test_a_worker_serves_so_many_tails_and_no_more(api, client, database, experiment, monkeypatch):
-    with used_up(client.app.state.shares.tails, limits.live_streams_max):
+    with used_up(client.app.state.shares.tails, limits.LIVE_STREAMS_MAX):
         refused = api.request("GET", f"/experiments/{experiment}/scalars/tail")
     assert (refused.status_code, refused.headers["Retry-After"].isdigit()) == (429, True)
-    monkeypatch.setattr(limits, "caller_tails_streams_max", 1)
+    monkeypatch.setattr(limits, "CALLER_LIVE_STREAMS_MAX", 1)
 
     async def follow():
         async with following(database) as followers:
             reader = reader_of(database, followers, experiment, api.headers["Authorization"].split()[1])
-            answer = await tail._begin(reader, None)
+            answer = await tail._open_stream(reader, None)
             with pytest.raises(TooManyRequests):
-                await tail._begin(reader, None)
+                await tail._open_stream(reader, None)
             answer._close()
-            (await tail._begin(reader, None))._close()
+            (await tail._open_stream(reader, None))._close()
 
     asyncio.run(follow())
 
 
 def test_tail_reader_who_takes_nothing_is_cut_off(api, database, experiment, monkeypatch):
-    monkeypatch.setattr(limits, "answer_stall_seconds_max", 0.2)
+    monkeypatch.setattr(limits, "RESPONSE_STALL_SECONDS_MAX", 0.2)
 
     async def follow():
         async with following(database) as followers:
             reader = reader_of(database, followers, experiment, api.headers["Authorization"].split()[1])
-            stream = await tail._begin(reader, None)
+            stream = await tail._open_stream(reader, None)
             taken = asyncio.Event()
 
             async def send(message):
@@ -167,11 +167,11 @@ def test_tail_reader_who_takes_nothing_is_cut_off(api, database, experiment, mon
                 return {"type": "http.disconnect"}
 
             scope = {"type": "http", "asgi": {"spec_version": "2.3"}, ABORT_KEY: is_closed.set}
-            answer = Answer(scope, send, admitted.current())
+            answer = ResponseSender(scope, send, admitted.current())
             async with asyncio.timeout(20):
                 await stream(scope, receive, answer.send)
             assert taken.is_set()
-            assert not reader.followers._followed
+            assert not reader.notifier._followed
 
     asyncio.run(follow())
 
@@ -182,11 +182,11 @@ def test_tail_event_waits_for_room_among_unread_answers(api, database, experimen
             events = events_of(reader_of(database, followers, experiment, api.headers["Authorization"].split()[1]))
             await anext(events)
             unread = admitted.current().shares.unread_bytes
-            unread.take_anyway(CALLER, limits.caller_unread_bytes_max)
+            unread.acquire_unchecked(CALLER, limits.CALLER_UNSENT_RESPONSE_BYTES_MAX)
             api.write(experiment, segment(stream(), 9, 18, scalars("loss", [2])))
             comments = [await anext(events) for _ in range(5)]
             assert comments == [None] * 5
-            unread.give_back(CALLER, limits.caller_unread_bytes_max)
+            unread.release(CALLER, limits.CALLER_UNSENT_RESPONSE_BYTES_MAX)
             assert steps_of(await until(events, steps_of)) == [2]
 
     asyncio.run(follow())
@@ -195,14 +195,14 @@ def test_tail_event_waits_for_room_among_unread_answers(api, database, experimen
 def test_tail_keeps_no_event_that_was_sent(api, database, experiment):
     async def follow():
         async with following(database) as followers:
-            answer = await tail._begin(
+            answer = await tail._open_stream(
                 reader_of(database, followers, experiment, api.headers["Authorization"].split()[1]), None
             )
             events = answer.body_iterator
-            while await anext(events) != tail._SILENCE:
+            while await anext(events) != tail._KEEPALIVE:
                 pass
             assert not any(
-                isinstance(value, bytes | tail._Portion) and value for value in events.ag_frame.f_locals.values()
+                isinstance(value, bytes | tail._PointsEvent) and value for value in events.ag_frame.f_locals.values()
             )
             await events.aclose()
             answer._close()
@@ -213,13 +213,13 @@ def test_tail_keeps_no_event_that_was_sent(api, database, experiment):
 def test_tails_of_one_stranger_begin_with_one_turn(api, database, monkeypatch):
     experiment = api.new_experiment(visibility="link")
     api.write(experiment, segment(stream(), 0, 9, scalars("loss", [0, 1])))
-    monkeypatch.setattr(limits, "turn_wait_seconds_max", 2)
+    monkeypatch.setattr(limits, "QUEUE_WAIT_SECONDS_MAX", 2)
 
     async def begin(followers, shares, start):
         request = admitted.admit(STRANGER, shares)
         await request.turn.wait()
         reader = reader_of(database, followers, experiment, None, FollowQuery(start=start))
-        answer = await tail._begin(reader, None)
+        answer = await tail._open_stream(reader, None)
         answer._close()
 
     async def follow():

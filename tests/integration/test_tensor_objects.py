@@ -119,7 +119,7 @@ def test_tensor_object_reads_as_one_in_its_row(api, in_row, in_objects):
 
 
 def test_tensor_object_is_in_a_sample_sent_in_pieces(api, in_row, in_objects, monkeypatch):
-    monkeypatch.setattr(limits, "piece_bytes", 1)
+    monkeypatch.setattr(limits, "SCAN_CHUNK_BYTES", 1)
     found = [api.get(experiment, "tensors/data") for experiment in (in_row, in_objects)]
     assert found[0] == found[1]
     assert found[0]["train"]["note"]["values"][1]["data"] == ["a text", "zwölf"]
@@ -217,7 +217,7 @@ LIES = {
     "long table": (changed(referenced(TEXT), shape=[10**9]), 422, "invalid"),
     "digest": (referenced(MESH, sha256=b"short"), 422, "invalid"),
     "both": (changed(referenced(MESH), data=b"1234"), 422, "invalid"),
-    "too large": (changed(referenced(MESH, size=limits.tensor_object_bytes_max + 4), shape=[1]), 413, "too_large"),
+    "too large": (changed(referenced(MESH, size=limits.TENSOR_OBJECT_BYTES_MAX + 4), shape=[1]), 413, "too_large"),
 }
 
 
@@ -246,14 +246,14 @@ def test_reference_to_another_workspaces_object_is_refused(client, api, experime
 
 def test_batch_of_too_many_objects_is_refused(api, experiment, monkeypatch):
     sent = segment(stream(), 0, 9, series("note", "text", referenced(TEXT), referenced(TEXT)))
-    monkeypatch.setattr(limits, "batch_tensor_tables_bytes_max", 7)
+    monkeypatch.setattr(limits, "BATCH_TENSOR_TABLES_BYTES_MAX", 7)
     assert api.send(experiment, sent).status_code == 413
-    monkeypatch.setattr(limits, "batch_tensor_objects_max", 1)
+    monkeypatch.setattr(limits, "BATCH_TENSOR_OBJECTS_MAX", 1)
     assert api.send(experiment, sent).status_code == 413
 
 
 def test_answer_over_the_limit_fetches_no_object(api, in_objects, monkeypatch):
-    monkeypatch.setattr(limits, "read_bytes_max", 100)
+    monkeypatch.setattr(limits, "READ_BYTES_MAX", 100)
     monkeypatch.setattr(ObjectStore, "read", None)
     answer = api.request("GET", f"/experiments/{in_objects}/tensors/data", params={"last": 1})  # objects alone
     assert (answer.status_code, answer.json()["code"]) == (413, "too_large")

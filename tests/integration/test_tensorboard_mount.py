@@ -22,7 +22,7 @@ from support.batches import Api, images, metadata, scalars, segment, stream, tex
 from support.event_files import PNG
 from tbservice.auth import grants
 from tbservice.errors import NotFound
-from tbservice.reading.source import Reader
+from tbservice.reading.source import ExperimentReader
 from tbservice.tensorboard.provider import READER_KEY, ReaderAuth, StoreProvider
 from tbwire import wire_pb2
 
@@ -73,7 +73,7 @@ def request_context(client, api, experiment):
     """What a stock handler hands to the data provider in a request of the owner's."""
     with client.app.state.database.transaction() as db:
         grant = grants.grant_read(db, experiment, api.headers["Authorization"].split()[1])
-    environ = {READER_KEY: Reader(grant, client.app.state.database, client.app.state.objects)}
+    environ = {READER_KEY: ExperimentReader(grant, client.app.state.database, client.app.state.objects)}
     return RequestContext(auth=AuthContext({READER_KEY: ReaderAuth()}, environ))
 
 

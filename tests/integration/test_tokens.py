@@ -40,7 +40,7 @@ def test_session_tokens_are_deleted_after_they_expired(client, api, experiment, 
     age(database, "is_session", "1 day")
     assert count_tokens(database) == SESSIONS
     open_page(client, experiment, owner_token)
-    assert count_tokens(database) == SESSIONS - limits.token_sweep_items_max + 1
+    assert count_tokens(database) == SESSIONS - limits.TOKEN_SWEEP_ITEMS_MAX + 1
     open_page(client, api.new_experiment(), owner_token)
     assert count_tokens(database, "expires_at < now()") == 0
     assert count_tokens(database) == 2

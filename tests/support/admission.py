@@ -16,11 +16,11 @@ STRANGER = Caller("address 192.0.2.1", is_anonymous=True, line="an experiment")
 @contextmanager
 def used_up(shares, amount):
     """Another workspace uses that much of the shares while the block lasts."""
-    shares.take_anyway(OTHER, amount)
+    shares.acquire_unchecked(OTHER, amount)
     try:
         yield
     finally:
-        shares.give_back(OTHER, amount)
+        shares.release(OTHER, amount)
 
 
 def come_in(pool_size=10, caller=CALLER):

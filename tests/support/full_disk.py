@@ -30,7 +30,7 @@ def main(directory: Path) -> None:
         told.append(said(database))
         database.close()
     finally:
-        child.begin_stop()
+        child.request_stop()
         child.stop()
     sys.stdout.write(json.dumps(told))
 

@@ -169,7 +169,7 @@ def _blob(choices: Choices) -> bytes:
 def check(body: bytes) -> list[Segment] | None:
     """Decodes a body: what is accepted says what protobuf says, within the limits; else None, and one of our errors."""
     try:
-        segments = decode.decode(body)
+        segments = decode.decode_batch(body)
     except ServiceError as error:
         _check_refusal(error)
         return None
@@ -258,7 +258,7 @@ def _check_limits(segment: Segment) -> None:
     names: Sequence[str] = [segment.stream.run, segment.stream.file_name, *segment.skipped]
     tags = [series.tag for series in segment.series]
     assert len(set(tags)) == len(tags)
-    assert all("\0" not in name and len(name) <= limits.name_chars_max for name in [*names, *tags])
+    assert all("\0" not in name and len(name) <= limits.NAME_CHARS_MAX for name in [*names, *tags])
     for series in segment.series:
         steps, wall_times, values = _plain_points(series.points)
         assert steps
@@ -274,4 +274,4 @@ def _check_limits(segment: Segment) -> None:
                     assert tensors.to_numpy(dtype, shape, data).shape == shape
                 else:
                     tensors.check_size(dtype, shape, data[1])
-                    assert data[1] <= limits.tensor_object_bytes_max
+                    assert data[1] <= limits.TENSOR_OBJECT_BYTES_MAX

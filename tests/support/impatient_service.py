@@ -7,12 +7,12 @@ import sys
 from tbservice import limits
 
 # Before anything else is imported: some modules derive their own figures.
-limits.header_seconds_max = 2
-limits.connections_items_max = 40
-limits.answer_stall_seconds_max = 1
-limits.caller_unread_bytes_max = 4 * limits.MIB
-limits.caller_bodies_bytes_max = 2 * limits.MIB
-limits.turn_wait_seconds_max = 0.5
+limits.REQUEST_HEADER_SECONDS_MAX = 2
+limits.CONNECTIONS_ITEMS_MAX = 40
+limits.RESPONSE_STALL_SECONDS_MAX = 1
+limits.CALLER_UNSENT_RESPONSE_BYTES_MAX = 4 * limits.MIB
+limits.CALLER_REQUEST_BODIES_BYTES_MAX = 2 * limits.MIB
+limits.QUEUE_WAIT_SECONDS_MAX = 0.5
 
 if __name__ == "__main__":
     from tbservice.cli import main

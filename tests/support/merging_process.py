@@ -32,7 +32,7 @@ def merging_processes(count, url, grant, run_ids):
 
 
 def _merge(url, grant, run_ids, barrier, is_over, merged):
-    compaction.SERIES_A_MERGE = 1
+    compaction.SERIES_PER_COMPACTION = 1
     database = Database(url, 1)
     database.check()  # connected before any of them begins
     barrier.wait(SECONDS_MAX)
@@ -48,7 +48,7 @@ def _merge_run(database, grant, run_id, merged):
     tag_id = 0
     while True:
         with database.transaction(grant.workspace_id) as db:
-            work = compaction.merge_run(db, grant, run_id, tag_id, settle=True)
+            work = compaction.compact_run(db, grant, run_id, tag_id, compact_idle=True)
         if not work.series:
             return
         merged.value += work.series

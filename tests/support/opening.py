@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tbservice.errors import CannotRun
+from tbservice.errors import StartupError
 from tbservice.local.embedded.data_directory import DataDirectory
 
 
@@ -10,6 +10,6 @@ def refusal(path: str) -> str:
     """The message with which the directory is refused; fails when it is not."""
     try:
         DataDirectory.open(Path(path)).close()
-    except CannotRun as error:
+    except StartupError as error:
         return str(error)
     raise AssertionError(f"{path} was opened")

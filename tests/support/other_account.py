@@ -20,7 +20,7 @@ from pathlib import Path
 
 import grpc
 
-from tbservice.launch import become
+from tbservice.launch import drop_privileges
 from tbservice.local.embedded.certificate import create_certificate
 from tbservice.local.embedded.ports import LOOPBACK
 
@@ -121,7 +121,7 @@ def main():
     ask_grpc(CLOSED_PORT, "/x/y", "", "own", _own_key().decode())
     if IS_OTHER:
         nobody = pwd.getpwnam("nobody")
-        become(nobody.pw_uid, nobody.pw_gid)
+        drop_privileges(nobody.pw_uid, nobody.pw_gid)
     functions = {function.__name__: function for function in (ask_http, ask_grpc, connect_unix, read_file)}
     print(json.dumps([functions[name](*arguments) for name, *arguments in attempts]))  # noqa: T201 - its answer
 

@@ -38,7 +38,7 @@ class SeriesWriter:
         grant = AppendGrant(WORKSPACE, self._experiment)
         with self._database.transaction(WORKSPACE) as db:
             run_id = runs_tags.resolve_runs(db, grant, ["train"])["train"]
-            while compaction.merge_run(db, grant, run_id, settle=True).series:
+            while compaction.compact_run(db, grant, run_id, compact_idle=True).series:
                 pass
 
     def levels(self):

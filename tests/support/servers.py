@@ -21,11 +21,11 @@ from psycopg import sql
 
 from tbservice.auth.tokens import create_owner_token
 from tbservice.auth.workspaces import create_workspace
-from tbservice.local.embedded.connection import settings_for
+from tbservice.local.embedded.connection import make_settings
 from tbservice.local.embedded.instance import Instance
 from tbservice.local.embedded.ports import LOOPBACK
 from tbservice.settings import Settings
-from tbservice.store.objects import session
+from tbservice.store.objects import get_session
 from tbservice.store.pg import migrate
 from tbservice.store.pg.database import Database
 
@@ -59,7 +59,7 @@ class Servers:
     @contextmanager
     def settings(self, database_url: str):
         """Settings with that database and a bucket of their own, made when the service first needs it."""
-        base = settings_for(self.instance, host=LOOPBACK, port=0, public_url="http://testserver")
+        base = make_settings(self.instance, host=LOOPBACK, port=0, public_url="http://testserver")
         bucket = f"test-{next(self._numbers)}"
         values = base.model_dump() | {"database_url": database_url, "s3_bucket": bucket, "database_pool_size": 8}
         yield type(base)(**values)
@@ -80,7 +80,7 @@ def delete_bucket(settings, bucket):
 
 def s3_client(settings):
     """A plain client of the settings' S3 server."""
-    return session().client(
+    return get_session().client(
         "s3",
         endpoint_url=settings.s3_endpoint,
         region_name=settings.s3_region,

@@ -57,7 +57,7 @@ def standby_of(instance: Instance, path: Path):
         postgres.wait_ready(child)
         yield Standby(postgres)
     finally:
-        child.begin_stop()
+        child.request_stop()
         child.stop()
         directory.close()
 

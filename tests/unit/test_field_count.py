@@ -14,7 +14,7 @@ from support import batches
 from support.hostile_batches import write_batch
 from support.wire_format import LENGTH, Choices, key, varint
 from tbservice import limits
-from tbservice.errors import Malformed, TooLarge
+from tbservice.errors import MalformedRequest, TooLarge
 from tbservice.ingest import decode, guard
 from tbwire import wire_pb2
 
@@ -38,11 +38,11 @@ def within(place, content):
 
 
 def count_of(body):
-    return guard._count(body, 0, len(body), guard._FIELDS, 0, (limits.batch_fields_max, "fields"))
+    return guard._count_fields(body, 0, len(body), guard._FIELDS, 0, (limits.BATCH_FIELDS_MAX, "fields"))
 
 
 def elements_of(body):
-    return guard._count(body, 0, len(body), guard._ELEMENTS, 0, (limits.batch_elements_max, "elements"))
+    return guard._count_fields(body, 0, len(body), guard._ELEMENTS, 0, (limits.BATCH_ELEMENTS_MAX, "elements"))
 
 
 def elements_built_of(body):
@@ -74,7 +74,7 @@ def messages_of(body):
 
 @pytest.fixture
 def few(monkeypatch):
-    monkeypatch.setattr(limits, "batch_fields_max", 1_000)
+    monkeypatch.setattr(limits, "BATCH_FIELDS_MAX", 1_000)
 
 
 @pytest.mark.usefixtures("few")
@@ -83,19 +83,19 @@ def few(monkeypatch):
 def test_empty_messages_are_refused_wherever_they_are(place, padding):
     assert messages_of(nested(place, 10, padding)) >= 10
     with pytest.raises(TooLarge, match="a batch has at most 1000 fields; send it in parts"):
-        decode.decode(nested(place, 1_001, padding))
+        decode.decode_batch(nested(place, 1_001, padding))
 
 
 @pytest.mark.usefixtures("few")
 def test_as_many_fields_as_the_limit_are_let_through():
     body = nested((SEGMENT, SERIES), 999, padding=1)
     assert count_of(body) == 1_000
-    guard.check(body)
+    guard.check_counts(body)
 
 
 def test_a_batch_of_the_largest_size_is_refused_before_it_is_built():
     with pytest.raises(TooLarge, match="fields"):
-        decode.decode(nested((SEGMENT, SERIES), limits.batch_bytes_max // 2 - 8))
+        decode.decode_batch(nested((SEGMENT, SERIES), limits.BATCH_BYTES_MAX // 2 - 8))
 
 
 ELEMENTS_OF_TWO_BYTES = [
@@ -108,43 +108,43 @@ ELEMENTS_OF_TWO_BYTES = [
 
 @pytest.mark.parametrize("body", ELEMENTS_OF_TWO_BYTES)
 def test_blocks_and_dimensions_are_counted_before_any_is_built(monkeypatch, body):
-    monkeypatch.setattr(limits, "batch_elements_max", 1_000)
+    monkeypatch.setattr(limits, "BATCH_ELEMENTS_MAX", 1_000)
     assert elements_built_of(body) > 1_000
     with pytest.raises(TooLarge, match="at most 1000 packed blocks and dimensions of tensors; send it in parts"):
-        guard.check(body)
+        guard.check_counts(body)
 
 
 @pytest.mark.parametrize("place", [(SCALARS, BLOCKS), (TENSORS, ELEMENTS, SHAPE)])
 def test_a_batch_of_the_largest_size_takes_little_memory_before_it_is_refused(place):
-    size = limits.batch_bytes_max - 64
+    size = limits.BATCH_BYTES_MAX - 64
     content = bytes(size) if place[-1] == SHAPE else (key(BLOCKS, LENGTH) + b"\0") * (size // 2)
     body = within((SEGMENT, SERIES, *(place if place[-1] == SHAPE else place[:-1])), content)
     before = peak_memory()
     with pytest.raises(TooLarge, match="packed blocks and dimensions"):
-        decode.decode(body)
-    assert peak_memory() < before + 2 * limits.batch_bytes_max
+        decode.decode_batch(body)
+    assert peak_memory() < before + 2 * limits.BATCH_BYTES_MAX
 
 
 @pytest.mark.usefixtures("few")
 def test_fields_that_nobody_knows_count_as_well():
     with pytest.raises(TooLarge):
-        decode.decode((key(15, 0) + b"\1") * 1_001)
+        decode.decode_batch((key(15, 0) + b"\1") * 1_001)
 
 
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("end", [b"\x0b", b"\x0c", b"\x0e", b"\x0f", b"\x0a", b"\x0a\xff", b"\x0a\x05", b"\xff" * 11])
 def test_what_is_no_batch_is_malformed(end):
     unknown = key(15, LENGTH) + varint(5_000) + bytes(5_000)
-    assert decode.decode(unknown) == []
-    with pytest.raises(Malformed):
-        decode.decode(unknown + end)
+    assert decode.decode_batch(unknown) == []
+    with pytest.raises(MalformedRequest):
+        decode.decode_batch(unknown + end)
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=300))
 def test_no_fewer_fields_are_counted_than_messages_are_built(data):
     body = write_batch(Choices(data))
-    with suppress(DecodeError, Malformed):  # protobuf passes over groups, which the count refuses
+    with suppress(DecodeError, MalformedRequest):  # protobuf passes over groups, which the count refuses
         assert count_of(body) >= messages_of(body)
         assert elements_of(body) >= elements_built_of(body)
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tbservice.errors import Invalid, Malformed
+from tbservice.errors import Invalid, MalformedRequest
 from tbservice.ingest.series_updates import NEVER_REWRITTEN
 from tbservice.reading import change_cursor
-from tbservice.store.series_progress import Progress
+from tbservice.store.series_progress import SeriesProgress
 from tbservice.types import ExperimentId, Selection
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
@@ -59,24 +59,24 @@ class Model:
             return False
         found = sorted(self.series.values())
         columns = [[row[0], len(row[1]), 0, *row[2:]] for row in found]
-        progress = Progress(*np.array(columns, np.int64).reshape(-1, 6).T)
-        unread = change_cursor.find_unread(progress, before)
+        progress = SeriesProgress(*np.array(columns, np.int64).reshape(-1, 6).T)
+        unread = change_cursor.find_pending(progress, before)
         for series_id in unread.removed.tolist():
             del self.held[series_id]
         whole, cut_at = self.send(found, unread, limit)
-        now = change_cursor.everything(progress, self.version, FOLLOWED)
+        now = change_cursor.head(progress, self.version, FOLLOWED)
         after = change_cursor.advance(progress, before, unread, whole, cut_at, now)
         self.cursor = change_cursor.encode(after)
         return after.version == change_cursor.INCOMPLETE
 
     def send(self, found, unread, limit):
-        for index, (place, first) in enumerate(zip(unread.places, unread.firsts, strict=True)):
+        for index, (place, first) in enumerate(zip(unread.indices, unread.first_steps, strict=True)):
             if not limit:
                 return index, None
             series_id, points = found[place][:2]
             new = sorted(step for step in points if step >= first)
             held = self.held.setdefault(series_id, {})
-            if unread.replaces[index]:
+            if unread.is_replacing[index]:
                 for step in [step for step in held if step >= first]:
                     del held[step]
             assert not held or not new or max(held) < new[0]
@@ -84,7 +84,7 @@ class Model:
             if len(new) > limit:
                 return index, new[limit - 1]
             limit -= len(new)
-        return len(unread.places), None
+        return len(unread.indices), None
 
     def truth(self):
         return {series[0]: series[1] for series in self.series.values()}
@@ -103,23 +103,23 @@ def test_a_reader_holds_what_was_written_whatever_happens_in_between(events, lim
 
 
 def test_a_reader_goes_back_no_further_than_what_was_written_anew():
-    progress = Progress(*np.array([[7, 100, 0, 99, 2, 40], [9, 100, 0, 99, 0, NEVER_REWRITTEN]]).T)
-    has_all_but = change_cursor.ReadCursor(5, FOLLOWED, np.array([7, 9]), np.array([1, 0]), np.array([98, 98]))
-    unread = change_cursor.find_unread(progress, has_all_but)
-    assert (unread.firsts.tolist(), unread.replaces.tolist()) == ([40, 99], [True, False])
+    progress = SeriesProgress(*np.array([[7, 100, 0, 99, 2, 40], [9, 100, 0, 99, 0, NEVER_REWRITTEN]]).T)
+    has_all_but = change_cursor.ChangeCursor(5, FOLLOWED, np.array([7, 9]), np.array([1, 0]), np.array([98, 98]))
+    unread = change_cursor.find_pending(progress, has_all_but)
+    assert (unread.first_steps.tolist(), unread.is_replacing.tolist()) == ([40, 99], [True, False])
 
 
 @given(st.binary(max_size=200), st.booleans())
 def test_what_is_no_cursor_is_told_so(data, is_packed):
     text = base64.urlsafe_b64encode(zlib.compress(data) if is_packed else data).decode()
-    with pytest.raises((Malformed, Invalid)):
+    with pytest.raises((MalformedRequest, Invalid)):
         change_cursor.decode(text, FOLLOWED)
 
 
 def test_a_cursor_of_parallel_series_is_short():
     ids = np.arange(10_000) + 123_456_789
     text = change_cursor.encode(
-        change_cursor.ReadCursor(12, FOLLOWED, ids, np.zeros(10_000, int), np.full(10_000, 31_250))
+        change_cursor.ChangeCursor(12, FOLLOWED, ids, np.zeros(10_000, int), np.full(10_000, 31_250))
     )
     assert len(text) < 1_000
     assert change_cursor.decode(text, FOLLOWED).last_steps.tolist() == [31_250] * 10_000
@@ -127,7 +127,7 @@ def test_a_cursor_of_parallel_series_is_short():
 
 def test_a_cursor_that_would_grow_without_end_is_refused():
     bomb = base64.urlsafe_b64encode(zlib.compress(bytes(50_000_000))).decode()
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedRequest):
         change_cursor.decode(bomb, FOLLOWED)
 
 

@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbservice.sample_order import RANK_MAX, choose, coarsest_level, level_ranks_max, rank_and_key, splitmix64
+from tbservice.sample_order import (
+    RANK_MAX,
+    choose_uniform_sample,
+    compute_rank_and_key,
+    find_coarsest_level,
+    get_level_rank_max,
+    splitmix64,
+)
 
 # As the migration draws it: each rank holds about half of the slots of the rank above.
 DRAW = np.random.default_rng(1).random(65536)
@@ -30,7 +37,7 @@ def test_splitmix64_is_the_published_one():
 
 @given(STEPS, st.integers(0, 400))
 def test_a_sample_is_exactly_min_n_k_and_keeps_the_ends(steps, k):
-    chosen = choose(steps, k, RANKS)
+    chosen = choose_uniform_sample(steps, k, RANKS)
     assert len(chosen) == min(len(steps), k)
     assert np.all(np.diff(chosen) > 0)
     if len(steps) and k >= 1:
@@ -41,32 +48,32 @@ def test_a_sample_is_exactly_min_n_k_and_keeps_the_ends(steps, k):
 
 @given(STEPS, st.integers(1, 300))
 def test_asking_for_more_moves_no_point(steps, k):
-    fewer, more = choose(steps, k, RANKS), choose(steps, k + 1, RANKS)
+    fewer, more = choose_uniform_sample(steps, k, RANKS), choose_uniform_sample(steps, k + 1, RANKS)
     assert set(fewer.tolist()) <= set(more.tolist())
 
 
 @given(STEPS, st.integers(2, 300))
 def test_a_sample_is_the_ends_and_then_the_first_of_the_order(steps, k):
-    rank, key = rank_and_key(steps, RANKS)
+    rank, key = compute_rank_and_key(steps, RANKS)
     inner = sorted(range(1, len(steps) - 1), key=lambda i: (rank[i], key[i]))[: k - 2]
     ends = {0, len(steps) - 1} if len(steps) else set()
-    assert set(choose(steps, k, RANKS).tolist()) == ends | set(inner)
+    assert set(choose_uniform_sample(steps, k, RANKS).tolist()) == ends | set(inner)
 
 
 @pytest.mark.parametrize("n", [10_000, 1_000_000])
 @pytest.mark.parametrize("k", [10, 1000])
 def test_a_level_gives_the_same_sample_as_all_points(n, k):
     steps = np.arange(n) * 7
-    rank, _ = rank_and_key(steps, RANKS)
-    whole = steps[choose(steps, k, RANKS)]
-    level = coarsest_level(n, k, [float(np.mean(level_ranks_max(level) >= RANKS)) for level in range(6)])
+    rank, _ = compute_rank_and_key(steps, RANKS)
+    whole = steps[choose_uniform_sample(steps, k, RANKS)]
+    level = find_coarsest_level(n, k, [float(np.mean(get_level_rank_max(level) >= RANKS)) for level in range(6)])
     assert level > 0 or k * 8 > n / 2
-    held = (rank <= level_ranks_max(level)) | (steps == steps[0]) | (steps == steps[-1])
-    assert np.array_equal(steps[held][choose(steps[held], k, RANKS, level_ranks_max(level))], whole)
+    held = (rank <= get_level_rank_max(level)) | (steps == steps[0]) | (steps == steps[-1])
+    assert np.array_equal(steps[held][choose_uniform_sample(steps[held], k, RANKS, get_level_rank_max(level))], whole)
 
 
 def test_a_level_with_too_few_points_says_so():
-    assert choose(np.arange(10), 8, RANKS, level_ranks_max(5)) is None
+    assert choose_uniform_sample(np.arange(10), 8, RANKS, get_level_rank_max(5)) is None
 
 
 @pytest.mark.parametrize("stride", [1, 7, 10, 1_000, 65_536, 2**40 + 1])
@@ -77,7 +84,7 @@ def test_a_sample_is_unbiased_over_many_offsets(stride):
     """
     n, k, offsets = 1_000, 52, 400
     means = [
-        choose(np.arange(n) * stride + offset * 12_345_678_901, k, RANKS)[1:-1].mean() for offset in range(offsets)
+        choose_uniform_sample(np.arange(n) * stride + offset * 12_345_678_901, k, RANKS)[1:-1].mean() for offset in range(offsets)
     ]
     deviation = ((n + 1) * (n - k + 2) / 12 / (k - 2)) ** 0.5
     assert abs(np.mean(means) - (n - 1) / 2) < 4 * deviation / offsets**0.5
@@ -87,7 +94,7 @@ def test_a_sample_is_unbiased_over_many_offsets(stride):
 def test_every_position_is_as_likely_as_any_other():
     """A chi-squared test, of 9 degrees of freedom: how often each tenth of a series is in a sample, over offsets."""
     n, k, offsets = 1_000, 52, 400
-    chosen = [choose(np.arange(n) * 3 + offset * 987_654_321, k, RANKS)[1:-1] for offset in range(offsets)]
+    chosen = [choose_uniform_sample(np.arange(n) * 3 + offset * 987_654_321, k, RANKS)[1:-1] for offset in range(offsets)]
     counts = np.bincount(np.concatenate(chosen) * 10 // n, minlength=10)
     expected = (k - 2) * offsets / 10
     assert ((counts - expected) ** 2 / expected).sum() < 33.7  # one in ten thousand uniform draws is over it

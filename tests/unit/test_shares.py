@@ -10,11 +10,11 @@ import pytest
 from support.admission import CALLER, OTHER, STRANGER
 from tbservice import limits
 from tbservice.admission.admitted import admit, turn
-from tbservice.admission.answers import ABORT_KEY, Answer
-from tbservice.admission.bodies import Body
+from tbservice.admission.answers import ABORT_KEY, ResponseSender
+from tbservice.admission.bodies import RequestBody
 from tbservice.admission.callers import Caller, _address, _token
 from tbservice.admission.shares import Activity, BodyRate, FairQueue, Shares, Turns, WorkerShares
-from tbservice.errors import TooLarge, TooManyRequests, TooSlow
+from tbservice.errors import RequestTimeout, TooLarge, TooManyRequests
 
 JSON_PATH = "/api/v1/experiments/x/scalars/data"
 BATCH_PATH = "/api/v1/experiments/x/batches"
@@ -38,42 +38,42 @@ def strangers_of(line, count):
 
 def test_shares_bound_one_caller_and_all():
     shares = Shares("things", 4, 3)
-    assert [shares.try_take(CALLER) for _ in range(4)] == [True, True, True, False]
-    assert [shares.try_take(OTHER) for _ in range(2)] == [True, False]
-    shares.give_back(CALLER)
-    assert shares.try_take(OTHER)
+    assert [shares.try_acquire(CALLER) for _ in range(4)] == [True, True, True, False]
+    assert [shares.try_acquire(OTHER) for _ in range(2)] == [True, False]
+    shares.release(CALLER)
+    assert shares.try_acquire(OTHER)
     with pytest.raises(TooManyRequests, match="3 of 4 things"):
-        shares.take(CALLER)
+        shares.acquire(CALLER)
 
 
 def test_shares_leave_most_to_callers_with_a_token():
     shares = Shares("things", 8, 4)
     strangers = strangers_of("experiment", 2)
-    assert [shares.try_take(STRANGER) for _ in range(2)] == [True, False]
-    assert [shares.try_take(stranger) for stranger in strangers] == [True, False]
-    assert [shares.try_take(CALLER) for _ in range(4)] == [True] * 4
+    assert [shares.try_acquire(STRANGER) for _ in range(2)] == [True, False]
+    assert [shares.try_acquire(stranger) for stranger in strangers] == [True, False]
+    assert [shares.try_acquire(CALLER) for _ in range(4)] == [True] * 4
 
 
 def test_shares_of_a_workspace_and_its_readers_are_one():
     shares = Shares("things", 8, 4)
     readers = replace(CALLER, is_reader=True)
-    assert [shares.try_take(readers) for _ in range(3)] == [True, True, False]
-    assert [shares.try_take(CALLER) for _ in range(3)] == [True, True, False]
-    assert [shares.try_take(OTHER) for _ in range(4)] == [True] * 4
+    assert [shares.try_acquire(readers) for _ in range(3)] == [True, True, False]
+    assert [shares.try_acquire(CALLER) for _ in range(3)] == [True, True, False]
+    assert [shares.try_acquire(OTHER) for _ in range(4)] == [True] * 4
     for _ in range(2):
-        shares.give_back(readers)
-    assert not shares.try_take(OTHER)
+        shares.release(readers)
+    assert not shares.try_acquire(OTHER)
     for _ in range(4):
-        shares.give_back(OTHER)
-    assert [shares.try_take(CALLER) for _ in range(3)] == [True, True, False]
+        shares.release(OTHER)
+    assert [shares.try_acquire(CALLER) for _ in range(3)] == [True, True, False]
 
 
 def test_shares_let_one_use_be_larger_than_the_share():
     shares = Shares("bytes", 100, 10)
-    assert shares.try_take(CALLER, 1_000)
-    assert not shares.try_take(CALLER, 1)
-    shares.give_back(CALLER, 1_000)
-    assert shares.try_take(CALLER, 10)
+    assert shares.try_acquire(CALLER, 1_000)
+    assert not shares.try_acquire(CALLER, 1)
+    shares.release(CALLER, 1_000)
+    assert shares.try_acquire(CALLER, 10)
     assert not shares._by_caller[OTHER]
 
 
@@ -87,20 +87,20 @@ class Clock:
 def test_turns_are_one_at_a_time_while_others_work():
     clock = Clock()
     turns = Turns(8, 2, Activity(clock))
-    assert [turns.try_take(CALLER) for _ in range(3)] == [True, True, False]
-    turns.give_back(CALLER)
-    assert turns.try_take(OTHER)
-    assert not turns.try_take(CALLER)
-    assert not turns.try_take(OTHER)
-    clock.seconds += limits.contention_seconds * 1.01
-    assert turns.try_take(CALLER)
+    assert [turns.try_acquire(CALLER) for _ in range(3)] == [True, True, False]
+    turns.release(CALLER)
+    assert turns.try_acquire(OTHER)
+    assert not turns.try_acquire(CALLER)
+    assert not turns.try_acquire(OTHER)
+    clock.seconds += limits.CONTENTION_SECONDS * 1.01
+    assert turns.try_acquire(CALLER)
 
 
 def test_body_rate_bounds_a_caller_beside_others():
     clock = Clock()
     activity = Activity(clock)
     rate = BodyRate(activity, clock)
-    second = limits.caller_body_bytes_per_second
+    second = limits.CALLER_BODY_BYTES_PER_SECOND
     activity.note(CALLER)
     assert rate.delay_seconds(CALLER, 10 * second) == 0
     activity.note(OTHER)
@@ -163,7 +163,7 @@ def test_queue_serves_lines_of_callers_in_rotation():
 
 
 def test_queue_refuses_too_many_and_too_long_waits(monkeypatch):
-    monkeypatch.setattr(limits, "turn_wait_seconds_max", 0.01)
+    monkeypatch.setattr(limits, "QUEUE_WAIT_SECONDS_MAX", 0.01)
 
     async def run():
         queue = FairQueue("turns", 1, 1, waiting_max=1)
@@ -180,7 +180,7 @@ def test_queue_refuses_too_many_and_too_long_waits(monkeypatch):
             with pytest.raises(asyncio.CancelledError):
                 await left
         assert not queue._waiting
-        assert queue.try_take_now(CALLER)
+        assert queue.try_acquire_now(CALLER)
 
     asyncio.run(run())
 
@@ -191,11 +191,11 @@ def test_queue_gives_back_a_turn_whose_waiter_left():
         await queue.wait(CALLER)
         waiting = asyncio.create_task(queue.wait(OTHER))
         await asyncio.sleep(0)
-        queue.give_back(CALLER)  # the turn is the other's now, who leaves before it knows
+        queue.release(CALLER)  # the turn is the other's now, who leaves before it knows
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        assert queue.try_take_now(CALLER)
+        assert queue.try_acquire_now(CALLER)
 
     asyncio.run(run())
 
@@ -240,7 +240,7 @@ def body_of(*messages, path=JSON_PATH, check=None, caller=CALLER, shares=None, *
         return
 
     admitted = admit(caller, shares or WorkerShares(10))
-    return Body(scope_of(path, **headers), receive, admitted, check or allow), admitted, admitted.turn
+    return RequestBody(scope_of(path, **headers), receive, admitted, check or allow), admitted, admitted.turn
 
 
 def part(content, *, more_body=True):
@@ -249,7 +249,7 @@ def part(content, *, more_body=True):
 
 def test_body_of_json_comes_whole_and_gives_its_bytes_back():
     async def run():
-        size = limits.small_body_bytes_max + 1
+        size = limits.SMALL_BODY_BYTES_MAX + 1
         messages = part(b"a" * (size - 1)), part(b"b", more_body=False)
         body, admitted, turn = body_of(*messages, content_length=str(size))
         await turn.wait()
@@ -264,10 +264,10 @@ def test_body_of_json_comes_whole_and_gives_its_bytes_back():
 
 
 def test_body_that_breaks_off_or_grows_is_refused(monkeypatch):
-    monkeypatch.setattr(limits, "json_body_bytes_max", 4)
+    monkeypatch.setattr(limits, "JSON_BODY_BYTES_MAX", 4)
 
     async def run():
-        with pytest.raises(TooSlow):
+        with pytest.raises(RequestTimeout):
             await body_of(part(b"ab"), content_length="3")[0].receive()
         with pytest.raises(TooLarge):
             await body_of(part(b"abcde"), content_length="5")[0].receive()
@@ -282,7 +282,7 @@ def test_body_that_is_large_is_read_after_the_check():
         raise TooManyRequests("checked")
 
     async def run():
-        size = limits.small_body_bytes_max
+        size = limits.SMALL_BODY_BYTES_MAX
         for headers in ({"content_length": str(size + 1)}, {"transfer_encoding": "chunked"}):
             with pytest.raises(TooManyRequests, match="checked"):
                 await body_of(part(b"ab", more_body=False), check=refuse, **headers)[0].receive()
@@ -300,7 +300,7 @@ def test_body_is_checked_during_a_turn():
         async def check():
             held.append(shares.turns._used)
 
-        size = limits.small_body_bytes_max + 1
+        size = limits.SMALL_BODY_BYTES_MAX + 1
         part_of_it = part(b"a" * size, more_body=False)
         await body_of(part_of_it, check=check, shares=shares, content_length=str(size))[0].receive()
         assert held == [1]
@@ -309,21 +309,21 @@ def test_body_is_checked_during_a_turn():
 
 
 def test_body_under_way_holds_bytes_and_no_turn(monkeypatch):
-    monkeypatch.setattr(limits, "turn_wait_seconds_max", 0.01)
+    monkeypatch.setattr(limits, "QUEUE_WAIT_SECONDS_MAX", 0.01)
 
     async def run():
         shares = WorkerShares(10)
         bodies = []
-        for _ in range(limits.caller_bodies_bytes_max // limits.batch_bytes_max):
+        for _ in range(limits.CALLER_REQUEST_BODIES_BYTES_MAX // limits.BATCH_BYTES_MAX):
             body, _admitted, turn = body_of(
-                part(b"x"), path=BATCH_PATH, shares=shares, content_length=str(limits.batch_bytes_max)
+                part(b"x"), path=BATCH_PATH, shares=shares, content_length=str(limits.BATCH_BYTES_MAX)
             )
             await turn.wait()
             await body.receive()
             assert not turn._is_held
             bodies.append(body)
         assert await body_of(part(b"x"), path=BATCH_PATH, shares=shares, content_length="9")[0].receive() == part(b"x")
-        options = {"path": BATCH_PATH, "shares": shares, "content_length": str(limits.batch_bytes_max)}
+        options = {"path": BATCH_PATH, "shares": shares, "content_length": str(limits.BATCH_BYTES_MAX)}
         with pytest.raises(TooManyRequests, match="bytes of request bodies"):
             await body_of(part(b"x"), **options)[0].receive()
         assert await body_of(part(b"x"), caller=OTHER, **options)[0].receive() == part(b"x")
@@ -339,7 +339,7 @@ def start_of(status=200):
 
 def answer_of(send, shares=None, **scope):
     admitted = admit(CALLER, shares or WorkerShares(10))
-    return Answer({**scope_of(), **scope}, send, admitted), admitted, admitted.turn
+    return ResponseSender({**scope_of(), **scope}, send, admitted), admitted, admitted.turn
 
 
 def whole(content, *, more_body=False):
@@ -355,7 +355,7 @@ def test_answer_is_sent_in_pieces_and_ends_the_turn():
     async def run():
         answer, admitted, turn = answer_of(send)
         await turn.wait()
-        content = bytes(range(256)) * (limits.answer_piece_bytes // 100)
+        content = bytes(range(256)) * (limits.RESPONSE_CHUNK_BYTES // 100)
         await answer.send(start_of())
         assert not turn._is_held
         assert not sent
@@ -375,7 +375,7 @@ def test_answer_over_the_unread_share_is_429_instead():
 
     async def run():
         shares = WorkerShares(10)
-        shares.unread_bytes.take_anyway(CALLER, limits.caller_unread_bytes_max)
+        shares.unread_bytes.acquire_unchecked(CALLER, limits.CALLER_UNSENT_RESPONSE_BYTES_MAX)
         answer, *_ = answer_of(send, shares)
         for message in (start_of(), whole(b"x" * 99, more_body=True), whole(b"y")):
             await answer.send(message)
@@ -386,7 +386,7 @@ def test_answer_over_the_unread_share_is_429_instead():
 
 
 def test_answer_that_nobody_takes_is_aborted(monkeypatch):
-    monkeypatch.setattr(limits, "answer_stall_seconds_max", 0.01)
+    monkeypatch.setattr(limits, "RESPONSE_STALL_SECONDS_MAX", 0.01)
     aborted = []
 
     async def send(message):
@@ -405,7 +405,7 @@ def test_answer_that_nobody_takes_is_aborted(monkeypatch):
 
 
 def test_turn_of_work_beside_a_request_ends_its_own(monkeypatch):
-    monkeypatch.setattr(limits, "turn_wait_seconds_max", 0.01)
+    monkeypatch.setattr(limits, "QUEUE_WAIT_SECONDS_MAX", 0.01)
 
     async def look(shares):
         admitted = admit(STRANGER, shares)  # who has one turn at most

@@ -7,8 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from tbservice.reading.sampling.rules import Extremes, make_choose
-from tbservice.sample_order import choose
+from tbservice.reading.sampling.rules import ExtremesSampler, make_sampler
+from tbservice.sample_order import choose_uniform_sample
 from tbservice.types import Sampling, SamplingRule
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -24,7 +24,7 @@ DRAWN = np.random.default_rng(4).random(65536) < 0.3
 
 def chooser(rule, k, steps):
     ends = (int(steps[0]), int(steps[-1])) if len(steps) else (0, -1)
-    return make_choose(Sampling(SamplingRule(rule), k), ends, RANKS, DRAWN)
+    return make_sampler(Sampling(SamplingRule(rule), k), ends, RANKS, DRAWN)
 
 
 def linear(steps, k):
@@ -32,7 +32,7 @@ def linear(steps, k):
 
 
 def extremes(steps, values, k):
-    return Extremes(k)(steps, values)
+    return ExtremesSampler(k)(steps, values)
 
 
 def boundaries(steps, k):
@@ -129,7 +129,7 @@ def test_a_sample_of_pieces_is_that_of_the_whole(series, cuts, rule, k):
 
 @given(STEPS, st.integers(0, 60))
 def test_the_last_points_can_be_sampled_like_any_others(steps, k):
-    assert chooser("uniform", k, steps)(steps, np.empty(0)).tolist() == choose(steps, k, RANKS).tolist()
+    assert chooser("uniform", k, steps)(steps, np.empty(0)).tolist() == choose_uniform_sample(steps, k, RANKS).tolist()
 
 
 def test_of_a_bernoulli_sample_about_the_percentage_is_kept_and_the_ends_always():

@@ -1,6 +1,6 @@
 """Admission control: how much of a worker process each caller may use at once, and what happens above that.
 
-A caller is a workspace, or a client address without a valid token. Every request passes `middleware.Admission`, which
+A caller is a workspace, or a client address without a valid token. Every request passes `middleware.AdmissionMiddleware`, which
 takes from these shares (`shares.WorkerShares`):
 
 - turns: requests being worked on, in a thread and with a database connection. More wait in a queue that serves callers

@@ -17,7 +17,7 @@ from tbservice.admission.turns import Turn
 
 
 @dataclass(frozen=True, slots=True)
-class Admitted:
+class AdmittedRequest:
     """A request that was let in: who makes it, what it shares with others, and its turn."""
 
     caller: Caller
@@ -25,17 +25,17 @@ class Admitted:
     turn: Turn
 
 
-_current: Final[ContextVar[Admitted]] = ContextVar("tbhub_admitted")
+_current: Final[ContextVar[AdmittedRequest]] = ContextVar("tbhub_admitted")
 
 
-def admit(caller: Caller, shares: WorkerShares) -> Admitted:
+def admit(caller: Caller, shares: WorkerShares) -> AdmittedRequest:
     """Return a request of the caller's, without a turn yet; the running task and what it starts work for it."""
-    admitted = Admitted(caller, shares, Turn(shares.turns, caller))
+    admitted = AdmittedRequest(caller, shares, Turn(shares.turns, caller))
     _current.set(admitted)
     return admitted
 
 
-def current() -> Admitted:
+def current() -> AdmittedRequest:
     """Return the request that this task or thread works for. Raises LookupError outside of requests."""
     return _current.get()
 
@@ -48,7 +48,7 @@ async def turn() -> AsyncIterator[None]:
     Raises TooManyRequests.
     """
     admitted = current()
-    admitted.turn.give_back()
+    admitted.turn.release()
     async with admitted.shares.turns.turn(admitted.caller):
         yield
 
@@ -61,7 +61,7 @@ def wait_in_thread(queue: FairQueue, amount: int) -> Iterator[None]:
     try:
         yield
     finally:
-        anyio.from_thread.run_sync(queue.give_back, caller, amount)
+        anyio.from_thread.run_sync(queue.release, caller, amount)
 
 
 async def iterate_in_turns(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:

@@ -12,7 +12,7 @@ from starlette.types import Message, Scope, Send
 from uvicorn.protocols.http.flow_control import FlowControl
 
 from tbservice import limits
-from tbservice.admission.admitted import Admitted
+from tbservice.admission.admitted import AdmittedRequest
 from tbservice.admission.refusals import refuse
 
 ABORT_KEY: Final = "tbhub.abort"
@@ -44,14 +44,14 @@ class Outgoing:
         await self._flow.drain()
 
 
-class Answer:
+class ResponseSender:
     """The answer to one request, as the application sends it.
 
     When it begins, the work is done, and the turn is given back: a slow reader holds memory, and nothing else. That is
     counted; where the caller's share of it is used up, the answer is a 429 instead.
     """
 
-    def __init__(self, scope: Scope, send: Send, admitted: Admitted) -> None:
+    def __init__(self, scope: Scope, send: Send, admitted: AdmittedRequest) -> None:
         self._scope = scope
         self._send = send
         self._outgoing: Outgoing | None = scope.get(OUTGOING_KEY)
@@ -71,17 +71,17 @@ class Answer:
         size = len(message.get("body", b""))
         unread, caller = self._admitted.shares.unread_bytes, self._admitted.caller
         if self._start is None or self._scope.get(COUNTED_KEY):
-            unread.take_anyway(caller, size)
-        elif not unread.try_take(caller, size):
+            unread.acquire_unchecked(caller, size)
+        elif not unread.try_acquire(caller, size):
             self._has_ended = True
-            await self.refuse(refuse(self._scope, unread.refusal(caller)))
+            await self.send_refusal(refuse(self._scope, unread.over_share_error(caller)))
             return
         try:
             await self._send_body(message)
         finally:
-            unread.give_back(caller, size)
+            unread.release(caller, size)
 
-    async def refuse(self, response: Response) -> None:
+    async def send_refusal(self, response: Response) -> None:
         """Send a refusal in the place of the answer, which must not have begun."""
         self.has_begun = True
         await response(self._scope, _nothing, self._send)
@@ -93,9 +93,9 @@ class Answer:
             self.has_begun = True
             start, self._start = self._start, None
             await self._send_in_time(start)
-        ends = range(limits.answer_piece_bytes, len(body), limits.answer_piece_bytes)
+        ends = range(limits.RESPONSE_CHUNK_BYTES, len(body), limits.RESPONSE_CHUNK_BYTES)
         for end in ends:
-            piece = bytes(body[end - limits.answer_piece_bytes : end])
+            piece = bytes(body[end - limits.RESPONSE_CHUNK_BYTES : end])
             await self._send_in_time({**message, "body": piece, "more_body": True})
         last = bytes(body[ends[-1] if ends else 0 :])
         await self._send_in_time({**message, "body": last, "more_body": more_body})
@@ -116,13 +116,13 @@ class Answer:
         while not self._has_ended:
             unsent_bytes = self._unsent_bytes()
             try:
-                async with asyncio.timeout(limits.answer_stall_seconds_max):
+                async with asyncio.timeout(limits.RESPONSE_STALL_SECONDS_MAX):
                     await act()
             except TimeoutError:
                 self._has_ended = self._unsent_bytes() >= unsent_bytes
             else:
                 return
-        _log.warning("a client took nothing of its answer for %s seconds", limits.answer_stall_seconds_max)
+        _log.warning("a client took nothing of its answer for %s seconds", limits.RESPONSE_STALL_SECONDS_MAX)
         abort = self._scope.get(ABORT_KEY)
         if abort is not None:
             abort()

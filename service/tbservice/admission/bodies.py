@@ -16,8 +16,8 @@ from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope
 
 from tbservice import limits
-from tbservice.admission.admitted import Admitted
-from tbservice.errors import TooLarge, TooSlow
+from tbservice.admission.admitted import AdmittedRequest
+from tbservice.errors import RequestTimeout, TooLarge
 
 _BATCHES: Final = re.compile(r"/api/v1/experiments/[^/]+/batches")
 _BLOBS: Final = re.compile(r"/api/v1/experiments/[^/]+/blobs/[^/]+")
@@ -26,7 +26,7 @@ _BLOB_MEMORY_BYTES: Final = 2 * limits.MIB
 """Bytes of a blob that are in memory while it arrives; the rest is in a file."""
 
 
-class Body:
+class RequestBody:
     """The body of one request, as the application receives it.
 
     Routes that bound their bodies themselves, after the grant, get it as it arrives. All others, which the framework
@@ -34,7 +34,7 @@ class Body:
     """
 
     def __init__(
-        self, scope: Scope, receive: Receive, admitted: Admitted, check: Callable[[], Awaitable[None]]
+        self, scope: Scope, receive: Receive, admitted: AdmittedRequest, check: Callable[[], Awaitable[None]]
     ) -> None:
         """`check` raises for a caller without any right to what the request names; it is asked before large bodies."""
         self._receive = receive
@@ -49,13 +49,13 @@ class Body:
         self._first: Message | None = None
 
     async def receive(self) -> Message:
-        """Return the next message of the request. Raises TooLarge, TooSlow, TooManyRequests; the errors of `check`."""
+        """Return the next message of the request. Raises TooLarge, RequestTimeout, TooManyRequests; the errors of `check`."""
         if self._first is not None:
             message, self._first = self._first, None
             return message
         if not self._is_open:
             return await self._receive()
-        self._admitted.turn.give_back()
+        self._admitted.turn.release()
         if _is_read_by_route(self._path):
             await self._reserve(_memory_bytes(self._path))
             message = await self._receive_paced()
@@ -79,7 +79,7 @@ class Body:
     def close(self) -> None:
         """Give back what was reserved."""
         if self._reserved:
-            self._admitted.shares.body_bytes.give_back(self._admitted.caller, self._reserved)
+            self._admitted.shares.body_bytes.release(self._admitted.caller, self._reserved)
             self._reserved = 0
 
     async def _receive_paced(self) -> Message:
@@ -90,7 +90,7 @@ class Body:
 
     async def _reserve(self, bytes_max: int) -> None:
         """Wait for room for the body; small ones need none, so that large ones of strangers keep no page shut."""
-        if self._announced is not None and self._announced <= limits.small_body_bytes_max:
+        if self._announced is not None and self._announced <= limits.SMALL_BODY_BYTES_MAX:
             return
         if not self._reserved:
             amount = bytes_max if self._announced is None else min(self._announced, bytes_max)
@@ -103,28 +103,28 @@ class Body:
         try:
             await self._check()
         finally:
-            self._admitted.turn.give_back()
+            self._admitted.turn.release()
 
     async def _receive_whole(self) -> Message:
         """Return one message with the whole body."""
-        if self._announced is None or self._announced > limits.small_body_bytes_max:
+        if self._announced is None or self._announced > limits.SMALL_BODY_BYTES_MAX:
             await self._check_in_turn()
-        if self._announced is not None and self._announced > limits.json_body_bytes_max:
+        if self._announced is not None and self._announced > limits.JSON_BODY_BYTES_MAX:
             raise _too_large()
-        await self._reserve(limits.json_body_bytes_max)
+        await self._reserve(limits.JSON_BODY_BYTES_MAX)
         body = bytearray()
         try:
-            async with asyncio.timeout(limits.body_seconds_max):
+            async with asyncio.timeout(limits.REQUEST_BODY_SECONDS_MAX):
                 while self._is_open:
                     message = await self._receive_paced()
                     if message["type"] == "http.disconnect":
-                        raise TooSlow("the request's body broke off")
+                        raise RequestTimeout("the request's body broke off")
                     body += message.get("body", b"")
-                    if len(body) > limits.json_body_bytes_max:
+                    if len(body) > limits.JSON_BODY_BYTES_MAX:
                         raise _too_large()
                     self._is_open = message.get("more_body", False)
         except TimeoutError as error:
-            raise TooSlow(f"the body did not arrive within {limits.body_seconds_max} seconds") from error
+            raise RequestTimeout(f"the body did not arrive within {limits.REQUEST_BODY_SECONDS_MAX} seconds") from error
         finally:
             content = b"" if self._is_open else bytes(body)
             body.clear()  # an error's traceback holds this frame, and garbage collection comes late
@@ -132,7 +132,7 @@ class Body:
 
 
 def _too_large() -> TooLarge:
-    limit = f"{limits.json_body_bytes_max} bytes (json_body_bytes_max)"
+    limit = f"{limits.JSON_BODY_BYTES_MAX} bytes (json_body_bytes_max)"
     return TooLarge(f"a request to this address may have at most {limit}")
 
 
@@ -143,8 +143,8 @@ def _is_read_by_route(path: str) -> bool:
 def _memory_bytes(path: str) -> int:
     """Return how many bytes of a body such a route holds in memory, at most."""
     if _BATCHES.fullmatch(path):
-        return limits.batch_bytes_max
-    return _BLOB_MEMORY_BYTES if _BLOBS.fullmatch(path) else limits.json_body_bytes_max
+        return limits.BATCH_BYTES_MAX
+    return _BLOB_MEMORY_BYTES if _BLOBS.fullmatch(path) else limits.JSON_BODY_BYTES_MAX
 
 
 def _announced_bytes(scope: Scope) -> int | None:

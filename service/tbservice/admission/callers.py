@@ -45,7 +45,7 @@ class Caller:
     is_reader: bool = False
 
 
-class Callers:
+class CallerLookup:
     """Finds the caller of each request.
 
     Which workspace a token belongs to is remembered for a minute. That is a hint for sharing only: a token that is
@@ -64,19 +64,19 @@ class Callers:
         """
         key = _address(scope)
         address = Caller(key, is_anonymous=True, line=_experiment(scope) or key)
-        digest = grants.digest_of(_token(scope))
+        digest = grants.parse_token_digest(_token(scope))
         if digest is None:
             return address
-        caller = self._recall(digest)
+        caller = self._find_cached(digest)
         if caller is None:
             try:
                 async with self._lookups.turn(address):
-                    caller = self._recall(digest) or await self._look_up(digest)
+                    caller = self._find_cached(digest) or await self._look_up(digest)
             except TooManyRequests:
                 return address
         return caller or address
 
-    def _recall(self, digest: bytes) -> Caller | None:
+    def _find_cached(self, digest: bytes) -> Caller | None:
         caller, valid_until = self._known.get(digest, (None, 0.0))
         return caller if time.monotonic() < valid_until else None
 
@@ -86,15 +86,15 @@ class Callers:
         except Exception:  # noqa: BLE001 - whatever is wrong with the database, the route meets it and says so
             return None
         if caller is not None:
-            self._known[digest] = caller, time.monotonic() + limits.caller_hint_seconds
+            self._known[digest] = caller, time.monotonic() + limits.CALLER_CACHE_SECONDS
             self._known.move_to_end(digest)
-            while len(self._known) > limits.caller_hint_tokens_max:
+            while len(self._known) > limits.CALLER_CACHE_TOKENS_MAX:
                 self._known.popitem(last=False)
         return caller
 
     def _read(self, digest: bytes) -> Caller | None:
         with self._database.without_transaction() as db:
-            found = grants.find_sharer(db, digest)
+            found = grants.find_caller(db, digest)
         if found is None:
             return None
         key = f"workspace {found[0]}"
@@ -131,7 +131,7 @@ def page_tokens(cookie: str) -> list[str]:
     """
     for pair in cookie.split(";"):
         name, _, value = pair.strip().partition("=")
-        if name == READ_COOKIE and len(value) <= limits.comparison_items_max * _TOKEN_CHARS_MAX:
+        if name == READ_COOKIE and len(value) <= limits.COMPARISON_ITEMS_MAX * _TOKEN_CHARS_MAX:
             return value.split(TOKEN_SEPARATOR)
     return []
 

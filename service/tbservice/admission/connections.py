@@ -35,7 +35,7 @@ _LINE_BYTES_MIN: Final = 32
 _LACKING_BYTES_MAX: Final = 64 * limits.KIB
 """Bytes that the lines of one request may lack of that: to parse a thousand tiny chunks takes some 10 ms."""
 
-_FILES_WANTED: Final = limits.connections_items_max + _OTHER_FILES
+_OPEN_FILES_WANTED: Final = limits.CONNECTIONS_ITEMS_MAX + _OTHER_FILES
 
 
 class Connection(H11Protocol):
@@ -130,7 +130,7 @@ class Connection(H11Protocol):
             self.cycle.body = bytearray()  # an error's traceback may hold the request until garbage is collected
 
     def _set_header_timer(self) -> None:
-        self._header_timer = self.loop.call_later(limits.header_seconds_max, self._end_headers)
+        self._header_timer = self.loop.call_later(limits.REQUEST_HEADER_SECONDS_MAX, self._end_headers)
 
     def _unset_header_timer(self) -> None:
         if self._header_timer is not None:
@@ -171,7 +171,7 @@ def _is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-class _Connections:
+class _ConnectionRegistry:
     """The open connections of this process, by address; those that have waited longest come first."""
 
     def __init__(self) -> None:
@@ -205,18 +205,18 @@ class _Connections:
                 del self._by_address[connection.address]
 
 
-_connections: Final = _Connections()
+_connections: Final = _ConnectionRegistry()
 
 
 def connections_max() -> int:
-    """Return how many connections a worker holds open: `connections_items_max`, or as many as it may open files."""
-    return min(limits.connections_items_max, max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _OTHER_FILES))
+    """Return how many connections a worker holds open: `CONNECTIONS_ITEMS_MAX`, or as many as it may open files."""
+    return min(limits.CONNECTIONS_ITEMS_MAX, max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _OTHER_FILES))
 
 
 def raise_file_limit() -> None:
     """Raise the process's limit of open files to what all connections take, as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _FILES_WANTED if hard == resource.RLIM_INFINITY else min(_FILES_WANTED, hard)
+    wanted = _OPEN_FILES_WANTED if hard == resource.RLIM_INFINITY else min(_OPEN_FILES_WANTED, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with contextlib.suppress(ValueError, OSError):  # a sandbox that lets nobody set limits
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -11,9 +11,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tbservice.admission.admitted import admit
-from tbservice.admission.answers import Answer
-from tbservice.admission.bodies import Body
-from tbservice.admission.callers import Caller, Callers
+from tbservice.admission.answers import ResponseSender
+from tbservice.admission.bodies import RequestBody
+from tbservice.admission.callers import Caller, CallerLookup
 from tbservice.admission.refusals import refuse
 from tbservice.admission.shares import WorkerShares
 from tbservice.admission.turns import Turn
@@ -21,43 +21,43 @@ from tbservice.auth import grants
 from tbservice.errors import TooManyRequests, Unauthenticated
 from tbservice.store.pg.database import Database
 
-_UNSHARED: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+_EXEMPT_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 """What balancers and monitors ask: no load may keep them from it, and no answer takes more than a moment."""
 
 _EXPERIMENT: Final = re.compile(r"/api/v[01]/experiments/([^/]+)(/.*)?")
 
 
-class Admission:
+class AdmissionMiddleware:
     """Shares a worker fairly among the callers of its requests."""
 
     def __init__(self, app: ASGIApp, database: Database, shares: WorkerShares) -> None:
         self._app = app
         self._database = database
         self._shares = shares
-        self._callers = Callers(database)
+        self._callers = CallerLookup(database)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request: with 429 where its caller is over its share."""
-        if scope["type"] != "http" or scope["path"] in _UNSHARED:
+        if scope["type"] != "http" or scope["path"] in _EXEMPT_PATHS:
             await self._app(scope, receive, send)
             return
         caller = await self._callers.identify(scope)
         admitted = admit(caller, self._shares)
         turn = admitted.turn
-        body = Body(scope, receive, admitted, lambda: self._check_right(scope, caller))
-        answer = Answer(scope, send, admitted)
+        body = RequestBody(scope, receive, admitted, lambda: self._check_right(scope, caller))
+        answer = ResponseSender(scope, send, admitted)
         try:
-            if turn.try_take() or await self._wait(turn, body):
+            if turn.try_acquire() or await self._wait(turn, body):
                 await self._app(scope, body.receive, answer.send)
         except TooManyRequests as error:
             if answer.has_begun:
                 raise
-            await answer.refuse(refuse(scope, error))
+            await answer.send_refusal(refuse(scope, error))
         finally:
-            turn.give_back()
+            turn.release()
             body.close()
 
-    async def _wait(self, turn: Turn, body: Body) -> bool:
+    async def _wait(self, turn: Turn, body: RequestBody) -> bool:
         """Wait for the turn; return whether it came before the client left. Raises TooManyRequests."""
         if not body.is_absent:  # its client is not watched, as what it sends would pile up
             await turn.wait()

@@ -20,7 +20,7 @@ _ANONYMOUS: Final = "anonymous"
 """The group of all callers without a token."""
 
 
-class Sharer(Hashable, Protocol):
+class SharingParty(Hashable, Protocol):
     """A party that shares: a caller. Several may form a group, which has a share of its own."""
 
     @property
@@ -56,10 +56,10 @@ class Shares:
         self._caller_max = caller_max
         self._used = 0
         self._by_group: Counter[str] = Counter()
-        self._by_caller: Counter[Sharer] = Counter()
+        self._by_caller: Counter[SharingParty] = Counter()
         self._lock = threading.Lock()
 
-    def caller_max(self, caller: Sharer) -> int:
+    def caller_max(self, caller: SharingParty) -> int:
         """Return what this caller may use at once."""
         if caller.is_anonymous:
             return max(1, min(self._caller_max, self._group_max(caller)) // 2)
@@ -69,7 +69,7 @@ class Shares:
         """Return whether nobody can take anything now."""
         return self._used >= self._total
 
-    def has_room(self, caller: Sharer, amount: int) -> bool:
+    def has_room(self, caller: SharingParty, amount: int) -> bool:
         """Return whether `amount` fits the caller's share and the total now."""
         return (
             _fits(self._by_caller[caller], amount, self.caller_max(caller))
@@ -77,7 +77,7 @@ class Shares:
             and _fits(self._used, amount, self._total)
         )
 
-    def try_take(self, caller: Sharer, amount: int = 1) -> bool:
+    def try_acquire(self, caller: SharingParty, amount: int = 1) -> bool:
         """Take `amount` for the caller where it fits its share and the total; return whether it did."""
         with self._lock:
             fits = self.has_room(caller, amount)
@@ -85,32 +85,32 @@ class Shares:
                 self._add(caller, amount)
             return fits
 
-    def take(self, caller: Sharer, amount: int = 1) -> None:
+    def acquire(self, caller: SharingParty, amount: int = 1) -> None:
         """Take `amount` at once. Raises TooManyRequests where it does not fit."""
-        if not self.try_take(caller, amount):
-            raise self.refusal(caller)
+        if not self.try_acquire(caller, amount):
+            raise self.over_share_error(caller)
 
-    def take_anyway(self, caller: Sharer, amount: int) -> None:
+    def acquire_unchecked(self, caller: SharingParty, amount: int) -> None:
         """Count `amount` as used without a check: what has begun goes on."""
         with self._lock:
             self._add(caller, amount)
 
-    def give_back(self, caller: Sharer, amount: int = 1) -> None:
+    def release(self, caller: SharingParty, amount: int = 1) -> None:
         """Return what was taken."""
         with self._lock:
             self._add(caller, -amount)
 
-    def refusal(self, caller: Sharer) -> TooManyRequests:
+    def over_share_error(self, caller: SharingParty) -> TooManyRequests:
         """Return the error for a caller that is over its share, or comes when everything is taken."""
-        metrics.note_over_share(self.what)
+        metrics.observe_over_share(self.what)
         whose = "callers without a token" if caller.is_anonymous else "one workspace"
         share = f"{self.caller_max(caller)} of {self._total} {self.what}"
         return TooManyRequests(f"{whose} may use {share} of this server at once, and others use it, too; try again")
 
-    def _group_max(self, caller: Sharer) -> int:
+    def _group_max(self, caller: SharingParty) -> int:
         return max(1, self._total // 4) if caller.is_anonymous else self._caller_max
 
-    def _add(self, caller: Sharer, amount: int) -> None:
+    def _add(self, caller: SharingParty, amount: int) -> None:
         self._used += amount
         _count(self._by_group, _group_of(caller), amount)
         _count(self._by_caller, caller, amount)
@@ -122,7 +122,7 @@ def _count(counter: Counter[_Key], key: _Key, amount: int) -> None:
         del counter[key]
 
 
-def _group_of(caller: Sharer) -> str:
+def _group_of(caller: SharingParty) -> str:
     return _ANONYMOUS if caller.is_anonymous else caller.key
 
 
@@ -131,7 +131,7 @@ def _fits(used: int, amount: int, maximum: int) -> bool:
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _Waiter:
     amount: int
     turn: asyncio.Future[None]
 
@@ -144,55 +144,55 @@ class FairQueue(Shares):
     """
 
     def __init__(
-        self, what: str, total: int, caller_max: int, waiting_max: int = limits.caller_waiting_items_max
+        self, what: str, total: int, caller_max: int, waiting_max: int = limits.CALLER_QUEUED_REQUESTS_ITEMS_MAX
     ) -> None:
         """`waiting_max` is how many requests of one caller may wait."""
         super().__init__(what, total, caller_max)
         self._waiting_max = waiting_max
-        self._waiting: dict[Hashable, dict[Sharer, deque[_Waiting]]] = {}
+        self._waiting: dict[Hashable, dict[SharingParty, deque[_Waiter]]] = {}
 
-    def try_take_now(self, caller: Sharer, amount: int = 1) -> bool:
+    def try_acquire_now(self, caller: SharingParty, amount: int = 1) -> bool:
         """Take `amount` where it fits and nothing of the caller waits already; return whether it did."""
-        return caller not in self._waiting.get(caller.line, {}) and self.try_take(caller, amount)
+        return caller not in self._waiting.get(caller.line, {}) and self.try_acquire(caller, amount)
 
-    async def wait(self, caller: Sharer, amount: int = 1) -> None:
+    async def wait(self, caller: SharingParty, amount: int = 1) -> None:
         """Take `amount`, after waiting where that is needed.
 
-        Raises TooManyRequests when too many of the caller's wait already, or after `turn_wait_seconds_max`.
+        Raises TooManyRequests when too many of the caller's wait already, or after `QUEUE_WAIT_SECONDS_MAX`.
         """
-        if self.try_take_now(caller, amount):
+        if self.try_acquire_now(caller, amount):
             return
         queue = self._waiting.setdefault(caller.line, {}).setdefault(caller, deque())
         if len(queue) >= self._waiting_max:
-            raise self.refusal(caller)
-        waiting = _Waiting(amount, asyncio.get_running_loop().create_future())
+            raise self.over_share_error(caller)
+        waiting = _Waiter(amount, asyncio.get_running_loop().create_future())
         queue.append(waiting)
         try:
-            async with asyncio.timeout(limits.turn_wait_seconds_max):
+            async with asyncio.timeout(limits.QUEUE_WAIT_SECONDS_MAX):
                 await waiting.turn
         except BaseException as error:
             self._leave(caller, waiting)
             if isinstance(error, TimeoutError):
-                raise self.refusal(caller) from error
+                raise self.over_share_error(caller) from error
             raise
 
     @asynccontextmanager
-    async def turn(self, caller: Sharer, amount: int = 1) -> AsyncIterator[None]:
+    async def turn(self, caller: SharingParty, amount: int = 1) -> AsyncIterator[None]:
         """Hold `amount` while the block lasts. Raises as `wait`."""
         await self.wait(caller, amount)
         try:
             yield
         finally:
-            self.give_back(caller, amount)
+            self.release(caller, amount)
 
-    def give_back(self, caller: Sharer, amount: int = 1) -> None:
+    def release(self, caller: SharingParty, amount: int = 1) -> None:
         """Return what was taken, and let those go on that now fit."""
-        super().give_back(caller, amount)
+        super().release(caller, amount)
         self._wake()
 
-    def _leave(self, caller: Sharer, waiting: _Waiting) -> None:
+    def _leave(self, caller: SharingParty, waiting: _Waiter) -> None:
         if waiting.turn.done() and not waiting.turn.cancelled():  # it came at the same moment
-            self.give_back(caller, waiting.amount)
+            self.release(caller, waiting.amount)
             return
         line = self._waiting.get(caller.line, {})
         if (queue := line.get(caller)) is not None:
@@ -212,15 +212,15 @@ class FairQueue(Shares):
                     return
                 has_served = self._serve_one(line) or has_served
 
-    def _serve_one(self, line: dict[Sharer, deque[_Waiting]]) -> bool:
+    def _serve_one(self, line: dict[SharingParty, deque[_Waiter]]) -> bool:
         """Serve the first caller of a line whose request fits; return whether there was one."""
         for caller, queue in line.items():
-            if self.try_take(caller, queue[0].amount):
+            if self.try_acquire(caller, queue[0].amount):
                 self._serve(caller, queue)
                 return True
         return False
 
-    def _remove(self, caller: Sharer) -> dict[Sharer, deque[_Waiting]]:
+    def _remove(self, caller: SharingParty) -> dict[SharingParty, deque[_Waiter]]:
         """Take the caller out of its line, and the line out where it is empty; return the line."""
         line = self._waiting[caller.line]
         del line[caller]
@@ -228,7 +228,7 @@ class FairQueue(Shares):
             del self._waiting[caller.line]
         return line
 
-    def _serve(self, caller: Sharer, queue: deque[_Waiting]) -> None:
+    def _serve(self, caller: SharingParty, queue: deque[_Waiter]) -> None:
         waiting = queue.popleft()
         line = self._remove(caller)
         if queue:
@@ -237,13 +237,13 @@ class FairQueue(Shares):
             self._waiting.pop(caller.line, None)
             self._waiting[caller.line] = line  # and its line behind the others
         if waiting.turn.cancelled():
-            Shares.give_back(self, caller, waiting.amount)
+            Shares.release(self, caller, waiting.amount)
         else:
             waiting.turn.set_result(None)
 
 
 class Activity:
-    """Which workspaces and addresses have begun work in the last `contention_seconds`. Thread-safe."""
+    """Which workspaces and addresses have begun work in the last `CONTENTION_SECONDS`. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` gives seconds."""
@@ -251,21 +251,21 @@ class Activity:
         self._begun: OrderedDict[str, float] = OrderedDict()
         self._lock = threading.Lock()
 
-    def note(self, caller: Sharer) -> None:
+    def note(self, caller: SharingParty) -> None:
         """Record that the caller begins a piece of work now."""
         with self._lock:
             self._begun[caller.key] = self._clock()
             self._begun.move_to_end(caller.key)
             self._forget_old()
 
-    def has_others(self, caller: Sharer) -> bool:
+    def has_others(self, caller: SharingParty) -> bool:
         """Return whether anyone but the caller was at work."""
         with self._lock:
             self._forget_old()
             return len(self._begun) > (caller.key in self._begun)
 
     def _forget_old(self) -> None:
-        oldest = self._clock() - limits.contention_seconds
+        oldest = self._clock() - limits.CONTENTION_SECONDS
         while self._begun and next(iter(self._begun.values())) < oldest:
             self._begun.popitem(last=False)
 
@@ -281,19 +281,19 @@ class Turns(FairQueue):
         super().__init__("requests being worked on", total, caller_max)
         self._activity = activity
 
-    def caller_max(self, caller: Sharer) -> int:
+    def caller_max(self, caller: SharingParty) -> int:
         """Return how many turns this caller may have at once, now."""
         return 1 if self._activity.has_others(caller) else super().caller_max(caller)
 
-    def _group_max(self, caller: Sharer) -> int:
+    def _group_max(self, caller: SharingParty) -> int:
         if not caller.is_anonymous and self._activity.has_others(caller):
             return 1
         return super()._group_max(caller)
 
-    def try_take(self, caller: Sharer, amount: int = 1) -> bool:
+    def try_take(self, caller: SharingParty, amount: int = 1) -> bool:
         """Take a turn where it fits, as `Shares.try_take`, and count the caller as at work."""
         self._activity.note(caller)
-        return super().try_take(caller, amount)
+        return super().try_acquire(caller, amount)
 
 
 class BodyRate:
@@ -309,17 +309,17 @@ class BodyRate:
         self._clock = clock
         self._busy_until: OrderedDict[str, float] = OrderedDict()
 
-    async def pause(self, caller: Sharer, amount: int) -> None:
+    async def pause(self, caller: SharingParty, amount: int) -> None:
         """Wait until `amount` bytes that have just come are within the caller's rate."""
         if seconds := self.delay_seconds(caller, amount):
             await asyncio.sleep(seconds)
 
-    def delay_seconds(self, caller: Sharer, amount: int) -> float:
+    def delay_seconds(self, caller: SharingParty, amount: int) -> float:
         """Count `amount` bytes, and return the seconds to wait before more are taken: 0 while the caller is alone."""
         if not self._activity.has_others(caller):
             return 0.0
         now = self._clock()
-        rate = limits.caller_body_bytes_per_second // (2 if caller.is_anonymous else 1)
+        rate = limits.CALLER_BODY_BYTES_PER_SECOND // (2 if caller.is_anonymous else 1)
         until = max(now, self._busy_until.get(caller.key, now)) + amount / rate
         self._busy_until[caller.key] = until
         self._busy_until.move_to_end(caller.key)
@@ -333,14 +333,14 @@ class WorkerShares:
 
     def __init__(self, database_pool_size: int) -> None:
         """Leave some of the database connections for token look-ups, live tails and compaction."""
-        at_once = max(1, database_pool_size - limits.reserved_connections_items)
+        at_once = max(1, database_pool_size - limits.RESERVED_CONNECTIONS_ITEMS)
         self.activity = Activity()
         self.body_rate = BodyRate(self.activity)
-        self.turns = Turns(at_once, min(at_once, limits.caller_turns_items_max), self.activity)
-        self.body_bytes = FairQueue("bytes of request bodies", limits.bodies_bytes_max, limits.caller_bodies_bytes_max)
+        self.turns = Turns(at_once, min(at_once, limits.CALLER_REQUESTS_ITEMS_MAX), self.activity)
+        self.body_bytes = FairQueue("bytes of request bodies", limits.REQUEST_BODIES_BYTES_MAX, limits.CALLER_REQUEST_BODIES_BYTES_MAX)
         self.decoded_bytes = FairQueue(
-            "bytes of batches being decoded", limits.decoding_bytes_max, limits.batch_bytes_max
+            "bytes of batches being decoded", limits.DECODING_BYTES_MAX, limits.BATCH_BYTES_MAX
         )
-        self.unread_bytes = Shares("bytes of unread answers", limits.unread_bytes_max, limits.caller_unread_bytes_max)
-        self.streams = Shares("streams at full resolution", limits.whole_streams_max, limits.caller_streams_max)
-        self.tails = Shares("live tails", limits.live_streams_max, limits.caller_tails_streams_max)
+        self.unread_bytes = Shares("bytes of unread answers", limits.UNSENT_RESPONSE_BYTES_MAX, limits.CALLER_UNSENT_RESPONSE_BYTES_MAX)
+        self.streams = Shares("streams at full resolution", limits.FULL_SCAN_STREAMS_MAX, limits.CALLER_FULL_SCAN_STREAMS_MAX)
+        self.tails = Shares("live tails", limits.LIVE_STREAMS_MAX, limits.CALLER_LIVE_STREAMS_MAX)

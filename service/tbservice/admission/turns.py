@@ -15,10 +15,10 @@ class Turn:
         self._is_held = False
         self._is_over = False
 
-    def try_take(self) -> bool:
+    def try_acquire(self) -> bool:
         """Take the turn where nobody has to be waited for; return whether it is held."""
         if not self._is_held:
-            self._is_held = self._turns.try_take_now(self._caller)
+            self._is_held = self._turns.try_acquire_now(self._caller)
         return self._is_held
 
     async def wait(self) -> None:
@@ -27,13 +27,13 @@ class Turn:
             await self._turns.wait(self._caller)
             self._is_held = True
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """End the turn, if it is held."""
         if self._is_held:
             self._is_held = False
-            self._turns.give_back(self._caller)
+            self._turns.release(self._caller)
 
     def finish(self) -> None:
         """End the turn for good: the request is answered, and what else its client sends is not worked on."""
         self._is_over = True
-        self.give_back()
+        self.release()

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from tbservice.auth import secrets
 from tbservice.errors import Forbidden, NotFound, Unauthenticated
 from tbservice.store import auth_lookup
-from tbservice.store.auth_lookup import Holder, Owner
+from tbservice.store.auth_lookup import ExperimentOwner, TokenIdentity
 from tbservice.types import (
     AdminGrant,
     AppendGrant,
@@ -28,10 +28,10 @@ def grant_workspace(db: Connection, secret: str | None) -> WorkspaceGrant:
 
     Raises Unauthenticated, or Forbidden when the token is for one experiment or may not administer.
     """
-    holder = _require(db, secret, _find(db, None, secret)[1])
-    if holder.experiment_id is not None or Scope.ADMIN not in holder.scopes:
+    identity = _require_token(db, secret, _look_up(db, None, secret)[1])
+    if identity.experiment_id is not None or Scope.ADMIN not in identity.scopes:
         raise Forbidden("this token is not for the whole workspace; use the workspace owner's")
-    return WorkspaceGrant(holder.workspace_id)
+    return WorkspaceGrant(identity.workspace_id)
 
 
 def grant_read(db: Connection, experiment_id: str, secret: str | None) -> ReadGrant:
@@ -39,11 +39,11 @@ def grant_read(db: Connection, experiment_id: str, secret: str | None) -> ReadGr
 
     Raises Unauthenticated, NotFound or Forbidden.
     """
-    owner, holder = _find(db, experiment_id, secret)
+    owner, identity = _look_up(db, experiment_id, secret)
     if owner is not None and owner.visibility is Visibility.LINK:
         return ReadGrant(owner.workspace_id, ExperimentId(experiment_id))
-    holder = _check(experiment_id, owner, _require(db, secret, holder), Scope.READ)
-    return ReadGrant(holder.workspace_id, ExperimentId(experiment_id))
+    identity = _check_scope(experiment_id, owner, _require_token(db, secret, identity), Scope.READ)
+    return ReadGrant(identity.workspace_id, ExperimentId(experiment_id))
 
 
 def grant_read_by_token(db: Connection, experiment_id: str, secret: str) -> tuple[ReadGrant, bool]:
@@ -51,67 +51,67 @@ def grant_read_by_token(db: Connection, experiment_id: str, secret: str) -> tupl
 
     Raises as `grant_read` does.
     """
-    holder = _holder(db, experiment_id, secret, Scope.READ)
-    is_for_this_alone = holder.experiment_id is not None and holder.scopes == {Scope.READ}
-    return ReadGrant(holder.workspace_id, ExperimentId(experiment_id)), is_for_this_alone
+    identity = _authorize(db, experiment_id, secret, Scope.READ)
+    is_for_this_alone = identity.experiment_id is not None and identity.scopes == {Scope.READ}
+    return ReadGrant(identity.workspace_id, ExperimentId(experiment_id)), is_for_this_alone
 
 
 def grant_append(db: Connection, experiment_id: str, secret: str | None) -> AppendGrant:
     """The right to add to an experiment and to read its cursors. Raises Unauthenticated, NotFound or Forbidden."""
-    holder = _holder(db, experiment_id, secret, Scope.APPEND)
+    identity = _authorize(db, experiment_id, secret, Scope.APPEND)
     return AppendGrant(
-        holder.workspace_id, ExperimentId(experiment_id), may_name_workspace_blobs=holder.experiment_id is None
+        identity.workspace_id, ExperimentId(experiment_id), may_name_workspace_blobs=identity.experiment_id is None
     )
 
 
 def grant_admin(db: Connection, experiment_id: str, secret: str | None) -> AdminGrant:
     """The right to rename, share and delete an experiment. Raises Unauthenticated, NotFound or Forbidden."""
-    holder = _holder(db, experiment_id, secret, Scope.ADMIN)
-    return AdminGrant(holder.workspace_id, ExperimentId(experiment_id))
+    identity = _authorize(db, experiment_id, secret, Scope.ADMIN)
+    return AdminGrant(identity.workspace_id, ExperimentId(experiment_id))
 
 
-def digest_of(secret: str | None) -> bytes | None:
+def parse_token_digest(secret: str | None) -> bytes | None:
     """Return the digest by which a token is looked up; None for what cannot be a token."""
     return secrets.token_digest(secret) if secret is not None and secrets.is_token(secret) else None
 
 
-def find_sharer(db: Connection, digest: bytes) -> tuple[WorkspaceId, bool] | None:
+def find_caller(db: Connection, digest: bytes) -> tuple[WorkspaceId, bool] | None:
     """Return whose share of the server a valid token's requests count towards, None for no valid token.
 
     That is its workspace, and whether the token can only read: such tokens are passed on to others. This is no grant:
     see `tbservice.admission`.
     """
-    holder = auth_lookup.find(db, None, digest)[1]
-    return None if holder is None else (holder.workspace_id, holder.scopes == {Scope.READ})
+    identity = auth_lookup.find_owner_and_identity(db, None, digest)[1]
+    return None if identity is None else (identity.workspace_id, identity.scopes == {Scope.READ})
 
 
-def _holder(db: Connection, experiment_id: str, secret: str | None, scope: Scope) -> Holder:
-    owner, holder = _find(db, experiment_id, secret)
-    return _check(experiment_id, owner, _require(db, secret, holder), scope)
+def _authorize(db: Connection, experiment_id: str, secret: str | None, scope: Scope) -> TokenIdentity:
+    owner, identity = _look_up(db, experiment_id, secret)
+    return _check_scope(experiment_id, owner, _require_token(db, secret, identity), scope)
 
 
-def _find(db: Connection, experiment_id: str | None, secret: str | None) -> tuple[Owner | None, Holder | None]:
+def _look_up(db: Connection, experiment_id: str | None, secret: str | None) -> tuple[ExperimentOwner | None, TokenIdentity | None]:
     is_id = experiment_id is not None and secrets.is_experiment_id(experiment_id)
     known_id = ExperimentId(experiment_id) if experiment_id is not None and is_id else None
-    digest = digest_of(secret)
-    return (None, None) if known_id is None and digest is None else auth_lookup.find(db, known_id, digest)
+    digest = parse_token_digest(secret)
+    return (None, None) if known_id is None and digest is None else auth_lookup.find_owner_and_identity(db, known_id, digest)
 
 
-def _require(db: Connection, secret: str | None, holder: Holder | None) -> Holder:
+def _require_token(db: Connection, secret: str | None, identity: TokenIdentity | None) -> TokenIdentity:
     """The holder, of whose token it is noted that it was used."""
     if secret is None:
         raise Unauthenticated("a token is needed: send it as 'Authorization: Bearer <token>'")
-    if holder is None:
+    if identity is None:
         raise Unauthenticated("this token is not known here, or it has expired or been revoked")
-    if not holder.is_use_recorded:
-        auth_lookup.record_use(db, holder)
-    return holder
+    if not identity.is_use_recorded:
+        auth_lookup.record_token_use(db, identity)
+    return identity
 
 
-def _check(experiment_id: str, owner: Owner | None, holder: Holder, scope: Scope) -> Holder:
-    is_for_it = holder.experiment_id in {None, experiment_id}
-    if owner is None or owner.workspace_id != holder.workspace_id or not is_for_it:
+def _check_scope(experiment_id: str, owner: ExperimentOwner | None, identity: TokenIdentity, scope: Scope) -> TokenIdentity:
+    is_for_it = identity.experiment_id in {None, experiment_id}
+    if owner is None or owner.workspace_id != identity.workspace_id or not is_for_it:
         raise NotFound("there is no such experiment, or it is not yours")
-    if not holder.scopes & {scope, Scope.ADMIN}:
-        raise Forbidden(f"this token may not {scope.value} here; it may {', '.join(sorted(holder.scopes))}")
-    return holder
+    if not identity.scopes & {scope, Scope.ADMIN}:
+        raise Forbidden(f"this token may not {scope.value} here; it may {', '.join(sorted(identity.scopes))}")
+    return identity

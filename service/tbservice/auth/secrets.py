@@ -19,15 +19,15 @@ _ID_CHARS: Final = 22
 _TOKEN_PREFIX: Final = "tbh_"  # noqa: S105 - how every token begins is no secret
 _RANDOM_CHARS: Final = 32
 _CHECKSUM_CHARS: Final = 6
-_SHOWN_CHARS: Final = 8
+_PREFIX_CHARS: Final = 8
 
 
-def new_experiment_id() -> ExperimentId:
+def generate_experiment_id() -> ExperimentId:
     """A new experiment's id."""
     return ExperimentId(_base62(secrets.randbits(128), _ID_CHARS))
 
 
-def new_token_id() -> TokenId:
+def generate_token_id() -> TokenId:
     """A new token's id: what names it, and opens nothing."""
     return TokenId(_base62(secrets.randbits(128), _ID_CHARS))
 
@@ -37,7 +37,7 @@ def is_experiment_id(candidate: str) -> bool:
     return len(candidate) == _ID_CHARS and candidate.isascii() and candidate.isalnum()
 
 
-def new_token() -> str:
+def generate_token() -> str:
     """A new token's secret."""
     body = _TOKEN_PREFIX + "".join(secrets.choice(_ALPHABET) for _ in range(_RANDOM_CHARS))
     return body + _checksum(body)
@@ -55,9 +55,9 @@ def token_digest(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()
 
 
-def shown_prefix(token: str) -> str:
+def get_display_prefix(token: str) -> str:
     """How a token begins, to tell it by in a list."""
-    return token[:_SHOWN_CHARS]
+    return token[:_PREFIX_CHARS]
 
 
 def _checksum(body: str) -> str:

@@ -15,7 +15,7 @@ from tbservice.pagination import decode_page_token, encode_page_token
 from tbservice.store import tokens
 from tbservice.types import AdminGrant, ExperimentId, ReadGrant, Scope, Token, TokenId, WorkspaceId
 
-SESSION_LIFE: Final = timedelta(hours=12)
+SESSION_LIFETIME: Final = timedelta(hours=12)
 """How long a browser may read after its user showed a token that can do more than read."""
 
 
@@ -31,18 +31,18 @@ def create_token(
         raise Invalid("a token for one experiment has the scope append, read, or both")
     if expires_at is not None and expires_at <= datetime.now(UTC):
         raise Invalid("expires_at has passed")
-    ended_before = datetime.now(UTC) - timedelta(seconds=limits.ended_token_seconds_max)
-    tokens.delete_ended(db, grant.experiment_id, ended_before, limits.token_sweep_items_max)
+    ended_before = datetime.now(UTC) - timedelta(seconds=limits.ENDED_TOKEN_SECONDS_MAX)
+    tokens.delete_ended(db, grant.experiment_id, ended_before, limits.TOKEN_SWEEP_ITEMS_MAX)
     return _create(db, grant.workspace_id, grant.experiment_id, chosen, label, expires_at)
 
 
 def create_session_token(db: Connection, grant: ReadGrant) -> str:
-    """The secret of a token that reads for `SESSION_LIFE`, for a browser to keep in the place of a wider one.
+    """The secret of a token that reads for `SESSION_LIFETIME`, for a browser to keep in the place of a wider one.
 
     Deletes a few of the workspace's that have expired: more than are made, so that they do not pile up.
     """
-    tokens.delete_ended_sessions(db, grant.workspace_id, limits.token_sweep_items_max)
-    expires_at = datetime.now(UTC) + SESSION_LIFE
+    tokens.delete_ended_sessions(db, grant.workspace_id, limits.TOKEN_SWEEP_ITEMS_MAX)
+    expires_at = datetime.now(UTC) + SESSION_LIFETIME
     scopes = (Scope.READ,)
     return _create(db, grant.workspace_id, grant.experiment_id, scopes, "browser session", expires_at, is_session=True)[
         1
@@ -59,7 +59,7 @@ def list_tokens(
 ) -> tuple[list[Token], str | None]:
     """Return a page of an experiment's tokens, without their secrets, and where the next begins, None at the end.
 
-    The newest first; those of browser sessions apart. Raises Malformed for an `after` that is no page token.
+    The newest first; those of browser sessions apart. Raises MalformedRequest for an `after` that is no page token.
     """
     place = decode_page_token(after) if after else None
     found = tokens.list_page(db, grant.experiment_id, place, limit + 1, sessions=sessions)
@@ -84,17 +84,17 @@ def _create(
     *,
     is_session: bool = False,
 ) -> tuple[Token, str]:
-    if len(label) > limits.experiment_name_chars_max or "\0" in label:
-        raise Invalid(f"a label has at most {limits.experiment_name_chars_max} characters, and no NUL")
-    secret = secrets.new_token()
+    if len(label) > limits.EXPERIMENT_NAME_CHARS_MAX or "\0" in label:
+        raise Invalid(f"a label has at most {limits.EXPERIMENT_NAME_CHARS_MAX} characters, and no NUL")
+    secret = secrets.generate_token()
     token = tokens.create(
         db,
         workspace_id,
-        secrets.new_token_id(),
+        secrets.generate_token_id(),
         experiment_id,
         scopes,
         label,
-        secrets.shown_prefix(secret),
+        secrets.get_display_prefix(secret),
         secrets.token_digest(secret),
         expires_at,
         is_session=is_session,

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from tbservice.handlers.job_loop import Job, run_jobs
-from tbservice.launch import die_with_parent
+from tbservice.launch import set_parent_death_signal
 
 MESSAGE: Final = struct.Struct("=cI")
 """An operation and a process id."""
@@ -78,7 +78,7 @@ def _fork(control: socket.socket, descriptor: int, memory_bytes_max: int, jobs: 
         return process_id
     try:
         control.close()
-        die_with_parent(signal.SIGKILL, server)
+        set_parent_death_signal(signal.SIGKILL, server)
         os.nice(_NICENESS)
         _limit_memory(memory_bytes_max)
         run_jobs(Connection(descriptor), jobs)

@@ -19,7 +19,7 @@ from typing import Any, Final
 from tbservice.errors import ServiceError
 
 Job = Callable[..., Any]
-"""Called with a `Link` and arguments; returns plain values and bytes alone."""
+"""Called with a `WorkerLink` and arguments; returns plain values and bytes alone."""
 
 LOG_CHARS_MAX: Final = 1_000
 """Characters of a line for the worker's log; of a traceback its last ones."""
@@ -27,15 +27,15 @@ LOG_CHARS_MAX: Final = 1_000
 _LOG_LINES_MAX: Final = 5
 """Lines one job may write to the worker's log."""
 
-_GROWN_KIB: Final = 64 * 1024
+_GROWTH_KIB_MAX: Final = 64 * 1024
 """KiB a process may have grown by, at its greatest, to be used again."""
 
 
-class Aborted(BaseException):
+class JobAborted(BaseException):
     """A call failed in the worker, which has the error; no handler is meant to catch this."""
 
 
-class Link:
+class WorkerLink:
     """The way from a job to the request it is done for."""
 
     def __init__(self, connection: Connection) -> None:
@@ -46,7 +46,7 @@ class Link:
         self._connection.send_bytes(pickle.dumps(("call", name, arguments)))
         is_good, value = pickle.loads(self._connection.recv_bytes())  # noqa: S301 - the worker is trusted
         if not is_good:
-            raise Aborted
+            raise JobAborted
         return value
 
 
@@ -71,7 +71,7 @@ def run_jobs(connection: Connection, jobs: Mapping[str, Job]) -> None:
     logging.root.handlers, logging.root.level = [logging.NullHandler()], logging.CRITICAL
     ours = logging.getLogger("tbservice")
     ours.handlers, ours.propagate, ours.level = [log], False, logging.WARNING
-    link = Link(connection)
+    link = WorkerLink(connection)
     size = _peak_kib()
     is_last = False
     while not is_last:
@@ -81,14 +81,14 @@ def run_jobs(connection: Connection, jobs: Mapping[str, Job]) -> None:
             return
         log.lines_left = _LOG_LINES_MAX
         outcome = _run(jobs[name], link, arguments)
-        is_last = outcome[0] == "memory" or _peak_kib() > size + _GROWN_KIB
+        is_last = outcome[0] == "memory" or _peak_kib() > size + _GROWTH_KIB_MAX
         connection.send_bytes(pickle.dumps((*outcome, not is_last)))
 
 
-def _run(job: Job, link: Link, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+def _run(job: Job, link: WorkerLink, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     try:
         return "done", job(link, *arguments)
-    except Aborted:
+    except JobAborted:
         return ("aborted",)
     except ServiceError as error:
         return "refused", type(error).__name__, error.detail

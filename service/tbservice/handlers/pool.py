@@ -13,8 +13,8 @@ from tbservice import limits
 from tbservice.admission import admitted
 from tbservice.admission.shares import FairQueue
 from tbservice.errors import TooLarge, Unavailable
-from tbservice.handlers.processes import Calls, HandlerProcess, shared_server
-from tbservice.handlers.threads import DaemonThreads
+from tbservice.handlers.processes import Calls, HandlerProcess, get_fork_server
+from tbservice.handlers.threads import DaemonThreadPool
 
 _THREADS: Final = 8
 """Threads for short work beside the processes; each needs a database connection while it reads."""
@@ -28,13 +28,13 @@ class HandlerPool:
 
     def __init__(self, *modules: str) -> None:
         """`modules` have `JOBS`, functions by name; the processes import them, and not this one."""
-        self._server = shared_server(modules)
-        self._threads = DaemonThreads(_THREADS, "page")
-        self._waiters = DaemonThreads(limits.handler_items_max, "handler")
-        self._slots = FairQueue("handler processes", limits.handler_items_max, limits.handler_share_items_max)
+        self._server = get_fork_server(modules)
+        self._threads = DaemonThreadPool(_THREADS, "page")
+        self._waiters = DaemonThreadPool(limits.HANDLER_ITEMS_MAX, "handler")
+        self._slots = FairQueue("handler processes", limits.HANDLER_ITEMS_MAX, limits.HANDLER_SHARE_ITEMS_MAX)
         self._lock = threading.Lock()
         self._idle: list[HandlerProcess] = []
-        self._working: set[_Work] = set()
+        self._working: set[_RunningJob] = set()
         self._is_closed = False
 
     def start(self) -> None:
@@ -77,21 +77,21 @@ class HandlerPool:
         """
         caller = admitted.current().caller
         await self._slots.wait(caller)
-        work = _Work()
-        future = self._waiters.submit(self._do, work, job, arguments, calls)
+        work = _RunningJob()
+        future = self._waiters.submit(self._run_job, work, job, arguments, calls)
         loop = asyncio.get_running_loop()
 
         def release(_future: Future[Any]) -> None:
             with contextlib.suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(self._slots.give_back, caller)
+                loop.call_soon_threadsafe(self._slots.release, caller)
 
         future.add_done_callback(release)  # not when the client leaves: the thread may still be at work
         try:
-            async with asyncio.timeout(limits.handler_seconds_max):
+            async with asyncio.timeout(limits.HANDLER_SECONDS_MAX):
                 return await asyncio.wrap_future(future)
         except TimeoutError as error:
             raise TooLarge(
-                f"to show this takes longer than {limits.handler_seconds_max} seconds (handler_seconds_max)"
+                f"to show this takes longer than {limits.HANDLER_SECONDS_MAX} seconds (handler_seconds_max)"
             ) from error
         finally:
             if not future.done():
@@ -99,15 +99,15 @@ class HandlerPool:
                 # Not here: asking PostgreSQL to end a statement would hold up the event loop.
                 threading.Thread(target=cancel, name="cancel", daemon=True).start()
 
-    def _do(self, work: _Work, job: str, arguments: tuple[Any, ...], calls: Calls) -> Any:
-        process = self._take(work)
+    def _run_job(self, work: _RunningJob, job: str, arguments: tuple[Any, ...], calls: Calls) -> Any:
+        process = self._acquire_process(work)
         try:
             work.begin(process)
             return process.run(job, arguments, calls)
         finally:
-            self._give_back(work, process)
+            self._release_process(work, process)
 
-    def _take(self, work: _Work) -> HandlerProcess:
+    def _acquire_process(self, work: _RunningJob) -> HandlerProcess:
         with self._lock:
             if self._is_closed:
                 raise Unavailable("the service is stopping; try again")
@@ -116,7 +116,7 @@ class HandlerPool:
                 return self._idle.pop()
         return self._server.fork()
 
-    def _give_back(self, work: _Work, process: HandlerProcess) -> None:
+    def _release_process(self, work: _RunningJob, process: HandlerProcess) -> None:
         with self._lock:
             self._working.discard(work)
             if not self._is_closed and work.end() and process.is_reusable:
@@ -125,7 +125,7 @@ class HandlerPool:
         process.kill()
 
 
-class _Work:
+class _RunningJob:
     """One job, which can be stopped from any thread, before it has a process too."""
 
     def __init__(self) -> None:

@@ -29,7 +29,7 @@ _MESSAGE_BYTES_MAX: Final = 2**31 - 1
 # Not among them: every setting and secret of the service.
 _ENVIRONMENT: Final = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONHOME")
 
-_DIED: Final = "the process that worked on this ended before its time; try again"
+_PROCESS_DIED: Final = "the process that worked on this ended before its time; try again"
 
 
 class HandlerFailed(Exception):
@@ -76,7 +76,7 @@ class ForkServer:
                 self._process = subprocess.Popen(
                     [
                         *(sys.executable, "-P", "-m", "tbservice.handlers.fork_server"),
-                        *(str(theirs.fileno()), str(limits.handler_memory_bytes_max), *self._modules),
+                        *(str(theirs.fileno()), str(limits.HANDLER_MEMORY_BYTES_MAX), *self._modules),
                     ],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
@@ -92,7 +92,7 @@ class ForkServer:
         answer = control.recv(MESSAGE.size, socket.MSG_WAITALL)
         if len(answer) < MESSAGE.size:
             ours.close()
-            raise OSError(_DIED)
+            raise OSError(_PROCESS_DIED)
         return HandlerProcess(self, MESSAGE.unpack(answer)[1], Connection(ours.detach()))
 
     def _end(self) -> None:
@@ -128,7 +128,7 @@ class HandlerProcess:
             outcome, failure = self._exchange(calls)
         except (OSError, EOFError) as error:
             self.kill()
-            raise Unavailable(_DIED) from error
+            raise Unavailable(_PROCESS_DIED) from error
         except BaseException:  # what it sent is no message
             self.kill()
             raise
@@ -155,12 +155,12 @@ class HandlerProcess:
 
 
 @functools.cache
-def shared_server(modules: tuple[str, ...]) -> ForkServer:
+def get_fork_server(modules: tuple[str, ...]) -> ForkServer:
     """The one server of these modules in this process: it holds nothing of any application's."""
     return ForkServer(modules)
 
 
-class _PlainUnpickler(pickle.Unpickler):
+class _RestrictedUnpickler(pickle.Unpickler):
     """Makes plain values and those of `tbservice.types` alone: what comes from a handler process is not trusted."""
 
     def find_class(self, module: str, name: str) -> Any:
@@ -172,7 +172,7 @@ class _PlainUnpickler(pickle.Unpickler):
 
 
 def _load(message: bytes) -> tuple[Any, ...]:
-    value = _PlainUnpickler(io.BytesIO(message)).load()
+    value = _RestrictedUnpickler(io.BytesIO(message)).load()
     assert isinstance(value, tuple)  # noqa: S101 - that is what processes send
     return value
 
@@ -187,7 +187,7 @@ def _result(outcome: list[Any], failure: BaseException | None) -> Any:
         if isinstance(kind, type) and issubclass(kind, ServiceError):
             raise kind(outcome[2])
     if outcome[0] == "memory":
-        most = f"{limits.handler_memory_bytes_max} bytes (handler_memory_bytes_max)"
+        most = f"{limits.HANDLER_MEMORY_BYTES_MAX} bytes (handler_memory_bytes_max)"
         raise TooLarge(f"to show this takes more than {most} of memory")
     raise HandlerFailed(str(outcome[1:]))
 

@@ -13,7 +13,7 @@ _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
 
 
-class DaemonThreads:
+class DaemonThreadPool:
     """So many threads, started at the first call; one that is at work when the process ends ends with it."""
 
     def __init__(self, count: int, name: str) -> None:

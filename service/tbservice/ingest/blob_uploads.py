@@ -16,11 +16,11 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.errors import Invalid, TooLarge
-from tbservice.ingest.blobs import NOT_THE_BYTES, content_type
+from tbservice.ingest.blobs import DIGEST_MISMATCH, content_type
 from tbservice.store import blob_uploads, blobs
 from tbservice.store.blob_uploads import BlobUpload
 from tbservice.store.blobs import StoredBlob
-from tbservice.store.objects import ObjectStore, Part
+from tbservice.store.objects import ObjectPart, ObjectStore
 from tbservice.store.pg.database import Database
 from tbservice.types import AppendGrant
 
@@ -41,21 +41,21 @@ def get_state(
     A blob whose object is lost or has another size is not stored: it has to be sent again. With `is_repair`, no blob
     counts as stored: its object may be damaged, which only reading it would tell.
     """
-    is_stored, upload = _look(database, objects, grant, sha256, size, is_repair=is_repair)
+    is_stored, upload = _find_blob_or_upload(database, objects, grant, sha256, size, is_repair=is_repair)
     if is_stored:
         return BlobState(is_stored=True, received_bytes=size)
     if upload is None:
         return BlobState(is_stored=False, received_bytes=0)
     parts = objects.list_parts(upload.object_key, upload.upload_id)
     if parts is not None:
-        return BlobState(is_stored=False, received_bytes=_received_bytes(parts, size))
+        return BlobState(is_stored=False, received_bytes=_count_received_bytes(parts, size))
     if objects.find_size(upload.object_key) != size:
         return BlobState(is_stored=False, received_bytes=0)
     # They were joined, but nobody lived to verify them: that is done when the last piece comes again.
-    return BlobState(is_stored=False, received_bytes=(size - 1) // limits.blob_piece_bytes * limits.blob_piece_bytes)
+    return BlobState(is_stored=False, received_bytes=(size - 1) // limits.BLOB_PART_BYTES * limits.BLOB_PART_BYTES)
 
 
-def keep_piece(
+def store_part(
     database: Database,
     objects: ObjectStore,
     grant: AppendGrant,
@@ -74,21 +74,21 @@ def keep_piece(
     go on: at 0 when what was there has been lost. Raises Invalid when the piece is not where pieces are, or all of
     them together have another SHA-256: then they are forgotten.
     """
-    _check_piece(size, offset, length)
-    upload = _begin(database, objects, grant, sha256, size, is_repair=is_repair)
+    _check_part(size, offset, length)
+    upload = _begin_upload(database, objects, grant, sha256, size, is_repair=is_repair)
     if upload is None:
         return BlobState(is_stored=True, received_bytes=size)
-    number = offset // limits.blob_piece_bytes + 1
-    if _put_part(database, objects, grant, upload, Part(number, length, ""), content) and offset + length < size:
+    number = offset // limits.BLOB_PART_BYTES + 1
+    if _store_object_part(database, objects, grant, upload, ObjectPart(number, length, ""), content) and offset + length < size:
         return BlobState(is_stored=False, received_bytes=offset + length)
-    received_bytes = _join(database, objects, grant, upload)
+    received_bytes = _join_parts(database, objects, grant, upload)
     if received_bytes < size:
         return BlobState(is_stored=False, received_bytes=received_bytes)
-    return _finish(database, objects, grant, upload, is_repair=is_repair)
+    return _verify_and_record(database, objects, grant, upload, is_repair=is_repair)
 
 
-def _put_part(
-    database: Database, objects: ObjectStore, grant: AppendGrant, upload: BlobUpload, part: Part, content: IO[bytes]
+def _store_object_part(
+    database: Database, objects: ObjectStore, grant: AppendGrant, upload: BlobUpload, part: ObjectPart, content: IO[bytes]
 ) -> bool:
     """Put a part of an upload, unless it is there; return whether it is, False when the upload has ended.
 
@@ -106,7 +106,7 @@ def _put_part(
         return objects.put_part(upload.object_key, upload.upload_id, part.number, content)
 
 
-def _join(database: Database, objects: ObjectStore, grant: AppendGrant, upload: BlobUpload) -> int:
+def _join_parts(database: Database, objects: ObjectStore, grant: AppendGrant, upload: BlobUpload) -> int:
     """Makes the object when all parts are there; answers how many bytes from the start on there are.
 
     One request at a time: while an upload is being joined, S3 may show neither all of its parts nor its object.
@@ -117,23 +117,23 @@ def _join(database: Database, objects: ObjectStore, grant: AppendGrant, upload: 
         parts = objects.list_parts(upload.object_key, upload.upload_id)
         if parts is None:  # neither parts nor an object: S3 has lost both
             return upload.size
-        received_bytes = _received_bytes(parts, upload.size)
+        received_bytes = _count_received_bytes(parts, upload.size)
         if received_bytes == upload.size:
-            objects.join_parts(upload.object_key, upload.upload_id, parts)
+            objects.complete_multipart(upload.object_key, upload.upload_id, parts)
         return received_bytes
 
 
-def _check_piece(size: int, offset: int, length: int) -> None:
-    if size > limits.blob_bytes_max:
-        raise TooLarge(f"a blob has at most {limits.blob_bytes_max} bytes")
+def _check_part(size: int, offset: int, length: int) -> None:
+    if size > limits.BLOB_BYTES_MAX:
+        raise TooLarge(f"a blob has at most {limits.BLOB_BYTES_MAX} bytes")
     is_last = offset + length == size
-    if length == 0 or offset % limits.blob_piece_bytes or not (is_last or length == limits.blob_piece_bytes):
+    if length == 0 or offset % limits.BLOB_PART_BYTES or not (is_last or length == limits.BLOB_PART_BYTES):
         raise Invalid(
-            f"a piece begins at a multiple of {limits.blob_piece_bytes} bytes and has as many, or ends with its blob"
+            f"a piece begins at a multiple of {limits.BLOB_PART_BYTES} bytes and has as many, or ends with its blob"
         )
 
 
-def _look(
+def _find_blob_or_upload(
     database: Database, objects: ObjectStore, grant: AppendGrant, sha256: bytes, size: int, *, is_repair: bool = False
 ) -> tuple[bool, BlobUpload | None]:
     """Return whether a blob is stored for this grant, its object included; if not, its upload, if one was begun."""
@@ -148,54 +148,54 @@ def _look(
         return False, blob_uploads.touch(db, grant, sha256, size)
 
 
-def _begin(
+def _begin_upload(
     database: Database, objects: ObjectStore, grant: AppendGrant, sha256: bytes, size: int, *, is_repair: bool
 ) -> BlobUpload | None:
     """The upload that is under way, or a new one; None when the blob is stored."""
-    is_stored, upload = _look(database, objects, grant, sha256, size, is_repair=is_repair)
+    is_stored, upload = _find_blob_or_upload(database, objects, grant, sha256, size, is_repair=is_repair)
     while upload is None and not is_stored:
-        _sweep(database, objects)
+        _delete_stale_uploads(database, objects)
         suffix = f".{secrets.token_hex(8)}"
-        upload_id = objects.begin_parts(blobs.object_key(grant.workspace_id, sha256, suffix))
+        upload_id = objects.create_multipart(blobs.object_key(grant.workspace_id, sha256, suffix))
         upload = BlobUpload(grant.workspace_id, grant.experiment_id, sha256, size, suffix, upload_id)
         with database.transaction(grant.workspace_id) as db:
             is_first = blob_uploads.create(db, upload)
         if not is_first:
-            objects.drop_parts(upload.object_key, upload_id)
-            is_stored, upload = _look(database, objects, grant, sha256, size, is_repair=is_repair)
+            objects.abort_multipart(upload.object_key, upload_id)
+            is_stored, upload = _find_blob_or_upload(database, objects, grant, sha256, size, is_repair=is_repair)
     return upload
 
 
-def _received_bytes(parts: Sequence[Part], size: int) -> int:
+def _count_received_bytes(parts: Sequence[ObjectPart], size: int) -> int:
     """How many bytes from the blob's start on its parts hold without a gap."""
     sizes = {part.number: part.size for part in parts}
     received_bytes, number = 0, 1
-    while received_bytes < size and sizes.get(number) == min(limits.blob_piece_bytes, size - received_bytes):
+    while received_bytes < size and sizes.get(number) == min(limits.BLOB_PART_BYTES, size - received_bytes):
         received_bytes += sizes[number]
         number += 1
     return received_bytes
 
 
-def _finish(
+def _verify_and_record(
     database: Database, objects: ObjectStore, grant: AppendGrant, upload: BlobUpload, *, is_repair: bool
 ) -> BlobState:
     """Verifies the object that the pieces became, and records it; two requests may do so at once."""
     if objects.find_size(upload.object_key) != upload.size:
-        _end(database, objects, grant, upload)
-        is_stored, _ = _look(database, objects, grant, upload.sha256, upload.size)
+        _discard_upload(database, objects, grant, upload)
+        is_stored, _ = _find_blob_or_upload(database, objects, grant, upload.sha256, upload.size)
         return BlobState(is_stored=is_stored, received_bytes=upload.size if is_stored else 0)
     digest, head = hashlib.sha256(), b""
-    for piece in objects.read(upload.object_key, 0, upload.size):
-        head = head or piece[:16]
-        digest.update(piece)
+    for chunk in objects.read(upload.object_key, 0, upload.size):
+        head = head or chunk[:16]
+        digest.update(chunk)
     if digest.digest() != upload.sha256:
-        _end(database, objects, grant, upload)
-        raise Invalid(NOT_THE_BYTES)
+        _discard_upload(database, objects, grant, upload)
+        raise Invalid(DIGEST_MISMATCH)
     stored = StoredBlob(upload.sha256, upload.size, content_type(head), upload.object_suffix)
-    return _record(database, objects, grant, upload, stored, is_repair=is_repair)
+    return _record_blob(database, objects, grant, upload, stored, is_repair=is_repair)
 
 
-def _record(
+def _record_blob(
     database: Database,
     objects: ObjectStore,
     grant: AppendGrant,
@@ -215,13 +215,13 @@ def _record(
             return BlobState(is_stored=is_stored, received_bytes=upload.size if is_stored else 0)
         blobs.record(db, grant.workspace_id, [stored])
         blobs.add_to_experiment(db, grant, upload.sha256)
-        superfluous_key = _settle_key(db, objects, upload, is_repair=is_repair)
+        superfluous_key = _choose_object(db, objects, upload, is_repair=is_repair)
     if superfluous_key is not None:
         objects.delete(superfluous_key)
     return BlobState(is_stored=True, received_bytes=upload.size)
 
 
-def _settle_key(db: Connection, objects: ObjectStore, upload: BlobUpload, *, is_repair: bool) -> str | None:
+def _choose_object(db: Connection, objects: ObjectStore, upload: BlobUpload, *, is_repair: bool) -> str | None:
     """Decide which of two objects of the same blob its row names; return the key of the other, None without two."""
     known = blobs.find(db, upload.workspace_id, upload.sha256)
     if known is None or known.object_key == upload.object_key:
@@ -231,21 +231,21 @@ def _settle_key(db: Connection, objects: ObjectStore, upload: BlobUpload, *, is_
     return blobs.move(db, upload.workspace_id, upload.sha256, upload.object_suffix)
 
 
-def _end(database: Database, objects: ObjectStore, grant: AppendGrant, upload: BlobUpload) -> None:
+def _discard_upload(database: Database, objects: ObjectStore, grant: AppendGrant, upload: BlobUpload) -> None:
     """Forgets an upload and deletes what there is of it, unless another request has decided about it."""
     with database.transaction(grant.workspace_id) as db:
         if blob_uploads.delete(db, upload):
-            _delete(objects, upload)
+            _delete_objects(objects, upload)
 
 
-def _sweep(database: Database, objects: ObjectStore) -> None:
+def _delete_stale_uploads(database: Database, objects: ObjectStore) -> None:
     """Deletes what is left of blobs that nobody went on sending: here, so that no process has to wait for it."""
     with database.transaction() as db:
-        for upload in blob_uploads.delete_left(db, limits.blob_unfinished_seconds_max, limits.blob_sweep_items_max):
-            _delete(objects, upload)
+        for upload in blob_uploads.delete_stale(db, limits.BLOB_UNFINISHED_SECONDS_MAX, limits.BLOB_SWEEP_ITEMS_MAX):
+            _delete_objects(objects, upload)
 
 
-def _delete(objects: ObjectStore, upload: BlobUpload) -> None:
+def _delete_objects(objects: ObjectStore, upload: BlobUpload) -> None:
     """Deletes parts and object. Within the transaction that ends the upload: when S3 is away, it has not ended."""
-    objects.drop_parts(upload.object_key, upload.upload_id)
+    objects.abort_multipart(upload.object_key, upload.upload_id)
     objects.delete(upload.object_key)

@@ -17,122 +17,122 @@ from sqlalchemy import Connection
 
 from tbservice.errors import Conflict, CursorConflict, NotFound
 from tbservice.ingest import series_writer
-from tbservice.ingest.decode import Segment, referenced_blobs
-from tbservice.ingest.series_updates import Addition, arrivals_by_series
+from tbservice.ingest.decode import Segment, iter_referenced_blobs
+from tbservice.ingest.series_updates import SeriesUpdate, group_by_series
 from tbservice.ingest.series_writer import Counts
-from tbservice.scalars.compaction import PendingRuns, pending_runs
+from tbservice.scalars.compaction import PendingRuns, group_pending_runs
 from tbservice.store import blobs, experiments, runs_tags, upload_streams
-from tbservice.store.pg.database import in_one_trip
-from tbservice.store.upload_streams import Advance, HeldStream
+from tbservice.store.pg.database import pipeline
+from tbservice.store.upload_streams import CursorMove, LockedStream
 from tbservice.types import AppendGrant, Cursor
 
-_COUNT_MAX: Final = 2**63 - 1
+_SKIPPED_COUNT_MAX: Final = 2**63 - 1
 """Where a stream's counts of what was skipped end; a client may claim anything."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CommitResult:
     """What a batch did: a cursor per segment, the points written, and the runs that are to be compacted.
 
-    `fresh_segments` is how many segments were new.
+    `new_segments` is how many segments were new.
     """
 
     cursors: list[Cursor]
     counts: Counts
-    fresh_segments: int = 0
+    new_segments: int = 0
     pending: PendingRuns = PendingRuns()
 
 
-def write_batch(db: Connection, grant: AppendGrant, segments: Sequence[Segment]) -> Outcome:
+def write_batch(db: Connection, grant: AppendGrant, segments: Sequence[Segment]) -> CommitResult:
     """Commits what is next and passes over what is a repeat; the caller's transaction makes it whole or nothing.
 
-    Inline blobs must be kept already (`blobs.keep_inline`). Raises CursorConflict when a segment leaves a gap,
+    Inline blobs must be kept already (`blobs.store_inline`). Raises CursorConflict when a segment leaves a gap,
     straddles its cursor or continues a file that has changed; Conflict `metadata_missing` when a series is new and
     came without metadata, `blob_missing` when a referenced blob was never put; NotFound when the experiment is gone.
     """
-    held = _hold_streams(db, grant, segments)
-    cursors = {digest: one.cursor for digest, one in held.items()}
-    fresh = _fresh_segments(segments, cursors)
-    if not fresh:
-        return Outcome([_cursor_of(segment, cursors) for segment in segments], Counts())
-    _check_references(db, grant, fresh)
-    run_ids = _resolve_runs(db, grant, fresh, held.values())
-    _note_start_times(db, grant, fresh, run_ids)
-    arrivals = arrivals_by_series(fresh, run_ids)
-    additions = series_writer.take_in(db, grant, arrivals)
-    series_writer.insert_values(db, grant, additions)
-    advances = _advances(fresh, cursors, run_ids, additions)
-    with in_one_trip(db):
-        series_writer.insert_scalars(db, grant, additions)
-        moving = upload_streams.advance(db, grant, advances)
+    locked = _lock_streams(db, grant, segments)
+    cursors = {digest: stream.cursor for digest, stream in locked.items()}
+    new = _select_new_segments(segments, cursors)
+    if not new:
+        return CommitResult([_get_cursor(segment, cursors) for segment in segments], Counts())
+    _check_references(db, grant, new)
+    run_ids = _resolve_runs(db, grant, new, locked.values())
+    _set_start_times(db, grant, new, run_ids)
+    incoming = group_by_series(new, run_ids)
+    updates = series_writer.lock_or_create(db, grant, incoming)
+    series_writer.insert_tensors_and_blobs(db, grant, updates)
+    moves = _plan_cursor_moves(new, cursors, run_ids, updates)
+    with pipeline(db):
+        series_writer.insert_scalars(db, grant, updates)
+        moving = upload_streams.move_cursors(db, grant, moves)
         bumping = experiments.bump_version(db, grant.experiment_id)
-    _check_moved(db, grant, {digest for (digest,) in moving.rows()}, fresh)
+    _check_all_moved(db, grant, {digest for (digest,) in moving.rows()}, new)
     if not bumping.rows():
         raise NotFound("the experiment has been deleted")
-    cursors |= {move.stream_digest: move.cursor for move in advances}
-    states = [addition.state for addition in additions if addition.parts]
-    return Outcome(
-        [_cursor_of(segment, cursors) for segment in segments],
-        series_writer.count_points(additions),
-        len(fresh),
-        pending_runs(states),
+    cursors |= {move.stream_digest: move.cursor for move in moves}
+    states = [update.state for update in updates if update.accepted]
+    return CommitResult(
+        [_get_cursor(segment, cursors) for segment in segments],
+        series_writer.count_points(updates),
+        len(new),
+        group_pending_runs(states),
     )
 
 
-def _hold_streams(db: Connection, grant: AppendGrant, segments: Iterable[Segment]) -> dict[bytes, HeldStream]:
+def _lock_streams(db: Connection, grant: AppendGrant, segments: Iterable[Segment]) -> dict[bytes, LockedStream]:
     digests = {segment.stream_digest for segment in segments}
-    return upload_streams.hold(db, grant.experiment_id, list(digests))
+    return upload_streams.lock_streams(db, grant.experiment_id, list(digests))
 
 
-def _cursor_of(segment: Segment, cursors: dict[bytes, Cursor]) -> Cursor:
+def _get_cursor(segment: Segment, cursors: dict[bytes, Cursor]) -> Cursor:
     return cursors.get(segment.stream_digest) or Cursor(segment.stream, 0, 0)
 
 
-def _fresh_segments(segments: Iterable[Segment], cursors: dict[bytes, Cursor]) -> list[Segment]:
+def _select_new_segments(segments: Iterable[Segment], cursors: dict[bytes, Cursor]) -> list[Segment]:
     """Those that are next; a stream may have several in a batch, each going on where the one before ends."""
-    fresh = []
-    places = {digest: (cursor.offset, cursor.checksum) for digest, cursor in cursors.items()}
+    new = []
+    cursor_ends = {digest: (cursor.offset, cursor.checksum) for digest, cursor in cursors.items()}
     for segment in segments:
-        offset, checksum = places.get(segment.stream_digest, (0, 0))
+        offset, checksum = cursor_ends.get(segment.stream_digest, (0, 0))
         if segment.end <= offset:
             _check_repeat(segment, offset, checksum)
             continue
-        _check_place(segment, offset, checksum)
-        places[segment.stream_digest] = segment.end, segment.end_checksum
-        fresh.append(segment)
-    return fresh
+        _check_start(segment, offset, checksum)
+        cursor_ends[segment.stream_digest] = segment.end, segment.end_checksum
+        new.append(segment)
+    return new
 
 
 def _check_repeat(segment: Segment, offset: int, checksum: int) -> None:
     if segment.end == offset and offset and segment.end_checksum != checksum:
-        raise _replaced(segment, offset, checksum)
+        raise _make_replaced_error(segment, offset, checksum)
 
 
-def _check_place(segment: Segment, offset: int, checksum: int) -> None:
+def _check_start(segment: Segment, offset: int, checksum: int) -> None:
     if segment.start != offset:
         detail = (
             f"the segment starts at byte {segment.start}, the stream's cursor is at byte {offset}: go on from there"
         )
         raise CursorConflict(detail, segment=segment.index, offset=offset, checksum=checksum)
     if segment.start and segment.start_checksum != checksum:
-        raise _replaced(segment, offset, checksum)
+        raise _make_replaced_error(segment, offset, checksum)
 
 
-def _replaced(segment: Segment, offset: int, checksum: int) -> CursorConflict:
+def _make_replaced_error(segment: Segment, offset: int, checksum: int) -> CursorConflict:
     detail = f"the file is not the one whose first {offset} bytes were committed: start a new generation at 0"
     return CursorConflict(detail, segment=segment.index, offset=offset, checksum=checksum, code="stream_replaced")
 
 
 def _check_references(db: Connection, grant: AppendGrant, segments: Sequence[Segment]) -> None:
     """Raise Conflict for references to blobs that the grant may not name: a digest alone opens nobody's blob."""
-    wanted = {(blob.sha256, blob.size) for blob in referenced_blobs(segments)}
+    wanted = {(blob.sha256, blob.size) for blob in iter_referenced_blobs(segments)}
     usable = blobs.find_usable(db, grant, {digest for digest, _ in wanted}) if wanted else {}
     missing = sorted({digest.hex() for digest, size in wanted if digest not in usable or usable[digest].size != size})
     if missing:
         raise Conflict(f"put these blobs first: {', '.join(missing[:10])}", code="blob_missing")
 
 
-def _note_start_times(db: Connection, grant: AppendGrant, segments: Iterable[Segment], run_ids: dict[str, int]) -> None:
+def _set_start_times(db: Connection, grant: AppendGrant, segments: Iterable[Segment], run_ids: dict[str, int]) -> None:
     times: dict[int, float] = {}
     for segment in segments:
         if segment.start == 0 and segment.run_start_time:
@@ -143,49 +143,49 @@ def _note_start_times(db: Connection, grant: AppendGrant, segments: Iterable[Seg
 
 
 def _resolve_runs(
-    db: Connection, grant: AppendGrant, segments: Iterable[Segment], held: Iterable[HeldStream]
+    db: Connection, grant: AppendGrant, segments: Iterable[Segment], locked: Iterable[LockedStream]
 ) -> dict[str, int]:
-    run_ids = {one.cursor.stream.run: one.run_id for one in held}
+    run_ids = {stream.cursor.stream.run: stream.run_id for stream in locked}
     others = dict.fromkeys(segment.stream.run for segment in segments if segment.stream.run not in run_ids)
     return run_ids | runs_tags.resolve_runs(db, grant, others) if others else run_ids
 
 
-def _advances(
-    fresh: Sequence[Segment],
+def _plan_cursor_moves(
+    new: Sequence[Segment],
     cursors: dict[bytes, Cursor],
     run_ids: dict[str, int],
-    additions: Iterable[Addition],
-) -> list[Advance]:
+    updates: Iterable[SeriesUpdate],
+) -> list[CursorMove]:
     """One move a stream, from where its cursor was to the end of its last segment."""
     streams: dict[bytes, list[Segment]] = {}
-    for segment in fresh:
+    for segment in new:
         streams.setdefault(segment.stream_digest, []).append(segment)
     misfits: defaultdict[int, list[tuple[str, int]]] = defaultdict(list)
-    for index, reason, count in chain.from_iterable(addition.skipped for addition in additions):
+    for index, reason, count in chain.from_iterable(update.skipped for update in updates):
         misfits[index].append((reason, count))
-    advances = []
-    for digest, parts in streams.items():
+    moves = []
+    for digest, stream_segments in streams.items():
         before = cursors.get(digest)
         counts: defaultdict[str, int] = defaultdict(int, before.skipped if before else {})
-        for part in parts:
-            for reason, count in [*part.skipped.items(), *misfits[part.index]]:
-                counts[reason] = min(counts[reason] + count, _COUNT_MAX)
-        stream = parts[-1].stream
-        cursor = Cursor(stream, parts[-1].end, parts[-1].end_checksum, dict(counts))
-        advances.append(Advance(digest, cursor, run_ids[stream.run], parts[0].start))
-    return advances
+        for segment in stream_segments:
+            for reason, count in [*segment.skipped.items(), *misfits[segment.index]]:
+                counts[reason] = min(counts[reason] + count, _SKIPPED_COUNT_MAX)
+        stream = stream_segments[-1].stream
+        cursor = Cursor(stream, stream_segments[-1].end, stream_segments[-1].end_checksum, dict(counts))
+        moves.append(CursorMove(digest, cursor, run_ids[stream.run], stream_segments[0].start))
+    return moves
 
 
-def _check_moved(db: Connection, grant: AppendGrant, moved: set[bytes], fresh: Sequence[Segment]) -> None:
+def _check_all_moved(db: Connection, grant: AppendGrant, moved: set[bytes], new: Sequence[Segment]) -> None:
     """Raises when another uploader was quicker, or the run was deleted, and tells where to go on."""
-    firsts = {segment.stream_digest: segment for segment in reversed(fresh)}
+    firsts = {segment.stream_digest: segment for segment in reversed(new)}
     if moved == firsts.keys():
         return
-    held = _hold_streams(db, grant, fresh)
-    cursors = {digest: one.cursor for digest, one in held.items()}
+    locked = _lock_streams(db, grant, new)
+    cursors = {digest: stream.cursor for digest, stream in locked.items()}
     for digest, segment in firsts.items():
         if digest in moved:
             continue  # its cursor is seen where we have just moved it, and will not be there after the rollback
-        cursor = _cursor_of(segment, cursors)
-        _check_place(segment, cursor.offset, cursor.checksum)
+        cursor = _get_cursor(segment, cursors)
+        _check_start(segment, cursor.offset, cursor.checksum)
     raise Conflict("the experiment changed meanwhile; send the batch again", code="try_again")

@@ -12,9 +12,9 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from tbservice import limits
-from tbservice.errors import Invalid, Malformed, TooLarge
+from tbservice.errors import Invalid, MalformedRequest, TooLarge
 from tbservice.ingest import guard
-from tbservice.store.scalar_format import Points, concatenate, unpack
+from tbservice.store.scalar_format import ScalarPoints, concatenate, unpack
 from tbservice.store.upload_streams import stream_digest
 from tbservice.types import DataClass, Float64s, Int64s, ObjectReference, Stream, TensorValue
 from tbwire import packing, tensors, wire_pb2
@@ -63,7 +63,7 @@ class BlobSequencePoints:
     logged_content_types: Sequence[str]
 
 
-SentPoints = Points | TensorPoints | BlobSequencePoints
+SentPoints = ScalarPoints | TensorPoints | BlobSequencePoints
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class SentSeries:
     @property
     def data_class(self) -> DataClass:
         """What the points are, whatever the metadata says."""
-        if isinstance(self.points, Points):
+        if isinstance(self.points, ScalarPoints):
             return DataClass.SCALAR
         return DataClass.TENSOR if isinstance(self.points, TensorPoints) else DataClass.BLOB_SEQUENCE
 
@@ -113,38 +113,38 @@ class Segment:
         object.__setattr__(self, "stream_digest", stream_digest(self.stream))
 
 
-def decode(body: bytes) -> list[Segment]:
+def decode_batch(body: bytes) -> list[Segment]:
     """The segments of a serialized WriteBatch, in its order.
 
-    Raises Malformed when it is no WriteBatch, TooLarge over a limit, Invalid for columns of unequal length, wall
+    Raises MalformedRequest when it is no WriteBatch, TooLarge over a limit, Invalid for columns of unequal length, wall
     times that are not finite, tensors whose bytes and shape differ, and names that cannot be kept.
     """
-    guard.check(body)
+    guard.check_counts(body)
     try:
         batch = wire_pb2.WriteBatch.FromString(body)
     except DecodeError as error:
-        raise Malformed("the body is no WriteBatch: it cannot be decoded as protobuf") from error
-    if len(batch.segments) > limits.batch_segments_max:
-        raise TooLarge(f"a batch has at most {limits.batch_segments_max} segments; this has {len(batch.segments)}")
-    segments = [_segment(index, sent) for index, sent in enumerate(batch.segments)]
-    if sum(1 for _ in referenced_tensors(segments)) > limits.batch_tensor_objects_max:
-        raise TooLarge(f"a batch has at most {limits.batch_tensor_objects_max} tensors that are objects")
+        raise MalformedRequest("the body is no WriteBatch: it cannot be decoded as protobuf") from error
+    if len(batch.segments) > limits.BATCH_SEGMENTS_MAX:
+        raise TooLarge(f"a batch has at most {limits.BATCH_SEGMENTS_MAX} segments; this has {len(batch.segments)}")
+    segments = [_decode_segment(index, sent) for index, sent in enumerate(batch.segments)]
+    if sum(1 for _ in iter_referenced_tensors(segments)) > limits.BATCH_TENSOR_OBJECTS_MAX:
+        raise TooLarge(f"a batch has at most {limits.BATCH_TENSOR_OBJECTS_MAX} tensors that are objects")
     return segments
 
 
-def inline_blobs(segments: Sequence[Segment]) -> Iterator[InlineBlob]:
+def iter_inline_blobs(segments: Sequence[Segment]) -> Iterator[InlineBlob]:
     """Every blob that came inside these segments."""
-    return (blob for blob in _blobs(segments) if isinstance(blob, InlineBlob))
+    return (blob for blob in _iter_blobs(segments) if isinstance(blob, InlineBlob))
 
 
-def referenced_blobs(segments: Sequence[Segment]) -> Iterator[ReferencedBlob]:
+def iter_referenced_blobs(segments: Sequence[Segment]) -> Iterator[ReferencedBlob]:
     """Every blob that must have been put before; the objects of tensors are some."""
-    yield from (blob for blob in _blobs(segments) if isinstance(blob, ReferencedBlob))
-    for _, reference in referenced_tensors(segments):
+    yield from (blob for blob in _iter_blobs(segments) if isinstance(blob, ReferencedBlob))
+    for _, reference in iter_referenced_tensors(segments):
         yield ReferencedBlob(reference.sha256, reference.size)
 
 
-def referenced_tensors(segments: Sequence[Segment]) -> Iterator[tuple[TensorValue, ObjectReference]]:
+def iter_referenced_tensors(segments: Sequence[Segment]) -> Iterator[tuple[TensorValue, ObjectReference]]:
     """Every tensor whose bytes are an object, and which."""
     for segment in segments:
         for series in segment.series:
@@ -154,7 +154,7 @@ def referenced_tensors(segments: Sequence[Segment]) -> Iterator[tuple[TensorValu
                         yield value, value.reference
 
 
-def _blobs(segments: Sequence[Segment]) -> Iterator[SentBlob]:
+def _iter_blobs(segments: Sequence[Segment]) -> Iterator[SentBlob]:
     for segment in segments:
         for series in segment.series:
             if isinstance(series.points, BlobSequencePoints):
@@ -162,7 +162,7 @@ def _blobs(segments: Sequence[Segment]) -> Iterator[SentBlob]:
                     yield from sequence
 
 
-def _segment(index: int, sent: wire_pb2.Segment) -> Segment:
+def _decode_segment(index: int, sent: wire_pb2.Segment) -> Segment:
     if not sent.start <= sent.end <= _INT64_MAX:
         raise Invalid(f"segment {index}: its start is after its end, or past 2^63 - 1")
     tags = [series.tag for series in sent.series]
@@ -172,32 +172,32 @@ def _segment(index: int, sent: wire_pb2.Segment) -> Segment:
         raise TooLarge(f"segment {index}: at most {_SKIPPED_REASONS_MAX} reasons for skipping")
     return Segment(
         index=index,
-        stream=_stream(sent.stream),
+        stream=_decode_stream(sent.stream),
         start=sent.start,
         end=sent.end,
         start_checksum=sent.start_checksum,
         end_checksum=sent.end_checksum,
-        series=[_series(series) for series in sent.series],
-        skipped={_name("a reason", skipped.reason): skipped.count for skipped in sent.skipped},
+        series=[_decode_series(series) for series in sent.series],
+        skipped={_check_name("a reason", skipped.reason): skipped.count for skipped in sent.skipped},
         run_start_time=sent.run_start_time if math.isfinite(sent.run_start_time) else 0.0,
     )
 
 
-def _stream(sent: wire_pb2.Stream) -> Stream:
+def _decode_stream(sent: wire_pb2.Stream) -> Stream:
     if len(sent.first_record_digest) != _SHA256_BYTES or len(sent.filters_digest) != _SHA256_BYTES:
         raise Invalid("a stream's digests are SHA-256: 32 bytes each")
     if sent.generation > 2**31 - 1:
         raise Invalid("a stream's generation is at most 2^31 - 1")
     return Stream(
-        run=_name("a run's name", sent.run),
-        file_name=_name("a file's name", sent.file_name, limits.file_name_chars_max),
+        run=_check_name("a run's name", sent.run),
+        file_name=_check_name("a file's name", sent.file_name, limits.FILE_NAME_CHARS_MAX),
         first_record_digest=sent.first_record_digest,
         generation=sent.generation,
         filters_digest=sent.filters_digest,
     )
 
 
-def _name(what: str, name: str, chars_max: int = limits.name_chars_max) -> str:
+def _check_name(what: str, name: str, chars_max: int = limits.NAME_CHARS_MAX) -> str:
     if len(name) > chars_max:
         raise TooLarge(f"{what} has at most {chars_max} characters; this has {len(name)}")
     if "\0" in name:
@@ -205,47 +205,47 @@ def _name(what: str, name: str, chars_max: int = limits.name_chars_max) -> str:
     return name
 
 
-def _series(sent: wire_pb2.Series) -> SentSeries:
-    tag = _name("a tag", sent.tag)
-    series = SentSeries(tag, _metadata(sent.summary_metadata), _points(sent))
+def _decode_series(sent: wire_pb2.Series) -> SentSeries:
+    tag = _check_name("a tag", sent.tag)
+    series = SentSeries(tag, _decode_metadata(sent.summary_metadata), _decode_points(sent))
     if series.metadata is not None and series.metadata.data_class is not series.data_class:
         raise Invalid(f"tag {tag[:100]!r}: its metadata and its points are of different data classes")
     return series
 
 
-def _points(sent: wire_pb2.Series) -> SentPoints:
+def _decode_points(sent: wire_pb2.Series) -> SentPoints:
     match sent.WhichOneof("points"):
         case "scalars":
-            return _scalars(sent.scalars)
+            return _decode_scalars(sent.scalars)
         case "tensors":
-            return _tensors(sent.tensors)
+            return _decode_tensors(sent.tensors)
         case "blob_sequences":
-            return _blob_sequences(sent.blob_sequences)
+            return _decode_blob_sequences(sent.blob_sequences)
         case _:
             raise Invalid(f"tag {sent.tag[:100]!r} has no points")
 
 
-def _metadata(serialized: bytes) -> SentMetadata | None:
+def _decode_metadata(serialized: bytes) -> SentMetadata | None:
     if not serialized:
         return None
-    if len(serialized) > limits.metadata_bytes_max:
-        raise TooLarge(f"a summary metadata has at most {limits.metadata_bytes_max} bytes; this has {len(serialized)}")
+    if len(serialized) > limits.METADATA_BYTES_MAX:
+        raise TooLarge(f"a summary metadata has at most {limits.METADATA_BYTES_MAX} bytes; this has {len(serialized)}")
     try:
         metadata = SummaryMetadata.FromString(serialized)
         data_class = DataClass(metadata.data_class)
     except (DecodeError, ValueError) as error:
         raise Invalid("a summary metadata cannot be decoded, or has no data class") from error
-    return SentMetadata(_name("a plugin's name", metadata.plugin_data.plugin_name), data_class, serialized)
+    return SentMetadata(_check_name("a plugin's name", metadata.plugin_data.plugin_name), data_class, serialized)
 
 
-def _column(data: bytes, dtype: str) -> np.ndarray[Any, Any]:
+def _decode_column(data: bytes, dtype: str) -> np.ndarray[Any, Any]:
     if len(data) % np.dtype(dtype).itemsize:
         raise Invalid("a column's bytes are no whole number of elements")
     return np.frombuffer(data, dtype)
 
 
-def _steps_and_wall_times(steps: bytes, wall_times: bytes, count: int | None) -> tuple[Int64s, Float64s]:
-    step_column, wall_time_column = _column(steps, "<i8"), _column(wall_times, "<f8")
+def _decode_steps_and_wall_times(steps: bytes, wall_times: bytes, count: int | None) -> tuple[Int64s, Float64s]:
+    step_column, wall_time_column = _decode_column(steps, "<i8"), _decode_column(wall_times, "<f8")
     if len(step_column) != len(wall_time_column) or (count is not None and count != len(step_column)):
         raise Invalid("a series' columns are of unequal length")
     if not len(step_column):
@@ -255,24 +255,24 @@ def _steps_and_wall_times(steps: bytes, wall_times: bytes, count: int | None) ->
     return step_column, wall_time_column
 
 
-def _scalars(sent: wire_pb2.ScalarPoints) -> Points:
+def _decode_scalars(sent: wire_pb2.ScalarPoints) -> ScalarPoints:
     if sent.blocks:
-        return _packed_scalars(sent)
+        return _decode_packed_scalars(sent)
     if sent.values32 and sent.values64:
         raise Invalid("a scalar series has two columns of values")
     with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one
-        values = _column(sent.values64, "<f8") if sent.values64 else _column(sent.values32, "<f4").astype(np.float64)
-    steps, wall_times = _steps_and_wall_times(sent.steps, sent.wall_times, len(values))
-    return Points(steps, wall_times, values)
+        values = _decode_column(sent.values64, "<f8") if sent.values64 else _decode_column(sent.values32, "<f4").astype(np.float64)
+    steps, wall_times = _decode_steps_and_wall_times(sent.steps, sent.wall_times, len(values))
+    return ScalarPoints(steps, wall_times, values)
 
 
-def _packed_scalars(sent: wire_pb2.ScalarPoints) -> Points:
+def _decode_packed_scalars(sent: wire_pb2.ScalarPoints) -> ScalarPoints:
     if sent.steps or sent.wall_times or sent.values32 or sent.values64:
         raise Invalid("a scalar series has packed blocks and columns besides")
     try:
         counts = [packing.count(block) for block in sent.blocks]
-        if max(counts) > limits.packed_points_max:
-            raise TooLarge(f"a packed block has at most {limits.packed_points_max} points; this has {max(counts)}")
+        if max(counts) > limits.PACKED_POINTS_MAX:
+            raise TooLarge(f"a packed block has at most {limits.PACKED_POINTS_MAX} points; this has {max(counts)}")
         points = concatenate([unpack(block) for block in sent.blocks])
     except ValueError as error:
         raise Invalid(str(error)) from error
@@ -280,22 +280,22 @@ def _packed_scalars(sent: wire_pb2.ScalarPoints) -> Points:
         raise Invalid("the steps of packed blocks do not rise all the way; send them as columns")
     if not np.isfinite(points.wall_times).all():
         raise Invalid("a wall time is NaN or infinite")
-    is_kept_so = min(counts) >= limits.packed_points_min  # a row of the store should not hold less
-    return replace(points, blocks=tuple(sent.blocks)) if is_kept_so else points
+    is_stored_packed = min(counts) >= limits.PACKED_POINTS_MIN  # a row of the store should not hold less
+    return replace(points, blocks=tuple(sent.blocks)) if is_stored_packed else points
 
 
-def _tensors(sent: wire_pb2.TensorPoints) -> TensorPoints:
-    steps, wall_times = _steps_and_wall_times(sent.steps, sent.wall_times, len(sent.tensors))
-    return TensorPoints(steps, wall_times, [_tensor(tensor) for tensor in sent.tensors])
+def _decode_tensors(sent: wire_pb2.TensorPoints) -> TensorPoints:
+    steps, wall_times = _decode_steps_and_wall_times(sent.steps, sent.wall_times, len(sent.tensors))
+    return TensorPoints(steps, wall_times, [_decode_tensor(tensor) for tensor in sent.tensors])
 
 
-def _tensor(sent: wire_pb2.Tensor) -> TensorValue:
-    if len(sent.data) > limits.tensor_bytes_max:
-        limit = f"a tensor in a batch has at most {limits.tensor_bytes_max} bytes"
+def _decode_tensor(sent: wire_pb2.Tensor) -> TensorValue:
+    if len(sent.data) > limits.TENSOR_BYTES_MAX:
+        limit = f"a tensor in a batch has at most {limits.TENSOR_BYTES_MAX} bytes"
         raise TooLarge(f"{limit}; this has {len(sent.data)}: PUT it before and name it by its SHA-256")
-    if len(sent.shape) > limits.tensor_rank_max:
-        raise TooLarge(f"a tensor has at most {limits.tensor_rank_max} dimensions; this has {len(sent.shape)}")
-    reference = _tensor_reference(sent) if sent.HasField("reference") else None
+    if len(sent.shape) > limits.TENSOR_RANK_MAX:
+        raise TooLarge(f"a tensor has at most {limits.TENSOR_RANK_MAX} dimensions; this has {len(sent.shape)}")
+    reference = _decode_tensor_reference(sent) if sent.HasField("reference") else None
     try:
         if reference is None:
             tensors.check(sent.dtype, sent.shape, sent.data)
@@ -307,41 +307,41 @@ def _tensor(sent: wire_pb2.Tensor) -> TensorValue:
     return TensorValue(sent.dtype, tuple(sent.shape), sent.data, histogram, reference)
 
 
-def _tensor_reference(sent: wire_pb2.Tensor) -> ObjectReference:
+def _decode_tensor_reference(sent: wire_pb2.Tensor) -> ObjectReference:
     reference = sent.reference
     if sent.data:
         raise Invalid("a tensor has both data and a reference to an object")
     if len(reference.sha256) != _SHA256_BYTES:
         raise Invalid("a tensor's reference has no SHA-256 of 32 bytes")
-    if reference.size > limits.tensor_object_bytes_max:
-        limit = f"a tensor has at most {limits.tensor_object_bytes_max} bytes (tensor_object_bytes_max)"
+    if reference.size > limits.TENSOR_OBJECT_BYTES_MAX:
+        limit = f"a tensor has at most {limits.TENSOR_OBJECT_BYTES_MAX} bytes (tensor_object_bytes_max)"
         raise TooLarge(f"{limit}; this has {reference.size}")
     return ObjectReference(reference.sha256, reference.size)
 
 
-def _blob_sequences(sent: wire_pb2.BlobSequencePoints) -> BlobSequencePoints:
-    steps, wall_times = _steps_and_wall_times(sent.steps, sent.wall_times, len(sent.sequences))
-    sequences = [_sequence(sequence) for sequence in sent.sequences]
+def _decode_blob_sequences(sent: wire_pb2.BlobSequencePoints) -> BlobSequencePoints:
+    steps, wall_times = _decode_steps_and_wall_times(sent.steps, sent.wall_times, len(sent.sequences))
+    sequences = [_decode_sequence(sequence) for sequence in sent.sequences]
     return BlobSequencePoints(steps, wall_times, sequences, [_logged_content_type(each) for each in sent.sequences])
 
 
-def _sequence(sent: wire_pb2.BlobSequence) -> list[SentBlob]:
-    if len(sent.blobs) > limits.blob_sequence_length_max:
-        raise TooLarge(f"a step has at most {limits.blob_sequence_length_max} blobs; this has {len(sent.blobs)}")
-    return [_blob(blob) for blob in sent.blobs]
+def _decode_sequence(sent: wire_pb2.BlobSequence) -> list[SentBlob]:
+    if len(sent.blobs) > limits.BLOB_SEQUENCE_LENGTH_MAX:
+        raise TooLarge(f"a step has at most {limits.BLOB_SEQUENCE_LENGTH_MAX} blobs; this has {len(sent.blobs)}")
+    return [_decode_blob(blob) for blob in sent.blobs]
 
 
 def _logged_content_type(sent: wire_pb2.BlobSequence) -> str:
     if sent.logged_content_type and len(sent.blobs) != 1:
         raise Invalid(f"a content type is logged with one blob; this step has {len(sent.blobs)}")
-    return _name("a logged content type", sent.logged_content_type, limits.logged_content_type_chars_max)
+    return _check_name("a logged content type", sent.logged_content_type, limits.logged_content_type_chars_max)
 
 
-def _blob(sent: wire_pb2.Blob) -> SentBlob:
+def _decode_blob(sent: wire_pb2.Blob) -> SentBlob:
     kind = sent.WhichOneof("source")
     if kind == "content":
-        if len(sent.content) > limits.blob_inline_bytes_max:
-            raise TooLarge(f"a blob inside a batch has at most {limits.blob_inline_bytes_max} bytes; PUT it before")
+        if len(sent.content) > limits.BLOB_INLINE_BYTES_MAX:
+            raise TooLarge(f"a blob inside a batch has at most {limits.BLOB_INLINE_BYTES_MAX} bytes; PUT it before")
         return InlineBlob(_sha256(sent.content), sent.content)
     if kind is None or len(sent.reference.sha256) != _SHA256_BYTES:
         raise Invalid("a blob has neither content nor a SHA-256 of 32 bytes")

@@ -9,20 +9,20 @@ from __future__ import annotations
 from typing import Final
 
 from tbservice import limits
-from tbservice.errors import Malformed, TooLarge
+from tbservice.errors import MalformedRequest, TooLarge
 
-_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
+_VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
 _FIXED_BYTES: Final = {_FIXED64: 8, _FIXED32: 4}
-_KIND: Final = 7
+_WIRE_TYPE_MASK: Final = 7
 """The bits of a key that tell the wire type."""
 
-_MORE: Final = 0x80
+_CONTINUATION_BIT: Final = 0x80
 """The bit of a varint's byte that says that another byte follows."""
 
-_GOES_ON: Final = bytes(range(_MORE, 256))
+_CONTINUATION_BYTES: Final = bytes(range(_CONTINUATION_BIT, 256))
 """All bytes of a varint but its last."""
 
-_KEY_BITS: Final = 0xFFFFFFFF
+_KEY_MASK: Final = 0xFFFFFFFF
 _FIELD_BYTES_MIN: Final = 2
 """A key and a value, or a length of 0."""
 
@@ -34,76 +34,76 @@ _Limit = tuple[int, str]
 class _Inside(dict[int, "_Inside"]):
     """Which fields of a message, by their keys, are messages whose fields count as well; and so on in each.
 
-    `weight` is what each field of this message counts, itself; `numbers` is the key of one whose bytes are packed
+    `weight` is what each field of this message counts, itself; `packed_field` is the key of one whose bytes are packed
     varints, each of which counts.
     """
 
-    def __init__(self, inside: dict[int, _Inside], weight: int = 1, numbers: int | None = None) -> None:
-        super().__init__({number << 3 | _LENGTH: fields for number, fields in inside.items()})
+    def __init__(self, inside: dict[int, _Inside], weight: int = 1, packed_field: int | None = None) -> None:
+        super().__init__({number << 3 | _LENGTH_DELIMITED: fields for number, fields in inside.items()})
         self.weight = weight
-        self.numbers = None if numbers is None else numbers << 3 | _LENGTH
+        self.packed_field = None if packed_field is None else packed_field << 3 | _LENGTH_DELIMITED
 
 
 _SERIES: Final = _Inside({4: _Inside({}), 5: _Inside({3: _Inside({})})})
 _FIELDS: Final = _Inside({1: _Inside({6: _SERIES})})
 """Where wire.proto has messages that repeat: segments, series, reasons for skipping, tensors, sequences, blobs."""
 
-_POINTS: Final = _Inside({3: _Inside({}), 4: _Inside({3: _Inside({}, numbers=2)}, weight=0)}, weight=0)
+_POINTS: Final = _Inside({3: _Inside({}), 4: _Inside({3: _Inside({}, packed_field=2)}, weight=0)}, weight=0)
 _ELEMENTS: Final = _Inside({1: _Inside({6: _POINTS}, weight=0)}, weight=0)
 """Where it has values that repeat and take more room than bytes: the blocks of scalars, the dimensions of tensors."""
 
 
-def check(body: bytes) -> None:
-    """Raises TooLarge when a WriteBatch is over `limits.batch_fields_max` or `batch_elements_max`, Malformed for none.
+def check_counts(body: bytes) -> None:
+    """Raises TooLarge when a WriteBatch is over `limits.BATCH_FIELDS_MAX` or `BATCH_ELEMENTS_MAX`, MalformedRequest for none.
 
     What it does not raise for may still be malformed. It looks at no body that is too short to have as many.
     """
     try:
-        if len(body) > _FIELD_BYTES_MIN * limits.batch_fields_max:
-            _count(body, 0, len(body), _FIELDS, 0, (limits.batch_fields_max, "fields"))
-        if len(body) > limits.batch_elements_max:
+        if len(body) > _FIELD_BYTES_MIN * limits.BATCH_FIELDS_MAX:
+            _count_fields(body, 0, len(body), _FIELDS, 0, (limits.BATCH_FIELDS_MAX, "fields"))
+        if len(body) > limits.BATCH_ELEMENTS_MAX:
             what = "packed blocks and dimensions of tensors"
-            _count(body, 0, len(body), _ELEMENTS, 0, (limits.batch_elements_max, what))
+            _count_fields(body, 0, len(body), _ELEMENTS, 0, (limits.BATCH_ELEMENTS_MAX, what))
     except IndexError as error:
-        raise Malformed("the body is no WriteBatch: it ends within a field") from error
+        raise MalformedRequest("the body is no WriteBatch: it ends within a field") from error
 
 
-def _count(body: bytes, position: int, end: int, inside: _Inside, count: int, limit: _Limit) -> int:
+def _count_fields(body: bytes, position: int, end: int, counted: _Inside, count: int, limit: _Limit) -> int:
     """`count` and the fields from `position` to `end`. One loop, as it is a tenth of what decoding scalars takes."""
     while position < end:
-        count += inside.weight
+        count += counted.weight
         key = body[position]
         position += 1
-        if key >= _MORE:
-            key, position = _varint(body, position - 1)
-            key &= _KEY_BITS
-        kind = key & _KIND
-        if kind == _LENGTH:
+        if key >= _CONTINUATION_BIT:
+            key, position = _read_varint(body, position - 1)
+            key &= _KEY_MASK
+        wire_type = key & _WIRE_TYPE_MASK
+        if wire_type == _LENGTH_DELIMITED:
             size = body[position]
             position += 1
-            if size >= _MORE:
-                size, position = _varint(body, position - 1)
-            if key in inside:
-                count = _count(body, position, min(position + size, end), inside[key], count, limit)
-            elif key == inside.numbers:
-                count += len(body[position : position + size].translate(None, _GOES_ON))
+            if size >= _CONTINUATION_BIT:
+                size, position = _read_varint(body, position - 1)
+            if key in counted:
+                count = _count_fields(body, position, min(position + size, end), counted[key], count, limit)
+            elif key == counted.packed_field:
+                count += len(body[position : position + size].translate(None, _CONTINUATION_BYTES))
             position += size
-        elif kind == _VARINT:
-            _, position = _varint(body, position)
-        elif kind in _FIXED_BYTES:
-            position += _FIXED_BYTES[kind]
+        elif wire_type == _VARINT:
+            _, position = _read_varint(body, position)
+        elif wire_type in _FIXED_BYTES:
+            position += _FIXED_BYTES[wire_type]
         else:
-            raise Malformed("the body is no WriteBatch: it has a group, or a wire type that there is not")
+            raise MalformedRequest("the body is no WriteBatch: it has a group, or a wire type that there is not")
         if count > limit[0]:
             raise TooLarge(f"a batch has at most {limit[0]} {limit[1]}; send it in parts")
     return count
 
 
-def _varint(body: bytes, position: int) -> tuple[int, int]:
+def _read_varint(body: bytes, position: int) -> tuple[int, int]:
     """The number at `position`, and where it ends; ten bytes at most are looked at."""
     value = shift = 0
-    while (byte := body[position]) >= _MORE and shift < 63:  # noqa: PLR2004 - the last of ten bytes of 7 bits
-        value |= (byte & ~_MORE) << shift
+    while (byte := body[position]) >= _CONTINUATION_BIT and shift < 63:  # noqa: PLR2004 - the last of ten bytes of 7 bits
+        value |= (byte & ~_CONTINUATION_BIT) << shift
         shift += 7
         position += 1
     return value | byte << shift, position + 1

@@ -11,11 +11,11 @@ import numpy as np
 
 from tbservice import limits
 from tbservice.ingest.decode import BlobSequencePoints, Segment, SentPoints, SentSeries
-from tbservice.scalars.dedup import newest_of_each_step
+from tbservice.scalars.dedup import deduplicate_steps
 from tbservice.store import runs_tags
-from tbservice.store.scalar_format import Points, concatenate, count_raw, pack, pack_raw
-from tbservice.store.scalar_tail import TailRow
-from tbservice.store.series_rows import SeriesKey, SeriesName, SeriesState
+from tbservice.store.scalar_format import ScalarPoints, concatenate, count_raw, pack, pack_raw
+from tbservice.store.scalar_tail import BufferRow
+from tbservice.store.series_rows import RunTagIds, SeriesKey, SeriesState
 from tbservice.types import DataClass
 from tbwire.tag_owners import fits, misfit_reason
 
@@ -29,32 +29,32 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class IncomingPoints:
     """One segment's part of a series, with the segment it came in."""
 
     segment: Segment
     series: SentSeries
 
 
-Arrivals = Mapping[SeriesKey, Sequence[Arrival]]
+IncomingBySeries = Mapping[SeriesKey, Sequence[IncomingPoints]]
 
 
 @dataclass(slots=True)
-class Addition:
+class SeriesUpdate:
     """What a batch adds to a series, whose state says already what it will be then.
 
-    `kept` is the newest point of each step, in step order; the values of tensors and blob sequences are indices into
-    `parts`. `metadata` is what takes the place of the series' own, serialized. Many scalars open blocks, few become
+    `deduplicated` is the newest point of each step, in step order; the values of tensors and blob sequences are indices into
+    `accepted`. `metadata` is what takes the place of the series' own, serialized. Many scalars open blocks, few become
     rows of the tail, or wait at its end; open blocks are older than the tail, so that behind one many are a row of it.
     """
 
     state: SeriesState
-    parts: list[SentPoints] = field(default_factory=list)
-    kept: Points | None = None
+    accepted: list[SentPoints] = field(default_factory=list)
+    deduplicated: ScalarPoints | None = None
     metadata: bytes | None = None
     is_new: bool = False
     opens_blocks: bool = False
-    tail_rows: list[TailRow] = field(default_factory=list)
+    tail_rows: list[BufferRow] = field(default_factory=list)
     skipped: list[tuple[int, str, int]] = field(default_factory=list)  # by segment: why, and how many points
 
     @property
@@ -63,28 +63,28 @@ class Addition:
         return self.state.series_id
 
 
-def arrivals_by_series(segments: Iterable[Segment], run_ids: dict[str, int]) -> Arrivals:
+def group_by_series(segments: Iterable[Segment], run_ids: dict[str, int]) -> IncomingBySeries:
     """Return what the segments bring for each series, in the batch's order."""
-    arrivals: defaultdict[SeriesKey, list[Arrival]] = defaultdict(list)
+    incoming: defaultdict[SeriesKey, list[IncomingPoints]] = defaultdict(list)
     tag_digests: dict[str, bytes] = {}
     for segment in segments:
         run_id = run_ids[segment.stream.run]
         for series in segment.series:
-            tag_digest = tag_digests.get(series.tag) or tag_digests.setdefault(series.tag, runs_tags.digest(series.tag))
-            arrivals[run_id, tag_digest].append(Arrival(segment, series))
-    return arrivals
+            tag_digest = tag_digests.get(series.tag) or tag_digests.setdefault(series.tag, runs_tags.hash_name(series.tag))
+            incoming[run_id, tag_digest].append(IncomingPoints(segment, series))
+    return incoming
 
 
-def new_addition(name: SeriesName, parts: Sequence[Arrival]) -> Addition:
+def plan_new_series(ids: RunTagIds, incoming: Sequence[IncomingPoints]) -> SeriesUpdate:
     """What makes a series: the first metadata says what it is."""
     metadata, points = next(
-        (part.series.metadata, part.series.points) for part in parts if part.series.metadata is not None
+        (part.series.metadata, part.series.points) for part in incoming if part.series.metadata is not None
     )
     step, early = int(points.steps[0]), -np.inf
     state = SeriesState(
         series_id=0,
-        run_id=name[0],
-        tag_id=name[1],
+        run_id=ids[0],
+        tag_id=ids[1],
         plugin=metadata.plugin,
         data_class=metadata.data_class,
         metadata_wall_time=float(points.wall_times.max()),
@@ -105,84 +105,84 @@ def new_addition(name: SeriesName, parts: Sequence[Arrival]) -> Addition:
         rewritten_from=NEVER_REWRITTEN,
         tail_end=b"",
     )
-    addition = addition_to(parts, state)
-    addition.is_new = True
-    addition.metadata = addition.metadata or metadata.serialized
-    if state.data_class != DataClass.SCALAR and addition.kept is not None:
-        state.count = len(addition.kept)
-    return addition
+    update = plan_update(incoming, state)
+    update.is_new = True
+    update.metadata = update.metadata or metadata.serialized
+    if state.data_class != DataClass.SCALAR and update.deduplicated is not None:
+        state.count = len(update.deduplicated)
+    return update
 
 
-def addition_to(parts: Sequence[Arrival], state: SeriesState) -> Addition:
+def plan_update(incoming: Sequence[IncomingPoints], state: SeriesState) -> SeriesUpdate:
     """What of the parts fits the series, and the state brought up to date with it."""
-    addition = Addition(state)
-    for part in parts:
+    update = SeriesUpdate(state)
+    for part in incoming:
         points = part.series.points
         plugin = None if part.series.metadata is None else part.series.metadata.plugin
         if not fits((plugin, part.series.data_class), (state.plugin, state.data_class)):
             reason = misfit_reason(part.series.tag, state.plugin)
-            addition.skipped.append((part.segment.index, reason, len(points.steps)))
+            update.skipped.append((part.segment.index, reason, len(points.steps)))
             continue
-        addition.parts.append(points)
+        update.accepted.append(points)
         if state.plugin == HPARAMS and part.series.metadata is not None:
             wall_time = float(points.wall_times.max())
             if wall_time >= state.metadata_wall_time:
-                addition.metadata, state.metadata_wall_time = part.series.metadata.serialized, wall_time
-    if addition.parts:
-        _keep_newest(addition)
-    return addition
+                update.metadata, state.metadata_wall_time = part.series.metadata.serialized, wall_time
+    if update.accepted:
+        _deduplicate(update)
+    return update
 
 
-def _keep_newest(addition: Addition) -> None:
+def _deduplicate(update: SeriesUpdate) -> None:
     """Chooses the newest point of each step, and notes what they change of the series' state."""
-    state = addition.state
+    state = update.state
     if state.data_class == DataClass.SCALAR:
-        kept = newest_of_each_step(concatenate(parts_of(Points, addition.parts)))
-        _note_rewrite(state, kept)
-        goes_on = state.count == 0 or int(kept.steps[0]) > state.last_step
-        state.count_is_exact &= goes_on
-        state.count += len(kept)
-        state.tail_points += len(kept)
-        addition.opens_blocks = len(kept) >= limits.packed_points_min and not state.tail_rows and not state.tail_end
-        if not addition.opens_blocks:
-            _extend_tail(addition, kept, goes_on=goes_on)
-        _note_ends(state, kept)
+        deduplicated = deduplicate_steps(concatenate(select_type(ScalarPoints, update.accepted)))
+        _record_rewrite(state, deduplicated)
+        is_append = state.count == 0 or int(deduplicated.steps[0]) > state.last_step
+        state.count_is_exact &= is_append
+        state.count += len(deduplicated)
+        state.tail_points += len(deduplicated)
+        update.opens_blocks = len(deduplicated) >= limits.PACKED_POINTS_MIN and not state.tail_rows and not state.tail_end
+        if not update.opens_blocks:
+            _append_to_buffer(update, deduplicated, is_append=is_append)
+        _update_first_and_last(state, deduplicated)
     else:
-        steps = np.concatenate([part.steps for part in addition.parts])
-        wall_times = np.concatenate([part.wall_times for part in addition.parts])
-        kept = newest_of_each_step(Points(steps, wall_times, np.arange(len(steps), dtype=np.float64)))
-        _note_rewrite(state, kept)
-        _note_ends(state, kept)
+        steps = np.concatenate([part.steps for part in update.accepted])
+        wall_times = np.concatenate([part.wall_times for part in update.accepted])
+        deduplicated = deduplicate_steps(ScalarPoints(steps, wall_times, np.arange(len(steps), dtype=np.float64)))
+        _record_rewrite(state, deduplicated)
+        _update_first_and_last(state, deduplicated)
         state.first_value = state.last_value = None
-        for part in parts_of(BlobSequencePoints, addition.parts):
+        for part in select_type(BlobSequencePoints, update.accepted):
             state.max_length = max(state.max_length, *map(len, part.sequences))
-    addition.kept = kept
+    update.deduplicated = deduplicated
 
 
-def _extend_tail(addition: Addition, points: Points, *, goes_on: bool) -> None:
+def _append_to_buffer(update: SeriesUpdate, points: ScalarPoints, *, is_append: bool) -> None:
     """Puts points in step order behind a series' tail: at its end while they are few there, else in rows.
 
     What does not go on behind the last step is kept apart from what came before: each row is in step order.
     """
-    state, is_packed = addition.state, len(points) >= limits.packed_points_min
-    if state.tail_end and (is_packed or not goes_on):
-        _end_row(addition)
+    state, is_packed = update.state, len(points) >= limits.PACKED_POINTS_MIN
+    if state.tail_end and (is_packed or not is_append):
+        _flush_inline_buffer(update)
     if is_packed:
-        addition.tail_rows.append(TailRow(len(points), is_packed=True, data=pack(points)))
+        update.tail_rows.append(BufferRow(len(points), is_packed=True, data=pack(points)))
     else:
         state.tail_end += pack_raw(points)
-        if count_raw(state.tail_end) >= limits.tail_row_points_min:
-            _end_row(addition)
-    state.tail_rows += len(addition.tail_rows)
+        if count_raw(state.tail_end) >= limits.WRITE_BUFFER_ROW_POINTS_MIN:
+            _flush_inline_buffer(update)
+    state.tail_rows += len(update.tail_rows)
 
 
-def _end_row(addition: Addition) -> None:
+def _flush_inline_buffer(update: SeriesUpdate) -> None:
     """Makes a row of the end of the tail."""
-    end, addition.state.tail_end = addition.state.tail_end, b""
-    addition.tail_rows.append(TailRow(count_raw(end), is_packed=False, data=end))
+    end, update.state.tail_end = update.state.tail_end, b""
+    update.tail_rows.append(BufferRow(count_raw(end), is_packed=False, data=end))
 
 
-def _note_rewrite(state: SeriesState, points: Points) -> None:
+def _record_rewrite(state: SeriesState, points: ScalarPoints) -> None:
     """Notes that some of the points are not after the series' last step: a reader has to look there again."""
     first = int(points.steps[0])
     if state.count and first <= state.last_step:
@@ -190,7 +190,7 @@ def _note_rewrite(state: SeriesState, points: Points) -> None:
         state.rewritten_from = min(state.rewritten_from, first)
 
 
-def _note_ends(state: SeriesState, points: Points) -> None:
+def _update_first_and_last(state: SeriesState, points: ScalarPoints) -> None:
     """Moves a series' first and last point; on the same step the greater wall time wins, then the later arrival.
 
     A point with the greatest wall time of all is never one that another takes the place of.
@@ -204,6 +204,6 @@ def _note_ends(state: SeriesState, points: Points) -> None:
     state.max_wall_time = max(state.max_wall_time, float(points.wall_times.max()))
 
 
-def parts_of(kind: type[T], parts: Iterable[SentPoints]) -> list[T]:
+def select_type(points_type: type[T], points: Iterable[SentPoints]) -> list[T]:
     """Those of the parts that are of this kind."""
-    return [part for part in parts if isinstance(part, kind)]
+    return [item for item in points if isinstance(item, points_type)]

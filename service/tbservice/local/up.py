@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from tbservice.errors import CannotRun
+from tbservice.errors import StartupError
 from tbservice.local.embedded.accounts import can_use_namespace, is_reachable
 from tbservice.local.embedded.instance import Instance
 from tbservice.local.embedded.postgres import find_programs
@@ -30,10 +30,10 @@ class Options:
 
 
 def up(options: Options) -> None:
-    """Starts everything and serves until a signal. Raises CannotRun with one line; stops all it started in any case."""
+    """Starts everything and serves until a signal. Raises StartupError with one line; stops all it started in any case."""
     for number in STOP_SIGNALS:
-        signal.signal(number, _end)
-    with bind.bind(options.host, options.port) as bound:
+        signal.signal(number, _exit_on_signal)
+    with bind.bind_socket(options.host, options.port) as bound:
         try:
             instance = Instance(options.data_dir or default_data_dir())
             try:
@@ -45,7 +45,7 @@ def up(options: Options) -> None:
         except OSError as error:
             if error.filename is None:
                 raise
-            raise CannotRun(f"{error.filename}: {error.strerror}") from error
+            raise StartupError(f"{error.filename}: {error.strerror}") from error
 
 
 def default_data_dir() -> Path:
@@ -61,20 +61,20 @@ def default_data_dir() -> Path:
 
 def _run(instance: Instance, bound: socket.socket, options: Options) -> None:
     if instance.directory.is_new:
-        _say(f"first start: creating {instance.directory.path}")
-    _say("starting PostgreSQL and SeaweedFS")
-    instance.begin()
+        _print_progress(f"first start: creating {instance.directory.path}")
+    _print_progress("starting PostgreSQL and SeaweedFS")
+    instance.start()
     # These take long to import, so it is done while the servers start.
     from tbservice.local import service  # noqa: PLC0415
     from tbservice.local.demo.upload import DemoUpload  # noqa: PLC0415
 
     instance.wait_ready()
     url = bind.local_url(options.host, bound.getsockname()[1])
-    token = service.prepare(instance, url, _say)
-    demo = DemoUpload(instance.directory.path / "demo", url, token, _tell)
+    token = service.prepare(instance, url, _print_progress)
+    demo = DemoUpload(instance.directory.path / "demo", url, token, _print_result)
 
     def when_ready(public_url: str) -> None:
-        _tell(f"tbhub is ready at {public_url}")
+        _print_result(f"tbhub is ready at {public_url}")
         if options.demo:
             demo.start()
 
@@ -84,13 +84,13 @@ def _run(instance: Instance, bound: socket.socket, options: Options) -> None:
         demo.stop()
 
 
-def _tell(line: str) -> None:
+def _print_result(line: str) -> None:
     print(line, flush=True)  # noqa: T201 - the command's answer
 
 
-def _say(line: str) -> None:
+def _print_progress(line: str) -> None:
     print(f"tbservice: {line}", file=sys.stderr, flush=True)  # noqa: T201 - progress
 
 
-def _end(_number: int, _frame: FrameType | None) -> None:
+def _exit_on_signal(_number: int, _frame: FrameType | None) -> None:
     sys.exit(0)

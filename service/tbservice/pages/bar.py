@@ -24,14 +24,14 @@ SCRIPT_HASH: Final = content_hash(_SCRIPT, "script")
 """What the page's Content-Security-Policy calls the script."""
 
 _UNNAMED: Final = "Unnamed experiment"
-_VISIBILITIES: Final = {
+_VISIBILITY_LABELS: Final = {
     Visibility.PRIVATE: ("Private", "Only with a token or a share link"),
     Visibility.LINK: ("Anyone with the address", "Whoever knows this address may read it, without a token"),
 }
 
 
-_FORMATS: Final = {Format.CSV: "CSV", Format.PARQUET: "Parquet"}
-_FILES: Final = {
+_FORMAT_LABELS: Final = {Format.CSV: "CSV", Format.PARQUET: "Parquet"}
+_DATA_CLASS_LABELS: Final = {
     DataClass.SCALAR: ("Scalars", ""),
     DataClass.TENSOR: ("Tensors", "Histograms, texts, PR curves, meshes and whatever else is a tensor"),
     DataClass.BLOB_SEQUENCE: (
@@ -46,7 +46,7 @@ def render_bar(experiment: Experiment, data_classes: Collection[DataClass]) -> s
 
     There are points of these data classes to download.
     """
-    visibility, hint = _VISIBILITIES[experiment.visibility]
+    visibility, hint = _VISIBILITY_LABELS[experiment.visibility]
     title = "Back to how this experiment opens, without filters and pinned cards"
     name = f'<a href="./" title="{title}" dir="auto">{_shown_name(experiment)}</a>'
     badge = f'<span class="visibility" title="{html.escape(hint)}">{html.escape(visibility)}</span>'
@@ -57,11 +57,11 @@ def render_comparison_bar(experiments: Mapping[str, Experiment]) -> str:
     """As `render_bar`, for experiments by the names they have in the comparison; each links to its own page."""
     title = "Back to how this comparison opens, without filters and pinned cards"
     return _render(
-        f'<a href="./" title="{title}">Comparison</a>', *itertools.starmap(_render_part, experiments.items())
+        f'<a href="./" title="{title}">Comparison</a>', *itertools.starmap(_render_experiment, experiments.items())
     )
 
 
-def _render_part(name: str, experiment: Experiment) -> str:
+def _render_experiment(name: str, experiment: Experiment) -> str:
     link = f'<a href="../../experiment/{experiment.experiment_id}/" dir="auto">{_shown_name(experiment)}</a>'
     return f'<span class="compared"><bdi>{html.escape(name)}</bdi>: {link}</span>'
 
@@ -84,15 +84,15 @@ def _render_description(description: str) -> str:
 
 
 def _render_menu(data_classes: Collection[DataClass]) -> str:
-    files = "".join(_render_files(data_class) for data_class in _FILES if data_class in data_classes)
+    files = "".join(_render_files(data_class) for data_class in _DATA_CLASS_LABELS if data_class in data_classes)
     menu = f'<div class="menu">Every point, at full resolution<ul>{files}</ul></div>'
     return f'<details class="download"><summary>Download</summary>{menu}</details>'
 
 
 def _render_files(data_class: DataClass) -> str:
-    name, hint = _FILES[data_class]
+    name, hint = _DATA_CLASS_LABELS[data_class]
     links = "".join(
-        f'<a href="download/{file}" aria-label="{name} as {_FORMATS[chosen]}">{_FORMATS[chosen]}</a>'
+        f'<a href="download/{file}" aria-label="{name} as {_FORMAT_LABELS[chosen]}">{_FORMAT_LABELS[chosen]}</a>'
         for file, (of, chosen) in download.FILES.items()
         if of is data_class
     )

@@ -10,14 +10,14 @@ from typing import Final
 from starlette.responses import HTMLResponse, Response
 
 from tbservice.api.http.security_headers import content_hash
-from tbservice.errors import Malformed, TooManyRequests, Unavailable
+from tbservice.errors import MalformedRequest, TooManyRequests, Unavailable
 from tbservice.types import Experiment
 
 STATE_HEADER: Final = "Tbhub-Waits-For"
 """What the page waits for: its script asks for itself until the answer says something else."""
 
-_NOTICE: Final = Path(__file__).with_name("notice.html").read_text(encoding="utf-8")
-_WAITING: Final = Path(__file__).with_name("waiting.html").read_text(encoding="utf-8")
+_MESSAGE_TEMPLATE: Final = Path(__file__).with_name("notice.html").read_text(encoding="utf-8")
+_WAITING_TEMPLATE: Final = Path(__file__).with_name("waiting.html").read_text(encoding="utf-8")
 
 
 def show_empty(experiment: Experiment, server: str) -> Response:
@@ -41,7 +41,7 @@ def show_unavailable() -> Response:
     return answer
 
 
-def show_no_file(error: TooManyRequests | Unavailable) -> Response:
+def show_download_error(error: TooManyRequests | Unavailable) -> Response:
     """A file that cannot be sent now, and why; it stays as it is, since what it would go on to is no page."""
     content = (
         f'<p dir="auto">{html.escape(error.detail[:1].upper() + error.detail[1:])}.</p>'
@@ -52,25 +52,25 @@ def show_no_file(error: TooManyRequests | Unavailable) -> Response:
     return answer
 
 
-def show_wrong_comparison(detail: str) -> Response:
+def show_invalid_comparison(detail: str) -> Response:
     """The address names no comparison; `detail` says why not."""
     content = (
         f'<p dir="auto">{html.escape(detail)}.</p>'
         "<p>A comparison's address names each of its experiments, with a colon after the name and commas between:</p>"
         "<pre><code>/compare/before:&lt;id&gt;,after:&lt;id&gt;/</code></pre>"
     )
-    return _render("", "This address names no comparison", content, Malformed.status)
+    return _render("", "This address names no comparison", content, MalformedRequest.status)
 
 
 _POLICY: Final = (
-    f"default-src 'none'; style-src {content_hash(_NOTICE, 'style')}; script-src {content_hash(_WAITING, 'script')}; "
+    f"default-src 'none'; style-src {content_hash(_MESSAGE_TEMPLATE, 'style')}; script-src {content_hash(_WAITING_TEMPLATE, 'script')}; "
     "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
 )
 
 
 def _render(state: str, title: str, content: str, status: int) -> Response:
     """A page that waits for `state`; with none, one that stays as it is."""
-    content += _WAITING if state else ""
-    page = Template(_NOTICE).substitute(state=state, title=html.escape(title), content=content)
+    content += _WAITING_TEMPLATE if state else ""
+    page = Template(_MESSAGE_TEMPLATE).substitute(state=state, title=html.escape(title), content=content)
     headers = {"Content-Security-Policy": _POLICY, "Cache-Control": "no-store"}
     return HTMLResponse(page, status, {**headers, STATE_HEADER: state} if state else headers)

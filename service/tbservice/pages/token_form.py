@@ -18,11 +18,11 @@ from tbservice.api.http.security_headers import content_hash
 from tbservice.errors import Forbidden
 from tbservice.pages import page_auth
 
-_ENDED: Final = "Your access has ended: the link or token you came with has expired or was revoked."
+_ACCESS_ENDED: Final = "Your access has ended: the link or token you came with has expired or was revoked."
 
-_FORM: Final = Path(__file__).with_name("token_form.html").read_text(encoding="utf-8")
+_FORM_TEMPLATE: Final = Path(__file__).with_name("token_form.html").read_text(encoding="utf-8")
 _POLICY: Final = (
-    f"default-src 'none'; style-src {content_hash(_FORM, 'style')}; form-action 'self'; base-uri 'none'; "
+    f"default-src 'none'; style-src {content_hash(_FORM_TEMPLATE, 'style')}; form-action 'self'; base-uri 'none'; "
     "frame-ancestors 'none'"
 )
 _TOKEN: Final = re.compile("tbh_[0-9A-Za-z]{38}")
@@ -62,12 +62,12 @@ def ask_for_token(request: Request, action: str, *, is_refused: bool = False) ->
     error = (
         words["refused"]
         if is_refused
-        else _ENDED
+        else _ACCESS_ENDED
         if f"{page_auth.COOKIE}=" in request.headers.get("cookie", "")
         else ""
     )
     is_invalid = str(is_refused).lower()
-    page = Template(_FORM).substitute(
+    page = Template(_FORM_TEMPLATE).substitute(
         words,
         action=html.escape(action),
         error=f'<p class="error" id="error" role="alert">{error}</p>' if error else "",
@@ -77,11 +77,11 @@ def ask_for_token(request: Request, action: str, *, is_refused: bool = False) ->
     return HTMLResponse(page, status_code=401, headers=headers)
 
 
-async def read_tokens(request: Request) -> list[str]:
+async def parse_tokens(request: Request) -> list[str]:
     """The tokens in what was pasted into the form, be it whole links; none where nothing looks like one."""
     # Another site's form could only make this browser see what that site may see; still, it is not ours.
     if request.headers.get("sec-fetch-site") not in {None, "same-origin", "none"}:
         raise Forbidden("this form belongs to another site")
-    body = await read_body(request, _BYTES_MAX, limits.body_seconds_max)
+    body = await read_body(request, _BYTES_MAX, limits.REQUEST_BODY_SECONDS_MAX)
     fields = parse_qs(body.decode("latin-1"), max_num_fields=_FIELDS_MAX)
     return _TOKEN.findall(" ".join(fields.get("token", [])))

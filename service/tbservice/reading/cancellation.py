@@ -25,9 +25,9 @@ class Cancellation:
                 self._cancel_read()
 
     @contextmanager
-    def reading(self, cancel_read: Callable[[], None]) -> Iterator[None]:
+    def cancellable(self, cancel_read: Callable[[], None]) -> Iterator[None]:
         """Have `cancel` call this while the block lasts. Raises Unavailable when it was called before."""
-        self._set(cancel_read)
+        self._register(cancel_read)
         try:
             yield
         finally:
@@ -39,7 +39,7 @@ class Cancellation:
         with self._lock:
             self._check()
 
-    def _set(self, cancel_read: Callable[[], None]) -> None:
+    def _register(self, cancel_read: Callable[[], None]) -> None:
         with self._lock:
             self._check()
             self._cancel_read = cancel_read

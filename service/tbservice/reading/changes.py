@@ -16,15 +16,15 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.errors import NotFound, TooLarge
-from tbservice.ingest.blobs import blob_key
+from tbservice.ingest.blobs import make_blob_key
 from tbservice.reading import change_cursor, tensor_objects
-from tbservice.reading.change_cursor import Unread
-from tbservice.scalars.dedup import newest_of_each_step
-from tbservice.scalars.scan import read_scalar_pieces
+from tbservice.reading.change_cursor import PendingChanges
+from tbservice.scalars.dedup import deduplicate_steps
+from tbservice.scalars.scan import read_scalar_chunks
 from tbservice.store import experiments, scalar_blocks, scalar_tail, series_progress, value_scan
 from tbservice.store.scalar_blocks import SEALED
 from tbservice.store.scalar_format import concatenate
-from tbservice.store.series_progress import Progress, SeriesLabel
+from tbservice.store.series_progress import SeriesLabel, SeriesProgress
 from tbservice.store.value_scan import BlobRow, TensorRow
 from tbservice.types import (
     BlobSequenceSample,
@@ -41,7 +41,7 @@ from tbservice.types import (
 from tbwire.digests import Records
 
 Row = TypeVar("Row", TensorRow, BlobRow)
-Points = ScalarSample | TensorSample | BlobSequenceSample
+Sample = ScalarSample | TensorSample | BlobSequenceSample
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +55,11 @@ class NewPoints:
     series_id: int
     label: SeriesLabel
     replaces_from: int | None
-    points: Points
+    points: Sample
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class ChangeSet:
     """A portion of what is new; `has_more` when the next one is there already. `removed` are the ids of deleted series.
 
     A series that was deleted and made again has another id.
@@ -71,35 +71,35 @@ class News:
     series: Sequence[NewPoints]
 
 
-def read_news(db: Connection, grant: ReadGrant, selection: Selection, since: str | None, points_max: int) -> News:
+def read_changes(db: Connection, grant: ReadGrant, selection: Selection, since: str | None, points_max: int) -> ChangeSet:
     """What a reader with the cursor `since` is missing of the selected series, from the beginning with None.
 
-    `selection` names one data class. At most `points_max` points and `news_bytes_max` bytes of tensors, but one point
-    at least when there is any. Raises Malformed or Invalid for a cursor that is none or of other series, TooLarge for
-    more than `cursor_series_items_max` series, NotFound when the experiment has been deleted.
+    `selection` names one data class. At most `points_max` points and `CHANGES_BYTES_MAX` bytes of tensors, but one point
+    at least when there is any. Raises MalformedRequest or Invalid for a cursor that is none or of other series, TooLarge for
+    more than `CURSOR_SERIES_ITEMS_MAX` series, NotFound when the experiment has been deleted.
     """
-    version, followed = _version(db, grant), change_cursor.selection_digest(grant.experiment_id, selection)
-    before = None if since is None else change_cursor.decode(since, followed)
+    version, selection_digest = _get_version(db, grant), change_cursor.selection_digest(grant.experiment_id, selection)
+    before = None if since is None else change_cursor.decode(since, selection_digest)
     if since is not None and before is not None and before.version == version:
-        return News(since, has_more=False, removed=[], series=[])
-    progress = _progress(db, grant, selection)
-    unread = change_cursor.find_unread(progress, before)
-    wanted = _choose(progress, unread, points_max)
-    read = _read(db, grant, selection.data_class, wanted, points_max)
-    now = change_cursor.everything(progress, version, followed)
-    cursor = change_cursor.advance(progress, before, unread, read.whole, read.cut_at, now)
-    labels = series_progress.get_labels(db, grant.experiment_id, list(read.found))
-    replaced = {one.series_id: one.first for one in wanted if one.replaces}
-    series = [NewPoints(id_, labels[id_], replaced.get(id_), points) for id_, points in read.found.items()]
+        return ChangeSet(since, has_more=False, removed=[], series=[])
+    progress = _list_progress(db, grant, selection)
+    pending = change_cursor.find_pending(progress, before)
+    series_to_read = _choose_series(progress, pending, points_max)
+    read = _read(db, grant, selection.data_class, series_to_read, points_max)
+    head = change_cursor.head(progress, version, selection_digest)
+    cursor = change_cursor.advance(progress, before, pending, read.complete_count, read.cut_step, head)
+    labels = series_progress.get_labels(db, grant.experiment_id, list(read.samples))
+    replaced = {one.series_id: one.first_step for one in series_to_read if one.is_replacing}
+    series = [NewPoints(id_, labels[id_], replaced.get(id_), points) for id_, points in read.samples.items()]
     is_incomplete = cursor.version == change_cursor.INCOMPLETE
-    return News(change_cursor.encode(cursor), is_incomplete, unread.removed.tolist(), series)
+    return ChangeSet(change_cursor.encode(cursor), is_incomplete, pending.removed.tolist(), series)
 
 
-def begin_now(db: Connection, grant: ReadGrant, selection: Selection) -> News:
-    """The cursor of a reader who wants only what comes from now on. Raises as `read_news`."""
-    version, followed = _version(db, grant), change_cursor.selection_digest(grant.experiment_id, selection)
-    everything = change_cursor.everything(_progress(db, grant, selection), version, followed)
-    return News(change_cursor.encode(everything), has_more=False, removed=[], series=[])
+def cursor_at_head(db: Connection, grant: ReadGrant, selection: Selection) -> ChangeSet:
+    """The cursor of a reader who wants only what comes from now on. Raises as `read_changes`."""
+    version, selection_digest = _get_version(db, grant), change_cursor.selection_digest(grant.experiment_id, selection)
+    head = change_cursor.head(_list_progress(db, grant, selection), version, selection_digest)
+    return ChangeSet(change_cursor.encode(head), has_more=False, removed=[], series=[])
 
 
 def list_versions(db: Connection, experiment_ids: Sequence[ExperimentId]) -> dict[ExperimentId, int]:
@@ -107,15 +107,15 @@ def list_versions(db: Connection, experiment_ids: Sequence[ExperimentId]) -> dic
     return experiments.list_versions(db, experiment_ids)
 
 
-def _version(db: Connection, grant: ReadGrant) -> int:
+def _get_version(db: Connection, grant: ReadGrant) -> int:
     found = experiments.list_versions(db, [grant.experiment_id])
     if not found:
         raise NotFound("the experiment has been deleted")
     return found[grant.experiment_id]
 
 
-def _progress(db: Connection, grant: ReadGrant, selection: Selection) -> Progress:
-    series_max = limits.cursor_series_items_max
+def _list_progress(db: Connection, grant: ReadGrant, selection: Selection) -> SeriesProgress:
+    series_max = limits.CURSOR_SERIES_ITEMS_MAX
     progress = series_progress.list_progress(db, grant.experiment_id, selection, series_max + 1)
     if len(progress) > series_max:
         raise TooLarge(
@@ -125,61 +125,61 @@ def _progress(db: Connection, grant: ReadGrant, selection: Selection) -> Progres
     return progress
 
 
-class _Wanted(NamedTuple):
-    """A series of which all points from step `first` on are to be read; at most `points`, among `held` others."""
+class _PendingSeries(NamedTuple):
+    """A series of which all points from step `first_step` on are to be read; at most `points`, among `held_points_max` others."""
 
     series_id: int
-    first: int
-    replaces: bool
+    first_step: int
+    is_replacing: bool
     points: int
-    held: int
+    held_points_max: int
 
 
-def _choose(progress: Progress, unread: Unread, points_max: int) -> list[_Wanted]:
+def _choose_series(progress: SeriesProgress, pending: PendingChanges, points_max: int) -> list[_PendingSeries]:
     """The first of the unread series, as many as surely fit into a portion and into memory; at least one of them."""
-    places, firsts = unread.places, unread.firsts.astype(np.float64)
+    places, firsts = pending.indices, pending.first_steps.astype(np.float64)
     counts = progress.counts[places].astype(np.float64)
     points = np.minimum(counts, progress.last_steps[places] - firsts + 1)  # steps are whole numbers, one point each
-    held = np.minimum(counts, points + progress.tail_points[places])
+    held_points = np.minimum(counts, points + progress.tail_points[places])
     fitting = min(
         np.searchsorted(np.cumsum(points), points_max, "right"),
-        np.searchsorted(np.cumsum(held), limits.piece_points, "right"),
+        np.searchsorted(np.cumsum(held_points), limits.SCAN_CHUNK_POINTS, "right"),
     )
     chosen = slice(max(1, int(fitting)))
-    columns = (progress.series_ids[places], unread.firsts, unread.replaces, points.astype(int), held.astype(int))
-    return [_Wanted(*row) for row in zip(*(column[chosen].tolist() for column in columns), strict=True)]
+    columns = (progress.series_ids[places], pending.first_steps, pending.is_replacing, points.astype(int), held_points.astype(int))
+    return [_PendingSeries(*row) for row in zip(*(column[chosen].tolist() for column in columns), strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
-    """Points by series id: of the first `whole` wanted series all, of the next one those up to the step `cut_at`."""
+class _ReadResult:
+    """Points by series id: of the first `complete_count` wanted series all, of the next one those up to the step `cut_step`."""
 
-    found: Mapping[int, Points]
-    whole: int
-    cut_at: int | None = None
+    samples: Mapping[int, Sample]
+    complete_count: int
+    cut_step: int | None = None
 
 
 def _read(
-    db: Connection, grant: ReadGrant, data_class: DataClass | None, wanted: Sequence[_Wanted], points_max: int
-) -> _Read:
+    db: Connection, grant: ReadGrant, data_class: DataClass | None, wanted: Sequence[_PendingSeries], points_max: int
+) -> _ReadResult:
     if not wanted:
-        return _Read({}, 0)
+        return _ReadResult({}, 0)
     match data_class:
         case DataClass.TENSOR:
-            tensors = partial(_tensors, db)
+            tensors = partial(_tensor_sample, db)
             return _read_values(db, grant, wanted, points_max, value_scan.stream_tensors, tensors)
         case DataClass.BLOB_SEQUENCE:
-            return _read_values(db, grant, wanted, points_max, value_scan.stream_blob_sequences, _sequences)
-    if wanted[0].points > points_max or wanted[0].held > limits.piece_points:
-        return _read_long(db, grant, wanted[0], points_max)
+            return _read_values(db, grant, wanted, points_max, value_scan.stream_blob_sequences, _blob_sequence_sample)
+    if wanted[0].points > points_max or wanted[0].held_points_max > limits.SCAN_CHUNK_POINTS:
+        return _read_long_series(db, grant, wanted[0], points_max)
     return _read_scalars(db, grant, wanted)
 
 
-def _read_long(db: Connection, grant: ReadGrant, wanted: _Wanted, points_max: int) -> _Read:
+def _read_long_series(db: Connection, grant: ReadGrant, wanted: _PendingSeries, points_max: int) -> _ReadResult:
     """The first `points_max` of a scalar series that may be of any length."""
     pieces: list[Records] = []
-    steps = StepRange(wanted.first)
-    for _, piece in read_scalar_pieces(db, grant.experiment_id, [wanted.series_id], steps, limits.piece_points):
+    steps = StepRange(wanted.first_step)
+    for _, piece in read_scalar_chunks(db, grant.experiment_id, [wanted.series_id], steps, limits.SCAN_CHUNK_POINTS):
         pieces.append(piece)
         if sum(map(len, pieces)) > points_max:
             break
@@ -187,72 +187,72 @@ def _read_long(db: Connection, grant: ReadGrant, wanted: _Wanted, points_max: in
     taken = records[:points_max]
     points = ScalarSample(taken["step"], taken["wall_time"], taken["value"], len(taken))
     if len(taken) == len(records):
-        return _Read({wanted.series_id: points}, 1)
-    return _Read({wanted.series_id: points}, 0, int(taken["step"][-1]))
+        return _ReadResult({wanted.series_id: points}, 1)
+    return _ReadResult({wanted.series_id: points}, 0, int(taken["step"][-1]))
 
 
-def _read_scalars(db: Connection, grant: ReadGrant, wanted: Sequence[_Wanted]) -> _Read:
+def _read_scalars(db: Connection, grant: ReadGrant, wanted: Sequence[_PendingSeries]) -> _ReadResult:
     """All that is wanted of scalar series, at once."""
-    firsts = {one.series_id: one.first for one in wanted}
+    firsts = {one.series_id: one.first_step for one in wanted}
     ranges = {series_id: StepRange(first) for series_id, first in firsts.items()}
     blocks = scalar_blocks.read(db, grant.experiment_id, dict.fromkeys(firsts, SEALED), ranges)
     tails = scalar_tail.read(db, grant.experiment_id, list(firsts))
-    found: dict[int, Points] = {}
+    samples: dict[int, Sample] = {}
     for id_, first in firsts.items():
         parts = [*blocks.get(id_, []), *([tails[id_]] if id_ in tails else [])]
-        points = newest_of_each_step(concatenate([part.take(part.steps >= first) for part in parts]))
-        found[id_] = ScalarSample(points.steps, points.wall_times, points.values, len(points))
-    return _Read(found, len(wanted))
+        points = deduplicate_steps(concatenate([part.select(part.steps >= first) for part in parts]))
+        samples[id_] = ScalarSample(points.steps, points.wall_times, points.values, len(points))
+    return _ReadResult(samples, len(wanted))
 
 
 def _read_values(
     db: Connection,
     grant: ReadGrant,
-    wanted: Sequence[_Wanted],
+    wanted: Sequence[_PendingSeries],
     points_max: int,
     stream: Callable[[Connection, ExperimentId, Sequence[int], StepRange], Iterator[Row]],
-    convert: Callable[[ReadGrant, Sequence[Row]], Points],
-) -> _Read:
+    convert: Callable[[ReadGrant, Sequence[Row]], Sample],
+) -> _ReadResult:
     """Rows of the wanted series until they are many or large."""
     rows: list[Row] = []
     size = 0
-    whole, cut_at = len(wanted), None
-    for row in _rows(db, grant, wanted, stream):
+    complete_count, cut_step = len(wanted), None
+    for row in _stream_rows(db, grant, wanted, stream):
         size += row.size
-        if rows and (len(rows) == points_max or size > limits.news_bytes_max):
+        if rows and (len(rows) == points_max or size > limits.CHANGES_BYTES_MAX):
             last = rows[-1]
-            whole = next(place for place, one in enumerate(wanted) if one.series_id == last.series_id)
-            cut_at = last.step
+            complete_count = next(place for place, one in enumerate(wanted) if one.series_id == last.series_id)
+            cut_step = last.step
             break
         rows.append(row)
     by_series = groupby(rows, lambda row: row.series_id)
-    return _Read({id_: convert(grant, list(group)) for id_, group in by_series}, whole, cut_at)
+    return _ReadResult({id_: convert(grant, list(group)) for id_, group in by_series}, complete_count, cut_step)
 
 
-def _rows(
+def _stream_rows(
     db: Connection,
     grant: ReadGrant,
-    wanted: Sequence[_Wanted],
+    wanted: Sequence[_PendingSeries],
     stream: Callable[[Connection, ExperimentId, Sequence[int], StepRange], Iterator[Row]],
 ) -> Iterator[Row]:
     """The rows of each series from its first wanted step on: series next to each other mostly stand at the same one."""
-    for first, group in groupby(wanted, lambda one: one.first):
+    for first, group in groupby(wanted, lambda one: one.first_step):
         ids = [one.series_id for one in group]
         yield from stream(db, grant.experiment_id, ids, StepRange(first))
 
 
-def _tensors(db: Connection, grant: ReadGrant, rows: Sequence[TensorRow]) -> TensorSample:
-    values = tensor_objects.locate(db, grant.workspace_id, [value_scan.tensor_value(row) for row in rows])
-    return TensorSample(*_times(rows), values, len(rows))
+def _tensor_sample(db: Connection, grant: ReadGrant, rows: Sequence[TensorRow]) -> TensorSample:
+    values = tensor_objects.attach_object_keys(db, grant.workspace_id, [value_scan.make_tensor_value(row) for row in rows])
+    return TensorSample(*_steps_and_times(rows), values, len(rows))
 
 
-def _sequences(grant: ReadGrant, rows: Sequence[BlobRow]) -> BlobSequenceSample:
+def _blob_sequence_sample(grant: ReadGrant, rows: Sequence[BlobRow]) -> BlobSequenceSample:
     keys = [
-        [blob_key(grant.experiment_id, row.series_id, row.step, index, d) for index, d in enumerate(row.digests)]
+        [make_blob_key(grant.experiment_id, row.series_id, row.step, index, d) for index, d in enumerate(row.digests)]
         for row in rows
     ]
-    return BlobSequenceSample(*_times(rows), keys, [row.logged_content_type for row in rows], len(rows))
+    return BlobSequenceSample(*_steps_and_times(rows), keys, [row.logged_content_type for row in rows], len(rows))
 
 
-def _times(rows: Sequence[TensorRow] | Sequence[BlobRow]) -> tuple[Int64s, Float64s]:
+def _steps_and_times(rows: Sequence[TensorRow] | Sequence[BlobRow]) -> tuple[Int64s, Float64s]:
     return np.array([row.step for row in rows], np.int64), np.array([row.wall_time for row in rows], np.float64)

@@ -18,17 +18,17 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.errors import NotFound
-from tbservice.reading.tag_groups import numbers_of_place
-from tbservice.scalars.scan import read_scalar_pieces
+from tbservice.reading.tag_groups import decode_page_numbers
+from tbservice.scalars.scan import read_scalar_chunks
 from tbservice.store import digest_scan, time_series
-from tbservice.store.digest_scan import BlobRow, TensorRow
+from tbservice.store.digest_scan import BlobDigestRow, TensorDigestRow
 from tbservice.types import ALL_STEPS, DataClass, ExperimentId, ReadGrant, Selection, Series, StepRange
 from tbwire.digests import Records, SeriesDigest, blob_sequence_digest, record_dtype, tensor_digest, value_records
 
-_VALUE_POINTS_A_QUERY: Final = 20_000
+_VALUE_POINTS_PER_QUERY: Final = 20_000
 """Points of tensors and blob sequences after which a query takes no further series."""
 
-_SCALAR_POINTS_A_QUERY: Final = 4_000_000
+_SCALAR_POINTS_PER_QUERY: Final = 4_000_000
 """The same for scalars: of these, only the places of their blocks are held."""
 
 _INT64_MAX: Final = 2**63 - 1
@@ -48,11 +48,11 @@ class Digest:
 
 @dataclass(frozen=True, slots=True)
 class RecordPage:
-    """A piece of a series in step order, as records of `tbwire.digests`; `following` is None at its end."""
+    """A piece of a series in step order, as records of `tbwire.digests`; `next_page_token` is None at its end."""
 
     series: Series
     records: Records
-    following: str | None
+    next_page_token: str | None
 
 
 def list_digests(
@@ -60,17 +60,17 @@ def list_digests(
 ) -> tuple[list[Digest], str | None]:
     """A page of digests, by data class and then in the order in which the series came, and where the next page begins.
 
-    At most `limit`, or as many as `digest_page_seconds` allow; at least one. Raises Malformed for a place that is none.
+    At most `limit`, or as many as `DIGEST_PAGE_SECONDS` allow; at least one. Raises MalformedRequest for a place that is none.
     """
     started = time.monotonic()
-    place = numbers_of_place(after, 2) or [0, 0]
-    found = time_series.list_page(db, grant.experiment_id, selection, (place[0], place[1]), limit + 1)
+    place = decode_page_numbers(after, 2) or [0, 0]
+    series_list = time_series.list_page(db, grant.experiment_id, selection, (place[0], place[1]), limit + 1)
     page: list[Digest] = []
-    for digest in _digests(db, grant.experiment_id, found[:limit]):
+    for digest in _compute_digests(db, grant.experiment_id, series_list[:limit]):
         page.append(digest)
-        if time.monotonic() - started > limits.digest_page_seconds:
+        if time.monotonic() - started > limits.DIGEST_PAGE_SECONDS:
             break
-    if len(page) == len(found):
+    if len(page) == len(series_list):
         return page, None
     last = page[-1].series
     return page, f"{int(last.data_class)}.{last.series_id}"
@@ -79,27 +79,27 @@ def list_digests(
 def read_records(db: Connection, grant: ReadGrant, run: str, tag: str, after: str, limit: int) -> RecordPage:
     """The `limit` points of a series that come after step `after` (from the beginning, when empty), as records.
 
-    Raises NotFound when there is no such series, Malformed for a place that is none.
+    Raises NotFound when there is no such series, MalformedRequest for a place that is none.
     """
-    place = numbers_of_place(after, 1)
-    found = time_series.list_series(db, grant.experiment_id, Selection(runs=frozenset({run}), tags=frozenset({tag})))
-    if not found:
+    place = decode_page_numbers(after, 1)
+    series_list = time_series.list_series(db, grant.experiment_id, Selection(runs=frozenset({run}), tags=frozenset({tag})))
+    if not series_list:
         raise NotFound("the experiment has no such series")
-    pieces = [np.empty(0, record_dtype(is_scalar=found[0].data_class is DataClass.SCALAR))]
-    for _, piece in _pieces(db, grant.experiment_id, found, place[0] if place else None, limit + 1):
-        pieces.append(piece)
-        if sum(map(len, pieces)) > limit:
+    chunks = [np.empty(0, record_dtype(is_scalar=series_list[0].data_class is DataClass.SCALAR))]
+    for _, chunk in _stream_records(db, grant.experiment_id, series_list, place[0] if place else None, limit + 1):
+        chunks.append(chunk)
+        if sum(map(len, chunks)) > limit:
             break
-    whole = np.concatenate(pieces)
+    whole = np.concatenate(chunks)
     records = whole[:limit]
-    return RecordPage(found[0], records, str(records["step"][-1]) if len(whole) > limit else None)
+    return RecordPage(series_list[0], records, str(records["step"][-1]) if len(whole) > limit else None)
 
 
-def _digests(db: Connection, experiment_id: ExperimentId, found: Sequence[Series]) -> Iterator[Digest]:
+def _compute_digests(db: Connection, experiment_id: ExperimentId, series_list: Sequence[Series]) -> Iterator[Digest]:
     """The digest of each series, in their order; a series whose points are gone has that of none."""
-    pieces = _pieces(db, experiment_id, found, None, None)
+    pieces = _stream_records(db, experiment_id, series_list, None, None)
     waiting = next(pieces, None)
-    for series in found:
+    for series in series_list:
         digest = SeriesDigest()
         while waiting is not None and waiting[0] == series.series_id:
             digest.add(waiting[1])
@@ -108,34 +108,34 @@ def _digests(db: Connection, experiment_id: ExperimentId, found: Sequence[Series
         yield Digest(series, digest.count, digest.first_step, digest.last_step, digest.hexdigest(), metadata)
 
 
-def _pieces(
-    db: Connection, experiment_id: ExperimentId, found: Sequence[Series], after: int | None, limit: int | None
+def _stream_records(
+    db: Connection, experiment_id: ExperimentId, series_list: Sequence[Series], after: int | None, limit: int | None
 ) -> Iterator[tuple[int, Records]]:
     """Series id and records, by series as they are found and then by step; none, or more, a series.
 
     Only steps greater than `after`. About `limit` points are wanted.
     """
-    points_max = limits.piece_points if limit is None else min(limit, limits.piece_points)
-    for group in _groups(found):
+    points_max = limits.SCAN_CHUNK_POINTS if limit is None else min(limit, limits.SCAN_CHUNK_POINTS)
+    for group in _group_by_points(series_list):
         ids = [series.series_id for series in group]
         match group[0].data_class:
             case DataClass.SCALAR:
-                yield from read_scalar_pieces(db, experiment_id, ids, _after(after), points_max, skip_damaged=True)
+                yield from read_scalar_chunks(db, experiment_id, ids, _steps_after(after), points_max, skip_damaged=True)
             case DataClass.TENSOR:
                 for rows in digest_scan.stream_tensors(db, experiment_id, ids, after, limit):
-                    yield from _split(rows, [_tensor_digest(row) for row in rows])
+                    yield from _split_by_series(rows, [_tensor_digest(row) for row in rows])
             case DataClass.BLOB_SEQUENCE:
                 for parts in digest_scan.stream_blob_sequences(db, experiment_id, ids, after, limit):
-                    yield from _split(parts, [_blob_sequence_digest(row) for row in parts])
+                    yield from _split_by_series(parts, [_blob_sequence_digest(row) for row in parts])
 
 
-def _groups(found: Sequence[Series]) -> Iterator[list[Series]]:
+def _group_by_points(series_list: Sequence[Series]) -> Iterator[list[Series]]:
     """Series next to each other, of one data class, that one query may look at together."""
     group: list[Series] = []
     points = 0
-    for series in found:
+    for series in series_list:
         is_scalar = series.data_class is DataClass.SCALAR
-        points_max = _SCALAR_POINTS_A_QUERY if is_scalar else _VALUE_POINTS_A_QUERY
+        points_max = _SCALAR_POINTS_PER_QUERY if is_scalar else _VALUE_POINTS_PER_QUERY
         if group and (group[0].data_class is not series.data_class or points + series.count > points_max):
             yield group
             group, points = [], 0
@@ -145,22 +145,22 @@ def _groups(found: Sequence[Series]) -> Iterator[list[Series]]:
         yield group
 
 
-def _after(step: int | None) -> StepRange:
+def _steps_after(step: int | None) -> StepRange:
     """The steps greater than this one; all of them, for none."""
     if step is None:
         return ALL_STEPS
     return StepRange(step + 1) if step < _INT64_MAX else StepRange(0, -1)
 
 
-def _tensor_digest(row: TensorRow) -> bytes:
+def _tensor_digest(row: TensorDigestRow) -> bytes:
     return tensor_digest(row.dtype, row.shape, row.data_sha256, row.histogram_sha256)
 
 
-def _blob_sequence_digest(row: BlobRow) -> bytes:
+def _blob_sequence_digest(row: BlobDigestRow) -> bytes:
     return blob_sequence_digest(row.digests, row.logged_content_type)
 
 
-def _split(rows: Sequence[TensorRow] | Sequence[BlobRow], digests: Sequence[bytes]) -> Iterator[tuple[int, Records]]:
+def _split_by_series(rows: Sequence[TensorDigestRow] | Sequence[BlobDigestRow], digests: Sequence[bytes]) -> Iterator[tuple[int, Records]]:
     """The rows as records, by series."""
     records = value_records([row.step for row in rows], [row.wall_time for row in rows], digests)
     ids = np.array([row.series_id for row in rows], np.int64)

@@ -21,10 +21,10 @@ from sqlalchemy import Connection
 from tbservice import limits
 from tbservice.errors import ObjectMissing, ObjectUnreadable
 from tbservice.experiments.lifecycle import get_experiment
-from tbservice.ingest.blobs import blob_key
+from tbservice.ingest.blobs import make_blob_key
 from tbservice.reading import tensor_objects
 from tbservice.reading.catalog import ALL_BLOBS
-from tbservice.scalars.scan import read_scalar_pieces
+from tbservice.scalars.scan import read_scalar_chunks
 from tbservice.store import blobs, time_series, value_scan
 from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database
@@ -45,7 +45,7 @@ from tbservice.types import (
 )
 from tbwire.digests import Records
 
-_SERIES_A_READ: Final = 4_000
+_SERIES_PER_READ: Final = 4_000
 """Series of one query, at most."""
 
 _Row = TypeVar("_Row", TensorRow, BlobRow)
@@ -54,7 +54,7 @@ Sample = ScalarSample | TensorSample | BlobSequenceSample
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SeriesChunk:
     """Points of a series in step order, one a step; `is_first` and `is_last` of the series' parts.
 
     The sample's total is of the whole series; where one part does not tell it, as it was listed.
@@ -78,51 +78,51 @@ class LostPoint:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """What a read found of a series; not `is_whole` where the read ended before the series may have."""
+class _SeriesRead:
+    """What a read found of a series; not `is_complete` where the read ended before the series may have."""
 
     series: Series
     sample: Sample
-    is_whole: bool
+    is_complete: bool
     blobs: Mapping[str, Blob] = field(default_factory=dict)
 
 
-def read_whole(
+def stream_all(
     database: Database,
     grant: ReadGrant,
     selection: Selection,
     data_class: DataClass,
     steps: StepRange = ALL_STEPS,
     indices: slice = ALL_BLOBS,
-) -> Iterator[Part]:
+) -> Iterator[SeriesChunk]:
     """All points of the selected series in the range of steps: by run, in the order in which the runs came.
 
     Of blob sequences, the blobs at `indices`. Which series there are is found out in the call. A series without points
-    in the range comes as one empty part. Tensors that are objects are still to be loaded (`load_parts`).
+    in the range comes as one empty part. Tensors that are objects are still to be loaded (`load_tensors`).
     """
     with database.snapshot(grant.workspace_id) as db:
-        found = time_series.list_series(db, grant.experiment_id, replace(selection, data_class=data_class))
-    found.sort(key=lambda series: (series.run_id, series.series_id))
-    return _parts(database, grant, found, steps, indices)
+        series_list = time_series.list_series(db, grant.experiment_id, replace(selection, data_class=data_class))
+    series_list.sort(key=lambda series: (series.run_id, series.series_id))
+    return _stream_chunks(database, grant, series_list, steps, indices)
 
 
-def load_parts(objects: ObjectStore, parts: Iterable[Part]) -> Iterator[Part]:
+def load_tensors(objects: ObjectStore, chunks: Iterable[SeriesChunk]) -> Iterator[SeriesChunk]:
     """Yield the same parts with the bytes of every tensor, each fetched when it is asked for.
 
     Raises as `tensor_objects.load` does; what cannot be loaded is named.
     """
-    for part in parts:
+    for chunk in chunks:
         try:
-            sample = tensor_objects.load_sample(objects, part.sample)
+            sample = tensor_objects.load_sample(objects, chunk.sample)
         except (ObjectMissing, ObjectUnreadable) as error:
-            detail = f"run {part.series.run[:100]!r}, tag {part.series.tag[:100]!r}: {error.detail}"
+            detail = f"run {chunk.series.run[:100]!r}, tag {chunk.series.tag[:100]!r}: {error.detail}"
             raise type(error)(detail) from error
-        yield replace(part, sample=sample)
+        yield replace(chunk, sample=sample)
 
 
 def load_intact_parts(
-    objects: ObjectStore, parts: Iterable[Part], left_out: Callable[[LostPoint], None]
-) -> Iterator[Part]:
+    objects: ObjectStore, parts: Iterable[SeriesChunk], left_out: Callable[[LostPoint], None]
+) -> Iterator[SeriesChunk]:
     """Yield the same parts without the points whose tensor is lost or cannot be read; `left_out` is told of each.
 
     A part may be empty then. Each object is asked for once, since many may have to be passed over before anything can
@@ -152,90 +152,90 @@ def _load_intact(
     return replace(sample, steps=sample.steps[places], wall_times=sample.wall_times[places], tensors=tensors)
 
 
-def _parts(
-    database: Database, grant: ReadGrant, found: Sequence[Series], steps: StepRange, indices: slice
-) -> Iterator[Part]:
-    for group in _groups(found):
+def _stream_chunks(
+    database: Database, grant: ReadGrant, series_list: Sequence[Series], steps: StepRange, indices: slice
+) -> Iterator[SeriesChunk]:
+    for group in _group_by_points(series_list):
         waiting, rest = group, steps
         while waiting:
             # A series whose first part was given is read to its end alone: its range is no other's.
             is_begun = rest != steps
             with database.snapshot(grant.workspace_id) as db:
                 get_experiment(db, grant)  # without it, all that is missing would look deleted, and the rest whole
-                read = list(_read(db, grant, waiting[:1] if is_begun else waiting, rest, indices))
-            for one in read:
-                if is_begun or not _is_gone(one, steps):
-                    sample = one.sample
-                    if one.is_whole and not is_begun:
+                read = list(_read_group(db, grant, waiting[:1] if is_begun else waiting, rest, indices))
+            for series_read in read:
+                if is_begun or not _is_deleted(series_read, steps):
+                    sample = series_read.sample
+                    if series_read.is_complete and not is_begun:
                         sample = replace(sample, total=len(sample.steps))
-                    yield Part(one.series, sample, not is_begun, one.is_whole, one.blobs)
-            waiting, rest = _what_is_left(waiting, read, steps)
+                    yield SeriesChunk(series_read.series, sample, not is_begun, series_read.is_complete, series_read.blobs)
+            waiting, rest = _list_remaining(waiting, read, steps)
 
 
-def _what_is_left(
-    waiting: Sequence[Series], read: Sequence[_Found], steps: StepRange
+def _list_remaining(
+    waiting: Sequence[Series], read: Sequence[_SeriesRead], steps: StepRange
 ) -> tuple[Sequence[Series], StepRange]:
     """The series to be read next, and the range of the first one."""
     last = read[-1]
-    if last.is_whole:
+    if last.is_complete:
         return waiting[len(read) :], steps
     return waiting[len(read) - 1 :], StepRange(int(last.sample.steps[-1]) + 1, steps.last)
 
 
-def _groups(found: Sequence[Series]) -> Iterator[Sequence[Series]]:
+def _group_by_points(series_list: Sequence[Series]) -> Iterator[Sequence[Series]]:
     """Series next to each other that have about as many points as may be held at once."""
     start = points = 0
-    for place, series in enumerate(found):
-        is_full = points + series.count > limits.piece_points or place - start >= _SERIES_A_READ
+    for place, series in enumerate(series_list):
+        is_full = points + series.count > limits.SCAN_CHUNK_POINTS or place - start >= _SERIES_PER_READ
         if place > start and is_full:
-            yield found[start:place]
+            yield series_list[start:place]
             start, points = place, 0
         points += series.count
-    if start < len(found):
-        yield found[start:]
+    if start < len(series_list):
+        yield series_list[start:]
 
 
-def _is_gone(one: _Found, steps: StepRange) -> bool:
+def _is_deleted(series_read: _SeriesRead, steps: StepRange) -> bool:
     """Whether the series was deleted since it was listed: it cannot have lost its points otherwise."""
-    return one.is_whole and not len(one.sample.steps) and steps.covers(one.series)
+    return series_read.is_complete and not len(series_read.sample.steps) and steps.covers(series_read.series)
 
 
-def _read(
+def _read_group(
     db: Connection, grant: ReadGrant, group: Sequence[Series], steps: StepRange, indices: slice
-) -> Iterator[_Found]:
+) -> Iterator[_SeriesRead]:
     """The series one after the other, until as much was read as may be held at once; at least one."""
     ids = [series.series_id for series in group]
     match group[0].data_class:
         case DataClass.SCALAR:
-            pieces = read_scalar_pieces(db, grant.experiment_id, ids, steps, limits.piece_points)
-            yield from _found_scalars(pieces, group, steps.last)
+            pieces = read_scalar_chunks(db, grant.experiment_id, ids, steps, limits.SCAN_CHUNK_POINTS)
+            yield from _read_scalars(pieces, group, steps.last)
         case DataClass.TENSOR:
             tensors = value_scan.stream_tensors(db, grant.experiment_id, ids, steps)
-            for series, rows, is_whole in _by_series(tensors, group):
-                yield _Found(series, _tensor_sample(db, grant, series, rows), is_whole)
+            for series, rows, is_complete in _by_series(tensors, group):
+                yield _SeriesRead(series, _tensor_sample(db, grant, series, rows), is_complete)
         case DataClass.BLOB_SEQUENCE:
             sequences = list(_by_series(value_scan.stream_blob_sequences(db, grant.experiment_id, ids, steps), group))
             digests = {digest for _, rows, _ in sequences for row in rows for digest in row.digests}
             known = blobs.find_all(db, grant.workspace_id, digests)
-            for series, parts, is_whole in sequences:
-                yield _found_sequences(grant, series, parts, known, indices, is_whole=is_whole)
+            for series, blob_rows, is_complete in sequences:
+                yield _read_sequence(grant, series, blob_rows, known, indices, is_complete=is_complete)
 
 
-def _found_scalars(pieces: Iterable[tuple[int, Records]], group: Sequence[Series], last_step: int) -> Iterator[_Found]:
+def _read_scalars(pieces: Iterable[tuple[int, Records]], group: Sequence[Series], last_step: int) -> Iterator[_SeriesRead]:
     points = 0
     for series, (_, of_series) in zip(group, groupby(pieces, itemgetter(0)), strict=False):
         taken: list[Records] = []
         for _, records in of_series:
             taken.append(records)
             points += len(records)
-            if points > limits.piece_points and len(records) and int(records["step"][-1]) < last_step:
-                yield _Found(series, _scalar_sample(series, taken), is_whole=False)
+            if points > limits.SCAN_CHUNK_POINTS and len(records) and int(records["step"][-1]) < last_step:
+                yield _SeriesRead(series, _scalar_sample(series, taken), is_complete=False)
                 return
-        yield _Found(series, _scalar_sample(series, taken), is_whole=True)
+        yield _SeriesRead(series, _scalar_sample(series, taken), is_complete=True)
 
 
-def _scalar_sample(series: Series, parts: Sequence[Records]) -> ScalarSample:
-    records = parts[0] if len(parts) == 1 else np.concatenate(parts)
+def _scalar_sample(series: Series, chunks: Sequence[Records]) -> ScalarSample:
+    records = chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
     steps, wall_times, values = (np.ascontiguousarray(records[name]) for name in ("step", "wall_time", "value"))
     return ScalarSample(steps, wall_times, values, series.count)
 
@@ -247,44 +247,44 @@ def _by_series(rows: Iterator[_Row], group: Sequence[Series]) -> Iterator[tuple[
     for series in group:
         taken: list[_Row] = []
         while waiting is not None and waiting.series_id == series.series_id:
-            if size > limits.piece_bytes and taken:
+            if size > limits.SCAN_CHUNK_BYTES and taken:
                 yield series, taken, False
                 return
             taken.append(waiting)
             size += waiting.size
             waiting = next(rows, None)
         yield series, taken, True
-        if size > limits.piece_bytes:
+        if size > limits.SCAN_CHUNK_BYTES:
             return
     assert waiting is None  # noqa: S101 - the rows come by series in the order of the group
 
 
 def _tensor_sample(db: Connection, grant: ReadGrant, series: Series, rows: Sequence[TensorRow]) -> TensorSample:
-    values = tensor_objects.locate(db, grant.workspace_id, [value_scan.tensor_value(row) for row in rows])
+    values = tensor_objects.attach_object_keys(db, grant.workspace_id, [value_scan.make_tensor_value(row) for row in rows])
     return TensorSample(*_steps_and_times(rows), values, series.count)
 
 
-def _found_sequences(
+def _read_sequence(
     grant: ReadGrant,
     series: Series,
     rows: Sequence[BlobRow],
     known: Mapping[bytes, Blob],
     indices: slice,
     *,
-    is_whole: bool,
-) -> _Found:
+    is_complete: bool,
+) -> _SeriesRead:
     keyed: dict[str, Blob] = {}
     sequences = []
     for row in rows:
         keys = [
-            blob_key(grant.experiment_id, series.series_id, row.step, index, digest)
+            make_blob_key(grant.experiment_id, series.series_id, row.step, index, digest)
             for index, digest in enumerate(row.digests)
         ]
         keyed.update(zip(keys, (known[digest] for digest in row.digests), strict=True))
         sequences.append(keys[indices])
     content_types = [row.logged_content_type for row in rows]
     sample = BlobSequenceSample(*_steps_and_times(rows), sequences, content_types, series.count)
-    return _Found(series, sample, is_whole=is_whole, blobs=keyed)
+    return _SeriesRead(series, sample, is_complete=is_complete, blobs=keyed)
 
 
 def _steps_and_times(rows: Sequence[TensorRow] | Sequence[BlobRow]) -> tuple[Int64s, Float64s]:

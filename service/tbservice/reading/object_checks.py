@@ -19,7 +19,7 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tbservice import limits
-from tbservice.errors import Malformed, ObjectMissing, ObjectUnreadable
+from tbservice.errors import MalformedRequest, ObjectMissing, ObjectUnreadable
 from tbservice.store import blobs, object_references, time_series
 from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database
@@ -28,9 +28,9 @@ from tbservice.types import Blob, ReadGrant, Selection, Series
 _CHUNK_OBJECTS: Final = 1_000
 """Objects that are checked between two looks at the clock: as many as S3 lists at a time."""
 
-_CALLS_AT_ONCE: Final = 8
+_CONCURRENT_CALLS_MAX: Final = 8
 
-_READS_AT_ONCE: Final = 4
+_CONCURRENT_READS_MAX: Final = 4
 """Objects whose bytes are read at a time; of each, a chunk is in memory."""
 
 _SAMPLE_OBJECTS: Final = 2
@@ -66,12 +66,12 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class ObjectPage:
-    """Objects that were checked, their bytes, what is wrong; `following` is None at the end."""
+    """Objects that were checked, their bytes, what is wrong; `next_page_token` is None at the end."""
 
     objects: int
     bytes: int
     faults: list[Fault]
-    following: str | None
+    next_page_token: str | None
 
 
 def check_objects(
@@ -86,14 +86,14 @@ def check_objects(
 ) -> ObjectPage:
     """Check the objects that the selected series refer to, each once, in the order of their SHA-256s.
 
-    A page has at most `limit` objects, or as many as `digest_page_seconds` allow, and ends early with
-    `object_faults_page_items_max` faults. No connection to PostgreSQL is held while the object store is asked. Raises
-    Malformed for an `after` that is none, Unavailable when the object store is away.
+    A page has at most `limit` objects, or as many as `DIGEST_PAGE_SECONDS` allow, and ends early with
+    `OBJECT_FAULTS_PAGE_ITEMS_MAX` faults. No connection to PostgreSQL is held while the object store is asked. Raises
+    MalformedRequest for an `after` that is none, Unavailable when the object store is away.
     """
-    deadline = time.monotonic() + limits.digest_page_seconds
+    deadline = time.monotonic() + limits.DIGEST_PAGE_SECONDS
     with database.snapshot(grant.workspace_id) as db:
         series = _list_referring_series(db, grant, selection)
-        digests = object_references.list_digests(db, grant.experiment_id, list(series), _digest(after), limit + 1)
+        digests = object_references.list_digests(db, grant.experiment_id, list(series), _parse_page_token(after), limit + 1)
         known = blobs.find_all(db, grant.workspace_id, digests[:limit])
 
     problems: dict[bytes, Problem] = {}
@@ -102,12 +102,12 @@ def check_objects(
         found, count = _check_chunk(objects, chunk, known, deadline if is_deep else None)
         problems |= found
         checked += count
-        if count < len(chunk) or time.monotonic() > deadline or len(problems) >= limits.object_faults_page_items_max:
+        if count < len(chunk) or time.monotonic() > deadline or len(problems) >= limits.OBJECT_FAULTS_PAGE_ITEMS_MAX:
             break
 
     size = sum(known[digest].size for digest in digests[:checked] if digest in known)
-    following = digests[checked - 1].hex() if checked < len(digests) else None
-    return ObjectPage(checked, size, _faults(database, grant, series, known, problems), following)
+    next_page_token = digests[checked - 1].hex() if checked < len(digests) else None
+    return ObjectPage(checked, size, _list_faults(database, grant, series, known, problems), next_page_token)
 
 
 def _list_referring_series(db: Connection, grant: ReadGrant, selection: Selection) -> dict[int, Series]:
@@ -119,11 +119,11 @@ def _list_referring_series(db: Connection, grant: ReadGrant, selection: Selectio
     }
 
 
-def _digest(after: str) -> bytes:
+def _parse_page_token(after: str) -> bytes:
     try:
         return bytes.fromhex(after)
     except ValueError as error:
-        raise Malformed("'after' is not the 'next' of an earlier page") from error
+        raise MalformedRequest("'after' is not the 'next' of an earlier page") from error
 
 
 def _chunks(digests: Sequence[bytes], known: Mapping[bytes, Blob], *, is_deep: bool) -> Iterator[list[bytes]]:
@@ -150,31 +150,31 @@ def _check_chunk(
     wanted = {digest: known[digest] for digest in chunk if digest in known}
     sizes = _find_sizes(objects, [blob.object_key for blob in wanted.values()])
     problems = {digest: Problem.MISSING for digest in chunk if digest not in known}
-    whole: list[bytes] = []
+    present: list[bytes] = []
     for digest, blob in wanted.items():
         size = sizes.get(blob.object_key)
         if size == blob.size:
-            whole.append(digest)
+            present.append(digest)
         else:
             problems[digest] = Problem.MISSING if size is None else Problem.WRONG_SIZE
 
-    with ThreadPoolExecutor(_READS_AT_ONCE) as pool:
-        sample = whole[:_SAMPLE_OBJECTS]
+    with ThreadPoolExecutor(_CONCURRENT_READS_MAX) as pool:
+        sample = present[:_SAMPLE_OBJECTS]
         read = dict(zip(sample, pool.map(lambda digest: _read_end(objects, wanted[digest]), sample), strict=True))
         if sample and all(problem is Problem.UNREADABLE for problem in read.values()):
-            return problems | dict.fromkeys(whole, Problem.UNREADABLE), len(chunk)
+            return problems | dict.fromkeys(present, Problem.UNREADABLE), len(chunk)
         if deep_until is None:
-            joined = [digest for digest in whole if wanted[digest].size > limits.blob_piece_bytes]
+            joined = [digest for digest in present if wanted[digest].size > limits.BLOB_PART_BYTES]
             read |= zip(joined, pool.map(lambda digest: _read_part_ends(objects, wanted[digest]), joined), strict=True)
         else:
             read = {}
-            while len(read) < len(whole) and (not read or time.monotonic() < deep_until):
-                group = whole[len(read) : len(read) + _READS_AT_ONCE]
+            while len(read) < len(present) and (not read or time.monotonic() < deep_until):
+                group = present[len(read) : len(read) + _CONCURRENT_READS_MAX]
                 read |= zip(group, pool.map(lambda digest: _read_all(objects, wanted[digest]), group), strict=True)
     problems |= {digest: problem for digest, problem in read.items() if problem is not None}
-    if deep_until is None or len(read) == len(whole):
+    if deep_until is None or len(read) == len(present):
         return problems, len(chunk)
-    count = chunk.index(whole[len(read)])
+    count = chunk.index(present[len(read)])
     return {digest: problems[digest] for digest in chunk[:count] if digest in problems}, count
 
 
@@ -194,14 +194,14 @@ def _find_sizes(objects: ObjectStore, keys: Sequence[str]) -> dict[str, int]:
             break
         start = end
     rest = [key for key in keys if key not in sizes]
-    with ThreadPoolExecutor(_CALLS_AT_ONCE) as pool:
+    with ThreadPoolExecutor(_CONCURRENT_CALLS_MAX) as pool:
         found = zip(rest, pool.map(objects.find_size, rest), strict=True)
         return sizes | {key: size for key, size in found if size is not None}
 
 
 def _read_part_ends(objects: ObjectStore, blob: Blob) -> Problem | None:
     """Read the last byte of each part of an object that was put in parts: any of them may have been lost."""
-    ends = [*range(limits.blob_piece_bytes, blob.size, limits.blob_piece_bytes), blob.size]
+    ends = [*range(limits.BLOB_PART_BYTES, blob.size, limits.BLOB_PART_BYTES), blob.size]
     return next((problem for end in ends if (problem := _read_end(objects, blob, end)) is not None), None)
 
 
@@ -231,7 +231,7 @@ def _read_all(objects: ObjectStore, blob: Blob) -> Problem | None:
     return None if digest.hexdigest() == blob.sha256 else Problem.DAMAGED
 
 
-def _faults(
+def _list_faults(
     database: Database,
     grant: ReadGrant,
     series: Mapping[int, Series],

@@ -1,6 +1,6 @@
 """Samples as the parts that formats are made of: each with its series, and with what is known of its blobs.
 
-A sample is held in memory, but what a format makes of it may be many times as large: `in_pieces` cuts it.
+A sample is held in memory, but what a format makes of it may be many times as large: `split_chunks` cuts it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 from sqlalchemy import Connection
 
 from tbservice import limits
-from tbservice.ingest.blobs import parse_key
-from tbservice.reading.full_scan import Part, Sample
+from tbservice.ingest.blobs import parse_blob_key
+from tbservice.reading.full_scan import Sample, SeriesChunk
 from tbservice.store import blobs, time_series, value_scan
 from tbservice.types import (
     Blob,
@@ -33,39 +33,39 @@ _BLOB_BYTES: Final = 400
 """Of what is known of a blob, about."""
 
 
-def parts_of(
+def make_chunks(
     db: Connection,
     grant: ReadGrant,
     selection: Selection,
     data_class: DataClass,
     samples: Mapping[str, Mapping[str, Sample]],
-) -> list[Part]:
+) -> list[SeriesChunk]:
     """One part a series. `samples` were made of this selection in the same snapshot."""
-    found = time_series.list_series(db, grant.experiment_id, replace(selection, data_class=data_class))
-    parts = [Part(series, samples[series.run][series.tag]) for series in found]
+    series_list = time_series.list_series(db, grant.experiment_id, replace(selection, data_class=data_class))
+    chunks = [SeriesChunk(series, samples[series.run][series.tag]) for series in series_list]
     if data_class is not DataClass.BLOB_SEQUENCE:
-        return parts
-    known = _find_blobs(db, grant, parts)
-    return [replace(part, blobs=known) for part in parts]
+        return chunks
+    known = _find_blobs(db, grant, chunks)
+    return [replace(chunk, blobs=known) for chunk in chunks]
 
 
-def size_of(samples: Mapping[str, Mapping[str, Sample]]) -> int:
-    """Return the bytes of these samples, about. With more than `piece_bytes` they are not encoded at once."""
-    return sum(int(_sizes(sample).sum()) for tags in samples.values() for sample in tags.values())
+def estimate_bytes(samples: Mapping[str, Mapping[str, Sample]]) -> int:
+    """Return the bytes of these samples, about. With more than `SCAN_CHUNK_BYTES` they are not encoded at once."""
+    return sum(int(_point_sizes(sample).sum()) for tags in samples.values() for sample in tags.values())
 
 
-def in_pieces(parts: Iterable[Part]) -> Iterator[Part]:
-    """The same in parts of about `piece_bytes` at most, but one point at least."""
-    for part in parts:
-        sizes = _sizes(part.sample)
-        pieces = (np.cumsum(sizes) - sizes) // limits.piece_bytes
+def split_chunks(chunks: Iterable[SeriesChunk]) -> Iterator[SeriesChunk]:
+    """The same in parts of about `SCAN_CHUNK_BYTES` at most, but one point at least."""
+    for chunk in chunks:
+        sizes = _point_sizes(chunk.sample)
+        pieces = (np.cumsum(sizes) - sizes) // limits.SCAN_CHUNK_BYTES
         bounds = [0, *(np.flatnonzero(np.diff(pieces)) + 1).tolist(), len(sizes)]
         for start, end in pairwise(bounds):
-            sample = _cut(part.sample, slice(start, end))
-            yield replace(part, sample=sample, is_first=start == 0, is_last=end == len(sizes))
+            sample = _slice_sample(chunk.sample, slice(start, end))
+            yield replace(chunk, sample=sample, is_first=start == 0, is_last=end == len(sizes))
 
 
-def _sizes(sample: Sample) -> Int64s:
+def _point_sizes(sample: Sample) -> Int64s:
     """Bytes of each point, about."""
     sizes = np.full(len(sample.steps), _POINT_BYTES, np.int64)
     match sample:
@@ -77,24 +77,24 @@ def _sizes(sample: Sample) -> Int64s:
     return sizes
 
 
-def _cut(sample: Sample, chosen: slice) -> Sample:
+def _slice_sample(sample: Sample, indices: slice) -> Sample:
     """These points of the sample; of the same `total`."""
-    steps, wall_times = sample.steps[chosen], sample.wall_times[chosen]
+    steps, wall_times = sample.steps[indices], sample.wall_times[indices]
     match sample:
         case ScalarSample():
-            return replace(sample, steps=steps, wall_times=wall_times, values=sample.values[chosen])
+            return replace(sample, steps=steps, wall_times=wall_times, values=sample.values[indices])
         case TensorSample():
-            return replace(sample, steps=steps, wall_times=wall_times, tensors=sample.tensors[chosen])
+            return replace(sample, steps=steps, wall_times=wall_times, tensors=sample.tensors[indices])
         case BlobSequenceSample():
-            sequences, content_types = sample.sequences[chosen], sample.logged_content_types[chosen]
+            sequences, content_types = sample.sequences[indices], sample.logged_content_types[indices]
             return BlobSequenceSample(steps, wall_times, sequences, content_types, sample.total)
 
 
-def _find_blobs(db: Connection, grant: ReadGrant, parts: Iterable[Part]) -> dict[str, Blob]:
+def _find_blobs(db: Connection, grant: ReadGrant, chunks: Iterable[SeriesChunk]) -> dict[str, Blob]:
     """The blobs of these parts, by key."""
-    samples = (part.sample for part in parts)
+    samples = (chunk.sample for chunk in chunks)
     sequences = (keys for sample in samples if isinstance(sample, BlobSequenceSample) for keys in sample.sequences)
-    places = {key: parse_key(key)[1:4] for keys in sequences for key in keys}
+    places = {key: parse_blob_key(key)[1:4] for keys in sequences for key in keys}
     points = {(series_id, step) for series_id, step, _ in places.values()}
     digests = value_scan.get_digests(db, grant.experiment_id, sorted(points))
     by_key = {key: digests[series_id, step][index] for key, (series_id, step, index) in places.items()}

@@ -1,4 +1,4 @@
-"""What a request may read: one experiment (`Reader`), or several side by side, to which `Source` is the same."""
+"""What a request may read: one experiment (`ExperimentReader`), or several side by side, to which `Source` is the same."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tbservice.ingest import blobs
 from tbservice.reading import catalog, full_scan, tag_groups, tensor_objects
 from tbservice.reading.cancellation import Cancellation
 from tbservice.reading.catalog import ByRunAndTag
-from tbservice.reading.full_scan import Part
+from tbservice.reading.full_scan import SeriesChunk
 from tbservice.reading.tag_groups import TagGroup
 from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database
@@ -33,7 +33,7 @@ from tbservice.types import (
     TensorSample,
 )
 
-LastPoint = tuple[int, float, float]
+PointTuple = tuple[int, float, float]
 """Step, wall time and value."""
 
 _Parameters = ParamSpec("_Parameters")
@@ -66,7 +66,7 @@ class Source(Protocol):
     def list_tag_groups(self, kinds: Collection[tuple[str, DataClass]]) -> list[TagGroup]:
         """The series of these kinds, grouped."""
 
-    def list_last_points(self, selection: Selection) -> ByRunAndTag[LastPoint]:
+    def list_last_points(self, selection: Selection) -> ByRunAndTag[PointTuple]:
         """The last point of each of the selected scalar series."""
 
     def read_scalars(self, selection: Selection, downsample: int) -> ByRunAndTag[ScalarSample]:
@@ -89,7 +89,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class ExperimentReader:
     """The source that is one experiment: who reads, and from where. Each call reads one consistent view of it."""
 
     grant: ReadGrant
@@ -120,11 +120,11 @@ class Reader:
 
     def list_tag_groups(self, kinds: Collection[tuple[str, DataClass]]) -> list[TagGroup]:
         """The series of these kinds, grouped; in the order of the runs."""
-        return tag_groups.group_tags(self.read(tag_groups.read_tag_groups, kinds))
+        return tag_groups.group_tags(self.read(tag_groups.read_tag_group_rows, kinds))
 
-    def list_last_points(self, selection: Selection) -> ByRunAndTag[LastPoint]:
+    def list_last_points(self, selection: Selection) -> ByRunAndTag[PointTuple]:
         """The point with the greatest step of each of the selected scalar series; no points are read for it."""
-        points: ByRunAndTag[LastPoint] = {}
+        points: ByRunAndTag[PointTuple] = {}
         for one in self.read(tag_groups.list_last_points, selection):
             points.setdefault(one.run, {})[one.tag] = (one.step, one.wall_time, one.value)
         return points
@@ -142,20 +142,20 @@ class Reader:
         """At most `downsample` points of each series, in step order; a point is the keys of its blobs."""
         return self.read(catalog.read_blob_sequences, selection, Sampling(k=downsample))
 
-    def read_whole(self, data_class: DataClass) -> Iterator[Part]:
+    def stream_all(self, data_class: DataClass) -> Iterator[SeriesChunk]:
         """All points of a data class in parts, each read when the one before was taken."""
-        parts = full_scan.read_whole(self.database, self.grant, Selection(), data_class)
-        return full_scan.load_parts(self.objects, parts)
+        parts = full_scan.stream_all(self.database, self.grant, Selection(), data_class)
+        return full_scan.load_tensors(self.objects, parts)
 
     def find_blob(self, key: str) -> Blob:
         """The experiment's blob of this key; NotFound for any other."""
         return self.read(blobs.find_blob, key)
 
     def read_blob(self, key: str) -> bytes:
-        """Return all bytes of the blob; TooLarge over `graph_text_bytes_max`: only graphs are read in one piece."""
+        """Return all bytes of the blob; TooLarge over `GRAPH_TEXT_BYTES_MAX`: only graphs are read in one piece."""
         blob = self.find_blob(key)
-        if blob.size > limits.graph_text_bytes_max:
-            most = f"{limits.graph_text_bytes_max} bytes (graph_text_bytes_max)"
+        if blob.size > limits.GRAPH_TEXT_BYTES_MAX:
+            most = f"{limits.GRAPH_TEXT_BYTES_MAX} bytes (graph_text_bytes_max)"
             raise TooLarge(f"it has {blob.size} bytes, and at most {most} can be shown; read the blob itself instead")
         self.cancellation.check()
         return b"".join(self.objects.read(blob.object_key, 0, blob.size))
@@ -174,6 +174,6 @@ class Reader:
         self.cancellation.check()
         with (
             self.database.snapshot(self.grant.workspace_id) as db,
-            self.cancellation.reading(lambda: self.database.cancel(db)),
+            self.cancellation.cancellable(lambda: self.database.cancel(db)),
         ):
             return function(db, self.grant, *args, **kwargs)

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from sqlalchemy import Connection
 
-from tbservice.errors import Malformed
+from tbservice.errors import MalformedRequest
 from tbservice.store import runs_tags, time_series
 from tbservice.store.time_series import LastPoint, TagGroupRow
 from tbservice.types import DataClass, ReadGrant, Selection
@@ -42,7 +42,7 @@ class TagGroupRows:
     rows: Sequence[TagGroupRow]
 
 
-def read_tag_groups(db: Connection, grant: ReadGrant, kinds: Collection[tuple[str, DataClass]]) -> TagGroupRows:
+def read_tag_group_rows(db: Connection, grant: ReadGrant, kinds: Collection[tuple[str, DataClass]]) -> TagGroupRows:
     """Read the series of these kinds (plugin and data class), for `group_tags`."""
     return TagGroupRows(
         runs=runs_tags.list_run_names(db, grant.experiment_id),
@@ -51,26 +51,26 @@ def read_tag_groups(db: Connection, grant: ReadGrant, kinds: Collection[tuple[st
     )
 
 
-def group_tags(read: TagGroupRows) -> list[TagGroup]:
+def group_tags(group_rows: TagGroupRows) -> list[TagGroup]:
     """Return the groups in the order of the runs, in time linear in runs, tags and series.
 
-    Apart from `read_tag_groups`, because it takes as long as the queries and needs no database connection.
+    Apart from `read_tag_group_rows`, because it takes as long as the queries and needs no database connection.
     """
     # An array: numpy would convert a list again in every call below.
-    tag_ids, tag_names = np.array(list(read.tags), np.int64), list(read.tags.values())
+    tag_ids, tag_names = np.array(list(group_rows.tags), np.int64), list(group_rows.tags.values())
     place = np.empty(len(tag_names), np.int64)  # of each tag in code point order
     in_order = sorted(range(len(tag_names)), key=tag_names.__getitem__)
     place[in_order] = np.arange(len(tag_names))
     known: dict[bytes, tuple[str, ...]] = {}
     groups = []
-    for row in read.rows:
+    for row in group_rows.rows:
         places = place[np.searchsorted(tag_ids, row.tag_ids)]
         order = np.argsort(places)
         key = places[order].tobytes()
         if key not in known:
             known[key] = tuple(tag_names[in_order[at]] for at in places[order].tolist())
         lengths = tuple(row.lengths_max[order].tolist())
-        run = read.runs[row.run_id]
+        run = group_rows.runs[row.run_id]
         groups.append(TagGroup(run, row.plugin, row.data_class, row.summary_metadata, known[key], lengths))
     return groups
 
@@ -80,21 +80,21 @@ def list_last_points(db: Connection, grant: ReadGrant, selection: Selection) -> 
     return time_series.list_last_points(db, grant.experiment_id, selection)
 
 
-def list_names(db: Connection, grant: ReadGrant) -> dict[str, list[str]]:
+def list_tags_by_run(db: Connection, grant: ReadGrant) -> dict[str, list[str]]:
     """The tags of each run that has any, runs and tags in the order in which they came."""
     runs = runs_tags.list_run_names(db, grant.experiment_id)
     tags = runs_tags.list_tag_names(db, grant.experiment_id)
     tag_ids, tag_names = np.array(list(tags), np.int64), list(tags.values())
     order = np.argsort(tag_ids)
-    found = {}
+    tags_by_run = {}
     for run_id, ids in time_series.list_tag_ids(db, grant.experiment_id).items():
         places = order[np.searchsorted(tag_ids[order], np.sort(ids))]
-        found[runs[run_id]] = [tag_names[place] for place in places.tolist()]
-    return found
+        tags_by_run[runs[run_id]] = [tag_names[place] for place in places.tolist()]
+    return tags_by_run
 
 
-def numbers_of_place(after: str, count: int) -> list[int]:
-    """The numbers, parted by points, that a page's `next` was made of; none when it is empty. Raises Malformed."""
+def decode_page_numbers(after: str, count: int) -> list[int]:
+    """The numbers, parted by points, that a page's `next` was made of; none when it is empty. Raises MalformedRequest."""
     if not after:
         return []
     try:
@@ -102,5 +102,5 @@ def numbers_of_place(after: str, count: int) -> list[int]:
     except ValueError:
         numbers = []
     if len(numbers) != count or not all(-_INT64_MAX <= number + 1 <= _INT64_MAX + 1 for number in numbers):
-        raise Malformed("'after' is not the 'next' of an earlier page")
+        raise MalformedRequest("'after' is not the 'next' of an earlier page")
     return numbers

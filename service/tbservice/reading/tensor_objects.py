@@ -1,6 +1,6 @@
 """Tensors whose bytes are an object in S3: checked before a point names them, fetched after the points were read.
 
-A snapshot is never held while S3 is waited for: `locate` looks the objects' keys up inside it, `load` fetches outside.
+A snapshot is never held while S3 is waited for: `attach_object_keys` looks the objects' keys up inside it, `load` fetches outside.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.errors import Invalid, ObjectMissing, TooLarge
-from tbservice.ingest.decode import Segment, referenced_tensors
+from tbservice.ingest.decode import Segment, iter_referenced_tensors
 from tbservice.store import blobs
 from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database
@@ -34,31 +34,31 @@ from tbwire import tensors
 _S = TypeVar("_S", bound=ScalarSample | TensorSample | BlobSequenceSample)
 
 
-def check_tables(database: Database, objects: ObjectStore, grant: AppendGrant, segments: Sequence[Segment]) -> None:
+def check_string_lengths(database: Database, objects: ObjectStore, grant: AppendGrant, segments: Sequence[Segment]) -> None:
     """Raise Invalid unless the lengths of each referenced string tensor add up to the bytes of its object.
 
     Runs before the batch's transaction, so that no connection waits for S3. What is not there, or is of another size,
-    is passed over: the transaction refuses it. Raises TooLarge over `batch_tensor_tables_bytes_max`.
+    is passed over: the transaction refuses it. Raises TooLarge over `BATCH_TENSOR_TABLES_BYTES_MAX`.
     """
     wanted = {
         (reference, tensors.element_count(value.shape))
-        for value, reference in referenced_tensors(segments)
+        for value, reference in iter_referenced_tensors(segments)
         if value.dtype == tensors.STRING
     }
     if not wanted:
         return
-    if sum(4 * count for _, count in wanted) > limits.batch_tensor_tables_bytes_max:
-        limit = f"{limits.batch_tensor_tables_bytes_max} bytes (batch_tensor_tables_bytes_max)"
+    if sum(4 * count for _, count in wanted) > limits.BATCH_TENSOR_TABLES_BYTES_MAX:
+        limit = f"{limits.BATCH_TENSOR_TABLES_BYTES_MAX} bytes (batch_tensor_tables_bytes_max)"
         raise TooLarge(f"the tables of lengths of a batch's string tensors have over {limit}; send it in parts")
     with database.transaction(grant.workspace_id) as db:
         known = blobs.find_all(db, grant.workspace_id, {reference.sha256 for reference, _ in wanted})
     for reference, count in wanted:
         blob = known.get(reference.sha256)
         if blob is not None and blob.size == reference.size:
-            _check_table(objects, blob, count)
+            _check_string_length(objects, blob, count)
 
 
-def _check_table(objects: ObjectStore, blob: Blob, count: int) -> None:
+def _check_string_length(objects: ObjectStore, blob: Blob, count: int) -> None:
     total, rest = 4 * count, b""
     for piece in objects.read(blob.object_key, 0, 4 * count):
         content = rest + piece
@@ -69,22 +69,22 @@ def _check_table(objects: ObjectStore, blob: Blob, count: int) -> None:
         raise Invalid("a string tensor's lengths do not add up to its bytes")
 
 
-def locate(db: Connection, workspace_id: WorkspaceId, values: Sequence[TensorValue]) -> Sequence[TensorValue]:
+def attach_object_keys(db: Connection, workspace_id: WorkspaceId, values: Sequence[TensorValue]) -> Sequence[TensorValue]:
     """Return the same tensors with the keys of their objects; an object nobody knows of gets none."""
     wanted = {value.reference.sha256 for value in values if value.reference is not None}
     if not wanted:
         return values
     known = blobs.find_all(db, workspace_id, wanted)
-    return [value if value.reference is None else _located(value, value.reference, known) for value in values]
+    return [value if value.reference is None else _with_object_key(value, value.reference, known) for value in values]
 
 
-def _located(value: TensorValue, reference: ObjectReference, known: Mapping[bytes, Blob]) -> TensorValue:
+def _with_object_key(value: TensorValue, reference: ObjectReference, known: Mapping[bytes, Blob]) -> TensorValue:
     blob = known.get(reference.sha256)
     return value if blob is None else replace(value, reference=replace(reference, object_key=blob.object_key))
 
 
 def load(objects: ObjectStore, value: TensorValue, *, is_brief: bool = False) -> TensorValue:
-    """Return the tensor with its bytes, at most `tensor_object_bytes_max`, fetched if they are an object.
+    """Return the tensor with its bytes, at most `TENSOR_OBJECT_BYTES_MAX`, fetched if they are an object.
 
     Raises Unavailable when S3 is away, ObjectUnreadable when it fails to read the object, ObjectMissing when the object
     is gone or has other bytes. With `is_brief`, S3 is asked only once for it.

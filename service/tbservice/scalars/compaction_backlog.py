@@ -9,48 +9,48 @@ from typing import Final, NamedTuple
 from sqlalchemy import Connection
 
 from tbservice import limits
-from tbservice.scalars.compaction import SETTLED_BELOW
+from tbservice.scalars.compaction import IDLE_THRESHOLD
 from tbservice.store import compaction_backlog, experiments, workspaces
 from tbservice.store.pg.database import Database, set_local
 from tbservice.types import AppendGrant, Experiment, WorkspaceId
 
-_PAGE: Final = 100
+_PAGE_ITEMS: Final = 100
 """Experiments looked up at a time."""
 
 
-class UnmergedRun(NamedTuple):
+class BacklogRun(NamedTuple):
     """A run with something to merge: at the next pause when that is due, else when the run is at rest."""
 
     grant: AppendGrant
     run_id: int
-    is_due: bool
+    is_above_threshold: bool
 
 
-def find_unmerged(database: Database) -> Iterator[UnmergedRun]:
-    """Yield the unmerged runs of all workspaces, of experiments written to in the last `merge_search_seconds`.
+def find_backlog(database: Database) -> Iterator[BacklogRun]:
+    """Yield the unmerged runs of all workspaces, of experiments written to in the last `COMPACTION_SEARCH_SECONDS`.
 
     Yields none while another process does so: several workers start at once. All is one transaction that reads one
     experiment a statement, by index; it holds a connection, no lock that anyone else waits for, and no snapshot.
     Raises Unavailable.
     """
-    since = datetime.now(UTC) - timedelta(seconds=limits.merge_search_seconds)
+    since = datetime.now(UTC) - timedelta(seconds=limits.COMPACTION_SEARCH_SECONDS)
     with database.transaction() as db:
         if not compaction_backlog.try_lock_search(db):
             return
         for workspace_id, _ in workspaces.list_all(db):
             set_local(db, "workspace_id", str(workspace_id))
-            for experiment in _experiments(db, workspace_id):
+            for experiment in _iter_experiments(db, workspace_id):
                 if experiment.updated_at >= since:
                     grant = AppendGrant(workspace_id, experiment.experiment_id)
-                    due = (limits.tail_rows_max, limits.tail_points_max)
-                    for run_id, is_due in compaction_backlog.list_runs(
-                        db, experiment.experiment_id, SETTLED_BELOW, due
+                    due = (limits.WRITE_BUFFER_ROWS_MAX, limits.WRITE_BUFFER_POINTS_MAX)
+                    for run_id, is_due in compaction_backlog.list_backlog_runs(
+                        db, experiment.experiment_id, IDLE_THRESHOLD, due
                     ):
-                        yield UnmergedRun(grant, run_id, is_due)
+                        yield BacklogRun(grant, run_id, is_due)
 
 
-def _experiments(db: Connection, workspace_id: WorkspaceId) -> Iterator[Experiment]:
+def _iter_experiments(db: Connection, workspace_id: WorkspaceId) -> Iterator[Experiment]:
     before = None
-    while page := experiments.list_page(db, workspace_id, "", before, _PAGE):
+    while page := experiments.list_page(db, workspace_id, "", before, _PAGE_ITEMS):
         yield from page
         before = page[-1].created_at, page[-1].experiment_id

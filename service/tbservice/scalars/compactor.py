@@ -11,36 +11,36 @@ from tbservice import limits, metrics
 from tbservice.errors import ServiceError
 from tbservice.scalars import compaction
 from tbservice.scalars.compaction import PendingRuns
-from tbservice.scalars.compaction_backlog import find_unmerged
+from tbservice.scalars.compaction_backlog import find_backlog
 from tbservice.store.pg.database import Database
 from tbservice.types import AppendGrant
 
-REST_SECONDS: Final = 30.0
+IDLE_SECONDS: Final = 30.0
 """Seconds without a batch after which a run's tails are merged whatever their size."""
 
 PAUSE_SECONDS: Final = 2.0
 """Seconds without a batch after which what is due is merged: while a run is sent in bulk, its batches come first."""
 
 _log = logging.getLogger(__name__)
-_Place = tuple[AppendGrant, int]
+_RunKey = tuple[AppendGrant, int]
 
 
 class Compactor:
-    """Merges what `notice` tells it of, and at its start what an earlier process has left unmerged.
+    """Merges what `enqueue` tells it of, and at its start what an earlier process has left unmerged.
 
     It may be stopped, or die, anywhere: the next one that starts finds what is left in the database.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._wakes = threading.Condition()
-        self._overdue: dict[_Place, None] = {}
+        self._condition = threading.Condition()
+        self._urgent: dict[_RunKey, None] = {}
         # Since when no batch has come; ordered by that.
-        self._pausing: dict[_Place, float] = {}
-        self._resting: dict[_Place, float] = {}
-        self._stops_at: float | None = None  # None until it is told to stop
-        self._thread = threading.Thread(target=self._work, name="compactor", daemon=True)
-        self._search = threading.Thread(target=self._find_unmerged, name="compactor's search", daemon=True)
+        self._above_threshold: dict[_RunKey, float] = {}
+        self._idle: dict[_RunKey, float] = {}
+        self._stop_deadline: float | None = None  # None until it is told to stop
+        self._thread = threading.Thread(target=self._run, name="compactor", daemon=True)
+        self._search = threading.Thread(target=self._enqueue_backlog, name="compactor's search", daemon=True)
 
     def start(self) -> None:
         """Starts the threads."""
@@ -48,112 +48,112 @@ class Compactor:
         self._search.start()
 
     def stop(self) -> None:
-        """Merge what is queued, within `merge_stop_seconds_max`, and end the threads; a merge at hand may be cut off.
+        """Merge what is queued, within `COMPACTION_STOP_SECONDS_MAX`, and end the threads; a merge at hand may be cut off.
 
         Whatever is left is found by the next process that starts.
         """
-        with self._wakes:
-            self._stops_at = time.monotonic() + limits.merge_stop_seconds_max
-            self._wakes.notify()
+        with self._condition:
+            self._stop_deadline = time.monotonic() + limits.COMPACTION_STOP_SECONDS_MAX
+            self._condition.notify()
         for thread in (self._thread, self._search):
-            thread.join(max(0.0, self._stops_at - time.monotonic()))
+            thread.join(max(0.0, self._stop_deadline - time.monotonic()))
 
-    def _find_unmerged(self) -> None:
+    def _enqueue_backlog(self) -> None:
         try:
-            for grant, run_id, is_due in find_unmerged(self._database):
-                with self._wakes:
-                    if self._stops_at is not None:
+            for grant, run_id, is_due in find_backlog(self._database):
+                with self._condition:
+                    if self._stop_deadline is not None:
                         return
-                    queue = self._pausing if is_due else self._resting
+                    queue = self._above_threshold if is_due else self._idle
                     queue.setdefault((grant, run_id), time.monotonic())
-                    self._note_queue()
-                    self._wakes.notify()
+                    self._observe_queue()
+                    self._condition.notify()
         except ServiceError as error:
             _log.warning("the search for unmerged runs stopped, the next start repeats it: %s", error)
         except Exception:  # noqa: BLE001 - a fault of the search is for the log, with its traceback
             _log.exception("the search for unmerged runs failed")
 
-    def notice(self, grant: AppendGrant, runs: PendingRuns) -> None:
+    def enqueue(self, grant: AppendGrant, runs: PendingRuns) -> None:
         """Queue the runs in which a batch has left something to compact. Thread-safe."""
         now = time.monotonic()
-        with self._wakes:
-            for places, run_ids in (
-                (self._pausing, runs.above_threshold),
-                (self._resting, runs.pending),
+        with self._condition:
+            for queue, run_ids in (
+                (self._above_threshold, runs.above_threshold),
+                (self._idle, runs.pending),
             ):
                 for run_id in run_ids:
-                    places.pop((grant, run_id), None)  # to the end
-                    places[grant, run_id] = now
-            self._overdue.update(((grant, run_id), None) for run_id in runs.urgent)
-            self._note_queue()
-            self._wakes.notify()
+                    queue.pop((grant, run_id), None)  # to the end
+                    queue[grant, run_id] = now
+            self._urgent.update(((grant, run_id), None) for run_id in runs.urgent)
+            self._observe_queue()
+            self._condition.notify()
 
-    def _work(self) -> None:
-        while (task := self._next()) is not None:
-            place, settle = task
-            grant, run_id = place
-            metrics.note_run_taken_up(is_at_rest=settle)
+    def _run(self) -> None:
+        while (task := self._next_run()) is not None:
+            run_key, is_idle = task
+            grant, run_id = run_key
+            metrics.observe_run_compaction(is_idle=is_idle)
             try:
-                self._merge(grant, run_id, settle=settle)
+                self._compact(grant, run_id, compact_idle=is_idle)
             except ServiceError as error:  # the database is away; whatever is not merged stays readable
-                metrics.note_merge_failure()
+                metrics.observe_compaction_failure()
                 _log.warning("merging stopped: %s", error)
-                if self._stops_at is not None:
+                if self._stop_deadline is not None:
                     return
-                self._queue_again(place, settle=settle)
+                self._requeue(run_key, is_idle=is_idle)
                 time.sleep(1)
             except Exception:  # noqa: BLE001 - a thread that died here would leave every later tail unmerged
-                metrics.note_merge_failure()
+                metrics.observe_compaction_failure()
                 _log.exception("merging run %s of experiment %s failed", run_id, grant.experiment_id)
 
-    def _queue_again(self, place: _Place, *, settle: bool) -> None:
-        with self._wakes:
-            queue = self._resting if settle else self._pausing
-            queue.setdefault(place, time.monotonic())
-            self._note_queue()
+    def _requeue(self, run_key: _RunKey, *, is_idle: bool) -> None:
+        with self._condition:
+            queue = self._idle if is_idle else self._above_threshold
+            queue.setdefault(run_key, time.monotonic())
+            self._observe_queue()
 
-    def _next(self) -> tuple[_Place, bool] | None:
+    def _next_run(self) -> tuple[_RunKey, bool] | None:
         """The run whose turn it is, and whether it has come to rest; None when the thread is to end."""
-        with self._wakes:
-            while not self._is_over():
-                is_stopping = self._stops_at is not None
-                if self._overdue:
-                    place = next(iter(self._overdue))
-                    del self._overdue[place]
-                    self._pausing.pop(place, None)
-                    self._note_queue()
-                    return place, False
+        with self._condition:
+            while not self._is_past_deadline():
+                is_stopping = self._stop_deadline is not None
+                if self._urgent:
+                    run_key = next(iter(self._urgent))
+                    del self._urgent[run_key]
+                    self._above_threshold.pop(run_key, None)
+                    self._observe_queue()
+                    return run_key, False
                 waits = []
-                for places, seconds, is_at_rest in (
-                    (self._pausing, PAUSE_SECONDS, False),
-                    (self._resting, REST_SECONDS, True),
+                for queue, seconds, is_idle in (
+                    (self._above_threshold, PAUSE_SECONDS, False),
+                    (self._idle, IDLE_SECONDS, True),
                 ):
-                    if places:
-                        place, since = next(iter(places.items()))
+                    if queue:
+                        run_key, since = next(iter(queue.items()))
                         waits.append(since + seconds - time.monotonic())
                         if waits[-1] <= 0 or is_stopping:
-                            del places[place]
-                            self._note_queue()
-                            return place, is_at_rest
+                            del queue[run_key]
+                            self._observe_queue()
+                            return run_key, is_idle
                 if is_stopping:
                     return None
-                self._wakes.wait(min(waits, default=None))
+                self._condition.wait(min(waits, default=None))
             return None
 
-    def _is_over(self) -> bool:
-        return self._stops_at is not None and time.monotonic() >= self._stops_at
+    def _is_past_deadline(self) -> bool:
+        return self._stop_deadline is not None and time.monotonic() >= self._stop_deadline
 
-    def _note_queue(self) -> None:
-        metrics.note_merge_queue(len(self._overdue) + len(self._pausing), len(self._resting))
+    def _observe_queue(self) -> None:
+        metrics.observe_compaction_queue(len(self._urgent) + len(self._above_threshold), len(self._idle))
 
-    def _merge(self, grant: AppendGrant, run_id: int, *, settle: bool) -> None:
+    def _compact(self, grant: AppendGrant, run_id: int, *, compact_idle: bool) -> None:
         last_tag_id = 0
-        while not self._is_over():
+        while not self._is_past_deadline():
             begin = time.perf_counter()
             with self._database.transaction(grant.workspace_id) as db:
-                work = compaction.merge_run(db, grant, run_id, last_tag_id, settle=settle)
+                work = compaction.compact_run(db, grant, run_id, last_tag_id, compact_idle=compact_idle)
             if not work.series:
                 return
             last_tag_id = work.last_tag_id
             seconds = time.perf_counter() - begin
-            metrics.note_merge(seconds, work.series, work.tail_points, work.sealed_in_place, work.blocks)
+            metrics.observe_compaction(seconds, work.series, work.tail_points, work.sealed_in_place, work.blocks)

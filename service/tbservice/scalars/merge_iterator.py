@@ -16,7 +16,7 @@ from tbwire.digests import SCALAR_RECORD, Records
 
 
 @dataclass(frozen=True, slots=True)
-class Arrived:
+class RowRecords:
     """Records of one row, and the order of its arrival among the rows of its series: the later wins a tie."""
 
     records: Records
@@ -24,76 +24,76 @@ class Arrived:
 
 
 @dataclass(frozen=True, slots=True)
-class _Window:
+class _StepWindow:
     """Records in step order, one a step, with their orders of arrival: all up to step `through`, or all there are."""
 
     records: Records
     orders: Int64s
     through: int | None
 
-    def split(self, step: int) -> tuple[_Window, _Window]:
+    def split(self, step: int) -> tuple[_StepWindow, _StepWindow]:
         """What is at most `step`, and the rest."""
         place = int(np.searchsorted(self.records["step"], step, "right"))
         return (
-            _Window(self.records[:place], self.orders[:place], step),
-            _Window(self.records[place:], self.orders[place:], self.through),
+            _StepWindow(self.records[:place], self.orders[:place], step),
+            _StepWindow(self.records[place:], self.orders[place:], self.through),
         )
 
 
-class Unsealed:
+class UnsortedRows:
     """The rows of a series that are not sealed; `read` gives them from the beginning, each time it is called.
 
     Only points up to the step `last` are looked at.
     """
 
-    def __init__(self, read: Callable[[], Iterable[Arrived]], points_max: int, last: int) -> None:
+    def __init__(self, read: Callable[[], Iterable[RowRecords]], points_max: int, last: int) -> None:
         self._read = read
         self._points_max = points_max
         self._last = last
 
-    def window(self, after: int | None) -> _Window:
+    def read_window(self, after: int | None) -> _StepWindow:
         """The `points_max` least steps greater than `after`, the newest point of each."""
-        kept = _Window(np.empty(0, SCALAR_RECORD), np.empty(0, np.int64), None)
-        waiting: list[_Window] = []
+        kept = _StepWindow(np.empty(0, SCALAR_RECORD), np.empty(0, np.int64), None)
+        waiting: list[_StepWindow] = []
         for row in self._read():
-            records = _between(row.records, after, self._last if kept.through is None else kept.through)
-            waiting.append(_Window(records, np.full(len(records), row.order), None))
+            records = _slice_steps(row.records, after, self._last if kept.through is None else kept.through)
+            waiting.append(_StepWindow(records, np.full(len(records), row.order), None))
             if sum(len(part.records) for part in waiting) > self._points_max:
-                kept, waiting = self._least([kept, *waiting]), []
-        return self._least([kept, *waiting])
+                kept, waiting = self._keep_least_steps([kept, *waiting]), []
+        return self._keep_least_steps([kept, *waiting])
 
-    def _least(self, parts: list[_Window]) -> _Window:
-        newest = _newest_of_each_step(parts)
+    def _keep_least_steps(self, parts: list[_StepWindow]) -> _StepWindow:
+        newest = _deduplicate_steps(parts)
         through = parts[0].through
         if len(newest.records) <= self._points_max:
-            return _Window(newest.records, newest.orders, through)
+            return _StepWindow(newest.records, newest.orders, through)
         return newest.split(int(newest.records["step"][self._points_max - 1]))[0]
 
 
-def merge(unsealed: Unsealed, sealed: Iterable[Arrived], steps: StepRange) -> Iterator[Records]:
-    """All points of these steps, in step order and in pieces; `unsealed` ends with them, and blocks are in order."""
+def merge_rows(unsorted: UnsortedRows, sealed: Iterable[RowRecords], steps: StepRange) -> Iterator[Records]:
+    """All points of these steps, in step order and in pieces; `unsorted` ends with them, and blocks are in order."""
     after = None if steps.first == ALL_STEPS.first else steps.first - 1
-    window = unsealed.window(after)
+    window = unsorted.read_window(after)
     for block in sealed:
-        rest = _between(block.records, after, steps.last)
+        rest = _slice_steps(block.records, after, steps.last)
         while len(rest):
             last = int(rest["step"][-1])
             through = last if window.through is None else min(last, window.through)
             taken, window = window.split(through)
             place = int(np.searchsorted(rest["step"], through, "right"))
             orders = np.full(place, block.order)
-            yield _newest_of_each_step([_Window(rest[:place], orders, None), taken]).records
+            yield _deduplicate_steps([_StepWindow(rest[:place], orders, None), taken]).records
             rest = rest[place:]
             if window.through == through:
-                window = unsealed.window(through)
+                window = unsorted.read_window(through)
     while True:
         yield window.records
         if window.through is None:
             return
-        window = unsealed.window(window.through)
+        window = unsorted.read_window(window.through)
 
 
-def _between(records: Records, after: int | None, through: int) -> Records:
+def _slice_steps(records: Records, after: int | None, through: int) -> Records:
     """The records with a step in (after, through]; they stand in step order."""
     steps = records["step"]
     first = 0 if after is None else int(np.searchsorted(steps, after, "right"))
@@ -101,7 +101,7 @@ def _between(records: Records, after: int | None, through: int) -> Records:
     return records[first:end]
 
 
-def _newest_of_each_step(parts: list[_Window]) -> _Window:
+def _deduplicate_steps(parts: list[_StepWindow]) -> _StepWindow:
     filled = [part for part in parts if len(part.records)]
     if len(filled) <= 1:  # each part has one point a step already
         return filled[0] if filled else parts[0]
@@ -110,4 +110,4 @@ def _newest_of_each_step(parts: list[_Window]) -> _Window:
     chosen = np.lexsort((orders, records["wall_time"], records["step"]))
     steps = records["step"][chosen]
     chosen = chosen[np.append(steps[1:] != steps[:-1], True)]
-    return _Window(records[chosen], orders[chosen], None)
+    return _StepWindow(records[chosen], orders[chosen], None)

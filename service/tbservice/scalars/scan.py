@@ -13,22 +13,22 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from tbservice.scalars.merge_iterator import Arrived, Unsealed, merge
+from tbservice.scalars.merge_iterator import RowRecords, UnsortedRows, merge_rows
 from tbservice.store import scalar_scan
 from tbservice.store.scalar_blocks import OPEN, SEALED
-from tbservice.store.scalar_format import Points
-from tbservice.store.scalar_scan import TAIL, TAIL_END, ScalarRow
+from tbservice.store.scalar_format import ScalarPoints
+from tbservice.store.scalar_scan import INLINE_BUFFER, WRITE_BUFFER, ScalarRow
 from tbservice.types import ExperimentId, StepRange
 from tbwire.digests import Records, scalar_records
 
-_AFTER_BLOCKS: Final = 2**62
+_WRITE_BUFFER_ORDER: Final = 2**62
 """Added to the ids of tail rows: what is sealed came first, then what is in open blocks, then the tail."""
 
-_LAST: Final = 2**63 - 1
+_INLINE_BUFFER_ORDER: Final = 2**63 - 1
 """Where the end of the tail stands in that order."""
 
 
-def read_scalar_pieces(
+def read_scalar_chunks(
     db: Connection,
     experiment_id: ExperimentId,
     ids: Sequence[int],
@@ -44,31 +44,31 @@ def read_scalar_pieces(
     """
     listed = scalar_scan.list_scalar_rows(db, experiment_id, ids, steps)
 
-    def read(rows: Iterable[ScalarRow]) -> Iterator[Arrived]:
-        return map(_arrived, scalar_scan.read_scalar_rows(db, experiment_id, rows, points_max, skip_damaged))
+    def read(rows: Iterable[ScalarRow]) -> Iterator[RowRecords]:
+        return map(_make_row_records, scalar_scan.read_scalar_rows(db, experiment_id, rows, points_max, skip_damaged))
 
     unsealed = {id_: [row for row in rows if row.level != SEALED] for id_, rows in listed.items()}
     in_windows = {id_ for id_, rows in unsealed.items() if sum(row.count for row in rows) > points_max}
     sequence = read(
         row
         for id_ in ids
-        for row in (*(unsealed.get(id_, ()) if id_ not in in_windows else ()), *_sealed(listed.get(id_, ())))
+        for row in (*(unsealed.get(id_, ()) if id_ not in in_windows else ()), *_select_sealed(listed.get(id_, ())))
     )
     for id_ in ids:
         rows = unsealed.get(id_, [])
         if id_ in in_windows:
-            looked_through = Unsealed(partial(read, rows), points_max, steps.last)
+            unsorted = UnsortedRows(partial(read, rows), points_max, steps.last)
         else:
-            looked_through = Unsealed(partial(islice, sequence, len(rows)), points_max, steps.last)
-        sealed = islice(sequence, len(_sealed(listed.get(id_, ()))))
-        yield from ((id_, records) for records in merge(looked_through, sealed, steps))
+            unsorted = UnsortedRows(partial(islice, sequence, len(rows)), points_max, steps.last)
+        sealed = islice(sequence, len(_select_sealed(listed.get(id_, ()))))
+        yield from ((id_, records) for records in merge_rows(unsorted, sealed, steps))
 
 
-def _sealed(rows: Iterable[ScalarRow]) -> list[ScalarRow]:
+def _select_sealed(rows: Iterable[ScalarRow]) -> list[ScalarRow]:
     return [row for row in rows if row.level == SEALED]
 
 
-def _arrived(read: tuple[ScalarRow, Points]) -> Arrived:
+def _make_row_records(read: tuple[ScalarRow, ScalarPoints]) -> RowRecords:
     row, points = read
-    order = {SEALED: 0, OPEN: row.block_id, TAIL: _AFTER_BLOCKS + row.block_id, TAIL_END: _LAST}[row.level]
-    return Arrived(scalar_records(points.steps, points.wall_times, points.values), order)
+    order = {SEALED: 0, OPEN: row.block_id, WRITE_BUFFER: _WRITE_BUFFER_ORDER + row.block_id, INLINE_BUFFER: _INLINE_BUFFER_ORDER}[row.level]
+    return RowRecords(scalar_records(points.steps, points.wall_times, points.values), order)

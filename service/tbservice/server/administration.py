@@ -9,7 +9,7 @@ from sqlalchemy import exc
 
 from tbservice.auth.tokens import create_owner_token
 from tbservice.auth.workspaces import create_workspace, list_workspaces
-from tbservice.errors import CannotRun, NotFound
+from tbservice.errors import NotFound, StartupError
 from tbservice.settings import read_settings
 from tbservice.store.pg import migrate
 from tbservice.store.pg.database import Database
@@ -18,36 +18,36 @@ from tbservice.types import WorkspaceId
 
 
 def upgrade_database() -> list[str]:
-    """Migrates the database and returns the names of the migrations that ran. After CannotRun nothing has changed."""
+    """Migrates the database and returns the names of the migrations that ran. After StartupError nothing has changed."""
     try:
         return migrate.upgrade(read_settings().database_url.get_secret_value())
     except exc.DBAPIError as error:
-        raise CannotRun(f"the database cannot be migrated, and is as it was: {error.orig}") from error
+        raise StartupError(f"the database cannot be migrated, and is as it was: {error.orig}") from error
 
 
-def new_workspace(name: str) -> WorkspaceId:
+def add_workspace(name: str) -> WorkspaceId:
     """Makes a workspace and returns its id."""
-    with _database() as database, database.transaction() as db:
+    with _open_database() as database, database.transaction() as db:
         return create_workspace(db, name)
 
 
-def all_workspaces() -> list[tuple[WorkspaceId, str]]:
+def read_workspaces() -> list[tuple[WorkspaceId, str]]:
     """Every workspace's id and name."""
-    with _database() as database, database.transaction() as db:
+    with _open_database() as database, database.transaction() as db:
         return list_workspaces(db)
 
 
-def new_owner_token(workspace_id: int, label: str) -> str:
+def issue_owner_token(workspace_id: int, label: str) -> str:
     """Makes an owner token and returns its secret, which is told only now. Raises NotFound for no such workspace."""
-    if workspace_id not in dict(all_workspaces()):
+    if workspace_id not in dict(read_workspaces()):
         raise NotFound(f"there is no workspace {workspace_id}: `tbservice workspace list` shows them")
     workspace = WorkspaceId(workspace_id)
-    with _database() as database, database.transaction(workspace) as db:
+    with _open_database() as database, database.transaction(workspace) as db:
         return create_owner_token(db, workspace, label)[1]
 
 
 @contextmanager
-def _database() -> Iterator[Database]:
+def _open_database() -> Iterator[Database]:
     """The database, found to have the right schema. Raises SchemaMismatch."""
     database = Database(read_settings().database_url.get_secret_value(), 1)
     try:

@@ -17,14 +17,14 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from tbservice import metrics as figures
-from tbservice.admission.middleware import Admission
+from tbservice.admission.middleware import AdmissionMiddleware
 from tbservice.admission.shares import WorkerShares
 from tbservice.api.http.api_docs import add_docs
-from tbservice.api.http.change_notifier import Followers
+from tbservice.api.http.change_notifier import ChangeNotifier
 from tbservice.api.http.methods import allowed_methods
-from tbservice.api.http.metrics_middleware import MeasuredRequests, note_error_code
-from tbservice.api.http.openapi_errors import REFUSALS
-from tbservice.api.http.security_headers import NOSNIFF, SecurityHeaders
+from tbservice.api.http.metrics_middleware import MetricsMiddleware, set_error_code
+from tbservice.api.http.openapi_errors import ERROR_RESPONSES
+from tbservice.api.http.security_headers import NOSNIFF, SecurityHeadersMiddleware
 from tbservice.api.v0_classic import files, series
 from tbservice.api.v1 import (
     batches,
@@ -46,7 +46,7 @@ from tbservice.handlers.pool import HandlerPool
 from tbservice.ingest.service import Ingest
 from tbservice.scalars.compactor import Compactor
 from tbservice.server.logs import log_failure
-from tbservice.server.signals import ForcedExit, told_of_stop
+from tbservice.server.signals import ForcedExit, on_shutdown_signal
 from tbservice.settings import Settings
 from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database
@@ -67,7 +67,7 @@ _DESCRIPTION = """ A hosted home for TensorBoard data. Send `Authorization: Bear
 """
 
 
-_PARTS = (
+_ROUTER_MODULES = (
     health,
     metrics,
     experiments,
@@ -90,7 +90,7 @@ _PARTS = (
 def create_app(settings: Settings) -> FastAPI:
     """The application over these settings. Nothing is connected to before it starts up.
 
-    What it starts with is `find_servers`, unless that was done before.
+    What it starts with is `prepare_backends`, unless that was done before.
     """
     app = FastAPI(
         title="tbhub",
@@ -101,28 +101,28 @@ def create_app(settings: Settings) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,  # such a redirect would name whatever Host the request did
         lifespan=_lifespan,
-        responses=REFUSALS,
+        responses=ERROR_RESPONSES,
     )
     app.state.settings = settings
     app.state.has_found_servers = False
     app.state.database = Database(settings.database_url.get_secret_value(), settings.database_pool_size)
-    figures.note_pool_size(settings.database_pool_size)
+    figures.observe_pool_size(settings.database_pool_size)
     app.state.objects = ObjectStore(settings)
     app.state.shares = WorkerShares(settings.database_pool_size)
     app.state.readiness = health.Readiness(app.state.database, app.state.objects)
     app.state.compactor = Compactor(app.state.database)
     app.state.ingest = Ingest(app.state.database, app.state.objects, app.state.compactor)
-    app.state.followers = Followers(app.state.database)
-    for part in _PARTS:
-        app.include_router(part.router)
+    app.state.notifier = ChangeNotifier(app.state.database)
+    for module in _ROUTER_MODULES:
+        app.include_router(module.router)
     app.state.handlers = HandlerPool(*_HANDLER_MODULES)
     app.state.forced_exit = ForcedExit()
     add_docs(app)
     mount(app)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=settings.allowed_hosts, www_redirect=False)
-    app.add_middleware(Admission, database=app.state.database, shares=app.state.shares)
-    app.add_middleware(SecurityHeaders)
-    app.add_middleware(MeasuredRequests)  # the outermost: it sees what the others refuse
+    app.add_middleware(AdmissionMiddleware, database=app.state.database, shares=app.state.shares)
+    app.add_middleware(SecurityHeadersMiddleware)
+    app.add_middleware(MetricsMiddleware)  # the outermost: it sees what the others refuse
     app.add_exception_handler(ServiceError, _render)
     app.add_exception_handler(RequestValidationError, _render_invalid)
     app.add_exception_handler(HTTPException, _render_http)
@@ -131,7 +131,7 @@ def create_app(settings: Settings) -> FastAPI:
     return app
 
 
-def find_servers(app: FastAPI) -> None:
+def prepare_backends(app: FastAPI) -> None:
     """Makes the bucket where it is missing. Raises SchemaMismatch when a migration is; Unavailable."""
     check_schema(app.state.database)
     app.state.objects.ensure_bucket()
@@ -141,20 +141,20 @@ def find_servers(app: FastAPI) -> None:
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     if not app.state.has_found_servers:
-        await run_in_threadpool(find_servers, app)
+        await run_in_threadpool(prepare_backends, app)
     app.state.compactor.start()
     app.state.handlers.start()
 
     def begin_stop() -> None:
         app.state.forced_exit.begin()
-        app.state.followers.close()
+        app.state.notifier.close()
 
     try:
-        with told_of_stop(begin_stop):
+        with on_shutdown_signal(begin_stop):
             yield
     finally:
-        app.state.followers.close()
-        await app.state.followers.settle()
+        app.state.notifier.close()
+        await app.state.notifier.wait_closed()
         app.state.handlers.close()
         await run_in_threadpool(app.state.compactor.stop)
         await run_in_threadpool(app.state.database.stop)
@@ -176,7 +176,7 @@ async def _render(request: Request, error: Exception) -> JSONResponse:
         headers["Retry-After"] = str(error.retry_after_seconds)
     if isinstance(error, Unavailable):
         _log.warning("unavailable: %s", error.__cause__)
-    return _refusal(request, error.status, error.code, error.detail, headers, **more)
+    return _error_response(request, error.status, error.code, error.detail, headers, **more)
 
 
 async def _render_invalid(request: Request, error: Exception) -> JSONResponse:
@@ -184,9 +184,9 @@ async def _render_invalid(request: Request, error: Exception) -> JSONResponse:
     problems = error.errors()[:_PROBLEMS_SHOWN]
     _forget_request(error)
     if any(problem["type"] == "json_invalid" for problem in problems):
-        return _refusal(request, 400, "malformed", "the body is no JSON")
+        return _error_response(request, 400, "malformed", "the body is no JSON")
     detail = "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems)
-    return _refusal(request, 422, "invalid", detail)
+    return _error_response(request, 422, "invalid", detail)
 
 
 def _forget_request(error: RequestValidationError) -> None:
@@ -207,24 +207,24 @@ async def _render_http(request: Request, error: Exception) -> JSONResponse:
     headers = dict(error.headers or {})
     if "Allow" in headers:  # of the first route with this path alone; others may take other methods
         headers["Allow"] = ", ".join(allowed_methods(request.app.routes, request.scope))
-    return _refusal(request, error.status_code, code, error.detail, headers)
+    return _error_response(request, error.status_code, code, error.detail, headers)
 
 
 async def _render_unencodable(request: Request, _error: Exception) -> JSONResponse:
     detail = "a text holds half of a character (a lone surrogate), which cannot be kept"
-    return _refusal(request, 422, "invalid", detail)
+    return _error_response(request, 422, "invalid", detail)
 
 
 async def _render_unexpected(request: Request, error: Exception) -> JSONResponse:
     """Log the error, and answer with the id by which the log has it."""
     error_id = log_failure(error)
     detail = f"the server failed on this request, of which nothing was kept; its log has the error id {error_id}"
-    return _refusal(request, 500, "internal", detail, id=error_id)
+    return _error_response(request, 500, "internal", detail, id=error_id)
 
 
-def _refusal(
+def _error_response(
     request: Request, status: int, code: str, detail: str, headers: Mapping[str, str] | None = None, **more: int | str
 ) -> JSONResponse:
-    note_error_code(request.scope, code)
+    set_error_code(request.scope, code)
     # An unexpected error is answered outside of every middleware.
     return JSONResponse({"code": code, "detail": detail, **more}, status, {**NOSNIFF, **(headers or {})})

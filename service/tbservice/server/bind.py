@@ -5,27 +5,27 @@ from __future__ import annotations
 import errno
 import socket
 
-from tbservice.errors import CannotRun
+from tbservice.errors import StartupError
 
-EVERY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 - compared with, never a default
+WILDCARD_ADDRESSES = ("0.0.0.0", "::")  # noqa: S104 - compared with, never a default
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """A socket bound to the address, not listening yet. Raises CannotRun when it is taken or not ours to have."""
+def bind_socket(host: str, port: int) -> socket.socket:
+    """A socket bound to the address, not listening yet. Raises StartupError when it is taken or not ours to have."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         bound = socket.socket(family, kind, protocol)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
     except OSError as error:
-        raise CannotRun(_explain(host, port, error)) from error
+        raise StartupError(_explain(host, port, error)) from error
     bound.set_inheritable(True)
     return bound
 
 
 def public_url(host: str, port: int) -> str:
     """The URL that others may use: as asked for, or with this machine's name when it listens on every address."""
-    if host in EVERY_ADDRESS:
+    if host in WILDCARD_ADDRESSES:
         host = socket.gethostname()
         try:
             socket.getaddrinfo(host, port)
@@ -36,7 +36,7 @@ def public_url(host: str, port: int) -> str:
 
 def local_url(host: str, port: int) -> str:
     """The URL for programs on this machine."""
-    return f"http://127.0.0.1:{port}" if host in EVERY_ADDRESS else public_url(host, port)
+    return f"http://127.0.0.1:{port}" if host in WILDCARD_ADDRESSES else public_url(host, port)
 
 
 def _explain(host: str, port: int, error: OSError) -> str:

@@ -18,7 +18,7 @@ from typing import Any, Final, TextIO
 
 from tbservice import limits
 
-_CONTINUED: Final = "  | "
+_CONTINUATION_PREFIX: Final = "  | "
 """How each line of a traceback begins: no line but a record's first begins with a digit."""
 
 _LINE: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -89,14 +89,14 @@ class LineFormatter(logging.Formatter):
         super().__init__(_LINE)
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the record's lines; its message has at most `log_message_chars_max` characters."""
-        message = _bounded(record.getMessage().rstrip(), limits.log_message_chars_max)
+        """Return the record's lines; its message has at most `LOG_MESSAGE_CHARS_MAX` characters."""
+        message = _bounded(record.getMessage().rstrip(), limits.LOG_MESSAGE_CHARS_MAX)
         # A copy, as other handlers see the record too; without the traceback that one of them may have left in it.
         own = {"msg": message, "args": None, "exc_text": None}
         return super().format(logging.makeLogRecord({**record.__dict__, **own}))
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
-        """Return the traceback in at most `log_traceback_chars_max` characters, less the marks of its lines."""
+        """Return the traceback in at most `LOG_TRACEBACK_CHARS_MAX` characters, less the marks of its lines."""
         return _as_continuation(super().formatException(ei))
 
     def formatStack(self, stack_info: str) -> str:  # noqa: N802 - logging's name
@@ -105,18 +105,18 @@ class LineFormatter(logging.Formatter):
 
 
 @dataclass(slots=True)
-class _Window:
+class _RateWindow:
     """The records of one origin since `began_at` (seconds, monotonic)."""
 
     began_at: float
-    passed: int = 0
+    written: int = 0
     suppressed: int = 0
     error_id: str = ""
     """Of the failure that was written last."""
 
 
 class RateLimitedHandler(logging.StreamHandler[TextIO]):
-    """Writes at most `log_repeats_max` records of one origin in `log_window_seconds`, then one that counts the others.
+    """Writes at most `LOG_REPEATS_MAX` records of one origin in `LOG_WINDOW_SECONDS`, then one that counts the others.
 
     An origin is a line of code and, of an exception, its type and the lines it came through: messages may differ in
     what a stranger wrote. The count is written before the next record of any origin after that time, or at the end of
@@ -126,7 +126,7 @@ class RateLimitedHandler(logging.StreamHandler[TextIO]):
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(stream)
         self._clock = clock
-        self._windows: dict[_Origin, _Window] = {}
+        self._windows: dict[_Origin, _RateWindow] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write the record, or count it; a failure that is only counted gets the id of the last that was written."""
@@ -134,10 +134,10 @@ class RateLimitedHandler(logging.StreamHandler[TextIO]):
         if failure is None and _is_logged_failure(record):
             return
         now = self._clock()
-        self._close_windows(now - limits.log_window_seconds)
-        window = self._windows.setdefault(_origin_of(record), _Window(now))
-        if window.passed < limits.log_repeats_max:
-            window.passed += 1
+        self._close_windows(now - limits.LOG_WINDOW_SECONDS)
+        window = self._windows.setdefault(_origin_of(record), _RateWindow(now))
+        if window.written < limits.LOG_REPEATS_MAX:
+            window.written += 1
             window.error_id = failure.error_id if failure else ""
             super().emit(record)
             return
@@ -178,7 +178,7 @@ def _is_logged_failure(record: logging.LogRecord) -> bool:
     return any(note.startswith(_ERROR_ID) for note in getattr(error, "__notes__", ()))
 
 
-def _count_record(origin: _Origin, window: _Window) -> logging.LogRecord:
+def _count_record(origin: _Origin, window: _RateWindow) -> logging.LogRecord:
     name, level, path, line, exception, _ = origin
     kind = f" ({exception.__name__})" if exception else ""
     message = f"suppressed {window.suppressed} similar records of {path}:{line}{kind}"
@@ -193,6 +193,6 @@ def _bounded(text: str, chars_max: int) -> str:
 
 
 def _as_continuation(text: str) -> str:
-    lines = shorten(text, limits.log_traceback_chars_max).split("\n")
-    escaped = shorten("\n".join(map(escape, lines)), limits.log_traceback_chars_max)
-    return "\n".join(_CONTINUED + line for line in escaped.split("\n"))
+    lines = shorten(text, limits.LOG_TRACEBACK_CHARS_MAX).split("\n")
+    escaped = shorten("\n".join(map(escape, lines)), limits.LOG_TRACEBACK_CHARS_MAX)
+    return "\n".join(_CONTINUATION_PREFIX + line for line in escaped.split("\n"))

@@ -29,16 +29,16 @@ _COLLECTED_OBJECTS_MIN: Final = 20_000
 Python's own 700 would have everything looked through again and again while it is at work."""
 
 
-def bound_memory() -> None:
+def limit_memory_growth() -> None:
     """Sets both up, for this process, once everything is imported and made that stays for good."""
     if sys.platform == "linux":
-        _bound_malloc()
+        _tune_malloc()
     gc.collect()
     gc.freeze()
     gc.set_threshold(_COLLECTED_OBJECTS_MIN, *gc.get_threshold()[1:])
 
 
-def _bound_malloc() -> None:
+def _tune_malloc() -> None:
     """Tells glibc's malloc; another libc, which has no such arenas, has no `mallopt` either or passes over it."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

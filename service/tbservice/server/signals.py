@@ -54,7 +54,7 @@ class ForcedExit:
 
 
 @contextmanager
-def told_of_stop(stop: Callable[[], None]) -> Iterator[None]:
+def on_shutdown_signal(stop: Callable[[], None]) -> Iterator[None]:
     """While the block lasts, `stop` is called in the running event loop at a signal that ends the process.
 
     What handles the signal otherwise is called, too. In a thread that is not the main one, signals are another's.

@@ -21,21 +21,21 @@ from uvicorn.supervisors import Multiprocess
 
 from tbservice import limits
 from tbservice.admission.connections import Connection, raise_file_limit
-from tbservice.api.http.metrics_exposition import shared_by_workers
-from tbservice.errors import CannotRun, Unavailable
-from tbservice.launch import die_with_parent
+from tbservice.api.http.metrics_exposition import multiprocess_metrics
+from tbservice.errors import StartupError, Unavailable
+from tbservice.launch import set_parent_death_signal
 from tbservice.server import bind, logs
-from tbservice.server.app import create_app, find_servers
-from tbservice.server.memory import bound_memory
+from tbservice.server.app import create_app, prepare_backends
+from tbservice.server.memory import limit_memory_growth
 from tbservice.server.signals import STOP_SECONDS
 from tbservice.settings import Settings, read_settings
 from tbservice.store.pg.database import Database
 from tbservice.store.pg.schema import check_schema
 
-WORKER_SILENCE_SECONDS_MAX = 30
+WORKER_HEALTHCHECK_SECONDS_MAX = 30
 """Seconds after which a worker that does not answer its parent is replaced."""
 
-SWITCH_SECONDS = 0.0005
+THREAD_SWITCH_SECONDS = 0.0005
 """Seconds after which a thread gives way to another one that waits for Python's lock. With Python's own 0.005 each
 system call of a short request waits that long while another request computes."""
 
@@ -87,7 +87,7 @@ def configure(app: FastAPI | str, settings: Settings, **options: Any) -> uvicorn
         log_level="warning",
         server_header=False,
         timeout_graceful_shutdown=STOP_SECONDS,
-        timeout_worker_healthcheck=WORKER_SILENCE_SECONDS_MAX,
+        timeout_worker_healthcheck=WORKER_HEALTHCHECK_SECONDS_MAX,
         **options,
     )
 
@@ -96,40 +96,40 @@ def serve() -> None:
     """Serves as the settings say until a signal, in one process or in several, each with an application of its own.
 
     Raises SchemaMismatch when the database is not migrated: that is never done from here, where many may do it at once.
-    Raises CannotRun when it ends without a signal: a worker does not start.
+    Raises StartupError when it ends without a signal: a worker does not start.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _end)
+        signal.signal(number, _exit_on_signal)
     settings = read_settings()
     _check_database(settings)
-    with bind.bind(settings.host, settings.port) as bound:
+    with bind.bind_socket(settings.host, settings.port) as bound:
         if settings.workers == 1:
             app = create_app(settings)
-            find_servers(app)  # an error here is one line; in the application's start-up it would be a traceback
+            prepare_backends(app)  # an error here is one line; in the application's start-up it would be a traceback
             run(Server(configure(app, settings), lambda: _announce(settings)), bound)
         else:
             _announce(settings)
             factory = f"{__name__}:{create_worker_app.__name__}"
-            with shared_by_workers():
+            with multiprocess_metrics():
                 supervisor = Supervisor(
                     configure(factory, settings, factory=True, workers=settings.workers), sockets=[bound]
                 )
                 supervisor.run()
             if supervisor.has_given_up:
-                raise CannotRun("a worker did not start, so all were stopped: the lines above say why")
+                raise StartupError("a worker did not start, so all were stopped: the lines above say why")
 
 
-def openapi() -> str:
+def openapi_json() -> str:
     """The OpenAPI document as JSON; needs neither settings nor servers."""
     return json.dumps(create_app(Settings(database_url=SecretStr("postgresql://"))).openapi(), indent=2)
 
 
 def run(server: Server, bound: socket.socket) -> None:
-    """Serves on the socket until a signal. Raises CannotRun when the application does not start; its log says why."""
+    """Serves on the socket until a signal. Raises StartupError when the application does not start; its log says why."""
     _prepare_process()
     server.run(sockets=[bound])
     if not server.started:
-        raise CannotRun("the service did not start: the lines above say why")
+        raise StartupError("the service did not start: the lines above say why")
 
 
 def create_worker_app() -> FastAPI:
@@ -141,11 +141,11 @@ def create_worker_app() -> FastAPI:
     logs.configure()
     parent = multiprocessing.parent_process()
     if parent is not None and parent.pid is not None:
-        die_with_parent(signal.SIGTERM, parent.pid)
+        set_parent_death_signal(signal.SIGTERM, parent.pid)
     app = create_app(read_settings())
     try:
         _wait_for_servers(app)
-    except CannotRun as error:
+    except StartupError as error:
         _log.error("a worker cannot start: %s", error)
         sys.exit(STARTUP_FAILURE)
     _prepare_process()
@@ -154,9 +154,9 @@ def create_worker_app() -> FastAPI:
 
 def _prepare_process() -> None:
     """Set this process up for serving, once everything is imported and made that stays for good."""
-    bound_memory()
+    limit_memory_growth()
     raise_file_limit()
-    sys.setswitchinterval(SWITCH_SECONDS)
+    sys.setswitchinterval(THREAD_SWITCH_SECONDS)
 
 
 def _wait_for_servers(app: FastAPI) -> None:
@@ -167,7 +167,7 @@ def _wait_for_servers(app: FastAPI) -> None:
     ends = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     while True:
         try:
-            find_servers(app)
+            prepare_backends(app)
             break
         except Unavailable as error:
             _log.warning("a worker waits to start: %s", error)
@@ -188,5 +188,5 @@ def _announce(settings: Settings) -> None:
     print(f"tbhub listens on {address}, workers: {settings.workers}", flush=True)  # noqa: T201 - the command's answer
 
 
-def _end(_number: int, _frame: FrameType | None) -> None:
+def _exit_on_signal(_number: int, _frame: FrameType | None) -> None:
     sys.exit(0)

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from tbservice.store.pg.database import binary_rows, rows_seeing
+from tbservice.store.pg.database import fetch_binary, query_with_rls
 from tbservice.types import ExperimentId, Scope, TokenId, Visibility, WorkspaceId
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class ExperimentOwner:
     """Whose an experiment is, and who may see it."""
 
     workspace_id: WorkspaceId
@@ -19,7 +19,7 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class TokenIdentity:
     """Whom a token that counts stands for."""
 
     token_id: TokenId
@@ -29,14 +29,14 @@ class Holder:
     is_use_recorded: bool
 
 
-def find(
+def find_owner_and_identity(
     db: Connection, experiment_id: ExperimentId | None, token_digest: bytes | None
-) -> tuple[Owner | None, Holder | None]:
+) -> tuple[ExperimentOwner | None, TokenIdentity | None]:
     """The owner of an experiment and the holder of a token, either None where there is none; in one query.
 
     Whoever knows an experiment's id may ask for its owner. A token that has expired or was revoked has no holder.
     """
-    rows = binary_rows(
+    rows = fetch_binary(
         db,
         """
             SELECT e.workspace_id, e.visibility, t.token_id, t.workspace_id, t.experiment_id, t.scopes,
@@ -52,22 +52,22 @@ def find(
     )
     owner_id, visibility, token_id, workspace_id, bound_to, scopes, is_use_recorded = rows[0]
     return (
-        None if owner_id is None else Owner(WorkspaceId(owner_id), Visibility(visibility)),
+        None if owner_id is None else ExperimentOwner(WorkspaceId(owner_id), Visibility(visibility)),
         None
         if token_id is None
-        else Holder(token_id, WorkspaceId(workspace_id), bound_to, frozenset(map(Scope, scopes)), is_use_recorded),
+        else TokenIdentity(token_id, WorkspaceId(workspace_id), bound_to, frozenset(map(Scope, scopes)), is_use_recorded),
     )
 
 
-def record_use(db: Connection, holder: Holder) -> None:
+def record_token_use(db: Connection, identity: TokenIdentity) -> None:
     """Notes that a token was used now; passes over it when another request is noting the same."""
-    rows_seeing(
+    query_with_rls(
         db,
-        {"workspace_id": str(holder.workspace_id)},
+        {"workspace_id": str(identity.workspace_id)},
         """
             UPDATE tokens SET last_used_at = now() WHERE token_id =
                 (SELECT token_id FROM tokens WHERE token_id = %(token_id)s FOR UPDATE SKIP LOCKED)
             RETURNING token_id
         """,
-        {"token_id": holder.token_id},
+        {"token_id": identity.token_id},
     )

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from sqlalchemy import Connection, text
 
-from tbservice.store.pg.arrays import array
-from tbservice.store.points import Places
-from tbservice.store.tensor_points import STREAMED, ends_as_arrays
+from tbservice.store.pg.arrays import encode_array
+from tbservice.store.points import PointKeys
+from tbservice.store.tensor_points import STREAM_OPTIONS, ends_to_parameters
 from tbservice.types import ExperimentGrant, ExperimentId, Float64s, Int64s, Series
 
 
@@ -30,7 +30,7 @@ class BlobPoint:
 def upsert(
     db: Connection,
     grant: ExperimentGrant,
-    places: Places,
+    keys: PointKeys,
     sequences: Sequence[Sequence[bytes]],
     content_types: Sequence[str],
 ) -> dict[int, int]:
@@ -62,10 +62,10 @@ def upsert(
         {
             "experiment_id": grant.experiment_id,
             "workspace_id": grant.workspace_id,
-            **places.as_arrays(),
+            **keys.to_parameters(),
             # unnest flattens an array of arrays, so that each sequence travels as its text.
-            "digests": array("text", ["{" + ",".join(f'"\\\\x{d.hex()}"' for d in each) + "}" for each in sequences]),
-            "content_types": array("text", content_types),
+            "digests": encode_array("text", ["{" + ",".join(f'"\\\\x{d.hex()}"' for d in each) + "}" for each in sequences]),
+            "content_types": encode_array("text", content_types),
         },
     )
     return {row.series_id: row.new for row in rows}
@@ -93,8 +93,8 @@ def sample(
         JOIN blob_points AS p ON p.experiment_id = :experiment_id AND p.series_id = e.series_id
             AND p.rank = e.rank AND p.sample_key = e.sample_key
     """)
-    parameters = {"experiment_id": experiment_id, "k": k, **ends_as_arrays(ends)}
-    with db.execute(statement, parameters, execution_options=STREAMED) as rows:
+    parameters = {"experiment_id": experiment_id, "k": k, **ends_to_parameters(ends)}
+    with db.execute(statement, parameters, execution_options=STREAM_OPTIONS) as rows:
         for row in rows:
             digests = [bytes(digest) for digest in row.digests]
             place = row.series_id, row.rank, row.sample_key

@@ -76,7 +76,7 @@ def delete(db: Connection, upload: BlobUpload) -> bool:
     return db.execute(statement, _parameters(upload)).one_or_none() is not None
 
 
-def delete_left(db: Connection, seconds: int, items_max: int) -> list[BlobUpload]:
+def delete_stale(db: Connection, seconds: int, items_max: int) -> list[BlobUpload]:
     """Ends those uploads, of any workspace, that nobody has touched for so long; answers them, longest ago first."""
     left_before = db.execute(text("SELECT (now() - make_interval(secs => :seconds))::text"), {"seconds": seconds})
     set_local(db, "left_before", left_before.scalar_one())

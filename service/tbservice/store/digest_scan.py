@@ -10,15 +10,15 @@ from sqlalchemy import Connection, text
 
 from tbservice.types import ExperimentId
 
-_TENSOR_ROWS_A_FETCH: Final = 2_000
+_TENSOR_ROWS_PER_FETCH: Final = 2_000
 """Rows of about 200 bytes: PostgreSQL hashes the tensors, their bytes stay there."""
 
-_BLOB_ROWS_A_FETCH: Final = 200
+_BLOB_ROWS_PER_FETCH: Final = 200
 """Rows of at most 32 kB: a digest for each of at most 1,000 blobs."""
 
 
 @dataclass(frozen=True, slots=True)
-class TensorRow:
+class TensorDigestRow:
     """A point of a tensor series, with SHA-256s in place of its bytes."""
 
     series_id: int
@@ -31,7 +31,7 @@ class TensorRow:
 
 
 @dataclass(frozen=True, slots=True)
-class BlobRow:
+class BlobDigestRow:
     """A point of a blob sequence series: the SHA-256s of its blobs, in order, and what was logged with them."""
 
     series_id: int
@@ -43,7 +43,7 @@ class BlobRow:
 
 def stream_tensors(
     db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int], after: int | None, limit: int | None
-) -> Iterator[list[TensorRow]]:
+) -> Iterator[list[TensorDigestRow]]:
     """The series' points with a step greater than `after`, at most `limit`, in pieces: by series id, then by step."""
     rows = _stream(
         db,
@@ -58,11 +58,11 @@ def stream_tensors(
             ) AS p ORDER BY series_id, step
         """,
         {"experiment_id": experiment_id, "series_ids": list(series_ids), "after": after, "limit": limit},
-        _TENSOR_ROWS_A_FETCH,
+        _TENSOR_ROWS_PER_FETCH,
     )
     for part in rows:
         yield [
-            TensorRow(
+            TensorDigestRow(
                 row.series_id,
                 row.step,
                 row.wall_time,
@@ -77,7 +77,7 @@ def stream_tensors(
 
 def stream_blob_sequences(
     db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int], after: int | None, limit: int | None
-) -> Iterator[list[BlobRow]]:
+) -> Iterator[list[BlobDigestRow]]:
     """The series' points with a step greater than `after`, at most `limit`, in pieces: by series id, then by step."""
     rows = _stream(
         db,
@@ -88,11 +88,11 @@ def stream_blob_sequences(
             ORDER BY series_id, step LIMIT CAST(:limit AS bigint)
         """,
         {"experiment_id": experiment_id, "series_ids": list(series_ids), "after": after, "limit": limit},
-        _BLOB_ROWS_A_FETCH,
+        _BLOB_ROWS_PER_FETCH,
     )
     for part in rows:
         yield [
-            BlobRow(
+            BlobDigestRow(
                 row.series_id,
                 row.step,
                 row.wall_time,
@@ -103,8 +103,8 @@ def stream_blob_sequences(
         ]
 
 
-def _stream(db: Connection, statement: str, parameters: dict[str, Any], rows_a_fetch: int) -> Iterator[Sequence[Any]]:
+def _stream(db: Connection, statement: str, parameters: dict[str, Any], rows_per_fetch: int) -> Iterator[Sequence[Any]]:
     """The rows in lists, from a cursor in the server."""
-    result = db.execution_options(stream_results=True, max_row_buffer=rows_a_fetch).execute(text(statement), parameters)
+    result = db.execution_options(stream_results=True, max_row_buffer=rows_per_fetch).execute(text(statement), parameters)
     with result:
-        yield from result.partitions(rows_a_fetch)
+        yield from result.partitions(rows_per_fetch)

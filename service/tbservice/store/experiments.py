@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
 
-from tbservice.store.pg.arrays import array
-from tbservice.store.pg.database import Sent, send
+from tbservice.store.pg.arrays import encode_array
+from tbservice.store.pg.database import PendingResult, execute_binary
 from tbservice.types import Experiment, ExperimentId, Visibility, WorkspaceId
 
 _COLUMNS: Final = "experiment_id, name, description, visibility, created_at, updated_at, version"
@@ -60,9 +60,9 @@ def find(db: Connection, experiment_id: ExperimentId) -> Experiment | None:
 
 
 def list_page(
-    db: Connection, workspace_id: WorkspaceId, words: str, before: tuple[datetime, str] | None, limit: int
+    db: Connection, workspace_id: WorkspaceId, search_text: str, before: tuple[datetime, str] | None, limit: int
 ) -> list[Experiment]:
-    """The newest experiments whose name or description holds `words`, from just before a (created_at, id) place on."""
+    """The newest experiments whose name or description holds `search_text`, from just before a (created_at, id) place on."""
     rows = db.execute(
         text(f"""
             SELECT {_COLUMNS} FROM experiments
@@ -75,7 +75,7 @@ def list_page(
         """),  # noqa: S608 - a constant above
         {
             "workspace_id": workspace_id,
-            "words": words,
+            "words": search_text,
             "created_at": before[0] if before else None,
             "experiment_id": before[1] if before else "",
             "limit": limit,
@@ -111,16 +111,16 @@ def update(
 def list_versions(db: Connection, experiment_ids: Sequence[ExperimentId]) -> dict[ExperimentId, int]:
     """The versions of those of the experiments that there are, of the transaction's tenant."""
     statement = text("SELECT experiment_id, version FROM experiments WHERE experiment_id = ANY (CAST(:ids AS text[]))")
-    rows = db.execute(statement, {"ids": array("text", experiment_ids)})
+    rows = db.execute(statement, {"ids": encode_array("text", experiment_ids)})
     return {row.experiment_id: row.version for row in rows}
 
 
-def bump_version(db: Connection, experiment_id: ExperimentId) -> Sent:
+def bump_version(db: Connection, experiment_id: ExperimentId) -> PendingResult:
     """Marks the experiment's data as changed, holding its row until the transaction ends: make it the last statement.
 
     It gives no row when the experiment is gone: the caller must roll back.
     """
-    return send(
+    return execute_binary(
         db,
         """
             UPDATE experiments SET version = version + 1, updated_at = now()

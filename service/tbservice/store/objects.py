@@ -29,12 +29,12 @@ _STATUS_MEANINGS = {"403": " (AccessDenied)", "404": " (NoSuchBucket or NoSuchKe
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ObjectPart:
     """A part of an object that is being put; `size` in bytes, `tag` is what S3 calls its content."""
 
     number: int
     size: int
-    tag: str
+    etag: str
 
 
 class ObjectStore:
@@ -44,12 +44,12 @@ class ObjectStore:
         self._bucket = settings.s3_bucket
         self._region = settings.s3_region
         self._put_options = _encryption_options(settings)
-        self._client = _connect(settings, read_timeout=60, attempts=3)
-        self._probe = _connect(settings, read_timeout=_PROBE_SECONDS_MAX, attempts=1)
+        self._client = _make_client(settings, read_timeout=60, attempts=3)
+        self._probe = _make_client(settings, read_timeout=_PROBE_SECONDS_MAX, attempts=1)
 
     def ensure_bucket(self) -> None:
         """Makes the bucket where it is missing."""
-        with _client_errors_as_ours():
+        with _translate_client_errors():
             try:
                 self._client.head_bucket(Bucket=self._bucket)
             except ClientError as error:
@@ -69,7 +69,7 @@ class ObjectStore:
 
     def put(self, key: str, content: bytes | IO[bytes]) -> None:
         """Writes an object whole; writing it again changes nothing. A file is read from where it stands to its end."""
-        with _client_errors_as_ours():
+        with _translate_client_errors():
             self._client.put_object(Bucket=self._bucket, Key=key, Body=content, **self._put_options)
 
     def read(self, key: str, start: int, end: int, *, is_brief: bool = False) -> Iterator[bytes]:
@@ -82,16 +82,16 @@ class ObjectStore:
         if start >= end:
             return iter(())
         client = self._probe if is_brief else self._client
-        with _client_errors_as_ours(), _object_errors_as_ours():
+        with _translate_client_errors(), _translate_object_errors():
             answer = client.get_object(Bucket=self._bucket, Key=key, Range=f"bytes={start}-{end - 1}")
         if answer["ContentLength"] != end - start:
             answer["Body"].close()
             raise ObjectMissing(_OBJECT_MISSING)
-        return _pieces(answer["Body"])
+        return _stream_chunks(answer["Body"])
 
     def find_size(self, key: str) -> int | None:
         """An object's size in bytes; None when there is none."""
-        with _client_errors_as_ours(), suppress(_Absent), _absence():
+        with _translate_client_errors(), suppress(_Absent), _translate_absence():
             size: int = self._client.head_object(Bucket=self._bucket, Key=key)["ContentLength"]
             return size
         return None
@@ -102,54 +102,54 @@ class ObjectStore:
         A few keys before it may be among them.
         """
         prefix = first_key.partition("/")[0] + "/"
-        with _client_errors_as_ours():  # S3 lists what comes after a key: after the beginning of this one
+        with _translate_client_errors():  # S3 lists what comes after a key: after the beginning of this one
             answer = self._client.list_objects_v2(Bucket=self._bucket, Prefix=prefix, StartAfter=first_key[:-1])
         return {found["Key"]: found["Size"] for found in answer.get("Contents", [])}
 
     def delete(self, key: str) -> None:
         """Deletes an object; one that is not there is fine."""
-        with _client_errors_as_ours():
+        with _translate_client_errors():
             self._client.delete_object(Bucket=self._bucket, Key=key)
 
-    def begin_parts(self, key: str) -> str:
+    def create_multipart(self, key: str) -> str:
         """Begins an object that is put in parts, and answers the id of its upload."""
-        with _client_errors_as_ours():
+        with _translate_client_errors():
             answer = self._client.create_multipart_upload(Bucket=self._bucket, Key=key, **self._put_options)
         upload_id: str = answer["UploadId"]
         return upload_id
 
     def put_part(self, key: str, upload_id: str, number: int, content: bytes | IO[bytes]) -> bool:
         """Writes a part, numbered from 1; writing it again is fine. False when the upload has ended."""
-        with _client_errors_as_ours(), suppress(_Absent), _absence():
+        with _translate_client_errors(), suppress(_Absent), _translate_absence():
             self._client.upload_part(Bucket=self._bucket, Key=key, UploadId=upload_id, PartNumber=number, Body=content)
             return True
         return False
 
-    def list_parts(self, key: str, upload_id: str) -> list[Part] | None:
+    def list_parts(self, key: str, upload_id: str) -> list[ObjectPart] | None:
         """The parts that are there, by number; None when the upload has ended."""
-        with _client_errors_as_ours(), suppress(_Absent), _absence():
+        with _translate_client_errors(), suppress(_Absent), _translate_absence():
             pages = self._client.get_paginator("list_parts").paginate(Bucket=self._bucket, Key=key, UploadId=upload_id)
             return [
-                Part(part["PartNumber"], part["Size"], part["ETag"]) for page in pages for part in page.get("Parts", [])
+                ObjectPart(part["PartNumber"], part["Size"], part["ETag"]) for page in pages for part in page.get("Parts", [])
             ]
         return None
 
-    def join_parts(self, key: str, upload_id: str, parts: Sequence[Part]) -> None:
+    def complete_multipart(self, key: str, upload_id: str, parts: Sequence[ObjectPart]) -> None:
         """Makes the object out of its parts; the upload ends. One that has ended already is fine."""
-        listed = [{"PartNumber": part.number, "ETag": part.tag} for part in parts]
-        with _client_errors_as_ours(), suppress(_Absent), _absence():
+        listed = [{"PartNumber": part.number, "ETag": part.etag} for part in parts]
+        with _translate_client_errors(), suppress(_Absent), _translate_absence():
             self._client.complete_multipart_upload(
                 Bucket=self._bucket, Key=key, UploadId=upload_id, MultipartUpload={"Parts": listed}
             )
 
-    def drop_parts(self, key: str, upload_id: str) -> None:
+    def abort_multipart(self, key: str, upload_id: str) -> None:
         """Ends an upload and deletes its parts. One that has ended already is fine."""
-        with _client_errors_as_ours(), suppress(_Absent), _absence():
+        with _translate_client_errors(), suppress(_Absent), _translate_absence():
             self._client.abort_multipart_upload(Bucket=self._bucket, Key=key, UploadId=upload_id)
 
     def check(self) -> None:
         """Raises Unavailable unless the bucket answers within seconds."""
-        with _client_errors_as_ours():
+        with _translate_client_errors():
             self._probe.head_bucket(Bucket=self._bucket)
 
     def close(self) -> None:
@@ -159,14 +159,14 @@ class ObjectStore:
 
 
 @cache
-def session() -> boto3.session.Session:
+def get_session() -> boto3.session.Session:
     """What all clients of this process are made of: to read S3's description takes longer than all else at a start."""
     return boto3.session.Session()
 
 
-def _connect(settings: Settings, *, read_timeout: int, attempts: int) -> Any:
+def _make_client(settings: Settings, *, read_timeout: int, attempts: int) -> Any:
     """A client of the settings' server; nothing is sent yet. `read_timeout` is in seconds, for each attempt."""
-    client = session().client(
+    client = get_session().client(
         "s3",
         endpoint_url=settings.s3_endpoint,
         region_name=settings.s3_region,
@@ -184,17 +184,17 @@ def _connect(settings: Settings, *, read_timeout: int, attempts: int) -> Any:
             response_checksum_validation="when_required",
         ),
     )
-    client.meta.events.register("after-call.s3", _note_answer)
-    client.meta.events.register("after-call-error.s3", _note_failure)
+    client.meta.events.register("after-call.s3", _count_response)
+    client.meta.events.register("after-call-error.s3", _count_failure)
     return client
 
 
-def _note_answer(model: Any, http_response: Any, **_: object) -> None:
-    metrics.note_object_call(model.name, http_response.status_code)
+def _count_response(model: Any, http_response: Any, **_: object) -> None:
+    metrics.observe_object_call(model.name, http_response.status_code)
 
 
-def _note_failure(event_name: str, **_: object) -> None:
-    metrics.note_object_call(event_name.rpartition(".")[2], None)
+def _count_failure(event_name: str, **_: object) -> None:
+    metrics.observe_object_call(event_name.rpartition(".")[2], None)
 
 
 def _addressing_style(settings: Settings) -> str:
@@ -212,7 +212,7 @@ def _encryption_options(settings: Settings) -> dict[str, str]:
     return options
 
 
-def _pieces(body: Any) -> Iterator[bytes]:
+def _stream_chunks(body: Any) -> Iterator[bytes]:
     try:
         yield from body.iter_chunks(_CHUNK_BYTES)
     except (BotoCoreError, ClientError) as error:
@@ -220,7 +220,7 @@ def _pieces(body: Any) -> Iterator[bytes]:
 
 
 @contextmanager
-def _object_errors_as_ours() -> Iterator[None]:
+def _translate_object_errors() -> Iterator[None]:
     """Tell an object that is lost from an object store that is away."""
     try:
         yield
@@ -239,7 +239,7 @@ class _Absent(Exception):
 
 
 @contextmanager
-def _absence() -> Iterator[None]:
+def _translate_absence() -> Iterator[None]:
     """Tells an object or an upload that is not there from everything else that may go wrong."""
     try:
         yield
@@ -250,17 +250,17 @@ def _absence() -> Iterator[None]:
 
 
 @contextmanager
-def _client_errors_as_ours() -> Iterator[None]:
+def _translate_client_errors() -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        raise Unavailable(f"the object store refuses: {_reason(error)}; nothing was lost, try again") from error
+        raise Unavailable(f"the object store refuses: {_describe_error(error)}; nothing was lost, try again") from error
     except BotoCoreError as error:  # its text names our servers, which is for the log alone
         kind = type(error).__name__
         raise Unavailable(f"the object store cannot be used ({kind}); nothing was lost, try again") from error
 
 
-def _reason(error: ClientError) -> str:
+def _describe_error(error: ClientError) -> str:
     """Return S3's own code, as NoSuchBucket, and the operation; an answer to HEAD has a status instead."""
     code = re.sub(r"[^A-Za-z0-9.]", "", str(error.response.get("Error", {}).get("Code", "")))[:_CODE_CHARS_MAX]
     meaning = _STATUS_MEANINGS.get(code, "")

@@ -9,15 +9,15 @@ from typing import Final
 import numpy as np
 from sqlalchemy import Connection, text
 
-from tbservice.store.pg.arrays import Array, array, int8s
-from tbservice.store.pg.database import binary_rows
+from tbservice.store.pg.arrays import Array, decode_int8s, encode_array
+from tbservice.store.pg.database import fetch_binary
 from tbservice.types import DataClass, ExperimentId, Float64s, Int64s, Ranks, Sampling, Series
 
 _TABLES: Final = ("scalar_tail", "scalar_blocks", "tensor_points", "blob_points")
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class PointKeys:
     """Columns of tensor or blob sequence points; (rank, sample_key) is a step's place in the order to sample by."""
 
     series_ids: Int64s
@@ -26,14 +26,14 @@ class Places:
     steps: Int64s
     wall_times: Float64s
 
-    def as_arrays(self) -> dict[str, Array]:
+    def to_parameters(self) -> dict[str, Array]:
         """The columns as parameters of a statement."""
         return {
-            "series_ids": array("bigint", self.series_ids),
-            "ranks": array("smallint", self.ranks),
-            "sample_keys": array("bigint", self.sample_keys),
-            "steps": array("bigint", self.steps),
-            "wall_times": array("float8", self.wall_times),
+            "series_ids": encode_array("bigint", self.series_ids),
+            "ranks": encode_array("smallint", self.ranks),
+            "sample_keys": encode_array("bigint", self.sample_keys),
+            "steps": encode_array("bigint", self.steps),
+            "wall_times": encode_array("float8", self.wall_times),
         }
 
 
@@ -57,7 +57,7 @@ def list_steps(
 ) -> dict[int, Int64s]:
     """The steps of tensor or blob sequence series, ascending, that a sampling samples from; none is left out."""
     table = "tensor_points" if data_class is DataClass.TENSOR else "blob_points"
-    rows = binary_rows(
+    rows = fetch_binary(
         db,
         f"""
             SELECT w.series_id, string_agg(int8send(p.step), ''::bytea ORDER BY p.step)
@@ -79,10 +79,10 @@ def list_steps(
         },
     )
     steps = {series_id: np.empty(0, np.int64) for series_id in series_ids}
-    return steps | {series_id: int8s(sent) for series_id, sent in rows}
+    return steps | {series_id: decode_int8s(sent) for series_id, sent in rows}
 
 
-def list_written(db: Connection, experiment_id: ExperimentId, series: Series) -> tuple[Int64s, Float64s]:
+def list_steps_by_wall_time(db: Connection, experiment_id: ExperimentId, series: Series) -> tuple[Int64s, Float64s]:
     """Steps and wall times of all points of a tensor or blob sequence series, by wall time, without their values."""
     table = "tensor_points" if series.data_class is DataClass.TENSOR else "blob_points"
     rows = db.execute(

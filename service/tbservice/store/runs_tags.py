@@ -8,7 +8,7 @@ from typing import Final
 
 from sqlalchemy import Connection, text
 
-from tbservice.store.pg.arrays import array
+from tbservice.store.pg.arrays import encode_array
 from tbservice.types import ExperimentGrant, ExperimentId, Run
 
 
@@ -39,7 +39,7 @@ _RESOLVE_RUNS: Final = _resolve_statement("runs", "run_id", "FOR KEY SHARE")
 _RESOLVE_TAGS: Final = _resolve_statement("tags", "tag_id")
 
 
-def digest(name: str) -> bytes:
+def hash_name(name: str) -> bytes:
     """What makes a name unique: an index row ends at 2,704 bytes, a name need not."""
     return hashlib.sha256(name.encode()).digest()
 
@@ -62,12 +62,12 @@ def resolve_tags(db: Connection, grant: ExperimentGrant, names: Collection[str])
 
 
 def _resolve(db: Connection, grant: ExperimentGrant, statement: str, names: Collection[str]) -> dict[str, int]:
-    by_digest = {digest(name): name for name in names}
+    by_digest = {hash_name(name): name for name in names}
     parameters = {
         "experiment_id": grant.experiment_id,
         "workspace_id": grant.workspace_id,
-        "names": array("text", list(by_digest.values())),
-        "digests": array("bytea", list(by_digest)),
+        "names": encode_array("text", list(by_digest.values())),
+        "digests": encode_array("bytea", list(by_digest)),
     }
     while True:
         rows = db.execute(text(statement), parameters).all()
@@ -92,7 +92,7 @@ def set_start_times(
             UPDATE runs SET start_time = earlier.start_time FROM earlier
             WHERE runs.experiment_id = :experiment_id AND runs.run_id = earlier.run_id
         """),
-        {"experiment_id": experiment_id, "run_ids": array("bigint", run_ids), "times": array("float8", times)},
+        {"experiment_id": experiment_id, "run_ids": encode_array("bigint", run_ids), "times": encode_array("float8", times)},
     )
 
 
@@ -103,48 +103,48 @@ def list_runs(db: Connection, experiment_id: ExperimentId) -> list[Run]:
 
 
 def list_run_names(
-    db: Connection, experiment_id: ExperimentId, chosen: Collection[str] | None = None
+    db: Connection, experiment_id: ExperimentId, names: Collection[str] | None = None
 ) -> dict[int, str]:
     """The name of each run by its id, in the order in which they came; of the chosen ones alone, unless None."""
-    return _list_names(db, "runs", "run_id", experiment_id, chosen)
+    return _list_names(db, "runs", "run_id", experiment_id, names)
 
 
 def list_tag_names(
-    db: Connection, experiment_id: ExperimentId, chosen: Collection[str] | None = None
+    db: Connection, experiment_id: ExperimentId, names: Collection[str] | None = None
 ) -> dict[int, str]:
     """The name of each tag by its id, in the order in which they came; of the chosen ones alone, unless None."""
-    return _list_names(db, "tags", "tag_id", experiment_id, chosen)
+    return _list_names(db, "tags", "tag_id", experiment_id, names)
 
 
 def _list_names(
-    db: Connection, table: str, id_column: str, experiment_id: ExperimentId, chosen: Collection[str] | None
+    db: Connection, table: str, id_column: str, experiment_id: ExperimentId, names: Collection[str] | None
 ) -> dict[int, str]:
-    condition = "" if chosen is None else "AND name_digest = ANY (CAST(:digests AS bytea[]))"
+    condition = "" if names is None else "AND name_digest = ANY (CAST(:digests AS bytea[]))"
     statement = text(
         f"SELECT {id_column}, name FROM {table} WHERE experiment_id = :experiment_id {condition} ORDER BY {id_column}"  # noqa: S608 - called with the constants above
     )
-    digests = {} if chosen is None else {"digests": array("bytea", [digest(name) for name in chosen])}
+    digests = {} if names is None else {"digests": encode_array("bytea", [hash_name(name) for name in names])}
     rows = db.execute(statement, {"experiment_id": experiment_id, **digests})
     return {row[0]: row[1] for row in rows}
 
 
 def lock_run(db: Connection, experiment_id: ExperimentId, name: str) -> int | None:
     """A run's id, when no ingest writes to the run any more; none does until the transaction ends."""
-    return _find(db, "runs", "run_id", experiment_id, name, "FOR UPDATE")
+    return _find_id(db, "runs", "run_id", experiment_id, name, "FOR UPDATE")
 
 
 def find_tag(db: Connection, experiment_id: ExperimentId, name: str) -> int | None:
     """A tag's id."""
-    return _find(db, "tags", "tag_id", experiment_id, name)
+    return _find_id(db, "tags", "tag_id", experiment_id, name)
 
 
-def _find(
+def _find_id(
     db: Connection, table: str, id_column: str, experiment_id: ExperimentId, name: str, lock: str = ""
 ) -> int | None:
     statement = text(
         f"SELECT {id_column} FROM {table} WHERE experiment_id = :experiment_id AND name_digest = :digest {lock}"  # noqa: S608 - called with the constants above
     )
-    found: int | None = db.execute(statement, {"experiment_id": experiment_id, "digest": digest(name)}).scalar()
+    found: int | None = db.execute(statement, {"experiment_id": experiment_id, "digest": hash_name(name)}).scalar()
     return found
 
 

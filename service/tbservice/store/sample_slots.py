@@ -10,24 +10,24 @@ from sqlalchemy import Connection, Engine, text
 
 from tbservice.types import Booleans, Ranks
 
-SLOTS: Final = 1 << 16
+SLOT_COUNT: Final = 1 << 16
 
-_read: WeakKeyDictionary[Engine, Ranks] = WeakKeyDictionary()
+_ranks_by_engine: WeakKeyDictionary[Engine, Ranks] = WeakKeyDictionary()
 
 
 def get_ranks(db: Connection) -> Ranks:
     """The rank of each of the 65,536 slots; read once for an engine, as they never change."""
-    ranks = _read.get(db.engine)
+    ranks = _ranks_by_engine.get(db.engine)
     if ranks is None:
         rows = db.execute(text("SELECT rank FROM sample_slots ORDER BY slot")).scalars().all()
-        ranks = _read[db.engine] = np.array(rows, np.uint8)
+        ranks = _ranks_by_engine[db.engine] = np.array(rows, np.uint8)
     return ranks
 
 
-def draw(db: Connection, percent: float, seed: int) -> Booleans:
+def draw_slots(db: Connection, percent: float, seed: int) -> Booleans:
     """A live draw of slots: whether each of the 65,536 is in it. The same percentage and seed draw the same slots."""
     statement = text("SELECT slot FROM sample_slots TABLESAMPLE BERNOULLI (:percent) REPEATABLE (:seed)")
     slots = db.execute(statement, {"percent": percent, "seed": seed}).scalars().all()
-    is_drawn = np.zeros(SLOTS, np.bool_)
+    is_drawn = np.zeros(SLOT_COUNT, np.bool_)
     is_drawn[np.array(slots, np.int64)] = True
     return is_drawn

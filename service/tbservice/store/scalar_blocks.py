@@ -14,9 +14,9 @@ from typing import Final
 
 from sqlalchemy import Connection, text
 
-from tbservice.store.pg.arrays import array, rows_of
-from tbservice.store.pg.database import binary_rows, send
-from tbservice.store.scalar_format import Points, pack, unpack
+from tbservice.store.pg.arrays import encode_array, unnest_rows
+from tbservice.store.pg.database import execute_binary, fetch_binary
+from tbservice.store.scalar_format import ScalarPoints, pack, unpack
 from tbservice.types import ALL_STEPS, ExperimentGrant, ExperimentId, StepRange
 
 OPEN: Final = -1
@@ -29,11 +29,11 @@ class NewBlock:
 
     series_id: int
     level: int
-    points: Points
+    points: ScalarPoints
     packed: bytes | None = None
 
 
-Place = tuple[int, int]
+BlockKey = tuple[int, int]
 """Series id and block id."""
 
 
@@ -41,13 +41,13 @@ Place = tuple[int, int]
 class OpenBlock:
     """Where an open block is, and what is known of it without its points."""
 
-    place: Place
+    key: BlockKey
     count: int
     first_step: int
     last_step: int
 
 
-_INSERTED: Final = {
+_INSERT_COLUMNS: Final = {
     "series_id": "bigint",
     "level": "smallint",
     "count": "integer",
@@ -59,36 +59,36 @@ _INSERTED: Final = {
 
 def insert(db: Connection, grant: ExperimentGrant, blocks: Sequence[NewBlock]) -> None:
     """Packs and inserts the blocks."""
-    send(
+    execute_binary(
         db,
         f"""
             INSERT INTO scalar_blocks
                 (experiment_id, workspace_id, series_id, level, count, first_step, last_step, data)
             SELECT %(experiment_id)s, %(workspace_id)s, series_id, level, count, first_step, last_step, data
-            FROM {rows_of(_INSERTED)} AS u
+            FROM {unnest_rows(_INSERT_COLUMNS)} AS u
         """,  # noqa: S608 - a constant above
         {
             "experiment_id": grant.experiment_id,
             "workspace_id": grant.workspace_id,
-            "series_id": array("bigint", [block.series_id for block in blocks]),
-            "level": array("smallint", [block.level for block in blocks]),
-            "count": array("integer", [len(block.points) for block in blocks]),
-            "first_step": array("bigint", [block.points.steps[0] for block in blocks]),
-            "last_step": array("bigint", [block.points.steps[-1] for block in blocks]),
-            "data": array("bytea", [block.packed or pack(block.points) for block in blocks]),
+            "series_id": encode_array("bigint", [block.series_id for block in blocks]),
+            "level": encode_array("smallint", [block.level for block in blocks]),
+            "count": encode_array("integer", [len(block.points) for block in blocks]),
+            "first_step": encode_array("bigint", [block.points.steps[0] for block in blocks]),
+            "last_step": encode_array("bigint", [block.points.steps[-1] for block in blocks]),
+            "data": encode_array("bytea", [block.packed or pack(block.points) for block in blocks]),
         },
     )
 
 
 def read(
     db: Connection, experiment_id: ExperimentId, levels: Mapping[int, int], ranges: Mapping[int, StepRange]
-) -> dict[int, list[Points]]:
+) -> dict[int, list[ScalarPoints]]:
     """For each series (id to level) the blocks of its level, then those that are open, each the oldest first.
 
     Only blocks that may hold a step of the series' range, where it has one.
     """
     steps = [ranges.get(series_id, ALL_STEPS) for series_id in levels]
-    rows = binary_rows(
+    rows = fetch_binary(
         db,
         """
             SELECT w.series_id, b.data
@@ -109,7 +109,7 @@ def read(
             "lasts": [one.last for one in steps],
         },
     )
-    blocks: defaultdict[int, list[Points]] = defaultdict(list)
+    blocks: defaultdict[int, list[ScalarPoints]] = defaultdict(list)
     for series_id, data in rows:
         blocks[series_id].append(unpack(data))
     return blocks
@@ -119,7 +119,7 @@ def read(
 class RangeEnds:
     """Of the sealed blocks that may hold steps of a range: their points at its two ends, and the others' number."""
 
-    ends: list[Points]
+    ends: list[ScalarPoints]
     others_count: int
 
 
@@ -130,7 +130,7 @@ def read_range_ends(
 
     Sealed blocks share no steps, so that every step of the other blocks lies in the range.
     """
-    rows = binary_rows(
+    rows = fetch_binary(
         db,
         """
             SELECT series_id, points, count, data FROM (
@@ -175,7 +175,7 @@ def list_last_ranges(
     return {row.series_id: StepRange(row.first) for row in rows}
 
 
-def list_open(db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int]) -> dict[int, list[OpenBlock]]:
+def list_open_blocks(db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int]) -> dict[int, list[OpenBlock]]:
     """The open blocks of each series, the oldest first; a series without any is left out."""
     rows = db.execute(
         text("""
@@ -187,28 +187,28 @@ def list_open(db: Connection, experiment_id: ExperimentId, series_ids: Sequence[
     )
     found: defaultdict[int, list[OpenBlock]] = defaultdict(list)
     for row in rows:  # a row has a method `count`
-        place = (row.series_id, row.block_id)
-        found[row.series_id].append(OpenBlock(place, row.points, row.first_step, row.last_step))
+        key = (row.series_id, row.block_id)
+        found[row.series_id].append(OpenBlock(key, row.points, row.first_step, row.last_step))
     return found
 
 
-def seal(db: Connection, experiment_id: ExperimentId, places: Sequence[Place]) -> dict[Place, Points]:
+def seal_in_place(db: Connection, experiment_id: ExperimentId, keys: Sequence[BlockKey]) -> dict[BlockKey, ScalarPoints]:
     """Makes open blocks sealed ones as they stand, without writing their points again, which it gives."""
-    return _change_open(db, "UPDATE scalar_blocks AS b SET level = 0", experiment_id, places)
+    return _change_open_blocks(db, "UPDATE scalar_blocks AS b SET level = 0", experiment_id, keys)
 
 
-def take(db: Connection, experiment_id: ExperimentId, places: Sequence[Place]) -> dict[Place, Points]:
+def delete_returning(db: Connection, experiment_id: ExperimentId, keys: Sequence[BlockKey]) -> dict[BlockKey, ScalarPoints]:
     """Deletes open blocks, and gives exactly what was deleted."""
-    return _change_open(db, "DELETE FROM scalar_blocks AS b", experiment_id, places)
+    return _change_open_blocks(db, "DELETE FROM scalar_blocks AS b", experiment_id, keys)
 
 
-def _change_open(
-    db: Connection, change: str, experiment_id: ExperimentId, places: Sequence[Place]
-) -> dict[Place, Points]:
-    if not places:
+def _change_open_blocks(
+    db: Connection, change: str, experiment_id: ExperimentId, keys: Sequence[BlockKey]
+) -> dict[BlockKey, ScalarPoints]:
+    if not keys:
         return {}
     source = "FROM" if change.startswith("UPDATE") else "USING"
-    rows = binary_rows(
+    rows = fetch_binary(
         db,
         f"""
             {change} {source} unnest(%(series_ids)s::bigint[], %(block_ids)s::bigint[]) AS w (series_id, block_id)
@@ -218,8 +218,8 @@ def _change_open(
         """,
         {
             "experiment_id": experiment_id,
-            "series_ids": [series_id for series_id, _ in places],
-            "block_ids": [block_id for _, block_id in places],
+            "series_ids": [series_id for series_id, _ in keys],
+            "block_ids": [block_id for _, block_id in keys],
         },
     )
     return {(series_id, block_id): unpack(data) for series_id, block_id, data in rows}
@@ -248,11 +248,11 @@ def count_sealed_between(db: Connection, experiment_id: ExperimentId, series_id:
     return int(db.execute(statement, parameters).scalar_one())
 
 
-def take_sealed_between(
+def delete_sealed_returning(
     db: Connection, experiment_id: ExperimentId, series_id: int, first: int, last: int
-) -> list[Points]:
+) -> list[ScalarPoints]:
     """Deletes the sealed blocks whose steps may lie in [first, last], and gives exactly what was deleted."""
-    rows = binary_rows(
+    rows = fetch_binary(
         db,
         """
             WITH gone AS (
@@ -267,11 +267,11 @@ def take_sealed_between(
     return [unpack(data) for (data,) in rows]
 
 
-def take_small(
-    db: Connection, experiment_id: ExperimentId, wanted: Sequence[tuple[int, int]], count_max: int
-) -> dict[tuple[int, int], list[Points]]:
+def delete_small_returning(
+    db: Connection, experiment_id: ExperimentId, series_levels: Sequence[tuple[int, int]], count_max: int
+) -> dict[tuple[int, int], list[ScalarPoints]]:
     """Deletes the blocks of at most `count_max` points of each (series id, level); gives what was deleted, by these."""
-    rows = binary_rows(
+    rows = fetch_binary(
         db,
         """
             WITH gone AS (
@@ -284,12 +284,12 @@ def take_small(
         """,
         {
             "experiment_id": experiment_id,
-            "series_ids": [series_id for series_id, _ in wanted],
-            "levels": [level for _, level in wanted],
+            "series_ids": [series_id for series_id, _ in series_levels],
+            "levels": [level for _, level in series_levels],
             "count_max": count_max,
         },
     )
-    taken: defaultdict[tuple[int, int], list[Points]] = defaultdict(list)
+    taken: defaultdict[tuple[int, int], list[ScalarPoints]] = defaultdict(list)
     for series_id, level, data in rows:
         taken[series_id, level].append(unpack(data))
     return taken

@@ -13,17 +13,17 @@ from typing import Final
 
 from sqlalchemy import Connection, text
 
-from tbservice.store.pg.database import binary_rows
+from tbservice.store.pg.database import fetch_binary
 from tbservice.store.scalar_blocks import OPEN, SEALED
-from tbservice.store.scalar_format import EMPTY, RAW, Points, unpack, unpack_raw
+from tbservice.store.scalar_format import EMPTY_POINTS, RECORD_DTYPE, ScalarPoints, unpack, unpack_raw
 from tbservice.types import ExperimentId, StepRange
 
 _log = logging.getLogger(__name__)
 
-TAIL: Final = -2
+WRITE_BUFFER: Final = -2
 """Instead of a block's level: a row of the tail."""
 
-TAIL_END: Final = -3
+INLINE_BUFFER: Final = -3
 """Instead of a block's level: the end of the tail, which is newer than its rows and stands in the series' own row."""
 
 
@@ -31,7 +31,7 @@ TAIL_END: Final = -3
 class ScalarRow:
     """Where some points of a series are: a block of level SEALED or OPEN, or a part of the tail, without its steps.
 
-    A part of the tail is a row of the TAIL or the TAIL_END, whose `block_id` is the series' id.
+    A part of the tail is a row of the WRITE_BUFFER or the INLINE_BUFFER, whose `block_id` is the series' id.
     """
 
     series_id: int
@@ -67,7 +67,7 @@ def list_scalar_rows(
             "series_ids": list(series_ids),
             "first": steps.first,
             "last": steps.last,
-            "record_bytes": RAW.itemsize,
+            "record_bytes": RECORD_DTYPE.itemsize,
         },
     )
     found: defaultdict[int, list[ScalarRow]] = defaultdict(list)
@@ -82,7 +82,7 @@ def list_scalar_rows(
 
 def read_scalar_rows(
     db: Connection, experiment_id: ExperimentId, rows: Iterable[ScalarRow], points_max: int, skip_damaged: bool
-) -> Iterator[tuple[ScalarRow, Points]]:
+) -> Iterator[tuple[ScalarRow, ScalarPoints]]:
     """The rows with their points, in the order given; about `points_max` points are held at once, or one row.
 
     A row whose bytes are damaged is a ValueError; or it has no points, and a warning is logged.
@@ -101,9 +101,9 @@ def read_scalar_rows(
 
 def _read_group(
     db: Connection, experiment_id: ExperimentId, group: Sequence[ScalarRow], skip_damaged: bool
-) -> Iterator[tuple[ScalarRow, Points]]:
+) -> Iterator[tuple[ScalarRow, ScalarPoints]]:
     found: dict[tuple[int, int], tuple[bool, bytes]] = {}
-    for levels, read in (({SEALED, OPEN}, _read_blocks), ({TAIL}, _read_tail), ({TAIL_END}, _read_tail_ends)):
+    for levels, read in (({SEALED, OPEN}, _read_blocks), ({WRITE_BUFFER}, _read_write_buffer), ({INLINE_BUFFER}, _read_inline_buffers)):
         if rows := [row for row in group if row.level in levels]:
             found |= read(db, experiment_id, rows)
     for row in group:
@@ -114,13 +114,13 @@ def _read_group(
             if not skip_damaged:
                 raise
             _log.warning("row %d of level %d of series %d: %s", row.block_id, row.level, row.series_id, error)
-            yield row, EMPTY
+            yield row, EMPTY_POINTS
 
 
 def _read_blocks(
     db: Connection, experiment_id: ExperimentId, rows: Sequence[ScalarRow]
 ) -> dict[tuple[int, int], tuple[bool, bytes]]:
-    found = binary_rows(
+    found = fetch_binary(
         db,
         """
             SELECT b.level, b.block_id, b.data
@@ -129,15 +129,15 @@ def _read_blocks(
             JOIN scalar_blocks AS b ON b.experiment_id = %(experiment_id)s AND b.series_id = w.series_id
                 AND b.level = w.level AND b.block_id = w.block_id
         """,
-        {"experiment_id": experiment_id, "levels": [row.level for row in rows], **_places(rows)},
+        {"experiment_id": experiment_id, "levels": [row.level for row in rows], **_row_keys(rows)},
     )
     return {(level, block_id): (True, data) for level, block_id, data in found}
 
 
-def _read_tail(
+def _read_write_buffer(
     db: Connection, experiment_id: ExperimentId, rows: Sequence[ScalarRow]
 ) -> dict[tuple[int, int], tuple[bool, bytes]]:
-    found = binary_rows(
+    found = fetch_binary(
         db,
         """
             SELECT t.block_id, t.is_packed, t.data
@@ -145,15 +145,15 @@ def _read_tail(
             JOIN scalar_tail AS t ON t.experiment_id = %(experiment_id)s AND t.series_id = w.series_id
                 AND t.block_id = w.block_id
         """,
-        {"experiment_id": experiment_id, **_places(rows)},
+        {"experiment_id": experiment_id, **_row_keys(rows)},
     )
-    return {(TAIL, block_id): (is_packed, data) for block_id, is_packed, data in found}
+    return {(WRITE_BUFFER, block_id): (is_packed, data) for block_id, is_packed, data in found}
 
 
-def _read_tail_ends(
+def _read_inline_buffers(
     db: Connection, experiment_id: ExperimentId, rows: Sequence[ScalarRow]
 ) -> dict[tuple[int, int], tuple[bool, bytes]]:
-    found = binary_rows(
+    found = fetch_binary(
         db,
         """
             SELECT series_id, tail_end FROM time_series
@@ -161,8 +161,8 @@ def _read_tail_ends(
         """,
         {"experiment_id": experiment_id, "series_ids": [row.series_id for row in rows]},
     )
-    return {(TAIL_END, series_id): (False, data) for series_id, data in found}
+    return {(INLINE_BUFFER, series_id): (False, data) for series_id, data in found}
 
 
-def _places(rows: Sequence[ScalarRow]) -> dict[str, list[int]]:
+def _row_keys(rows: Sequence[ScalarRow]) -> dict[str, list[int]]:
     return {"series_ids": [row.series_id for row in rows], "block_ids": [row.block_id for row in rows]}

@@ -13,16 +13,16 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from tbservice.store.pg.arrays import array, rows_of
-from tbservice.store.pg.database import binary_rows, send
-from tbservice.store.scalar_format import Points, concatenate, unpack, unpack_raw
+from tbservice.store.pg.arrays import encode_array, unnest_rows
+from tbservice.store.pg.database import execute_binary, fetch_binary
+from tbservice.store.scalar_format import ScalarPoints, concatenate, unpack, unpack_raw
 from tbservice.types import ExperimentGrant, ExperimentId
 
-_APPENDED: Final = {"series_id": "bigint", "count": "integer", "is_packed": "boolean", "data": "bytea"}
+_INSERT_COLUMNS: Final = {"series_id": "bigint", "count": "integer", "is_packed": "boolean", "data": "bytea"}
 
 
 @dataclass(frozen=True, slots=True)
-class TailRow:
+class BufferRow:
     """Points that become a row: raw records when they are few, so that rows concatenate; packed when they are many.
 
     They are in step order, one a step.
@@ -33,28 +33,28 @@ class TailRow:
     data: bytes
 
 
-def append(db: Connection, grant: ExperimentGrant, rows: Sequence[tuple[int, TailRow]]) -> None:
+def append(db: Connection, grant: ExperimentGrant, rows: Sequence[tuple[int, BufferRow]]) -> None:
     """Adds the rows, each with its series' id; those of a series in order of arrival."""
-    send(
+    execute_binary(
         db,
         f"""
             INSERT INTO scalar_tail (experiment_id, workspace_id, series_id, count, is_packed, data)
-            SELECT %(experiment_id)s, %(workspace_id)s, series_id, count, is_packed, data FROM {rows_of(_APPENDED)} AS u
+            SELECT %(experiment_id)s, %(workspace_id)s, series_id, count, is_packed, data FROM {unnest_rows(_INSERT_COLUMNS)} AS u
         """,  # noqa: S608 - a constant above
         {
             "experiment_id": grant.experiment_id,
             "workspace_id": grant.workspace_id,
-            "series_id": array("bigint", [series_id for series_id, _ in rows]),
-            "count": array("integer", [row.count for _, row in rows]),
-            "is_packed": array("boolean", [row.is_packed for _, row in rows]),
-            "data": array("bytea", [row.data for _, row in rows]),
+            "series_id": encode_array("bigint", [series_id for series_id, _ in rows]),
+            "count": encode_array("integer", [row.count for _, row in rows]),
+            "is_packed": encode_array("boolean", [row.is_packed for _, row in rows]),
+            "data": encode_array("bytea", [row.data for _, row in rows]),
         },
     )
 
 
-def read(db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int]) -> dict[int, Points]:
+def read(db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int]) -> dict[int, ScalarPoints]:
     """Each series' tail points in order of arrival, the end of its tail included; one without a tail is left out."""
-    return _gather(
+    return _fetch_points(
         db,
         """
             SELECT series_id, is_packed, string_agg(data, ''::bytea ORDER BY block_id), min(block_id)
@@ -77,9 +77,9 @@ def read(db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int])
     )
 
 
-def take(db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int]) -> dict[int, Points]:
+def delete_returning(db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int]) -> dict[int, ScalarPoints]:
     """Deletes the series' tail rows and gives exactly what was deleted, in order of arrival: not the tails' ends."""
-    return _gather(
+    return _fetch_points(
         db,
         """
             WITH gone AS (
@@ -93,11 +93,11 @@ def take(db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int])
     )
 
 
-def _gather(
+def _fetch_points(
     db: Connection, statement: str, experiment_id: ExperimentId, series_ids: Sequence[int]
-) -> dict[int, Points]:
-    rows = binary_rows(db, statement, {"experiment_id": experiment_id, "series_ids": list(series_ids)})
-    parts: defaultdict[int, list[Points]] = defaultdict(list)
+) -> dict[int, ScalarPoints]:
+    rows = fetch_binary(db, statement, {"experiment_id": experiment_id, "series_ids": list(series_ids)})
+    parts: defaultdict[int, list[ScalarPoints]] = defaultdict(list)
     for series_id, is_packed, data, _ in rows:
         parts[series_id].append(unpack(data) if is_packed else unpack_raw(data))
     return {series_id: concatenate(points) for series_id, points in parts.items()}

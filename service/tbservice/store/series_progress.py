@@ -10,14 +10,14 @@ import numpy as np
 from sqlalchemy import Connection
 
 from tbservice.store import runs_tags
-from tbservice.store.pg.arrays import array
-from tbservice.store.pg.database import binary_rows
-from tbservice.store.series_selection import conditions_of
+from tbservice.store.pg.arrays import encode_array
+from tbservice.store.pg.database import fetch_binary
+from tbservice.store.series_selection import build_conditions
 from tbservice.types import ExperimentId, Int64s, Selection
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class SeriesProgress:
     """Columns of series in the order of their ids; what they mean is told by `SeriesState`."""
 
     series_ids: Int64s
@@ -39,12 +39,12 @@ class SeriesLabel(NamedTuple):
     plugin: str
 
 
-def list_progress(db: Connection, experiment_id: ExperimentId, selection: Selection, limit: int) -> Progress:
+def list_progress(db: Connection, experiment_id: ExperimentId, selection: Selection, limit: int) -> SeriesProgress:
     """How far the selected series have come, at most `limit` of them: without their names and metadata."""
     run_ids = runs_tags.list_run_names(db, experiment_id, selection.runs) if selection.runs is not None else ()
     tag_ids = runs_tags.list_tag_names(db, experiment_id, selection.tags) if selection.tags is not None else ()
-    conditions, parameters = conditions_of(selection, run_ids, tag_ids)
-    rows = binary_rows(
+    conditions, parameters = build_conditions(selection, run_ids, tag_ids)
+    rows = fetch_binary(
         db,
         f"""
             SELECT series_id, count, tail_points, last_step, rewrites, rewritten_from FROM time_series
@@ -52,20 +52,20 @@ def list_progress(db: Connection, experiment_id: ExperimentId, selection: Select
         """,  # noqa: S608 - the conditions are constants, chosen by what is asked for
         {"experiment_id": experiment_id, "limit": limit, **parameters},
     )
-    return Progress(*np.array(rows, np.int64).reshape(-1, 6).T)
+    return SeriesProgress(*np.array(rows, np.int64).reshape(-1, 6).T)
 
 
 def get_labels(db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int]) -> dict[int, SeriesLabel]:
     """What each of these series is called."""
-    rows = binary_rows(
+    rows = fetch_binary(
         db,
         """
             SELECT series_id, run_id, tag_id, plugin FROM time_series
             WHERE experiment_id = %(experiment_id)s AND series_id = ANY (%(series_ids)s::bigint[])
         """,
-        {"experiment_id": experiment_id, "series_ids": array("bigint", series_ids)},
+        {"experiment_id": experiment_id, "series_ids": encode_array("bigint", series_ids)},
     )
-    # In queries of their own, for the reason that `conditions_of` has.
+    # In queries of their own, for the reason that `build_conditions` has.
     runs = _get_names(db, "runs", "run_id", experiment_id, {row[1] for row in rows})
     tags = _get_names(db, "tags", "tag_id", experiment_id, {row[2] for row in rows})
     return {series_id: SeriesLabel(runs[run_id], tags[tag_id], plugin) for series_id, run_id, tag_id, plugin in rows}
@@ -74,12 +74,12 @@ def get_labels(db: Connection, experiment_id: ExperimentId, series_ids: Sequence
 def _get_names(
     db: Connection, table: str, id_column: str, experiment_id: ExperimentId, ids: Collection[int]
 ) -> dict[int, str]:
-    rows = binary_rows(
+    rows = fetch_binary(
         db,
         f"""
             SELECT {id_column}, name FROM {table}
             WHERE experiment_id = %(experiment_id)s AND {id_column} = ANY (%(ids)s::bigint[])
         """,  # noqa: S608 - called with the constants above
-        {"experiment_id": experiment_id, "ids": array("bigint", list(ids))},
+        {"experiment_id": experiment_id, "ids": encode_array("bigint", list(ids))},
     )
     return dict(rows)

@@ -13,11 +13,11 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
-from tbservice.store.pg.arrays import array, rows_of
-from tbservice.store.pg.database import binary_rows, send
+from tbservice.store.pg.arrays import encode_array, unnest_rows
+from tbservice.store.pg.database import execute_binary, fetch_binary
 from tbservice.types import ExperimentGrant, ExperimentId
 
-SeriesName = tuple[int, int]
+RunTagIds = tuple[int, int]
 """Run id and tag id."""
 
 SeriesKey = tuple[int, bytes]
@@ -55,16 +55,16 @@ class SeriesState:
     rewrites: int
     rewritten_from: int
     tail_end: bytes
-    seldom_before: tuple[Any, ...] = ()  # of the row as it was locked, what few batches change
+    cold_snapshot: tuple[Any, ...] = ()  # of the row as it was locked, what few batches change
 
 
-_STATE: Final = """
+_STATE_COLUMNS: Final = """
     series_id, run_id, tag_id, plugin, data_class, metadata_wall_time, count, count_is_exact, sealed_count, tail_rows,
     tail_points, max_length, first_step, first_wall_time, first_value, last_step, last_wall_time, last_value,
     max_wall_time, rewrites, rewritten_from, tail_end
 """
 
-_MOVING: Final[dict[str, str]] = {
+_HOT_COLUMNS: Final[dict[str, str]] = {
     "count": "bigint",
     "count_is_exact": "boolean",
     "tail_rows": "integer",
@@ -77,7 +77,7 @@ _MOVING: Final[dict[str, str]] = {
 }
 """What changes with points that come after the last."""
 
-_SELDOM: Final[dict[str, str]] = {
+_COLD_COLUMNS: Final[dict[str, str]] = {
     "metadata_wall_time": "float8",
     "sealed_count": "bigint",
     "max_length": "integer",
@@ -89,18 +89,18 @@ _SELDOM: Final[dict[str, str]] = {
 }
 """What else changes after a series was made; its metadata, which may be long, has a statement of its own."""
 
-_seldom = attrgetter(*_SELDOM)
+_get_cold_values = attrgetter(*_COLD_COLUMNS)
 
-_MADE: Final[dict[str, str]] = {
+_INSERT_COLUMNS: Final[dict[str, str]] = {
     "run_id": "bigint",
     "tag_id": "bigint",
     "plugin": "text",
     "data_class": "smallint",
-    **_MOVING,
-    **_SELDOM,
+    **_HOT_COLUMNS,
+    **_COLD_COLUMNS,
 }
 
-_UNTOUCHED: Final = {
+_PLACEHOLDERS: Final = {
     "summary_metadata": "''::bytea",
     "run_id": "0",
     "tag_id": "0",
@@ -112,42 +112,42 @@ _UNTOUCHED: Final = {
 }
 """What no row may be without, and no row is given, where an insert always meets the row that is there."""
 
-_KEY: Final = {"run_id": "bigint", "tag_digest": "bytea"}
+_KEY_COLUMNS: Final = {"run_id": "bigint", "tag_digest": "bytea"}
 
 # Tags are joined here, so that their ids never have to be kept by a process. `LIMIT 1` keeps the order of the joins.
-_KEYED_TAG: Final = """
+_TAG_ID_QUERY: Final = """
     SELECT tag_id FROM tags WHERE experiment_id = %(experiment_id)s AND name_digest = w.tag_digest LIMIT 1
 """
 
 
-def find(db: Connection, experiment_id: ExperimentId, wanted: Collection[SeriesKey]) -> set[SeriesKey]:
+def find(db: Connection, experiment_id: ExperimentId, keys: Collection[SeriesKey]) -> set[SeriesKey]:
     """Return the keys of the series that exist, without locking them."""
     statement = f"""
-        SELECT w.run_id, w.tag_digest FROM {rows_of(_KEY)} AS w
-        CROSS JOIN LATERAL ({_KEYED_TAG}) AS t
+        SELECT w.run_id, w.tag_digest FROM {unnest_rows(_KEY_COLUMNS)} AS w
+        CROSS JOIN LATERAL ({_TAG_ID_QUERY}) AS t
         CROSS JOIN LATERAL (
             SELECT FROM time_series AS s
             WHERE s.experiment_id = %(experiment_id)s AND s.run_id = w.run_id AND s.tag_id = t.tag_id LIMIT 1) AS s
     """  # noqa: S608 - the constants above
-    return set(binary_rows(db, statement, {"experiment_id": experiment_id, **_keys(wanted)}))
+    return set(fetch_binary(db, statement, {"experiment_id": experiment_id, **_encode_keys(keys)}))
 
 
-def lock(db: Connection, experiment_id: ExperimentId, wanted: Collection[SeriesKey]) -> dict[SeriesKey, SeriesState]:
+def lock(db: Connection, experiment_id: ExperimentId, keys: Collection[SeriesKey]) -> dict[SeriesKey, SeriesState]:
     """Lock the series that exist until the transaction ends, in the order of their keys, and return their rows."""
     statement = f"""
-        SELECT w.tag_digest, s.* FROM {rows_of(_KEY)} AS w
-        CROSS JOIN LATERAL ({_KEYED_TAG}) AS t
+        SELECT w.tag_digest, s.* FROM {unnest_rows(_KEY_COLUMNS)} AS w
+        CROSS JOIN LATERAL ({_TAG_ID_QUERY}) AS t
         CROSS JOIN LATERAL (
-            SELECT {_STATE} FROM time_series AS s
+            SELECT {_STATE_COLUMNS} FROM time_series AS s
             WHERE s.experiment_id = %(experiment_id)s AND s.run_id = w.run_id AND s.tag_id = t.tag_id
             LIMIT 1 FOR UPDATE) AS s
     """  # noqa: S608 - the constants above
-    rows = binary_rows(db, statement, {"experiment_id": experiment_id, **_keys(sorted(wanted))})
-    states = ((tag_digest, _state(row)) for tag_digest, *row in rows)
+    rows = fetch_binary(db, statement, {"experiment_id": experiment_id, **_encode_keys(sorted(keys))})
+    states = ((tag_digest, _make_state(row)) for tag_digest, *row in rows)
     return {(state.run_id, tag_digest): state for tag_digest, state in states}
 
 
-def lock_due(
+def lock_above_threshold(
     db: Connection,
     experiment_id: ExperimentId,
     run_id: int,
@@ -160,10 +160,10 @@ def lock_due(
 
     In the order of their tags' ids, from after the given one on: a run with many is gone through once.
     """
-    rows = binary_rows(
+    rows = fetch_binary(
         db,
         f"""
-            SELECT {_STATE} FROM time_series
+            SELECT {_STATE_COLUMNS} FROM time_series
             WHERE experiment_id = %(experiment_id)s AND run_id = %(run_id)s AND tag_id > %(after_tag_id)s
                 AND (tail_rows >= %(rows_min)s OR tail_points >= %(points_min)s)
             ORDER BY tag_id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
@@ -177,26 +177,26 @@ def lock_due(
             "limit": limit,
         },
     )
-    return [_state(row) for row in rows]
+    return [_make_state(row) for row in rows]
 
 
-def _state(row: Sequence[Any]) -> SeriesState:
+def _make_state(row: Sequence[Any]) -> SeriesState:
     state = SeriesState(*row)
-    state.seldom_before = _seldom(state)
+    state.cold_snapshot = _get_cold_values(state)
     return state
 
 
 def create(
     db: Connection, grant: ExperimentGrant, new: Sequence[SeriesState], metadata: Sequence[bytes]
-) -> dict[SeriesName, int]:
+) -> dict[RunTagIds, int]:
     """Makes the series as they stand, with their serialized metadata, and gives their ids.
 
     One that another transaction made meanwhile is left as it is, and out of the answer. `new` is in the order of the
     names: two who make the same series then never wait for each other in a circle.
     """
-    columns = ", ".join(_MADE)
-    arrays = ", ".join(f"%({name})s::{kind}[]" for name, kind in _MADE.items())
-    rows = binary_rows(
+    columns = ", ".join(_INSERT_COLUMNS)
+    arrays = ", ".join(f"%({name})s::{kind}[]" for name, kind in _INSERT_COLUMNS.items())
+    rows = fetch_binary(
         db,
         f"""
             INSERT INTO time_series (experiment_id, workspace_id, summary_metadata, {columns})
@@ -207,8 +207,8 @@ def create(
         {
             "experiment_id": grant.experiment_id,
             "workspace_id": grant.workspace_id,
-            "metadata": array("bytea", metadata),
-            **_columns(new, _MADE),
+            "metadata": encode_array("bytea", metadata),
+            **_encode_columns(new, _INSERT_COLUMNS),
         },
     )
     return {(run_id, tag_id): series_id for run_id, tag_id, series_id in rows}
@@ -219,38 +219,38 @@ def update(db: Connection, grant: ExperimentGrant, states: Sequence[SeriesState]
 
     In two statements at most: one for rows that have only moved on, and one for those of which more has changed.
     """
-    moved = [state for state in states if _seldom(state) == state.seldom_before]
-    changed = [state for state in states if _seldom(state) != state.seldom_before]
+    moved = [state for state in states if _get_cold_values(state) == state.cold_snapshot]
+    changed = [state for state in states if _get_cold_values(state) != state.cold_snapshot]
     if moved:
-        _write(db, grant, moved, _MOVING)
+        _write(db, grant, moved, _HOT_COLUMNS)
     if changed:
-        _write(db, grant, changed, _MOVING | _SELDOM)
+        _write(db, grant, changed, _HOT_COLUMNS | _COLD_COLUMNS)
 
 
-def _write(db: Connection, grant: ExperimentGrant, states: Sequence[SeriesState], kinds: dict[str, str]) -> None:
+def _write(db: Connection, grant: ExperimentGrant, states: Sequence[SeriesState], types: dict[str, str]) -> None:
     """Writes some columns of rows that are there.
 
     As an insert that always meets its row: that can only be found by its key. In an UPDATE that joins the new values,
     PostgreSQL, which takes the series of an experiment for few, compares each of them with each value.
     """
-    given = {"series_id": "bigint", **kinds}
-    untouched = {name: value for name, value in _UNTOUCHED.items() if name not in given}
-    send(
+    written = {"series_id": "bigint", **types}
+    placeholders = {name: value for name, value in _PLACEHOLDERS.items() if name not in written}
+    execute_binary(
         db,
         f"""
-            INSERT INTO time_series (experiment_id, workspace_id, {", ".join([*untouched, *given])})
-            SELECT %(experiment_id)s, %(workspace_id)s, {", ".join([*untouched.values(), *given])}
-            FROM {rows_of(given)} AS u
+            INSERT INTO time_series (experiment_id, workspace_id, {", ".join([*placeholders, *written])})
+            SELECT %(experiment_id)s, %(workspace_id)s, {", ".join([*placeholders.values(), *written])}
+            FROM {unnest_rows(written)} AS u
             ON CONFLICT (experiment_id, series_id)
-                DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in kinds)}
+                DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in types)}
         """,  # noqa: S608 - the columns are the constants above
-        {"experiment_id": grant.experiment_id, "workspace_id": grant.workspace_id, **_columns(states, given)},
+        {"experiment_id": grant.experiment_id, "workspace_id": grant.workspace_id, **_encode_columns(states, written)},
     )
 
 
 def update_metadata(db: Connection, experiment_id: ExperimentId, metadata: dict[int, bytes]) -> None:
     """Gives series that this transaction holds, by their ids, other serialized metadata."""
-    send(
+    execute_binary(
         db,
         """
             UPDATE time_series SET summary_metadata = u.summary_metadata
@@ -260,16 +260,16 @@ def update_metadata(db: Connection, experiment_id: ExperimentId, metadata: dict[
         """,
         {
             "experiment_id": experiment_id,
-            "series_ids": array("bigint", list(metadata)),
-            "metadata": array("bytea", list(metadata.values())),
+            "series_ids": encode_array("bigint", list(metadata)),
+            "metadata": encode_array("bytea", list(metadata.values())),
         },
     )
 
 
-def _keys(wanted: Collection[SeriesKey]) -> dict[str, Any]:
-    run_ids, tag_digests = zip(*wanted, strict=True)
-    return {"run_id": array("bigint", run_ids), "tag_digest": array("bytea", tag_digests)}
+def _encode_keys(keys: Collection[SeriesKey]) -> dict[str, Any]:
+    run_ids, tag_digests = zip(*keys, strict=True)
+    return {"run_id": encode_array("bigint", run_ids), "tag_digest": encode_array("bytea", tag_digests)}
 
 
-def _columns(states: Sequence[SeriesState], kinds: dict[str, str]) -> dict[str, Any]:
-    return {name: array(kind, [getattr(state, name) for state in states]) for name, kind in kinds.items()}
+def _encode_columns(states: Sequence[SeriesState], types: dict[str, str]) -> dict[str, Any]:
+    return {name: encode_array(kind, [getattr(state, name) for state in states]) for name, kind in types.items()}

@@ -9,12 +9,12 @@ from typing import Final
 
 from sqlalchemy import Connection, text
 
-from tbservice.store.pg.arrays import array
-from tbservice.store.points import Places
-from tbservice.store.value_scan import SampledRow, stream_sized, tensor_value
+from tbservice.store.pg.arrays import encode_array
+from tbservice.store.points import PointKeys
+from tbservice.store.value_scan import TensorSampleRow, make_tensor_value, stream_by_bytes
 from tbservice.types import ExperimentGrant, ExperimentId, TensorValue
 
-STREAMED: Final = {"stream_results": True, "max_row_buffer": 100}
+STREAM_OPTIONS: Final = {"stream_results": True, "max_row_buffer": 100}
 """How a statement is executed whose rows are fetched a little at a time."""
 
 
@@ -30,7 +30,7 @@ class TensorPoint:
     value: TensorValue
 
 
-def upsert(db: Connection, grant: ExperimentGrant, places: Places, values: Sequence[TensorValue]) -> dict[int, int]:
+def upsert(db: Connection, grant: ExperimentGrant, keys: PointKeys, values: Sequence[TensorValue]) -> dict[int, int]:
     """Inserts points, at most one a series and step; where there is one, the greater wall time wins, then this one.
 
     Gives, for each series, how many steps are new.
@@ -61,14 +61,14 @@ def upsert(db: Connection, grant: ExperimentGrant, places: Places, values: Seque
         {
             "experiment_id": grant.experiment_id,
             "workspace_id": grant.workspace_id,
-            **places.as_arrays(),
-            "dtypes": array("smallint", [value.dtype for value in values]),
+            **keys.to_parameters(),
+            "dtypes": encode_array("smallint", [value.dtype for value in values]),
             # unnest flattens an array of arrays, so that each shape travels as its text.
-            "shapes": array("text", ["{" + ",".join(map(str, value.shape)) + "}" for value in values]),
-            "data": array("bytea", [value.data if value.reference is None else None for value in values]),
-            "histograms": array("bytea", [value.histogram for value in values]),
-            "object_sha256s": array("bytea", [value.reference and value.reference.sha256 for value in values]),
-            "object_sizes": array("bigint", [value.reference and value.reference.size for value in values]),
+            "shapes": encode_array("text", ["{" + ",".join(map(str, value.shape)) + "}" for value in values]),
+            "data": encode_array("bytea", [value.data if value.reference is None else None for value in values]),
+            "histograms": encode_array("bytea", [value.histogram for value in values]),
+            "object_sha256s": encode_array("bytea", [value.reference and value.reference.sha256 for value in values]),
+            "object_sizes": encode_array("bigint", [value.reference and value.reference.size for value in values]),
         },
     )
     return {row.series_id: row.new for row in rows}
@@ -99,13 +99,13 @@ def sample(
         JOIN tensor_points AS p ON p.experiment_id = %(experiment_id)s AND p.series_id = e.series_id
             AND p.rank = e.rank AND p.sample_key = e.sample_key
     """
-    parameters = {"experiment_id": experiment_id, "k": k, **ends_as_arrays(ends)}
-    with closing(stream_sized(db, SampledRow, statement, parameters)) as rows:
+    parameters = {"experiment_id": experiment_id, "k": k, **ends_to_parameters(ends)}
+    with closing(stream_by_bytes(db, TensorSampleRow, statement, parameters)) as rows:
         for row in rows:
-            yield TensorPoint(row.series_id, row.rank, row.sample_key, row.step, row.wall_time, tensor_value(row))
+            yield TensorPoint(row.series_id, row.rank, row.sample_key, row.step, row.wall_time, make_tensor_value(row))
 
 
-def ends_as_arrays(ends: Mapping[int, Sequence[tuple[int, int]]]) -> dict[str, list[int]]:
+def ends_to_parameters(ends: Mapping[int, Sequence[tuple[int, int]]]) -> dict[str, list[int]]:
     """The parameters of a sample's ends: the series' ids, and three parallel arrays."""
     flat = [(series_id, rank, key) for series_id, places in ends.items() for rank, key in places]
     return {

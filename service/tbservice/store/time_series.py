@@ -9,9 +9,9 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection, text
 
 from tbservice.store import runs_tags
-from tbservice.store.pg.arrays import int8s
-from tbservice.store.pg.database import binary_rows
-from tbservice.store.series_selection import conditions_of
+from tbservice.store.pg.arrays import decode_int8s
+from tbservice.store.pg.database import fetch_binary
+from tbservice.store.series_selection import build_conditions
 from tbservice.types import DataClass, ExperimentId, Int64s, Selection, Series
 
 _DATA_CLASSES: Final = {int(one): one for one in DataClass}
@@ -19,7 +19,7 @@ _DATA_CLASSES: Final = {int(one): one for one in DataClass}
 
 def list_series(db: Connection, experiment_id: ExperimentId, selection: Selection) -> list[Series]:
     """The selected series, by run and then by the order in which their tags came."""
-    return _list(db, experiment_id, selection, "", "run_id, tag_id", {})
+    return _list_where(db, experiment_id, selection, "", "run_id, tag_id", {})
 
 
 def list_page(
@@ -28,10 +28,10 @@ def list_page(
     """The first `limit` of the selected series whose (data class, id) is greater than `after`, in that order."""
     place = {"after_class": after[0], "after_id": after[1], "limit": limit}
     condition = "AND (data_class, series_id) > (%(after_class)s, %(after_id)s)"
-    return _list(db, experiment_id, selection, condition, "data_class, series_id LIMIT %(limit)s", place)
+    return _list_where(db, experiment_id, selection, condition, "data_class, series_id LIMIT %(limit)s", place)
 
 
-def _list(
+def _list_where(
     db: Connection,
     experiment_id: ExperimentId,
     selection: Selection,
@@ -39,8 +39,8 @@ def _list(
     order: str,
     place_parameters: dict[str, int],
 ) -> list[Series]:
-    chosen = _choose(db, experiment_id, selection)
-    rows = binary_rows(  # SQLAlchemy takes several times as long for a hundred thousand rows
+    chosen = _resolve_selection(db, experiment_id, selection)
+    rows = fetch_binary(  # SQLAlchemy takes several times as long for a hundred thousand rows
         db,
         f"""
             SELECT series_id, run_id, run_id, tag_id, plugin, data_class, summary_metadata,
@@ -62,7 +62,7 @@ def _list(
 
 
 @dataclass(frozen=True, slots=True)
-class _Chosen:
+class _ResolvedSelection:
     """What a selection selects: conditions on `time_series`, their parameters, and the names to its ids."""
 
     conditions: str
@@ -71,10 +71,10 @@ class _Chosen:
     tags: dict[int, str]
 
 
-def _choose(db: Connection, experiment_id: ExperimentId, selection: Selection) -> _Chosen:
+def _resolve_selection(db: Connection, experiment_id: ExperimentId, selection: Selection) -> _ResolvedSelection:
     runs = runs_tags.list_run_names(db, experiment_id, selection.runs)
     tags = runs_tags.list_tag_names(db, experiment_id, selection.tags)
-    return _Chosen(*conditions_of(selection, runs, tags), runs, tags)
+    return _ResolvedSelection(*build_conditions(selection, runs, tags), runs, tags)
 
 
 class LastPoint(NamedTuple):
@@ -89,8 +89,8 @@ class LastPoint(NamedTuple):
 
 def list_last_points(db: Connection, experiment_id: ExperimentId, selection: Selection) -> list[LastPoint]:
     """The last point of each of the selected series, which have some, by run."""
-    chosen = _choose(db, experiment_id, selection)
-    rows = binary_rows(
+    chosen = _resolve_selection(db, experiment_id, selection)
+    rows = fetch_binary(
         db,
         f"""
             SELECT run_id, tag_id, last_step, last_wall_time, last_value FROM time_series
@@ -122,7 +122,7 @@ def list_tag_groups(
     db: Connection, experiment_id: ExperimentId, kinds: Collection[tuple[str, DataClass]]
 ) -> list[TagGroupRow]:
     """The series of these kinds (plugin and data class), a row a group instead of a row a series; by run."""
-    rows = binary_rows(
+    rows = fetch_binary(
         db,
         """
             SELECT run_id, plugin, data_class, summary_metadata,
@@ -140,14 +140,14 @@ def list_tag_groups(
         },
     )
     return [
-        TagGroupRow(run_id, plugin, _DATA_CLASSES[data_class], metadata, int8s(tag_ids), int8s(lengths))
+        TagGroupRow(run_id, plugin, _DATA_CLASSES[data_class], metadata, decode_int8s(tag_ids), decode_int8s(lengths))
         for run_id, plugin, data_class, metadata, tag_ids, lengths in rows
     ]
 
 
 def list_tag_ids(db: Connection, experiment_id: ExperimentId) -> dict[int, Int64s]:
     """The ids of the tags of each run (by id), in the order of the runs; those of the tags in none."""
-    rows = binary_rows(
+    rows = fetch_binary(
         db,
         """
             SELECT run_id, string_agg(int8send(tag_id), ''::bytea) FROM time_series
@@ -155,7 +155,7 @@ def list_tag_ids(db: Connection, experiment_id: ExperimentId) -> dict[int, Int64
         """,
         {"experiment_id": experiment_id},
     )
-    return {run_id: int8s(tag_ids) for run_id, tag_ids in rows}
+    return {run_id: decode_int8s(tag_ids) for run_id, tag_ids in rows}
 
 
 def list_kinds(db: Connection, experiment_id: ExperimentId) -> list[tuple[str, DataClass]]:

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
 
-from tbservice.store.pg.arrays import Column, array, rows_of
-from tbservice.store.pg.database import Sent, binary_rows, send
+from tbservice.store.pg.arrays import Column, encode_array, unnest_rows
+from tbservice.store.pg.database import PendingResult, execute_binary, fetch_binary
 from tbservice.types import Cursor, ExperimentGrant, ExperimentId, Stream
 
 
@@ -28,7 +28,7 @@ def stream_digest(stream: Stream) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Advance:
+class CursorMove:
     """One stream's move from `start` to the cursor's offset; `cursor.skipped` is the whole count so far."""
 
     stream_digest: bytes
@@ -38,19 +38,19 @@ class Advance:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldStream:
+class LockedStream:
     """A stream's cursor, and the id of its run, which nobody can delete until the transaction ends."""
 
     cursor: Cursor
     run_id: int
 
 
-def hold(db: Connection, experiment_id: ExperimentId, digests: Sequence[bytes]) -> dict[bytes, HeldStream]:
+def lock_streams(db: Connection, experiment_id: ExperimentId, digests: Sequence[bytes]) -> dict[bytes, LockedStream]:
     """Those of the streams that there are, by digest. Their cursors may be moved by others; their runs stay."""
-    rows = binary_rows(
+    rows = fetch_binary(
         db,
         f"""
-            SELECT s.* FROM {rows_of({"digest": "bytea"})} AS w
+            SELECT s.* FROM {unnest_rows({"digest": "bytea"})} AS w
             CROSS JOIN LATERAL (
                 SELECT s.stream_digest, s.run_id, s.cursor, s.checksum, s.skipped,
                     r.name, s.file_name, s.first_record_digest, s.generation, s.filters_digest
@@ -59,15 +59,15 @@ def hold(db: Connection, experiment_id: ExperimentId, digests: Sequence[bytes]) 
                 WHERE s.experiment_id = %(experiment_id)s AND s.stream_digest = w.digest
                 LIMIT 1 FOR KEY SHARE OF r) AS s
         """,  # noqa: S608 - a constant
-        {"experiment_id": experiment_id, "digest": array("bytea", digests)},
+        {"experiment_id": experiment_id, "digest": encode_array("bytea", digests)},
     )
     return {
-        digest: HeldStream(Cursor(Stream(*stream), offset, checksum, skipped), run_id)
+        digest: LockedStream(Cursor(Stream(*stream), offset, checksum, skipped), run_id)
         for digest, run_id, offset, checksum, skipped, *stream in rows
     }
 
 
-_ADVANCED: Final = {
+_CURSOR_COLUMNS: Final = {
     "stream_digest": "bytea",
     "run_id": "bigint",
     "file_name": "text",
@@ -80,21 +80,21 @@ _ADVANCED: Final = {
 }
 
 
-def advance(db: Connection, grant: ExperimentGrant, advances: Sequence[Advance]) -> Sent:
+def move_cursors(db: Connection, grant: ExperimentGrant, moves: Sequence[CursorMove]) -> PendingResult:
     """Moves cursors, holding their rows until the transaction ends. At most one advance a stream.
 
     It gives the digests of the streams that were still at their `start`: unless that are all of them, the caller must
     roll back, and must not take the other cursors as this transaction sees them for where they are.
     """
-    if len(advances) == 1 and advances[0].start:
-        return _advance_known(db, grant, advances[0])
-    columns = ", ".join(_ADVANCED)
-    return send(
+    if len(moves) == 1 and moves[0].start:
+        return _move_existing_cursor(db, grant, moves[0])
+    columns = ", ".join(_CURSOR_COLUMNS)
+    return execute_binary(
         db,
         f"""
             INSERT INTO upload_streams AS old (experiment_id, workspace_id, {columns})
             SELECT %(experiment_id)s, %(workspace_id)s, {columns.replace("skipped", "skipped::jsonb")}
-            FROM {rows_of({**_ADVANCED, "start": "bigint"})} AS u
+            FROM {unnest_rows({**_CURSOR_COLUMNS, "start": "bigint"})} AS u
             -- A cursor that was deleted meanwhile, with what was read before it, is not made again in the middle.
             WHERE start = 0 OR EXISTS (SELECT FROM upload_streams AS s
                 WHERE s.experiment_id = %(experiment_id)s AND s.stream_digest = u.stream_digest)
@@ -102,20 +102,20 @@ def advance(db: Connection, grant: ExperimentGrant, advances: Sequence[Advance])
                 SET cursor = excluded.cursor, checksum = excluded.checksum, skipped = excluded.skipped,
                     updated_at = now()
                 WHERE (old.stream_digest, old.cursor) IN (
-                    SELECT stream_digest, start FROM {rows_of({"stream_digest": "bytea", "start": "bigint"})} AS w)
+                    SELECT stream_digest, start FROM {unnest_rows({"stream_digest": "bytea", "start": "bigint"})} AS w)
             RETURNING stream_digest
         """,  # noqa: S608 - the constants above
         {
             "experiment_id": grant.experiment_id,
             "workspace_id": grant.workspace_id,
-            **_columns(sorted(advances, key=lambda move: move.stream_digest)),
+            **_encode_columns(sorted(moves, key=lambda move: move.stream_digest)),
         },
     )
 
 
-def _advance_known(db: Connection, grant: ExperimentGrant, move: Advance) -> Sent:
+def _move_existing_cursor(db: Connection, grant: ExperimentGrant, move: CursorMove) -> PendingResult:
     """Moves one cursor that is there, as most batches do: found by its key, in half the time."""
-    return send(
+    return execute_binary(
         db,
         """
             UPDATE upload_streams SET cursor = %(cursor)s, checksum = %(checksum)s, skipped = %(skipped)s::jsonb,
@@ -134,11 +134,11 @@ def _advance_known(db: Connection, grant: ExperimentGrant, move: Advance) -> Sen
     )
 
 
-def _columns(advances: Sequence[Advance]) -> dict[str, Any]:
-    cursors = [move.cursor for move in advances]
+def _encode_columns(moves: Sequence[CursorMove]) -> dict[str, Any]:
+    cursors = [move.cursor for move in moves]
     values: dict[str, Column] = {
-        "stream_digest": [move.stream_digest for move in advances],
-        "run_id": [move.run_id for move in advances],
+        "stream_digest": [move.stream_digest for move in moves],
+        "run_id": [move.run_id for move in moves],
         "file_name": [cursor.stream.file_name for cursor in cursors],
         "first_record_digest": [cursor.stream.first_record_digest for cursor in cursors],
         "generation": [cursor.stream.generation for cursor in cursors],
@@ -147,8 +147,8 @@ def _columns(advances: Sequence[Advance]) -> dict[str, Any]:
         "checksum": [cursor.checksum for cursor in cursors],
         "skipped": [json.dumps(cursor.skipped) for cursor in cursors],
     }
-    starts = array("bigint", [move.start for move in advances])
-    return {name: array(kind, values[name]) for name, kind in _ADVANCED.items()} | {"start": starts}
+    starts = encode_array("bigint", [move.start for move in moves])
+    return {name: encode_array(kind, values[name]) for name, kind in _CURSOR_COLUMNS.items()} | {"start": starts}
 
 
 def list_cursors(db: Connection, experiment_id: ExperimentId, after: bytes, limit: int) -> list[tuple[bytes, Cursor]]:
@@ -165,7 +165,7 @@ def list_cursors(db: Connection, experiment_id: ExperimentId, after: bytes, limi
     return [(bytes(row.stream_digest), _cursor(row)) for row in rows]
 
 
-def delete_of_run(db: Connection, experiment_id: ExperimentId, run_id: int) -> None:
+def delete_run_streams(db: Connection, experiment_id: ExperimentId, run_id: int) -> None:
     """Deletes the cursors of a run, so that its files are read again from their start."""
     statement = text("DELETE FROM upload_streams WHERE experiment_id = :experiment_id AND run_id = :run_id")
     db.execute(statement, {"experiment_id": experiment_id, "run_id": run_id})

@@ -11,13 +11,13 @@ from typing import Any, Final, NamedTuple, TypeVar
 import psycopg
 from sqlalchemy import Connection
 
-from tbservice.store.pg.database import binary_rows
+from tbservice.store.pg.database import fetch_binary
 from tbservice.types import ExperimentId, ObjectReference, StepRange, TensorValue
 
-_FIRST_ROWS: Final = 4
-"""Few, as each may have `tensor_bytes_max` bytes."""
+_FIRST_FETCH_ROWS: Final = 4
+"""Few, as each may have `TENSOR_BYTES_MAX` bytes."""
 
-_ROWS_MAX: Final = 2_000
+_FETCH_ROWS_MAX: Final = 2_000
 _FETCH_BYTES: Final = 4 * 1024 * 1024
 """About how much is fetched at a time: what came last tells how large rows are."""
 
@@ -56,7 +56,7 @@ class BlobRow(NamedTuple):
         return 200 + 400 * len(self.digests) + len(self.logged_content_type.encode())
 
 
-class SampledRow(NamedTuple):
+class TensorSampleRow(NamedTuple):
     """A point of a tensor series, with its place in the order to sample by."""
 
     series_id: int
@@ -77,10 +77,10 @@ class SampledRow(NamedTuple):
         return 200 + (self.object_size or len(self.data or b"")) + len(self.histogram or b"")
 
 
-_Row = TypeVar("_Row", TensorRow, BlobRow, SampledRow)
+_Row = TypeVar("_Row", TensorRow, BlobRow, TensorSampleRow)
 
 
-def tensor_value(row: TensorRow | SampledRow) -> TensorValue:
+def make_tensor_value(row: TensorRow | TensorSampleRow) -> TensorValue:
     """Return the tensor of a row; the object of one that has no data is not looked up yet."""
     if row.data is not None:
         return TensorValue(row.dtype, tuple(row.shape), row.data, row.histogram)
@@ -106,7 +106,7 @@ def get_digests(
     db: Connection, experiment_id: ExperimentId, places: Sequence[tuple[int, int]]
 ) -> dict[tuple[int, int], list[bytes]]:
     """The digests of the blobs at these places, (series id, step) of points that are there."""
-    rows = binary_rows(
+    rows = fetch_binary(
         db,
         """
             SELECT p.series_id, p.step, p.digests FROM unnest(%(series_ids)s::bigint[], %(steps)s::bigint[])
@@ -141,10 +141,10 @@ def _stream(
         ORDER BY w.place
     """  # noqa: S608 - a table and columns of ours
     parameters: dict[str, Any] = {"experiment_id": experiment_id, "series_ids": list(series_ids)}
-    return stream_sized(db, row_type, statement, {**parameters, "first": steps.first, "last": steps.last})
+    return stream_by_bytes(db, row_type, statement, {**parameters, "first": steps.first, "last": steps.last})
 
 
-def stream_sized(
+def stream_by_bytes(
     db: Connection, row_type: type[_Row], statement: str, parameters: Mapping[str, Any]
 ) -> Generator[_Row, None, None]:
     """Run a query with %(name)s parameters whose rows may be large, and fetch about `_FETCH_BYTES` at a time."""
@@ -153,8 +153,8 @@ def stream_sized(
     # A cursor of the server's, in binary: as text, every tensor would travel as hexadecimal digits.
     with driver.cursor(row_type.__name__, binary=True) as cursor:
         cursor.execute(statement.encode(), parameters)
-        count = _FIRST_ROWS
+        count = _FIRST_FETCH_ROWS
         while fetched := cursor.fetchmany(count):
             rows = [row_type._make(row) for row in fetched]
             yield from rows
-            count = min(_ROWS_MAX, 1 + _FETCH_BYTES * len(rows) // sum(row.size for row in rows))
+            count = min(_FETCH_ROWS_MAX, 1 + _FETCH_BYTES * len(rows) // sum(row.size for row in rows))

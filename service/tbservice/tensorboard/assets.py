@@ -35,7 +35,7 @@ class Asset:
 
 
 @functools.cache
-def edition() -> str:
+def assets_digest() -> str:
     """16 hexadecimal digits that change with the files: part of their address, so a browser may keep them for ever."""
     return hashlib.sha256(_WEBFILES.read_bytes()).hexdigest()[:16]
 
@@ -50,15 +50,15 @@ def render_page(title: str, bar: str) -> bytes:
 
     The page finds its data below its own address (`tb-relative-root`), and its script and fonts at `PREFIX`.
     """
-    before, head, body = _page_parts()
+    before, head, body = _split_page()
     return f"{before}<title>{html.escape(title)}</title>{head}{bar}{body}".encode()
 
 
 @functools.cache
-def _page_parts() -> tuple[str, str, str]:
+def _split_page() -> tuple[str, str, str]:
     with zipfile.ZipFile(_WEBFILES) as files:
         page = files.read("index.html").decode()
-    static = f"../..{PREFIX}/{edition()}"
+    static = f"../..{PREFIX}/{assets_digest()}"
     page = page.replace("url(/font-roboto/", f"url({static}/font-roboto/")
     script = '<script src="index.js'
     if any(page.count(part) != 1 for part in (script, _TITLE, _WEB_APP)):

@@ -17,7 +17,7 @@ from tbservice.reading.source import Source
 from tbservice.tensorboard import stock_application, wsgi_bridge
 from tbservice.tensorboard.native import routes
 from tbservice.tensorboard.native.confinement import NeedsProcess
-from tbservice.tensorboard.remote_reader import calls_of, describe
+from tbservice.tensorboard.remote_reader import describe_source, make_calls
 
 # For answers that bring none of their own. The policy is for data opened in its own tab: whatever a run logged as an
 # image or a text, it is shown, but runs nothing and reaches nothing.
@@ -31,23 +31,23 @@ HEADERS: Final = {
 
 _SEVERAL_WORKSPACES: Final = 0
 
-_CLIENT_LEFT: Final = 499
+_CLIENT_CLOSED_REQUEST: Final = 499
 """The status that nobody receives; metrics have it, and the log no traceback."""
 
 
-async def answer(request: Request) -> Response:
+async def serve_data(request: Request) -> Response:
     """Answer any data route that is not answered natively: grant first, then the body, then the work."""
     handlers = cast("HandlerPool", request.app.state.handlers)
     source = await handlers.in_thread(page_auth.open_source, request)
-    body = await read_body(request, limits.json_body_bytes_max, limits.body_seconds_max)
+    body = await read_body(request, limits.JSON_BODY_BYTES_MAX, limits.REQUEST_BODY_SECONDS_MAX)
     path = f"/data/{request.path_params['path']}"
     environ = wsgi_bridge.wsgi_environ(request, page_auth.page_path(request).rstrip("/"), path, body)
-    response = await _while_connected(request, source, _work(handlers, source, environ, body))
+    response = await _while_connected(request, source, _dispatch(handlers, source, environ, body))
     response.headers.update(HEADERS)  # the stock ones let shared caches keep what is private
     return response
 
 
-async def _work(handlers: HandlerPool, source: Source, environ: dict[str, Any], body: bytes) -> Response:
+async def _dispatch(handlers: HandlerPool, source: Source, environ: dict[str, Any], body: bytes) -> Response:
     if routes.is_native(environ):
         try:
             return await handlers.in_thread(_answer_in_thread, source, environ, body)
@@ -55,8 +55,8 @@ async def _work(handlers: HandlerPool, source: Source, environ: dict[str, Any], 
             pass
     status, headers, content = await handlers.in_process(
         "answer_request",
-        *(environ, body, describe(source)),
-        calls=calls_of(source),
+        *(environ, body, describe_source(source)),
+        calls=make_calls(source),
         cancel=source.cancel,
     )
     response = Response(content, status)
@@ -66,8 +66,8 @@ async def _work(handlers: HandlerPool, source: Source, environ: dict[str, Any], 
 
 def _answer_in_thread(source: Source, environ: dict[str, Any], body: bytes) -> Response:
     whole = wsgi_bridge.with_streams(environ, body)
-    stock_application.bind(whole, source)
-    return routes.answer(whole, is_process=False)
+    stock_application.bind_source(whole, source)
+    return routes.dispatch(whole, is_process=False)
 
 
 async def _while_connected(request: Request, source: Source, work: Coroutine[Any, Any, Response]) -> Response:
@@ -76,7 +76,7 @@ async def _while_connected(request: Request, source: Source, work: Coroutine[Any
     leaving = asyncio.create_task(_wait_disconnected(request))
     try:
         await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        return working.result() if working.done() else Response(status_code=_CLIENT_LEFT)
+        return working.result() if working.done() else Response(status_code=_CLIENT_CLOSED_REQUEST)
     finally:
         leaving.cancel()
         if not working.done():

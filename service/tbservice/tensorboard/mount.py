@@ -30,11 +30,11 @@ def mount(app: FastAPI) -> None:
     """
     app.mount(assets.PREFIX, Router([Route("/{edition}/{path:path}", page_routes.read_asset)], redirect_slashes=False))
     file = Route("/{experiment_id}/download/{file}", download.send_file)
-    app.mount("/experiment", Pages("experiment_id", page.show_page, file))
-    app.mount("/compare", Pages("comparison", comparison_page.show_page))
+    app.mount("/experiment", PageApplication("experiment_id", page.show_page, file))
+    app.mount("/compare", PageApplication("comparison", comparison_page.show_page))
 
 
-class Pages:
+class PageApplication:
     """The ASGI application below `/experiment`, and the one below `/compare`.
 
     `what` is the path parameter by which the gate knows what is to be read; `own` are the routes of this one alone.
@@ -54,9 +54,9 @@ class Pages:
                 Route(f"{base}/data/plugin/audio/individualAudio", page_routes.read_blob),
                 Route(f"{base}/data/plugin/timeseries/imageData", page_routes.read_blob),
                 *projector.routes(f"{base}/data"),
-                Route(f"{base}/data/{{path:path}}", data_routes.answer, methods=["GET", "POST"]),
+                Route(f"{base}/data/{{path:path}}", data_routes.serve_data, methods=["GET", "POST"]),
                 *own,
-                Route(f"{base}/{{path:path}}", page_routes.find_own_asset),
+                Route(f"{base}/{{path:path}}", page_routes.redirect_to_asset),
             ],
             redirect_slashes=False,
         )
@@ -69,7 +69,7 @@ class Pages:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
         if scope["type"] == "http":
-            _take_out_default_experiment(scope)
+            _strip_default_experiment(scope)
             send = _with_headers(send)
         await self._router(scope, receive, send)
 
@@ -82,7 +82,7 @@ async def _add_slash(request: Request) -> Response:
     return RedirectResponse(f"{address}?{query}" if query else address)
 
 
-def _take_out_default_experiment(scope: Scope) -> None:
+def _strip_default_experiment(scope: Scope) -> None:
     root: str = scope["root_path"]
     experiment, marker, rest = scope["path"].removeprefix(root).partition(_DEFAULT_EXPERIMENT)
     if marker and "/" not in experiment[1:]:

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from tbservice import limits
-from tbservice.api.http.dependencies import settings_of
+from tbservice.api.http.dependencies import get_settings
 from tbservice.errors import Unavailable
 from tbservice.pages import bar, message_pages, page_auth, token_form
 from tbservice.reading.comparison import ComparisonReader
@@ -41,9 +41,9 @@ def show_page(request: Request) -> Response:
     """
     offered = request.query_params.getlist("token")
     try:
-        return _open_with(request, offered) if offered else _show(request)
-    except page_auth.REFUSALS:
-        return token_form.ask_for_token(request, _own_address(request))
+        return _redirect_with_cookie(request, offered) if offered else _show(request)
+    except page_auth.ACCESS_ERRORS:
+        return token_form.ask_for_token(request, _page_url(request))
     except Unavailable:
         return message_pages.show_unavailable()
 
@@ -53,12 +53,12 @@ def _show(request: Request) -> Response:
     experiments = source.list_experiments()
     kinds = source.list_kinds()
     if not kinds:
-        return message_pages.show_empty(experiments[0], settings_of(request).public_url)
+        return message_pages.show_empty(experiments[0], get_settings(request).public_url)
     if isinstance(source, ComparisonReader):
-        shown_bar = bar.render_comparison_bar(dict(zip(source.parts, experiments, strict=True)))
+        shown_bar = bar.render_comparison_bar(dict(zip(source.readers, experiments, strict=True)))
     else:
         shown_bar = bar.render_bar(experiments[0], {data_class for _, data_class in kinds})
-    page = assets.render_page(title_of(name_of(source, experiments)), shown_bar)
+    page = assets.render_page(page_title(display_name(source, experiments)), shown_bar)
     return _as_html(request, page)
 
 
@@ -71,32 +71,32 @@ def _as_html(request: Request, page: bytes) -> Response:
 
 async def submit_token(request: Request) -> Response:
     """POST of the form: as opening the address with `?token=`."""
-    return await run_in_threadpool(_open_with, request, await token_form.read_tokens(request))
+    return await run_in_threadpool(_redirect_with_cookie, request, await token_form.parse_tokens(request))
 
 
-def name_of(source: Source, experiments: Sequence[Experiment]) -> str:
+def display_name(source: Source, experiments: Sequence[Experiment]) -> str:
     """What the source's experiments are called; in a comparison, each after its name there."""
     if not isinstance(source, ComparisonReader):
         return experiments[0].name
-    names = zip(source.parts, experiments, strict=True)
+    names = zip(source.readers, experiments, strict=True)
     return ", ".join(f"{name}: {experiment.name}" if experiment.name else name for name, experiment in names)
 
 
-def title_of(name: str) -> str:
+def page_title(name: str) -> str:
     """What the browser's tab says."""
     return f"{name} · TensorBoard" if name else "TensorBoard"
 
 
-def _open_with(request: Request, offered: Sequence[str]) -> Response:
-    response = RedirectResponse(_own_address(request), status_code=303, headers={"Cache-Control": "no-store"})
+def _redirect_with_cookie(request: Request, offered: Sequence[str]) -> Response:
+    response = RedirectResponse(_page_url(request), status_code=303, headers={"Cache-Control": "no-store"})
     try:
-        page_auth.remember(response, request, offered[: limits.comparison_items_max])
-    except page_auth.REFUSALS:
-        return token_form.ask_for_token(request, _own_address(request), is_refused=True)
+        page_auth.set_read_cookie(response, request, offered[: limits.COMPARISON_ITEMS_MAX])
+    except page_auth.ACCESS_ERRORS:
+        return token_form.ask_for_token(request, _page_url(request), is_refused=True)
     return response
 
 
-def _own_address(request: Request) -> str:
+def _page_url(request: Request) -> str:
     """The page's address, relative to itself, without a token."""
     rest = [(name, value) for name, value in request.query_params.multi_items() if name != "token"]
     return "./" + ("?" + urlencode(rest) if rest else "")

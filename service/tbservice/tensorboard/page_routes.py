@@ -10,23 +10,23 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from tbservice.api.v1.blobs import blob_response
-from tbservice.errors import Malformed, NotFound
+from tbservice.errors import MalformedRequest, NotFound
 from tbservice.pages import page_auth
 from tbservice.tensorboard import assets, page
 
-_NO_FILE: Final = "TensorBoard has no such file in this version"
+_NO_SUCH_FILE: Final = "TensorBoard has no such file in this version"
 
 
 def show_environment(request: Request) -> Response:
     """`data/environment`: what the page says of what it shows. Nothing of the process, its flags or its paths."""
     source = page_auth.open_source(request)
     experiments = source.list_experiments()
-    name = page.name_of(source, experiments)
+    name = page.display_name(source, experiments)
     return JSONResponse(
         {
             "version": tensorboard.version.VERSION,
             "data_location": name,
-            "window_title": page.title_of(name),
+            "window_title": page.page_title(name),
             "experiment_name": name,
             "experiment_description": experiments[0].description if len(experiments) == 1 else "",
             "creation_time": min(experiment.created_at.timestamp() for experiment in experiments),
@@ -51,11 +51,11 @@ def read_blob(request: Request) -> Response:
     parameters = {**request.query_params, **request.path_params}
     key = parameters.get("blob_key") or parameters.get("imageId")
     if not key:
-        raise Malformed("the address names no blob")
+        raise MalformedRequest("the address names no blob")
     return blob_response(source.objects, source.find_blob(key), request)
 
 
-def find_own_asset(request: Request) -> Response:
+def redirect_to_asset(request: Request) -> Response:
     """A file the front end asks for below the experiment's page: where the one copy is that serves all experiments.
 
     Like the page, only for those who may read. The browser keeps the answer, and the file.
@@ -63,17 +63,17 @@ def find_own_asset(request: Request) -> Response:
     page_auth.open_source(request)
     path = request.path_params["path"]
     if assets.find_asset(path) is None:
-        raise NotFound(_NO_FILE)
+        raise NotFound(_NO_SUCH_FILE)
     site = request.scope["root_path"].rpartition("/")[0]
-    address = f"{site}{assets.PREFIX}/{assets.edition()}/{quote(path)}"
+    address = f"{site}{assets.PREFIX}/{assets.assets_digest()}/{quote(path)}"
     return RedirectResponse(address, status_code=308, headers={"Cache-Control": "private, max-age=86400"})
 
 
 def read_asset(request: Request) -> Response:
     """A file of the front end, for everybody: it is TensorBoard's own. Its address changes with its content."""
     asset = assets.find_asset(request.path_params["path"])
-    if asset is None or request.path_params["edition"] != assets.edition():
-        raise NotFound(_NO_FILE)
+    if asset is None or request.path_params["edition"] != assets.assets_digest():
+        raise NotFound(_NO_SUCH_FILE)
     headers = {
         "Cache-Control": "public, max-age=31536000, immutable",
         "Vary": "Accept-Encoding",

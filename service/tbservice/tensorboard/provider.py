@@ -41,11 +41,11 @@ class StoreProvider(provider.DataProvider):  # type: ignore[misc] # tensorboard 
 
     def list_plugins(self, ctx: RequestContext, *, experiment_id: str) -> list[str]:
         """The plugins that own series."""
-        return sorted({plugin for plugin, _ in _source(ctx, experiment_id).list_kinds()})
+        return sorted({plugin for plugin, _ in _get_source(ctx, experiment_id).list_kinds()})
 
     def list_runs(self, ctx: RequestContext, *, experiment_id: str) -> list[provider.Run]:
         """The runs in the order they were first uploaded in."""
-        runs = _source(ctx, experiment_id).list_runs()
+        runs = _get_source(ctx, experiment_id).list_runs()
         return [provider.Run(run_id=run.name, run_name=run.name, start_time=run.start_time) for run in runs]
 
     def list_scalars(
@@ -57,10 +57,10 @@ class StoreProvider(provider.DataProvider):  # type: ignore[misc] # tensorboard 
         run_tag_filter: provider.RunTagFilter | None = None,
     ) -> _Nested[provider.ScalarTimeSeries]:
         """What is known of each scalar series without reading its points."""
-        selection = _selection(plugin_name, run_tag_filter, DataClass.SCALAR)
-        return _nested(
+        selection = _make_selection(plugin_name, run_tag_filter, DataClass.SCALAR)
+        return _nest(
             (one, provider.ScalarTimeSeries(**_description(one), last_value=one.last_value))
-            for one in _source(ctx, experiment_id).list_series(selection)
+            for one in _get_source(ctx, experiment_id).list_series(selection)
         )
 
     def list_tensors(
@@ -72,10 +72,10 @@ class StoreProvider(provider.DataProvider):  # type: ignore[misc] # tensorboard 
         run_tag_filter: provider.RunTagFilter | None = None,
     ) -> _Nested[provider.TensorTimeSeries]:
         """What is known of each tensor series without reading its points."""
-        selection = _selection(plugin_name, run_tag_filter, DataClass.TENSOR)
-        return _nested(
+        selection = _make_selection(plugin_name, run_tag_filter, DataClass.TENSOR)
+        return _nest(
             (one, provider.TensorTimeSeries(**_description(one)))
-            for one in _source(ctx, experiment_id).list_series(selection)
+            for one in _get_source(ctx, experiment_id).list_series(selection)
         )
 
     def list_blob_sequences(
@@ -87,10 +87,10 @@ class StoreProvider(provider.DataProvider):  # type: ignore[misc] # tensorboard 
         run_tag_filter: provider.RunTagFilter | None = None,
     ) -> _Nested[provider.BlobSequenceTimeSeries]:
         """What is known of each blob sequence series without reading its points."""
-        selection = _selection(plugin_name, run_tag_filter, DataClass.BLOB_SEQUENCE)
-        return _nested(
+        selection = _make_selection(plugin_name, run_tag_filter, DataClass.BLOB_SEQUENCE)
+        return _nest(
             (one, provider.BlobSequenceTimeSeries(**_description(one), max_length=one.max_length))
-            for one in _source(ctx, experiment_id).list_series(selection)
+            for one in _get_source(ctx, experiment_id).list_series(selection)
         )
 
     def read_scalars(
@@ -103,8 +103,8 @@ class StoreProvider(provider.DataProvider):  # type: ignore[misc] # tensorboard 
         run_tag_filter: provider.RunTagFilter | None = None,
     ) -> _Nested[list[provider.ScalarDatum]]:
         """At most `downsample` points of each series, in step order."""
-        selection = _selection(plugin_name, run_tag_filter, DataClass.SCALAR)
-        samples = _source(ctx, experiment_id).read_scalars(selection, downsample)
+        selection = _make_selection(plugin_name, run_tag_filter, DataClass.SCALAR)
+        samples = _get_source(ctx, experiment_id).read_scalars(selection, downsample)
         return {run: {tag: _scalar_data(sample) for tag, sample in tags.items()} for run, tags in samples.items()}
 
     def read_last_scalars(
@@ -116,10 +116,10 @@ class StoreProvider(provider.DataProvider):  # type: ignore[misc] # tensorboard 
         run_tag_filter: provider.RunTagFilter | None = None,
     ) -> _Nested[provider.ScalarDatum]:
         """The point with the greatest step of each series; no points are read for it."""
-        selection = _selection(plugin_name, run_tag_filter, DataClass.SCALAR)
-        return _nested(
+        selection = _make_selection(plugin_name, run_tag_filter, DataClass.SCALAR)
+        return _nest(
             (one, provider.ScalarDatum(one.last_step, one.last_wall_time, one.last_value))
-            for one in _source(ctx, experiment_id).list_series(selection)
+            for one in _get_source(ctx, experiment_id).list_series(selection)
         )
 
     def read_tensors(
@@ -132,8 +132,8 @@ class StoreProvider(provider.DataProvider):  # type: ignore[misc] # tensorboard 
         run_tag_filter: provider.RunTagFilter | None = None,
     ) -> _Nested[list[provider.TensorDatum]]:
         """At most `downsample` points of each series, in step order; strings are object arrays of bytes."""
-        selection = _selection(plugin_name, run_tag_filter, DataClass.TENSOR)
-        samples = _source(ctx, experiment_id).read_tensors(selection, downsample)
+        selection = _make_selection(plugin_name, run_tag_filter, DataClass.TENSOR)
+        samples = _get_source(ctx, experiment_id).read_tensors(selection, downsample)
         return {run: {tag: _tensor_data(sample) for tag, sample in tags.items()} for run, tags in samples.items()}
 
     def read_blob_sequences(
@@ -146,8 +146,8 @@ class StoreProvider(provider.DataProvider):  # type: ignore[misc] # tensorboard 
         run_tag_filter: provider.RunTagFilter | None = None,
     ) -> _Nested[list[provider.BlobSequenceDatum]]:
         """At most `downsample` points of each series, in step order; a point is the keys of its blobs."""
-        selection = _selection(plugin_name, run_tag_filter, DataClass.BLOB_SEQUENCE)
-        samples = _source(ctx, experiment_id).read_blob_sequences(selection, downsample)
+        selection = _make_selection(plugin_name, run_tag_filter, DataClass.BLOB_SEQUENCE)
+        samples = _get_source(ctx, experiment_id).read_blob_sequences(selection, downsample)
         return {run: {tag: _blob_data(sample) for tag, sample in tags.items()} for run, tags in samples.items()}
 
     def read_blob(self, ctx: RequestContext, *, blob_key: str) -> bytes:
@@ -156,7 +156,7 @@ class StoreProvider(provider.DataProvider):  # type: ignore[misc] # tensorboard 
         return source.read_blob(blob_key)
 
 
-def _source(ctx: RequestContext, experiment_id: str) -> Source:
+def _get_source(ctx: RequestContext, experiment_id: str) -> Source:
     """What the request may read, if that is what is asked for."""
     source: Source = ctx.auth.get(READER_KEY)
     if experiment_id != source.experiment_id:
@@ -164,14 +164,14 @@ def _source(ctx: RequestContext, experiment_id: str) -> Source:
     return source
 
 
-def _selection(plugin: str, chosen: provider.RunTagFilter | None, data_class: DataClass) -> Selection:
+def _make_selection(plugin: str, chosen: provider.RunTagFilter | None, data_class: DataClass) -> Selection:
     """A filter's None selects all and its empty set nothing, as in `Selection`."""
     if chosen is None:
         return Selection(plugin=plugin, data_class=data_class)
     return Selection(plugin=plugin, runs=chosen.runs, tags=chosen.tags, data_class=data_class)
 
 
-def _nested(pairs: Iterable[tuple[Series, _T]]) -> _Nested[_T]:
+def _nest(pairs: Iterable[tuple[Series, _T]]) -> _Nested[_T]:
     answer: _Nested[_T] = {}
     for series, value in pairs:
         answer.setdefault(series.run, {})[series.tag] = value

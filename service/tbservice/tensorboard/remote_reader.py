@@ -9,24 +9,24 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 from sqlalchemy import Connection
 
 from tbservice.experiments import lifecycle
-from tbservice.handlers.job_loop import Link
+from tbservice.handlers.job_loop import WorkerLink
 from tbservice.ingest import blobs
 from tbservice.reading import catalog, tag_groups
 from tbservice.reading.catalog import ByRunAndTag
 from tbservice.reading.comparison import ComparisonReader
-from tbservice.reading.source import Reader, Source
+from tbservice.reading.source import ExperimentReader, Source
 from tbservice.types import ReadGrant, Selection, TensorSample
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
 
-_READS: Final[dict[str, Callable[..., Any]]] = {
+_ALLOWED_READS: Final[dict[str, Callable[..., Any]]] = {
     f"{function.__module__}.{function.__name__}": function
     for function in (
         blobs.find_blob,
         lifecycle.get_experiment,
         tag_groups.list_last_points,
-        tag_groups.read_tag_groups,
+        tag_groups.read_tag_group_rows,
         catalog.list_kinds,
         catalog.list_runs,
         catalog.list_series,
@@ -43,21 +43,21 @@ class SourceDescription:
 
     experiment_id: str
     is_comparison: bool
-    parts: Sequence[tuple[str, ReadGrant]]
+    readers: Sequence[tuple[str, ReadGrant]]
 
 
-def describe(source: Source) -> SourceDescription:
-    """Return what `open_remote` makes the same source of in a handler process."""
-    grants = [(name, reader.grant) for name, reader in _readers(source).items()]
+def describe_source(source: Source) -> SourceDescription:
+    """Return what `open_remote_source` makes the same source of in a handler process."""
+    grants = [(name, reader.grant) for name, reader in _readers_by_name(source).items()]
     return SourceDescription(source.experiment_id, isinstance(source, ComparisonReader), grants)
 
 
-def calls_of(source: Source) -> Mapping[str, Callable[..., Any]]:
+def make_calls(source: Source) -> Mapping[str, Callable[..., Any]]:
     """Return what a handler process may ask of the worker while it answers a request for this source."""
-    readers = _readers(source)
+    readers = _readers_by_name(source)
 
     def read(name: str, function: str, *arguments: Any) -> Any:
-        return readers[name].read(_READS[function], *arguments)
+        return readers[name].read(_ALLOWED_READS[function], *arguments)
 
     def read_tensors(name: str, selection: Selection, downsample: int) -> Any:
         return readers[name].read_tensors(selection, downsample)
@@ -68,19 +68,19 @@ def calls_of(source: Source) -> Mapping[str, Callable[..., Any]]:
     return {"read": read, "read_tensors": read_tensors, "read_blob": read_blob}
 
 
-def open_remote(link: Link, about: SourceDescription) -> Source:
+def open_remote_source(link: WorkerLink, about: SourceDescription) -> Source:
     """Return the source in a handler process."""
-    readers: dict[str, Reader] = {name: RemoteReader(grant, link, name) for name, grant in about.parts}
+    readers: dict[str, ExperimentReader] = {name: RemoteReader(grant, link, name) for name, grant in about.readers}
     if about.is_comparison:
         return ComparisonReader(about.experiment_id, readers)
     (reader,) = readers.values()
     return reader
 
 
-class RemoteReader(Reader):
+class RemoteReader(ExperimentReader):
     """One experiment as a handler process reads it."""
 
-    def __init__(self, grant: ReadGrant, link: Link, name: str) -> None:
+    def __init__(self, grant: ReadGrant, link: WorkerLink, name: str) -> None:
         """`name` is what the worker knows it by."""
         super().__init__(grant, cast("Any", None), cast("Any", None))
         object.__setattr__(self, "_link", link)  # the class is frozen
@@ -105,12 +105,12 @@ class RemoteReader(Reader):
         return cast("bytes", self._call("read_blob", key))
 
     def _call(self, name: str, *arguments: Any) -> Any:
-        link: Link = self._link  # type: ignore[attr-defined] # set in `__init__`
+        link: WorkerLink = self._link  # type: ignore[attr-defined] # set in `__init__`
         return link.call(name, self._name, *arguments)  # type: ignore[attr-defined] # the same
 
 
-def _readers(source: Source) -> Mapping[str, Reader]:
+def _readers_by_name(source: Source) -> Mapping[str, ExperimentReader]:
     if isinstance(source, ComparisonReader):
-        return source.parts
-    assert isinstance(source, Reader)  # noqa: S101 - there is no other
+        return source.readers
+    assert isinstance(source, ExperimentReader)  # noqa: S101 - there is no other
     return {"": source}

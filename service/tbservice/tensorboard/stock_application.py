@@ -54,8 +54,8 @@ _FLAGS: Final = argparse.Namespace(logdir="", logdir_spec="", samples_per_plugin
 
 
 @functools.cache
-def stock_application() -> WSGIApplication:
-    """TensorBoard's WSGI application; requests bring their environment from `bind`, so it serves every experiment."""
+def get_stock_application() -> WSGIApplication:
+    """TensorBoard's WSGI application; requests bring their environment from `bind_source`, so it serves every experiment."""
     _never_import_tensorflow()
     install_in_hparams()
     app: WSGIApplication = application.TensorBoardWSGIApp(
@@ -64,7 +64,7 @@ def stock_application() -> WSGIApplication:
     return app
 
 
-def bind(environ: dict[str, Any], source: Source) -> None:
+def bind_source(environ: dict[str, Any], source: Source) -> None:
     """Binds a request to what it may read, whatever its address and headers say."""
     environ[READER_KEY] = source
     environ[EXPERIMENT_KEY] = source.experiment_id

@@ -21,13 +21,13 @@ from google.protobuf.message import Error as MessageError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tbservice.errors import Malformed
+from tbservice.errors import MalformedRequest
 
 _log = logging.getLogger(__name__)
 _ExceptionInfo = tuple[type[BaseException], BaseException, TracebackType] | tuple[None, None, None]
 
 # What TensorBoard's handlers raise, uncaught, when a parameter is absent or wrong, or a logged message is garbage.
-_BAD_INPUT: Final = (
+_BAD_INPUT_ERRORS: Final = (
     AttributeError,
     IndexError,
     KeyError,
@@ -43,7 +43,7 @@ _LOGGED_CHARS_MAX: Final = 200
 """Characters of a path or an error in a log line: TensorBoard's errors hold all of a request's body."""
 
 # Neither secrets nor connection management are the application's business.
-_HEADERS_KEPT_BACK: Final = frozenset({"authorization", "cookie", "connection", "content-length", "transfer-encoding"})
+_WITHHELD_HEADERS: Final = frozenset({"authorization", "cookie", "connection", "content-length", "transfer-encoding"})
 
 
 def wsgi_environ(request: Request, script_name: str, path: str, body: bytes) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def wsgi_environ(request: Request, script_name: str, path: str, body: bytes) -> 
     }
     for name, value in request.headers.items():
         # An underscore would let a header pass for another one: both map to the same key.
-        if name not in _HEADERS_KEPT_BACK and "_" not in name:
+        if name not in _WITHHELD_HEADERS and "_" not in name:
             key = "HTTP_" + name.upper().replace("-", "_")
             environ[key] = f"{environ[key]},{value}" if key in environ else value
     return environ
@@ -82,8 +82,8 @@ def with_streams(environ: Mapping[str, Any], body: bytes) -> dict[str, Any]:
     return {**environ, "wsgi.input": io.BytesIO(body), "wsgi.errors": sys.stderr}
 
 
-def call(application: WSGIApplication, environ: dict[str, Any]) -> Response:
-    """Runs the application to its end and gives its whole answer; Malformed when it chokes on the request."""
+def call_wsgi(application: WSGIApplication, environ: dict[str, Any]) -> Response:
+    """Runs the application to its end and gives its whole answer; MalformedRequest when it chokes on the request."""
     start: list[tuple[str, list[tuple[str, str]]]] = []
     chunks: list[bytes] = []
 
@@ -95,17 +95,17 @@ def call(application: WSGIApplication, environ: dict[str, Any]) -> Response:
 
     try:
         _collect(application, environ, start_response, chunks)
-    except _BAD_INPUT as error:
+    except _BAD_INPUT_ERRORS as error:
         if _is_raised_by_us(error):
             raise
         # The query stays out of the log: it may hold a token.
         method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
-        _log.warning("TensorBoard refused %s %s: %s", method, _quoted(path), _quoted(error))
-        raise Malformed("TensorBoard can make no sense of this request") from error
+        _log.warning("TensorBoard refused %s %s: %s", method, _escape_for_log(path), _escape_for_log(error))
+        raise MalformedRequest("TensorBoard can make no sense of this request") from error
     return _as_response(*start[0], b"".join(chunks))
 
 
-def _quoted(value: object) -> str:
+def _escape_for_log(value: object) -> str:
     """What a log line says of it: bounded, on one line and without control characters, whatever a client sent."""
     text = repr(value)
     shown = text[:_LOGGED_CHARS_MAX].encode("unicode_escape").decode("ascii")

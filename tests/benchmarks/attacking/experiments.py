@@ -38,7 +38,7 @@ def write(api: Api, name: str, scale: float, directory: Path) -> str:
 
 def wait_for_merges(servers: object, settings: object) -> None:
     """Wait until no series is due for a merge, so that merges are no part of what is measured; not for ever."""
-    due = f"SELECT 1 FROM time_series WHERE tail_points >= {limits.tail_points_max} LIMIT 1"  # noqa: S608 - a constant
+    due = f"SELECT 1 FROM time_series WHERE tail_points >= {limits.WRITE_BUFFER_POINTS_MAX} LIMIT 1"  # noqa: S608 - a constant
     database = database_name(settings.database_url.get_secret_value())  # type: ignore[attr-defined]  # Settings
     end = time.monotonic() + MERGE_SECONDS_MAX
     with servers.instance.postgres.connect_as_superuser(database) as db:  # type: ignore[attr-defined]  # Servers

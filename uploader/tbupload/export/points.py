@@ -208,7 +208,7 @@ def _parts(
 
 
 def _table(received: Iterator[read_pb2.Frame], left_out: Callable[[LostPoint], None]) -> Iterator[bytes]:
-    """The bytes of the table in these frames. Raises ValueError as `_parts` does."""
+    """The bytes of the table in these frames. Raises ValueError as `_phases` does."""
     _begin(received)
     for frame in _but_lost(received, left_out):
         kind = frame.WhichOneof("frame")

@@ -7,17 +7,17 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from tbservice.api.formats.arrow import arrow_stream
-from tbservice.api.formats.csv_format import separated
-from tbservice.api.formats.frames import frames, table_frames
-from tbservice.api.formats.json_format import columnar_json
-from tbservice.api.formats.parquet import parquet
+from tbservice.api.formats.arrow import encode_arrow
+from tbservice.api.formats.csv_format import encode_csv
+from tbservice.api.formats.frames import encode_frames, table_frames
+from tbservice.api.formats.json_format import encode_json
+from tbservice.api.formats.parquet import encode_parquet
 from tbservice.errors import NotAcceptable
-from tbservice.reading.full_scan import LostPoint, Part, Sample
+from tbservice.reading.full_scan import LostPoint, Sample, SeriesChunk
 from tbservice.types import DataClass, Json
 from tbwire.frames import MEDIA_TYPE
 
-PIECE_BYTES: Final = 256 * 1024
+RESPONSE_CHUNK_BYTES_MIN: Final = 256 * 1024
 """Bytes of a piece that is sent, at least, but for the last one: each costs a turn of a thread."""
 
 
@@ -42,23 +42,23 @@ MEDIA_TYPES: Final = {
 _BY_MEDIA_TYPE: Final = {media_type.partition(";")[0]: one for one, media_type in MEDIA_TYPES.items()}
 
 
-def choose_format(wanted: Format | None, accept: str | None) -> Format:
+def negotiate_format(requested: Format | None, accept: str | None) -> Format:
     """The format that was named, or the one that an `Accept` header likes best: JSON when it does not care.
 
     Raises NotAcceptable when it is content with none of ours.
     """
-    if wanted is not None:
-        return wanted
+    if requested is not None:
+        return requested
     if accept is None or not accept.strip():
         return Format.JSON
-    ranges = {name: quality for name, quality in map(_range, accept.split(","))}  # noqa: C416 - pairs, of a generator
-    best = max(Format, key=lambda one: _quality(ranges, one))  # the first of equals, and JSON is the first
-    if _quality(ranges, best) <= 0:
+    ranges = {name: quality for name, quality in map(_parse_media_range, accept.split(","))}  # noqa: C416 - pairs, of a generator
+    best = max(Format, key=lambda one: _quality_of(ranges, one))  # the first of equals, and JSON is the first
+    if _quality_of(ranges, best) <= 0:
         raise NotAcceptable(f"none of these is wanted: {', '.join(_BY_MEDIA_TYPE)}; name one in Accept, or ?format=")
     return best
 
 
-def _range(text: str) -> tuple[str, float]:
+def _parse_media_range(text: str) -> tuple[str, float]:
     """A media range and its quality; without one, or with one that is no number, it is 1."""
     name, *parameters = (part.strip().lower() for part in text.split(";"))
     quality = next((value for key, _, value in (one.partition("=") for one in parameters) if key.strip() == "q"), "1")
@@ -68,7 +68,7 @@ def _range(text: str) -> tuple[str, float]:
         return name, 1.0
 
 
-def _quality(ranges: dict[str, float], one: Format) -> float:
+def _quality_of(ranges: dict[str, float], one: Format) -> float:
     """What the most specific range says of a format."""
     name = MEDIA_TYPES[one].partition(";")[0]
     for candidate in (name, f"{name.partition('/')[0]}/*", "*/*"):
@@ -77,63 +77,63 @@ def _quality(ranges: dict[str, float], one: Format) -> float:
     return 0.0
 
 
-def encode(
-    chosen: Format,
+def encode_points(
+    target: Format,
     data_class: DataClass,
-    parts: Iterable[Part],
+    chunks: Iterable[SeriesChunk],
     sampling: str,
     as_json: Callable[[Sample], Json],
 ) -> Iterator[bytes]:
-    """The parts as pieces of one answer, of about PIECE_BYTES; `sampling` is the rule by which points were chosen.
+    """The parts as pieces of one answer, of about RESPONSE_CHUNK_BYTES_MIN; `sampling` is the rule by which points were chosen.
 
     `as_json` gives a sample's columns and what else is said of it. When the parts end with an error, so does this, and
     an answer that was sent up to there is not a whole one by its own format or by HTTP's.
     """
-    return coalesced(_pieces(chosen, data_class, parts, sampling, as_json))
+    return coalesce(_encode(target, data_class, chunks, sampling, as_json))
 
 
 def encode_naming_lost(
     chosen: Format,
     data_class: DataClass,
-    parts: Iterable[Part],
+    parts: Iterable[SeriesChunk],
     lost: deque[LostPoint],
     sampling: str,
     as_json: Callable[[Sample], Json],
 ) -> Iterator[bytes]:
     """The same as frames, with the format's bytes in them, and with the points that are put into `lost` meanwhile."""
     if chosen is Format.POINTS:
-        return coalesced(frames(parts, sampling, lost))
+        return coalesce(encode_frames(parts, sampling, lost))
 
-    def encode_table(counted: Iterable[Part]) -> Iterator[bytes]:
-        return encode(chosen, data_class, counted, sampling, as_json)
+    def encode_table(counted: Iterable[SeriesChunk]) -> Iterator[bytes]:
+        return encode_points(chosen, data_class, counted, sampling, as_json)
 
-    return coalesced(table_frames(parts, encode_table, sampling, lost))
+    return coalesce(table_frames(parts, encode_table, sampling, lost))
 
 
-def _pieces(
-    chosen: Format, data_class: DataClass, parts: Iterable[Part], sampling: str, as_json: Callable[[Sample], Json]
+def _encode(
+    target: Format, data_class: DataClass, chunks: Iterable[SeriesChunk], sampling: str, as_json: Callable[[Sample], Json]
 ) -> Iterator[bytes]:
-    match chosen:
+    match target:
         case Format.JSON:
-            return columnar_json(parts, as_json)
+            return encode_json(chunks, as_json)
         case Format.CSV:
-            return separated(parts, data_class, as_json)
+            return encode_csv(chunks, data_class, as_json)
         case Format.PARQUET:
-            return parquet(parts, data_class, sampling)
+            return encode_parquet(chunks, data_class, sampling)
         case Format.ARROW:
-            return arrow_stream(parts, data_class, sampling)
+            return encode_arrow(chunks, data_class, sampling)
         case Format.POINTS:
-            return frames(parts, sampling)
+            return encode_frames(chunks, sampling)
 
 
-def coalesced(pieces: Iterable[bytes]) -> Iterator[bytes]:
+def coalesce(pieces: Iterable[bytes]) -> Iterator[bytes]:
     """The same bytes in pieces that are worth sending."""
     waiting: list[bytes] = []
     size = 0
     for piece in pieces:
         waiting.append(piece)
         size += len(piece)
-        if size >= PIECE_BYTES:
+        if size >= RESPONSE_CHUNK_BYTES_MIN:
             yield b"".join(waiting)
             waiting, size = [], 0
     if waiting:

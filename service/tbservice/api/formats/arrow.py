@@ -10,19 +10,19 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from tbservice.api.formats.tables import record_batches, schema_of
-from tbservice.api.formats.write_sink import Drain
-from tbservice.reading.full_scan import Part
+from tbservice.api.formats.tables import make_schema, record_batches
+from tbservice.api.formats.write_sink import WriteSink
+from tbservice.reading.full_scan import SeriesChunk
 from tbservice.types import DataClass
 
 
-def arrow_stream(parts: Iterable[Part], data_class: DataClass, sampling: str) -> Iterator[bytes]:
+def encode_arrow(chunks: Iterable[SeriesChunk], data_class: DataClass, sampling: str) -> Iterator[bytes]:
     """The columns of `tables`; the dictionaries of names are those of each batch."""
-    schema = schema_of(data_class, sampling)
-    drain = Drain()
-    writer = pa.ipc.new_stream(drain, schema)
-    for batch in record_batches(parts, schema, data_class):
+    schema = make_schema(data_class, sampling)
+    sink = WriteSink()
+    writer = pa.ipc.new_stream(sink, schema)
+    for batch in record_batches(chunks, schema, data_class):
         writer.write_batch(batch)
-        yield drain.take()
+        yield sink.take_written()
     writer.close()
-    yield drain.take()
+    yield sink.take_written()

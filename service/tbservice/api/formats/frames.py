@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from tbservice.errors import ObjectUnreadable
-from tbservice.reading.full_scan import LostPoint, Part
+from tbservice.reading.full_scan import LostPoint, SeriesChunk
 from tbservice.types import Blob, BlobSequenceSample, ScalarSample, TensorSample, TensorValue
 from tbwire import packing, read_pb2, wire_pb2
 from tbwire.frames import encode
@@ -21,20 +21,20 @@ _TABLE_BYTES: Final = 1024 * 1024
 """Bytes of a table in one frame: a reader holds a frame whole."""
 
 
-def frames(parts: Iterable[Part], sampling: str, lost: deque[LostPoint] | None = None) -> Iterator[bytes]:
+def encode_frames(chunks: Iterable[SeriesChunk], sampling: str, lost: deque[LostPoint] | None = None) -> Iterator[bytes]:
     """A beginning, each part, and an end that counts them; the points that come into `lost` meanwhile are taken out."""
     yield _begin(sampling)
-    count = _Count(parts)
-    for part in count:
+    count = _Count(chunks)
+    for chunk in count:
         yield from _take(lost)
-        yield encode(read_pb2.Frame(part=_part(part)))
+        yield encode(read_pb2.Frame(part=_part_message(chunk)))
     yield from _take(lost)
     yield count.end()
 
 
 def table_frames(
-    parts: Iterable[Part],
-    encode_table: Callable[[Iterable[Part]], Iterator[bytes]],
+    parts: Iterable[SeriesChunk],
+    encode_table: Callable[[Iterable[SeriesChunk]], Iterator[bytes]],
     sampling: str,
     lost: deque[LostPoint],
 ) -> Iterator[bytes]:
@@ -52,11 +52,11 @@ def table_frames(
 class _Count:
     """Parts, counted as they are taken."""
 
-    def __init__(self, parts: Iterable[Part]) -> None:
+    def __init__(self, parts: Iterable[SeriesChunk]) -> None:
         self._parts = parts
         self._end = read_pb2.End()
 
-    def __iter__(self) -> Iterator[Part]:
+    def __iter__(self) -> Iterator[SeriesChunk]:
         for part in self._parts:
             self._end.series += part.is_first
             self._end.points += len(part.sample.steps)
@@ -84,18 +84,18 @@ def _take(lost: deque[LostPoint] | None) -> Iterator[bytes]:
         yield encode(read_pb2.Frame(lost=message))
 
 
-def _part(part: Part) -> read_pb2.Part:
-    message = read_pb2.Part(is_last=part.is_last)
-    if part.is_first:
+def _part_message(chunk: SeriesChunk) -> read_pb2.Part:
+    message = read_pb2.Part(is_last=chunk.is_last)
+    if chunk.is_first:
         message.series.run, message.series.tag, message.series.plugin = (
-            part.series.run,
-            part.series.tag,
-            part.series.plugin,
+            chunk.series.run,
+            chunk.series.tag,
+            chunk.series.plugin,
         )
-        message.series.data_class = int(part.series.data_class)
-        message.series.summary_metadata = part.series.summary_metadata
-        message.series.total = part.sample.total
-    match part.sample:
+        message.series.data_class = int(chunk.series.data_class)
+        message.series.summary_metadata = chunk.series.summary_metadata
+        message.series.total = chunk.sample.total
+    match chunk.sample:
         case ScalarSample() as sample:
             message.scalars.CopyFrom(_scalars(sample))
         case TensorSample() as sample:
@@ -104,7 +104,7 @@ def _part(part: Part) -> read_pb2.Part:
         case BlobSequenceSample() as sample:
             message.blob_sequences.steps, message.blob_sequences.wall_times = _steps_and_times(sample)
             for keys, content_type in zip(sample.sequences, sample.logged_content_types, strict=True):
-                blobs = [_blob(key, part.blobs[key]) for key in keys]
+                blobs = [_blob(key, chunk.blobs[key]) for key in keys]
                 message.blob_sequences.sequences.add(blobs=blobs, logged_content_type=content_type)
     return message
 

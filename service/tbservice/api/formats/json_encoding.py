@@ -37,13 +37,13 @@ def json_response(content: Any) -> Response:
     return Response(orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY), media_type="application/json")
 
 
-def by_run_and_tag(
+def samples_to_json(
     samples: Mapping[str, Mapping[str, Sample]], sampling: Sampling, values_of: Callable[[Sample], Any]
 ) -> Json:
     """The same nesting with each sample as columns: steps, wall times and values, and how they were chosen."""
     rule = sampling_name(sampling)
     return {
-        run: {tag: columns(sample, values_of(sample), rule) for tag, sample in tags.items()}
+        run: {tag: sample_to_json(sample, values_of(sample), rule) for tag, sample in tags.items()}
         for run, tags in samples.items()
     }
 
@@ -55,7 +55,7 @@ def sampling_name(sampling: Sampling) -> str:
 
 def scalar_values(sample: ScalarSample) -> Any:
     """A scalar series' values: numbers, or "NaN", "Infinity", "-Infinity"."""
-    return numbers(sample.values)
+    return encode_numbers(sample.values)
 
 
 def tensor_values(sample: TensorSample) -> Any:
@@ -87,7 +87,7 @@ def series_metadata(series: Series) -> Json:
         "summary_metadata": summary_metadata(series),
     }
     if series.data_class is DataClass.SCALAR:
-        known["last_value"] = numbers(np.array([series.last_value], np.float64))[0]
+        known["last_value"] = encode_numbers(np.array([series.last_value], np.float64))[0]
     if series.data_class is DataClass.BLOB_SEQUENCE:
         known["max_length"] = series.max_length
     return known
@@ -104,7 +104,7 @@ def summary_metadata(series: Series) -> Json:
     }
 
 
-def columns(sample: ScalarSample | TensorSample | BlobSequenceSample, values: Any, rule: str) -> Json:
+def sample_to_json(sample: ScalarSample | TensorSample | BlobSequenceSample, values: Any, rule: str) -> Json:
     """A sample as columns, and what was chosen of how many points by which rule."""
     return {
         "steps": np.ascontiguousarray(sample.steps),
@@ -138,26 +138,26 @@ def _tensor_data(value: TensorValue) -> Json:
     if value.dtype == tensors.BFLOAT16:
         elements = (elements.astype(np.uint32) << 16).view(np.float32)
     if elements.dtype.kind == "c":
-        parts = zip(numbers(elements.real), numbers(elements.imag), strict=True)
+        parts = zip(encode_numbers(elements.real), encode_numbers(elements.imag), strict=True)
         return {"data": [list(pair) for pair in parts]}
-    return {"data": numbers(elements)}
+    return {"data": encode_numbers(elements)}
 
 
 def _histogram(histogram: LegacyHistogram) -> Json:
     single = {name: getattr(histogram, name) for name in ("min", "max", "num", "sum", "sum_squares")}
     repeated = {"limits": histogram.bucket_limit, "counts": histogram.bucket}
-    return {name: numbers(np.array([number]))[0] for name, number in single.items()} | {
-        name: numbers(np.array(column, np.float64)) for name, column in repeated.items()
+    return {name: encode_numbers(np.array([number]))[0] for name, number in single.items()} | {
+        name: encode_numbers(np.array(column, np.float64)) for name, column in repeated.items()
     }
 
 
-def numbers_of(values: Sequence[float]) -> list[Any]:
+def encode_plain_numbers(values: Sequence[float]) -> list[Any]:
     """The same of a few plain numbers."""
     return [value if math.isfinite(value) else _NOT_FINITE[str(value)] for value in values]
 
 
-def numbers(values: npt.NDArray[Any]) -> Any:
+def encode_numbers(values: npt.NDArray[Any]) -> Any:
     """A column that orjson can write: as it is when all are finite, else a list with strings for those that are not."""
     if values.dtype.kind != "f" or bool(np.isfinite(values).all()):
         return np.ascontiguousarray(values) if len(values) > 1 else values.tolist()
-    return numbers_of(values.tolist())
+    return encode_plain_numbers(values.tolist())

@@ -11,11 +11,11 @@ from fastapi import Response
 from sqlalchemy import Connection
 
 from tbservice import limits
-from tbservice.api.formats import MEDIA_TYPES, Format, encode, encode_naming_lost, json_encoding
+from tbservice.api.formats import MEDIA_TYPES, Format, encode_naming_lost, encode_points, json_encoding
 from tbservice.api.http.openapi_errors import NOT_ACCEPTABLE, OBJECT_MISSING, Responses
-from tbservice.api.http.streaming import stream
-from tbservice.reading.full_scan import LostPoint, Part, Sample, load_intact_parts, load_parts, read_whole
-from tbservice.reading.sample_chunks import in_pieces, parts_of, size_of
+from tbservice.api.http.streaming import stream_response
+from tbservice.reading.full_scan import LostPoint, Sample, SeriesChunk, load_intact_parts, load_tensors, stream_all
+from tbservice.reading.sample_chunks import estimate_bytes, make_chunks, split_chunks
 from tbservice.reading.tensor_objects import load_samples
 from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database
@@ -56,7 +56,7 @@ RESPONSES: Final[Responses] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PointsRequest:
     """Which points, and in which format; `indices` choose among the blobs of each point.
 
     With `names_lost`, points whose tensor cannot be loaded are left out and named: this goes with everything alone.
@@ -70,16 +70,16 @@ class Wanted:
     names_lost: bool = False
 
     @property
-    def is_everything(self) -> bool:
+    def is_full_scan(self) -> bool:
         """Whether nothing in the range of steps is left out."""
         return self.sampling.rule is SamplingRule.ALL and self.sampling.last is None
 
 
-def answer(
+def make_points_response(
     database: Database,
     objects: ObjectStore,
     grant: ReadGrant,
-    wanted: Wanted,
+    points_request: PointsRequest,
     read: Callable[[Connection], Mapping[str, Mapping[str, _OneKind]]],
     values_of: Callable[[_OneKind], Any],
 ) -> Response:
@@ -87,42 +87,42 @@ def answer(
 
     What is large is sent while it is made: as text, tensors take many times their bytes.
     """
-    rule = json_encoding.sampling_name(wanted.sampling)
+    rule = json_encoding.sampling_name(points_request.sampling)
 
-    def pieces(parts: Iterable[Part]) -> Iterator[bytes]:
+    def pieces(chunks: Iterable[SeriesChunk]) -> Iterator[bytes]:
         def as_json(sample: Any) -> dict[str, Any]:
-            return json_encoding.columns(sample, values_of(sample), rule)
+            return json_encoding.sample_to_json(sample, values_of(sample), rule)
 
-        if wanted.names_lost:
+        if points_request.names_lost:
             lost: deque[LostPoint] = deque()
-            intact = load_intact_parts(objects, parts, lost.append)
-            return encode_naming_lost(wanted.format, wanted.data_class, intact, lost, rule, as_json)
-        return encode(wanted.format, wanted.data_class, load_parts(objects, parts), rule, as_json)
+            intact = load_intact_parts(objects, chunks, lost.append)
+            return encode_naming_lost(points_request.format, points_request.data_class, intact, lost, rule, as_json)
+        return encode_points(points_request.format, points_request.data_class, load_tensors(objects, chunks), rule, as_json)
 
-    media_type = MEDIA_TYPES[Format.POINTS if wanted.names_lost else wanted.format]
-    if wanted.is_everything:
-        whole = (grant, wanted.selection, wanted.data_class, wanted.sampling.steps, wanted.indices)
+    media_type = MEDIA_TYPES[Format.POINTS if points_request.names_lost else points_request.format]
+    if points_request.is_full_scan:
+        whole = (grant, points_request.selection, points_request.data_class, points_request.sampling.steps, points_request.indices)
         headers = {**_HEADERS, SAMPLING_HEADER: rule}
-        return stream(lambda: pieces(read_whole(database, *whole)), headers, media_type)
+        return stream_response(lambda: pieces(stream_all(database, *whole)), headers, media_type)
     with database.snapshot(grant.workspace_id) as db:
         samples = read(db)
         plain: Mapping[str, Mapping[str, Sample]] = samples
-        size = size_of(plain)
-        must_stream = size > limits.piece_bytes
-        is_plain = wanted.format is Format.JSON and not must_stream
-        parts = [] if is_plain else parts_of(db, grant, wanted.selection, wanted.data_class, plain)
-    headers = {**_HEADERS, SAMPLING_HEADER: _said(rule, plain)}
+        size = estimate_bytes(plain)
+        must_stream = size > limits.SCAN_CHUNK_BYTES
+        is_plain = points_request.format is Format.JSON and not must_stream
+        chunks = [] if is_plain else make_chunks(db, grant, points_request.selection, points_request.data_class, plain)
+    headers = {**_HEADERS, SAMPLING_HEADER: _sampling_header(rule, plain)}
     if is_plain:
         loaded = load_samples(objects, samples)
-        response = json_encoding.json_response(json_encoding.by_run_and_tag(loaded, wanted.sampling, values_of))
+        response = json_encoding.json_response(json_encoding.samples_to_json(loaded, points_request.sampling, values_of))
         response.headers.update(headers)
         return response
     if must_stream:
-        return stream(lambda: pieces(in_pieces(parts)), headers, media_type, size)
-    return Response(b"".join(pieces(parts)), headers=headers, media_type=media_type)
+        return stream_response(lambda: pieces(split_chunks(chunks)), headers, media_type, size)
+    return Response(b"".join(pieces(chunks)), headers=headers, media_type=media_type)
 
 
-def _said(rule: str, samples: Mapping[str, Mapping[str, Sample]]) -> str:
+def _sampling_header(rule: str, samples: Mapping[str, Mapping[str, Sample]]) -> str:
     """The rule of an answer, how many points it keeps, and of how many: not every format has a place for them."""
     every = [sample for tags in samples.values() for sample in tags.values()]
     return f"{rule}; kept={sum(len(one.steps) for one in every)}; total={sum(one.total for one in every)}"

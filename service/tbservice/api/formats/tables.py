@@ -14,29 +14,29 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from tbservice.reading.full_scan import Part
+from tbservice.reading.full_scan import SeriesChunk
 from tbservice.types import BlobSequenceSample, DataClass, ScalarSample, TensorSample, TensorValue
 from tbwire import tensors
 from tbwire.wire_pb2 import LegacyHistogram
 
-ROWS: Final = 262_144
+BATCH_ROWS: Final = 262_144
 """Rows of a batch, about: the last part that is put into it may bring more."""
 
 BATCH_BYTES: Final = 16 * 1024 * 1024
 """Bytes of tensors in a batch, about."""
 
-_NAME: Final = pa.dictionary(pa.int32(), pa.string())
+_DICTIONARY: Final = pa.dictionary(pa.int32(), pa.string())
 _HISTOGRAM: Final = pa.struct(
     [
         *((name, pa.float64()) for name in ("min", "max", "num", "sum", "sum_squares")),
         *((name, pa.list_(pa.float64())) for name in ("limits", "counts")),
     ]
 )
-_POINT: Final = [("run", _NAME), ("tag", _NAME), ("step", pa.int64()), ("wall_time", pa.float64())]
-_VALUES: Final = {
+_POINT_COLUMNS: Final = [("run", _DICTIONARY), ("tag", _DICTIONARY), ("step", pa.int64()), ("wall_time", pa.float64())]
+_VALUE_COLUMNS: Final = {
     DataClass.SCALAR: [("value", pa.float64())],
     DataClass.TENSOR: [
-        ("dtype", _NAME),
+        ("dtype", _DICTIONARY),
         ("shape", pa.list_(pa.int64())),
         ("data", pa.binary()),
         ("strings", pa.list_(pa.binary())),
@@ -46,53 +46,53 @@ _VALUES: Final = {
 }
 
 
-def schema_of(data_class: DataClass, sampling: str) -> pa.Schema:
+def make_schema(data_class: DataClass, sampling: str) -> pa.Schema:
     """The columns, and in the schema's metadata under `tbhub` as JSON the rule by which points were chosen."""
     metadata = {"tbhub": json.dumps({"sampling": sampling})}
-    return pa.schema([pa.field(*column) for column in (*_POINT, *_VALUES[data_class])], metadata)
+    return pa.schema([pa.field(*column) for column in (*_POINT_COLUMNS, *_VALUE_COLUMNS[data_class])], metadata)
 
 
-def record_batches(parts: Iterable[Part], schema: pa.Schema, data_class: DataClass) -> Iterator[pa.RecordBatch]:
+def record_batches(chunks: Iterable[SeriesChunk], schema: pa.Schema, data_class: DataClass) -> Iterator[pa.RecordBatch]:
     """The parts' points, many parts in each batch; none without points."""
-    waiting: list[Part] = []
+    waiting: list[SeriesChunk] = []
     rows = size = 0
-    for part in parts:
-        if not len(part.sample.steps):
+    for chunk in chunks:
+        if not len(chunk.sample.steps):
             continue
-        waiting.append(part)
-        rows += len(part.sample.steps)
-        if isinstance(part.sample, TensorSample):
-            size += sum(len(value.data) for value in part.sample.tensors)
-        if rows >= ROWS or size >= BATCH_BYTES:
+        waiting.append(chunk)
+        rows += len(chunk.sample.steps)
+        if isinstance(chunk.sample, TensorSample):
+            size += sum(len(value.data) for value in chunk.sample.tensors)
+        if rows >= BATCH_ROWS or size >= BATCH_BYTES:
             yield _record_batch(waiting, schema, data_class)
             waiting, rows, size = [], 0, 0
     if waiting:
         yield _record_batch(waiting, schema, data_class)
 
 
-def _record_batch(parts: Sequence[Part], schema: pa.Schema, data_class: DataClass) -> pa.RecordBatch:
-    lengths = np.array([len(part.sample.steps) for part in parts])
+def _record_batch(chunks: Sequence[SeriesChunk], schema: pa.Schema, data_class: DataClass) -> pa.RecordBatch:
+    lengths = np.array([len(chunk.sample.steps) for chunk in chunks])
     columns = [
-        _names([part.series.run for part in parts], lengths),
-        _names([part.series.tag for part in parts], lengths),
-        pa.array(np.concatenate([part.sample.steps for part in parts])),
-        pa.array(np.concatenate([part.sample.wall_times for part in parts])),
+        _dictionary_column([chunk.series.run for chunk in chunks], lengths),
+        _dictionary_column([chunk.series.tag for chunk in chunks], lengths),
+        pa.array(np.concatenate([chunk.sample.steps for chunk in chunks])),
+        pa.array(np.concatenate([chunk.sample.wall_times for chunk in chunks])),
     ]
     match data_class:
         case DataClass.SCALAR:
-            values = [part.sample.values for part in parts if isinstance(part.sample, ScalarSample)]
+            values = [chunk.sample.values for chunk in chunks if isinstance(chunk.sample, ScalarSample)]
             columns.append(pa.array(np.concatenate(values)))
         case DataClass.TENSOR:
-            samples = [part.sample for part in parts if isinstance(part.sample, TensorSample)]
+            samples = [chunk.sample for chunk in chunks if isinstance(chunk.sample, TensorSample)]
             columns += _tensor_columns([value for sample in samples for value in sample.tensors])
         case DataClass.BLOB_SEQUENCE:
-            found = [part.sample for part in parts if isinstance(part.sample, BlobSequenceSample)]
+            found = [chunk.sample for chunk in chunks if isinstance(chunk.sample, BlobSequenceSample)]
             keys = [list(keys) for sample in found for keys in sample.sequences]
             columns.append(pa.array(keys, pa.list_(pa.string())))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _names(names: Sequence[str], lengths: np.ndarray[Any, Any]) -> pa.Array:
+def _dictionary_column(names: Sequence[str], lengths: np.ndarray[Any, Any]) -> pa.Array:
     """A dictionary column in which each name stands so many times."""
     places = {name: place for place, name in enumerate(dict.fromkeys(names))}
     indices = np.repeat(np.array([places[name] for name in names], np.int32), lengths)
@@ -104,7 +104,7 @@ def _tensor_columns(values: Sequence[TensorValue]) -> list[pa.Array]:
     data = [None if text else value.data for value, text in zip(values, is_text, strict=True)]
     strings = [_strings(value) if text else None for value, text in zip(values, is_text, strict=True)]
     return [
-        _names([tensors.NAMES[value.dtype] for value in values], np.ones(len(values), np.int64)),
+        _dictionary_column([tensors.NAMES[value.dtype] for value in values], np.ones(len(values), np.int64)),
         pa.array([list(value.shape) for value in values], pa.list_(pa.int64())),
         pa.array(data, pa.binary()),
         pa.array(strings, pa.list_(pa.binary())),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 
-class Drain:
-    """A file to write to, from which `take` takes what was written since."""
+class WriteSink:
+    """A file to write to, from which `take_written` takes what was written since."""
 
     closed = False
 
@@ -16,7 +16,7 @@ class Drain:
         self._written.append(bytes(data))
         return len(data)
 
-    def take(self) -> bytes:
+    def take_written(self) -> bytes:
         """What was written since the last time."""
         taken = b"".join(self._written)
         self._written.clear()

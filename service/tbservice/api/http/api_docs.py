@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from tbservice.api.http.dependencies import settings_of
+from tbservice.api.http.dependencies import get_settings
 from tbservice.api.http.security_headers import content_hash
 from tbservice.types import Json
 
@@ -43,7 +43,7 @@ def add_docs(app: FastAPI) -> None:
     """Serve the page of the application's own OpenAPI document at `PATH`."""
 
     def show_docs(request: Request) -> Response:
-        return HTMLResponse(render(app.openapi(), settings_of(request).public_url.rstrip("/")), headers=_HEADERS)
+        return HTMLResponse(render(app.openapi(), get_settings(request).public_url.rstrip("/")), headers=_HEADERS)
 
     app.add_route(PATH, show_docs, include_in_schema=False)
 

@@ -18,14 +18,14 @@ from tbservice.reading import changes as newer
 from tbservice.store.pg.database import Database
 from tbservice.types import ExperimentId, ReadGrant, WorkspaceId
 
-GONE: Final = -1
+DELETED: Final = -1
 """The version of an experiment that is not there any more."""
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class _Followed:
+class _FollowedExperiment:
     """An experiment, how many tails follow it, and its version when it was last looked at."""
 
     tails: int = 0
@@ -33,7 +33,7 @@ class _Followed:
     changes: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class Followers:
+class ChangeNotifier:
     """Wakes the tails of one worker: one look a second tells which of all their experiments have changed.
 
     All methods are called in the event loop. No thread and no connection is held while nothing is looked up.
@@ -41,26 +41,26 @@ class Followers:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._followed: dict[ReadGrant, _Followed] = {}
-        self._looks: dict[Hashable, asyncio.Task[Any]] = {}
-        self._poll: asyncio.Task[None] | None = None
+        self._followed: dict[ReadGrant, _FollowedExperiment] = {}
+        self._flights: dict[Hashable, asyncio.Task[Any]] = {}
+        self._poll_task: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
         self.is_closed = False
 
-    def join(self, grant: ReadGrant) -> None:
-        """One more tail of this experiment, until `leave`. Raises TooManyRequests; Unavailable when all ends."""
+    def subscribe(self, grant: ReadGrant) -> None:
+        """One more tail of this experiment, until `unsubscribe`. Raises TooManyRequests; Unavailable when all ends."""
         if self.is_closed:
             raise Unavailable("this worker is being stopped; connect again")
         current = admitted.current()
-        current.shares.tails.take(current.caller)
-        self._followed.setdefault(grant, _Followed()).tails += 1
-        if self._poll is None or self._poll.done():
-            self._poll = asyncio.create_task(self._look_now_and_then())
+        current.shares.tails.acquire(current.caller)
+        self._followed.setdefault(grant, _FollowedExperiment()).tails += 1
+        if self._poll_task is None or self._poll_task.done():
+            self._poll_task = asyncio.create_task(self._poll_versions())
 
-    def leave(self, grant: ReadGrant) -> None:
+    def unsubscribe(self, grant: ReadGrant) -> None:
         """One tail less."""
         current = admitted.current()
-        current.shares.tails.give_back(current.caller)
+        current.shares.tails.release(current.caller)
         self._followed[grant].tails -= 1
         if not self._followed[grant].tails:
             del self._followed[grant]
@@ -82,9 +82,9 @@ class Followers:
         for followed in self._followed.values():
             followed.changes.set()
 
-    async def settle(self) -> None:
+    async def wait_closed(self) -> None:
         """Waits, after `close`, until nothing is looked up any more: then the database may be closed, too."""
-        waiting = [task for task in (self._poll, *self._looks.values()) if task is not None]
+        waiting = [task for task in (self._poll_task, *self._flights.values()) if task is not None]
         await asyncio.gather(*waiting, return_exceptions=True)
 
     def version(self, grant: ReadGrant) -> int | None:
@@ -98,17 +98,17 @@ class Followers:
             with suppress(TimeoutError):
                 await asyncio.wait_for(followed.changes.wait(), seconds)
 
-    async def share(self, key: Hashable, work: Callable[[], T]) -> T:
+    async def single_flight(self, key: Hashable, work: Callable[[], T]) -> T:
         """What `work` gives, which runs in a thread; whoever comes with the same key meanwhile gets the same."""
-        admitted.current().turn.give_back()  # the work takes one, perhaps the only one of this caller's
-        task: asyncio.Task[T] | None = self._looks.get(key)
+        admitted.current().turn.release()  # the work takes one, perhaps the only one of this caller's
+        task: asyncio.Task[T] | None = self._flights.get(key)
         if task is None:
-            task = self._looks[key] = asyncio.create_task(self._in_turn(work))
-            task.add_done_callback(lambda done: self._forget(key, done))
+            task = self._flights[key] = asyncio.create_task(self._in_turn(work))
+            task.add_done_callback(lambda done: self._end_flight(key, done))
         return await asyncio.shield(task)
 
-    def _forget(self, key: Hashable, done: asyncio.Task[Any]) -> None:
-        del self._looks[key]
+    def _end_flight(self, key: Hashable, done: asyncio.Task[Any]) -> None:
+        del self._flights[key]
         if not done.cancelled():
             done.exception()  # whoever asked may have gone: nobody else looks at it
 
@@ -119,15 +119,15 @@ class Followers:
 
         return run()
 
-    async def _look_now_and_then(self) -> None:
+    async def _poll_versions(self) -> None:
         while self._followed and not self.is_closed:
             asked = list(self._followed)
             with suppress(ServiceError):  # the database is away: what was known is kept, and looked up again
-                self._note(asked, await run_in_threadpool(self._find_versions, asked))
+                self._publish_versions(asked, await run_in_threadpool(self._read_versions, asked))
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._closing.wait(), limits.live_poll_seconds)
+                await asyncio.wait_for(self._closing.wait(), limits.LIVE_POLL_SECONDS)
 
-    def _find_versions(self, grants: Iterable[ReadGrant]) -> dict[ExperimentId, int]:
+    def _read_versions(self, grants: Iterable[ReadGrant]) -> dict[ExperimentId, int]:
         by_workspace: defaultdict[WorkspaceId, list[ExperimentId]] = defaultdict(list)
         for grant in grants:
             by_workspace[grant.workspace_id].append(grant.experiment_id)
@@ -137,10 +137,10 @@ class Followers:
                 versions |= newer.list_versions(db, experiment_ids)
         return versions
 
-    def _note(self, grants: Iterable[ReadGrant], versions: dict[ExperimentId, int]) -> None:
+    def _publish_versions(self, grants: Iterable[ReadGrant], versions: dict[ExperimentId, int]) -> None:
         for grant in grants:
             followed = self._followed.get(grant)
-            version = versions.get(grant.experiment_id, GONE)
+            version = versions.get(grant.experiment_id, DELETED)
             if followed is not None and followed.version != version:
                 followed.version = version
                 followed.changes.set()

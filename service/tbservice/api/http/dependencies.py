@@ -7,7 +7,7 @@ from typing import Annotated, cast
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from tbservice.api.http.etag import is_conditional, note_state
+from tbservice.api.http.etag import is_conditional, set_etag
 from tbservice.auth import grants
 from tbservice.errors import Unauthenticated
 from tbservice.experiments import lifecycle
@@ -20,17 +20,17 @@ from tbservice.types import AdminGrant, AppendGrant, ReadGrant, WorkspaceGrant
 _bearer = HTTPBearer(auto_error=False, description="A tbhub token: an owner's, or one made for an experiment")
 
 
-def database_of(request: Request) -> Database:
+def get_database(request: Request) -> Database:
     """The application's database."""
     return cast("Database", request.app.state.database)
 
 
-def objects_of(request: Request) -> ObjectStore:
+def get_object_store(request: Request) -> ObjectStore:
     """The application's object store."""
     return cast("ObjectStore", request.app.state.objects)
 
 
-def settings_of(request: Request) -> Settings:
+def get_settings(request: Request) -> Settings:
     """The application's settings."""
     return cast("Settings", request.app.state.settings)
 
@@ -38,23 +38,23 @@ def settings_of(request: Request) -> Settings:
 # Plain functions would each be run in a thread by FastAPI; these only look something up.
 
 
-async def _database(request: Request) -> Database:
-    return database_of(request)
+async def _get_database(request: Request) -> Database:
+    return get_database(request)
 
 
-async def _objects(request: Request) -> ObjectStore:
-    return objects_of(request)
+async def _get_object_store(request: Request) -> ObjectStore:
+    return get_object_store(request)
 
 
 async def _ingest(request: Request) -> Ingest:
     return cast("Ingest", request.app.state.ingest)
 
 
-async def _settings(request: Request) -> Settings:
-    return settings_of(request)
+async def _get_settings(request: Request) -> Settings:
+    return get_settings(request)
 
 
-async def _secret(
+async def _read_secret(
     request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 ) -> str | None:
     """The token of a request, None when it has none. A header of another kind is refused, not passed over."""
@@ -65,38 +65,38 @@ async def _secret(
     return None
 
 
-UsesDatabase = Annotated[Database, Depends(_database)]
-UsesObjects = Annotated[ObjectStore, Depends(_objects)]
+UsesDatabase = Annotated[Database, Depends(_get_database)]
+UsesObjects = Annotated[ObjectStore, Depends(_get_object_store)]
 UsesIngest = Annotated[Ingest, Depends(_ingest)]
-UsesSettings = Annotated[Settings, Depends(_settings)]
-Secret = Annotated[str | None, Depends(_secret)]
+UsesSettings = Annotated[Settings, Depends(_get_settings)]
+Secret = Annotated[str | None, Depends(_read_secret)]
 
 
-def _workspace(database: UsesDatabase, secret: Secret) -> WorkspaceGrant:
+def _grant_workspace(database: UsesDatabase, secret: Secret) -> WorkspaceGrant:
     with database.without_transaction() as db:
         return grants.grant_workspace(db, secret)
 
 
-def _read(request: Request, experiment_id: str, database: UsesDatabase, secret: Secret) -> ReadGrant:
+def _grant_read(request: Request, experiment_id: str, database: UsesDatabase, secret: Secret) -> ReadGrant:
     with database.without_transaction() as db:
         grant = grants.grant_read(db, experiment_id, secret)
     if is_conditional(request):
         with database.transaction(grant.workspace_id) as db:
-            note_state(request, lifecycle.get_state(db, grant))
+            set_etag(request, lifecycle.get_version_tag(db, grant))
     return grant
 
 
-def _append(experiment_id: str, database: UsesDatabase, secret: Secret) -> AppendGrant:
+def _grant_append(experiment_id: str, database: UsesDatabase, secret: Secret) -> AppendGrant:
     with database.without_transaction() as db:
         return grants.grant_append(db, experiment_id, secret)
 
 
-def _admin(experiment_id: str, database: UsesDatabase, secret: Secret) -> AdminGrant:
+def _grant_admin(experiment_id: str, database: UsesDatabase, secret: Secret) -> AdminGrant:
     with database.without_transaction() as db:
         return grants.grant_admin(db, experiment_id, secret)
 
 
-MayUseWorkspace = Annotated[WorkspaceGrant, Depends(_workspace)]
-MayRead = Annotated[ReadGrant, Depends(_read)]
-MayAppend = Annotated[AppendGrant, Depends(_append)]
-MayAdminister = Annotated[AdminGrant, Depends(_admin)]
+MayUseWorkspace = Annotated[WorkspaceGrant, Depends(_grant_workspace)]
+MayRead = Annotated[ReadGrant, Depends(_grant_read)]
+MayAppend = Annotated[AppendGrant, Depends(_grant_append)]
+MayAdminister = Annotated[AdminGrant, Depends(_grant_admin)]

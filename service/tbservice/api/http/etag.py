@@ -16,7 +16,7 @@ from fastapi.routing import APIRoute
 from tbservice.api.http.openapi_errors import NOT_MODIFIED
 from tbservice.settings import Settings
 
-_SOFTWARE: Final = version("tbhub")
+_SOFTWARE_VERSION: Final = version("tbhub")
 _HEADERS: Final = {"Cache-Control": "private, no-cache", "Vary": "Authorization, Accept"}
 
 
@@ -25,7 +25,7 @@ class _NotModified(Exception):
 
 
 class ConditionalRoute(APIRoute):
-    """A route whose GET answers carry the tag that `note_state` was told, and are 304 to whoever has them already."""
+    """A route whose GET answers carry the tag that `set_etag` was told, and are 304 to whoever has them already."""
 
     def __init__(self, *path: Any, **options: Any) -> None:
         if "GET" in options.get("methods", ()):
@@ -55,11 +55,11 @@ def is_conditional(request: Request) -> bool:
     return request.method == "GET" and isinstance(request.scope.get("route"), ConditionalRoute)
 
 
-def note_state(request: Request, state: str) -> None:
+def set_etag(request: Request, state: str) -> None:
     """Ends the request when the client has the answer; `state` is another one whenever the data is."""
     settings: Settings = request.app.state.settings
-    wanted = zlib.crc32(f"{request.headers.get('accept', '')} {settings.reservoir_sizes}".encode())
-    request.state.entity_tag = f'"{_SOFTWARE}-{state}-{wanted:x}"'
-    known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
-    if request.state.entity_tag in known or known == ["*"]:
+    variant = zlib.crc32(f"{request.headers.get('accept', '')} {settings.reservoir_sizes}".encode())
+    request.state.entity_tag = f'"{_SOFTWARE_VERSION}-{state}-{variant:x}"'
+    client_tags = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
+    if request.state.entity_tag in client_tags or client_tags == ["*"]:
         raise _NotModified

@@ -23,18 +23,18 @@ from prometheus_client.registry import Collector
 from tbservice.metrics import REGISTRY
 
 _DIRECTORY_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
-_IN_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - only what mkdtemp makes in it is used
+_SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - only what mkdtemp makes in it is used
 
 ProcessCollector(registry=REGISTRY)
 
 
 @contextmanager
-def shared_by_workers() -> Iterator[None]:
+def multiprocess_metrics() -> Iterator[None]:
     """Lets the workers that are started in this block add up their metrics; none is kept afterwards.
 
     The directory is in memory where the system has such a place: on a full disk a mapped file ends its process.
     """
-    parent = _IN_MEMORY if os.access(_IN_MEMORY, os.W_OK) else None
+    parent = _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="tbhub-metrics-", dir=parent) as directory:
         os.environ[_DIRECTORY_VARIABLE] = directory
         try:
@@ -47,10 +47,10 @@ def expose(accept: str) -> tuple[bytes, str]:
     """All metrics in the text format that an Accept header asks for, and its content type."""
     encode, content_type = choose_encoder(accept)
     directory = os.environ.get(_DIRECTORY_VARIABLE)
-    return encode(_sum_of_workers(directory) if directory else REGISTRY), content_type
+    return encode(_sum_over_workers(directory) if directory else REGISTRY), content_type
 
 
-def _sum_of_workers(directory: str) -> CollectorRegistry:
+def _sum_over_workers(directory: str) -> CollectorRegistry:
     living = []
     for pid in {int(path.stem.rpartition("_")[2]) for path in Path(directory).glob("*.db")}:
         if Path(f"/proc/{pid}").exists():
@@ -59,11 +59,11 @@ def _sum_of_workers(directory: str) -> CollectorRegistry:
             mark_process_dead(pid, directory)
     registry = CollectorRegistry()
     MultiProcessCollector(registry, directory)
-    registry.register(_Processes(sorted(living)))
+    registry.register(_WorkerProcessCollector(sorted(living)))
     return registry
 
 
-class _Processes(Collector):
+class _WorkerProcessCollector(Collector):
     """CPU time and memory of several processes, told apart by their ids."""
 
     def __init__(self, pids: Iterable[int]) -> None:

@@ -16,7 +16,7 @@ _UNMATCHED: Final = "unmatched"
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
-class MeasuredRequests:
+class MetricsMiddleware:
     """Tells the metrics of each request: its route, method and status, how long it took, and its error's code."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -47,30 +47,30 @@ class MeasuredRequests:
         finally:
             template = self._template(scope)
             method = scope["method"] if scope["method"] in _METHODS else "other"
-            metrics.note_request(template, method, status, time.perf_counter() - begin)
+            metrics.observe_request(template, method, status, time.perf_counter() - begin)
             if code:
-                metrics.note_error(template, code)
+                metrics.observe_error(template, code)
 
     def _template(self, scope: Scope) -> str:
         route = scope.get("route")
         if route is None:
             return _UNMATCHED
         if self._templates is None:
-            self._templates = dict(_templates_of_mounted(scope["app"].routes, ""))
+            self._templates = dict(_list_mounted_templates(scope["app"].routes, ""))
         path: str = getattr(route, "path", _UNMATCHED)
         return self._templates.get(id(route), path)
 
 
-def note_error_code(scope: Scope, code: str) -> None:
+def set_error_code(scope: Scope, code: str) -> None:
     """Leaves a word on why a request is refused, for when its answer begins."""
     scope[ERROR_CODE_KEY] = code
 
 
-def _templates_of_mounted(routes: Iterable[BaseRoute], prefix: str) -> Iterable[tuple[int, str]]:
+def _list_mounted_templates(routes: Iterable[BaseRoute], prefix: str) -> Iterable[tuple[int, str]]:
     """For each mount and what is below it its whole template, by identity: a route below knows its own end of it."""
     for route in routes:
         if isinstance(route, Mount):
             yield id(route), prefix + route.path
-            yield from _templates_of_mounted(route.routes, prefix + route.path)
+            yield from _list_mounted_templates(route.routes, prefix + route.path)
         elif isinstance(route, Route) and prefix:
             yield id(route), prefix + route.path

@@ -9,14 +9,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from tbservice.errors import (
     Conflict,
     Forbidden,
-    Malformed,
+    MalformedRequest,
     NotAcceptable,
     NotFound,
     ObjectMissing,
+    RequestTimeout,
     ServiceError,
     TooLarge,
     TooManyRequests,
-    TooSlow,
     Unauthenticated,
     Unavailable,
 )
@@ -24,7 +24,7 @@ from tbservice.errors import (
 Responses = dict[int | str, dict[str, Any]]
 
 
-class Refusal(BaseModel):
+class ErrorResponse(BaseModel):
     """What is answered to every request that is refused."""
 
     model_config = ConfigDict(extra="allow")  # a cursor conflict says where to go on
@@ -33,27 +33,27 @@ class Refusal(BaseModel):
     detail: str = Field(description="What happened and what to do, for people")
 
 
-class Failure(Refusal):
+class InternalErrorResponse(ErrorResponse):
     """What is answered when the server itself fails on a request."""
 
     id: str = Field(description="By which the operator finds the failure, or one just like it, in the log")
 
 
-def _described(*errors: type[ServiceError]) -> Responses:
-    return {error.status: {"model": Refusal, "description": error.__doc__} for error in errors}
+def _describe_errors(*errors: type[ServiceError]) -> Responses:
+    return {error.status: {"model": ErrorResponse, "description": error.__doc__} for error in errors}
 
 
-REFUSALS: Final[Responses] = _described(
-    Malformed, Unauthenticated, Forbidden, NotFound, TooSlow, Conflict, TooLarge, TooManyRequests, Unavailable
+ERROR_RESPONSES: Final[Responses] = _describe_errors(
+    MalformedRequest, Unauthenticated, Forbidden, NotFound, RequestTimeout, Conflict, TooLarge, TooManyRequests, Unavailable
 ) | {
-    422: {"model": Refusal, "description": "A parameter or a part of the body is out of its range, or does not fit."},
-    500: {"model": Failure, "description": "The server failed; nothing of the request was kept."},
+    422: {"model": ErrorResponse, "description": "A parameter or a part of the body is out of its range, or does not fit."},
+    500: {"model": InternalErrorResponse, "description": "The server failed; nothing of the request was kept."},
 }
 """Of every route."""
 
-NOT_ACCEPTABLE: Final = _described(NotAcceptable)
+NOT_ACCEPTABLE: Final = _describe_errors(NotAcceptable)
 
-OBJECT_MISSING: Final = _described(ObjectMissing)
+OBJECT_MISSING: Final = _describe_errors(ObjectMissing)
 """Of routes that send a blob's bytes."""
 
 NOT_MODIFIED: Final[Responses] = {304: {"description": "`If-None-Match` names the answer's ETag: nothing has changed."}}

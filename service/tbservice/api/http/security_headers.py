@@ -20,7 +20,7 @@ def content_hash(page: str, element: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
 
 
-class SecurityHeaders:
+class SecurityHeadersMiddleware:
     """Middleware that adds `NOSNIFF` to every answer."""
 
     def __init__(self, app: ASGIApp) -> None:

@@ -15,11 +15,11 @@ from tbservice.admission.answers import COUNTED_KEY
 from tbservice.errors import TooManyRequests
 
 
-def stream(
+def stream_response(
     make: Callable[[], Iterator[bytes]],
     headers: Mapping[str, str],
     media_type: str,
-    held_bytes: int = limits.piece_bytes,
+    held_bytes: int = limits.SCAN_CHUNK_BYTES,
 ) -> StreamingResponse:
     """The answer with these pieces, each of which is made in a thread when the client has taken those before.
 
@@ -28,17 +28,17 @@ def stream(
     memory from the first piece to the last. Raises TooManyRequests when the caller is being sent its share of streams,
     or of bytes.
     """
-    place = _Place(held_bytes)
+    reservation = _StreamReservation(held_bytes)
     try:
         pieces = make()
         first = next(pieces, b"")
     except BaseException:
-        place.leave()
+        reservation.release()
         raise
-    return _Streamed(place, pieces, first, headers, media_type)
+    return _ReservedStream(reservation, pieces, first, headers, media_type)
 
 
-class _Place:
+class _StreamReservation:
     """One of the caller's streams, and the memory it takes."""
 
     def __init__(self, held_bytes: int) -> None:
@@ -46,28 +46,28 @@ class _Place:
         self._current = admitted.current()
         self._held_bytes = held_bytes
         caller, shares = self._current.caller, self._current.shares
-        shares.streams.take(caller)
+        shares.streams.acquire(caller)
         try:
-            shares.unread_bytes.take(caller, held_bytes)
+            shares.unread_bytes.acquire(caller, held_bytes)
         except TooManyRequests:
-            shares.streams.give_back(caller)
+            shares.streams.release(caller)
             raise
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Give both back."""
-        self._current.shares.streams.give_back(self._current.caller)
-        self._current.shares.unread_bytes.give_back(self._current.caller, self._held_bytes)
+        self._current.shares.streams.release(self._current.caller)
+        self._current.shares.unread_bytes.release(self._current.caller, self._held_bytes)
 
 
-class _Streamed(StreamingResponse):
+class _ReservedStream(StreamingResponse):
     """Counts as one of the caller's streams until it is sent, or has failed."""
 
     def __init__(
-        self, place: _Place, pieces: Iterator[bytes], first: bytes, headers: Mapping[str, str], media_type: str
+        self, reservation: _StreamReservation, pieces: Iterator[bytes], first: bytes, headers: Mapping[str, str], media_type: str
     ) -> None:
         content = admitted.iterate_in_turns(chain([first], pieces))
         super().__init__(content, headers=headers, media_type=media_type)
-        self._place = place
+        self._reservation = reservation
         self._pieces = pieces
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -76,7 +76,7 @@ class _Streamed(StreamingResponse):
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._place.leave()
+            self._reservation.release()
             close = getattr(self._pieces, "close", None)
             if close is not None:  # the generator may hold a connection, in the middle of a read
                 await run_in_threadpool(close)

@@ -20,10 +20,10 @@ from tbservice.api.v0_classic.parameters import (
     Run,
     RunAndTag,
     RunAndTagName,
-    number,
+    parse_integer,
 )
 from tbservice.api.v1.blobs import blob_response
-from tbservice.errors import Malformed
+from tbservice.errors import MalformedRequest
 
 router = APIRouter(prefix=PREFIX, tags=["classic"], route_class=ConditionalRoute)
 
@@ -51,7 +51,7 @@ def list_images(
                 "height": sizes[image.height.sha256],
                 "wall_time": image.wall_time,
                 "step": image.step,
-                "query": _query(index, run, tag),
+                "query": _media_query(index, run, tag),
             }
             for index, image in enumerate(images)
         ]
@@ -73,7 +73,7 @@ def read_image(
     run, tag = run_and_tag
     with database.snapshot(grant.workspace_id) as db:
         images = media.list_images(db, grant, run, tag, settings.reservoir_sizes.images)
-    return blob_response(objects, media.pick(images, number("index", index, 0)).blob, request)
+    return blob_response(objects, media.get_clip(images, parse_integer("index", index, 0)).blob, request)
 
 
 @router.get("/audio", openapi_extra=WANTS_RUN_AND_TAG)
@@ -93,7 +93,7 @@ def list_audio(grant: MayRead, database: UsesDatabase, settings: UsesSettings, r
                 "wall_time": clip.wall_time,
                 "step": clip.step,
                 "content_type": clip.content_type,
-                "query": _query(index, run, tag),
+                "query": _media_query(index, run, tag),
             }
             for index, clip in enumerate(clips)
         ]
@@ -118,7 +118,7 @@ def read_clip(
     run, tag = run_and_tag
     with database.snapshot(grant.workspace_id) as db:
         clips = media.list_clips(db, grant, run, tag, settings.reservoir_sizes.audio)
-    return blob_response(objects, media.pick(clips, number("index", index, 0)).blob, request)
+    return blob_response(objects, media.get_clip(clips, parse_integer("index", index, 0)).blob, request)
 
 
 @router.get("/data/graph", response_class=Response, openapi_extra=WANTS_RUN)
@@ -131,12 +131,12 @@ def read_graph(
     large_attrs_key: Annotated[str | None, Query(description="Where the keys of larger ones are listed")] = None,
 ) -> Response:
     """The run's graph: the gzipped text of a GraphDef."""
-    size_max = None if limit_attr_size is None else number("limit_attr_size", limit_attr_size, 1)
+    size_max = None if limit_attr_size is None else parse_integer("limit_attr_size", limit_attr_size, 1)
     if size_max is not None and not large_attrs_key:
-        raise Malformed("large_attrs_key must be given with limit_attr_size")
+        raise MalformedRequest("large_attrs_key must be given with limit_attr_size")
     with database.snapshot(grant.workspace_id) as db:
-        blob = media.read_last(db, grant, media.find_graph(db, grant, run))
-    return _gzipped(graphs.read_graph(request, blob, size_max, large_attrs_key or ""))
+        blob = media.get_last_blob(db, grant, media.get_graph_series(db, grant, run))
+    return _gzip_response(graphs.read_graph(request, blob, size_max, large_attrs_key or ""))
 
 
 @router.get("/data/run_metadata", response_class=Response, openapi_extra=WANTS_RUN_AND_TAG)
@@ -144,14 +144,14 @@ def read_run_metadata(grant: MayRead, request: Request, database: UsesDatabase, 
     """The metadata of one `session.run()`: the gzipped text of a RunMetadata."""
     run, tag = run_and_tag
     with database.snapshot(grant.workspace_id) as db:
-        blob = media.read_last(db, grant, media.find_run_metadata(db, grant, run, tag))
-    return _gzipped(graphs.read_run_metadata(request, blob))
+        blob = media.get_last_blob(db, grant, media.get_run_metadata_series(db, grant, run, tag))
+    return _gzip_response(graphs.read_run_metadata(request, blob))
 
 
-def _query(index: int, run: str, tag: str) -> str:
+def _media_query(index: int, run: str, tag: str) -> str:
     return urlencode({"index": index, "tagname": tag, "run": run})
 
 
-def _gzipped(text: bytes) -> Response:
+def _gzip_response(text: bytes) -> Response:
     headers = {"Content-Encoding": "gzip", "X-Content-Type-Options": "nosniff"}
     return Response(text, headers=headers, media_type="text/plain; charset=utf-8")

@@ -13,14 +13,14 @@ from tensorboard.compat.proto.config_pb2 import RunMetadata
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 from tbservice.errors import Invalid
-from tbservice.handlers.job_loop import Link
+from tbservice.handlers.job_loop import WorkerLink
 
-_LEVEL: Final = 6  # of gzip
+_GZIP_LEVEL: Final = 6  # of gzip
 
 M = TypeVar("M", bound=Message)
 
 
-def write_graph(_link: Link, content: bytes, attribute_bytes_max: int | None, large_attributes_key: str) -> bytes:
+def write_graph(_link: WorkerLink, content: bytes, attribute_bytes_max: int | None, large_attributes_key: str) -> bytes:
     """Return the gzipped text of a serialized GraphDef. Raises Invalid when it is none.
 
     Attributes of more than `attribute_bytes_max` are left out, their keys listed in the one of `large_attributes_key`.
@@ -31,7 +31,7 @@ def write_graph(_link: Link, content: bytes, attribute_bytes_max: int | None, la
     return _as_text(graph)
 
 
-def write_run_metadata(_link: Link, content: bytes) -> bytes:
+def write_run_metadata(_link: WorkerLink, content: bytes) -> bytes:
     """Return the gzipped text of a serialized RunMetadata. Raises Invalid when it is none."""
     return _as_text(_parse(RunMetadata, content))
 
@@ -47,4 +47,4 @@ def _parse(kind: type[M], content: bytes) -> M:
 
 
 def _as_text(message: Message) -> bytes:
-    return gzip.compress(text_format.MessageToString(message).encode(), _LEVEL, mtime=0)
+    return gzip.compress(text_format.MessageToString(message).encode(), _GZIP_LEVEL, mtime=0)

@@ -10,7 +10,7 @@ from anyio import from_thread
 from fastapi import Request
 
 from tbservice import limits
-from tbservice.api.http.dependencies import objects_of
+from tbservice.api.http.dependencies import get_object_store
 from tbservice.errors import TooLarge
 from tbservice.handlers.pool import HandlerPool
 from tbservice.types import Blob
@@ -30,12 +30,12 @@ def read_run_metadata(request: Request, blob: Blob) -> bytes:
 
 
 def _write(request: Request, job: str, blob: Blob, *arguments: object) -> bytes:
-    if blob.size > limits.graph_text_bytes_max:
+    if blob.size > limits.GRAPH_TEXT_BYTES_MAX:
         raise TooLarge(
-            f"it has {blob.size} bytes, over the limit of {limits.graph_text_bytes_max} that are written out as text "
+            f"it has {blob.size} bytes, over the limit of {limits.GRAPH_TEXT_BYTES_MAX} that are written out as text "
             "(graph_text_bytes_max); read the blob itself instead"
         )
-    content: Iterable[bytes] = objects_of(request).read(blob.object_key, 0, blob.size)
+    content: Iterable[bytes] = get_object_store(request).read(blob.object_key, 0, blob.size)
     handlers = cast("HandlerPool", request.app.state.handlers)
     work = functools.partial(handlers.in_process, calls={}, cancel=lambda: None)
     return cast("bytes", from_thread.run(work, job, b"".join(content), *arguments))

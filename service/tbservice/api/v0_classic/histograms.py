@@ -20,7 +20,7 @@ BASIS_POINTS: Final = (0, 668, 1587, 3085, 5000, 6915, 8413, 9332, 10000)
 """Where a compressed histogram is read: the median, and 0.5, 1 and 1.5 standard deviations to each side of a normal
 distribution's, in hundredths of a percent, between minimum and maximum: what TensorBoard's distributions show."""
 
-_ROW: Final = 3  # left edge, right edge, count
+_ROW_LENGTH: Final = 3  # left edge, right edge, count
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,9 @@ class Histogram:
 def from_tensor(value: TensorValue) -> Histogram:
     """The histogram that a point of a histogram series holds; an empty one when it is of no shape that is known."""
     if value.histogram is not None:
-        return _as_logged(LegacyHistogram.FromString(value.histogram))
-    if value.shape[1:] != (_ROW,) or value.dtype == tensors.STRING:
-        return _from_rows(np.empty((0, _ROW)))
+        return _from_message(LegacyHistogram.FromString(value.histogram))
+    if value.shape[1:] != (_ROW_LENGTH,) or value.dtype == tensors.STRING:
+        return _from_rows(np.empty((0, _ROW_LENGTH)))
     return _from_rows(tensors.to_numpy(value.dtype, value.shape, value.data).astype(np.float64))
 
 
@@ -60,7 +60,7 @@ def compress(histogram: Histogram) -> list[tuple[int, float]]:
     return list(zip(BASIS_POINTS, values.tolist(), strict=True))
 
 
-def _as_logged(message: LegacyHistogram) -> Histogram:
+def _from_message(message: LegacyHistogram) -> Histogram:
     limits, counts = np.array(message.bucket_limit), np.array(message.bucket)
     return Histogram(message.min, message.max, message.num, message.sum, message.sum_squares, limits, counts)
 

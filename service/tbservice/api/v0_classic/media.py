@@ -17,7 +17,7 @@ _SIZES: Final = 2
 """An image's sequence begins with its width and its height, in decimal."""
 
 _SIZE_BYTES_MAX: Final = 20
-_NO_SIZE: Final = 0
+_UNKNOWN_SIZE: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +62,14 @@ def read_sizes(objects: ObjectStore, images: Sequence[Image]) -> dict[str, int]:
     return {digest: _pixels(objects, blob) for digest, blob in blobs.items()}
 
 
-def pick(clips: Sequence[C], index: int) -> C:
+def get_clip(clips: Sequence[C], index: int) -> C:
     """The clip at this position of its list. Raises NotFound."""
     if index >= len(clips):
         raise NotFound(f"there are {len(clips)}, counted from 0: ask for the list again")
     return clips[index]
 
 
-def find_graph(db: Connection, grant: ReadGrant, run: str) -> Series:
+def get_graph_series(db: Connection, grant: ReadGrant, run: str) -> Series:
     """The series that holds the run's graph. Raises NotFound."""
     found = catalog.list_series(db, grant, Selection("graphs", runs=frozenset({run})))
     if not found:
@@ -77,12 +77,12 @@ def find_graph(db: Connection, grant: ReadGrant, run: str) -> Series:
     return found[0]
 
 
-def find_run_metadata(db: Connection, grant: ReadGrant, run: str, tag: str) -> Series:
+def get_run_metadata_series(db: Connection, grant: ReadGrant, run: str, tag: str) -> Series:
     """The series that holds the metadata of a `session.run()`, in either way of logging it. Raises NotFound."""
-    return reservoir.find_series(db, grant, run, tag, ("graph_run_metadata", "graph_tagged_run_metadata"))
+    return reservoir.get_series(db, grant, run, tag, ("graph_run_metadata", "graph_tagged_run_metadata"))
 
 
-def read_last(db: Connection, grant: ReadGrant, series: Series) -> Blob:
+def get_last_blob(db: Connection, grant: ReadGrant, series: Series) -> Blob:
     """The first blob of what was written last to the series. Raises NotFound."""
     written = reservoir.read_blobs(db, grant, series, reservoir.reservoir(1))
     if not written or not written[0].blobs:
@@ -92,17 +92,17 @@ def read_last(db: Connection, grant: ReadGrant, series: Series) -> Blob:
 
 def _read(
     db: Connection, grant: ReadGrant, run: str, tag: str, plugin: str, size: int, head_length: int
-) -> list[reservoir.WrittenItem]:
-    series = reservoir.find_series(db, grant, run, tag, [plugin])
-    return reservoir.read_items(db, grant, series, reservoir.reservoir(size), head_length)
+) -> list[reservoir.BlobItem]:
+    series = reservoir.get_series(db, grant, run, tag, [plugin])
+    return reservoir.read_blob_items(db, grant, series, reservoir.reservoir(size), head_length)
 
 
-def _content_type(item: reservoir.WrittenItem) -> str:
+def _content_type(item: reservoir.BlobItem) -> str:
     return item.logged_content_type or item.blob.content_type
 
 
 def _pixels(objects: ObjectStore, blob: Blob) -> int:
     if blob.size > _SIZE_BYTES_MAX:
-        return _NO_SIZE
+        return _UNKNOWN_SIZE
     text = b"".join(objects.read(blob.object_key, 0, blob.size))
-    return int(text) if text.isdigit() else _NO_SIZE
+    return int(text) if text.isdigit() else _UNKNOWN_SIZE

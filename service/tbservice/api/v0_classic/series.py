@@ -12,8 +12,8 @@ from tbservice.api.http.dependencies import MayRead, UsesDatabase, UsesObjects, 
 from tbservice.api.http.etag import ConditionalRoute
 from tbservice.api.http.openapi_errors import OBJECT_MISSING
 from tbservice.api.v0_classic import histograms
-from tbservice.api.v0_classic.parameters import PREFIX, WANTS_RUN_AND_TAG, RunAndTag, number
-from tbservice.errors import Malformed
+from tbservice.api.v0_classic.parameters import PREFIX, WANTS_RUN_AND_TAG, RunAndTag, parse_integer
+from tbservice.errors import MalformedRequest
 from tbservice.reading import catalog, reservoir, tensor_objects
 from tbservice.types import DataClass, Json, ReadGrant, ScalarSample, Selection, Series
 
@@ -22,7 +22,7 @@ router = APIRouter(prefix=PREFIX, tags=["classic"], route_class=ConditionalRoute
 _SAMPLE_COUNT: Final = 10
 _SAMPLE_COUNT_MIN: Final = 2
 _GRAPH: Final = "graphs"
-_LIST_OF_PLUGIN: Final = {
+_TAG_TYPES_BY_PLUGIN: Final = {
     "histograms": ("histograms", "compressedHistograms"),
     "images": ("images",),
     "audio": ("audio",),
@@ -41,7 +41,7 @@ def list_runs(grant: MayRead, database: UsesDatabase) -> Response:
     for series in found:
         tags = index[series.run]
         tags["graph"] = tags["graph"] or series.plugin == _GRAPH
-        for name in _lists(series):
+        for name in _tag_types_of(series):
             tags[name].append(series.tag)
     return json_encoding.json_response(index)
 
@@ -63,16 +63,16 @@ def read_scalars(
     By wall time, and by step where wall times are equal: the order in which points were written is not kept.
     """
     if (run is None) != (tag is None):
-        raise Malformed("give both run and tag, or neither for a sample of every series")
+        raise MalformedRequest("give both run and tag, or neither for a sample of every series")
     if run is None or tag is None:
         if format == "csv":
-            raise Malformed("csv is of one run and tag: give both")
-        return _sample_all(grant, database, _sample_positions(sample_count))
+            raise MalformedRequest("csv is of one run and tag: give both")
+        return _sample_all(grant, database, _parse_sample_count(sample_count))
     positions = reservoir.reservoir(settings.reservoir_sizes.scalars)
     if sample_count is not None:
-        positions = _sample_positions(sample_count)
+        positions = _parse_sample_count(sample_count)
     with database.snapshot(grant.workspace_id) as db:
-        series = reservoir.find_scalars(db, grant, run, tag)
+        series = reservoir.get_scalar_series(db, grant, run, tag)
         ((_series, sample),) = reservoir.read_scalars(db, grant, [series], positions)
     if format == "csv":
         return Response(_csv(sample), media_type="text/csv")
@@ -105,24 +105,24 @@ def read_compressed_histograms(
 
 
 def _no_tags() -> Json:
-    lists: Json = {name: [] for names in _LIST_OF_PLUGIN.values() for name in names}
+    lists: Json = {name: [] for names in _TAG_TYPES_BY_PLUGIN.values() for name in names}
     return {"scalars": [], **lists, "graph": False}
 
 
-def _lists(series: Series) -> Sequence[str]:
+def _tag_types_of(series: Series) -> Sequence[str]:
     """The tag types that a series is listed under."""
     if series.data_class is DataClass.SCALAR:
         return ("scalars",)
-    return _LIST_OF_PLUGIN.get(series.plugin, ())
+    return _TAG_TYPES_BY_PLUGIN.get(series.plugin, ())
 
 
-def _sample_positions(sample_count: str | None) -> reservoir.Positions:
-    return reservoir.evenly(
-        _SAMPLE_COUNT if sample_count is None else number("sample_count", sample_count, _SAMPLE_COUNT_MIN)
+def _parse_sample_count(sample_count: str | None) -> reservoir.PositionSampler:
+    return reservoir.equally_spaced(
+        _SAMPLE_COUNT if sample_count is None else parse_integer("sample_count", sample_count, _SAMPLE_COUNT_MIN)
     )
 
 
-def _sample_all(grant: ReadGrant, database: UsesDatabase, positions: reservoir.Positions) -> Response:
+def _sample_all(grant: ReadGrant, database: UsesDatabase, positions: reservoir.PositionSampler) -> Response:
     index: dict[str, Json] = {}
     with database.snapshot(grant.workspace_id) as db:
         found = catalog.list_series(db, grant, Selection(data_class=DataClass.SCALAR))
@@ -132,7 +132,7 @@ def _sample_all(grant: ReadGrant, database: UsesDatabase, positions: reservoir.P
 
 
 def _rows(sample: ScalarSample) -> list[tuple[float, int, Any]]:
-    values = json_encoding.numbers_of(sample.values.tolist())
+    values = json_encoding.encode_plain_numbers(sample.values.tolist())
     return list(zip(sample.wall_times.tolist(), sample.steps.tolist(), values, strict=True))
 
 
@@ -151,7 +151,7 @@ def _histograms(
 ) -> Response:
     run, tag = run_and_tag
     with database.snapshot(grant.workspace_id) as db:
-        series = reservoir.find_series(db, grant, run, tag, ["histograms"])
+        series = reservoir.get_series(db, grant, run, tag, ["histograms"])
         sample = reservoir.read_tensors(db, grant, series, reservoir.reservoir(size))
     sample = tensor_objects.load_sample(objects, sample)
     points = zip(sample.wall_times.tolist(), sample.steps.tolist(), sample.tensors, strict=True)
@@ -163,12 +163,12 @@ def _histograms(
 def _histogram_value(histogram: histograms.Histogram) -> list[Any]:
     single = (histogram.minimum, histogram.maximum, histogram.count, histogram.total, histogram.sum_of_squares)
     return [
-        *json_encoding.numbers_of(single),
-        json_encoding.numbers(histogram.limits),
-        json_encoding.numbers(histogram.counts),
+        *json_encoding.encode_plain_numbers(single),
+        json_encoding.encode_numbers(histogram.limits),
+        json_encoding.encode_numbers(histogram.counts),
     ]
 
 
 def _compressed_value(histogram: histograms.Histogram) -> list[Any]:
     points, values = zip(*histograms.compress(histogram), strict=True)
-    return list(zip(points, json_encoding.numbers_of(values), strict=True))
+    return list(zip(points, json_encoding.encode_plain_numbers(values), strict=True))

@@ -11,12 +11,12 @@ from pydantic import BaseModel, Field
 
 from tbservice import limits, metrics
 from tbservice.admission import admitted
-from tbservice.api.http.body import decompressed, read_body
+from tbservice.api.http.body import decompress, read_body
 from tbservice.api.http.dependencies import MayAppend, UsesDatabase, UsesIngest, UsesSettings
 from tbservice.api.v1.experiments import experiment_url
-from tbservice.errors import Malformed
+from tbservice.errors import MalformedRequest
 from tbservice.ingest import upload_cursors
-from tbservice.ingest.commit import Outcome
+from tbservice.ingest.commit import CommitResult
 from tbservice.types import Cursor, Stream
 from tbwire import wire_pb2
 
@@ -53,9 +53,9 @@ async def _batch_body(_grant: MayAppend, request: Request) -> bytes:
     """The body, read only when the grant is there, and before any connection is taken."""
     content_type = request.headers.get("content-type", "").partition(";")[0].strip()
     if content_type != _PROTOBUF:
-        raise Malformed(f"a batch is sent as Content-Type: {_PROTOBUF}")
-    with metrics.timed_part("body"):
-        return await read_body(request, limits.batch_bytes_max, limits.body_seconds_max)
+        raise MalformedRequest(f"a batch is sent as Content-Type: {_PROTOBUF}")
+    with metrics.time_batch_phase("body"):
+        return await read_body(request, limits.BATCH_BYTES_MAX, limits.REQUEST_BODY_SECONDS_MAX)
 
 
 @router.post(
@@ -74,8 +74,8 @@ def write_batch(
 ) -> Response:
     """Commits a batch whole, or refuses it whole. Sending it again changes nothing."""
     encoding = request.headers.get("content-encoding", "").strip().lower()
-    content = decompressed(body, encoding, limits.batch_bytes_max)
-    metrics.note_batch_size(len(body), len(content))
+    content = decompress(body, encoding, limits.BATCH_BYTES_MAX)
+    metrics.observe_batch_size(len(body), len(content))
     outcome = ingest.accept(grant, content, _hold_decoding)
     return Response(_result(outcome).SerializeToString(), media_type=_PROTOBUF)
 
@@ -90,7 +90,7 @@ def list_streams(
     database: UsesDatabase,
     settings: UsesSettings,
     after: Annotated[str, Query(description="The `next` of the page before")] = "",
-    limit: Annotated[int, Query(ge=1, le=limits.streams_page_items_max)] = limits.streams_page_items_max,
+    limit: Annotated[int, Query(ge=1, le=limits.STREAMS_PAGE_ITEMS_MAX)] = limits.STREAMS_PAGE_ITEMS_MAX,
 ) -> StreamPage:
     """How far each event file has been committed: where an uploader goes on, from any machine."""
     with database.snapshot(grant.workspace_id) as db:
@@ -106,7 +106,7 @@ def list_streams(
 
 def wire_limits() -> dict[str, int]:
     """What a client must keep to: the wire's `Limits`."""
-    return {field.name: getattr(limits, field.name) for field in wire_pb2.Limits.DESCRIPTOR.fields}
+    return {field.name: getattr(limits, field.name.upper()) for field in wire_pb2.Limits.DESCRIPTOR.fields}
 
 
 def _stream_answer(cursor: Cursor) -> StreamAnswer:
@@ -116,7 +116,7 @@ def _stream_answer(cursor: Cursor) -> StreamAnswer:
     return StreamAnswer(**fields, offset=cursor.offset, checksum=cursor.checksum, skipped=cursor.skipped)
 
 
-def _result(outcome: Outcome) -> wire_pb2.WriteResult:
+def _result(outcome: CommitResult) -> wire_pb2.WriteResult:
     return wire_pb2.WriteResult(
         cursors=[_cursor_message(cursor) for cursor in outcome.cursors],
         scalars=outcome.counts.scalars,

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
 from tbservice import limits
-from tbservice.api.http.body import spooled_body, spooled_pieces
+from tbservice.api.http.body import spool_body, spool_body_parts
 from tbservice.api.http.dependencies import MayAppend, UsesDatabase, UsesObjects
 from tbservice.errors import Invalid, Unavailable
 from tbservice.ingest import blob_uploads, blobs
@@ -84,27 +84,27 @@ async def put_blob(
     if (offset is None) != (size is None):
         raise Invalid("a piece of a blob has both an offset and the whole blob's size")
     if offset is not None and size is not None:
-        async with spooled_body(request, limits.blob_piece_bytes, limits.blob_piece_seconds_max) as (file, length):
-            keep_piece = partial(blob_uploads.keep_piece, is_repair=repair)
+        async with spool_body(request, limits.BLOB_PART_BYTES, limits.BLOB_PART_SECONDS_MAX) as (file, length):
+            keep_piece = partial(blob_uploads.store_part, is_repair=repair)
             state = await run_in_threadpool(keep_piece, database, objects, grant, digest, size, offset, file, length)
         return Response(_answer(state).model_dump_json(), media_type="application/json")
-    if _content_length(request) > limits.blob_piece_bytes:
-        await _keep_by_pieces(grant, digest, request, database, objects, is_repair=repair)
+    if _content_length(request) > limits.BLOB_PART_BYTES:
+        await _store_in_parts(grant, digest, request, database, objects, is_repair=repair)
     else:
-        async with spooled_body(request, limits.blob_bytes_max, limits.blob_seconds_max) as (file, length):
-            await run_in_threadpool(blobs.keep, database, objects, grant, digest, file, length)
+        async with spool_body(request, limits.BLOB_BYTES_MAX, limits.BLOB_SECONDS_MAX) as (file, length):
+            await run_in_threadpool(blobs.store, database, objects, grant, digest, file, length)
     return Response(status_code=204)
 
 
-async def _keep_by_pieces(
+async def _store_in_parts(
     grant: MayAppend, digest: bytes, request: Request, database: UsesDatabase, objects: UsesObjects, *, is_repair: bool
 ) -> None:
     """A large blob that was sent whole, as its pieces arrive, so that none is larger on disk or in memory."""
     size, offset, state = _content_length(request), 0, BlobState(is_stored=False, received_bytes=0)
-    async for file, length in spooled_pieces(
-        request, limits.blob_piece_bytes, limits.blob_bytes_max, limits.blob_seconds_max
+    async for file, length in spool_body_parts(
+        request, limits.BLOB_PART_BYTES, limits.BLOB_BYTES_MAX, limits.BLOB_SECONDS_MAX
     ):
-        keep_piece = partial(blob_uploads.keep_piece, is_repair=is_repair)
+        keep_piece = partial(blob_uploads.store_part, is_repair=is_repair)
         state = await run_in_threadpool(keep_piece, database, objects, grant, digest, size, offset, file, length)
         offset += length
     if not state.is_stored:
@@ -113,7 +113,7 @@ async def _keep_by_pieces(
 
 def _answer(state: BlobState) -> BlobStateAnswer:
     return BlobStateAnswer(
-        is_stored=state.is_stored, received_bytes=state.received_bytes, piece_bytes=limits.blob_piece_bytes
+        is_stored=state.is_stored, received_bytes=state.received_bytes, piece_bytes=limits.BLOB_PART_BYTES
     )
 
 

@@ -34,7 +34,7 @@ _HEADERS: Final = {
 
 def _may_read_blob(blob_key: str, database: UsesDatabase, secret: Secret) -> ReadGrant:
     with database.transaction() as db:
-        return grants.grant_read(db, blobs.blob_experiment(blob_key), secret)
+        return grants.grant_read(db, blobs.parse_blob_experiment(blob_key), secret)
 
 
 @router.head("/data/blob/{blob_key}", response_class=Response, include_in_schema=False)

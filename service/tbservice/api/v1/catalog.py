@@ -37,7 +37,7 @@ def list_runs(grant: MayRead, database: UsesDatabase) -> Response:
 def list_names(grant: MayRead, database: UsesDatabase) -> Response:
     """`{run: [tag, …]}` of all series, and nothing else of them; runs and tags in the order in which they came."""
     with database.snapshot(grant.workspace_id) as db:
-        return json_encoding.json_response(tag_groups.list_names(db, grant))
+        return json_encoding.json_response(tag_groups.list_tags_by_run(db, grant))
 
 
 @router.get("/plugins")
@@ -46,7 +46,7 @@ def list_plugins(grant: MayRead, database: UsesDatabase, plugin: str | None = No
     with database.snapshot(grant.workspace_id) as db:
         if plugin is None:
             return json_encoding.json_response({"plugins": catalog.list_plugins(db, grant)})
-        return json_encoding.json_response(_nested(catalog.list_series_counted(db, grant, Selection(plugin))))
+        return json_encoding.json_response(_nested(catalog.list_series_with_counts(db, grant, Selection(plugin))))
 
 
 @router.get("/scalars")
@@ -86,12 +86,12 @@ def list_blob_sequences_by_post(grant: MayRead, query: SeriesPageQuery, database
 
 
 def _list(grant: ReadGrant, database: UsesDatabase, query: SeriesPageQuery, data_class: DataClass) -> Response:
-    selection = query.selection(data_class)
+    selection = query.to_selection(data_class)
     if query.limit is None:
         if query.after:
             raise Invalid("'after' goes with 'limit' alone")
         with database.snapshot(grant.workspace_id) as db:
-            return json_encoding.json_response(_nested(catalog.list_series_counted(db, grant, selection)))
+            return json_encoding.json_response(_nested(catalog.list_series_with_counts(db, grant, selection)))
     with database.snapshot(grant.workspace_id) as db:
         found, following = catalog.list_series_page(db, grant, selection, query.after, query.limit)
     return json_encoding.json_response({"series": _nested(found), "next": following})

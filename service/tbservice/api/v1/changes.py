@@ -14,9 +14,9 @@ from tbservice.api.formats import json_encoding
 from tbservice.api.http.dependencies import MayRead, UsesDatabase, UsesObjects
 from tbservice.api.http.etag import ConditionalRoute
 from tbservice.api.http.openapi_errors import OBJECT_MISSING
-from tbservice.api.v1.point_queries import DATA_CLASSES, Kind, SeriesQuery
+from tbservice.api.v1.point_queries import DATA_CLASSES, DataClassName, SeriesQuery
 from tbservice.reading import changes
-from tbservice.reading.changes import NewPoints, News
+from tbservice.reading.changes import ChangeSet, NewPoints
 from tbservice.reading.tensor_objects import load_sample
 from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database
@@ -30,7 +30,7 @@ class FollowQuery(SeriesQuery):
 
     since: str | None = Field(
         default=None,
-        max_length=limits.cursor_chars_max,
+        max_length=limits.CURSOR_CHARS_MAX,
         description="The `cursor` of the answer before",
     )
     start: Literal["beginning", "now"] = Field(
@@ -42,7 +42,7 @@ class FollowQuery(SeriesQuery):
 SinceInUrl = Annotated[
     str | None,
     Field(
-        max_length=limits.cursor_in_url_chars_max, description="The `cursor` of the answer before; post a longer one"
+        max_length=limits.CURSOR_IN_URL_CHARS_MAX, description="The `cursor` of the answer before; post a longer one"
     ),
 ]
 
@@ -55,13 +55,13 @@ class FollowInUrl(FollowQuery):
     since: SinceInUrl = None
 
 
-class NewQuery(FollowQuery):
+class ChangesQuery(FollowQuery):
     """The same, and how much at once."""
 
-    limit: int = Field(default=limits.news_points_max, ge=1, le=limits.news_points_max, description="Points, at most")
+    limit: int = Field(default=limits.CHANGES_POINTS_MAX, ge=1, le=limits.CHANGES_POINTS_MAX, description="Points, at most")
 
 
-class NewInUrl(NewQuery):
+class ChangesInUrl(ChangesQuery):
     """The same in a URL."""
 
     model_config = ConfigDict(strict=False)
@@ -71,7 +71,7 @@ class NewInUrl(NewQuery):
 
 @router.get("/{kind}/new", responses=OBJECT_MISSING)
 def read_new(
-    grant: MayRead, kind: Kind, query: Annotated[NewInUrl, Query()], database: UsesDatabase, objects: UsesObjects
+    grant: MayRead, kind: DataClassName, query: Annotated[ChangesInUrl, Query()], database: UsesDatabase, objects: UsesObjects
 ) -> Response:
     """All points at full resolution, in portions, and then only those that came since: every point once.
 
@@ -80,50 +80,50 @@ def read_new(
     whose ids are in `removed`; where `replaces_from` is a step, drop what you have of the series from it on; then
     append. A series that was deleted and came again has another id.
     """
-    return _read_new(grant, kind, query, database, objects)
+    return _read_changes(grant, kind, query, database, objects)
 
 
 @router.post("/{kind}/new", responses=OBJECT_MISSING)
 def read_new_by_post(
-    grant: MayRead, kind: Kind, query: NewQuery, database: UsesDatabase, objects: UsesObjects
+    grant: MayRead, kind: DataClassName, query: ChangesQuery, database: UsesDatabase, objects: UsesObjects
 ) -> Response:
     """As GET, for cursors and names that are too long for a URL."""
-    return _read_new(grant, kind, query, database, objects)
+    return _read_changes(grant, kind, query, database, objects)
 
 
-def _read_new(grant: ReadGrant, kind: Kind, query: NewQuery, database: Database, objects: ObjectStore) -> Response:
+def _read_changes(grant: ReadGrant, kind: DataClassName, query: ChangesQuery, database: Database, objects: ObjectStore) -> Response:
     return json_encoding.json_response(
-        news_as_json(find_news(database, objects, grant, query, kind, query.since, query.limit))
+        changes_as_json(find_changes(database, objects, grant, query, kind, query.since, query.limit))
     )
 
 
-def find_news(
+def find_changes(
     database: Database,
     objects: ObjectStore,
     grant: ReadGrant,
     query: FollowQuery,
-    kind: Kind,
+    kind: DataClassName,
     since: str | None,
     points_max: int,
-) -> News:
+) -> ChangeSet:
     """What is new since this cursor; without one, from where the query begins."""
-    selection = query.selection(DATA_CLASSES[kind])
+    selection = query.to_selection(DATA_CLASSES[kind])
     with database.snapshot(grant.workspace_id) as db:
         if not since and query.start == "now":
-            return changes.begin_now(db, grant, selection)
-        news = changes.read_news(db, grant, selection, since or None, points_max)
-    return replace(news, series=[replace(one, points=load_sample(objects, one.points)) for one in news.series])
+            return changes.cursor_at_head(db, grant, selection)
+        change_set = changes.read_changes(db, grant, selection, since or None, points_max)
+    return replace(change_set, series=[replace(one, points=load_sample(objects, one.points)) for one in change_set.series])
 
 
-def news_as_json(news: News) -> Json:
+def changes_as_json(change_set: ChangeSet) -> Json:
     """The answer of both ways to read what is new."""
     points: Json = {}
-    for one in news.series:
-        points.setdefault(one.label.run, {})[one.label.tag] = _series(one)
-    return {"cursor": news.cursor, "more": news.has_more, "removed": news.removed, "points": points}
+    for one in change_set.series:
+        points.setdefault(one.label.run, {})[one.label.tag] = _series_as_json(one)
+    return {"cursor": change_set.cursor, "more": change_set.has_more, "removed": change_set.removed, "points": points}
 
 
-def _series(one: NewPoints) -> Json:
+def _series_as_json(one: NewPoints) -> Json:
     return {
         "series_id": one.series_id,
         "plugin": one.label.plugin,

@@ -29,7 +29,7 @@ class DigestQuery(FewFields):
     run: Names = Field(default=None, description="Repeatable")
     plugin: str | None = None
     after: str = Field(default="", description="The `next` of the page before")
-    limit: int = Field(default=limits.page_items_max, ge=1, le=limits.page_items_max, description="Series on a page")
+    limit: int = Field(default=limits.PAGE_ITEMS_MAX, ge=1, le=limits.PAGE_ITEMS_MAX, description="Series on a page")
 
 
 class DigestInUrl(DigestQuery):
@@ -47,9 +47,9 @@ class RecordQuery(FewFields):
     tag: str
     after: str = Field(default="", description="The `next` of the page before")
     limit: int = Field(
-        default=limits.digest_points_page_items_max,
+        default=limits.DIGEST_POINTS_PAGE_ITEMS_MAX,
         ge=1,
-        le=limits.digest_points_page_items_max,
+        le=limits.DIGEST_POINTS_PAGE_ITEMS_MAX,
         description="Points on a page",
     )
 
@@ -148,7 +148,7 @@ def _record_page(grant: ReadGrant, query: RecordQuery, database: UsesDatabase) -
     with database.snapshot(grant.workspace_id) as db:
         page = digests.read_records(db, grant, query.run, query.tag, query.after, query.limit)
     records = base64.b64encode(page.records.tobytes()).decode()
-    return RecordAnswer(**_identity(page.series), count=len(page.records), records=records, next=page.following)
+    return RecordAnswer(**_identity(page.series), count=len(page.records), records=records, next=page.next_page_token)
 
 
 def _identity(series: Series) -> dict[str, str]:

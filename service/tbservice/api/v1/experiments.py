@@ -24,8 +24,8 @@ class NewExperiment(FewFields):
 
     model_config = ConfigDict(extra="forbid")
 
-    name: str = Field(default="", max_length=limits.experiment_name_chars_max)
-    description: str = Field(default="", max_length=limits.experiment_description_chars_max)
+    name: str = Field(default="", max_length=limits.EXPERIMENT_NAME_CHARS_MAX)
+    description: str = Field(default="", max_length=limits.EXPERIMENT_DESCRIPTION_CHARS_MAX)
     visibility: Visibility = Field(default=Visibility.PRIVATE, description="`link`: whoever has the link may read")
 
 
@@ -34,8 +34,8 @@ class ExperimentChange(FewFields):
 
     model_config = ConfigDict(extra="forbid")
 
-    name: str | None = Field(default=None, max_length=limits.experiment_name_chars_max)
-    description: str | None = Field(default=None, max_length=limits.experiment_description_chars_max)
+    name: str | None = Field(default=None, max_length=limits.EXPERIMENT_NAME_CHARS_MAX)
+    description: str | None = Field(default=None, max_length=limits.EXPERIMENT_DESCRIPTION_CHARS_MAX)
     visibility: Visibility | None = None
 
 
@@ -69,7 +69,7 @@ def create_experiment(
     new: NewExperiment,
     database: UsesDatabase,
     settings: UsesSettings,
-    idempotency_key: Annotated[str | None, Header(max_length=limits.experiment_name_chars_max)] = None,
+    idempotency_key: Annotated[str | None, Header(max_length=limits.EXPERIMENT_NAME_CHARS_MAX)] = None,
 ) -> ExperimentAnswer:
     """Makes an experiment. The same `Idempotency-Key` again gives the one that was made the first time."""
     with database.transaction(grant.workspace_id) as db:
@@ -86,7 +86,7 @@ def list_experiments(
     settings: UsesSettings,
     q: Annotated[str, Query(description="Part of the name or the description, in any case")] = "",
     after: Annotated[str | None, Query(description="The `next` of the page before")] = None,
-    limit: Annotated[int, Query(ge=1, le=limits.page_items_max)] = 100,
+    limit: Annotated[int, Query(ge=1, le=limits.PAGE_ITEMS_MAX)] = 100,
 ) -> ExperimentPage:
     """The workspace's experiments, the newest first."""
     with database.snapshot(grant.workspace_id) as db:

@@ -20,7 +20,7 @@ ObjectStoreState = Literal["unknown", "available", "unavailable"]
 
 
 class Readiness:
-    """Whether the service can work, found out at most once in `ready_seconds`, however many ask.
+    """Whether the service can work, found out at most once in `READY_CACHE_SECONDS`, however many ask.
 
     PostgreSQL alone decides: without the object store scalars, tensors and pages still work, so that a balancer must
     not take the service away. The object store's state is looked up beside, and nobody waits for it.
@@ -29,25 +29,25 @@ class Readiness:
     def __init__(self, database: Database, objects: ObjectStore) -> None:
         self._database = database
         self._objects = objects
-        self._turn = threading.Lock()
-        self._checked_at = -limits.ready_seconds
+        self._check_lock = threading.Lock()
+        self._checked_at = -limits.READY_CACHE_SECONDS
         self._error: Unavailable | None = None  # never raised again itself: its traceback would grow each time
-        self._looks = threading.Lock()
-        self._looked_at = -limits.ready_seconds
+        self._object_store_lock = threading.Lock()
+        self._object_store_checked_at = -limits.READY_CACHE_SECONDS
         self.object_store: ObjectStoreState = "unknown"
 
     def check(self) -> None:
         """Raise Unavailable, which says why, unless PostgreSQL takes writes.
 
-        A success is good for `ready_seconds`; a failure is looked at again by the next who asks, one at a time.
+        A success is good for `READY_CACHE_SECONDS`; a failure is looked at again by the next who asks, one at a time.
         """
         is_first = self._checked_at < 0
-        if self._turn.acquire(blocking=is_first):
+        if self._check_lock.acquire(blocking=is_first):
             try:
-                if self._error is not None or time.monotonic() - self._checked_at >= limits.ready_seconds:
+                if self._error is not None or time.monotonic() - self._checked_at >= limits.READY_CACHE_SECONDS:
                     self._check_now()
             finally:
-                self._turn.release()
+                self._check_lock.release()
         error = self._error
         if error is not None:
             raise Unavailable(error.detail) from error.__cause__
@@ -61,13 +61,13 @@ class Readiness:
             self._error = None
         self._checked_at = time.monotonic()
 
-    def look_at_object_store(self) -> None:
+    def check_object_store(self) -> None:
         """Have a thread look whether the object store answers, unless that was done a moment ago."""
-        if time.monotonic() - self._looked_at < limits.ready_seconds or not self._looks.acquire(blocking=False):
+        if time.monotonic() - self._object_store_checked_at < limits.READY_CACHE_SECONDS or not self._object_store_lock.acquire(blocking=False):
             return
-        threading.Thread(target=self._look_now, name="object store probe", daemon=True).start()
+        threading.Thread(target=self._check_object_store_now, name="object store probe", daemon=True).start()
 
-    def _look_now(self) -> None:
+    def _check_object_store_now(self) -> None:
         try:
             self._objects.check()
         except Unavailable:
@@ -75,9 +75,9 @@ class Readiness:
         else:
             self.object_store = "available"
         finally:
-            metrics.note_object_store(is_available=self.object_store == "available")
-            self._looked_at = time.monotonic()
-            self._looks.release()
+            metrics.observe_object_store(is_available=self.object_store == "available")
+            self._object_store_checked_at = time.monotonic()
+            self._object_store_lock.release()
 
 
 class ReadyAnswer(BaseModel):
@@ -89,7 +89,7 @@ class ReadyAnswer(BaseModel):
     )
 
 
-def readiness_of(request: Request) -> Readiness:
+def get_readiness(request: Request) -> Readiness:
     """The application's readiness."""
     return cast("Readiness", request.app.state.readiness)
 
@@ -100,8 +100,8 @@ async def is_running() -> None:
 
 
 @router.get("/readyz")
-def is_ready(readiness: Annotated[Readiness, Depends(readiness_of)]) -> ReadyAnswer:
+def is_ready(readiness: Annotated[Readiness, Depends(get_readiness)]) -> ReadyAnswer:
     """PostgreSQL takes writes; 503 when it does not: it is away, a standby, or its disk is full. S3 is only told."""
-    readiness.look_at_object_store()
+    readiness.check_object_store()
     readiness.check()
     return ReadyAnswer(database="writable", object_store=readiness.object_store)

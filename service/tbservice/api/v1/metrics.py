@@ -21,7 +21,7 @@ router = APIRouter(tags=["health"])
 _bearer = HTTPBearer(
     auto_error=False, scheme_name="metrics token", description="The service's own setting TBHUB_METRICS_TOKEN"
 )
-_ADDED_BY_PROXIES: Final = {"forwarded", "via", "x-real-ip"}
+_PROXY_HEADERS: Final = {"forwarded", "via", "x-real-ip"}
 
 
 def _check_access(
@@ -31,9 +31,9 @@ def _check_access(
 ) -> None:
     """Metrics hold no tenant's data and so take no grant; still, they are for the operator's eyes."""
     if settings.metrics_token:
-        if not _is_token(credentials, settings.metrics_token):
+        if not _matches_token(credentials, settings.metrics_token):
             raise Unauthenticated("send the service's metrics token: Authorization: Bearer <TBHUB_METRICS_TOKEN>")
-    elif not _is_from_this_machine(request):
+    elif not _is_local_request(request):
         raise HTTPException(404)  # as for an address that is not there
 
 
@@ -54,18 +54,18 @@ def read_metrics(request: Request) -> Response:
     return Response(content, media_type=content_type)
 
 
-def _is_token(credentials: HTTPAuthorizationCredentials | None, token: SecretStr) -> bool:
+def _matches_token(credentials: HTTPAuthorizationCredentials | None, token: SecretStr) -> bool:
     given = credentials.credentials.encode("latin-1") if credentials else b""
     return hmac.compare_digest(given, token.get_secret_value().encode())
 
 
-def _is_from_this_machine(request: Request) -> bool:
+def _is_local_request(request: Request) -> bool:
     """Whether a program on this machine asks, by this machine's own name, and no proxy passes it on.
 
     uvicorn takes the client's address from a proxy's header where it trusts the proxy: such a header alone says that
     the request is not direct. A proxy that adds none still passes on the Host that it was asked for.
     """
-    is_direct = not any(name in _ADDED_BY_PROXIES or name.startswith("x-forwarded-") for name in request.headers)
+    is_direct = not any(name in _PROXY_HEADERS or name.startswith("x-forwarded-") for name in request.headers)
     host = re.sub(r":\d+$", "", request.headers.get("host", "")).strip("[]")
     names_it = host == "localhost" or _is_loopback(host)
     return is_direct and names_it and request.client is not None and _is_loopback(request.client.host)

@@ -30,9 +30,9 @@ class ObjectQuery(FewFields):
     deep: bool = Field(default=False, description="Read all bytes and compare their SHA-256, not only the size")
     after: str = Field(default="", description="The `next` of the page before")
     limit: int = Field(
-        default=limits.object_checks_page_items_max,
+        default=limits.OBJECT_CHECKS_PAGE_ITEMS_MAX,
         ge=1,
-        le=limits.object_checks_page_items_max,
+        le=limits.OBJECT_CHECKS_PAGE_ITEMS_MAX,
         description="Objects on a page",
     )
 
@@ -76,7 +76,7 @@ def check_objects(
     `tbupload verify --repair`.
     """
     response.headers["Cache-Control"] = "no-store"
-    return _page(grant, query, database, objects)
+    return _check_page(grant, query, database, objects)
 
 
 @router.post("/objects")
@@ -84,16 +84,16 @@ def check_objects_by_post(
     grant: MayRead, query: ObjectQuery, database: UsesDatabase, objects: UsesObjects
 ) -> ObjectPageAnswer:
     """As GET, for more runs than a URL holds."""
-    return _page(grant, query, database, objects)
+    return _check_page(grant, query, database, objects)
 
 
-def _page(grant: ReadGrant, query: ObjectQuery, database: Database, objects: ObjectStore) -> ObjectPageAnswer:
+def _check_page(grant: ReadGrant, query: ObjectQuery, database: Database, objects: ObjectStore) -> ObjectPageAnswer:
     selection = Selection(query.plugin, None if query.run is None else frozenset(query.run))
     page = object_checks.check_objects(
         database, objects, grant, selection, query.after, query.limit, is_deep=query.deep
     )
     faults = [_fault_answer(fault) for fault in page.faults]
-    return ObjectPageAnswer(objects=page.objects, bytes=page.bytes, faults=faults, next=page.following)
+    return ObjectPageAnswer(objects=page.objects, bytes=page.bytes, faults=faults, next=page.next_page_token)
 
 
 def _fault_answer(fault: Fault) -> FaultAnswer:

@@ -24,10 +24,10 @@ def _check_names(names: object) -> object:
 Names = Annotated[list[str] | None, BeforeValidator(_check_names)]
 """Names of runs or tags; None for all."""
 
-Kind = Literal["scalars", "tensors", "blob_sequences"]
+DataClassName = Literal["scalars", "tensors", "blob_sequences"]
 """A data class, as addresses name it."""
 
-DATA_CLASSES: Final[dict[Kind, DataClass]] = {
+DATA_CLASSES: Final[dict[DataClassName, DataClass]] = {
     "scalars": DataClass.SCALAR,
     "tensors": DataClass.TENSOR,
     "blob_sequences": DataClass.BLOB_SEQUENCE,
@@ -67,7 +67,7 @@ class SeriesQuery(FewFields):
     tag: Names = Field(default=None, description="Repeatable")
     plugin: str | None = None
 
-    def selection(self, data_class: DataClass | None = None) -> Selection:
+    def to_selection(self, data_class: DataClass | None = None) -> Selection:
         """The same as a plain value."""
         runs = None if self.run is None else frozenset(self.run)
         tags = None if self.tag is None else frozenset(self.tag)
@@ -80,9 +80,9 @@ class ScalarSeriesQuery(SeriesQuery):
     last_value_min: FiniteFloat | None = Field(default=None, description="Only series whose last value is no less")
     last_value_max: FiniteFloat | None = Field(default=None, description="Only series whose last value is no greater")
 
-    def selection(self, data_class: DataClass | None = None) -> Selection:
+    def to_selection(self, data_class: DataClass | None = None) -> Selection:
         """The same as a plain value."""
-        chosen = super().selection(data_class)
+        chosen = super().to_selection(data_class)
         return replace(chosen, last_value_min=self.last_value_min, last_value_max=self.last_value_max)
 
 
@@ -92,7 +92,7 @@ class SeriesPageQuery(SeriesQuery):
     limit: int | None = Field(
         default=None,
         ge=1,
-        le=limits.series_page_items_max,
+        le=limits.SERIES_PAGE_ITEMS_MAX,
         description='Series on a page; the answer is then `{"series": …, "next": …}`. Without it, all of them',
     )
     after: str = Field(default="", description="The `next` of the page before")
@@ -143,7 +143,7 @@ class SampleQuery(SeriesQuery):
         default=None, strict=False, description="Instead of what `Accept` says; `json` without either"
     )
 
-    def points(self) -> Sampling:
+    def to_sampling(self) -> Sampling:
         """Which points of each series, as a plain value. Raises Invalid for what does not go together."""
         self._check()
         rule, k = self.sampling, self.downsample

@@ -7,8 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request, Response
 from sqlalchemy import Connection
 
-from tbservice.api.formats import choose_format, json_encoding
-from tbservice.api.formats.points_response import RESPONSES, Wanted, answer
+from tbservice.api.formats import json_encoding, negotiate_format
+from tbservice.api.formats.points_response import RESPONSES, PointsRequest, make_points_response
 from tbservice.api.http.dependencies import MayRead, UsesDatabase, UsesObjects
 from tbservice.api.http.etag import ConditionalRoute
 from tbservice.api.v1.point_queries import (
@@ -26,18 +26,18 @@ from tbservice.types import BlobSequenceSample, DataClass, ReadGrant, ScalarSamp
 router = APIRouter(prefix="/api/v1/experiments/{experiment_id}", tags=["reading"], route_class=ConditionalRoute)
 
 
-def _accepted(request: Request) -> str | None:
+def _accept_header(request: Request) -> str | None:
     return request.headers.get("accept")
 
 
-Accepted = Annotated[str | None, Depends(_accepted)]
+AcceptHeader = Annotated[str | None, Depends(_accept_header)]
 
 
 @router.get("/scalars/data", responses=RESPONSES)
 def read_scalars(
     grant: MayRead,
     query: Annotated[ScalarSampleInUrl, Query()],
-    accepted: Accepted,
+    accepted: AcceptHeader,
     database: UsesDatabase,
     objects: UsesObjects,
 ) -> Response:
@@ -47,7 +47,7 @@ def read_scalars(
 
 @router.post("/scalars/data", responses=RESPONSES)
 def read_scalars_by_post(
-    grant: MayRead, query: ScalarSampleQuery, accepted: Accepted, database: UsesDatabase, objects: UsesObjects
+    grant: MayRead, query: ScalarSampleQuery, accepted: AcceptHeader, database: UsesDatabase, objects: UsesObjects
 ) -> Response:
     """As GET, for more runs and tags than a URL holds."""
     return _read_scalars(grant, query, accepted, database, objects)
@@ -57,7 +57,7 @@ def read_scalars_by_post(
 def read_tensors(
     grant: MayRead,
     query: Annotated[SampleInUrl, Query()],
-    accepted: Accepted,
+    accepted: AcceptHeader,
     database: UsesDatabase,
     objects: UsesObjects,
 ) -> Response:
@@ -67,7 +67,7 @@ def read_tensors(
 
 @router.post("/tensors/data", responses=RESPONSES)
 def read_tensors_by_post(
-    grant: MayRead, query: TensorSampleQuery, accepted: Accepted, database: UsesDatabase, objects: UsesObjects
+    grant: MayRead, query: TensorSampleQuery, accepted: AcceptHeader, database: UsesDatabase, objects: UsesObjects
 ) -> Response:
     """As GET, for more runs and tags than a URL holds; and for all points but those that are lost (`lost=name`)."""
     return _read_tensors(grant, query, accepted, database, objects)
@@ -77,7 +77,7 @@ def read_tensors_by_post(
 def read_blob_sequences(
     grant: MayRead,
     query: Annotated[BlobSampleInUrl, Query()],
-    accepted: Accepted,
+    accepted: AcceptHeader,
     database: UsesDatabase,
     objects: UsesObjects,
 ) -> Response:
@@ -91,7 +91,7 @@ def read_blob_sequences(
 
 @router.post("/blob_sequences/data", responses=RESPONSES)
 def read_blob_sequences_by_post(
-    grant: MayRead, query: BlobSampleQuery, accepted: Accepted, database: UsesDatabase, objects: UsesObjects
+    grant: MayRead, query: BlobSampleQuery, accepted: AcceptHeader, database: UsesDatabase, objects: UsesObjects
 ) -> Response:
     """As GET, for more runs and tags than a URL holds."""
     return _read_blob_sequences(grant, query, accepted, database, objects)
@@ -100,36 +100,36 @@ def read_blob_sequences_by_post(
 def _read_scalars(
     grant: ReadGrant, query: ScalarSampleQuery, accepted: str | None, database: UsesDatabase, objects: UsesObjects
 ) -> Response:
-    selection, sampling = query.selection(), query.points()
-    wanted = Wanted(selection, DataClass.SCALAR, sampling, choose_format(query.format, accepted), catalog.ALL_BLOBS)
+    selection, sampling = query.to_selection(), query.to_sampling()
+    points_request = PointsRequest(selection, DataClass.SCALAR, sampling, negotiate_format(query.format, accepted), catalog.ALL_BLOBS)
 
     def read(db: Connection) -> catalog.ByRunAndTag[ScalarSample]:
         return catalog.read_scalars(db, grant, selection, sampling)
 
-    return answer(database, objects, grant, wanted, read, json_encoding.scalar_values)
+    return make_points_response(database, objects, grant, points_request, read, json_encoding.scalar_values)
 
 
 def _read_tensors(
     grant: ReadGrant, query: SampleQuery, accepted: str | None, database: UsesDatabase, objects: UsesObjects
 ) -> Response:
-    selection, sampling = query.selection(), query.points()
-    chosen = choose_format(query.format, accepted)
+    selection, sampling = query.to_selection(), query.to_sampling()
+    chosen = negotiate_format(query.format, accepted)
     names_lost = isinstance(query, TensorSampleQuery) and query.lost == "name"
-    wanted = Wanted(selection, DataClass.TENSOR, sampling, chosen, catalog.ALL_BLOBS, names_lost=names_lost)
+    points_request = PointsRequest(selection, DataClass.TENSOR, sampling, chosen, catalog.ALL_BLOBS, names_lost=names_lost)
 
     def read(db: Connection) -> catalog.ByRunAndTag[TensorSample]:
         return catalog.read_tensors(db, grant, selection, sampling)
 
-    return answer(database, objects, grant, wanted, read, json_encoding.tensor_values)
+    return make_points_response(database, objects, grant, points_request, read, json_encoding.tensor_values)
 
 
 def _read_blob_sequences(
     grant: ReadGrant, query: BlobSampleQuery, accepted: str | None, database: UsesDatabase, objects: UsesObjects
 ) -> Response:
-    selection, sampling, indices = query.selection(), query.points(), query.indices()
-    wanted = Wanted(selection, DataClass.BLOB_SEQUENCE, sampling, choose_format(query.format, accepted), indices)
+    selection, sampling, indices = query.to_selection(), query.to_sampling(), query.indices()
+    points_request = PointsRequest(selection, DataClass.BLOB_SEQUENCE, sampling, negotiate_format(query.format, accepted), indices)
 
     def read(db: Connection) -> catalog.ByRunAndTag[BlobSequenceSample]:
         return catalog.read_blob_sequences(db, grant, selection, sampling, indices)
 
-    return answer(database, objects, grant, wanted, read, json_encoding.blob_sequence_values)
+    return make_points_response(database, objects, grant, points_request, read, json_encoding.blob_sequence_values)

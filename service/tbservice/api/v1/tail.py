@@ -14,11 +14,11 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from tbservice import limits
-from tbservice.api.http.change_notifier import Followers
+from tbservice.api.http.change_notifier import ChangeNotifier
 from tbservice.api.http.dependencies import MayRead, Secret, UsesDatabase, UsesObjects
 from tbservice.api.http.openapi_errors import OBJECT_MISSING
-from tbservice.api.v1.changes import FollowInUrl, FollowQuery, find_news, news_as_json
-from tbservice.api.v1.point_queries import DATA_CLASSES, Kind
+from tbservice.api.v1.changes import FollowInUrl, FollowQuery, changes_as_json, find_changes
+from tbservice.api.v1.point_queries import DATA_CLASSES, DataClassName
 from tbservice.auth import grants
 from tbservice.errors import ServiceError, TooManyRequests, Unavailable
 from tbservice.store.objects import ObjectStore
@@ -30,7 +30,7 @@ router = APIRouter(prefix="/api/v1/experiments/{experiment_id}", tags=["reading"
 MEDIA_TYPE: Final = "text/event-stream"
 
 _RETRY: Final = b"retry: 1000\n\n"
-_SILENCE: Final = b":\n\n"
+_KEEPALIVE: Final = b":\n\n"
 _HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _EVENT: Final = {
     "type": "object",
@@ -67,7 +67,7 @@ class EventStream(StreamingResponse):
 
 
 @dataclass(frozen=True, slots=True)
-class _Portion:
+class _PointsEvent:
     """A portion of what is new as an event, and the cursor behind it."""
 
     cursor: str
@@ -77,67 +77,67 @@ class _Portion:
 
 
 @dataclass(frozen=True, slots=True)
-class _Tail:
+class _TailReader:
     """One reader: what is followed, and by which right."""
 
     database: Database
     objects: ObjectStore
-    followers: Followers
+    notifier: ChangeNotifier
     grant: ReadGrant
     secret: str | None
-    kind: Kind
+    kind: DataClassName
     query: FollowQuery
 
-    async def look(self, since: str | None) -> _Portion:
-        """The next portion; readers at the same place share it. Raises as `find_news`."""
-        place = (self.grant, self.query.selection(DATA_CLASSES[self.kind]), self.query.start, since)
-        return await self.followers.share(place, lambda: self._look(since))
+    async def read_next(self, since: str | None) -> _PointsEvent:
+        """The next portion; readers at the same place share it. Raises as `find_changes`."""
+        place = (self.grant, self.query.to_selection(DATA_CLASSES[self.kind]), self.query.start, since)
+        return await self.notifier.single_flight(place, lambda: self._read_next(since))
 
     async def look_on(self, since: str) -> tuple[bytes, str, bool]:
         """Return the next event, empty where nothing is new, the cursor behind it, and whether there is more.
 
-        Raises as `find_news`, and TooManyRequests where the caller's other answers leave no room for the event.
+        Raises as `find_changes`, and TooManyRequests where the caller's other answers leave no room for the event.
         """
-        portion = await self.look(since)
+        portion = await self.read_next(since)
         event = b"" if portion.is_empty else portion.event
-        self.followers.check_room(len(event))
+        self.notifier.check_room(len(event))
         return event, portion.cursor, portion.has_more
 
-    def _look(self, since: str | None) -> _Portion:
-        news = find_news(
-            self.database, self.objects, self.grant, self.query, self.kind, since, limits.live_event_points_max
+    def _read_next(self, since: str | None) -> _PointsEvent:
+        change_set = find_changes(
+            self.database, self.objects, self.grant, self.query, self.kind, since, limits.LIVE_EVENT_POINTS_MAX
         )
-        event = _event("points", news_as_json(news), news.cursor)
-        return _Portion(news.cursor, news.has_more, not news.series and not news.removed, event)
+        event = _encode_event("points", changes_as_json(change_set), change_set.cursor)
+        return _PointsEvent(change_set.cursor, change_set.has_more, not change_set.series and not change_set.removed, event)
 
     async def check(self) -> None:
         """Raises when the reader may not read any more."""
-        await self.followers.share((self.grant, self.secret), self._check)
+        await self.notifier.single_flight((self.grant, self.secret), self._check)
 
     def _check(self) -> None:
         with self.database.transaction() as db:
             grants.grant_read(db, self.grant.experiment_id, self.secret)
 
 
-async def _followers_of(request: Request) -> Followers:
+async def _get_change_notifier(request: Request) -> ChangeNotifier:
     """The application's followers."""
-    followers: Followers = request.app.state.followers
-    return followers
+    notifier: ChangeNotifier = request.app.state.notifier
+    return notifier
 
 
-UsesFollowers = Annotated[Followers, Depends(_followers_of)]
-LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", max_length=limits.cursor_in_url_chars_max)]
+UsesChangeNotifier = Annotated[ChangeNotifier, Depends(_get_change_notifier)]
+LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", max_length=limits.CURSOR_IN_URL_CHARS_MAX)]
 
 
 @router.get("/{kind}/tail", response_class=Response, responses=_ANSWERS)
 async def tail(
     grant: MayRead,
-    kind: Kind,
+    kind: DataClassName,
     query: Annotated[FollowInUrl, Query()],
     secret: Secret,
     database: UsesDatabase,
     objects: UsesObjects,
-    followers: UsesFollowers,
+    notifier: UsesChangeNotifier,
     last_event_id: LastEventId = None,
 ) -> EventStream:
     """New points as they come, as server-sent events; what was there before comes first, unless `start=now`.
@@ -147,68 +147,68 @@ async def tail(
     comes when the token expires or is revoked, or the experiment is deleted. When the stream ends without it, connect
     again. Comments come while there is nothing new.
     """
-    return await _begin(_Tail(database, objects, followers, grant, secret, kind, query), last_event_id or query.since)
+    return await _open_stream(_TailReader(database, objects, notifier, grant, secret, kind, query), last_event_id or query.since)
 
 
 @router.post("/{kind}/tail", response_class=Response, responses=_ANSWERS)
 async def tail_by_post(
     grant: MayRead,
-    kind: Kind,
+    kind: DataClassName,
     query: FollowQuery,
     secret: Secret,
     database: UsesDatabase,
     objects: UsesObjects,
-    followers: UsesFollowers,
+    notifier: UsesChangeNotifier,
     last_event_id: LastEventId = None,
 ) -> EventStream:
     """As GET, for cursors and names that are too long for a URL."""
-    return await _begin(_Tail(database, objects, followers, grant, secret, kind, query), last_event_id or query.since)
+    return await _open_stream(_TailReader(database, objects, notifier, grant, secret, kind, query), last_event_id or query.since)
 
 
-async def _begin(reader: _Tail, since: str | None) -> EventStream:
+async def _open_stream(reader: _TailReader, since: str | None) -> EventStream:
     """The stream, when its first event is there: what is wrong with the request is told by a status."""
-    reader.followers.join(reader.grant)
+    reader.notifier.subscribe(reader.grant)
     try:
-        first = await reader.look(since)
+        first = await reader.read_next(since)
     except BaseException:
-        reader.followers.leave(reader.grant)
+        reader.notifier.unsubscribe(reader.grant)
         raise
-    return EventStream(_events(reader, first), lambda: reader.followers.leave(reader.grant))
+    return EventStream(_stream_events(reader, first), lambda: reader.notifier.unsubscribe(reader.grant))
 
 
-async def _events(reader: _Tail, portion: _Portion) -> AsyncIterator[bytes]:
-    event, cursor, has_more = _RETRY + portion.event, portion.cursor, portion.has_more
-    del portion
+async def _stream_events(reader: _TailReader, points_event: _PointsEvent) -> AsyncIterator[bytes]:
+    event, cursor, has_more = _RETRY + points_event.event, points_event.cursor, points_event.has_more
+    del points_event
     yield event
     version: int | None = None
     checked_at = sent_at = time.monotonic()
-    while not reader.followers.is_closed:
+    while not reader.notifier.is_closed:
         event = b""  # the last one may have megabytes, and the next one come in hours
-        is_behind = has_more or reader.followers.version(reader.grant) != version
+        is_behind = has_more or reader.notifier.version(reader.grant) != version
         if not is_behind:
-            due_at = min(checked_at + limits.live_grant_seconds, sent_at + limits.live_silence_seconds)
-            await reader.followers.wait(reader.grant, version, max(0.0, due_at - time.monotonic()))
+            due_at = min(checked_at + limits.LIVE_GRANT_SECONDS, sent_at + limits.LIVE_KEEPALIVE_SECONDS)
+            await reader.notifier.wait(reader.grant, version, max(0.0, due_at - time.monotonic()))
         try:
-            if time.monotonic() - checked_at >= limits.live_grant_seconds:
+            if time.monotonic() - checked_at >= limits.LIVE_GRANT_SECONDS:
                 await reader.check()
                 checked_at = time.monotonic()
             if is_behind:
-                seen = reader.followers.version(reader.grant)
+                seen = reader.notifier.version(reader.grant)
                 event, cursor, has_more = await reader.look_on(cursor)
                 version = seen
         except (TooManyRequests, Unavailable):  # the database is away or busy: the reader need not know
-            await asyncio.sleep(limits.live_poll_seconds)
+            await asyncio.sleep(limits.LIVE_POLL_SECONDS)
         except ServiceError as error:
-            yield _event("end", {"code": error.code, "detail": error.detail})
+            yield _encode_event("end", {"code": error.code, "detail": error.detail})
             return
         if event:
             yield event
             sent_at = time.monotonic()
-        elif time.monotonic() - sent_at >= limits.live_silence_seconds:
-            yield _SILENCE
+        elif time.monotonic() - sent_at >= limits.LIVE_KEEPALIVE_SECONDS:
+            yield _KEEPALIVE
             sent_at = time.monotonic()
 
 
-def _event(name: str, content: Any, cursor: str | None = None) -> bytes:
+def _encode_event(name: str, content: Any, cursor: str | None = None) -> bytes:
     head = f"event: {name}\n" + (f"id: {cursor}\n" if cursor is not None else "")
     return head.encode() + b"data: " + orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY) + b"\n\n"

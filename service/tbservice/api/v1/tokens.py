@@ -28,12 +28,12 @@ class NewToken(FewFields):
     scopes: Annotated[list[Literal["append", "read"]], FailFast()] = Field(
         min_length=1, description="`append`, `read`, or both"
     )
-    label: str = Field(default="", max_length=limits.experiment_name_chars_max)
+    label: str = Field(default="", max_length=limits.EXPERIMENT_NAME_CHARS_MAX)
     expires_at: AwareDatetime | None = Field(default=None, description="With its time zone; null: never")
 
     @field_validator("expires_at", mode="before")
     @classmethod
-    def _is_a_text(cls, value: object) -> object:
+    def _require_text(cls, value: object) -> object:
         """Refuse numbers, which would be taken for seconds since the epoch."""
         if isinstance(value, str | None) and not re.fullmatch(r"[\d.+-]+", value or ""):
             return value
@@ -79,7 +79,7 @@ def list_tokens(
     grant: MayAdminister,
     database: UsesDatabase,
     after: Annotated[str | None, Query(description="The `next` of the page before")] = None,
-    limit: Annotated[int, Query(ge=1, le=limits.page_items_max)] = limits.page_items_max,
+    limit: Annotated[int, Query(ge=1, le=limits.PAGE_ITEMS_MAX)] = limits.PAGE_ITEMS_MAX,
     sessions: Annotated[
         bool, Query(description="List the tokens of browser sessions instead, which are not among the others")
     ] = False,

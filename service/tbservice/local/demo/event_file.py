@@ -13,7 +13,7 @@ STEP_SECONDS: Final = 0.5
 """How long a step of the demo's training pretends to have taken."""
 
 
-class EventFile:
+class EventFileWriter:
     """The one event file of the run `directory`; step 0 is at wall time `started`, seconds since the epoch.
 
     Its name is the same each time, so that writing the demo again replaces it.

@@ -20,7 +20,7 @@ from tensorboard.plugins.hparams.summary_v2 import (
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class SessionHparams:
     """The hyperparameters of one session; `rate` is the learning rate at step 0."""
 
     optimizer: str
@@ -34,11 +34,11 @@ class Choice:
         return f"{self.optimizer}-{self.rate:g}-width-{self.width}"
 
 
-CHOICES: Final = (
-    Choice("adam", 0.01, 32, is_annealed=True),
-    Choice("adam", 0.01, 8, is_annealed=False),
-    Choice("sgd", 0.2, 32, is_annealed=True),
-    Choice("sgd", 0.02, 32, is_annealed=False),
+SESSIONS: Final = (
+    SessionHparams("adam", 0.01, 32, is_annealed=True),
+    SessionHparams("adam", 0.01, 8, is_annealed=False),
+    SessionHparams("sgd", 0.2, 32, is_annealed=True),
+    SessionHparams("sgd", 0.02, 32, is_annealed=False),
 )
 
 _HPARAMS: Final = [
@@ -55,7 +55,7 @@ _METRICS: Final = [
 ]
 
 
-def opening(choice: Choice, started: float) -> list[Summary.Value]:
+def session_start(choice: SessionHparams, started: float) -> list[Summary.Value]:
     """The experiment's domains and metrics, and the values of a session that starts at `started`, epoch seconds."""
     values = {
         "optimizer": choice.optimizer,
@@ -68,7 +68,7 @@ def opening(choice: Choice, started: float) -> list[Summary.Value]:
     return [experiment.value[0], session.value[0]]
 
 
-def closing(ended: float) -> Summary.Value:
+def session_end(ended: float) -> Summary.Value:
     """That the session succeeded, at `ended`, seconds since the epoch."""
     info = plugin_data_pb2.SessionEndInfo(status=STATUS_SUCCESS, end_time_secs=ended)
     data = plugin_data_pb2.HParamsPluginData(session_end_info=info)

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from tbservice.local.demo import graphs, hyperparameters, values
-from tbservice.local.demo.event_file import STEP_SECONDS, EventFile
-from tbservice.local.demo.hyperparameters import CHOICES, Choice
+from tbservice.local.demo.event_file import STEP_SECONDS, EventFileWriter
+from tbservice.local.demo.hyperparameters import SESSIONS, SessionHparams
 from tbservice.local.demo.training import STEPS, Training
 from tbservice.local.demo.validation import layout
 
@@ -21,35 +21,35 @@ def write_demo_logdir(logdir: Path) -> None:
 
     The values are the same each time; only wall times, and the timings of a graph's nodes, are not.
     """
-    first = time.time() - len(CHOICES) * SESSION_SECONDS
-    for index, choice in enumerate(CHOICES):
+    first = time.time() - len(SESSIONS) * SESSION_SECONDS
+    for index, choice in enumerate(SESSIONS):
         _write_session(logdir / choice.run, choice, first + index * SESSION_SECONDS)
 
 
-def _write_session(directory: Path, choice: Choice, started: float) -> None:
+def _write_session(directory: Path, choice: SessionHparams, started: float) -> None:
     training = Training(choice)
-    with EventFile(directory, started) as file:
-        file.add(0, *hyperparameters.opening(choice, started))
+    with EventFileWriter(directory, started) as file:
+        file.add(0, *hyperparameters.session_start(choice, started))
         file.add(
-            0, values.text("about", _about(choice)), values.keras_model("keras", graphs.keras_json(training.network))
+            0, values.text("about", _describe_session(choice)), values.keras_model("keras", graphs.keras_json(training.network))
         )
         file.add(0, layout())
         file.add_graph(graphs.graph_def(training.network, choice.optimizer))
         file.add_run_metadata("forward pass", 0, graphs.run_metadata(training.network, training.points))
         with (
-            EventFile(directory / "train", started) as train,
-            EventFile(directory / "validation", started) as validation,
+            EventFileWriter(directory / "train", started) as train,
+            EventFileWriter(directory / "validation", started) as validation,
         ):
             training.run(train, validation)
-        file.add(STEPS, hyperparameters.closing(started + SESSION_SECONDS))
+        file.add(STEPS, hyperparameters.session_end(started + SESSION_SECONDS))
 
 
-def _about(choice: Choice) -> str:
+def _describe_session(choice: SessionHparams) -> str:
     return f"""
 ### Two spirals
 
 A small network learns to tell **two spirals** apart, in a second, while the demo is made. Its points are in the
-*Mesh* and *Images* tabs; this session is one of {len(CHOICES)} in the *HParams* tab.
+*Mesh* and *Images* tabs; this session is one of {len(SESSIONS)} in the *HParams* tab.
 
 | hyperparameter | value |
 |---|---|

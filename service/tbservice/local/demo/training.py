@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 
 from tbservice.local.demo import values
-from tbservice.local.demo.event_file import EventFile
-from tbservice.local.demo.hyperparameters import Choice
+from tbservice.local.demo.event_file import EventFileWriter
+from tbservice.local.demo.hyperparameters import SessionHparams
 from tbservice.local.demo.media import encode_sound
 from tbservice.local.demo.network import OPTIMIZERS, Array, Network, make_spirals, squared_norm
 from tbservice.local.demo.validation import Validation
@@ -26,14 +26,14 @@ SOUND_STEPS: Final = 300
 class Training:
     """A network of a choice of hyperparameters, and the points it learns from; the same ones for every choice."""
 
-    def __init__(self, choice: Choice) -> None:
+    def __init__(self, choice: SessionHparams) -> None:
         self.random = np.random.default_rng(2026)
         self.points, self.labels = make_spirals(TRAINING_POINTS, self.random)
         self.validation = Validation(self.random)
         self.network = Network(choice.width, self.random)
         self._choice = choice
 
-    def run(self, train: EventFile, validation: EventFile) -> None:
+    def run(self, train: EventFileWriter, validation: EventFileWriter) -> None:
         """Trains for STEPS steps and writes to the files of the two runs as it goes."""
         optimizer = OPTIMIZERS[self._choice.optimizer]()
         losses = []
@@ -44,11 +44,11 @@ class Training:
             losses.append(loss)
             train.add(step, values.scalar("loss", loss), values.scalar("learning_rate", self._rate(step)))
             train.add(step, values.scalar("gradients/norm", squared_norm(gradients) ** 0.5))
-            self._write_rarer(step, gradients, losses, train, validation)
+            self._write_large_summaries(step, gradients, losses, train, validation)
             optimizer.update(self.network.weights, gradients, self._rate(step))
 
-    def _write_rarer(
-        self, step: int, gradients: dict[str, Array], losses: list[float], train: EventFile, validation: EventFile
+    def _write_large_summaries(
+        self, step: int, gradients: dict[str, Array], losses: list[float], train: EventFileWriter, validation: EventFileWriter
     ) -> None:
         """What is too big, or too slow to make, for every step."""
         if step % VALIDATION_STEPS == 0:

@@ -9,7 +9,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.custom_scalar.layout_pb2 import Chart, MarginChartContent, MultilineChartContent
 
 from tbservice.local.demo import values
-from tbservice.local.demo.event_file import EventFile
+from tbservice.local.demo.event_file import EventFileWriter
 from tbservice.local.demo.media import color, encode_png
 from tbservice.local.demo.network import Array, Network, cross_entropy, make_spirals
 
@@ -39,7 +39,7 @@ class Validation:
         self.points, self.labels = make_spirals(VALIDATION_POINTS, random)
         self._faces = _make_faces(SURFACE_CELLS)
 
-    def write_scalars(self, file: EventFile, step: int, network: Network) -> None:
+    def write_scalars(self, file: EventFileWriter, step: int, network: Network) -> None:
         """Loss, accuracy, and how much probability the right answers get: their mean, first and last decile."""
         probabilities = network.probabilities(self.points)
         right = np.abs(probabilities + self.labels - 1)
@@ -53,13 +53,13 @@ class Validation:
             values.scalar("confidence/high", float(high)),
         )
 
-    def write_pictures(self, file: EventFile, step: int, network: Network) -> None:
+    def write_pictures(self, file: EventFileWriter, step: int, network: Network) -> None:
         """Everything that is drawn: the curve, the decision, some neurons, the surface; and the score in words."""
         probabilities = network.probabilities(self.points)
         wrong = int(((probabilities > 0.5) != (self.labels == 1)).sum())  # noqa: PLR2004 - more likely than not
         file.add(
             step,
-            values.curve("spirals", self.labels, probabilities, "Which points are of the second spiral?"),
+            values.pr_curve("spirals", self.labels, probabilities, "Which points are of the second spiral?"),
             values.text("score", f"After **{step}** steps, {wrong} of {VALIDATION_POINTS} points are taken wrongly."),
             self._decision(network),
             self._neurons(network),

@@ -59,7 +59,7 @@ def audio(tag: str, clip: bytes, description: str) -> Summary.Value:
     return Summary.Value(tag=tag, metadata=metadata, tensor=make_tensor_proto(np.array([[clip, b""]], dtype=object)))
 
 
-def curve(tag: str, labels: Array, probabilities: Array, description: str) -> Summary.Value:
+def pr_curve(tag: str, labels: Array, probabilities: Array, description: str) -> Summary.Value:
     """A precision-recall curve of predictions: rows true and false positives, true and false negatives, and the two."""
     thresholds = np.linspace(0, 1, CURVE_THRESHOLDS)
     chosen = probabilities.ravel() >= thresholds[:, None]

@@ -9,11 +9,11 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from tbservice.errors import CannotRun
+from tbservice.errors import StartupError
 from tbservice.launch import NO_NAMESPACE
 from tbservice.local.embedded.subprocesses import launch_command
 
-ORDINARY_NAMES = ("postgres", "nobody", "daemon")
+UNPRIVILEGED_NAMES = ("postgres", "nobody", "daemon")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Account:
     arguments: tuple[str, ...]
     uid: int
     gid: int
-    is_other: bool
+    is_different_user: bool
     """The files belong to another account than ours, which must be able to reach them."""
 
 
@@ -34,8 +34,8 @@ def choose_account(probe: Path) -> Account:
     allows none, as many containers do, as another account. `probe` is a harmless program with an option --version.
     """
     if os.geteuid() != 0:
-        return Account((), os.geteuid(), os.getegid(), is_other=False)
-    return Account(_namespace_arguments(), 0, 0, is_other=False) if can_use_namespace(probe) else other_account()
+        return Account((), os.geteuid(), os.getegid(), is_different_user=False)
+    return Account(_namespace_arguments(), 0, 0, is_different_user=False) if can_use_namespace(probe) else find_unprivileged_account()
 
 
 def can_use_namespace(probe: Path) -> bool:
@@ -44,13 +44,13 @@ def can_use_namespace(probe: Path) -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode != NO_NAMESPACE
 
 
-def other_account() -> Account:
+def find_unprivileged_account() -> Account:
     """An unprivileged account of the system, which root can become."""
-    other = _ordinary_account()
-    return Account(("--uid", str(other.pw_uid), "--gid", str(other.pw_gid)), other.pw_uid, other.pw_gid, is_other=True)
+    other = _find_named_account()
+    return Account(("--uid", str(other.pw_uid), "--gid", str(other.pw_gid)), other.pw_uid, other.pw_gid, is_different_user=True)
 
 
-def give_tree(tree: Path, account: Account) -> None:
+def chown_tree(tree: Path, account: Account) -> None:
     """Makes the account the owner of a directory and all in it; does nothing when the directory is its already."""
     if tree.stat().st_uid == account.uid:
         return
@@ -60,11 +60,11 @@ def give_tree(tree: Path, account: Account) -> None:
     os.chown(tree, account.uid, account.gid)  # last, so that an interrupted walk is done again
 
 
-def open_path(directory: Path) -> None:
-    """Lets other accounts pass through `directory` (not list it). Raises CannotRun when one above it keeps them out."""
+def make_traversable(directory: Path) -> None:
+    """Lets other accounts pass through `directory` (not list it). Raises StartupError when one above it keeps them out."""
     directory.chmod(stat.S_IMODE(directory.stat().st_mode) | stat.S_IXOTH)
     if not is_reachable(directory):
-        raise CannotRun(
+        raise StartupError(
             f"PostgreSQL does not run as root, and no other account can reach {directory}: "
             "choose --data-dir /var/lib/tbhub, or run as an ordinary user"
         )
@@ -76,13 +76,13 @@ def is_reachable(path: Path) -> bool:
 
 
 def _namespace_arguments() -> tuple[str, ...]:
-    return ("--namespace-uid", str(_ordinary_account().pw_uid))
+    return ("--namespace-uid", str(_find_named_account().pw_uid))
 
 
-def _ordinary_account() -> pwd.struct_passwd:
+def _find_named_account() -> pwd.struct_passwd:
     """PostgreSQL wants an account that the system knows by name."""
     known = {entry.pw_name: entry for entry in pwd.getpwall() if entry.pw_uid != 0}
-    for name in (*ORDINARY_NAMES, *known):
+    for name in (*UNPRIVILEGED_NAMES, *known):
         if name in known:
             return known[name]
-    raise CannotRun("PostgreSQL does not run as root, and this system has no other account: make one with useradd")
+    raise StartupError("PostgreSQL does not run as root, and this system has no other account: make one with useradd")

@@ -9,7 +9,7 @@ from tbservice.local.embedded.instance import Instance
 from tbservice.settings import Settings
 
 
-def settings_for(instance: Instance, *, host: str, port: int, public_url: str) -> Settings:
+def make_settings(instance: Instance, *, host: str, port: int, public_url: str) -> Settings:
     """The settings with which the service uses the instance's servers; the rest may come from the environment."""
     secrets = instance.directory.secrets
     return Settings(

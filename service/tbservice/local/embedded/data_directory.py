@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from tbservice.errors import CannotRun
+from tbservice.errors import StartupError
 from tbservice.local.embedded.ports import choose_ports
 
 FREE_BYTES_MIN = 256 * 1024 * 1024
@@ -55,7 +55,7 @@ class DataDirectory:
     def open(cls, path: Path) -> DataDirectory:
         """Creates the directory where it is missing, locks it and reads or makes its secrets.
 
-        Raises CannotRun when it cannot be written, belongs to something or someone else, is full or is in use.
+        Raises StartupError when it cannot be written, belongs to something or someone else, is full or is in use.
         """
         path = path.expanduser().absolute()
         try:
@@ -64,7 +64,7 @@ class DataDirectory:
             _check_space(path)
             return cls(path, lock, _load_secrets(path))
         except OSError as error:
-            raise CannotRun(_explain(path, error)) from error
+            raise StartupError(_explain(path, error)) from error
 
     def close(self) -> None:
         """Gives the directory free for another instance."""
@@ -85,16 +85,16 @@ class DataDirectory:
 
     def write(self, file: Path, text: str) -> None:
         """Writes a file of mode 0600 in this directory so that a crash leaves the old one or the new one."""
-        _write_whole(file, text)
+        _write_atomically(file, text)
 
     def choose_ports(self, names: Iterable[str], is_usable: Callable[[int], bool]) -> dict[str, int]:
         """A free loopback port for each name, the same as at the last start where possible; remembered for the next."""
-        remembered = self.remembered_ports()
-        chosen = choose_ports(names, remembered, is_usable)
-        _write_whole(self._ports_file, json.dumps(remembered | chosen, indent=2))
+        saved = self.saved_ports()
+        chosen = choose_ports(names, saved, is_usable)
+        _write_atomically(self._ports_file, json.dumps(saved | chosen, indent=2))
         return chosen
 
-    def remembered_ports(self) -> dict[str, int]:
+    def saved_ports(self) -> dict[str, int]:
         """The ports that were chosen last, by name."""
         remembered: dict[str, int] = json.loads(self._ports_file.read_text()) if self._ports_file.exists() else {}
         return remembered
@@ -106,14 +106,14 @@ class DataDirectory:
 
 def _create(path: Path) -> None:
     if path.exists() and not path.is_dir():
-        raise CannotRun(f"{path} is a file: choose a directory with --data-dir")
+        raise StartupError(f"{path} is a file: choose a directory with --data-dir")
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     if path.stat().st_uid != os.geteuid():
-        raise CannotRun(
+        raise StartupError(
             f"{path} belongs to another user: run as that user, or choose another directory with --data-dir"
         )
     if not (path / "lock").exists() and any(path.iterdir()):
-        raise CannotRun(f"{path} holds something else: choose an empty directory with --data-dir")
+        raise StartupError(f"{path} holds something else: choose an empty directory with --data-dir")
     path.chmod(stat.S_IMODE(path.stat().st_mode) & ~0o066)  # one made by hand: others could exchange files in it
 
 
@@ -124,7 +124,7 @@ def _lock(path: Path) -> int:
     except BlockingIOError:
         holder = os.read(lock, 32).decode().strip()
         os.close(lock)
-        raise CannotRun(
+        raise StartupError(
             f"another tbservice (process {holder}) is running on {path}: use it, stop it, or choose another --data-dir"
         ) from None
     os.ftruncate(lock, 0)
@@ -137,7 +137,7 @@ def _lock(path: Path) -> int:
 def _check_space(path: Path) -> None:
     free = shutil.disk_usage(path).free
     if free < FREE_BYTES_MIN:
-        raise CannotRun(
+        raise StartupError(
             f"the disk of {path} has {free >> 20} MB free and {FREE_BYTES_MIN >> 20} MB are needed: "
             "make room, or choose another directory with --data-dir"
         )
@@ -148,15 +148,15 @@ def _load_secrets(path: Path) -> Secrets:
     if file.exists():
         return Secrets(**json.loads(file.read_text()))
     if (path / "postgres").exists():
-        raise CannotRun(
+        raise StartupError(
             f"{file} is missing, and without it the database in {path} stays shut: restore it from a backup"
         )
     made = Secrets()
-    _write_whole(file, json.dumps(asdict(made), indent=2))
+    _write_atomically(file, json.dumps(asdict(made), indent=2))
     return made
 
 
-def _write_whole(file: Path, text: str) -> None:
+def _write_atomically(file: Path, text: str) -> None:
     draft = file.with_name(file.name + ".new")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with open(descriptor, "w") as stream:  # noqa: PTH123 - a descriptor, opened with its mode

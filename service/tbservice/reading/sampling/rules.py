@@ -15,28 +15,28 @@ import numpy as np
 import numpy.typing as npt
 from sqlalchemy import Connection
 
-from tbservice.sample_order import choose, slots_of
+from tbservice.sample_order import choose_uniform_sample, compute_slots
 from tbservice.store import sample_slots
 from tbservice.types import Booleans, Float64s, Int64s, Ranks, Sampling, SamplingRule
 
 BUCKET_POINTS_MAX: Final = 5
-"""Points that `Extremes` keeps of a bucket: its first, least, greatest and last, and a NaN."""
+"""Points that `ExtremesSampler` keeps of a bucket: its first, least, greatest and last, and a NaN."""
 
 _STEP_BITS: Final = 64
 _NO_SLOTS: Final = np.empty(0, np.bool_)
 
 Indices = npt.NDArray[np.intp]
-Choose = Callable[[Int64s, Float64s], Indices]
+Sampler = Callable[[Int64s, Float64s], Indices]
 
 
 def draw_slots(db: Connection, sampling: Sampling) -> Booleans:
     """The slots of a Bernoulli sample, by a live TABLESAMPLE of them; none for any other."""
     if sampling.rule is not SamplingRule.BERNOULLI:
         return _NO_SLOTS
-    return sample_slots.draw(db, sampling.percent, sampling.seed)
+    return sample_slots.draw_slots(db, sampling.percent, sampling.seed)
 
 
-def make_choose(sampling: Sampling, ends: tuple[int, int], ranks: Ranks, is_drawn: Booleans) -> Choose:
+def make_sampler(sampling: Sampling, ends: tuple[int, int], ranks: Ranks, is_drawn: Booleans) -> Sampler:
     """How to choose among the points of a series whose first and last step, of those to sample from, are `ends`."""
     match sampling.rule:
         case SamplingRule.UNIFORM:
@@ -46,7 +46,7 @@ def make_choose(sampling: Sampling, ends: tuple[int, int], ranks: Ranks, is_draw
         case SamplingRule.LINEAR:
             return partial(_linear, _boundaries(*ends, sampling.k))
         case SamplingRule.EXTREMES:
-            return Extremes(sampling.k)
+            return ExtremesSampler(sampling.k)
         case SamplingRule.ALL:
             return _all
 
@@ -56,14 +56,14 @@ def _all(steps: Int64s, _values: Float64s) -> Indices:
 
 
 def _uniform(k: int, ranks: Ranks, steps: Int64s, _values: Float64s) -> Indices:
-    chosen = choose(steps, k, ranks)
+    chosen = choose_uniform_sample(steps, k, ranks)
     assert chosen is not None  # noqa: S101 - all ranks are candidates, so there are always enough
     return chosen
 
 
 def _bernoulli(is_drawn: Booleans, steps: Int64s, _values: Float64s) -> Indices:
     """Those whose slot was drawn; the first and the last in any case."""
-    kept = is_drawn[slots_of(steps)]
+    kept = is_drawn[compute_slots(steps)]
     kept[:1] = kept[-1:] = True
     return np.flatnonzero(kept)
 
@@ -79,11 +79,11 @@ def _boundaries(first: int, last: int, k: int) -> Int64s:
     whole, rest = divmod(last - first, count - 1)
     # Modulo 2^64, so that any span is right; the greatest is the last step, so that nothing passes it.
     ends = np.arange(count, dtype=np.uint64)
-    offsets = ends * np.uint64(whole) + _share(ends, rest, count - 1)
+    offsets = ends * np.uint64(whole) + _spread_remainder(ends, rest, count - 1)
     return (offsets + np.array([first], np.int64).view(np.uint64)).view(np.int64)
 
 
-def _share(ends: npt.NDArray[np.uint64], rest: int, intervals: int) -> npt.NDArray[np.uint64]:
+def _spread_remainder(ends: npt.NDArray[np.uint64], rest: int, intervals: int) -> npt.NDArray[np.uint64]:
     """The rest of the division, shared out over the intervals."""
     return (ends * np.uint64(rest) + np.uint64(intervals - 1)) // np.uint64(intervals)
 
@@ -94,7 +94,7 @@ def _linear(boundaries: Int64s, steps: Int64s, _values: Float64s) -> Indices:
     return found[found < len(steps)]
 
 
-class Extremes:
+class ExtremesSampler:
     """Keeps at most `k` points (0, or 5 and more) such that every extreme is among them; all, when they are no more.
 
     A bucket is a range of steps: a power of two long, and beginning at a multiple of its length. Each keeps its first
@@ -114,10 +114,10 @@ class Extremes:
         if self._shift < 0 and len(steps) <= self._k:
             return np.arange(len(steps))
         self._shift = _shortest_shift(steps, self._k // BUCKET_POINTS_MAX, max(self._shift, 0))
-        return _extremes(values, _starts(steps, self._shift))
+        return _bucket_extremes(values, _bucket_starts(steps, self._shift))
 
 
-def _extremes(values: Float64s, starts: Indices) -> Indices:
+def _bucket_extremes(values: Float64s, starts: Indices) -> Indices:
     """What the buckets keep that begin at these indices."""
     ends = np.append(starts[1:], len(values)) - 1
     sizes = np.diff(np.append(starts, len(values)))
@@ -125,7 +125,7 @@ def _extremes(values: Float64s, starts: Indices) -> Indices:
     least = np.minimum.reduceat(np.where(is_nan, np.inf, values), starts)
     greatest = np.maximum.reduceat(np.where(is_nan, -np.inf, values), starts)
     kinds = (values == np.repeat(least, sizes), values == np.repeat(greatest, sizes), is_nan)
-    return np.unique(np.concatenate([starts, ends, *(_firsts(chosen, starts) for chosen in kinds)]))
+    return np.unique(np.concatenate([starts, ends, *(_first_of_each_bucket(chosen, starts) for chosen in kinds)]))
 
 
 def _shortest_shift(steps: Int64s, count_max: int, low: int) -> int:
@@ -133,20 +133,20 @@ def _shortest_shift(steps: Int64s, count_max: int, low: int) -> int:
     high = _STEP_BITS  # a single bucket
     while low < high:
         shift = (low + high) // 2
-        if len(_starts(steps, shift)) <= count_max:
+        if len(_bucket_starts(steps, shift)) <= count_max:
             high = shift
         else:
             low = shift + 1
     return low
 
 
-def _starts(steps: Int64s, shift: int) -> Indices:
+def _bucket_starts(steps: Int64s, shift: int) -> Indices:
     """Where the buckets begin, none of them empty."""
     buckets = steps >> shift if shift < _STEP_BITS else np.zeros(len(steps), np.int64)
     return np.append(0, np.flatnonzero(buckets[1:] != buckets[:-1]) + 1)
 
 
-def _firsts(chosen: Booleans, starts: Indices) -> Indices:
+def _first_of_each_bucket(chosen: Booleans, starts: Indices) -> Indices:
     """The first chosen point of each bucket that has one."""
     at = np.flatnonzero(chosen)
     _, first = np.unique(np.searchsorted(starts, at, side="right"), return_index=True)

@@ -36,7 +36,7 @@ _UNAVAILABLE = "the database cannot be reached or is out of capacity; nothing wa
 _DISK_FULL = "the database's disk is full; nothing was lost, try again when there is room"
 _READ_ONLY = "the database takes no writes: it is a standby, or read-only; nothing was lost, try again"
 
-_BEGIN: Final = "tbhub_begin"
+_BEGIN_OPTION: Final = "tbhub_begin"
 """The execution option that says how a transaction begins."""
 
 _IDLE_SINCE: Final = "tbhub_idle_since"
@@ -48,7 +48,7 @@ class Database:
     def __init__(self, url: str, pool_size: int) -> None:
         """`url` is a libpq URL (postgresql://…) of an ordinary role; connections are made when first needed.
 
-        Raises CannotRun when it is malformed.
+        Raises StartupError when it is malformed.
         """
         self.engine = make_engine(
             url,
@@ -61,9 +61,9 @@ class Database:
         self._lock = threading.Lock()
         self._in_use: set[psycopg.Connection[Any]] = set()
         self._is_stopping = False
-        event.listen(self.engine, "connect", _prepare)
+        event.listen(self.engine, "connect", _configure_connection)
         event.listen(self.engine, "begin", _send_begin)
-        event.listen(self.engine, "checkin", _note_idle)
+        event.listen(self.engine, "checkin", _record_idle_since)
         event.listen(self.engine, "checkout", _check_idle)
 
     @contextmanager
@@ -85,26 +85,26 @@ class Database:
     def _transaction(self, begin: str, workspace_id: WorkspaceId | None) -> Iterator[Connection]:
         if workspace_id is not None:  # in one message: each is a change of processes, there and back
             begin += f"; SET LOCAL tbhub.workspace_id = '{int(workspace_id)}'"
-        with _driver_errors_as_ours(), self._connect() as connection:
-            db = connection.execution_options(**{_BEGIN: begin})
+        with _translate_driver_errors(), self._connect() as connection:
+            db = connection.execution_options(**{_BEGIN_OPTION: begin})
             with db.begin():
                 yield db
 
     @contextmanager
     def without_transaction(self) -> Iterator[Connection]:
-        """A connection for `rows_seeing` alone, each call of which is a transaction. Raises as `transaction` does."""
-        with _driver_errors_as_ours(), self._connect() as connection:
+        """A connection for `query_with_rls` alone, each call of which is a transaction. Raises as `transaction` does."""
+        with _translate_driver_errors(), self._connect() as connection:
             yield connection
 
     @contextmanager
     def _connect(self) -> Iterator[Connection]:
         """A connection of the pool's, for which it waits; counted while it is in use."""
         begin = time.perf_counter()
-        with self.engine.connect() as connection, metrics.connection_in_use():
-            metrics.note_connection_wait(begin)
-            driver = _driver(connection)
+        with self.engine.connect() as connection, metrics.track_connection():
+            metrics.observe_connection_wait(begin)
+            driver = _get_driver_connection(connection)
             try:
-                with self._used(driver):
+                with self._cancel_on_stop(driver):
                     yield connection
             except (psycopg.Error, exc.DBAPIError) as error:
                 if driver.closed or _is_read_only(error):
@@ -112,7 +112,7 @@ class Database:
                 raise
 
     @contextmanager
-    def _used(self, driver: psycopg.Connection[Any]) -> Iterator[None]:
+    def _cancel_on_stop(self, driver: psycopg.Connection[Any]) -> Iterator[None]:
         """Have `stop` end what the connection runs while the block lasts."""
         with self._lock:
             if self._is_stopping:
@@ -147,7 +147,7 @@ class Database:
 
     def cancel(self, db: Connection) -> None:
         """End the statement that runs on a connection in use, if any, from any thread; it raises Unavailable there."""
-        _cancel(_driver(db))
+        _cancel(_get_driver_connection(db))
 
     def stop(self) -> None:
         """End every statement under way; requests for a connection get Unavailable from now on."""
@@ -161,8 +161,8 @@ class Database:
         self.engine.dispose()
 
 
-class Sent:
-    """A statement that was sent, and may be under way: see `in_one_trip`."""
+class PendingResult:
+    """A statement that was sent, and may be under way: see `pipeline`."""
 
     def __init__(self, cursor: psycopg.Cursor[tuple[Any, ...]]) -> None:
         self._cursor = cursor
@@ -172,41 +172,41 @@ class Sent:
         return self._cursor.fetchall()
 
 
-def send(db: Connection, statement: str, parameters: Mapping[str, Any]) -> Sent:
+def execute_binary(db: Connection, statement: str, parameters: Mapping[str, Any]) -> PendingResult:
     """Runs a statement with %(name)s parameters in `db`'s transaction; its rows, if any, come in binary."""
-    cursor = _driver(db).cursor(binary=True)
+    cursor = _get_driver_connection(db).cursor(binary=True)
     cursor.execute(statement.encode(), parameters)
-    return Sent(cursor)
+    return PendingResult(cursor)
 
 
-def binary_rows(db: Connection, statement: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+def fetch_binary(db: Connection, statement: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     """Runs a query with %(name)s parameters in `db`'s transaction and fetches in binary: for columns of many bytes."""
-    return send(db, statement, parameters).rows()
+    return execute_binary(db, statement, parameters).rows()
 
 
 @contextmanager
-def in_one_trip(db: Connection) -> Iterator[None]:
+def pipeline(db: Connection) -> Iterator[None]:
     """What is sent (`send`) in the block goes out without waiting for answers; errors are raised at its end at last.
 
     PostgreSQL sleeps and wakes once for all of it, which is a good part of what a small statement costs. Ask for rows
     behind the block. Nothing else may use `db` in it: SQLAlchemy would take a statement without answer for one without
     rows.
     """
-    with _driver(db).pipeline():
+    with _get_driver_connection(db).pipeline():
         yield
 
 
-def rows_seeing(
-    db: Connection, sight: Mapping[str, str], statement: str, parameters: Mapping[str, Any]
+def query_with_rls(
+    db: Connection, rls_settings: Mapping[str, str], statement: str, parameters: Mapping[str, Any]
 ) -> list[tuple[Any, ...]]:
-    """Sets `tbhub.<name>`, which the row policies read, for each of `sight`, and fetches as `binary_rows` does.
+    """Sets `tbhub.<name>`, which the row policies read, for each of `rls_settings`, and fetches as `fetch_binary` does.
 
     Outside a transaction both are one, which is over then; inside one they stay set until its end.
     """
-    settings = ", ".join(f"set_config('tbhub.{name}', %({name})s, true)" for name in sight)
-    with in_one_trip(db):
-        send(db, f"SELECT {settings}", sight)
-        sent = send(db, statement, parameters)
+    settings = ", ".join(f"set_config('tbhub.{name}', %({name})s, true)" for name in rls_settings)
+    with pipeline(db):
+        execute_binary(db, f"SELECT {settings}", rls_settings)
+        sent = execute_binary(db, statement, parameters)
     return sent.rows()
 
 
@@ -215,7 +215,7 @@ def set_local(db: Connection, name: str, value: str) -> None:
     db.execute(text("SELECT set_config('tbhub.' || :name, :value, true)"), {"name": name, "value": value})
 
 
-def _driver(db: Connection) -> psycopg.Connection[tuple[Any, ...]]:
+def _get_driver_connection(db: Connection) -> psycopg.Connection[tuple[Any, ...]]:
     driver = db.connection.driver_connection
     assert isinstance(driver, psycopg.Connection)  # noqa: S101 - the dialect is always psycopg's
     return driver
@@ -228,10 +228,10 @@ def _cancel(driver: psycopg.Connection[Any]) -> None:
 
 def _send_begin(db: Connection) -> None:
     """Begins a transaction in our words: the driver, which is in autocommit mode, would say no more than BEGIN."""
-    _driver(db).execute(db.get_execution_options().get(_BEGIN, "BEGIN"))
+    _get_driver_connection(db).execute(db.get_execution_options().get(_BEGIN_OPTION, "BEGIN"))
 
 
-def _note_idle(_connection: object, record: ConnectionPoolEntry) -> None:
+def _record_idle_since(_connection: object, record: ConnectionPoolEntry) -> None:
     record.info[_IDLE_SINCE] = time.monotonic()
 
 
@@ -240,7 +240,7 @@ def _check_idle(
 ) -> None:
     """Asks whether a connection still works when there is reason to doubt it: SQLAlchemy would ask every time."""
     idle_since = record.info.get(_IDLE_SINCE)
-    if idle_since is None or (time.monotonic() - idle_since < IDLE_SECONDS_MAX and not _has_been_told(connection)):
+    if idle_since is None or (time.monotonic() - idle_since < IDLE_SECONDS_MAX and not _has_pending_notice(connection)):
         return
     try:
         connection.execute("SELECT 1")
@@ -248,7 +248,7 @@ def _check_idle(
         raise exc.InvalidatePoolError from error  # the others are asked, too, before they are used
 
 
-def _has_been_told(connection: psycopg.Connection[Any]) -> bool:
+def _has_pending_notice(connection: psycopg.Connection[Any]) -> bool:
     """Whether PostgreSQL has sent something that nobody asked for: mostly that it ends the connection."""
     if connection.closed:
         return True
@@ -257,7 +257,7 @@ def _has_been_told(connection: psycopg.Connection[Any]) -> bool:
     return bool(poll.poll(0))
 
 
-def _prepare(connection: psycopg.Connection[Any], _record: object) -> None:
+def _configure_connection(connection: psycopg.Connection[Any], _record: object) -> None:
     """Makes a new connection ours: times in UTC, and arrays sent in binary.
 
     As text, which is psycopg's choice for lists, a packed block would travel as hexadecimal digits: written, quoted,
@@ -265,40 +265,40 @@ def _prepare(connection: psycopg.Connection[Any], _record: object) -> None:
     """
     connection.adapters.register_dumper(list, ListBinaryDumper)
     connection.adapters.register_dumper(int, Int8BinaryDumper)
-    arrays.register(connection.adapters)
+    arrays.register_dumpers(connection.adapters)
     connection.autocommit = True  # see `_send_begin`
     connection.execute("SET TIME ZONE 'UTC'")
 
 
 @contextmanager
-def _driver_errors_as_ours() -> Iterator[None]:
+def _translate_driver_errors() -> Iterator[None]:
     """Turns what the driver raises into ours: Unavailable when PostgreSQL is away, stopping, full or deadlocked."""
     try:
         yield
     except (exc.OperationalError, exc.InterfaceError) as error:
-        raise _unavailable(error.orig) from error
+        raise _make_unavailable(error.orig) from error
     except exc.TimeoutError as error:
         raise Unavailable(_UNAVAILABLE) from error
     except (psycopg.OperationalError, psycopg.InterfaceError) as error:  # from `send`, past SQLAlchemy
-        raise _unavailable(error) from error
+        raise _make_unavailable(error) from error
     except psycopg.Error as error:  # the same
-        raise _as_ours(error) or error from error
+        raise _translate_error(error) or error from error
     except exc.DBAPIError as error:
         if error.connection_invalidated:
             raise Unavailable(_UNAVAILABLE) from error
-        raise _as_ours(error.orig) or error from error
+        raise _translate_error(error.orig) or error from error
 
 
-def _unavailable(error: BaseException | None) -> Unavailable:
+def _make_unavailable(error: BaseException | None) -> Unavailable:
     return Unavailable(_DISK_FULL if isinstance(error, psycopg.errors.DiskFull) else _UNAVAILABLE)
 
 
-def _as_ours(error: BaseException | None) -> Exception | None:
+def _translate_error(error: BaseException | None) -> Exception | None:
     if error is not None and _is_read_only(error):
         return Unavailable(_READ_ONLY)
-    if isinstance(error, psycopg.errors.ForeignKeyViolation) and _names_experiment(error):
+    if isinstance(error, psycopg.errors.ForeignKeyViolation) and _is_experiment_key_violation(error):
         return NotFound("the experiment has been deleted")
-    return _as_invalid(error) if isinstance(error, psycopg.DataError) else None
+    return _translate_data_error(error) if isinstance(error, psycopg.DataError) else None
 
 
 def _is_read_only(error: BaseException) -> bool:
@@ -306,10 +306,10 @@ def _is_read_only(error: BaseException) -> bool:
     return isinstance(getattr(error, "orig", error), psycopg.errors.ReadOnlySqlTransaction)
 
 
-def _as_invalid(error: psycopg.DataError) -> Invalid | None:
+def _translate_data_error(error: psycopg.DataError) -> Invalid | None:
     """The driver's own error, for a NUL in a text; PostgreSQL's have a state, and are faults of ours."""
     return Invalid("a text holds a NUL, which PostgreSQL cannot keep") if error.sqlstate is None else None
 
 
-def _names_experiment(violation: psycopg.Error) -> bool:
+def _is_experiment_key_violation(violation: psycopg.Error) -> bool:
     return (violation.diag.constraint_name or "").endswith("_experiment_id_fkey")

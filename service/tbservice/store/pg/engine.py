@@ -8,12 +8,12 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy import Engine, create_engine, event
 
-from tbservice.errors import CannotRun
+from tbservice.errors import StartupError
 
 _CONNECT_SECONDS_MAX: Final = 10
 """Seconds to connect to one host."""
 
-_FORM: Final = (
+_URL_ERROR: Final = (
     "TBHUB_DATABASE_URL is not a PostgreSQL URL: write "
     "postgresql://user:password@host:port/database, or for a server with a standby "
     "postgresql://user:password@host1:5432,host2:5432/database?target_session_attrs=read-write; "
@@ -32,9 +32,9 @@ def make_engine(url: str, *, statement_seconds_max: int = 0, **options: Any) -> 
         **options: SQLAlchemy's.
 
     Raises:
-        CannotRun: libpq cannot read the URL. The message holds nothing of it, as a password may be anywhere in it.
+        StartupError: libpq cannot read the URL. The message holds nothing of it, as a password may be anywhere in it.
     """
-    given = _parse(url)
+    given = _parse_url(url)
     parameters: dict[str, Any] = {"connect_timeout": given.get("connect_timeout", _CONNECT_SECONDS_MAX)}
     if statement_seconds_max:
         settings = [given.get("options"), f"-c statement_timeout={statement_seconds_max}s"]
@@ -49,12 +49,12 @@ def make_engine(url: str, *, statement_seconds_max: int = 0, **options: Any) -> 
     return engine
 
 
-def _parse(url: str) -> dict[str, Any]:
+def _parse_url(url: str) -> dict[str, Any]:
     try:
         given = conninfo_to_dict(url)
     except psycopg.Error:
-        raise CannotRun(_FORM) from None  # libpq's message quotes the URL
+        raise StartupError(_URL_ERROR) from None  # libpq's message quotes the URL
     ports = str(given.get("port") or "").split(",")
     if not all(port == "" or port.isdecimal() for port in ports):
-        raise CannotRun(_FORM)
+        raise StartupError(_URL_ERROR)
     return given

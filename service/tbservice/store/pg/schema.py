@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from sqlalchemy import text
 
-from tbservice.errors import CannotRun
+from tbservice.errors import StartupError
 from tbservice.store.pg.database import Database
-from tbservice.store.pg.migrate import UnknownMigration, missing_migrations
+from tbservice.store.pg.migrate import UnknownMigration, list_missing_migrations
 
 
-class SchemaMismatch(CannotRun):
+class SchemaMismatch(StartupError):
     """The database lacks a migration, has one from a newer tbhub, or its role would see every tenant's rows."""
 
 
@@ -17,7 +17,7 @@ def check_schema(database: Database) -> None:
     """Raises SchemaMismatch, which names the missing migrations, unless the database can be served from."""
     with database.transaction() as db:
         try:
-            missing = missing_migrations(db)
+            missing = list_missing_migrations(db)
         except UnknownMigration as error:
             raise SchemaMismatch(str(error)) from error
         if missing:

@@ -27,13 +27,13 @@ def merge_schemas(schemas: Sequence[Experiment]) -> Experiment:
         for metric in schema.metric_infos:
             metrics.setdefault((metric.name.group, metric.name.tag), metric)
     united.ClearField("hparam_infos")
-    united.hparam_infos.extend(_united_column(same) for same in columns.values())
+    united.hparam_infos.extend(_merge_columns(same) for same in columns.values())
     united.ClearField("metric_infos")
     united.metric_infos.extend(metrics.values())
     return united
 
 
-def _united_column(columns: Sequence[HParamInfo]) -> HParamInfo:
+def _merge_columns(columns: Sequence[HParamInfo]) -> HParamInfo:
     """The first, with a domain that leaves out no value of the others': the page offers its values to filter by."""
     united = HParamInfo()
     united.CopyFrom(columns[0])
@@ -49,11 +49,11 @@ def _united_column(columns: Sequence[HParamInfo]) -> HParamInfo:
         united.domain_interval.min_value = min(column.domain_interval.min_value for column in columns)
         united.domain_interval.max_value = max(column.domain_interval.max_value for column in columns)
     elif domains == {"domain_discrete"}:
-        _extend(united, (value for column in columns[1:] for value in column.domain_discrete.values))
+        _add_missing_values(united, (value for column in columns[1:] for value in column.domain_discrete.values))
     return united
 
 
-def _extend(column: HParamInfo, values: Iterable[object]) -> None:
+def _add_missing_values(column: HParamInfo, values: Iterable[object]) -> None:
     for value in values:
         if value not in column.domain_discrete.values:
             column.domain_discrete.values.append(value)

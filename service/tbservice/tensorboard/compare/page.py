@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from tbservice.errors import Malformed
+from tbservice.errors import MalformedRequest
 from tbservice.pages import message_pages, page_auth
 from tbservice.reading import comparison_spec
 from tbservice.tensorboard import page
@@ -15,8 +15,8 @@ def show_page(request: Request) -> Response:
     """GET: the page, or one that says what is wrong with the address."""
     try:
         comparison_spec.parse(request.path_params["comparison"])
-    except Malformed as error:
-        return message_pages.show_wrong_comparison(error.detail)
+    except MalformedRequest as error:
+        return message_pages.show_invalid_comparison(error.detail)
     path = page_auth.page_path(request)
     # A browser sends the cookie by the letters of the path: as `%3A`, a colon would be another one.
     if not request.scope["raw_path"].decode("latin-1").endswith(path):

@@ -19,7 +19,7 @@ _COMPRESSED_BYTES_MIN: Final = 500
 _GZIP_WINDOW_BITS: Final = 31
 
 
-def answer(request: Request, pieces: Iterable[bytes], media_type: str = "application/json") -> Response:
+def gzip_response(request: Request, pieces: Iterable[bytes], media_type: str = "application/json") -> Response:
     """The answer made of these pieces, with gzip when the client takes it and it is worth it."""
     headers = {"Vary": "Accept-Encoding"}
     if not request.accept_encodings["gzip"]:
@@ -39,17 +39,17 @@ def answer(request: Request, pieces: Iterable[bytes], media_type: str = "applica
     return Response(bytes(compressed), headers={**headers, "Content-Encoding": "gzip"}, media_type=media_type)
 
 
-def json_answer(request: Request, content: Any) -> Response:
+def json_response(request: Request, content: Any) -> Response:
     """The answer with this content, of which parts may be `orjson.Fragment`s; its numbers are finite."""
-    return answer(request, [orjson.dumps(content)])
+    return gzip_response(request, [orjson.dumps(content)])
 
 
-def cleansed(content: Any) -> bytes:
+def dumps_sanitized(content: Any) -> bytes:
     """Any JSON content as the stock handlers write it: what a client sent may hold NaN and halves of characters."""
     return json.dumps(Cleanse(content)).encode()
 
 
-def members(named: Mapping[str, Iterable[bytes]]) -> Iterator[bytes]:
+def object_chunks(named: Mapping[str, Iterable[bytes]]) -> Iterator[bytes]:
     """A JSON object, piece by piece, with values that are JSON already, in pieces themselves."""
     before = b"{"
     for name, pieces in named.items():

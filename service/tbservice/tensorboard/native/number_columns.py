@@ -14,7 +14,7 @@ _INFINITY: Final = b'"Infinity"'
 _MINUS_INFINITY: Final = b'"-Infinity"'
 
 
-def rows(pattern: bytes, *columns: npt.NDArray[Any]) -> bytes:
+def format_rows(pattern: bytes, *columns: npt.NDArray[Any]) -> bytes:
     """A JSON list with `pattern` for each row, the columns' numbers in place of its `%b`s; the columns are as long.
 
     Every number comes back bit for bit, but that NaN and the infinities are strings.
@@ -22,11 +22,11 @@ def rows(pattern: bytes, *columns: npt.NDArray[Any]) -> bytes:
     count, width = len(columns[0]), len(columns)
     cells: list[bytes] = [b""] * (count * width)
     for index, column in enumerate(columns):
-        cells[index::width] = numbers(column)
-    return b"[" + _repeated(pattern, count) % tuple(cells) + b"]"
+        cells[index::width] = format_numbers(column)
+    return b"[" + _repeat(pattern, count) % tuple(cells) + b"]"
 
 
-def numbers(column: npt.NDArray[Any]) -> list[bytes]:
+def format_numbers(column: npt.NDArray[Any]) -> list[bytes]:
     """Each integer or float of a column as JSON."""
     if not len(column):
         return []
@@ -42,5 +42,5 @@ def numbers(column: npt.NDArray[Any]) -> list[bytes]:
 
 
 @functools.lru_cache(maxsize=32)  # a few patterns, and few lengths besides the one a sample mostly has
-def _repeated(pattern: bytes, count: int) -> bytes:
+def _repeat(pattern: bytes, count: int) -> bytes:
     return b",".join([pattern] * count)

@@ -20,25 +20,25 @@ _MODULES: Final = "/data/plugin"
 def list_plugins(source: Source, request: Request) -> Response:
     """{plugin: what the page must know to show it}, in the order of the tabs."""
     present = frozenset(plugin for plugin, _ in source.list_kinds())
-    application: Any = stock_application.stock_application()
+    application: Any = stock_application.get_stock_application()
     plugins = [one for one in application._plugins if not isinstance(one, CorePlugin)]  # noqa: SLF001 - the listing's own
-    return json_answers.json_answer(
-        request, {one.plugin_name: _entry(one, present, request.script_root) for one in plugins}
+    return json_answers.json_response(
+        request, {one.plugin_name: _describe_plugin(one, present, request.script_root) for one in plugins}
     )
 
 
-def _entry(plugin: TBPlugin, present: frozenset[str], script_root: str) -> Json:
+def _describe_plugin(plugin: TBPlugin, present: frozenset[str], script_root: str) -> Json:
     about = plugin.frontend_metadata()
     return {
         "disable_reload": about.disable_reload,
         "enabled": bool(frozenset(plugin.data_plugin_names()) & present) or bool(plugin.is_active()),
         "remove_dom": about.remove_dom,
         "tab_name": plugin.plugin_name if about.tab_name is None else about.tab_name,
-        "loading_mechanism": _loading(plugin.plugin_name, about, script_root),
+        "loading_mechanism": _loading_mechanism(plugin.plugin_name, about, script_root),
     }
 
 
-def _loading(name: str, about: FrontendMetadata, script_root: str) -> Json:
+def _loading_mechanism(name: str, about: FrontendMetadata, script_root: str) -> Json:
     if about.is_ng_component:
         return {"type": "NG_COMPONENT"}
     if about.element_name is not None:

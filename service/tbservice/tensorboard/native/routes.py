@@ -30,16 +30,16 @@ def is_native(environ: Mapping[str, Any]) -> bool:
     return environ["PATH_INFO"].rstrip("/") in HANDLERS
 
 
-def answer(environ: dict[str, Any], *, is_process: bool) -> Response:
+def dispatch(environ: dict[str, Any], *, is_process: bool) -> Response:
     """Answer a request whose environment is bound to its source; an error is raised, or answered by werkzeug.
 
     Raises NeedsProcess outside a handler process (`is_process`) for data that only one may work on.
     """
     handler = HANDLERS.get(environ["PATH_INFO"].rstrip("/"))
     if handler is None:
-        return wsgi_bridge.call(stock_application.stock_application(), environ)
+        return wsgi_bridge.call_wsgi(stock_application.get_stock_application(), environ)
     environ[IS_PROCESS_KEY] = is_process
     try:
         return handler(environ[READER_KEY], Request(environ))
     except HTTPException as error:  # a method that is not allowed, a form that is too large
-        return wsgi_bridge.call(error, environ)
+        return wsgi_bridge.call_wsgi(error, environ)

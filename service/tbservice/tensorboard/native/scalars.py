@@ -12,7 +12,7 @@ from tensorboard.plugins.scalar import metadata
 from werkzeug.exceptions import MethodNotAllowed
 from werkzeug.wrappers import Request
 
-from tbservice.errors import Malformed, NotFound
+from tbservice.errors import MalformedRequest, NotFound
 from tbservice.reading.source import Source
 from tbservice.tensorboard.native import json_answers, number_columns
 from tbservice.types import ScalarSample, Selection
@@ -29,22 +29,22 @@ def read_runs(source: Source, request: Request) -> Response:
         raise MethodNotAllowed(["POST"])
     tags = request.form.getlist("tag")
     if len(tags) != 1:
-        raise Malformed("tag must be specified exactly once")
+        raise MalformedRequest("tag must be specified exactly once")
     samples = read_samples(source, tags[0], frozenset(request.form.getlist("runs")))
-    return json_answers.answer(request, json_answers.members({run: _rows(sample) for run, sample in samples.items()}))
+    return json_answers.gzip_response(request, json_answers.object_chunks({run: _rows(sample) for run, sample in samples.items()}))
 
 
 def read_run(source: Source, request: Request) -> Response:
     """`scalars`: [[wall time, step, value]], or the same as CSV; NotFound when the run has no such tag."""
     tag, run = request.args.get("tag"), request.args.get("run")
     if tag is None or run is None:
-        raise Malformed("both run and tag must be specified")
+        raise MalformedRequest("both run and tag must be specified")
     sample = read_samples(source, tag, frozenset([run])).get(run)
     if sample is None:
         raise NotFound("the run has no scalars of this tag")
     if request.args.get("format") == "csv":
-        return json_answers.answer(request, [_csv(sample)], "text/csv; charset=utf-8")
-    return json_answers.answer(request, _rows(sample))
+        return json_answers.gzip_response(request, [_csv(sample)], "text/csv; charset=utf-8")
+    return json_answers.gzip_response(request, _rows(sample))
 
 
 def read_samples(source: Source, tag: str, runs: frozenset[str] | None) -> dict[str, ScalarSample]:
@@ -55,7 +55,7 @@ def read_samples(source: Source, tag: str, runs: frozenset[str] | None) -> dict[
 
 
 def _rows(sample: ScalarSample) -> Iterator[bytes]:
-    yield number_columns.rows(_ROW, sample.wall_times, sample.steps, sample.values)
+    yield number_columns.format_rows(_ROW, sample.wall_times, sample.steps, sample.values)
 
 
 def _csv(sample: ScalarSample) -> bytes:

@@ -30,7 +30,7 @@ from tbwire.tensorboard_pb2 import SummaryMetadata
 _SCALARS: Final = (scalar_metadata.PLUGIN_NAME, DataClass.SCALAR)
 _HISTOGRAMS: Final = (histogram_metadata.PLUGIN_NAME, DataClass.TENSOR)
 _IMAGES: Final = (image_metadata.PLUGIN_NAME, DataClass.BLOB_SEQUENCE)
-_SIZE_BLOBS: Final = 2
+_BLOBS_BEFORE_IMAGES: Final = 2
 """Before its images, an image summary has their width and their height."""
 
 _PARSE: Final[dict[str, Callable[[bytes], Any]]] = {
@@ -42,8 +42,8 @@ _PARSE: Final[dict[str, Callable[[bytes], Any]]] = {
 
 def list_metrics(source: Source, request: Request) -> Response:
     """`timeseries/tags`: the tags of all that the Time Series dashboard shows."""
-    found = _read(source, _SCALARS, _HISTOGRAMS, _IMAGES)
-    _confine_descriptions(request, found)
+    found = _read_groups(source, _SCALARS, _HISTOGRAMS, _IMAGES)
+    _require_process_for_descriptions(request, found)
     scalars, histograms, images = (
         [group for group in found if (group.plugin, group.data_class) == kind]
         for kind in (_SCALARS, _HISTOGRAMS, _IMAGES)
@@ -53,7 +53,7 @@ def list_metrics(source: Source, request: Request) -> Response:
         "histograms": {"runTagInfo": _run_tags(histograms), "tagDescriptions": _descriptions(histograms)},
         "images": {"tagDescriptions": _descriptions(images), "tagRunSampledInfo": _image_counts(images)},
     }
-    return json_answers.json_answer(request, content)
+    return json_answers.json_response(request, content)
 
 
 def list_scalars(source: Source, request: Request) -> Response:
@@ -61,16 +61,16 @@ def list_scalars(source: Source, request: Request) -> Response:
     shown: dict[bytes, bytes] = {}
 
     def write(groups: Sequence[TagGroup]) -> bytes:
-        shown.update((one.summary_metadata, _display(one)) for one in groups if one.summary_metadata not in shown)
+        shown.update((one.summary_metadata, _display_entry(one)) for one in groups if one.summary_metadata not in shown)
         pairs = ((tag, shown[one.summary_metadata]) for one in groups for tag in one.tags)
         return b"{" + b",".join(orjson.dumps(tag) + b":" + about for tag, about in pairs) + b"}"
 
-    found = _read(source, _SCALARS)
-    _confine_descriptions(request, found)
-    return json_answers.json_answer(request, _by_run(found, write))
+    found = _read_groups(source, _SCALARS)
+    _require_process_for_descriptions(request, found)
+    return json_answers.json_response(request, _encode_by_run(found, write))
 
 
-def _confine_descriptions(request: Request, groups: Iterable[TagGroup]) -> None:
+def _require_process_for_descriptions(request: Request, groups: Iterable[TagGroup]) -> None:
     """Raises NeedsProcess where there are descriptions: they are Markdown."""
     if any(_description(metadata) for metadata in {one.summary_metadata for one in groups}):
         require_process(request)
@@ -80,7 +80,7 @@ def _description(summary_metadata: bytes) -> str:
     return SummaryMetadata.FromString(summary_metadata).summary_description
 
 
-def _read(source: Source, *kinds: tuple[str, DataClass]) -> list[TagGroup]:
+def _read_groups(source: Source, *kinds: tuple[str, DataClass]) -> list[TagGroup]:
     """What there is of these kinds; the tags are left out that were logged for a later TensorBoard."""
     found = source.list_tag_groups(kinds)
     known = {kind: _is_known(*kind) for kind in {(one.plugin, one.summary_metadata) for one in found}}
@@ -96,13 +96,13 @@ def _is_known(plugin: str, summary_metadata: bytes) -> bool:
     return bool(metadata.version == 0)
 
 
-def _display(group: TagGroup) -> bytes:
+def _display_entry(group: TagGroup) -> bytes:
     metadata = SummaryMetadata.FromString(group.summary_metadata)
     description = plugin_util.markdown_to_safe_html(metadata.summary_description)
     return orjson.dumps({"displayName": metadata.display_name, "description": description})
 
 
-def _by_run(groups: Iterable[TagGroup], write: Callable[[Sequence[TagGroup]], bytes]) -> dict[str, orjson.Fragment]:
+def _encode_by_run(groups: Iterable[TagGroup], write: Callable[[Sequence[TagGroup]], bytes]) -> dict[str, orjson.Fragment]:
     """Each run with its groups as `write` writes them, once for all runs that have the same."""
     by_run: dict[str, list[TagGroup]] = {}
     for one in groups:
@@ -119,7 +119,7 @@ def _by_run(groups: Iterable[TagGroup], write: Callable[[Sequence[TagGroup]], by
 
 def _run_tags(groups: Iterable[TagGroup]) -> dict[str, orjson.Fragment]:
     """{run: [tag, sorted]}."""
-    return _by_run(groups, lambda of_run: orjson.dumps(sorted(tag for one in of_run for tag in one.tags)))
+    return _encode_by_run(groups, lambda of_run: orjson.dumps(sorted(tag for one in of_run for tag in one.tags)))
 
 
 def _image_counts(groups: Iterable[TagGroup]) -> dict[str, dict[str, dict[str, int]]]:
@@ -127,7 +127,7 @@ def _image_counts(groups: Iterable[TagGroup]) -> dict[str, dict[str, dict[str, i
     counts: dict[str, dict[str, dict[str, int]]] = {}
     for one in groups:
         for tag, length in zip(one.tags, one.lengths_max, strict=False):  # a group that is left out has no tags
-            counts.setdefault(tag, {})[one.run] = {"maxSamplesPerStep": length - _SIZE_BLOBS}
+            counts.setdefault(tag, {})[one.run] = {"maxSamplesPerStep": length - _BLOBS_BEFORE_IMAGES}
     return counts
 
 

@@ -15,7 +15,7 @@ from tensorboard.plugins.scalar import metadata as scalar_metadata
 from werkzeug.wrappers import Request
 
 from tbservice import limits
-from tbservice.errors import Malformed, TooLarge
+from tbservice.errors import MalformedRequest, TooLarge
 from tbservice.reading.source import Source
 from tbservice.tensorboard.native import json_answers, number_columns, scalars
 from tbservice.tensorboard.native.confinement import require_process
@@ -35,7 +35,7 @@ _POINT: Final = b'{"wallTime":%b,"step":%b,"value":%b}'
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _CardSeries:
     """The series of one card, as the page asks for it; `run` is None for all runs."""
 
     plugin: str
@@ -46,44 +46,44 @@ class _Wanted:
 
 def read_cards(source: Source, request: Request) -> Response:
     """The series of each of the requests, in their order; one that cannot be is answered with its error."""
-    cards = _asked(request)
+    cards = _parse_requests(request)
     if any(card.get("plugin") == _HISTOGRAMS for card in cards):
         require_process(request)  # their size is the uploader's choice, and each number becomes an object
-    return json_answers.answer(request, _listed([_card(source, asked) for asked in cards]))
+    return json_answers.gzip_response(request, _list_chunks([_encode_card(source, asked) for asked in cards]))
 
 
-def _asked(request: Request) -> list[Json]:
+def _parse_requests(request: Request) -> list[Json]:
     text = (request.form if request.method == "POST" else request.args).get("requests")
     if not text:
-        raise Malformed("the field 'requests' is missing")
+        raise MalformedRequest("the field 'requests' is missing")
     try:
         asked = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise Malformed("the field 'requests' is no JSON") from error
+        raise MalformedRequest("the field 'requests' is no JSON") from error
     if not isinstance(asked, list) or not all(isinstance(one, dict) for one in asked):
-        raise Malformed("the field 'requests' is a JSON list of objects")
-    if len(asked) > limits.cards_items_max:
-        raise TooLarge(f"one request may ask for at most {limits.cards_items_max} cards")
+        raise MalformedRequest("the field 'requests' is a JSON list of objects")
+    if len(asked) > limits.TIME_SERIES_CARDS_ITEMS_MAX:
+        raise TooLarge(f"one request may ask for at most {limits.TIME_SERIES_CARDS_ITEMS_MAX} cards")
     return asked
 
 
-def _card(source: Source, asked: Json) -> Iterator[bytes]:
+def _encode_card(source: Source, asked: Json) -> Iterator[bytes]:
     """One request's answer; its points are read when they are wanted, so that one card's at a time are held."""
     echo = {"plugin": asked.get("plugin"), "tag": asked.get("tag")}
     if isinstance(asked.get("run"), str):
         echo["run"] = asked["run"]
     if isinstance(asked.get("sample"), int):
         echo["sample"] = asked["sample"]
-    problem = _problem(asked)
+    problem = _find_problem(asked)
     if problem is not None:
-        yield json_answers.cleansed({**echo, "error": problem})
+        yield json_answers.dumps_sanitized({**echo, "error": problem})
         return
-    yield json_answers.cleansed(echo)[:-1] + b',"runToSeries":'
-    yield from json_answers.members(_series(source, _wanted(asked)))
+    yield json_answers.dumps_sanitized(echo)[:-1] + b',"runToSeries":'
+    yield from json_answers.object_chunks(_series(source, _parse_request(asked)))
     yield b"}"
 
 
-def _problem(asked: Json) -> str | None:
+def _find_problem(asked: Json) -> str | None:
     """What the stock handler says of a request that cannot be, in its words: the page shows them."""
     plugin = asked.get("plugin")
     if not isinstance(asked.get("tag"), str):
@@ -97,15 +97,15 @@ def _problem(asked: Json) -> str | None:
     return None
 
 
-def _wanted(asked: Json) -> _Wanted:
+def _parse_request(asked: Json) -> _CardSeries:
     run = asked.get("run") or None
     if run is not None and not isinstance(run, str):
-        raise Malformed("a run is named by a text")
+        raise MalformedRequest("a run is named by a text")
     sample = asked.get("sample") if asked["plugin"] == _IMAGES else 0
-    return _Wanted(asked["plugin"], asked["tag"], run, int(sample or 0))
+    return _CardSeries(asked["plugin"], asked["tag"], run, int(sample or 0))
 
 
-def _series(source: Source, wanted: _Wanted) -> dict[str, Iterator[bytes]]:
+def _series(source: Source, wanted: _CardSeries) -> dict[str, Iterator[bytes]]:
     runs = None if wanted.run is None else frozenset([wanted.run])
     if wanted.plugin == _SCALARS:
         points = scalars.read_samples(source, wanted.tag, runs)
@@ -116,26 +116,26 @@ def _series(source: Source, wanted: _Wanted) -> dict[str, Iterator[bytes]]:
         return {run: _histogram_points(by_tag[wanted.tag]) for run, by_tag in histograms.items()}
     images = source.read_blob_sequences(selection, _IMAGE_POINTS)
     shown = {run: _image_points(by_tag[wanted.tag], wanted.sample) for run, by_tag in images.items()}
-    return {run: iter([json_answers.cleansed(points)]) for run, points in shown.items() if points}
+    return {run: iter([json_answers.dumps_sanitized(points)]) for run, points in shown.items() if points}
 
 
 def _scalar_points(sample: ScalarSample) -> Iterator[bytes]:
-    yield number_columns.rows(_POINT, sample.wall_times, sample.steps, sample.values)
+    yield number_columns.format_rows(_POINT, sample.wall_times, sample.steps, sample.values)
 
 
 def _histogram_points(sample: TensorSample) -> Iterator[bytes]:
-    """Each step's bins; Malformed when a tensor is none of [bins, 3]."""
+    """Each step's bins; MalformedRequest when a tensor is none of [bins, 3]."""
     points = zip(sample.steps.tolist(), sample.wall_times.tolist(), sample.tensors, strict=True)
     listed = [
         {"wallTime": wall_time, "step": step, "bins": _bins(as_array(value.dtype, value.shape, value.data))}
         for step, wall_time, value in points
     ]
-    return iter([json_answers.cleansed(listed)])
+    return iter([json_answers.dumps_sanitized(listed)])
 
 
 def _bins(histogram: npt.NDArray[Any]) -> list[dict[str, Any]]:
     if histogram.ndim != 2 or histogram.shape[1] < 3 or histogram.dtype.kind not in "fiu":  # noqa: PLR2004 - it is of shape [bins, 3]
-        raise Malformed("a histogram of this series has no bins")
+        raise MalformedRequest("a histogram of this series has no bins")
     return [{"min": row[0], "max": row[1], "count": row[2]} for row in histogram.tolist()]
 
 
@@ -150,10 +150,10 @@ def _image_points(sample: BlobSequenceSample, number: int) -> list[Json]:
             if len(keys) > index
         ]
     except IndexError as error:
-        raise Malformed("there is no image of this number") from error
+        raise MalformedRequest("there is no image of this number") from error
 
 
-def _listed(items: Sequence[Iterator[bytes]]) -> Iterator[bytes]:
+def _list_chunks(items: Sequence[Iterator[bytes]]) -> Iterator[bytes]:
     yield b"["
     for number, pieces in enumerate(items):
         yield b"," if number else b""

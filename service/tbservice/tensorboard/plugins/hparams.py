@@ -51,11 +51,11 @@ class LeanContext(backend_context.Context):  # type: ignore[misc] # tensorboard 
         if not isinstance(source, ComparisonReader):
             stock_arguments = (experiment_id, include_metrics, content, data_provider_hparams, hparams_limit)
             return super().experiment_from_metadata(ctx, *stock_arguments)
-        by_part: dict[str, dict[str, Mapping[str, bytes]]] = {name: {} for name in source.parts}
+        by_part: dict[str, dict[str, Mapping[str, bytes]]] = {name: {} for name in source.readers}
         for run, tags in content.items():
-            by_part[source.part_of(run)][run] = tags
+            by_part[source.experiment_name_of(run)][run] = tags
         declared = {name: self._find_experiment_tag(runs, include_metrics) for name, runs in by_part.items()}
-        others = {run: tags for run, tags in content.items() if declared[source.part_of(run)] is None}
+        others = {run: tags for run, tags in content.items() if declared[source.experiment_name_of(run)] is None}
         computed = self._compute_experiment_from_runs(ctx, experiment_id, include_metrics, others)
         united = merge_schemas([schema for schema in (*declared.values(), computed) if schema is not None])
         backend_context._sort_and_reduce_to_hparams_limit(united, hparams_limit)  # noqa: SLF001 - the stock order

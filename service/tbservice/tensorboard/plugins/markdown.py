@@ -17,7 +17,7 @@ from tensorboard import plugin_util
 
 from tbservice import limits
 
-_TOO_LONG: Final = f"Longer than {limits.markdown_chars_max} characters, and so shown as plain text:"
+_TOO_LONG: Final = f"Longer than {limits.MARKDOWN_CHARS_MAX} characters, and so shown as plain text:"
 _TOO_SLOW: Final = "Takes too long to show as Markdown, and so shown as plain text:"
 
 _convert: Final = plugin_util.markdowns_to_safe_html
@@ -30,10 +30,10 @@ class _TakesTooLong(BaseException):
     """The time of a text has passed; no parser is meant to catch this."""
 
 
-class _Budget:
+class _TimeBudget:
     """Seconds that are left of an answer's for its texts."""
 
-    seconds_left = limits.markdown_total_seconds_max
+    seconds_left = limits.MARKDOWN_TOTAL_SECONDS_MAX
 
 
 def install() -> None:
@@ -43,38 +43,38 @@ def install() -> None:
     signal.signal(signal.SIGALRM, _raise)
 
 
-def begin_answer() -> None:
+def start_time_budget() -> None:
     """Give the texts that follow the time of one answer."""
-    _Budget.seconds_left = limits.markdown_total_seconds_max
+    _TimeBudget.seconds_left = limits.MARKDOWN_TOTAL_SECONDS_MAX
 
 
 def convert_all(texts: Sequence[_Text], combine: Callable[[list[str]], str]) -> str:
     """Return safe HTML of Markdown texts, combined; those over a limit as plain text below a note that says so."""
-    if all(len(text) <= limits.markdown_chars_max for text in texts):
+    if all(len(text) <= limits.MARKDOWN_CHARS_MAX for text in texts):
         whole = _within_time(lambda: str(_convert(texts, combine)))
         if whole is not None:
             return whole
         if len(texts) == 1:
-            return combine([_plain(texts[0], _TOO_SLOW)])
+            return combine([_as_plain_text(texts[0], _TOO_SLOW)])
     return combine([_convert_one(text) for text in texts])  # each is clean already; around them are table cells alone
 
 
 def clean(text: _Text) -> str:
     """Return the HTML without what could run, or, where that takes too long, as plain text below a note."""
     cleaned = _within_time(lambda: str(_clean(text)))
-    return _plain(text, _TOO_SLOW) if cleaned is None else cleaned
+    return _as_plain_text(text, _TOO_SLOW) if cleaned is None else cleaned
 
 
 def _convert_one(text: _Text) -> str:
-    if len(text) > limits.markdown_chars_max:
-        return _plain(text, _TOO_LONG)
+    if len(text) > limits.MARKDOWN_CHARS_MAX:
+        return _as_plain_text(text, _TOO_LONG)
     converted = _within_time(lambda: str(_convert([text], lambda htmls: htmls[0])))
-    return _plain(text, _TOO_SLOW) if converted is None else converted
+    return _as_plain_text(text, _TOO_SLOW) if converted is None else converted
 
 
 def _within_time(work: Callable[[], str]) -> str | None:
     """Return what the work returns, or None when the time of a text or of the answer has passed."""
-    seconds = min(limits.markdown_seconds_max, _Budget.seconds_left)
+    seconds = min(limits.MARKDOWN_SECONDS_MAX, _TimeBudget.seconds_left)
     if seconds <= 0:
         return None
     begin = time.monotonic()
@@ -82,10 +82,10 @@ def _within_time(work: Callable[[], str]) -> str | None:
         with _time_limit(seconds):
             return work()
     except _TakesTooLong:
-        _forget_converter()
+        _reset_converter()
         return None
     finally:
-        _Budget.seconds_left -= time.monotonic() - begin
+        _TimeBudget.seconds_left -= time.monotonic() - begin
 
 
 @contextmanager
@@ -101,7 +101,7 @@ def _raise(_number: int, _frame: FrameType | None) -> None:
     raise _TakesTooLong
 
 
-def _forget_converter() -> None:
+def _reset_converter() -> None:
     """Have a new one made: an interrupted one may be left in the middle of a text."""
     stores: list[Any] = [plugin_util._MARKDOWN_STORE, plugin_util._CLEANER_STORE]  # noqa: SLF001 - no public way
     for store in stores:
@@ -109,6 +109,6 @@ def _forget_converter() -> None:
         store.__init__()
 
 
-def _plain(text: _Text, note: str) -> str:
+def _as_plain_text(text: _Text, note: str) -> str:
     shown = text.decode(errors="replace") if isinstance(text, bytes) else text
     return f"<p><em>{note}</em></p>\n<pre><code>{html.escape(shown)}</code></pre>"

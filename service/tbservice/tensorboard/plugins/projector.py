@@ -22,9 +22,9 @@ from starlette.routing import Route
 
 from tbservice import limits
 from tbservice.admission import admitted
-from tbservice.api.http.dependencies import objects_of
+from tbservice.api.http.dependencies import get_object_store
 from tbservice.api.v1.blobs import blob_response
-from tbservice.errors import Malformed, NotFound
+from tbservice.errors import MalformedRequest, NotFound
 from tbservice.pages import page_auth
 from tbservice.tensorboard import assets, page
 from tbservice.tensorboard.plugins.projector_dashboard import PROJECTOR as PLUGIN
@@ -32,11 +32,11 @@ from tbservice.types import Blob, DataClass, Selection
 
 TAG_PREFIX: Final = "_projector_/"
 
-_FILES: Final = Path(tensorboard.plugins.projector.__file__).with_name("tf_projector_plugin")
-_TYPES: Final = {"projector_binary.html": "text/html", "projector_binary.js": "text/javascript"}
+_PAGE_FILES: Final = Path(tensorboard.plugins.projector.__file__).with_name("tf_projector_plugin")
+_PAGE_FILE_TYPES: Final = {"projector_binary.html": "text/html", "projector_binary.js": "text/javascript"}
 # It makes functions of text, for its linear algebra. No text of a tenant's is among it, and the page around it may not.
 _POLICY: Final = page.PAGE_POLICY.replace("script-src 'self'", "script-src 'self' 'unsafe-eval'")
-_PARTS: Final = frozenset({"tensor", "metadata", "sprite", "bookmarks"})
+_FILE_KINDS: Final = frozenset({"tensor", "metadata", "sprite", "bookmarks"})
 _RANK: Final = 2
 _NUMBER_BYTES: Final = 4
 
@@ -74,19 +74,19 @@ def _show_entry(request: Request) -> Response:
 def _read_file(request: Request) -> Response:
     page_auth.open_source(request)
     name = request.path_params["file"]
-    if name not in _TYPES:
+    if name not in _PAGE_FILE_TYPES:
         raise NotFound("the projector has no such file")
     headers = {"Content-Security-Policy": _POLICY, "Cache-Control": "private, max-age=86400"}
-    content = _packed(name)
+    content = _read_packed(name)
     if "gzip" in request.headers.get("accept-encoding", ""):
-        return Response(content, headers={**headers, "Content-Encoding": "gzip"}, media_type=_TYPES[name])
-    return Response(gzip.decompress(content), headers=headers, media_type=_TYPES[name])
+        return Response(content, headers={**headers, "Content-Encoding": "gzip"}, media_type=_PAGE_FILE_TYPES[name])
+    return Response(gzip.decompress(content), headers=headers, media_type=_PAGE_FILE_TYPES[name])
 
 
 @functools.cache
-def _packed(name: str) -> bytes:
-    fonts = f"url(../../../../..{assets.PREFIX}/{assets.edition()}/font-roboto/"
-    content = (_FILES / name).read_text(encoding="utf-8").replace("url(/font-roboto/", fonts)
+def _read_packed(name: str) -> bytes:
+    fonts = f"url(../../../../..{assets.PREFIX}/{assets.assets_digest()}/font-roboto/"
+    content = (_PAGE_FILES / name).read_text(encoding="utf-8").replace("url(/font-roboto/", fonts)
     return gzip.compress(content.encode(), compresslevel=6, mtime=0)
 
 
@@ -119,7 +119,7 @@ def _read_tensor(request: Request) -> Response:
     rows, columns = embedding.shape
     blob = embedding.blobs["tensor"]
     size = min(_rows_wanted(request, rows), rows) * columns * _NUMBER_BYTES
-    pieces = objects_of(request).read(blob.object_key, 0, min(size, blob.size))
+    pieces = get_object_store(request).read(blob.object_key, 0, min(size, blob.size))
     return StreamingResponse(admitted.iterate_in_turns(pieces), media_type="application/octet-stream")
 
 
@@ -127,7 +127,7 @@ def _read_metadata(request: Request) -> Response:
     """At most `num_rows` lines, besides the heading that a table of several columns has."""
     embedding = _embedding(request)
     blob = _part(embedding, "metadata")
-    pieces = objects_of(request).read(blob.object_key, 0, blob.size)
+    pieces = get_object_store(request).read(blob.object_key, 0, blob.size)
     lines = _lines(pieces, _rows_wanted(request, embedding.shape[0]))
     return StreamingResponse(admitted.iterate_in_turns(lines), media_type="text/plain")
 
@@ -149,20 +149,20 @@ def _lines(pieces: Iterable[bytes], rows: int) -> Iterator[bytes]:
 def _read_bookmarks(request: Request) -> Response:
     """The views that were saved, as they were written."""
     blob = _part(_embedding(request), "bookmarks")
-    pieces = objects_of(request).read(blob.object_key, 0, blob.size)
+    pieces = get_object_store(request).read(blob.object_key, 0, blob.size)
     return StreamingResponse(admitted.iterate_in_turns(pieces), media_type="application/json")
 
 
 def _read_sprite(request: Request) -> Response:
     """The picture that holds a small picture of each row."""
-    return blob_response(objects_of(request), _part(_embedding(request), "sprite"), request)
+    return blob_response(get_object_store(request), _part(_embedding(request), "sprite"), request)
 
 
 def _embedding(request: Request) -> _Embedding:
     """The embedding of the request's `run` and `name`."""
     name = request.query_params.get("name")
     if name is None:
-        raise Malformed("the address names no tensor: give 'name'")
+        raise MalformedRequest("the address names no tensor: give 'name'")
     found = _embeddings(request, name)
     if not found:
         raise NotFound("the run has no such tensor")
@@ -179,7 +179,7 @@ def _embeddings(request: Request, name: str | None) -> list[_Embedding]:
     """The embeddings of the request's run that can be shown: all of them, or the one of this name."""
     run = request.query_params.get("run")
     if run is None:
-        raise Malformed("the address names no run: give 'run'")
+        raise MalformedRequest("the address names no run: give 'run'")
     source = page_auth.open_source(request)
     tags = None if name is None else frozenset({TAG_PREFIX + name})
     selection = Selection(plugin=PLUGIN, runs=frozenset({run}), tags=tags, data_class=DataClass.BLOB_SEQUENCE)
@@ -192,7 +192,7 @@ def _embeddings(request: Request, name: str | None) -> list[_Embedding]:
     read = [
         _as_embedding(tag, found, b"".join(source.objects.read(found[0].object_key, 0, found[0].size)))
         for tag, found in sequences
-        if found and found[0].size <= limits.json_body_bytes_max
+        if found and found[0].size <= limits.JSON_BODY_BYTES_MAX
     ]
     return [one for one in read if one is not None]
 
@@ -207,7 +207,7 @@ def _as_embedding(name: str, found: list[Blob], description: bytes) -> _Embeddin
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
         return None
     is_whole = "tensor" in parts and parts["tensor"].size == rows * columns * _NUMBER_BYTES
-    if rows < 1 or columns < 1 or not is_whole or not parts.keys() <= _PARTS:
+    if rows < 1 or columns < 1 or not is_whole or not parts.keys() <= _FILE_KINDS:
         return None
     if "sprite" in parts and len(sprite_size) != _RANK:
         del parts["sprite"]
@@ -219,5 +219,5 @@ def _rows_wanted(request: Request, rows: int) -> int:
     if text is None:
         return rows
     if not (text.isascii() and text.isdigit() and int(text[:19]) > 0):
-        raise Malformed("num_rows is a number over 0")
+        raise MalformedRequest("num_rows is a number over 0")
     return int(text[:19])
