@@ -19,7 +19,7 @@ from storage import wait_for_merge
 from support.batches import packed_scalars, segment, stream
 from support.uploading import Uploader
 from tbupload.export.points import read_points
-from tbupload.http.retry import Patience
+from tbupload.http.retry import RetryPolicy
 from tbupload.http.transport import Transport
 
 RUNS, TAGS, POINTS = 5_000, 10, 1_000
@@ -86,7 +86,7 @@ def _measure_http(bench: Bench, service: Service, experiment_id: str, points: in
 
 def _measure_frames(bench: Bench, service: Service, experiment_id: str, points: int) -> None:
     rounds = []
-    transport = Transport(service.live.url, service.token, None, Patience(10), print)
+    transport = Transport(service.live.url, service.token, None, RetryPolicy(10), print)
     for _ in range(bench.rounds):
         before, began = service.cpu_seconds(), time.perf_counter()
         read = sum(len(part.columns.steps) for part in read_points(transport, experiment_id, "scalars"))

@@ -13,7 +13,7 @@ from machine import report
 from service import Service
 from storage import wait_for_merge
 
-from support.batches import PROTOBUF, Api, batch, scalars, segment, stream
+from support.batches import PROTOBUF, ApiClient, batch, scalars, segment, stream
 
 FLUSHES = 10_000
 TAGS = 50
@@ -83,7 +83,7 @@ def _batches(shape: Shape, steps_a_batch: int) -> Iterator[bytes]:
         yield batch(segment(stream(), start * 1000, int(steps[-1] + 1) * 1000, *series))
 
 
-def _send(api: Api, experiment_id: str, batches: Iterable[bytes]) -> float:
+def _send(api: ApiClient, experiment_id: str, batches: Iterable[bytes]) -> float:
     """Seconds until all are committed, one after the other."""
     began = time.perf_counter()
     for content in batches:

@@ -11,9 +11,9 @@ import sys
 import time
 from pathlib import Path
 
-from tbupload.events.event_file import EventFile
+from tbupload.events.event_file import EventFileReader
 from tbupload.events.filters import SeriesFilter
-from tbupload.events.malloc_tuning import hold_freed_memory
+from tbupload.events.malloc_tuning import retain_freed_memory
 from tbupload.events.multi_file_decode import read_together
 from tbupload.limits import ReadLimits
 
@@ -27,7 +27,7 @@ def read(logdir: Path) -> int:
     """
     points = 0
     paths = sorted(logdir.rglob("*tfevents*"))
-    files = (EventFile(path, start=0, series_filter=SeriesFilter(), limits=LIMITS) for path in paths)
+    files = (EventFileReader(path, start=0, series_filter=SeriesFilter(), limits=LIMITS) for path in paths)
     for file in read_together(files, lambda file: file, lambda *_: True, final=True):
         size = file.path.stat().st_size
         while file.offset < size:
@@ -41,7 +41,7 @@ def read(logdir: Path) -> int:
 def main() -> None:
     """Reads once, on the first core this process may use."""
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    hold_freed_memory()  # as `tbupload` does
+    retain_freed_memory()  # as `tbupload` does
     began, cpu_began = time.perf_counter(), time.process_time()
     points = read(Path(sys.argv[1]))
     seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu_began

@@ -12,7 +12,7 @@ from machine import report
 from service import Service
 from storage import wait_for_merge
 
-from support.batches import PROTOBUF, Api, batch, scalars, segment, stream
+from support.batches import PROTOBUF, ApiClient, batch, scalars, segment, stream
 
 SERIES = 20
 POINTS = 1_000_000
@@ -47,7 +47,7 @@ def _measure(service: Service) -> None:
     report("a request that reads nothing", f"{least * 1000:.1f} ms", f"the sample is {whole / least:.0f} x")
 
 
-def _write(api: Api, experiment_id: str) -> None:
+def _write(api: ApiClient, experiment_id: str) -> None:
     values = np.exp(-np.arange(POINTS) / 2e5)
     random = np.random.default_rng(0)
     offset = 0

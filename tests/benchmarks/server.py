@@ -17,7 +17,7 @@ from rivals import copy_rows, upsert_rows, write_rows
 from service import Service
 from upload import check_readable, upload
 
-from tbupload.events.event_file import EventFile
+from tbupload.events.event_file import EventFileReader
 from tbupload.events.filters import SeriesFilter
 
 SIZE = Size(10, 20, 10_000)
@@ -70,7 +70,7 @@ def _points(logdir: Path) -> Iterator[npt.NDArray[np.void]]:
     """The logdir's scalars in the order in which they are sent: file by file, chunk by chunk, series by series."""
     numbers: dict[tuple[Path, str], int] = {}
     for path in sorted(logdir.rglob("*tfevents*")):
-        file = EventFile(path, start=0, series_filter=SeriesFilter(), limits=LIMITS)
+        file = EventFileReader(path, start=0, series_filter=SeriesFilter(), limits=LIMITS)
         while (chunk := file.read(final=True)) is not None:
             for series in chunk.series:
                 points = np.zeros(len(series.columns.steps), _POINT)

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from machine import cpu_seconds
 
-from support.batches import Api
+from support.batches import ApiClient
 from support.servers import LiveService, Servers, live_service
 from support.uploading import Reader
 from tbservice.local.embedded.ports import choose_ports
@@ -31,9 +31,9 @@ class Service:
         return Reader(self.live.url, self.token)
 
     @property
-    def api(self) -> Api:
+    def api(self) -> ApiClient:
         """The whole API with the workspace's token."""
-        return Api(self.reader.http, self.token)
+        return ApiClient(self.reader.http, self.token)
 
     @property
     def database_name(self) -> str:

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 from playwright.sync_api import expect
 
-from support.batches import Api
+from support.batches import ApiClient
 from support.browsing import share_link, shoot
 from support.event_files import scalar_event, text_event, version_event, write_records
 
@@ -26,7 +26,7 @@ def logdir(tmp_path):
 @pytest.fixture
 def api(live_service, uploader):
     with httpx2.Client(base_url=live_service.url, trust_env=False) as client:
-        yield Api(client, uploader.token)
+        yield ApiClient(client, uploader.token)
 
 
 def test_the_bar_tells_name_description_and_visibility_and_works_by_keyboard(page, uploader, logdir):

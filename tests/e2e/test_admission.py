@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from support import servers as support
-from support.batches import Api, packed_scalars, segment, stream
+from support.batches import ApiClient, packed_scalars, segment, stream
 from support.uploading import wait_until
 from tbservice import limits
 from tbservice.local.embedded.ports import choose_ports
@@ -44,7 +44,7 @@ def http(service):
 
 @pytest.fixture
 def api(service, http):
-    return Api(http, service.new_owner())
+    return ApiClient(http, service.new_owner())
 
 
 def connect(service, receive_bytes=None, source="127.0.0.1"):
@@ -96,7 +96,7 @@ def test_large_body_is_refused_before_it_is_read(service):
 def test_stalled_bodies_are_bounded_for_one_caller_only(service, api, http):
     experiment = api.new_experiment()
     path = f"/api/v1/experiments/{experiment}/scalars/data"
-    other = Api(http, service.new_owner())
+    other = ApiClient(http, service.new_owner())
     with ExitStack() as stalled:
         for _ in range(2):
             client = stalled.enter_context(connect(service))

@@ -20,7 +20,7 @@ from tensorboard.compat.proto.config_pb2 import RunMetadata
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 from support import event_files
-from support.batches import Api, images, metadata, scalars, segment, stream, texts
+from support.batches import ApiClient, images, metadata, scalars, segment, stream, texts
 from support.complete_logdir import REAL_FILES
 from support.uploading import Uploader
 from tbservice.api.v0_classic.histograms import BASIS_POINTS
@@ -357,7 +357,7 @@ def test_a_reservoir_bounds_what_is_returned_and_keeps_the_last(classic):
 
 
 def test_reservoir_bounds_items_of_steps_with_several(client, owner_token):
-    api = Api(client, owner_token)
+    api = ApiClient(client, owner_token)
     experiment = api.new_experiment()
     steps, each = range(20), range(3)
     sequences = [[b"4", b"2", *(b"png %d of %d" % (index, step) for index in each)] for step in steps]
@@ -386,7 +386,7 @@ def test_the_sizes_of_reservoirs_are_configurable(settings, owner_token, monkeyp
     monkeypatch.setenv("TBHUB_RESERVOIR_SIZES", json.dumps(sizes))
     configured = Settings(database_url=settings.database_url).reservoir_sizes
     with TestClient(create_app(settings.model_copy(update={"reservoir_sizes": configured}))) as client:
-        api = Api(client, owner_token)
+        api = ApiClient(client, owner_token)
         experiment = api.new_experiment()
         histograms, clips = texts("histograms", range(9), [b""] * 9), images("audio", range(9), [[b"x"]] * 9)
         histograms.summary_metadata, clips.summary_metadata = metadata("histograms", 2), metadata("audio", 3)

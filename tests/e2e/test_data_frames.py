@@ -14,7 +14,7 @@ import pytest
 import tbupload.analysis
 from tensorboard.plugins.hparams import plugin_data_pb2
 
-from support.batches import Api, images, metadata, packed_scalars, scalars, segment, stream, texts
+from support.batches import ApiClient, images, metadata, packed_scalars, scalars, segment, stream, texts
 from support.source_code import ROOT
 from support.uploading import SECONDS_MAX
 from tbupload import Experiment, ExperimentFromDev
@@ -32,7 +32,7 @@ def _settings(uploader, monkeypatch):
 @pytest.fixture
 def api(uploader):
     with httpx2.Client(base_url=uploader.server, trust_env=False, timeout=SECONDS_MAX) as client:
-        yield Api(client, uploader.token)
+        yield ApiClient(client, uploader.token)
 
 
 @pytest.fixture

@@ -8,18 +8,18 @@ import httpx2
 import numpy as np
 import pytest
 
-from support.batches import Api, images, metadata, segment, stream
+from support.batches import ApiClient, images, metadata, segment, stream
 from support.event_files import scalar_event, version_event, write_records
 from support.projector import IN_CHECKPOINT, ROWS, write_projector_run
 from support.uploading import wait_until
-from tbupload.commands.dry_run import USUAL_LIMITS
+from tbupload.commands.dry_run import DEFAULT_LIMITS
 from tbupload.events.filters import SeriesFilter
 from tbupload.http.client import Client
-from tbupload.http.retry import Patience
+from tbupload.http.retry import RetryPolicy
 from tbupload.http.transport import Transport
 from tbupload.logdir.scan import scan_logdir
 from tbupload.upload.projector import ProjectorUpload
-from tbupload.upload.stream_cursors import CursorBook
+from tbupload.upload.stream_cursors import StreamCursors
 
 
 @pytest.fixture
@@ -129,16 +129,16 @@ def test_who_comes_second_with_another_state_takes_the_place_of_the_first(upload
     experiment = uploader.run("--logdir", run.parent, "--one-shot").experiment_id
     words, _ = write_projector_run(run, seed=1)
     everything, troubles, sent = SeriesFilter(), [], []
-    nothing_known = CursorBook(everything.digest(), [])  # as when the first one was sent meanwhile
-    client = Client(Transport(uploader.server, uploader.token, None, Patience(60), troubles.append))
+    nothing_known = StreamCursors(everything.digest(), [])  # as when the first one was sent meanwhile
+    client = Client(Transport(uploader.server, uploader.token, None, RetryPolicy(60), troubles.append))
     second = ProjectorUpload(
         client,
         experiment,
         run.parent,
-        (everything, USUAL_LIMITS, nothing_known),
+        (everything, DEFAULT_LIMITS, nothing_known),
         (lambda folder, segment, _: sent.append((folder.run, segment.stream.generation)), troubles.append),
     )
-    second.turn(scan_logdir(run.parent, everything, USUAL_LIMITS.name_chars_max).projector_folders)
+    second.poll(scan_logdir(run.parent, everything, DEFAULT_LIMITS.name_chars_max).projector_folders)
     assert (sent, troubles) == ([("train", 1)], [])
     with Projector(uploader, experiment) as projector:
         np.testing.assert_array_equal(projector.tensor(), words.ravel())
@@ -186,7 +186,7 @@ def test_a_description_that_is_none_hides_nothing_else(uploader, run):
     for one in series:
         one.summary_metadata = metadata("projector", 3)
     with httpx2.Client(base_url=uploader.server, trust_env=False) as client:
-        Api(client, uploader.token).write(experiment, segment(stream("train", "other"), 0, 9, *series))
+        ApiClient(client, uploader.token).write(experiment, segment(stream("train", "other"), 0, 9, *series))
     with Projector(uploader, experiment) as projector:
         found = projector.get("info", run="train").json()["embeddings"]
     assert [one["tensorName"] for one in found] == ["words", "points"]

@@ -13,7 +13,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import STORE_EVERYTHING_SIZE_GUIDANCE, EventAccumulator
 
 from support import event_files
-from support.batches import Api, scalars, segment, stream, texts
+from support.batches import ApiClient, scalars, segment, stream, texts
 from support.uploading import tensorboard_scalars, wait_until
 from tbupload.export.directory_names import MANIFEST
 
@@ -114,7 +114,7 @@ def hostile(api, experiment_id, runs):
 
 
 def test_no_name_of_a_run_leads_out_of_the_directory(uploader, reader, tmp_path, export):
-    api = Api(reader.http, uploader.token)
+    api = ApiClient(reader.http, uploader.token)
     experiment_id = api.new_experiment()
     odd = [
         "../../out",
@@ -195,7 +195,7 @@ def test_a_workspace_is_exported_whole(uploader, logdir, tmp_path):
 
 @pytest.mark.parametrize("chosen", ["csv", "events"])
 def test_where_there_is_no_room_nothing_half_is_left(uploader, reader, export, tmp_path, chosen):
-    api = Api(reader.http, uploader.token)
+    api = ApiClient(reader.http, uploader.token)
     experiment_id = api.new_experiment()
     api.write(experiment_id, *[segment(stream(run), 0, 1, scalars("loss", range(9_000))) for run in ("a", "b")])
     directory = tmp_path / "small"
@@ -217,7 +217,7 @@ def test_where_there_is_no_room_nothing_half_is_left(uploader, reader, export, t
 
 @pytest.mark.parametrize("chosen", ["parquet", "events"])
 def test_an_export_that_was_killed_goes_on_with_what_is_missing(uploader, reader, export, chosen):
-    api = Api(reader.http, uploader.token)
+    api = ApiClient(reader.http, uploader.token)
     experiment_id = api.new_experiment()
     runs = [f"run{number}" for number in range(60)]
     api.write(

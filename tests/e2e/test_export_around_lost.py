@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from support import event_files
-from support.batches import Api, metadata, scalars, segment, stream
+from support.batches import ApiClient, metadata, scalars, segment, stream
 from support.uploading import SECONDS_MAX, wait_until
 from tbwire import wire_pb2
 
@@ -36,7 +36,7 @@ def export(uploader, tmp_path):
 
 @pytest.fixture
 def api(reader, uploader):
-    return Api(reader.http, uploader.token)
+    return ApiClient(reader.http, uploader.token)
 
 
 def lost_of(ended):

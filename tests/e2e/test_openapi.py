@@ -13,7 +13,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from support.batches import Api, images, scalars, segment, stream, texts
+from support.batches import ApiClient, images, scalars, segment, stream, texts
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 EXAMPLES = 5
@@ -28,7 +28,7 @@ def as_bytes(_context, content):
 @pytest.fixture
 def api(live_service):
     with httpx2.Client(base_url=live_service.url, trust_env=False, timeout=60) as client:
-        yield Api(client, live_service.new_owner())
+        yield ApiClient(client, live_service.new_owner())
 
 
 @pytest.fixture

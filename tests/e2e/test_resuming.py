@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from support import event_files
-from support.batches import Api, scalars, segment, stream
+from support.batches import ApiClient, scalars, segment, stream
 from support.flaky_proxy import flaky_proxy
 from support.uploading import experiment_id_of, tensorboard_scalars, wait_until
 
@@ -231,16 +231,16 @@ def on_a_terminal(uploader, *arguments):
 
 @pytest.mark.parametrize("deleted", ["series", "runs"])
 def test_owner_repairs_a_step_pinned_by_a_far_wall_time(uploader, reader, logdir, deleted):
-    owner = Api(reader.http, uploader.token)
+    owner = ApiClient(reader.http, uploader.token)
     experiment_id = owner.new_experiment()
     append = owner.new_token(experiment_id, "append")
     pinned = scalars("loss", [5], [666.0], [1.7e308])
-    Api(reader.http, append).write(experiment_id, segment(stream("run", "tfevents.evil"), 0, 9, pinned))
+    ApiClient(reader.http, append).write(experiment_id, segment(stream("run", "tfevents.evil"), 0, 9, pinned))
     write(logdir, range(10))
     arguments = ("--logdir", logdir, "--one-shot", "--experiment", experiment_id)
     assert uploader.run(*arguments).code == 0
     assert reader.scalars(experiment_id)["run"]["loss"][5][1] == 666.0
-    denied = Api(reader.http, append).request(
+    denied = ApiClient(reader.http, append).request(
         "DELETE", f"/experiments/{experiment_id}/{deleted}", params={"run": "run"}
     )
     assert denied.status_code == 403

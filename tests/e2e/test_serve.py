@@ -14,7 +14,7 @@ import psutil
 import psycopg
 import pytest
 
-from support.batches import Api, segment, stream, texts
+from support.batches import ApiClient, segment, stream, texts
 from support.mortal import workers_of
 from support.servers import database_name, environment_of, live_service, wait_ready
 from support.source_code import ROOT
@@ -180,7 +180,7 @@ def test_stop_waits_for_no_statement_and_no_text(servers, settings, owner_token,
     database, log = database_name(settings.database_url.get_secret_value()), tmp_path / "log"
     with ExitStack() as stack:
         live = stack.enter_context(live_service(settings, free_port(), log, TBHUB_WORKERS=workers))
-        api = Api(stack.enter_context(httpx2.Client(base_url=live.url, trust_env=False)), owner_token)
+        api = ApiClient(stack.enter_context(httpx2.Client(base_url=live.url, trust_env=False)), owner_token)
         experiment = api.new_experiment(visibility="link")
         api.write(experiment, segment(stream(), 0, 9, texts("note", [0, 1], [b"[" * 30_000] * 2)))
         superuser = stack.enter_context(servers.instance.postgres.connect_as_superuser(database))

@@ -11,7 +11,7 @@ import pytest
 from starlette.requests import ClientDisconnect
 
 from support.admission import CALLER, come_in
-from support.batches import Api, packed_scalars, scalars, segment, stream
+from support.batches import ApiClient, packed_scalars, scalars, segment, stream
 from support.servers import database_name
 from support.uploading import wait_until
 from tbservice import limits
@@ -24,7 +24,7 @@ SERIES, POINTS = 60, 10_000
 @pytest.fixture
 def experiment_id(reader, uploader):
     """More points than are read at once, and more bytes than any socket takes."""
-    api = Api(reader.http, uploader.token)
+    api = ApiClient(reader.http, uploader.token)
     experiment_id = api.new_experiment()
     rng = np.random.default_rng(5)
     for number in range(0, SERIES, 10):
@@ -75,7 +75,7 @@ def test_clients_that_read_slowly_hold_no_connection_and_make_room_when_they_go(
 @pytest.fixture
 def older_id(reader, uploader):
     """An experiment that was made before any other of its workspace."""
-    api = Api(reader.http, uploader.token)
+    api = ApiClient(reader.http, uploader.token)
     experiment_id = api.new_experiment()
     api.write(experiment_id, segment(stream(), 0, 1, scalars("loss", [1])))
     return experiment_id

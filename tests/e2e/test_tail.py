@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 import httpx2
 
 from support import servers as support
-from support.batches import Api, scalars, segment, stream
+from support.batches import ApiClient, scalars, segment, stream
 from support.uploading import SECONDS_MAX, Uploader, wait_until
 from tbservice.local.embedded.ports import LOOPBACK, choose_ports
 
@@ -49,7 +49,7 @@ def test_every_point_is_printed_once_though_the_server_is_killed_and_stopped(ser
         settings = stack.enter_context(servers.settings(url))
         uploader = Uploader(f"http://{LOOPBACK}:{port}", support.new_owner(url), tmp_path)
         client = stack.enter_context(httpx2.Client(base_url=uploader.server, trust_env=False, timeout=SECONDS_MAX))
-        api = Api(client, uploader.token)
+        api = ApiClient(client, uploader.token)
         with support.live_service(settings, port, tmp_path / "first.log") as live:
             experiment = api.new_experiment()
             write(api, experiment, range(100))
@@ -73,7 +73,7 @@ def test_every_point_is_printed_once_though_the_server_is_killed_and_stopped(ser
 
 def test_a_tail_of_an_experiment_that_is_deleted_ends_with_a_reason(uploader):
     with httpx2.Client(base_url=uploader.server, trust_env=False, timeout=SECONDS_MAX) as client:
-        api = Api(client, uploader.token)
+        api = ApiClient(client, uploader.token)
         experiment = api.new_experiment()
         write(api, experiment, range(3))
         with tailing(uploader, experiment, "--from-start") as (process, lines):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from support.complete_logdir import write_complete_logdir
-from support.faulty_world import Clean, clean_upload, faulty_world
+from support.faulty_world import CleanUpload, clean_upload, fault_env
 
 
 def pytest_addoption(parser):
@@ -37,7 +37,7 @@ def is_everything_tried(request):
 @pytest.fixture(scope="session")
 def world(servers, tmp_path_factory):
     """The service and its proxies."""
-    with faulty_world(servers, tmp_path_factory.mktemp("world")) as world:
+    with fault_env(servers, tmp_path_factory.mktemp("world")) as world:
         yield world
 
 
@@ -55,7 +55,7 @@ def both(world, clean, tmp_path_factory):
     logdir = write_complete_logdir(tmp_path_factory.mktemp("other") / "logdir", 1, "other", seconds_later=0.25)
     experiment_id = person.upload(clean.logdir).experiment_id
     ended = person.upload(logdir, "--experiment", experiment_id)
-    return Clean(logdir, ended.done, person.stored(experiment_id))
+    return CleanUpload(logdir, ended.done, person.stored(experiment_id))
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from support import event_files, mortal
-from support.faulty_world import faulty_world
+from support.faulty_world import fault_env
 from support.servers import Servers, database_name
 from support.standby import restore, run_program, standby_of
 from support.uploading import wait_until
@@ -22,7 +22,7 @@ TAGS = 5
 def world(tmp_path_factory):
     """A service on a PostgreSQL of its own."""
     directory = tmp_path_factory.mktemp("failover")
-    with Instance(directory / "data") as instance, faulty_world(Servers(instance), directory) as made:
+    with Instance(directory / "data") as instance, fault_env(Servers(instance), directory) as made:
         yield made
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from support import mortal
 from support.complete_logdir import write_complete_logdir
-from support.faulty_world import clean_upload, faulty_world
+from support.faulty_world import clean_upload, fault_env
 from support.servers import Servers, database_name
 from support.uploading import wait_until
 from tbservice.local.embedded.instance import Instance
@@ -30,7 +30,7 @@ def world(tmp_path_factory):
     directory = tmp_path_factory.mktemp("mortal")
     with (
         Instance(directory / "data") as instance,
-        faulty_world(Servers(instance), directory, TBHUB_WORKERS="2") as made,
+        fault_env(Servers(instance), directory, TBHUB_WORKERS="2") as made,
     ):
         yield made
 
@@ -50,15 +50,15 @@ def instance(world):
 def upload_through(moment, action, person, clean):
     """An upload during which something is done at a moment."""
     with person.uploader.follow(clean.logdir, *PATIENCE) as uploading:
-        moment.seize(action)
+        moment.run_at(action)
         return uploading.wait()
 
 
 def hold_statement(world, text, time_):
     """The moment when a statement with this text comes for so many times, and its connection breaks."""
-    moment = mortal.Moment()
+    moment = mortal.SyncPoint()
     found = itertools.count(1)
-    world.sql.arm(lambda *args: "before" if text in args[1] and next(found) == time_ else "", then=moment.hold)
+    world.sql.arm(lambda *args: "before" if text in args[1] and next(found) == time_ else "", then=moment.wait_at)
     return moment
 
 
@@ -123,8 +123,8 @@ def is_up(instance):
 
 @pytest.mark.parametrize("fault", [pytest.param("lost", marks=pytest.mark.every_fault), "unanswered"])
 def test_a_killed_seaweedfs_has_every_object_that_it_has_acknowledged(world, clean, person, instance, fault):
-    moment = mortal.Moment()
-    world.objects.arm({3: fault}, then=moment.hold)
+    moment = mortal.SyncPoint()
+    world.objects.arm({3: fault}, then=moment.wait_at)
     action = partial(restart_after, mortal.kill_seaweedfs, mortal.restart_seaweedfs, instance)
     clean.check(person, upload_through(moment, action, person, clean))
 
@@ -151,14 +151,14 @@ def test_an_uploader_killed_at_a_call_is_gone_on_with(world, clean, fault, is_ev
     calls = itertools.count(FIRST_CALL_WITH_AN_EXPERIMENT) if is_everything_tried else SOME_CALLS[fault]
     for at in calls:
         person = world.person()
-        moment = mortal.Moment()
+        moment = mortal.SyncPoint()
         world.disarm()
-        world.http.arm({at: fault}, then=moment.hold)
+        world.http.arm({at: fault}, then=moment.wait_at)
         with person.uploader.follow(clean.logdir, *PATIENCE) as uploading:
             wait_until(lambda: world.http.hits or uploading.process.poll() is not None)
             if not world.http.hits:
                 break
-            moment.seize(uploading.process.kill)
+            moment.run_at(uploading.process.kill)
             experiment_id = uploading.wait_for_experiment()
             assert uploading.wait().code == -signal.SIGKILL
         go_on(person, clean, experiment_id)

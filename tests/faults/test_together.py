@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from support.batches import Api, scalars, segment, stream
-from support.mortal import Moment
+from support.batches import ApiClient, scalars, segment, stream
+from support.mortal import SyncPoint
 from support.uploading import Uploader
 
 PATIENCE = ("--one-shot", "--json", "--give-up-seconds", 60)
@@ -19,7 +19,7 @@ MEDLEY = ("overtaken", "unanswered", "lost and late", "twice at once", "503")
 @pytest.fixture
 def experiment_id(world, person):
     """An empty experiment."""
-    return Api(world.reader.http, person.token).new_experiment()
+    return ApiClient(world.reader.http, person.token).new_experiment()
 
 
 def upload_at_once(person, experiment_id, logdirs, tmp_path):
@@ -59,17 +59,17 @@ def test_two_hosts_with_logdirs_of_their_own_fill_one_experiment(world, clean, b
 
 
 def test_a_conflict_names_the_file_that_another_uploader_has_moved_and_no_other(world, person, experiment_id):
-    api = Api(world.reader.http, person.token)
+    api = ApiClient(world.reader.http, person.token)
     first, second = stream(file_name="first"), stream(file_name="second")
     known = [segment(each, 0, 100, scalars("loss", range(10))) for each in (first, second)]
     api.write(experiment_id, *known)
     more = [segment(each, 100, 200, scalars("loss", range(10, 20))) for each in (first, second)]
-    moment = Moment()
+    moment = SyncPoint()
     is_cursors = "INSERT INTO upload_streams"
-    world.sql.arm(lambda _, text, time: "held" if is_cursors in text and time == 1 else "", then=moment.hold)
+    world.sql.arm(lambda _, text, time: "held" if is_cursors in text and time == 1 else "", then=moment.wait_at)
     with ThreadPoolExecutor(1) as pool:
         sent = pool.submit(api.send, experiment_id, *more)
-        moment.seize(lambda: api.write(experiment_id, segment(first, 100, 150)))
+        moment.run_at(lambda: api.write(experiment_id, segment(first, 100, 150)))
     answer = sent.result().json()
     assert (answer["code"], answer["segment"], answer["offset"]) == ("cursor_conflict", 0, 150)
     streams = api.get(experiment_id, "streams")["streams"]

@@ -14,7 +14,7 @@ from support.wire_format import LENGTH, Choices, drawn, key, varint
 from tbservice import limits
 from tbservice.ingest import decode
 from tbupload.http.wire_limits import WireLimits
-from tbupload.upload.batches import encode
+from tbupload.upload.batches import encode_segment
 from tbwire import wire_pb2
 
 WIRE_LIMITS = WireLimits(**{name: getattr(limits, name.upper()) for name in WireLimits.__dataclass_fields__})
@@ -55,7 +55,7 @@ def test_the_server_takes_what_the_reader_lets_through(tmp_path):
     for data in drawn(600):
         (tmp_path / "file").write_bytes(event_file(Choices(data)))
         for chunk in read_to_end(open_file(tmp_path / "file"), final=True)[0]:
-            segment = encode(STREAM, chunk, None, {}, WIRE_LIMITS)
+            segment = encode_segment(STREAM, chunk, None, {}, WIRE_LIMITS)
             if len(segment.body) <= limits.BATCH_BYTES_MAX:
                 (received,) = decode.decode_batch(segment.body)
                 assert [series.tag for series in received.series] == [series.tag for series in chunk.series]

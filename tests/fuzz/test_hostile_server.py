@@ -66,10 +66,10 @@ def logdir(tmp_path_factory):
 def server(monkeypatch, tmp_path):
     monkeypatch.setenv("TBHUB_CONFIG", str(tmp_path / "config.toml"))
     monkeypatch.setenv("TBHUB_TOKEN", "tbh_secret")
-    monkeypatch.setattr("tbupload.http.retry.FIRST_DELAY_SECONDS", 0.001)
-    monkeypatch.setattr("tbupload.http.retry.DELAY_SECONDS_MAX", 0.002)
-    monkeypatch.setattr("tbupload.commands.experiments.SHORT_GIVE_UP_SECONDS", 0.05)
-    monkeypatch.setattr("tbupload.commands.connect.SHORT_GIVE_UP_SECONDS", 0.05)
+    monkeypatch.setattr("tbupload.http.retry.FIRST_RETRY_DELAY_SECONDS", 0.001)
+    monkeypatch.setattr("tbupload.http.retry.RETRY_DELAY_SECONDS_MAX", 0.002)
+    monkeypatch.setattr("tbupload.commands.experiments.SHORT_RETRY_TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr("tbupload.commands.connect.SHORT_RETRY_TIMEOUT_SECONDS", 0.05)
     with hostile_server() as server:
         monkeypatch.setenv("TBHUB_SERVER", server.url)
         yield server

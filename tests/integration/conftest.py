@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from support.batches import Api
+from support.batches import ApiClient
 from support.series_writer import SeriesWriter
 
 
 @pytest.fixture
 def api(client, owner_token):
     """The HTTP API of the test's own application, with an owner's token."""
-    return Api(client, owner_token)
+    return ApiClient(client, owner_token)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from sqlalchemy import text
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from support.batches import PROTOBUF, Api, batch, images, scalars, segment, stream, texts
+from support.batches import PROTOBUF, ApiClient, batch, images, scalars, segment, stream, texts
 from support.servers import new_owner
 from tbservice.server.app import create_app
 
@@ -88,7 +88,7 @@ def experiment(api):
 @pytest.fixture
 def tokens(api, experiment, client, settings, database):
     soon = datetime.now(UTC) + timedelta(hours=1)
-    stranger = Api(client, new_owner(settings.database_url.get_secret_value()))
+    stranger = ApiClient(client, new_owner(settings.database_url.get_secret_value()))
     made = {scope: api.new_token(experiment, scope) for scope in ("append", "read")}
     made["expired"] = api.new_token(experiment, "read", "append", expires_at=soon.isoformat())
     with database.transaction(1) as db:
@@ -127,7 +127,7 @@ def check_grants(client, api, tokens, method, address, need, status, options):
     """Asks with every kind of token: who has what it needs gets `status`, all others what they are to be told."""
 
     def ask(token):
-        headers = Api(client, token).headers | options.get("headers", {})
+        headers = ApiClient(client, token).headers | options.get("headers", {})
         return client.request(method, address, **(options | {"headers": headers}))
 
     for useless in (None, tokens["expired"], tokens["revoked"], tokens["mistyped"], "nonsense"):
@@ -175,8 +175,8 @@ def test_what_is_the_operators_opens_to_no_token_of_a_tenant(client, api, tokens
 def test_an_experiment_that_is_not_there_looks_like_another_tenants(client, api, experiment, tokens):
     nothing = "A" * 22
     for token in (None, tokens["another's owner"]):
-        there = Api(client, token).request("GET", f"/experiments/{experiment}")
-        absent = Api(client, token).request("GET", f"/experiments/{nothing}")
+        there = ApiClient(client, token).request("GET", f"/experiments/{experiment}")
+        absent = ApiClient(client, token).request("GET", f"/experiments/{nothing}")
         assert (there.status_code, there.json()) == (absent.status_code, absent.json())
     assert api.request("GET", f"/experiments/{nothing}").status_code == 404
     assert api.request("GET", "/experiments/..%2f").status_code == 404
@@ -184,7 +184,7 @@ def test_an_experiment_that_is_not_there_looks_like_another_tenants(client, api,
 
 def test_with_visibility_link_anyone_may_read_and_nobody_else_write(client, api, experiment, blob_key):
     api.request("PATCH", f"/experiments/{experiment}", json={"visibility": "link"}).raise_for_status()
-    anyone = Api(client, None)
+    anyone = ApiClient(client, None)
     assert anyone.get(experiment, "scalars")["train"]["loss"]["count"] == 9
     assert anyone.request("GET", f"/blobs/{blob_key}").content == b"png"
     assert anyone.send(experiment).status_code == 401
@@ -203,7 +203,7 @@ def test_a_token_is_told_once_and_kept_as_a_hash(api, experiment, database):
     assert (listed["label"], listed["scopes"], listed["last_used_at"]) == ("mail", ["read"], None)
     assert secret.startswith(listed["prefix"])
     assert len(listed["prefix"]) < 10
-    Api(api.client, secret).get(experiment, "runs")
+    ApiClient(api.client, secret).get(experiment, "runs")
     assert api.get(experiment, "tokens")["tokens"][0]["last_used_at"] is not None
     with database.transaction() as db:
         assert db.execute(text("SELECT count(*) FROM tokens")).scalar() == 0  # row-level security: no tenant, no rows

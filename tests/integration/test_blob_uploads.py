@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 from sqlalchemy import text
 
-from support.batches import Api, images, segment, stream
+from support.batches import ApiClient, images, segment, stream
 from support.servers import new_owner, s3_client
 from tbservice import limits
 from tbservice.errors import Unavailable
@@ -34,7 +34,7 @@ def _short_pieces(monkeypatch):
 class Putting:
     """One blob on its way into an experiment."""
 
-    def __init__(self, api: Api, experiment: str, content: bytes = CONTENT, digest: bytes | None = None) -> None:
+    def __init__(self, api: ApiClient, experiment: str, content: bytes = CONTENT, digest: bytes | None = None) -> None:
         self.api = api
         self.experiment = experiment
         self.content = content
@@ -77,7 +77,7 @@ class Putting:
 
 def with_token(api, experiment):
     """The API with a token of this experiment alone."""
-    return Api(api.client, api.new_token(experiment, "append", "read"))
+    return ApiClient(api.client, api.new_token(experiment, "append", "read"))
 
 
 def _state(answer):
@@ -211,7 +211,7 @@ def test_a_piece_is_bounded_and_so_is_the_whole(putting):
 
 
 def test_what_another_workspace_has_or_is_sending_is_not_told(putting, client, settings):
-    stranger = Api(client, new_owner(settings.database_url.get_secret_value()))
+    stranger = ApiClient(client, new_owner(settings.database_url.get_secret_value()))
     theirs = Putting(stranger, stranger.new_experiment())
     putting.put(0)
     assert theirs.state() == (False, 0)
@@ -260,7 +260,7 @@ def test_an_object_that_was_swept_while_it_was_verified_is_never_recorded(
 ):
     putting.put(0)
     putting.put(PIECE)
-    stranger = Api(client, new_owner(settings.database_url.get_secret_value()))
+    stranger = ApiClient(client, new_owner(settings.database_url.get_secret_value()))
     read = ObjectStore.read
 
     def swept(*arguments):
@@ -313,7 +313,7 @@ def test_what_nobody_goes_on_sending_is_deleted_when_anybody_begins_another(
 ):
     putting.put(0)
     assert len(bucket.uploads()) == 1
-    stranger = Api(client, new_owner(settings.database_url.get_secret_value()))
+    stranger = ApiClient(client, new_owner(settings.database_url.get_secret_value()))
     with database.transaction(1) as db:
         assert db.execute(text("SELECT count(*) FROM blob_uploads")).scalar() == 1
     with database.transaction(2) as db:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tensorboard.plugins.hparams.summary_v2 import Discrete, HParam, Metric, RealInterval, hparams_config_pb, hparams_pb
 
-from support.batches import Api, images, metadata, scalars, segment, stream, texts
+from support.batches import ApiClient, images, metadata, scalars, segment, stream, texts
 from support.event_files import PNG
 from support.servers import new_owner
 from tbservice import limits
@@ -47,12 +47,12 @@ def client(shared_application):
 
 @pytest.fixture(scope="module")
 def api(shared_application, shared_settings):
-    return Api(shared_application, new_owner(shared_settings.database_url.get_secret_value()))
+    return ApiClient(shared_application, new_owner(shared_settings.database_url.get_secret_value()))
 
 
 @pytest.fixture(scope="module")
 def stranger(shared_application, shared_settings):
-    return Api(shared_application, new_owner(shared_settings.database_url.get_secret_value()))
+    return ApiClient(shared_application, new_owner(shared_settings.database_url.get_secret_value()))
 
 
 def new_experiment(api, value, **fields):
@@ -167,9 +167,9 @@ def test_tokens_are_kept_in_a_cookie_of_this_comparison_that_can_only_read(clien
     client.cookies.clear()
     assert statuses(client, address, blob, cookie(*kept)) == OPEN
     for token, experiment, other in zip(kept, pair, pair[::-1], strict=True):
-        assert Api(client, token).request("GET", f"/experiments/{experiment}").status_code == 200
-        assert Api(client, token).request("GET", f"/experiments/{other}").status_code == 404
-        assert Api(client, token).send(experiment).status_code == 403
+        assert ApiClient(client, token).request("GET", f"/experiments/{experiment}").status_code == 200
+        assert ApiClient(client, token).request("GET", f"/experiments/{other}").status_code == 404
+        assert ApiClient(client, token).send(experiment).status_code == 403
 
 
 def test_the_form_takes_several_tokens_and_links_and_refuses_as_a_whole(client, api, stranger, pair):

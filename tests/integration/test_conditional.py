@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.batches import Api, scalars, segment, stream
+from support.batches import ApiClient, scalars, segment, stream
 from support.servers import new_owner
 
 PATHS = (
@@ -68,8 +68,8 @@ def test_a_tag_is_of_one_form_of_the_answer(api, experiment):
 def test_a_tag_opens_nothing(api, client, settings, experiment):
     path = "/api/v1/experiments/{id}/scalars"
     tag = ask(api, experiment, path).headers["ETag"]
-    stranger = Api(client, new_owner(settings.database_url.get_secret_value()))
-    for other, status in ((stranger, 404), (Api(client, None), 401)):
+    stranger = ApiClient(client, new_owner(settings.database_url.get_secret_value()))
+    for other, status in ((stranger, 404), (ApiClient(client, None), 401)):
         for known in (tag, "*"):
             answer = ask(other, experiment, path, **{"If-None-Match": known})
             assert (answer.status_code, "ETag" in answer.headers) == (status, False)

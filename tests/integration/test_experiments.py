@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sqlalchemy import text
 
-from support.batches import Api, images, metadata, scalars, segment, stream, texts
+from support.batches import ApiClient, images, metadata, scalars, segment, stream, texts
 from tbservice.store.objects import ObjectStore
 from tbwire import tensors, wire_pb2
 
@@ -220,7 +220,7 @@ def test_blob_copy_is_revalidated_until_revoked(api, monkeypatch):
     experiment = api.new_experiment()
     api.write(experiment, segment(stream(), 0, 9, images("cat", [0], [[b"meow"]])))
     key = api.get(experiment, "blob_sequences/data")["train"]["cat"]["values"][0][0]["key"]
-    reader = Api(api.client, api.new_token(experiment, "read"))
+    reader = ApiClient(api.client, api.new_token(experiment, "read"))
     first = reader.request("GET", f"/blobs/{key}")
     assert (first.headers["Cache-Control"], first.headers["Vary"]) == ("private, no-cache", "Authorization, Cookie")
     monkeypatch.setattr(ObjectStore, "read", None)  # the object store is not asked for what the client has

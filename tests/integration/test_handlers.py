@@ -16,7 +16,7 @@ import pytest
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 from support.admission import come_in
-from support.batches import Api, images, metadata, scalars, segment, stream, texts
+from support.batches import ApiClient, images, metadata, scalars, segment, stream, texts
 from tbservice import limits
 from tbservice.errors import NotFound, TooLarge, Unavailable
 from tbservice.handlers.fork_server import FORK, MESSAGE
@@ -180,7 +180,7 @@ def computed(service):
 
 def test_handler_ends_when_its_client_leaves(live_service):
     with httpx2.Client(base_url=live_service.url, trust_env=False, timeout=60) as client:
-        api = Api(client, live_service.new_owner())
+        api = ApiClient(client, live_service.new_owner())
         experiment = api.new_experiment(visibility="link")
         api.write(experiment, segment(stream(), 0, 9, texts("note", list(range(50)), [HOSTILE] * 50)))
         page = f"/experiment/{experiment}/data/plugin/text"

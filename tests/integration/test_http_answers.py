@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from support.batches import Api, scalars, segment, stream
+from support.batches import ApiClient, scalars, segment, stream
 from support.servers import new_owner
 
 EVIL = {"Host": "evil.example"}
@@ -20,7 +20,7 @@ REFUSED = (
 
 @pytest.fixture(scope="module")
 def api(shared_application, shared_settings):
-    return Api(shared_application, new_owner(shared_settings.database_url.get_secret_value()))
+    return ApiClient(shared_application, new_owner(shared_settings.database_url.get_secret_value()))
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from psycopg.sql import SQL, Identifier
 from sqlalchemy import text as sql
 
 from support import batches
-from support.batches import Api, images, packed_scalars, scalars, segment, stream, texts
+from support.batches import ApiClient, images, packed_scalars, scalars, segment, stream, texts
 from support.postgres_faults import postgres_faults
 from support.servers import database_name
 from tbservice import limits
@@ -303,7 +303,7 @@ def test_a_large_blob_goes_before_its_batch_and_only_its_own_workspace_may_name_
 
     from support.servers import new_owner  # noqa: PLC0415 - only here
 
-    stranger = Api(client, new_owner(settings.database_url.get_secret_value()))
+    stranger = ApiClient(client, new_owner(settings.database_url.get_secret_value()))
     answer = stranger.send(stranger.new_experiment(), sent)
     assert (answer.status_code, answer.json()["code"]) == (409, "blob_missing")
 
@@ -348,7 +348,7 @@ def test_a_deleted_run_can_be_uploaded_again(api, experiment):
 
 def test_a_client_that_goes_away_in_the_middle_of_its_body_commits_nothing(live_service):
     with httpx2.Client(base_url=live_service.url, trust_env=False) as client:
-        api = Api(client, live_service.new_owner())
+        api = ApiClient(client, live_service.new_owner())
         experiment = api.new_experiment()
     address = urlsplit(live_service.url)
     with socket.create_connection((address.hostname, address.port), timeout=10) as connection:
@@ -359,7 +359,7 @@ def test_a_client_that_goes_away_in_the_middle_of_its_body_commits_nothing(live_
         connection.shutdown(socket.SHUT_WR)  # the client is gone in the middle of its body
         connection.recv(1)
     with httpx2.Client(base_url=live_service.url, trust_env=False) as client:
-        assert Api(client, api.headers["Authorization"].split()[1]).get(experiment, "streams")["streams"] == []
+        assert ApiClient(client, api.headers["Authorization"].split()[1]).get(experiment, "streams")["streams"] == []
 
 
 def test_a_batch_takes_as_many_statements_however_many_series_it_has(api, experiment, monkeypatch):

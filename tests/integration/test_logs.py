@@ -13,7 +13,7 @@ from contextlib import ExitStack
 import httpx2
 import pytest
 
-from support.batches import Api
+from support.batches import ApiClient
 from support.servers import LOOPBACK, live_service
 from tbservice import limits
 from tbservice.local.embedded.ports import choose_ports
@@ -151,7 +151,7 @@ def service(shared_settings, tmp_path):
 def test_log_of_serve_is_not_flooded_by_strangers(service):
     live, port, log = service
     with httpx2.Client(base_url=live.url, trust_env=False) as client:
-        experiment = Api(client, live.new_owner()).new_experiment(visibility="link")
+        experiment = ApiClient(client, live.new_owner()).new_experiment(visibility="link")
         for _ in range(limits.LOG_REPEATS_MAX + 10):
             upgrade = {"Connection": "Upgrade", "Upgrade": "websocket"}
             assert client.get("/healthz", headers=upgrade).status_code == 204

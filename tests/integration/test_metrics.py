@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from sqlalchemy import text
 from starlette.testclient import TestClient
 
-from support.batches import PROTOBUF, Api, batch, images, scalars, segment, stream, texts
+from support.batches import PROTOBUF, ApiClient, batch, images, scalars, segment, stream, texts
 from tbservice import limits
 from tbservice.api.http.metrics_exposition import expose
 from tbservice.errors import ObjectMissing, Unavailable
@@ -48,7 +48,7 @@ def here(settings):
 
 @pytest.fixture
 def api(here, owner_token):
-    return Api(here, owner_token)
+    return ApiClient(here, owner_token)
 
 
 def figures(content=None):
@@ -127,7 +127,7 @@ def test_refused_batches_are_counted_by_the_code_they_are_refused_with(api):
     before = figures()
     assert api.send(experiment, segment(stream(), 5, 9, scalars("loss", [0]))).status_code == 409
     assert api.send(experiment, segment(stream(), 0, 9, scalars("loss", [0], summary_metadata=b""))).status_code == 409
-    assert Api(api.client, None).send(experiment).status_code == 401
+    assert ApiClient(api.client, None).send(experiment).status_code == 401
     path = f"/experiments/{experiment}/batches"
     assert api.request("POST", path, content=b"nonsense", headers=PROTOBUF).status_code == 400
     codes = ("cursor_conflict", "metadata_missing", "unauthenticated", "malformed")
@@ -211,7 +211,7 @@ def test_a_failure_of_the_server_is_counted_as_one(settings, owner_token, databa
         with database.transaction() as db:
             db.execute(text("ALTER TABLE experiments RENAME TO away"))
         before = figures()
-        assert Api(client, owner_token).request("GET", "/experiments").status_code == 500
+        assert ApiClient(client, owner_token).request("GET", "/experiments").status_code == 500
     assert moved(before, within="http_errors") == {("http_errors_total", "internal", "/api/v1/experiments"): 1}
     requests = moved(before, within="http_requests")
     assert requests == {("http_requests_total", "GET", "/api/v1/experiments", "500"): 1}

@@ -19,7 +19,7 @@ from tensorboard.plugins.hparams.hparams_plugin import HParamsPlugin
 from werkzeug.test import EnvironBuilder
 
 from support import without_tensorflow
-from support.batches import Api, images, metadata, scalars, segment, stream
+from support.batches import ApiClient, images, metadata, scalars, segment, stream
 from support.event_files import PNG
 from support.postgres_faults import postgres_faults
 from support.servers import live_service as start_service
@@ -164,7 +164,7 @@ def both(settings, service, tmp_path_factory):
     experiment = uploaded.experiment_id
     database, objects = Database(service.database_url, 5), ObjectStore(settings)
     with httpx2.Client(base_url=service.url, trust_env=False, timeout=60) as client:
-        Api(client, owner).write(experiment, *hostile_segments())
+        ApiClient(client, owner).write(experiment, *hostile_segments())
         with database.transaction() as db:
             grant = grants.grant_read(db, experiment, owner)
         yield Both(client, ExperimentReader(grant, database, objects), owner)
@@ -380,7 +380,7 @@ def ask(reader, path, method="GET", **options):
 
 def test_the_number_of_queries_does_not_grow_with_runs_and_tags(both, service):
     """Counted on the wire to PostgreSQL: once for two runs of two tags, and once for twelve runs of nine."""
-    api = Api(both.client, both.owner)
+    api = ApiClient(both.client, both.owner)
     experiment = api.new_experiment()
     card = {"requests": json.dumps([{"plugin": "scalars", "tag": "t0"}])}
     runs = [f"r{number}" for number in range(12)]

@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import text
 from starlette.testclient import TestClient
 
-from support.batches import Api, images, packed_scalars, scalars, segment, stream, texts
-from support.newest_points import Held, by_name
+from support.batches import ApiClient, images, packed_scalars, scalars, segment, stream, texts
+from support.newest_points import ChangeReader, by_name
 from support.servers import new_owner
 from tbservice import limits
 from tbservice.scalars import compaction
@@ -83,9 +83,9 @@ def read_on(api, experiment, kind, held, limit):
 @pytest.mark.parametrize("seed", range(3))
 def test_a_reader_holds_what_a_full_read_gives(settings, owner_token, database, api, experiment, seed):
     writer = Writer(api, experiment, database, seed)
-    held = {kind: Held() for kind in KINDS}
+    held = {kind: ChangeReader() for kind in KINDS}
     with TestClient(create_app(settings)) as other:
-        workers = (api, Api(other, owner_token))
+        workers = (api, ApiClient(other, owner_token))
         for _ in range(30):
             writer.random.choice((*[writer.write] * 10, writer.delete, writer.merge, writer.merge))()
             kind = writer.random.choice(KINDS)
@@ -154,8 +154,8 @@ def test_a_cursor_is_good_for_what_it_was_made_for_and_opens_nothing(api, client
         "half a cursor": (api, path, {"since": cursor[:-9]}, 400),
         "no kind": (api, f"/experiments/{experiment}/graphs/new", {}, 422),
         "a limit of nothing": (api, path, {"limit": 0}, 422),
-        "a stranger": (Api(client, new_owner(settings.database_url.get_secret_value())), path, {"since": cursor}, 404),
-        "nobody": (Api(client, None), path, {"since": cursor}, 401),
+        "a stranger": (ApiClient(client, new_owner(settings.database_url.get_secret_value())), path, {"since": cursor}, 404),
+        "nobody": (ApiClient(client, None), path, {"since": cursor}, 401),
     }
     answers = {name: who.request("GET", to, params=query).status_code for name, (who, to, query, _) in asked.items()}
     assert answers == {name: status for name, (*_, status) in asked.items()}
@@ -173,7 +173,7 @@ def test_large_tensors_come_in_portions(api, experiment, monkeypatch):
     monkeypatch.setattr(limits, "CHANGES_BYTES_MAX", 5_000)
     long = [bytes([65 + i]) * 3_000 for i in range(5)]
     api.write(experiment, segment(stream(), 0, 9, texts("note", range(5), long), texts("other", [1, 2], [b"a", b"b"])))
-    held = Held()
+    held = ChangeReader()
     portions = read_on(api, experiment, "tensors", held, 100)
     assert portions >= 5
     assert held.by_name() == by_name(api.get(experiment, "tensors/data"))

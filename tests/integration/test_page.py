@@ -11,7 +11,7 @@ import pytest
 from psycopg import sql
 
 from support.admission import used_up
-from support.batches import Api, images, scalars, segment, stream, texts
+from support.batches import ApiClient, images, scalars, segment, stream, texts
 from support.servers import database_name, new_owner
 from tbservice import limits
 from tbservice.pages.message_pages import STATE_HEADER
@@ -28,7 +28,7 @@ def client(shared_application):
 
 @pytest.fixture(scope="module")
 def api(shared_application, shared_settings):
-    return Api(shared_application, new_owner(shared_settings.database_url.get_secret_value()))
+    return ApiClient(shared_application, new_owner(shared_settings.database_url.get_secret_value()))
 
 
 def new_experiment(api, **fields):

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 from sqlalchemy import text
 
-from support.batches import Api, scalars, segment, stream
+from support.batches import ApiClient, scalars, segment, stream
 
 WAITING = """
     SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
@@ -19,7 +19,7 @@ WAITING = """
 @pytest.fixture
 def api(client, owner_token):
     """The API with an owner's token."""
-    return Api(client, owner_token)
+    return ApiClient(client, owner_token)
 
 
 @contextmanager

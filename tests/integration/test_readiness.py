@@ -11,7 +11,7 @@ import pytest
 from psycopg.sql import SQL, Identifier
 from starlette.testclient import TestClient
 
-from support.batches import Api, scalars, segment, stream
+from support.batches import ApiClient, scalars, segment, stream
 from support.servers import database_name
 from support.uploading import wait_until
 from tbservice.api.http.metrics_exposition import expose
@@ -44,7 +44,7 @@ def test_readiness_without_object_store_is_200_and_told(settings, owner_token):
         assert client.get("/readyz").status_code == 200
         wait_until(lambda: client.get("/readyz").json() == {"database": "writable", "object_store": "unavailable"})
         assert b"\ntbhub_object_store_up 0.0" in expose("")[0]
-        api = Api(client, owner_token)
+        api = ApiClient(client, owner_token)
         assert api.write(api.new_experiment(), segment(stream(), 0, 9, scalars("loss", [0]))).scalars == 1
 
 

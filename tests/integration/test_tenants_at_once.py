@@ -13,7 +13,7 @@ import httpx2
 import pytest
 import urllib3
 
-from support.batches import Api, images, scalars, segment, stream, texts
+from support.batches import ApiClient, images, scalars, segment, stream, texts
 from support.event_files import PNG
 
 TENANTS = 8
@@ -39,7 +39,7 @@ def targets(live_service):
     found = []
     with httpx2.Client(base_url=live_service.url, trust_env=False, timeout=60) as client:
         for tenant in range(TENANTS):
-            api = Api(client, live_service.new_owner())
+            api = ApiClient(client, live_service.new_owner())
             for number in range(EXPERIMENTS_EACH):
                 mark = f"mark{tenant}x{number}q"
                 experiment = api.new_experiment(name=mark, description=mark)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tensorboard.plugins.mesh import plugin_data_pb2
 
-from support.batches import Api, metadata, segment, stream
+from support.batches import ApiClient, metadata, segment, stream
 from support.servers import new_owner, s3_client
 from tbservice import limits
 from tbservice.store import blobs as stored_blobs
@@ -77,7 +77,7 @@ def client(shared_application):
 
 @pytest.fixture
 def api(client, shared_settings):
-    return Api(client, new_owner(shared_settings.database_url.get_secret_value()))
+    return ApiClient(client, new_owner(shared_settings.database_url.get_secret_value()))
 
 
 @pytest.fixture
@@ -238,7 +238,7 @@ def test_reference_that_lies_beside_a_true_one_is_refused(api, experiment):
 
 
 def test_reference_to_another_workspaces_object_is_refused(client, api, experiment, settings):
-    other = Api(client, new_owner(settings.database_url.get_secret_value()))
+    other = ApiClient(client, new_owner(settings.database_url.get_secret_value()))
     put(other, other.new_experiment(), MESH.data)
     answer = api.send(experiment, segment(stream(), 0, 9, series("mesh", "mesh", referenced(MESH))))
     assert (answer.status_code, answer.json()["code"]) == (409, "blob_missing")
@@ -280,7 +280,7 @@ def read_frames(api, experiment, **query):
     body = {"sampling": "all", "lost": "name", **query}
     answer = api.request("POST", f"/experiments/{experiment}/tensors/data", json=body)
     assert (answer.status_code, answer.headers["Content-Type"]) == (200, frames.MEDIA_TYPE), answer.text
-    begin, *between, end = frames.decode([answer.content])
+    begin, *between, end = frames.decode_frames([answer.content])
     assert (begin.begin.sampling, end.WhichOneof("frame")) == ("all", "end")
     lost = {(frame.lost.run, frame.lost.tag, frame.lost.step) for frame in between if frame.HasField("lost")}
     parts = [frame.part for frame in between if frame.HasField("part")]

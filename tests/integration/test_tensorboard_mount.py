@@ -18,7 +18,7 @@ from tensorboard.data.provider import RunTagFilter
 from tensorboard.errors import PermissionDeniedError
 from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 
-from support.batches import Api, images, metadata, scalars, segment, stream, texts
+from support.batches import ApiClient, images, metadata, scalars, segment, stream, texts
 from support.event_files import PNG
 from tbservice.auth import grants
 from tbservice.errors import NotFound
@@ -108,7 +108,7 @@ FORMS = dict.fromkeys([("GET", ""), ("GET", "download/scalars.csv"), ("GET", "do
 
 
 def test_every_address_opens_only_for_who_may_read(client, api, experiment):
-    other = Api(client, api.headers["Authorization"].split()[1]).new_experiment()
+    other = ApiClient(client, api.headers["Authorization"].split()[1]).new_experiment()
     expired = api.new_token(experiment, "read", expires_at=(datetime.now(UTC) + timedelta(seconds=1)).isoformat())
     table = {
         "no token": ({}, CLOSED),
@@ -187,8 +187,8 @@ def test_a_token_that_can_do_more_than_read_is_not_kept_in_the_browser(client, a
     kept = kept_token(answer)
     assert kept != token
     assert statuses(client, api, experiment, cookie(kept)) == OPEN
-    assert Api(client, kept).send(experiment, segment(stream(), 100, 200)).status_code == 403
-    assert Api(client, kept).request("POST", "/experiments", json={}).status_code == 403
+    assert ApiClient(client, kept).send(experiment, segment(stream(), 100, 200)).status_code == 403
+    assert ApiClient(client, kept).request("POST", "/experiments", json={}).status_code == 403
     (session,) = api.get(experiment, "tokens", sessions=True)["tokens"]
     assert (session["label"], session["scopes"]) == ("browser session", ["read"])
     life = datetime.fromisoformat(session["expires_at"]) - datetime.fromisoformat(session["created_at"])
@@ -441,7 +441,7 @@ def test_every_answer_says_who_may_keep_frame_and_guess_at_it(page):
 def test_slow_clients_keep_nobody_else_from_the_page(live_service):
     owner = live_service.new_owner()
     with httpx2.Client(base_url=live_service.url, trust_env=False) as client:
-        api = Api(client, owner)
+        api = ApiClient(client, owner)
         experiment = new_experiment(api)
         host, port = live_service.url.removeprefix("http://").split(":")
         head = f"POST /experiment/{experiment}/data/plugin/timeseries/timeSeries HTTP/1.1\r\nHost: {host}\r\n"

@@ -110,7 +110,7 @@ def batch(*segments):
     return wire_pb2.WriteBatch(segments=segments).SerializeToString()
 
 
-class Api:
+class ApiClient:
     """The HTTP API with one token, over any client that speaks like httpx."""
 
     def __init__(self, client, token):

@@ -22,9 +22,9 @@ from support.event_files import FOOTER_BYTES, HEADER_BYTES, encode_records, mask
 from support.reading import LIMITS, Read, join, one_by_one, open_file, read_all
 from tbupload.errors import CorruptRecord, NotAnEventFile, ReadError
 from tbupload.events import skip_reasons
-from tbupload.events.event_file import EventFile
+from tbupload.events.event_file import EventFileReader
 from tbupload.events.points import Chunk, FileBlob, Tensor
-from tbwire.checksums import trail_checksum
+from tbwire.checksums import preceding_crc
 
 FILE_BYTES_MAX = 2**63 - 1
 """Where no file can reach: a length that leads past it is corrupt whatever its checksum."""
@@ -101,7 +101,7 @@ class Bench:
         assert_equal(skipped, expected_skipped + Counter({skip_reasons.RECORD_DAMAGED: plain.damaged}))
         assert_equal(_by_bits(series), _by_bits(expected))
         for chunk in chunks:
-            assert_equal(chunk.end_checksum, trail_checksum(content[: chunk.end]))
+            assert_equal(chunk.end_checksum, preceding_crc(content[: chunk.end]))
         return plain
 
     def check_streamed(self, content: bytes, *, field_bytes_max: int) -> None:
@@ -111,7 +111,7 @@ class Bench:
         """
         self._path.write_bytes(content)
         plain = read_plainly(content)
-        limits = replace(LIMITS, chunk_bytes=1, streamed_record_bytes_min=-1, outline_field_bytes_max=field_bytes_max)
+        limits = replace(LIMITS, chunk_bytes=1, streamed_record_bytes_min=-1, skeleton_field_bytes_max=field_bytes_max)
         chunks, _ = read_to_end(open_file(self._path, limits=limits), final=True)
         series, skipped = self._read_records(plain.payloads)
         whole = _points(series, skipped + Counter({skip_reasons.RECORD_DAMAGED: plain.damaged}))
@@ -170,7 +170,7 @@ class Bench:
             return read_all(self._clean)
 
 
-def read_to_end(file: EventFile, *, final: bool) -> tuple[list[Chunk], ReadError | None]:
+def read_to_end(file: EventFileReader, *, final: bool) -> tuple[list[Chunk], ReadError | None]:
     """The chunks that are there, and the reader's own error that ended them, if one did."""
     chunks = []
     try:

@@ -16,7 +16,7 @@ from support.complete_logdir import RESTARTED
 from support.http_faults import HttpFaults, http_faults
 from support.postgres_faults import PostgresFaults, postgres_faults
 from support.servers import LiveService, Servers, database_name, live_service, new_owner
-from support.stored import doubtful_series, everything
+from support.stored import runs_with_duplicates, stored_state
 from support.uploading import Ended, Reader, Uploader
 from tbservice.local.embedded.ports import choose_ports
 from tbupload.cli import main
@@ -25,7 +25,7 @@ SMALL_SERVICE = Path(__file__).with_name("small_service.py")
 
 
 @dataclass(frozen=True)
-class World:
+class FaultEnv:
     """A service with small limits, and the proxies around it: `http` before it, `sql` and `objects` behind it."""
 
     servers: Servers
@@ -37,10 +37,10 @@ class World:
     reader: Reader
     directory: Path
 
-    def person(self) -> Person:
+    def person(self) -> Tenant:
         """Somebody with a workspace of their own, so that nobody's blobs are there already."""
         directory = Path(tempfile.mkdtemp(prefix="person-", dir=self.directory))
-        return Person(self, new_owner(self.database_url), directory)
+        return Tenant(self, new_owner(self.database_url), directory)
 
     def disarm(self) -> None:
         """Lets everything pass in every joint, when the calls under way have ended."""
@@ -51,10 +51,10 @@ class World:
 
 
 @dataclass(frozen=True)
-class Person:
+class Tenant:
     """Uploads through the proxies into a workspace of their own, and reads past the first of them."""
 
-    world: World
+    world: FaultEnv
     token: str
     directory: Path
 
@@ -78,7 +78,7 @@ class Person:
     def stored(self, experiment_id: str) -> dict:
         """Everything that the read API gives, once nothing is under way any more and no fault is armed."""
         self.world.disarm()
-        return everything(self._reader(), experiment_id)
+        return stored_state(self._reader(), experiment_id)
 
     def experiments(self) -> list[str]:
         """The ids of all experiments there are, when no fault is armed any more."""
@@ -86,11 +86,11 @@ class Person:
         listed = self._reader().http.get("/api/v1/experiments").json()["experiments"]
         return [one["experiment_id"] for one in listed]
 
-    def doubtful(self, experiment_id: str) -> set[str]:
+    def runs_with_duplicates(self, experiment_id: str) -> set[str]:
         """The runs of which the server holds something twice or out of order."""
         name = database_name(self.world.database_url)
         with self.world.servers.instance.postgres.connect_as_superuser(name) as superuser:
-            return doubtful_series(superuser, experiment_id)
+            return runs_with_duplicates(superuser, experiment_id)
 
     def _reader(self) -> Reader:
         reader = self.world.reader  # one for all, because it takes longer to make than to use
@@ -99,14 +99,14 @@ class Person:
 
 
 @dataclass(frozen=True)
-class Clean:
+class CleanUpload:
     """What an upload of a logdir without any fault says and stores."""
 
     logdir: Path
     done: dict
     stored: dict
 
-    def check(self, person: Person, ended: Ended, *, says_all: bool = True) -> None:
+    def check(self, person: Tenant, ended: Ended, *, says_all: bool = True) -> None:
         """An upload that says it is done has stored what the clean one stored, once, in the one experiment it made."""
         assert ended.code == 0, ended.err
         assert person.experiments() == [ended.experiment_id], "another experiment was made as well"
@@ -115,7 +115,7 @@ class Clean:
             assert counts(ended.done) == counts(self.done), f"{ended.done} instead of {self.done}"
 
     def check_stored(
-        self, person: Person, experiment_id: str, *, in_order: bool = True, same_files: bool = True
+        self, person: Tenant, experiment_id: str, *, in_order: bool = True, same_files: bool = True
     ) -> None:
         """The experiment holds what the clean one holds, and, where one host sent all in order, nothing twice.
 
@@ -124,7 +124,7 @@ class Clean:
         stored = person.stored(experiment_id)
         for kind, content in self.stored.items():
             assert stored[kind] == content or (kind == "streams" and not same_files), kind
-        doubtful = person.doubtful(experiment_id) - {RESTARTED}
+        doubtful = person.runs_with_duplicates(experiment_id) - {RESTARTED}
         assert not in_order or not doubtful, f"points kept twice in the runs {doubtful}"
 
 
@@ -133,16 +133,16 @@ def counts(done: dict) -> dict:
     return {name: done[name] for name in ("scalars", "tensors", "blobs", "bytes", "runs", "series", "skipped")}
 
 
-def clean_upload(world: World, logdir: Path) -> Clean:
+def clean_upload(world: FaultEnv, logdir: Path) -> CleanUpload:
     """Uploads the logdir with no fault in the way."""
     person = world.person()
     world.disarm()
     ended = person.upload(logdir)
-    return Clean(logdir, ended.done, person.stored(ended.experiment_id))
+    return CleanUpload(logdir, ended.done, person.stored(ended.experiment_id))
 
 
 @contextmanager
-def faulty_world(servers: Servers, directory: Path, **environment: str):
+def fault_env(servers: Servers, directory: Path, **environment: str):
     """A running World on a database and a bucket of its own; `environment` is the service's."""
     port = choose_ports(["service"], {})["service"]
     log = directory / "service.log"
@@ -155,7 +155,7 @@ def faulty_world(servers: Servers, directory: Path, **environment: str):
         http_faults(live.url) as http,
     ):
         reader = Reader(live.url, "")
-        yield World(servers, url, live, http, sql, objects, reader, directory)
+        yield FaultEnv(servers, url, live, http, sql, objects, reader, directory)
         reader.http.close()
         http.wait_idle()
 

@@ -60,7 +60,7 @@ def _frames(kind: str) -> bytes:
         digest = hashlib.sha256(BLOB).digest()
         columns.sequences.add().blobs.add(key="k", sha256=digest, size=len(BLOB), content_type="image/png")
     found = [read_pb2.Frame(begin={"sampling": "all"}), read_pb2.Frame(part=part)]
-    return b"".join(map(frames.encode, [*found, read_pb2.Frame(end={"series": 1, "points": 1})]))
+    return b"".join(map(frames.encode_frame, [*found, read_pb2.Frame(end={"series": 1, "points": 1})]))
 
 
 def _data(request: Request, kind: str) -> Reply:
@@ -74,14 +74,14 @@ def _data(request: Request, kind: str) -> Reply:
 
 def _table_frames(table: bytes) -> bytes:
     found = [read_pb2.Frame(begin={"sampling": "all"}), read_pb2.Frame(table=table)]
-    return b"".join(map(frames.encode, [*found, read_pb2.Frame(end={"series": 1, "points": 1})]))
+    return b"".join(map(frames.encode_frame, [*found, read_pb2.Frame(end={"series": 1, "points": 1})]))
 
 
 def _with_lost(content: bytes) -> bytes:
     """The same frames with a point that was left out behind the first."""
-    first, *rest = frames.decode([content])
+    first, *rest = frames.decode_frames([content])
     lost = read_pb2.LostPoint(run="a", tag="loss", step=2, detail="the object is missing\x1b]0;x\x07")
-    return b"".join(map(frames.encode, [first, read_pb2.Frame(lost=lost), *rest]))
+    return b"".join(map(frames.encode_frame, [first, read_pb2.Frame(lost=lost), *rest]))
 
 
 def _write(request: Request) -> Reply:

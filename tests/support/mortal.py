@@ -15,7 +15,7 @@ from support.uploading import SECONDS_MAX
 from tbservice.local.embedded.instance import Instance
 
 
-class Moment:
+class SyncPoint:
     """A call or statement that is held in its proxy while the test's own thread does something about the servers.
 
     Servers have to be started in that thread: they end with the thread that started them.
@@ -25,12 +25,12 @@ class Moment:
         self._has_come = threading.Event()
         self._is_over = threading.Event()
 
-    def hold(self) -> None:
+    def wait_at(self) -> None:
         """Called in the proxy's thread; only the first time does it wait."""
         self._has_come.set()
         assert self._is_over.wait(SECONDS_MAX)
 
-    def seize(self, action: Callable[[], None]) -> None:
+    def run_at(self, action: Callable[[], None]) -> None:
         """Waits for the moment, acts, and lets everything go on."""
         try:
             assert self._has_come.wait(SECONDS_MAX), "the moment never came"

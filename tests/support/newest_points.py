@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Held:
+class ChangeReader:
     """What a reader holds: {series id: (run, tag, {step: (wall time, value)})}."""
 
     def __init__(self):

@@ -14,11 +14,11 @@ import pytest
 from support.event_files import encode_records
 from tbupload.events import framing
 from tbupload.events.decode import decoder
-from tbupload.events.decode.record_rows import SPARE_BYTES
-from tbupload.events.event_file import EventFile
+from tbupload.events.decode.record_rows import PADDING_BYTES
+from tbupload.events.event_file import EventFileReader
 from tbupload.events.filters import SeriesFilter
 from tbupload.events.points import BlobSequenceColumns, Chunk, ScalarColumns, TensorColumns
-from tbupload.events.tag_registry import SeriesMemory
+from tbupload.events.tag_registry import TagRegistry
 from tbupload.limits import ReadLimits
 from tbwire import tensorboard_pb2 as pb
 
@@ -45,11 +45,11 @@ class Read:
 
 
 def open_file(path: Path, start: int = 0, series_filter: SeriesFilter | None = None, limits: ReadLimits = LIMITS):
-    """An EventFile with the tests' limits and no filter, unless told."""
-    return EventFile(path, start=start, series_filter=series_filter or SeriesFilter(), limits=limits)
+    """An EventFileReader with the tests' limits and no filter, unless told."""
+    return EventFileReader(path, start=start, series_filter=series_filter or SeriesFilter(), limits=limits)
 
 
-def read_chunks(file: EventFile, *, final: bool = True) -> list[Chunk]:
+def read_chunks(file: EventFileReader, *, final: bool = True) -> list[Chunk]:
     """All chunks that are there now."""
     chunks = []
     while (chunk := file.read(final=final)) is not None:
@@ -97,7 +97,7 @@ def read_all(path: Path, **options) -> tuple[dict[str, Read], Counter[str]]:
 def one_by_one():
     """Meanwhile each record is read by protobuf."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decoder, "find_repetitions", lambda *_: ())
+        patch.setattr(decoder, "find_periodic_records", lambda *_: ())
         patch.setattr(decoder, "_GROUP_RECORDS_MIN", 1 << 60)
         yield
 
@@ -108,13 +108,13 @@ def decode(payloads, *, bulk=True, series_filter=None, spoilt=()):
     Unless in `bulk`, each record is read by protobuf.
     """
     buffer = bytearray(encode_records(payloads))
-    frames = framing.frame(bytes(buffer), 0)
+    frames = framing.find_records(bytes(buffer), 0)
     for record in spoilt:
         buffer[int(frames.starts[record]) + 12 + int(frames.lengths[record])] ^= 1
-    memory = SeriesMemory(series_filter or SeriesFilter(), LIMITS)
+    memory = TagRegistry(series_filter or SeriesFilter(), LIMITS)
     with nullcontext() if bulk else one_by_one():
-        part = decoder.Part(memory, len(frames.starts))
-        decoder.ChunkDecoder(bytes(buffer) + bytes(SPARE_BYTES), frames, [part], LIMITS).decode()
+        part = decoder.FilePart(memory, len(frames.starts))
+        decoder.ChunkDecoder(bytes(buffer) + bytes(PADDING_BYTES), frames, [part], LIMITS).decode()
     return join([Chunk(0, len(buffer), 0, 0, part.series, part.skipped)])
 
 

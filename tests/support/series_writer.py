@@ -9,7 +9,7 @@ from support.batches import scalars, segment, stream
 from tbservice.scalars import compaction
 from tbservice.store import runs_tags
 from tbservice.types import AppendGrant
-from tbwire.digests import newest_of_each_step, scalar_records
+from tbwire.digests import deduplicate_steps, scalar_records
 
 WORKSPACE = 1
 
@@ -51,4 +51,4 @@ class SeriesWriter:
 
     def expected(self):
         """What a read in full gives, as records."""
-        return newest_of_each_step(np.concatenate(self._arrived))
+        return deduplicate_steps(np.concatenate(self._arrived))

@@ -11,7 +11,7 @@ from support.uploading import Reader
 POINTS = 100_000
 
 
-def everything(reader: Reader, experiment_id: str) -> dict:
+def stored_state(reader: Reader, experiment_id: str) -> dict:
     """Runs, plugins, every series' description, every point and every blob's digest, and every stream's cursor."""
     found = {
         "runs": sorted(reader.get(experiment_id, "runs")["runs"], key=lambda run: run["run"]),
@@ -37,7 +37,7 @@ def _digest(reader: Reader, key: str) -> str:
     return hashlib.sha256(answer.content).hexdigest()
 
 
-def doubtful_series(superuser: psycopg.Connection, experiment_id: str) -> set[str]:
+def runs_with_duplicates(superuser: psycopg.Connection, experiment_id: str) -> set[str]:
     """The runs with a scalar series that may hold a point twice, which no read would show.
 
     Its points came again or out of order, as its row knows; or more of them are kept than its row counts.

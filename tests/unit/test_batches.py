@@ -17,7 +17,7 @@ from tbupload.events.points import (
     TensorColumns,
 )
 from tbupload.http.wire_limits import WireLimits
-from tbupload.upload.batches import Batch, drop_largest_series, encode
+from tbupload.upload.batches import Batch, drop_largest_series, encode_segment
 from tbwire import packing, wire_pb2
 
 LIMITS = WireLimits(
@@ -52,7 +52,7 @@ def blobs(*contents, tag="images"):
 
 
 def encoded(chunk, acknowledged=None, limits=LIMITS):
-    segment = encode(STREAM, chunk, 1.25, acknowledged or {}, limits)
+    segment = encode_segment(STREAM, chunk, 1.25, acknowledged or {}, limits)
     return segment, wire_pb2.WriteBatch.FromString(segment.body).segments[0]
 
 

@@ -10,7 +10,7 @@ from tbupload.errors import Conflict, Refused, Unreachable
 from tbupload.events.points import FileBlob
 from tbupload.http import blob_upload
 from tbupload.http.client import Client
-from tbupload.http.retry import Patience
+from tbupload.http.retry import RetryPolicy
 from tbupload.http.transport import Transport
 
 CONTENT = bytes(range(256)) * 10
@@ -26,18 +26,18 @@ def server():
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
-    monkeypatch.setattr(blob_upload, "ASKED_BYTES_MIN", 1000)
+    monkeypatch.setattr(blob_upload, "CHECK_FIRST_BYTES_MIN", 1000)
 
 
 @pytest.fixture
 def patience():
-    return Patience(5.0)
+    return RetryPolicy(5.0)
 
 
 @pytest.fixture
 def put(server, patience):
     client = Client(Transport(server.url, "token", None, patience, lambda _: None))
-    return lambda blob=CONTENT: client.put_blob("abc", hashlib.sha256(CONTENT).digest(), blob)
+    return lambda blob=CONTENT: client.upload_blob("abc", hashlib.sha256(CONTENT).digest(), blob)
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_a_blob_in_memory_that_is_refused_is_refused(server, put):
 
 def test_an_upload_that_was_abandoned_sends_no_further_pieces(server, put, file_blob, patience):
     server.replies = [state(0), state(1000)]
-    patience.abandon()
+    patience.cancel()
     with pytest.raises(Unreachable, match="ended"):
         put(file_blob)
     assert [method for method, _, _ in sent(server)] == ["GET"]

@@ -60,7 +60,7 @@ def test_a_record_gives_no_more_tensors_than_a_request_could_take(tmp_path, monk
     write_records(tmp_path / "file", [summary_event(0, 1.0, *values), summary_event(1, 1.0, *values[:3])])
     series, skipped = read_all(tmp_path / "file")
     assert [step for step, *_ in series["filled"].points] == [0, 0, 0, 1, 1, 1]
-    assert skipped == {skip_reasons.TOO_MUCH: 2}
+    assert skipped == {skip_reasons.RECORD_TOO_LARGE: 2}
 
 
 def test_a_megabyte_that_stands_for_gigabytes_is_read_piece_by_piece(tmp_path):

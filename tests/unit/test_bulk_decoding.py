@@ -178,7 +178,7 @@ def test_a_length_longer_than_protobuf_takes_is_refused_in_bulk_too(size_bytes):
     value = field(1, 2, b"t") + field(2, 5, struct.pack("<f", 1))
     summary = b"\x0a" + varint(len(value), padding=size_bytes - 1) + value
     series, skipped = assert_same_both_ways([field(5, 2, summary)] * 20)
-    assert (len(series), skipped) == ((1, {}) if size_bytes <= 5 else (0, {skip_reasons.NO_EVENT: 20}))
+    assert (len(series), skipped) == ((1, {}) if size_bytes <= 5 else (0, {skip_reasons.NOT_AN_EVENT: 20}))
 
 
 @settings(max_examples=150, deadline=None)
@@ -261,7 +261,7 @@ def test_damaged_records_are_counted_and_the_rest_is_read():
 def test_wall_times_that_are_no_numbers_are_counted():
     walls = [NAN, 1.0, INFINITE, 2.0, -INFINITE] * 4
     series, skipped = assert_same_both_ways([scalar_event("t", 1, 0, wall) for wall in walls])
-    assert (len(series["t"].points), skipped) == (8, {skip_reasons.WALL_TIME: 12})
+    assert (len(series["t"].points), skipped) == (8, {skip_reasons.WALL_TIME_NOT_FINITE: 12})
 
 
 @pytest.mark.parametrize("count", [1, 5, 500, 2000])

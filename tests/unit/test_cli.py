@@ -10,7 +10,7 @@ from support.faulty_server import Reply, faulty_server, refusal
 from tbupload.cli import main
 from tbupload.commands.connect import find_experiment_id
 from tbupload.commands.experiments import expiry
-from tbupload.commands.tail import _put_line
+from tbupload.commands.tail import _print_point
 from tbupload.config import Config, read_config
 from tbupload.errors import UsageError
 
@@ -227,7 +227,7 @@ def test_what_is_no_experiment_is_refused_before_any_request():
 @pytest.mark.parametrize("wall_time", [0.0, -1e300, 1e300, 1.7e9])
 @pytest.mark.parametrize("value", [0.5, "NaN", {"dtype": "string", "shape": [1], "data": ["a\x1b[2J\nb"]}])
 def test_a_tail_prints_one_line_a_point_whatever_was_logged(capsys, wall_time, value):
-    _put_line({"run": "r\x1b]0;x\x07", "tag": "t\n", "step": -(2**63), "wall_time": wall_time, "value": value})
+    _print_point({"run": "r\x1b]0;x\x07", "tag": "t\n", "step": -(2**63), "wall_time": wall_time, "value": value})
     printed = capsys.readouterr().out
     assert (printed.count("\n"), printed.removesuffix("\n").isprintable()) == (1, True)
     assert "step -9,223,372,036,854,775,808" in printed

@@ -14,8 +14,8 @@ from tbupload.errors import Conflict, Refused, Unreachable, UsageError
 from tbupload.http.client import Client
 from tbupload.http.request_slots import SUCCESSES_PER_SLOT, RequestSlots
 from tbupload.http.response_body import retry_after_seconds
-from tbupload.http.retry import Patience
-from tbupload.http.transport import Transport, _proxy
+from tbupload.http.retry import RetryPolicy
+from tbupload.http.transport import Transport, _find_proxy
 from tbwire import wire_pb2
 
 LATER = refusal(503, "unavailable", headers={"Retry-After": "0"})
@@ -30,7 +30,7 @@ def server():
 
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch):
-    monkeypatch.setattr("tbupload.http.retry.FIRST_DELAY_SECONDS", 0.001)
+    monkeypatch.setattr("tbupload.http.retry.FIRST_RETRY_DELAY_SECONDS", 0.001)
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def said():
 @pytest.fixture
 def connect(server, said):
     def connect(give_up_seconds=5.0, url=None, patience=None, *, token="tbh_secret"):
-        patience = patience or Patience(give_up_seconds)
+        patience = patience or RetryPolicy(give_up_seconds)
         return Client(Transport(url or server.url, token, None, patience, said.append))
 
     return connect
@@ -145,7 +145,7 @@ def test_throttled_token_is_made_once(server, connect):
 
 def test_throttled_stream_is_asked_for_again(server):
     server.replies = [TOO_MANY, Reply(body=b"content")]
-    transport = Transport(server.url, None, None, Patience(5.0), lambda _: None)
+    transport = Transport(server.url, None, None, RetryPolicy(5.0), lambda _: None)
     with transport.stream("GET", "/x") as pieces:
         assert b"".join(pieces) == b"content"
 
@@ -159,7 +159,7 @@ def test_throttled_for_too_long_is_unreachable(server, connect):
 def test_request_slots_halve_and_come_back():
     slots = RequestSlots(4)
     slots.halve()
-    with slots.take(), slots.take():
+    with slots.acquire(), slots.acquire():
         third = threading.Thread(target=lambda: take_and_leave(slots), daemon=True)
         third.start()
         third.join(0.1)
@@ -168,12 +168,12 @@ def test_request_slots_halve_and_come_back():
     assert not third.is_alive()
     for _ in range(2 * SUCCESSES_PER_SLOT):
         slots.succeed()
-    with slots.take(), slots.take(), slots.take(), slots.take():
+    with slots.acquire(), slots.acquire(), slots.acquire(), slots.acquire():
         pass
 
 
 def take_and_leave(slots):
-    with slots.take():
+    with slots.acquire():
         pass
 
 
@@ -250,7 +250,7 @@ def test_a_server_that_is_down_is_tried_until_patience_ends(connect, server, sai
 def test_after_an_orderly_stop_a_server_that_is_away_is_not_tried_for_ever(connect, server, monkeypatch):
     monkeypatch.setattr("tbupload.http.retry.STOP_GRACE_SECONDS", 0.5)
     server.replies = [LATER]
-    patience = Patience(float("inf"))
+    patience = RetryPolicy(float("inf"))
     threading.Timer(0.3, patience.stop).start()
     with pytest.raises(Unreachable):
         connect(patience=patience).get_experiment("abc")
@@ -258,8 +258,8 @@ def test_after_an_orderly_stop_a_server_that_is_away_is_not_tried_for_ever(conne
 
 def test_an_abandoned_upload_waits_no_more(connect, server):
     server.replies = [refusal(503, headers={"Retry-After": "60"})]
-    patience = Patience(float("inf"))
-    threading.Timer(0.2, patience.abandon).start()
+    patience = RetryPolicy(float("inf"))
+    threading.Timer(0.2, patience.cancel).start()
     start = time.monotonic()
     with pytest.raises(Unreachable):
         connect(patience=patience).get_experiment("abc")
@@ -367,14 +367,14 @@ def test_proxies_come_from_the_environment_and_never_lead_to_this_machine(monkey
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
-    assert _proxy("https://tbhub.example") is None
+    assert _find_proxy("https://tbhub.example") is None
     monkeypatch.setenv("HTTPS_PROXY", "proxy.example:3128")
     monkeypatch.setenv("HTTP_PROXY", "http://other.example:3128")
     monkeypatch.setenv("NO_PROXY", "inside.example")
-    assert _proxy("https://tbhub.example") == "http://proxy.example:3128"
-    assert _proxy("http://tbhub.example") == "http://other.example:3128"
-    assert _proxy("https://inside.example:8443") is None
-    assert _proxy("http://127.0.0.1:6060") is None
+    assert _find_proxy("https://tbhub.example") == "http://proxy.example:3128"
+    assert _find_proxy("http://tbhub.example") == "http://other.example:3128"
+    assert _find_proxy("https://inside.example:8443") is None
+    assert _find_proxy("http://127.0.0.1:6060") is None
 
 
 def test_a_request_goes_through_the_proxy_with_its_credentials(server, connect, monkeypatch):
@@ -387,4 +387,4 @@ def test_a_request_goes_through_the_proxy_with_its_credentials(server, connect, 
 
 def test_a_certificate_file_that_is_missing_is_a_usage_error(tmp_path, said):
     with pytest.raises(UsageError, match="--cacert"):
-        Transport("https://tbhub.example", None, tmp_path / "missing.pem", Patience(1.0), said.append)
+        Transport("https://tbhub.example", None, tmp_path / "missing.pem", RetryPolicy(1.0), said.append)

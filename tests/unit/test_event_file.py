@@ -30,8 +30,8 @@ from support.event_files import (
 from support.reading import LIMITS, join, open_file, points, read_all, read_chunks
 from tbupload.errors import CorruptRecord, FileReplaced, NotAnEventFile
 from tbupload.events import skip_reasons
-from tbupload.events.event_file import EventFile
-from tbwire.checksums import trail_checksum
+from tbupload.events.event_file import EventFileReader
+from tbwire.checksums import preceding_crc
 
 SMALL = replace(LIMITS, chunk_bytes=300)
 EVENTS = [
@@ -69,8 +69,8 @@ def test_a_file_is_read_in_chunks_that_join_without_gap(path):
     assert chunks[-1].end == file.offset == len(content)
     assert {chunk.end for chunk in chunks} <= set(record_offsets(path))
     for chunk in chunks:
-        assert chunk.start_checksum == trail_checksum(content[: chunk.start])
-        assert chunk.end_checksum == trail_checksum(content[: chunk.end])
+        assert chunk.start_checksum == preceding_crc(content[: chunk.start])
+        assert chunk.end_checksum == preceding_crc(content[: chunk.end])
     assert join(chunks) == read_all(path)
 
 
@@ -142,8 +142,8 @@ def test_the_part_not_read_decides_whose_a_tag_of_two_plugins_is(path, chunk_byt
 
 def test_metadata_of_the_part_not_read_is_looked_up_only_when_a_value_needs_it(path, monkeypatch):
     calls = []
-    recall = EventFile._recall
-    monkeypatch.setattr(EventFile, "_recall", lambda file: calls.append(file) or recall(file))
+    recall = EventFileReader._replay_prefix
+    monkeypatch.setattr(EventFileReader, "_replay_prefix", lambda file: calls.append(file) or recall(file))
     offsets = record_offsets(path)
     read_chunks(open_file(path, start=offsets[20], limits=replace(LIMITS, chunk_bytes=1)))
     assert not calls
@@ -155,8 +155,8 @@ def test_a_value_waits_while_the_part_that_may_name_its_plugin_cannot_be_read(pa
     named, nameless = (scalar_event("t", step, 1, style="tensor", metadata=step == 0) for step in range(2))
     path.write_bytes(encode_records([named, nameless]))
     failures = [OSError("stale handle"), FileReplaced(path)]
-    recall = EventFile._recall
-    monkeypatch.setattr(EventFile, "_recall", lambda file: recall(file) if not failures else raise_(failures.pop()))
+    recall = EventFileReader._replay_prefix
+    monkeypatch.setattr(EventFileReader, "_replay_prefix", lambda file: recall(file) if not failures else raise_(failures.pop()))
     file = open_file(path, start=record_offsets(path)[1])
     for _ in range(2):
         with pytest.raises((OSError, FileReplaced)):
@@ -215,7 +215,7 @@ def test_a_damaged_payload_costs_that_record_only(path):
 def test_a_record_that_is_no_event_is_counted(tmp_path):
     write_records(tmp_path / "file", [version_event(), b"\xff\xff\xff", scalar_event("loss", 1, 1.0)])
     series, skipped = read_all(tmp_path / "file")
-    assert (list(series), skipped) == (["loss"], {skip_reasons.NO_EVENT: 1})
+    assert (list(series), skipped) == (["loss"], {skip_reasons.NOT_AN_EVENT: 1})
 
 
 @pytest.mark.parametrize("spoil", [spoil_length, spoil_length_checksum])
@@ -280,7 +280,7 @@ def test_a_record_over_the_limit_is_passed_over_once_it_is_whole(path):
     chunks = read_chunks(file)
     series, skipped = join(chunks)
     assert (list(series), skipped) == (["loss"], {"record over the limit of 4,000 bytes": 1})
-    assert chunks[0].end_checksum == trail_checksum(path.read_bytes()[: chunks[0].end])
+    assert chunks[0].end_checksum == preceding_crc(path.read_bytes()[: chunks[0].end])
 
 
 # Which file it is
@@ -323,9 +323,9 @@ def test_matches_says_whether_the_bytes_before_an_offset_are_these(path):
     content = path.read_bytes()
     file = open_file(path)
     for offset in (0, 10, 1024, 2000, len(content)):
-        assert file.matches(offset, trail_checksum(content[:offset]))
-    assert not file.matches(len(content) + 1, trail_checksum(content))
-    assert not file.matches(2000, trail_checksum(content[:1999]))
+        assert file.matches(offset, preceding_crc(content[:offset]))
+    assert not file.matches(len(content) + 1, preceding_crc(content))
+    assert not file.matches(2000, preceding_crc(content[:1999]))
 
 
 def test_a_file_that_became_shorter_was_replaced(path):

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from support.event_files import encode_record
 from tbupload.events.points import ScalarColumns
-from tbupload.export.destination import whole_file
-from tbupload.export.directory_names import directory_of, event_file_of
+from tbupload.export.destination import atomic_file
+from tbupload.export.directory_names import event_file_name, run_directory
 from tbupload.export.event_records import audio_record_head, blob_record_head, header, record, scalar_records
 from tbwire import frames, read_pb2
 from tbwire import tensorboard_pb2 as pb
@@ -99,12 +99,12 @@ def test_clip_with_content_type_is_legacy_audio(clip, content_type, step, has_me
 
 @given(st.text(st.sampled_from("ab./%\0\\:é "), max_size=12), st.text(st.sampled_from("ab./%\0é "), max_size=12))
 @example("..", "a/..")
-@example("tbhub-export.json", "a/" + event_file_of("x", 1))
+@example("tbhub-export.json", "a/" + event_file_name("x", 1))
 @example("x" * 201, "/x")
 def test_every_run_has_a_file_of_its_own_below_the_directory(run, other):
     paths = []
     for name in (run, other):
-        path = os.path.join("/out", directory_of(name), event_file_of(name, 1.7e9))  # noqa: PTH118 - as text
+        path = os.path.join("/out", run_directory(name), event_file_name(name, 1.7e9))  # noqa: PTH118 - as text
         assert os.path.normpath(path) == path.replace("/out//", "/out/")
         assert path.startswith("/out/")
         assert "\0" not in path
@@ -121,7 +121,7 @@ HARMFUL = set(map(chr, [*range(32), *range(127, 160), *range(0x202A, 0x202F), *r
 @example({"a\n", "a%0A", "a%250A", "a%0a", "50%", "a%"})
 @example({"\x01bcdef012345678", "%01bcdef012345678", "%ABCDEF0123456789"})
 def test_directory_of_a_run_is_harmless_and_its_own(runs):
-    directories = {run: directory_of(run) for run in runs}
+    directories = {run: run_directory(run) for run in runs}
     assert len(set(directories.values())) == len(runs)
     for run, directory in directories.items():
         assert not HARMFUL & set(directory)
@@ -132,20 +132,20 @@ def test_directory_of_a_run_is_harmless_and_its_own(runs):
 
 def test_directory_of_a_harmless_run_is_the_run():
     for run in ("lr=10%", "a/b 100%/ü", "%", "50% off", "👩\u200d💻"):
-        assert directory_of(run) == run
-    assert directory_of("evil\x1b]0;x\x07/line\nbreak") == "evil%1B]0;x%07/line%0Abreak"
+        assert run_directory(run) == run
+    assert run_directory("evil\x1b]0;x\x07/line\nbreak") == "evil%1B]0;x%07/line%0Abreak"
 
 
 @given(st.lists(st.binary(max_size=300), max_size=5), st.integers(1, 50))
 def test_frames_come_back_however_they_are_cut(contents, size):
     sent = [read_pb2.Frame(part=read_pb2.Part(series=read_pb2.Series(summary_metadata=each))) for each in contents]
-    whole = b"".join(map(frames.encode, sent))
-    assert list(frames.decode(whole[at : at + size] for at in range(0, len(whole), size))) == sent
+    whole = b"".join(map(frames.encode_frame, sent))
+    assert list(frames.decode_frames(whole[at : at + size] for at in range(0, len(whole), size))) == sent
 
 
 def test_a_file_has_its_name_when_it_is_whole_and_not_before(tmp_path):
     path = tmp_path / "made" / "events.out.tfevents.1"
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         file.write(b"half")
         file.flush()
         assert not path.exists()

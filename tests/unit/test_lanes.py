@@ -2,7 +2,7 @@
 
 import pytest
 
-from tbupload.logdir.poll_scheduler import BACKLOG_SECONDS, QUIET_LOOKS, TURN_SECONDS_MAX, Lanes
+from tbupload.logdir.poll_scheduler import BACKLOG_SECONDS, POLL_SECONDS_MAX, POLLS_PER_QUIET_TIME, PollScheduler
 
 
 class Clock:
@@ -22,7 +22,7 @@ def looks(lanes, clock, seconds, quiet_seconds, turn_seconds=0.1):
     counts = dict.fromkeys(quiet_seconds, 0)
     for _ in range(round(seconds / turn_seconds)):
         clock.now += turn_seconds
-        for thing in lanes.due():
+        for thing in lanes.ready():
             counts[thing] += 1
             lanes.add(thing, quiet_seconds[thing])
     return counts
@@ -30,8 +30,8 @@ def looks(lanes, clock, seconds, quiet_seconds, turn_seconds=0.1):
 
 def test_a_thing_that_just_changed_is_looked_at_most_often_and_a_quiet_one_at_the_latest_rate():
     clock = Clock()
-    lanes = Lanes(0.2, 5.0, share=1.0, now=clock)
-    quiet = {"busy": 0.0, "calm": 2.0 * QUIET_LOOKS, "asleep": 1e6}
+    lanes = PollScheduler(0.2, 5.0, share=1.0, now=clock)
+    quiet = {"busy": 0.0, "calm": 2.0 * POLLS_PER_QUIET_TIME, "asleep": 1e6}
     for thing, seconds in quiet.items():
         lanes.add(thing, seconds)
     counts = looks(lanes, clock, 100, quiet)
@@ -41,7 +41,7 @@ def test_a_thing_that_just_changed_is_looked_at_most_often_and_a_quiet_one_at_th
 
 
 def test_the_pause_is_the_period_of_the_busiest_thing():
-    lanes = Lanes(0.2, 5.0, share=1.0, now=Clock())
+    lanes = PollScheduler(0.2, 5.0, share=1.0, now=Clock())
     assert lanes.pause_seconds() == 5.0
     lanes.add("asleep", 1e6)
     assert lanes.pause_seconds() == 5.0
@@ -51,7 +51,7 @@ def test_the_pause_is_the_period_of_the_busiest_thing():
 
 def test_one_period_is_enough():
     clock = Clock()
-    lanes = Lanes(0.2, 0.05, share=1.0, now=clock)
+    lanes = PollScheduler(0.2, 0.05, share=1.0, now=clock)
     lanes.add("thing", 1e6)
     assert lanes.pause_seconds() == 0.05
     assert looks(lanes, clock, 10, {"thing": 1e6}, 0.05) == {"thing": pytest.approx(200, abs=2)}
@@ -59,14 +59,14 @@ def test_one_period_is_enough():
 
 def test_looking_at_very_many_things_takes_its_share_of_the_time_and_no_more():
     clock = Clock()
-    lanes = Lanes(0.2, 5.0, share=0.01, now=clock)
+    lanes = PollScheduler(0.2, 5.0, share=0.01, now=clock)
     for thing in range(100_000):
         lanes.add(thing, 1e6)
     clock.step = 1e-5  # every look takes ten microseconds
     began, count = clock.now, 0
     for _ in range(200):
         clock.now += lanes.pause_seconds()
-        for thing in lanes.due():
+        for thing in lanes.ready():
             count += 1
             lanes.add(thing, 1e6)
     share = count * clock.step / (clock.now - began)
@@ -76,7 +76,7 @@ def test_looking_at_very_many_things_takes_its_share_of_the_time_and_no_more():
 
 def test_quiet_things_without_number_do_not_keep_a_busy_one_waiting_nor_the_other_way_round():
     clock = Clock()
-    lanes = Lanes(0.2, 5.0, share=0.01, now=clock)
+    lanes = PollScheduler(0.2, 5.0, share=0.01, now=clock)
     quiet = dict.fromkeys(range(10000), 1000000.0) | {"busy": 0.0}
     for thing, seconds in quiet.items():
         lanes.add(thing, seconds)
@@ -88,29 +88,29 @@ def test_quiet_things_without_number_do_not_keep_a_busy_one_waiting_nor_the_othe
 
 def test_a_turn_is_short_however_long_ago_the_last_one_was():
     clock = Clock()
-    lanes = Lanes(0.2, 5.0, share=1.0, now=clock)
+    lanes = PollScheduler(0.2, 5.0, share=1.0, now=clock)
     for thing in range(10_000):
         lanes.add(thing, 0.0)
     clock.now += 3600.0
     clock.step = 1e-3
     began = clock.now
-    assert len(list(lanes.due())) > 1
-    assert clock.now - began < 4 * TURN_SECONDS_MAX
+    assert len(list(lanes.ready())) > 1
+    assert clock.now - began < 4 * POLL_SECONDS_MAX
 
 
 def test_what_was_handed_out_is_forgotten_until_it_is_added_again():
     clock = Clock()
-    lanes = Lanes(0.2, 5.0, share=1.0, now=clock)
+    lanes = PollScheduler(0.2, 5.0, share=1.0, now=clock)
     lanes.add("thing", 0.0)
     clock.now += 1.0
-    assert list(lanes.due()) == ["thing"]
+    assert list(lanes.ready()) == ["thing"]
     clock.now += 1.0
-    assert list(lanes.due()) == []
+    assert list(lanes.ready()) == []
 
 
 def test_all_can_be_taken_at_once():
-    lanes = Lanes(0.2, 5.0, share=0.01, now=Clock())
+    lanes = PollScheduler(0.2, 5.0, share=0.01, now=Clock())
     lanes.add("busy", 0.0)
     lanes.add("asleep", 1e6)
-    assert sorted(lanes.take_all()) == ["asleep", "busy"]
-    assert lanes.take_all() == []
+    assert sorted(lanes.pop_all()) == ["asleep", "busy"]
+    assert lanes.pop_all() == []

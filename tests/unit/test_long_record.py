@@ -38,10 +38,10 @@ from tbupload.events.filters import SeriesFilter
 from tbupload.events.large_records import field_placeholders, long_record
 from tbupload.events.points import FileBlob, Tensor
 from tbupload.http import blob_upload
-from tbupload.limits import CHUNK_BYTES, OUTLINE_BYTES_MAX
+from tbupload.limits import CHUNK_BYTES, SKELETON_BYTES_MAX
 from tbwire import tensorboard_pb2 as pb
 
-STREAMED = replace(LIMITS, chunk_bytes=1, streamed_record_bytes_min=0, outline_field_bytes_max=3)
+STREAMED = replace(LIMITS, chunk_bytes=1, streamed_record_bytes_min=0, skeleton_field_bytes_max=3)
 """Every record is read as a long one, every field of more than three bytes as a large one."""
 
 
@@ -49,7 +49,7 @@ def in_memory(blob):
     """A blob's bytes, which must be those of its digest."""
     if isinstance(blob, bytes):
         return blob
-    with blob_upload._opened(blob) as read_bytes:
+    with blob_upload._open_reader(blob) as read_bytes:
         content = read_bytes(0, len(blob))
     assert hashlib.sha256(content).digest() == blob.sha256
     return content
@@ -72,7 +72,7 @@ def read(path, limits, **options):
 
 def assert_same_both_ways(path, limits=LIMITS, **options):
     limits = replace(limits, chunk_bytes=1)
-    streamed = replace(limits, streamed_record_bytes_min=0, outline_field_bytes_max=3)
+    streamed = replace(limits, streamed_record_bytes_min=0, skeleton_field_bytes_max=3)
     loaded, found = read(path, limits, **options), read(path, streamed, **options)
     assert found[:2] == loaded[:2]
     assert list(found[0]) == list(loaded[0])
@@ -158,7 +158,7 @@ def test_limits_are_the_same_and_what_is_over_one_is_never_digested(tmp_path, mo
     assert {reason.split(" over ")[0] for reason in skipped if " over " in reason} >= {"blob", "tensor"}
     only = tmp_path / "only"
     write_records(only, [version_event(), graph_event(b"x" * 100), image_event("i", 1, [b"x" * 100], style="legacy")])
-    monkeypatch.setattr(field_placeholders.Cuts, "_digested", None)
+    monkeypatch.setattr(field_placeholders.FieldPlaceholders, "_digest_field", None)
     assert read_all(only, limits=replace(STREAMED, blob_bytes_max=99))[1] == Counter(
         {"blob sequence over the limit of 99 bytes": 1, "blob over the limit of 99 bytes": 1}
     )
@@ -203,7 +203,7 @@ def test_what_a_filter_leaves_out_is_not_digested(tmp_path, monkeypatch):
     write_records(path, EVENTS)
     series_filter = SeriesFilter(plugins=frozenset({"scalars", "text"}))
     assert_same_both_ways(path, series_filter=series_filter)
-    monkeypatch.setattr(field_placeholders.Cuts, "_digested", None)
+    monkeypatch.setattr(field_placeholders.FieldPlaceholders, "_digest_field", None)
     assert set(read_all(path, limits=STREAMED, series_filter=series_filter)[0]) >= {"loss", "note"}
 
 
@@ -228,19 +228,19 @@ def test_a_file_that_ends_while_a_long_record_is_read_was_replaced(tmp_path, mon
     write_records(path, [version_event(), event])
     file = open_file(path, limits=STREAMED)
     assert file.read() is not None
-    is_sound = long_record.is_sound
+    is_sound = long_record.matches_checksum
 
     def cut_afterwards(*arguments):
         answer = is_sound(*arguments)
         path.write_bytes(path.read_bytes()[:-400_000])
         return answer
 
-    monkeypatch.setattr(long_record, "is_sound", cut_afterwards)
+    monkeypatch.setattr(long_record, "matches_checksum", cut_afterwards)
     with pytest.raises(FileReplaced):
         file.read()
 
 
-LARGE = bytes(OUTLINE_BYTES_MAX + (1 << 20))
+LARGE = bytes(SKELETON_BYTES_MAX + (1 << 20))
 
 
 def large_tensor(shape, **fields):
@@ -260,10 +260,10 @@ def dims(*sizes):
         (text_event("x" * len(LARGE), 1, "x"), "tag or plugin name over the limit of 10,000 characters"),
         (text_event("\u6f22" * (len(LARGE) // 3), 1, "x"), "tag or plugin name over the limit of 10,000 characters"),
         (hparams_event("_hparams_", LARGE), "summary metadata over the limit of 4,194,304 bytes"),
-        (summary_event(1, 1.0, pb.Summary.Value(tag="old", obsolete_old_style_histogram=LARGE)), skip_reasons.NO_VALUE),
+        (summary_event(1, 1.0, pb.Summary.Value(tag="old", obsolete_old_style_histogram=LARGE)), skip_reasons.VALUE_MISMATCH),
         (
             summary_event(1, 1.0, pb.Summary.Value(tag="h", histo={"bucket": np.zeros(len(LARGE) // 8)})),
-            skip_reasons.TOO_MUCH,
+            skip_reasons.RECORD_TOO_LARGE,
         ),
     ],
     ids=["content", "malformed", "text", "tag", "wide tag", "metadata", "obsolete", "histogram"],
@@ -312,7 +312,7 @@ def test_more_tensors_than_any_request_takes_are_left_out_one_by_one(tmp_path):
     values = [plugin_event("other", f"tensor/{number}", 1, tensor).summary.value[0] for number in range(8)]
     write_records(path, [version_event(), summary_event(1, 1.0, *values)])
     series, skipped = read_all(path)
-    assert (len(series), skipped) == (6, {skip_reasons.TOO_MUCH: 2})
+    assert (len(series), skipped) == (6, {skip_reasons.RECORD_TOO_LARGE: 2})
 
 
 def test_what_came_before_is_recalled_without_digesting_it(tmp_path, monkeypatch):
@@ -322,9 +322,9 @@ def test_what_came_before_is_recalled_without_digesting_it(tmp_path, monkeypatch
     tensor = string_tensor_proto([b"1", b"1", PNG])
     write_records(path, [summary_event(2, 1.0, pb.Summary.Value(tag="image", tensor=tensor))], append=True)
     digested = []
-    stream = field_placeholders.Cuts._stream
+    stream = field_placeholders.FieldPlaceholders._stream
     monkeypatch.setattr(
-        field_placeholders.Cuts, "_stream", lambda self, cut: digested.append(cut.offset) or stream(self, cut)
+        field_placeholders.FieldPlaceholders, "_stream", lambda self, cut: digested.append(cut.offset) or stream(self, cut)
     )
     series, _ = join(read_chunks(open_file(path, start=size, limits=STREAMED)))
     assert series["image"].plugin == "images"

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tbupload.http.retry import Patience
+from tbupload.http.retry import RetryPolicy
 
 
 def wait(patience, retry_after=None, attempt=10):
@@ -14,7 +14,7 @@ def wait(patience, retry_after=None, attempt=10):
     outcomes = []
 
     def waiting():
-        outcomes.append(patience.wait_to_repeat(attempt, time.monotonic(), retry_after))
+        outcomes.append(patience.wait_before_retry(attempt, time.monotonic(), retry_after))
 
     thread = threading.Thread(target=waiting, daemon=True)
     thread.start()
@@ -23,37 +23,37 @@ def wait(patience, retry_after=None, attempt=10):
 
 @pytest.fixture
 def _long_delays(monkeypatch):
-    monkeypatch.setattr("tbupload.http.retry.FIRST_DELAY_SECONDS", 1000.0)
-    monkeypatch.setattr("tbupload.http.retry.DELAY_SECONDS_MAX", 1000.0)
+    monkeypatch.setattr("tbupload.http.retry.FIRST_RETRY_DELAY_SECONDS", 1000.0)
+    monkeypatch.setattr("tbupload.http.retry.RETRY_DELAY_SECONDS_MAX", 1000.0)
 
 
 @pytest.mark.usefixtures("_long_delays")
 def test_a_server_that_answered_another_request_is_tried_again_at_once():
-    patience = Patience(math.inf)
+    patience = RetryPolicy(math.inf)
     thread, outcomes = wait(patience)
     thread.join(0.1)
     assert outcomes == []
-    patience.answered()
+    patience.report_success()
     thread.join(20)
     assert len(outcomes) == 1
     assert outcomes[0] is not None
 
 
 def test_a_request_the_server_told_to_wait_waits_although_others_are_answered():
-    patience = Patience(math.inf)
+    patience = RetryPolicy(math.inf)
     thread, outcomes = wait(patience, retry_after=1000.0)
     for _ in range(5):
-        patience.answered()
+        patience.report_success()
         thread.join(0.02)
     assert outcomes == []
-    patience.abandon()
+    patience.cancel()
     thread.join(20)
     assert outcomes == [None]
 
 
 @pytest.mark.usefixtures("_long_delays")
 def test_an_orderly_end_cuts_a_wait_short():
-    patience = Patience(math.inf)
+    patience = RetryPolicy(math.inf)
     thread, outcomes = wait(patience)
     patience.stop()
     thread.join(20)
@@ -61,20 +61,20 @@ def test_an_orderly_end_cuts_a_wait_short():
 
 
 def test_an_end_within_a_time_is_over_after_it():
-    patience = Patience(math.inf)
+    patience = RetryPolicy(math.inf)
     patience.stop()
     assert patience.is_stopping
-    assert not patience.is_over
+    assert not patience.is_stop_deadline_passed
     patience.stop(within_seconds=0.0)
-    assert patience.is_over
-    assert patience.wait_to_repeat(0, time.monotonic(), None) is None
+    assert patience.is_stop_deadline_passed
+    assert patience.wait_before_retry(0, time.monotonic(), None) is None
 
 
 def test_waits_grow_up_to_a_limit_and_are_never_quite_the_same(monkeypatch):
-    monkeypatch.setattr("tbupload.http.retry.FIRST_DELAY_SECONDS", 1e-5)
-    monkeypatch.setattr("tbupload.http.retry.DELAY_SECONDS_MAX", 1e-3)
-    patience = Patience(math.inf)
-    waits = [patience.wait_to_repeat(attempt, time.monotonic(), None) for attempt in range(20)]
+    monkeypatch.setattr("tbupload.http.retry.FIRST_RETRY_DELAY_SECONDS", 1e-5)
+    monkeypatch.setattr("tbupload.http.retry.RETRY_DELAY_SECONDS_MAX", 1e-3)
+    patience = RetryPolicy(math.inf)
+    waits = [patience.wait_before_retry(attempt, time.monotonic(), None) for attempt in range(20)]
     assert 0.5e-5 <= waits[0] <= 1e-5
     assert all(0.5e-3 <= seconds <= 1e-3 for seconds in waits[10:])
     assert len(set(waits)) == len(waits)

@@ -7,13 +7,21 @@ from pathlib import Path
 import pytest
 
 from tbupload.console import progress, throughput
-from tbupload.console.progress import LINE_SECONDS, Bar, Progress, State, bar_text, cut, fitted
+from tbupload.console.progress import (
+    LINE_SECONDS,
+    ConsoleProgress,
+    LiveProgress,
+    ProgressState,
+    bar_text,
+    join_fitting,
+    truncate,
+)
 from tbupload.console.texts import PROBLEMS_SHOWN, amounts_text, count_text, size_text
-from tbupload.console.throughput import Pace, Rates, duration_text
+from tbupload.console.throughput import Rates, ThroughputMeter, duration_text
 from tbupload.upload.summary import Summary
 
 MIB = 1 << 20
-HALF = State(MIB, 2 * MIB, scalars=1234, runs=2, series=6, sent_bytes=MIB, points=1300, skipped={"bad": 3})
+HALF = ProgressState(MIB, 2 * MIB, scalars=1234, runs=2, series=6, sent_bytes=MIB, points=1300, skipped={"bad": 3})
 URL = "http://tbhub.example/experiment/abc/"
 
 
@@ -37,7 +45,7 @@ def clock(monkeypatch):
 
 
 def test_a_plain_line_tells_amounts_points_rates_time_left_what_was_skipped_and_where(stream, clock):
-    plain = Progress(stream=stream)
+    plain = ConsoleProgress(stream=stream)
     clock.now += 1000  # the time before the first point could be sent
     plain.begin(URL)
     clock.now += 32
@@ -49,7 +57,7 @@ def test_a_plain_line_tells_amounts_points_rates_time_left_what_was_skipped_and_
 
 
 def test_plain_lines_come_seldom_and_only_when_something_has_changed(stream, clock):
-    plain = Progress(stream=stream)
+    plain = ConsoleProgress(stream=stream)
     plain.begin()
     for _ in range(100):
         clock.now += 1
@@ -57,12 +65,12 @@ def test_plain_lines_come_seldom_and_only_when_something_has_changed(stream, clo
     assert stream.getvalue().count("\n") == 1
     for number in range(int(10 * LINE_SECONDS)):
         clock.now += 1
-        plain.show(State(number, 1000, 0, 0, 0))
+        plain.show(ProgressState(number, 1000, 0, 0, 0))
     assert stream.getvalue().count("\n") == 11
 
 
 def test_rates_are_of_the_last_seconds_and_fall_when_nothing_comes(clock):
-    measured = Pace()
+    measured = ThroughputMeter()
     for second in range(1, 31):
         clock.now += 1
         rates = measured.rates(second * 100, second * 10)
@@ -75,10 +83,10 @@ def test_rates_are_of_the_last_seconds_and_fall_when_nothing_comes(clock):
 
 
 def test_what_was_there_before_is_no_part_of_the_rate_nor_of_the_time_left(stream, clock):
-    plain = Progress(stream=stream)
+    plain = ConsoleProgress(stream=stream)
     plain.begin()
     clock.now += 32
-    plain.show(State(1000 * MIB, 1001 * MIB, 1, 1, 1, sent_bytes=MIB, points=1))
+    plain.show(ProgressState(1000 * MIB, 1001 * MIB, 1, 1, 1, sent_bytes=MIB, points=1))
     assert "32.0 KiB/s" in stream.getvalue()
     assert "32 s left" in stream.getvalue()
 
@@ -86,18 +94,18 @@ def test_what_was_there_before_is_no_part_of_the_rate_nor_of_the_time_left(strea
 def test_quiet_says_warnings_only_and_verbose_everything():
     for verbosity, expected in ((-1, "w\n"), (0, "w\ns\n"), (1, "w\ns\nd\n")):
         output = io.StringIO()
-        plain = Progress(verbosity, output)
+        plain = ConsoleProgress(verbosity, output)
         plain.warn("w")
-        plain.say("s")
-        plain.detail("d")
+        plain.info("s")
+        plain.debug("d")
         assert output.getvalue() == expected
 
 
 def test_a_problem_is_said_once_and_very_many_are_only_counted(stream):
-    plain = Progress(stream=stream)
+    plain = ConsoleProgress(stream=stream)
     sentences = [f"path{number}: no" for number in range(3 * PROBLEMS_SHOWN)]
     for sentence in [*sentences[:3], *sentences, *sentences]:
-        plain.problem(sentence)
+        plain.report_problem(sentence)
     lines = stream.getvalue().splitlines()
     assert lines[:-1] == sentences[:PROBLEMS_SHOWN]
     assert "only counted" in lines[-1]
@@ -107,24 +115,24 @@ def test_a_reader_who_has_gone_and_a_full_disk_are_no_reason_to_fail():
     read, write = os.pipe()
     os.close(read)
     with os.fdopen(write, "w") as nobody:
-        for shown in (Progress(stream=nobody), Bar(stream=nobody)):
+        for shown in (ConsoleProgress(stream=nobody), LiveProgress(stream=nobody)):
             shown.warn("w")
         os.dup2(os.open(os.devnull, os.O_WRONLY), nobody.fileno())  # what is left in the buffer
     if Path("/dev/full").exists():
         full = Path("/dev/full").open("w")  # noqa: SIM115 - its closing fails, as its writing does
-        Progress(stream=full).warn("w")
+        ConsoleProgress(stream=full).warn("w")
         with pytest.raises(OSError, match="No space"):
             full.close()
 
 
 def test_live_lines_move_and_go_away(stream, clock):
-    bar = Bar(stream=stream)
+    bar = LiveProgress(stream=stream)
     bar.begin(URL)
-    bar.show(State(0, 2 * MIB, 0, 0, 0))
-    for part in (HALF, State(2 * MIB, 2 * MIB, 5678, 2, 6, sent_bytes=2 * MIB, points=5678)):
+    bar.show(ProgressState(0, 2 * MIB, 0, 0, 0))
+    for part in (HALF, ProgressState(2 * MIB, 2 * MIB, 5678, 2, 6, sent_bytes=2 * MIB, points=5678)):
         clock.now += 1
         bar.show(part)
-    bar.say("a sentence")
+    bar.info("a sentence")
     shown = stream.getvalue()
     for words in ("1.0 of 2.0 MiB", "1,300 points", "2.0 of 2.0 MiB", "5,678 points", f"6 series in 2 runs  {URL}"):
         assert words in shown
@@ -135,14 +143,14 @@ def test_live_lines_move_and_go_away(stream, clock):
 
 
 def test_an_idle_upload_is_up_to_date_whatever_cannot_be_sent(stream):
-    bar = Bar(stream=stream)
+    bar = LiveProgress(stream=stream)
     bar.begin()
-    bar.show(State(MIB, 2 * MIB, 5, 1, 1, is_idle=True))
+    bar.show(ProgressState(MIB, 2 * MIB, 5, 1, 1, is_idle=True))
     assert "up to date" in stream.getvalue()
 
 
 def test_a_quiet_bar_is_no_bar(stream):
-    bar = Bar(-1, stream)
+    bar = LiveProgress(-1, stream)
     bar.begin(URL)
     bar.show(HALF)
     bar.close()
@@ -154,8 +162,8 @@ def test_a_line_is_never_longer_than_the_terminal_is_wide():
     for columns in range(1, 120):
         text = bar_text(HALF, rates, columns)
         assert len(text) <= columns or text == "1.0 of 2.0 MiB"
-        assert len(fitted(["6 series in 2 runs", URL], columns)) < columns
-        assert len(cut("skipped so far: 3 bad", columns)) < max(columns, 4)
+        assert len(join_fitting(["6 series in 2 runs", URL], columns)) < columns
+        assert len(truncate("skipped so far: 3 bad", columns)) < max(columns, 4)
 
 
 def test_a_wide_terminal_shows_all_and_a_narrow_one_the_amounts():
@@ -163,8 +171,8 @@ def test_a_wide_terminal_shows_all_and_a_narrow_one_the_amounts():
     assert bar_text(HALF, rates, 80) == "1.0 of 2.0 MiB, 32.0 KiB/s, 1,300 points, 41/s, 32 s left"
     assert bar_text(HALF, rates, 30) == "1.0 of 2.0 MiB, 32 s left"
     assert bar_text(HALF, rates, 3) == "1.0 of 2.0 MiB"
-    assert fitted(["6 series in 2 runs", URL], 40) == URL
-    assert fitted(["6 series in 2 runs", URL], 30) == "6 series in 2 runs"
+    assert join_fitting(["6 series in 2 runs", URL], 40) == URL
+    assert join_fitting(["6 series in 2 runs", URL], 30) == "6 series in 2 runs"
 
 
 def test_a_complete_summary_is_one_line_and_an_incomplete_one_names_what_is_missing():
@@ -183,10 +191,10 @@ def test_a_complete_summary_is_one_line_and_an_incomplete_one_names_what_is_miss
 
 
 def test_a_summary_does_not_repeat_what_was_said_and_says_how_much_that_was(stream):
-    plain = Progress(-1, stream)
+    plain = ConsoleProgress(-1, stream)
     for number in range(3):
-        plain.problem(f"path{number}: no")
-    lines = list(Summary(problems=[f"path{number}: no" for number in range(4)]).lines("sent", plain.has_said))
+        plain.report_problem(f"path{number}: no")
+    lines = list(Summary(problems=[f"path{number}: no" for number in range(4)]).lines("sent", plain.has_reported))
     assert lines[-2:] == ["  path3: no", "  3 paths were named above"]
 
 

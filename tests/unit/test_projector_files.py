@@ -104,7 +104,7 @@ def test_fields_of_other_versions_are_passed_over(logdir):
 
 
 def test_a_large_file_stays_on_disk(logdir, monkeypatch):
-    monkeypatch.setattr(projector_files, "HELD_BYTES_MAX", 100)
+    monkeypatch.setattr(projector_files, "IN_MEMORY_BYTES_MAX", 100)
     _, points = write_projector_run(logdir / "run")
     blob = files(logdir).embeddings()[0][1].blobs[1]
     assert (blob.path, blob.size) == (logdir / "run" / "points.bytes", points.nbytes)

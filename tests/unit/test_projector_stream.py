@@ -7,10 +7,10 @@ import re
 import pytest
 
 from support.projector import IN_CHECKPOINT, write_projector_run
-from tbupload.commands.dry_run import USUAL_LIMITS
+from tbupload.commands.dry_run import DEFAULT_LIMITS
 from tbupload.events.filters import SeriesFilter
 from tbupload.logdir.scan import scan_logdir
-from tbupload.upload.projector_stream import ProjectorStream, checksum_of
+from tbupload.upload.projector_stream import ProjectorStream, state_checksum
 from tbwire import wire_pb2
 
 
@@ -21,8 +21,8 @@ def logdir(tmp_path):
 
 
 def stream(logdir, series_filter):
-    (folder,) = scan_logdir(logdir, series_filter, USUAL_LIMITS.name_chars_max).projector_folders
-    return ProjectorStream(folder, logdir, series_filter, USUAL_LIMITS)
+    (folder,) = scan_logdir(logdir, series_filter, DEFAULT_LIMITS.name_chars_max).projector_folders
+    return ProjectorStream(folder, logdir, series_filter, DEFAULT_LIMITS)
 
 
 @pytest.mark.parametrize(
@@ -43,9 +43,9 @@ def test_the_filter_chooses_embeddings_by_plugin_and_tag(logdir, series_filter, 
 def test_a_segment_is_the_one_byte_that_stands_for_the_state_of_the_files(logdir):
     series_filter = SeriesFilter()
     before = stream(logdir, series_filter)
-    checksum = checksum_of(before.state())
+    checksum = state_checksum(before.state())
     (sent,) = wire_pb2.WriteBatch.FromString(before.segment()[0].body).segments
     assert (sent.start, sent.end, sent.end_checksum) == (0, 1, checksum)
     assert (sent.stream.run, sent.stream.filters_digest) == ("run", series_filter.digest())
     (logdir / "run" / "bookmarks.json").write_text("[1]")
-    assert checksum_of(stream(logdir, series_filter).state()) != checksum
+    assert state_checksum(stream(logdir, series_filter).state()) != checksum

@@ -12,7 +12,7 @@ import pytest
 
 from tbupload.file_lock import locked
 from tbupload.upload import resume_store
-from tbupload.upload.resume_store import UploadKey, Uploads, uploads_path
+from tbupload.upload.resume_store import ResumeStore, UploadKey, uploads_path
 
 KEY = UploadKey("https://tbhub.example", "/runs", {"name": "", "plugins": ["scalars"]})
 
@@ -29,13 +29,13 @@ def warnings():
 
 @pytest.fixture
 def uploads(path, warnings):
-    return Uploads(path, warnings.append)
+    return ResumeStore(path, warnings.append)
 
 
 def made(uploads, key=KEY, experiment_id="abc"):
     """Begins an upload and remembers its experiment."""
-    upload = replace(uploads.begin(key), experiment_id=experiment_id, url=f"https://tbhub.example/{experiment_id}/")
-    uploads.keep(upload)
+    upload = replace(uploads.find_or_create(key), experiment_id=experiment_id, url=f"https://tbhub.example/{experiment_id}/")
+    uploads.save(upload)
     return upload
 
 
@@ -45,7 +45,7 @@ def test_the_file_is_beside_the_config_file():
 
 def test_the_same_command_finds_its_experiment_again(path, uploads, warnings):
     made(uploads)
-    again = Uploads(path, warnings.append).begin(KEY)
+    again = ResumeStore(path, warnings.append).find_or_create(KEY)
     assert (again.experiment_id, again.url) == ("abc", "https://tbhub.example/abc/")
     assert warnings == []
 
@@ -62,43 +62,43 @@ def test_the_same_command_finds_its_experiment_again(path, uploads, warnings):
 )
 def test_another_command_does_not(uploads, other):
     made(uploads)
-    assert uploads.begin(other).experiment_id is None
-    assert uploads.begin(KEY).experiment_id == "abc"
+    assert uploads.find_or_create(other).experiment_id is None
+    assert uploads.find_or_create(KEY).experiment_id == "abc"
 
 
 def test_what_died_before_its_experiment_was_known_asks_for_the_same_one(uploads):
-    assert uploads.begin(KEY).request_key == uploads.begin(KEY).request_key
+    assert uploads.find_or_create(KEY).request_key == uploads.find_or_create(KEY).request_key
 
 
 def test_new_begins_another_one_which_is_the_one_from_then_on(uploads):
     first = made(uploads)
-    second = uploads.begin(KEY, is_new=True)
+    second = uploads.find_or_create(KEY, is_new=True)
     assert (second.experiment_id, second.request_key != first.request_key) == (None, True)
-    assert uploads.begin(KEY).request_key == second.request_key
+    assert uploads.find_or_create(KEY).request_key == second.request_key
 
 
 def test_what_is_complete_is_forgotten_and_nothing_else(uploads):
     made(uploads)
     made(uploads, replace(KEY, logdir="/other"), "def")
-    uploads.forget("https://other.example", "def")
-    uploads.forget(KEY.server, "abc")
-    assert uploads.begin(KEY).experiment_id is None
-    assert uploads.begin(replace(KEY, logdir="/other")).experiment_id == "def"
+    uploads.remove("https://other.example", "def")
+    uploads.remove(KEY.server, "abc")
+    assert uploads.find_or_create(KEY).experiment_id is None
+    assert uploads.find_or_create(replace(KEY, logdir="/other")).experiment_id == "def"
 
 
 def test_an_experiment_that_is_gone_is_replaced_once_by_whoever_comes_first(uploads):
     gone = made(uploads)
-    first = uploads.begin(KEY, instead_of=gone)
-    second = uploads.begin(KEY, instead_of=gone)
+    first = uploads.find_or_create(KEY, replaced=gone)
+    second = uploads.find_or_create(KEY, replaced=gone)
     assert gone.request_key != first.request_key == second.request_key
 
 
 def test_the_oldest_are_forgotten_first(uploads, monkeypatch):
-    monkeypatch.setattr(resume_store, "UPLOADS_MAX", 3)
+    monkeypatch.setattr(resume_store, "RECORDS_MAX", 3)
     for name in "abcd":
         made(uploads, replace(KEY, logdir=f"/{name}"), name)
-        uploads.begin(replace(KEY, logdir="/a"))
-    kept = {name: uploads.begin(replace(KEY, logdir=f"/{name}")).experiment_id for name in "acd"}
+        uploads.find_or_create(replace(KEY, logdir="/a"))
+    kept = {name: uploads.find_or_create(replace(KEY, logdir=f"/{name}")).experiment_id for name in "acd"}
     assert kept == {"a": "a", "c": "c", "d": "d"}
 
 
@@ -130,7 +130,7 @@ def test_a_damaged_file_is_told_in_a_line_and_begun_anew(path, uploads, warnings
     assert len(warnings) == 1
     assert "damaged" in warnings[0]
     assert "\n" not in warnings[0]
-    assert uploads.begin(KEY).experiment_id == "abc"
+    assert uploads.find_or_create(KEY).experiment_id == "abc"
 
 
 def test_any_byte_of_the_file_may_be_flipped(path, uploads):
@@ -138,7 +138,7 @@ def test_any_byte_of_the_file_may_be_flipped(path, uploads):
     content = path.read_bytes()
     for position in range(0, len(content), 3):
         path.write_bytes(content[:position] + bytes([content[position] ^ 0xFF]) + content[position + 1 :])
-        assert uploads.begin(KEY).experiment_id in {None, "abc"}
+        assert uploads.find_or_create(KEY).experiment_id in {None, "abc"}
 
 
 def test_a_file_that_cannot_be_written_is_told_in_a_line_and_stops_nothing(path, uploads, warnings):
@@ -152,7 +152,7 @@ def test_a_lock_that_another_process_keeps_is_not_waited_for_for_ever(path, uplo
     monkeypatch.setattr(resume_store, "LOCK_SECONDS", 0.1)
     path.parent.mkdir()
     with locked(path.with_name("uploads.json.lock"), 1):
-        assert uploads.begin(KEY).experiment_id is None
+        assert uploads.find_or_create(KEY).experiment_id is None
     assert "locked by another process" in warnings[0]
 
 
@@ -160,7 +160,7 @@ def test_processes_that_write_at_once_lose_nothing(path):
     script = (
         "import sys; from pathlib import Path; from tbupload.upload.resume_store import *\n"
         "for number in range(10):\n"
-        "    Uploads(Path(sys.argv[1]), sys.exit).begin(UploadKey('s', f'/{sys.argv[2]}/{number}', {}))\n"
+        "    ResumeStore(Path(sys.argv[1]), sys.exit).find_or_create(UploadKey('s', f'/{sys.argv[2]}/{number}', {}))\n"
     )
     processes = [subprocess.Popen([sys.executable, "-c", script, path, str(number)]) for number in range(3)]
     assert [process.wait(60) for process in processes] == [0] * 3
@@ -177,11 +177,11 @@ def test_a_process_that_dies_with_the_lock_does_not_keep_it(path, uploads, warni
     subprocess.run([sys.executable, "-c", script, path.with_name("uploads.json.lock")], check=False)
     began = time.monotonic()
     made(uploads)
-    assert (warnings, uploads.begin(KEY).experiment_id) == ([], "abc")
+    assert (warnings, uploads.find_or_create(KEY).experiment_id) == ([], "abc")
     assert time.monotonic() - began < resume_store.LOCK_SECONDS
 
 
 def test_a_logdir_with_a_name_that_is_no_text_is_remembered(uploads):
     key = replace(KEY, logdir=os.fsencode("/ä\udcff").decode("utf-8", "backslashreplace"))
     made(uploads, key)
-    assert uploads.begin(key).experiment_id == "abc"
+    assert uploads.find_or_create(key).experiment_id == "abc"

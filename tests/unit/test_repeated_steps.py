@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbupload.upload.repeated_steps import INEXACT, ONE_STEP_SERIES, SUPERSEDED, RepeatedSteps, span_of
+from tbupload.upload.repeated_steps import INEXACT, ONE_STEP_SERIES, SUPERSEDED, RepeatedSteps, step_span
 from tbupload.upload.summary import Summary
 
 
@@ -17,7 +17,7 @@ def count(segments, *, is_partial=False):
     """What the segments of one series come to."""
     repeated, total = RepeatedSteps(is_partial=is_partial), Counter()
     for steps in segments:
-        total.update(repeated.take({"tag": span_of(np.array(steps, np.int64))}))
+        total.update(repeated.take({"tag": step_span(np.array(steps, np.int64))}))
     return total[SUPERSEDED], total[INEXACT], total[ONE_STEP_SERIES]
 
 
@@ -41,8 +41,8 @@ def test_superseded_points_of_a_part_of_a_file_are_a_lower_bound():
 
 
 def test_span_knows_steps_that_rise():
-    assert span_of(np.array([1, 2, 7])) == (0, 1, 7, True)
-    assert span_of(np.array([7, 2, 7, 1])) == (1, 1, 7, False)
+    assert step_span(np.array([1, 2, 7])) == (0, 1, 7, True)
+    assert step_span(np.array([7, 2, 7, 1])) == (1, 1, 7, False)
 
 
 def test_summary_tells_superseded_points_and_what_to_do():

@@ -1,13 +1,13 @@
 """What is kept in memory of the files and tags of very many runs."""
 
 from support import event_files
-from tbupload.commands.dry_run import USUAL_LIMITS
+from tbupload.commands.dry_run import DEFAULT_LIMITS
 from tbupload.events.filters import SeriesFilter
 from tbupload.logdir.tree import FileEntry, Folder
-from tbupload.logdir.watcher import FRESH_SECONDS
-from tbupload.upload.file_cache import FILE_TAGS, Shelf, TagSets
-from tbupload.upload.file_upload import Reading
-from tbupload.upload.stream_cursors import CursorBook
+from tbupload.logdir.watcher import ACTIVE_SECONDS
+from tbupload.upload.file_cache import TAGS_PER_FILE, FileCache, TagSetInterner
+from tbupload.upload.file_upload import ReadOptions
+from tbupload.upload.stream_cursors import StreamCursors
 from tbwire import wire_pb2
 
 NOW = 1000.0
@@ -15,8 +15,8 @@ NOW = 1000.0
 
 def shelf_and_entries(directory, count, *, is_final=False):
     """A shelf, and files that were read to their ends and committed, the first one a moment ago."""
-    reading = Reading(SeriesFilter(), USUAL_LIMITS, is_final=is_final, say=print, clock=lambda: NOW)
-    shelf = Shelf(reading, CursorBook(SeriesFilter().digest(), []))
+    reading = ReadOptions(SeriesFilter(), DEFAULT_LIMITS, is_final=is_final, warn=print, clock=lambda: NOW)
+    shelf = FileCache(reading, StreamCursors(SeriesFilter().digest(), []))
     folder = Folder(None, str(directory))
     entries = [FileEntry(folder, f"tfevents.{number}") for number in range(count)]
     for entry in entries:
@@ -28,40 +28,40 @@ def shelf_and_entries(directory, count, *, is_final=False):
             segment, wire_pb2.Cursor(stream=segment.stream, offset=segment.end, checksum=sent.end_checksum)
         )
         entry.committed = entry.size = segment.end
-        entry.changed_at = NOW if entry is entries[0] else NOW - FRESH_SECONDS
-        shelf.put_back(entry)
+        entry.changed_at = NOW if entry is entries[0] else NOW - ACTIVE_SECONDS
+        shelf.release(entry)
     return shelf, entries
 
 
 def test_readers_of_files_at_rest_are_dropped_when_there_are_many_and_those_of_growing_ones_are_not(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("tbupload.upload.file_cache.TAGS_KEPT", 3 * FILE_TAGS)
+    monkeypatch.setattr("tbupload.upload.file_cache.CACHED_TAGS_MAX", 3 * TAGS_PER_FILE)
     _, entries = shelf_and_entries(tmp_path, 6)
-    assert [entry.source is not None for entry in entries] == [True, False, False, False, True, True]
+    assert [entry.upload is not None for entry in entries] == [True, False, False, False, True, True]
 
 
 def test_no_reader_is_kept_of_files_that_nobody_writes_any_more(tmp_path):
     _, entries = shelf_and_entries(tmp_path, 3, is_final=True)
-    assert [entry.source for entry in entries[1:]] == [None, None]
+    assert [entry.upload for entry in entries[1:]] == [None, None]
 
 
 def test_a_file_that_ends_within_a_record_is_remembered_without_its_reader(tmp_path, monkeypatch):
-    monkeypatch.setattr("tbupload.upload.file_cache.TAGS_KEPT", 0)
+    monkeypatch.setattr("tbupload.upload.file_cache.CACHED_TAGS_MAX", 0)
     shelf, entries = shelf_and_entries(tmp_path, 2)
     with (tmp_path / entries[1].name).open("ab") as file:
         file.write(b"half")
     entries[1].size += 4
     source = shelf.take(entries[1])
     assert source.take() is None
-    shelf.put_back(entries[1])
-    assert entries[1].source is source
-    assert source.is_unsettled(entries[1].size)
+    shelf.release(entries[1])
+    assert entries[1].upload is source
+    assert source.may_change(entries[1].size)
     assert source.unread_bytes() == 4
 
 
 def test_runs_with_the_same_tags_share_one_set_of_them():
-    sets = TagSets()
+    sets = TagSetInterner()
     tags = [f"loss{number}" for number in range(3)]
     first, second = sets.union(frozenset(), tags), sets.union(frozenset(tags[:1]), tags[1:])
     assert first is second

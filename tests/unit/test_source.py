@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from support import event_files
-from tbupload.commands.dry_run import USUAL_LIMITS
+from tbupload.commands.dry_run import DEFAULT_LIMITS
 from tbupload.errors import Conflict
 from tbupload.events.filters import SeriesFilter
 from tbupload.logdir.scan import FoundFile
 from tbupload.logdir.tree import FileEntry, Folder
 from tbupload.upload.batches import Batch
-from tbupload.upload.file_cache import Shelf, fill
-from tbupload.upload.file_errors import DOUBT_SECONDS, REPLACED_SECONDS
-from tbupload.upload.file_upload import AGAIN_SECONDS_MIN, CONFLICTS_MAX, Reading, Source
-from tbupload.upload.stream_cursors import CursorBook
+from tbupload.upload.file_cache import FileCache, fill_batch
+from tbupload.upload.file_errors import CONFIRM_REPLACED_SECONDS, CONFIRM_SECONDS
+from tbupload.upload.file_upload import CONFLICTS_MAX, REREAD_SECONDS_MIN, FileUpload, ReadOptions
+from tbupload.upload.stream_cursors import StreamCursors
 from tbwire import wire_pb2
 
 DIGEST = SeriesFilter().digest()
@@ -51,12 +51,12 @@ def write(path, steps, value=1.0, append=False):
     event_files.write_records(path, events if append else [event_files.version_event(), *events], append=append)
 
 
-def reading_of(limits=USUAL_LIMITS, is_final=False, clock=time.monotonic):
-    return Reading(SeriesFilter(), limits, is_final=is_final, say=lambda _message: None, clock=clock)
+def reading_of(limits=DEFAULT_LIMITS, is_final=False, clock=time.monotonic):
+    return ReadOptions(SeriesFilter(), limits, is_final=is_final, warn=lambda _message: None, clock=clock)
 
 
-def source_of(path, cursors=(), limits=USUAL_LIMITS, is_final=False, clock=time.monotonic):
-    return Source(FoundFile("run", path), reading_of(limits, is_final, clock), CursorBook(DIGEST, cursors))
+def source_of(path, cursors=(), limits=DEFAULT_LIMITS, is_final=False, clock=time.monotonic):
+    return FileUpload(FoundFile("run", path), reading_of(limits, is_final, clock), StreamCursors(DIGEST, cursors))
 
 
 def cursor_after(segment, skipped=()):
@@ -90,7 +90,7 @@ def test_metadata_is_sent_until_it_is_acknowledged(path):
     source = source_of(path)
     first = source.take()
     assert first.metadata
-    source.send_back(first, alone=False)
+    source.requeue(first, alone=False)
     assert source.take() is first
     source.acknowledge(first, cursor_after(first))
     write(path, [10], append=True)
@@ -146,7 +146,7 @@ def test_a_file_truncated_while_it_is_followed_starts_a_new_generation_when_it_s
     take_all(source)
     write(path, range(3), value=2.0)
     assert take_all(source) == []
-    clock.now += REPLACED_SECONDS
+    clock.now += CONFIRM_REPLACED_SECONDS
     segments = take_all(source)
     assert [(each.start, each.stream.generation, each.counts["scalars"]) for each in segments] == [(0, 1, 3)]
 
@@ -157,7 +157,7 @@ def test_after_a_conflict_it_goes_on_where_the_server_is(path):
     source.acknowledge(first, cursor_after(first))
     write(path, [10], append=True)
     second = source.take()
-    source.resolve(second, conflict(offset=0, checksum=0))  # the run was deleted on the server
+    source.on_conflict(second, conflict(offset=0, checksum=0))  # the run was deleted on the server
     again = source.take()
     assert (again.start, again.stream.generation, again.counts["scalars"]) == (0, 0, 11)
     assert again.metadata
@@ -166,7 +166,7 @@ def test_after_a_conflict_it_goes_on_where_the_server_is(path):
 def test_after_a_conflict_about_bytes_that_are_not_its_own_it_starts_a_new_generation(path):
     source = source_of(path)
     segment = source.take()
-    source.resolve(segment, conflict("stream_replaced", offset=segment.end, checksum=12345))
+    source.on_conflict(segment, conflict("stream_replaced", offset=segment.end, checksum=12345))
     again = source.take()
     assert (again.start, again.stream.generation) == (0, 1)
 
@@ -178,7 +178,7 @@ def test_a_server_without_the_metadata_gets_it_with_the_same_bytes(path):
     write(path, [10], append=True)
     second = source.take()
     assert second.metadata == {}
-    source.resolve(second, conflict("metadata_missing"))
+    source.on_conflict(second, conflict("metadata_missing"))
     again = source.take()
     assert (again.start, again.end) == (second.start, second.end)
     assert again.metadata
@@ -187,9 +187,9 @@ def test_a_server_without_the_metadata_gets_it_with_the_same_bytes(path):
 def test_conflicts_without_end_give_the_file_up(path):
     source = source_of(path)
     for _ in range(CONFLICTS_MAX + 1):
-        source.resolve(source.take(), conflict(offset=0, checksum=0))
+        source.on_conflict(source.take(), conflict(offset=0, checksum=0))
     assert source.take() is None
-    assert "keeps refusing" in source.trouble.explanation
+    assert "keeps refusing" in source.error.explanation
 
 
 def test_another_uploader_that_is_further_is_followed(path):
@@ -204,9 +204,9 @@ def test_another_uploader_that_is_further_is_followed(path):
 
 def test_what_was_skipped_is_remembered_over_sessions(path):
     cursor = cursor_after(source_of(path).take(), [wire_pb2.Skipped(reason="bad", count=3)])
-    cursors = CursorBook(DIGEST, [cursor])
+    cursors = StreamCursors(DIGEST, [cursor])
     assert cursors.skipped() == {}  # another machine's files are not this upload's
-    source = Source(FoundFile("run", path), Reading(SeriesFilter(), USUAL_LIMITS, is_final=True, say=print), cursors)
+    source = FileUpload(FoundFile("run", path), ReadOptions(SeriesFilter(), DEFAULT_LIMITS, is_final=True, warn=print), cursors)
     assert source.take() is None
     assert cursors.skipped() == {"bad": 3}
 
@@ -218,7 +218,7 @@ def test_too_large_a_segment_is_read_again_in_smaller_ones_until_it_is_one_recor
     while True:
         segment = source.take()
         sizes.append(segment.end - segment.start)
-        if not source.narrow(segment, for_good=True):
+        if not source.split(segment, is_permanent=True):
             break
     assert sizes[0] == whole.end
     assert sizes == sorted(sizes, reverse=True)
@@ -229,7 +229,7 @@ def test_too_large_a_segment_is_read_again_in_smaller_ones_until_it_is_one_recor
 
 
 def test_chunks_over_the_servers_limit_are_cut_and_later_ones_are_not(path):
-    limits = dataclasses.replace(USUAL_LIMITS, batch_bytes_max=300)
+    limits = dataclasses.replace(DEFAULT_LIMITS, batch_bytes_max=300)
     source = source_of(path, limits=limits)
     segments = take_all(source)
     assert len(segments) > 1
@@ -243,13 +243,13 @@ def test_a_file_that_is_none_is_in_trouble_until_it_is_one(tmp_path):
     path = tmp_path / "tfevents.1"
     source = source_of(path)
     assert source.take() is None
-    assert source.trouble.kind == "unreadable file"
+    assert source.error.kind == "unreadable file"
     path.write_text("no event file at all, but a text")
     assert source.take() is None
-    assert source.trouble.kind == "file that is no event file"
+    assert source.error.kind == "file that is no event file"
     write(path, range(3))
     assert source.take().counts["scalars"] == 3
-    assert source.trouble is None
+    assert source.error is None
 
 
 def test_a_file_that_begins_with_half_a_record_is_waited_for(path):
@@ -257,7 +257,7 @@ def test_a_file_that_begins_with_half_a_record_is_waited_for(path):
     path.write_bytes(whole[:7])
     source = source_of(path, is_final=True)
     assert source.take() is None
-    assert source.trouble is None
+    assert source.error is None
     assert source.unread_bytes() == 7
     path.write_bytes(whole)
     assert source.take().start == 0
@@ -273,12 +273,12 @@ def run_of(directory, names):
 
 
 def shelf_of():
-    return Shelf(reading_of(), CursorBook(DIGEST, []))
+    return FileCache(reading_of(), StreamCursors(DIGEST, []))
 
 
 def next_batch(folder, shelf, has_time=lambda: True):
     batch, finished = Batch(1 << 20), []
-    fill(batch, folder, shelf, finished.append, has_time)
+    fill_batch(batch, folder, shelf, finished.append, has_time)
     return [segment.stream.file_name for segment in batch.segments], [entry.name for entry in finished]
 
 
@@ -300,7 +300,7 @@ def test_a_run_of_many_files_takes_no_longer_than_it_may(tmp_path):
 def test_a_segment_that_travels_alone_has_no_other_beside_it(tmp_path):
     folder, shelf = run_of(tmp_path, ["tfevents.1", "tfevents.2", "tfevents.3"]), shelf_of()
     suspect = shelf.take(folder.pending[1])
-    suspect.send_back(suspect.take(), alone=True)
+    suspect.requeue(suspect.take(), alone=True)
     names = []
     while folder.pending:
         names.append(next_batch(folder, shelf)[0])
@@ -312,25 +312,25 @@ def test_a_damaged_record_is_looked_at_again_before_it_is_called_damaged(path, c
     whole = path.read_bytes()
     event_files.spoil_payload(path, 5)
     assert source.take() is None
-    assert source.is_in_doubt
+    assert source.has_unconfirmed_error
     size = path.stat().st_size
-    assert not source.is_to_be_read_again(size, 0.0)
-    clock.now += AGAIN_SECONDS_MIN
-    assert source.is_to_be_read_again(size, 0.0)
+    assert not source.needs_reread(size, 0.0)
+    clock.now += REREAD_SECONDS_MIN
+    assert source.needs_reread(size, 0.0)
     path.write_bytes(whole)  # over a network, the bytes of a page may arrive after those of the next one
     segment = source.take()
     assert (segment.counts["scalars"], segment.skipped) == (10, {})
-    assert not source.is_in_doubt
+    assert not source.has_unconfirmed_error
 
 
 def test_damage_that_stays_is_skipped_and_counted_and_the_file_goes_on(path, clock):
     source = source_of(path, clock=clock)
     event_files.spoil_payload(path, 5)
     assert source.take() is None
-    clock.now += DOUBT_SECONDS
+    clock.now += CONFIRM_SECONDS
     segment = source.take()
     assert (segment.counts["scalars"], segment.skipped.total()) == (9, 1)
-    assert not source.is_in_doubt
+    assert not source.has_unconfirmed_error
 
 
 def test_nobody_is_waited_for_when_the_file_is_final(path):
@@ -342,11 +342,11 @@ def test_a_bad_length_stops_the_file_when_it_stays(path, clock):
     source = source_of(path, clock=clock)
     event_files.spoil_length(path, 5)
     assert [segment.counts["scalars"] for segment in take_all(source)] == [4]
-    assert source.is_in_doubt
-    clock.now += DOUBT_SECONDS
+    assert source.has_unconfirmed_error
+    clock.now += CONFIRM_SECONDS
     assert source.take() is None
-    assert source.trouble.kind == "corrupt file"
-    assert not source.is_in_doubt
+    assert source.error.kind == "corrupt file"
+    assert not source.has_unconfirmed_error
 
 
 @pytest.mark.parametrize("filled", [0, 5])
@@ -360,9 +360,9 @@ def test_room_made_for_records_to_come_is_no_damage(tmp_path, clock, filled):
     assert sum(segment.counts["scalars"] for segment in take_all(source)) == filled
     clock.now += 1000
     assert source.take() is None
-    assert source.trouble is None
-    clock.now += AGAIN_SECONDS_MIN
-    assert source.is_to_be_read_again(path.stat().st_size, 10.0)
+    assert source.error is None
+    clock.now += REREAD_SECONDS_MIN
+    assert source.needs_reread(path.stat().st_size, 10.0)
     path.write_bytes(records + bytes(50_000))
     assert sum(segment.counts["scalars"] for segment in take_all(source)) == 10 - filled
 
@@ -381,28 +381,28 @@ def test_errors_that_pass_are_no_trouble_for_good(path, clock, monkeypatch):
     monkeypatch.setattr(Path, "open", failing)
     for _ in range(2):
         assert source.take() is None
-        assert source.is_in_doubt
+        assert source.has_unconfirmed_error
         clock.now += 1.0
     assert source.take().counts["scalars"] == 10
-    assert source.trouble is None
+    assert source.error is None
 
 
 def test_skips_in_what_was_replaced_do_not_count_for_what_is_there_now(path, clock):
     cursor = cursor_after(source_of(path).take(), [wire_pb2.Skipped(reason="bad", count=3)])
-    cursors = CursorBook(DIGEST, [cursor])
-    source = Source(FoundFile("run", path), reading_of(clock=clock), cursors)
+    cursors = StreamCursors(DIGEST, [cursor])
+    source = FileUpload(FoundFile("run", path), reading_of(clock=clock), cursors)
     assert source.take() is None
     assert cursors.skipped() == {"bad": 3}
     write(path, range(3), value=2.0)
     source.take()
-    clock.now += REPLACED_SECONDS
+    clock.now += CONFIRM_REPLACED_SECONDS
     segment = source.take()
     assert (segment.stream.generation, cursors.skipped()) == (1, {})
     source.acknowledge(segment, cursor_after(segment, [wire_pb2.Skipped(reason="worse", count=1)]))
     assert cursors.skipped() == {"worse": 1}
     event_files.write_records(path, [event_files.version_event(5.0)])  # even under another first record
     source.take()
-    clock.now += REPLACED_SECONDS
+    clock.now += CONFIRM_REPLACED_SECONDS
     source.take()
     assert cursors.skipped() == {}
 
@@ -410,7 +410,7 @@ def test_skips_in_what_was_replaced_do_not_count_for_what_is_there_now(path, clo
 def test_a_file_whose_reader_was_let_go_goes_on_at_its_cursor(path):
     source = source_of(path)
     first = take_all(source)[0]
-    source.shed()
+    source.evict()
     assert not source.has_more(path.stat().st_size)
     write(path, [10], append=True)
     segment = source.take()
@@ -418,6 +418,6 @@ def test_a_file_whose_reader_was_let_go_goes_on_at_its_cursor(path):
 
 
 def test_limits_come_from_the_server():
-    limits = dataclasses.replace(USUAL_LIMITS, tensor_rank_max=3, blob_sequence_length_max=7)
+    limits = dataclasses.replace(DEFAULT_LIMITS, tensor_rank_max=3, blob_sequence_length_max=7)
     read_limits = reading_of(limits).read_limits(100)
     assert (read_limits.tensor_rank_max, read_limits.blob_sequence_length_max) == (3, 7)

@@ -14,7 +14,7 @@ from support.event_files import encode_records, histogram_event, image_event, sc
 from support.reading import assert_same_both_ways, decode
 from tbupload.events import skip_reasons
 from tbupload.events.decode import decoder, record_periods, step_rows
-from tbupload.events.decode.record_periods import find_repetitions
+from tbupload.events.decode.record_periods import find_periodic_records
 from tbupload.events.filters import SeriesFilter
 from tbwire import tensorboard_pb2 as pb
 
@@ -161,7 +161,7 @@ def test_wall_times_that_are_no_numbers_are_counted():
     tags = [("loss", "simple"), ("accuracy", "simple")]
     events = [event for step in range(200) for event in step_events(step, tags, wall_time=NAN if step == 150 else 1.0)]
     series, skipped = assert_same_both_ways(events)
-    assert ({len(read.points) for read in series.values()}, skipped) == ({199}, {skip_reasons.WALL_TIME: 2})
+    assert ({len(read.points) for read in series.values()}, skipped) == ({199}, {skip_reasons.WALL_TIME_NOT_FINITE: 2})
 
 
 def test_damaged_steps_are_read_record_by_record(left):
@@ -203,8 +203,8 @@ def test_no_record_is_in_two_steps_and_all_steps_of_a_kind_are_alike(patterns, d
     sizes = np.array([size for pattern, count in patterns for size in pattern * count], np.uint32)
     stops = np.array([*sorted(data.draw(st.sets(st.integers(1, len(sizes)), max_size=3))), len(sizes)])
     seen: list[int] = []
-    for found in find_repetitions(sizes, stops):
-        records = found.firsts()[:, None] + np.arange(found.period)
+    for found in find_periodic_records(sizes, stops):
+        records = found.first_records()[:, None] + np.arange(found.period)
         assert (sizes[records] == sizes[records[0]]).all()
         files = np.searchsorted(stops, records, "right")
         assert (files == files[:, :1]).all()
@@ -214,7 +214,7 @@ def test_no_record_is_in_two_steps_and_all_steps_of_a_kind_are_alike(patterns, d
 
 def test_no_step_lies_in_two_files():
     sizes = np.array([5, 6, 7] * 300, np.uint32)
-    (found,) = find_repetitions(sizes, np.array([100, 200, 900]))
+    (found,) = find_periodic_records(sizes, np.array([100, 200, 900]))
     assert (found.begins.tolist(), found.counts.tolist()) == ([0, 102, 201], [33, 32, 233])
-    firsts = found.firsts().tolist()
+    firsts = found.first_records().tolist()
     assert not any({first < stop, first + 2 < stop} == {True, False} for first in firsts for stop in (100, 200))

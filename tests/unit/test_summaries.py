@@ -34,12 +34,12 @@ from support.event_files import (
 from support.reading import LIMITS, join, read_all
 from tbupload.events import framing, skip_reasons
 from tbupload.events.decode import legacy
-from tbupload.events.decode.decoder import ChunkDecoder, Part
-from tbupload.events.decode.record_rows import SPARE_BYTES
+from tbupload.events.decode.decoder import ChunkDecoder, FilePart
+from tbupload.events.decode.record_rows import PADDING_BYTES
 from tbupload.events.filters import SeriesFilter
 from tbupload.events.points import Chunk, LegacyHistogram, Tensor
 from tbupload.events.skip_reasons import ValueRefused
-from tbupload.events.tag_registry import SeriesMemory
+from tbupload.events.tag_registry import TagRegistry
 from tbwire import tensorboard_pb2 as pb
 from tbwire import tensors
 
@@ -48,9 +48,9 @@ FILES = sorted(DATA.rglob("*tfevents*"))
 
 
 def decode(*events, limits=LIMITS, series_filter=None):
-    frames = framing.frame(buffer := encode_records(events), 0)
-    part = Part(SeriesMemory(series_filter or SeriesFilter(), limits), len(frames.starts))
-    ChunkDecoder(buffer + bytes(SPARE_BYTES), frames, [part], limits).decode()
+    frames = framing.find_records(buffer := encode_records(events), 0)
+    part = FilePart(TagRegistry(series_filter or SeriesFilter(), limits), len(frames.starts))
+    ChunkDecoder(buffer + bytes(PADDING_BYTES), frames, [part], limits).decode()
     return join([Chunk(0, len(buffer), 0, 0, part.series, part.skipped)])
 
 
@@ -381,7 +381,7 @@ def test_a_malformed_tensor_is_refused(proto):
 
 @pytest.mark.parametrize("dtype", [0, 11, 12, 20, 21, 101, 999, -1])
 def test_a_data_type_we_do_not_carry_is_refused(dtype):
-    assert reason_of(plugin_event("p", "t", 0, pb.TensorProto(dtype=dtype))) == skip_reasons.TENSOR_TYPE
+    assert reason_of(plugin_event("p", "t", 0, pb.TensorProto(dtype=dtype))) == skip_reasons.TENSOR_TYPE_UNSUPPORTED
 
 
 # Limits: at the limit kept, over it refused, and the reason names it
@@ -454,27 +454,27 @@ def test_a_tensor_of_no_plugin_stays_as_it_is(offered, proto):
 def test_a_value_without_content_does_not_say_what_its_tag_is():
     nothing = pb.Summary.Value(tag="t", metadata=pb.SummaryMetadata(display_name="x"))
     series, skipped = decode(summary_event(0, 1.0, nothing), scalar_event("t", 1, 1))
-    assert (series["t"].plugin, skipped) == ("scalars", {skip_reasons.EMPTY: 1})
+    assert (series["t"].plugin, skipped) == ("scalars", {skip_reasons.EMPTY_VALUE: 1})
 
 
 def test_values_without_content_or_time_are_refused():
     metadata = pb.SummaryMetadata(plugin_data={"plugin_name": "text"})
     for value, reason in [
-        (pb.Summary.Value(tag="t", metadata=metadata), skip_reasons.EMPTY),
-        (pb.Summary.Value(tag="t", metadata=metadata, obsolete_old_style_histogram=b"x"), skip_reasons.NO_VALUE),
-        (pb.Summary.Value(tag="t", obsolete_old_style_histogram=b"x"), skip_reasons.NO_VALUE),
-        (pb.Summary.Value(tag="t"), skip_reasons.EMPTY),
-        (pb.Summary.Value(tag="\0"), skip_reasons.EMPTY),
-        (pb.Summary.Value(tag="t", metadata={"plugin_data": {"plugin_name": "hparams\0"}}), skip_reasons.EMPTY),
+        (pb.Summary.Value(tag="t", metadata=metadata), skip_reasons.EMPTY_VALUE),
+        (pb.Summary.Value(tag="t", metadata=metadata, obsolete_old_style_histogram=b"x"), skip_reasons.VALUE_MISMATCH),
+        (pb.Summary.Value(tag="t", obsolete_old_style_histogram=b"x"), skip_reasons.VALUE_MISMATCH),
+        (pb.Summary.Value(tag="t"), skip_reasons.EMPTY_VALUE),
+        (pb.Summary.Value(tag="\0"), skip_reasons.EMPTY_VALUE),
+        (pb.Summary.Value(tag="t", metadata={"plugin_data": {"plugin_name": "hparams\0"}}), skip_reasons.EMPTY_VALUE),
         (pb.Summary.Value(tag="\0", metadata={"plugin_data": {"plugin_name": "hparams"}}), skip_reasons.TAG_NUL),
     ]:
         assert reason_of(summary_event(0, 1.0, value)) == reason
-    assert reason_of(text_event("t", 0, "x", float("nan"))) == skip_reasons.WALL_TIME
-    assert reason_of(summary_event(0, float("nan"), pb.Summary.Value(tag="t"))) == skip_reasons.EMPTY
+    assert reason_of(text_event("t", 0, "x", float("nan"))) == skip_reasons.WALL_TIME_NOT_FINITE
+    assert reason_of(summary_event(0, float("nan"), pb.Summary.Value(tag="t"))) == skip_reasons.EMPTY_VALUE
 
 
 def test_bytes_that_are_no_event_are_refused():
-    assert reason_of(b"\xff\xff") == skip_reasons.NO_EVENT
+    assert reason_of(b"\xff\xff") == skip_reasons.NOT_AN_EVENT
 
 
 # Filters
@@ -484,4 +484,4 @@ def test_what_a_filter_leaves_out_is_not_counted():
     bad = plugin_event("images", "bad", 0, tensor_proto([1.0]))
     events = [bad, scalar_event("kept", 0, 1), *(scalar_event("t", step, 1, float("nan")) for step in range(20))]
     series, skipped = decode(*events, series_filter=SeriesFilter(plugins=frozenset({"scalars"})))
-    assert (list(series), skipped) == (["kept"], {skip_reasons.WALL_TIME: 20})
+    assert (list(series), skipped) == (["kept"], {skip_reasons.WALL_TIME_NOT_FINITE: 20})

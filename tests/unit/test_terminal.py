@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from support.faulty_server import Reply, faulty_server, refusal
 from tbupload.cli import main
-from tbupload.console.progress import Bar, Progress, State
-from tbupload.console.terminal import escaped, write_json, write_line
+from tbupload.console.progress import ConsoleProgress, LiveProgress, ProgressState
+from tbupload.console.terminal import escape, write_json, write_line
 
 HOSTILE = "\x1b]52;c;ZXZpbA==\x07 a\r\nb \x9b2J \x7f \u202eevil\u2066 \u2028 \ud800 \u200b"
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=30)  # surrogates as well
@@ -30,7 +30,7 @@ def test_terminal_line_is_harmless_whatever_its_text(text):
     stream = io.StringIO()
     write_line(stream, text)
     assert is_one_safe_line(stream.getvalue())
-    assert escaped(stream.getvalue()[:-1]) == stream.getvalue()[:-1]
+    assert escape(stream.getvalue()[:-1]) == stream.getvalue()[:-1]
 
 
 @given(st.dictionaries(ANY_TEXT, ANY_TEXT | st.lists(st.floats(allow_nan=False))))
@@ -43,7 +43,7 @@ def test_terminal_json_is_harmless_and_means_the_same(content):
 
 def test_terminal_keeps_words_of_every_script():
     for text in ("Übung", "损失", "मैं", "क\u200cष", "👩\u200d💻", "a\u00a0b", "x\u3000y"):
-        assert escaped(text) == text
+        assert escape(text) == text
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "ascii", "utf-8"])
@@ -108,14 +108,14 @@ def test_error_details_of_a_server_cannot_steer_a_terminal(server, capsys, comma
 
 
 def test_progress_of_an_upload_cannot_steer_a_terminal(monkeypatch):
-    state = State(1, 2, 3, 4, 5, skipped={HOSTILE: 1})
-    for kind in (Progress, Bar):
+    state = ProgressState(1, 2, 3, 4, 5, skipped={HOSTILE: 1})
+    for kind in (ConsoleProgress, LiveProgress):
         stream = io.StringIO()
         progress = kind(1, stream)
         monkeypatch.setattr(progress, "interval_seconds", 0.0)
         progress.begin(f"http://x/{HOSTILE}")
         progress.show(state)
-        for say in (progress.warn, progress.say, progress.detail, progress.problem):
+        for say in (progress.warn, progress.info, progress.debug, progress.report_problem):
             say(HOSTILE)
         progress.close()
         assert "\\x1b]52" in stream.getvalue()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.event_files import encode_record, encode_records
 from tbupload.events import framing, linear_checksum
 from tbupload.events.decode import record_rows, record_walk
-from tbupload.events.decode.record_walk import walk
+from tbupload.events.decode.record_walk import find_record_starts
 
 
 def plain_walk(buffer, start):
@@ -49,15 +49,15 @@ def test_the_walk_finds_what_a_plain_loop_finds(lengths, start, filling, unsound
             pieces.append(header + (filling * (length + 4))[: length + 4])
     pieces.insert(len(pieces) // 2, encode_record(bytes(70_000)))
     buffer = b"".join(pieces) + tail
-    starts, end = walk(buffer, start)
+    starts, end = find_record_starts(buffer, start)
     assert (starts.tolist(), end) == plain_walk(buffer, start)
 
 
 def test_the_walk_of_short_records_is_no_loop(monkeypatch):
     buffer = encode_records([b"x" * (number % 37) for number in range(10_000)])
-    step, looked = record_walk._step, []
-    monkeypatch.setattr(record_walk, "_step", lambda *arguments: looked.append(arguments) or step(*arguments))
-    starts, _ = walk(buffer, 0)
+    step, looked = record_walk._walk_few, []
+    monkeypatch.setattr(record_walk, "_walk_few", lambda *arguments: looked.append(arguments) or step(*arguments))
+    starts, _ = find_record_starts(buffer, 0)
     assert len(starts) == 10_000
     assert len(looked) == 1
 
@@ -66,7 +66,7 @@ def test_the_walk_of_short_records_is_no_loop(monkeypatch):
 def test_a_buffer_cut_anywhere_gives_the_records_that_are_whole(payloads, cut):
     whole = encode_records(payloads)
     buffer = whole[: min(cut, len(whole))]
-    frames = framing.frame(buffer, 0)
+    frames = framing.find_records(buffer, 0)
     ends = np.cumsum([len(payload) + 16 for payload in payloads]).tolist()
     count = sum(end <= len(buffer) for end in ends)
     assert payloads_of(buffer, frames) == payloads[:count]
@@ -82,7 +82,7 @@ def test_framing_stops_at_the_first_header_that_is_not_sound(payloads, data):
     starts, _ = plain_walk(bytes(buffer), 0)
     spoilt = data.draw(st.integers(0, len(payloads) - 1))
     buffer[starts[spoilt] + data.draw(st.integers(0, 11))] ^= data.draw(st.integers(1, 255))
-    frames = framing.frame(bytes(buffer), 0)
+    frames = framing.find_records(bytes(buffer), 0)
     assert frames.is_corrupt
     assert frames.end == starts[spoilt]
     assert payloads_of(buffer, frames) == payloads[:spoilt]
@@ -91,12 +91,12 @@ def test_framing_stops_at_the_first_header_that_is_not_sound(payloads, data):
 def test_a_length_of_two_to_the_64_is_corrupt_whatever_its_checksum():
     header = b"\xff" * 8
     sound = header + framing.footer(google_crc32c.value(header))
-    frames = framing.frame(encode_record(b"one") + sound, 0)
+    frames = framing.find_records(encode_record(b"one") + sound, 0)
     assert (len(frames.starts), frames.end, frames.is_corrupt) == (1, 19, True)
 
 
 def test_a_header_in_the_making_is_not_corrupt():
-    frames = framing.frame(encode_record(b"one") + bytes(11), 0)
+    frames = framing.find_records(encode_record(b"one") + bytes(11), 0)
     assert (len(frames.starts), frames.is_corrupt, frames.next_bytes) == (1, False, 0)
 
 
@@ -117,10 +117,10 @@ def test_a_spoilt_payload_or_footer_is_noticed_and_no_other(payloads, data):
     spoilt = data.draw(st.sets(st.integers(0, len(payloads) - 1)))
     for record in spoilt:
         buffer[record * 36 + data.draw(st.integers(12, 35))] ^= data.draw(st.integers(1, 255))
-    frames = framing.frame(bytes(buffer), 0)
+    frames = framing.find_records(bytes(buffer), 0)
     (group,) = framing.group_by_length(frames, np.arange(len(frames.starts)))
-    rows = record_rows.gather(bytes(buffer) + b"\xa5" * 8, frames.starts + 12, group.length, group.records)
-    sound = record_rows.sound(rows)
+    rows = record_rows.gather_payloads(bytes(buffer) + b"\xa5" * 8, frames.starts + 12, group.length, group.records)
+    sound = record_rows.match_checksums(rows)
     assert np.flatnonzero(~sound).tolist() == sorted(spoilt)
     alone = [framing.payload(bytes(buffer), start, 20) is not None for start in frames.starts.tolist()]
     assert alone == sound.tolist()
@@ -128,7 +128,7 @@ def test_a_spoilt_payload_or_footer_is_noticed_and_no_other(payloads, data):
 
 def test_records_are_grouped_by_length_in_file_order():
     payloads = [b"a", b"bb", b"c", b"", b"dd", bytes(70_000), bytes(65_535), b"e"]
-    frames = framing.frame(encode_records(payloads), 0)
+    frames = framing.find_records(encode_records(payloads), 0)
     found = framing.group_by_length(frames, np.arange(len(frames.starts)))
     groups = [(group.length, group.records.tolist()) for group in found]
     assert groups == [(0, [3]), (1, [0, 2, 7]), (2, [1, 4]), (65_535, [5, 6])]

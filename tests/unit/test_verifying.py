@@ -14,10 +14,10 @@ from support import batches
 from support.faulty_server import FaultyServer, Reply, faulty_server
 from tbupload.cli import main
 from tbupload.errors import UploadError
-from tbupload.verify.findings import Finding, Status, Verdict
+from tbupload.verify.findings import Finding, Status, VerifyResult
 from tbupload.verify.local_series import LocalRuns
 from tbupload.verify.spool import Spool
-from tbupload.verify.step_order import Differences, Piece, Steps, compare, in_step_order
+from tbupload.verify.step_order import Differences, RecordSource, StepSample, compare, merge_in_step_order
 from tbwire import digests
 
 POINTS = st.lists(st.tuples(st.integers(-9, 9), st.integers(0, 2), st.integers(0, 3)), max_size=12)
@@ -39,7 +39,7 @@ def newest(points):
 
 
 def as_piece(each):
-    return Piece(len(each), lambda first, count: each[first : first + count])
+    return RecordSource(len(each), lambda first, count: each[first : first + count])
 
 
 def in_parts(each, size):
@@ -57,9 +57,9 @@ def spool():
 def test_pieces_that_overlap_are_merged_in_step_order_the_newest_of_each_step(pieces, size):
     sorted_pieces = [records(newest(points)) for points in pieces]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tbupload.verify.step_order.RECORDS_A_PIECE_MIN", size)
-        patch.setattr("tbupload.verify.step_order.RECORDS_AT_ONCE", 1)
-        merged = list(in_step_order([as_piece(each) for each in sorted_pieces]))
+        patch.setattr("tbupload.verify.step_order.RECORDS_PER_SOURCE_MIN", size)
+        patch.setattr("tbupload.verify.step_order.RECORDS_IN_MEMORY", 1)
+        merged = list(merge_in_step_order([as_piece(each) for each in sorted_pieces]))
     expected = records(newest([point for points in pieces for point in newest(points)]))
     assert np.concatenate([records([]), *merged]).tobytes() == expected.tobytes()
 
@@ -153,7 +153,7 @@ def finding(**fields):
 
 
 def test_a_finding_is_one_line_with_the_first_steps():
-    differences = Differences(Steps(7, [1, 2, 3, 4, 5]), Steps(1, [9]), Steps())
+    differences = Differences(StepSample(7, [1, 2, 3, 4, 5]), StepSample(1, [9]), StepSample())
     line = finding(differences=differences).line()
     assert line.endswith("7 points missing (steps 1, 2, 3, 4, 5, …); 1 point extra (step 9)")
     found = finding(differences=differences).as_json()
@@ -176,13 +176,13 @@ def test_a_finding_is_one_line_with_the_first_steps():
 def test_what_is_missing_different_or_skipped_is_not_proven_and_what_is_extra_only_when_strict(
     fields, is_proven, is_proven_strictly
 ):
-    assert Verdict("e", is_strict=False, **fields).is_proven is is_proven
-    assert Verdict("e", is_strict=True, **fields).is_proven is is_proven_strictly
+    assert VerifyResult("e", is_strict=False, **fields).is_matching is is_proven
+    assert VerifyResult("e", is_strict=True, **fields).is_matching is is_proven_strictly
 
 
 def test_a_verdict_says_first_whether_it_is_proven():
-    assert next(Verdict("e", is_strict=False).lines()).startswith("proven: experiment e holds every point")
-    lines = list(Verdict("e", is_strict=False, extra_runs=["old"], skipped=Counter({"reason": 2})).lines())
+    assert next(VerifyResult("e", is_strict=False).lines()).startswith("proven: experiment e holds every point")
+    lines = list(VerifyResult("e", is_strict=False, extra_runs=["old"], skipped=Counter({"reason": 2})).lines())
     assert lines[0].startswith("NOT proven")
     assert "  cannot be uploaded: 2: reason" in lines
     assert "runs that are not in the logdir: 1 (old)" in lines

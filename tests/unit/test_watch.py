@@ -7,8 +7,8 @@ import shutil
 import pytest
 
 from tbupload.events.filters import SeriesFilter
-from tbupload.logdir.tree import UNKNOWN, LogdirTree
-from tbupload.logdir.watcher import FULL_LOOK_SECONDS, LOOK_SECONDS, Watch
+from tbupload.logdir.tree import MTIME_UNKNOWN, LogdirTree
+from tbupload.logdir.watcher import FILE_POLL_SECONDS, FULL_LISTING_SECONDS, LogdirWatcher
 
 POLL_SECONDS = 5.0
 
@@ -30,16 +30,16 @@ class Watched:
         self.logdir = logdir
         self.clock = Clock()
         self.tree = LogdirTree(logdir, SeriesFilter(), 10_000)
-        self.watch = Watch(self.tree, POLL_SECONDS, self.clock)
+        self.watch = LogdirWatcher(self.tree, POLL_SECONDS, self.clock)
 
     def turns(self, seconds):
         found, lost = [], []
-        for _ in range(round(seconds / LOOK_SECONDS)):
-            self.clock.now += LOOK_SECONDS
-            changed, gone = self.watch.turn()
+        for _ in range(round(seconds / FILE_POLL_SECONDS)):
+            self.clock.now += FILE_POLL_SECONDS
+            changed, gone = self.watch.poll()
             for entry in changed:
                 entry.committed = entry.size  # as if it had been sent
-                self.watch.rest(entry)
+                self.watch.park(entry)
             found += [f"{entry.folder.run}/{entry.name}" for entry in changed]
             lost += [f"{entry.folder.run}/{entry.name}" for entry in gone]
         return found, lost
@@ -76,7 +76,7 @@ def test_files_are_handed_out_when_they_are_found_and_whenever_they_have_grown(w
     grow(path)
     assert watched.turns(POLL_SECONDS + 1) == (["a/b/tfevents.1"], [])
     grow(path)
-    assert watched.turns(2 * LOOK_SECONDS) == (["a/b/tfevents.1"], [])  # what grew a moment ago is looked at often
+    assert watched.turns(2 * FILE_POLL_SECONDS) == (["a/b/tfevents.1"], [])  # what grew a moment ago is looked at often
     assert watched.watch.total_bytes == 7 + 7 + 8
 
 
@@ -106,14 +106,14 @@ def test_directories_that_did_not_change_are_not_listed_again(watched, tmp_path,
     monkeypatch.setattr(os, "scandir", lambda path: (listed.append(path), scandir(path))[1])
     watched.turns(60.0)
     assert listed == []
-    watched.turns(FULL_LOOK_SECONDS + 4 * POLL_SECONDS)  # their times are not trusted for ever
+    watched.turns(FULL_LISTING_SECONDS + 4 * POLL_SECONDS)  # their times are not trusted for ever
     assert len(listed) == 11
 
 
 def test_a_directory_that_changed_a_moment_ago_is_listed_again_whatever_its_time(watched, tmp_path):
     write(tmp_path / "tfevents.1", age_seconds=0.0)
     watched.turns(1.0)
-    assert watched.tree.root.mtime_ns == UNKNOWN
+    assert watched.tree.root.mtime_ns == MTIME_UNKNOWN
     before = tmp_path.stat()
     write(tmp_path / "tfevents.2", age_seconds=0.0)
     os.utime(tmp_path, ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -186,6 +186,6 @@ def test_a_last_look_finds_everything_whatever_is_due(watched, tmp_path):
     watched.turns(60.0)
     grow(grown)
     write(tmp_path / "new" / "tfevents.1")
-    found = [f"{entry.folder.run}/{entry.name}" for changed, _ in watched.watch.everything() for entry in changed]
+    found = [f"{entry.folder.run}/{entry.name}" for changed, _ in watched.watch.rescan() for entry in changed]
     assert found == ["new/tfevents.1", "run/tfevents.2"]
     assert quiet.exists()

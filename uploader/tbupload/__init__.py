@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Experiment", "ExperimentFromDev", "Following", "Result", "follow"]
 
-_PLACES = {
+_LAZY_MODULES = {
     "Experiment": "notebook.experiment",
     "ExperimentFromDev": "notebook.tensorboard_dev_compat",
     "Following": "background_upload.following",
@@ -40,6 +40,6 @@ _PLACES = {
 
 def __getattr__(name: str) -> Any:
     """What scripts use, loaded when it is used: the command needs none of it."""
-    if name not in _PLACES:
+    if name not in _LAZY_MODULES:
         raise AttributeError(f"module 'tbupload' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"tbupload.{_PLACES[name]}"), name)
+    return getattr(importlib.import_module(f"tbupload.{_LAZY_MODULES[name]}"), name)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn, cast
 
-from tbupload.commands.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_LATER, EXIT_USAGE
-from tbupload.console.output import discard_stdout, put_line, tell
+from tbupload.commands.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TEMPORARY_FAILURE, EXIT_USAGE
+from tbupload.console.output import discard_stdout, print_line, print_message
 from tbupload.errors import Unreachable, UploadError, UsageError
 
 DESCRIPTION: Final = "Uploads TensorBoard logdirs to a tbhub server and prints the URL where they can be seen."
@@ -97,7 +97,7 @@ exit codes: 0 ended by Ctrl-C; 1 the experiment is gone, or the token is no good
 stayed away for --give-up-seconds.
 """
 
-READ_GIVE_UP_SECONDS: Final = 60.0
+READ_RETRY_TIMEOUT_SECONDS: Final = 60.0
 """How long a server that does not answer is tried by those who read everything there is."""
 
 Command = Callable[[argparse.Namespace], int]
@@ -113,10 +113,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "command" not in options:
         parser.print_help(sys.stderr)
         return EXIT_USAGE
-    return _run(_load(options.command), options)
+    return _run(_load_command(options.command), options)
 
 
-def _load(name: str) -> Command:
+def _load_command(name: str) -> Command:
     """The function of a command, `module:function`: what it needs is loaded now, and for it alone."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy starts a thread a core for what is never done here
     module, _, function = name.partition(":")
@@ -127,11 +127,11 @@ def _run(command: Command, options: argparse.Namespace) -> int:
     try:
         return command(options)
     except UsageError as error:
-        return _fail(error, EXIT_USAGE)
+        return _report_error(error, EXIT_USAGE)
     except Unreachable as error:
-        return _fail(error, EXIT_LATER)
+        return _report_error(error, EXIT_TEMPORARY_FAILURE)
     except UploadError as error:
-        return _fail(error, EXIT_FAILED)
+        return _report_error(error, EXIT_FAILED)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
@@ -139,8 +139,8 @@ def _run(command: Command, options: argparse.Namespace) -> int:
         return EXIT_FAILED
 
 
-def _fail(error: UploadError, code: int) -> int:
-    tell(f"tbupload: {error}")
+def _report_error(error: UploadError, code: int) -> int:
+    print_message(f"tbupload: {error}")
     return code
 
 
@@ -165,7 +165,7 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
             "experiments:share",
             "make a link that opens an experiment, list or revoke its tokens",
         ),
-        ("login", _no_options, "experiments:login", "keep a server's address and a token (read from stdin) for later"),
+        ("login", _add_no_options, "experiments:login", "keep a server's address and a token (read from stdin) for later"),
     ):
         verb = verbs.add_parser(
             name,
@@ -195,7 +195,7 @@ class _Version(argparse.Action):
         """Ends the program."""
         from importlib.metadata import version  # noqa: PLC0415 - see above
 
-        put_line(f"tbupload {version('tbhub')}")
+        print_line(f"tbupload {version('tbhub')}")
         parser.exit()
 
 
@@ -231,7 +231,7 @@ def _upload_options(verb: argparse.ArgumentParser) -> None:
     new.add_argument("--name", help="its name")
     new.add_argument("--description", help="its description, Markdown")
     new.add_argument("--visibility", choices=("private", "link"), help="who may read it: you, or all who have the link")
-    _choice_options(verb, "what is uploaded")
+    _series_filter_options(verb, "what is uploaded")
     pace = verb.add_argument_group("pace")
     pace.add_argument(
         "--poll-seconds",
@@ -241,7 +241,7 @@ def _upload_options(verb: argparse.ArgumentParser) -> None:
         help="how often directories are looked at for new runs and files, and quiet files at the latest; "
         "a file that grows is looked at five times a second (default: %(default)s)",
     )
-    _give_up_option(pace, None, "300 with --one-shot, for ever without")
+    _retry_timeout_option(pace, None, "300 with --one-shot, for ever without")
     starter = verb.add_argument_group("for programs that start this one")
     starter.add_argument("--wait-for-logdir", action="store_true", help="a logdir that is not there yet is waited for")
     starter.add_argument(
@@ -251,7 +251,7 @@ def _upload_options(verb: argparse.ArgumentParser) -> None:
     )
 
 
-def _choice_options(verb: argparse.ArgumentParser, title: str) -> None:
+def _series_filter_options(verb: argparse.ArgumentParser, title: str) -> None:
     choice = verb.add_argument_group(f"{title} (regular expressions have to match a whole name)")
     choice.add_argument("--plugins", metavar="A,B", type=_names, help="only series of these plugins")
     for side in ("runs", "tags"):
@@ -259,7 +259,7 @@ def _choice_options(verb: argparse.ArgumentParser, title: str) -> None:
         choice.add_argument(f"--exclude-{side}", metavar="REGEX", type=_pattern, help=f"no {side} that match")
 
 
-def _give_up_option(verb: argparse.ArgumentParser | argparse._ArgumentGroup, default: float | None, shown: str) -> None:
+def _retry_timeout_option(verb: argparse.ArgumentParser | argparse._ArgumentGroup, default: float | None, shown: str) -> None:
     words = f"how long a server that does not answer is tried (default: {shown})"
     verb.add_argument("--give-up-seconds", metavar="N", type=_seconds, default=default, help=words)
 
@@ -270,8 +270,8 @@ def _verify_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--strict", action="store_true", help="it must hold nothing besides, either")
     verb.add_argument("--deep", action="store_true", help="read every stored object and compare its SHA-256")
     verb.add_argument("--repair", action="store_true", help="send again what the object store has lost")
-    _choice_options(verb, "what was uploaded")
-    _give_up_option(verb, READ_GIVE_UP_SECONDS, "%(default)s")
+    _series_filter_options(verb, "what was uploaded")
+    _retry_timeout_option(verb, READ_RETRY_TIMEOUT_SECONDS, "%(default)s")
 
 
 def _export_options(verb: argparse.ArgumentParser) -> None:
@@ -280,8 +280,8 @@ def _export_options(verb: argparse.ArgumentParser) -> None:
     what.add_argument("--all", action="store_true", help="every experiment of the workspace")
     verb.add_argument("--format", choices=("parquet", "csv", "events"), default="parquet", help="default: %(default)s")
     verb.add_argument("--output", metavar="DIR", type=Path, required=True, help="the directory to write to")
-    _choice_options(verb, "what is exported")
-    _give_up_option(verb, READ_GIVE_UP_SECONDS, "%(default)s")
+    _series_filter_options(verb, "what is exported")
+    _retry_timeout_option(verb, READ_RETRY_TIMEOUT_SECONDS, "%(default)s")
 
 
 def _tail_options(verb: argparse.ArgumentParser) -> None:
@@ -293,8 +293,8 @@ def _tail_options(verb: argparse.ArgumentParser) -> None:
         default="scalars",
         help="which data (default: %(default)s)",
     )
-    _choice_options(verb, "what is printed")
-    _give_up_option(verb, None, "for ever")
+    _series_filter_options(verb, "what is printed")
+    _retry_timeout_option(verb, None, "for ever")
 
 
 def _list_options(verb: argparse.ArgumentParser) -> None:
@@ -332,7 +332,7 @@ def _share_options(verb: argparse.ArgumentParser) -> None:
     action.add_argument("--revoke", metavar="TOKEN_ID", help="make a token worthless instead")
 
 
-def _no_options(_verb: argparse.ArgumentParser) -> None:
+def _add_no_options(_verb: argparse.ArgumentParser) -> None:
     pass
 
 

@@ -80,16 +80,16 @@ class Unreachable(ServerError):
     `is_in_the_middle` when an answer had begun, and broke off: asking once more may help at once.
     """
 
-    def __init__(self, explanation: str, *, is_in_the_middle: bool = False) -> None:
+    def __init__(self, explanation: str, *, is_mid_response: bool = False) -> None:
         super().__init__(explanation)
-        self.is_in_the_middle = is_in_the_middle
+        self.is_mid_response = is_mid_response
 
 
 class Unreadable(Unreachable):
     """The server's object store fails to read some objects; it was waited for, and may be asked again now."""
 
     def __init__(self, explanation: str) -> None:
-        super().__init__(explanation, is_in_the_middle=True)
+        super().__init__(explanation, is_mid_response=True)
 
 
 class Refused(ServerError):

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-RETRY_SECONDS: Final = 0.02
+LOCK_POLL_SECONDS: Final = 0.02
 
-NO_LOCKS_HERE: Final = frozenset({errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK})
+LOCKS_UNSUPPORTED_ERRNOS: Final = frozenset({errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK})
 """What a file system without locks answers, as some of computing clusters do."""
 
 if sys.platform == "win32":
@@ -37,22 +37,22 @@ def locked(path: Path, seconds_max: float) -> Iterator[None]:
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        _wait_for(descriptor, path, seconds_max)
+        _acquire(descriptor, path, seconds_max)
         yield
     finally:
         os.close(descriptor)
 
 
-def _wait_for(descriptor: int, path: Path, seconds_max: float) -> None:
+def _acquire(descriptor: int, path: Path, seconds_max: float) -> None:
     deadline = time.monotonic() + seconds_max
     while True:
         try:
             return _take(descriptor)
         except OSError as error:
-            if error.errno in NO_LOCKS_HERE:
+            if error.errno in LOCKS_UNSUPPORTED_ERRNOS:
                 return None
             if error.errno not in {errno.EAGAIN, errno.EACCES, errno.EDEADLK}:
                 raise
             if time.monotonic() > deadline:
                 raise TimeoutError(errno.ETIMEDOUT, f"locked by another process for {seconds_max:g} s", path) from error
-        time.sleep(RETRY_SECONDS)
+        time.sleep(LOCK_POLL_SECONDS)

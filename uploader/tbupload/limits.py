@@ -17,13 +17,13 @@ RECORD_BYTES_MAX: Final = 1 << 30
 STREAMED_RECORD_BYTES_MIN: Final = 8 << 20
 """A record longer than this is not loaded: its large blobs stay in the file until they are sent."""
 
-OUTLINE_FIELD_BYTES_MAX: Final = 16 << 10
+SKELETON_FIELD_BYTES_MAX: Final = 16 << 10
 """In such a record, what is longer than this stays in the file if it is a blob."""
 
-OUTLINE_BYTES_MAX: Final = 16 << 20
+SKELETON_BYTES_MAX: Final = 16 << 20
 """What is loaded of one summary value in such a record: more than any tensor takes that could be sent."""
 
-TENSOR_MADE_BYTES_MAX: Final = 16 << 20
+EXPANDED_TENSOR_BYTES_MAX: Final = 16 << 20
 """Bytes of a tensor that is made in memory: its lengths of strings, its numbers from varints, its repeated elements."""
 
 LOADED_TENSORS_BYTES_MAX: Final = 12 << 20
@@ -89,5 +89,5 @@ class ReadLimits:
     logged_content_type_chars_max: int = 0  # characters; 0 where the server keeps none
     record_bytes_max: int = RECORD_BYTES_MAX
     streamed_record_bytes_min: int = STREAMED_RECORD_BYTES_MIN
-    outline_field_bytes_max: int = OUTLINE_FIELD_BYTES_MAX
+    skeleton_field_bytes_max: int = SKELETON_FIELD_BYTES_MAX
     chunk_bytes: int = CHUNK_BYTES

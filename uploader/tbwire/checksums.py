@@ -6,10 +6,10 @@ from typing import Final
 
 import google_crc32c
 
-TRAIL_BYTES: Final = 1024
+PRECEDING_BYTES: Final = 1024
 """How many bytes before an offset its checksum covers, at most."""
 
 
-def trail_checksum(before: bytes) -> int:
-    """CRC-32C of the last `TRAIL_BYTES` bytes of `before`, the bytes that end at an offset; 0 for none."""
-    return int(google_crc32c.value(before[-TRAIL_BYTES:]))
+def preceding_crc(before: bytes) -> int:
+    """CRC-32C of the last `PRECEDING_BYTES` bytes of `before`, the bytes that end at an offset; 0 for none."""
+    return int(google_crc32c.value(before[-PRECEDING_BYTES:]))

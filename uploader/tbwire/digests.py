@@ -68,7 +68,7 @@ def blob_sequence_digest(sha256s: Iterable[bytes], logged_content_type: str = ""
     return hashlib.sha256(b"".join(sha256s) + typed).digest()
 
 
-def newest_of_each_step(records: Records) -> Records:
+def deduplicate_steps(records: Records) -> Records:
     """The records in step order, one a step: the greatest wall time wins, then the later of those given."""
     steps = records["step"]
     if bool(np.all(steps[1:] > steps[:-1])):

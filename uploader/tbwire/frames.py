@@ -15,7 +15,7 @@ MEDIA_TYPE: Final = "application/vnd.tbhub.points"
 _LENGTH_BYTES_MAX: Final = 10
 
 
-def encode(frame: Frame) -> bytes:
+def encode_frame(frame: Frame) -> bytes:
     """One frame with its length before it."""
     content = frame.SerializeToString()
     length = len(content)
@@ -27,7 +27,7 @@ def encode(frame: Frame) -> bytes:
     return bytes(head) + content
 
 
-def decode(pieces: Iterable[bytes], frame_bytes_max: float = math.inf) -> Iterator[Frame]:
+def decode_frames(pieces: Iterable[bytes], frame_bytes_max: float = math.inf) -> Iterator[Frame]:
     """The frames in these bytes, cut into pieces anywhere; about one frame and one piece are held at a time.
 
     Raises ValueError when they are no frames, end within one, or one is over `frame_bytes_max`.
@@ -36,7 +36,7 @@ def decode(pieces: Iterable[bytes], frame_bytes_max: float = math.inf) -> Iterat
     for piece in pieces:
         buffer += piece
         place = 0
-        while (found := _find(buffer, place)) is not None:
+        while (found := _find_frame(buffer, place)) is not None:
             start, end = found
             try:
                 yield Frame.FromString(bytes(memoryview(buffer)[start:end]))
@@ -50,7 +50,7 @@ def decode(pieces: Iterable[bytes], frame_bytes_max: float = math.inf) -> Iterat
         raise ValueError("the bytes end within a frame")
 
 
-def _find(buffer: bytearray, place: int) -> tuple[int, int] | None:
+def _find_frame(buffer: bytearray, place: int) -> tuple[int, int] | None:
     """Where the content of the frame that begins at `place` starts and ends; None when it is not whole."""
     length = shift = 0
     for at in range(place, min(len(buffer), place + _LENGTH_BYTES_MAX)):

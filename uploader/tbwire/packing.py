@@ -23,7 +23,7 @@ Values = npt.NDArray[np.float64]
 _HEADER: Final = struct.Struct("<BBBBIQQQQQQ")
 _VERSION: Final = 1
 _WIDTHS: Final = (0, 1, 2, 4, 8)
-_FIRST_FEW: Final = 64
+_GCD_SAMPLE_LENGTH: Final = 64
 _UInt64s = npt.NDArray[np.uint64]
 
 
@@ -31,7 +31,7 @@ def pack(steps: Steps, wall_times: WallTimes, values: npt.NDArray[Any]) -> bytes
     """One block of these points, at least one; `values` are float32 or float64."""
     step_width, step_low, step_unit, packed_steps = _pack_integers(steps.view(np.uint64))
     wall_width, wall_low, wall_unit, packed_wall_times = _pack_integers(wall_times.view(np.uint64))
-    narrow = _narrowest(values)
+    narrow = _as_float32_if_exact(values)
     header = _HEADER.pack(
         _VERSION, step_width, wall_width, narrow.itemsize, len(steps),
         int(steps.view(np.uint64)[0]), step_low, step_unit,
@@ -72,7 +72,7 @@ def _header(block: bytes) -> tuple[int, ...]:
     return header
 
 
-def _narrowest(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _as_float32_if_exact(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The values as float32 if that loses nothing, otherwise as they are."""
     if values.dtype == np.float32:
         return values
@@ -92,7 +92,7 @@ def _pack_integers(bits: _UInt64s) -> tuple[int, int, int, bytes]:
     greatest = int(differences.max())
     if greatest == 0:
         return 0, int(low), 1, b""
-    unit = _unit(differences)
+    unit = _common_unit(differences)
     width = next(width for width in _WIDTHS[1:] if greatest // unit < 1 << 8 * width)
     units = differences if unit == 1 else differences // np.uint64(unit)
     return width, int(low), unit, units.astype(f"<u{width}").tobytes()
@@ -110,7 +110,7 @@ def _unpack_integers(block: bytes, at: int, points: int, width: int, first: int,
     return np.cumsum(bits, dtype=np.uint64)
 
 
-def _unit(differences: _UInt64s) -> int:
+def _common_unit(differences: _UInt64s) -> int:
     """Their greatest common divisor; the first few mostly tell that it is 1."""
-    unit = int(np.gcd.reduce(differences[:_FIRST_FEW]))
+    unit = int(np.gcd.reduce(differences[:_GCD_SAMPLE_LENGTH]))
     return unit if unit == 1 else int(np.gcd.reduce(differences))

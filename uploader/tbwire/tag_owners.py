@@ -7,11 +7,11 @@ from typing import Any
 TAG_CHARS_SHOWN = 200
 """Of a tag, so many characters are told."""
 
-Kind = tuple[str | None, Any]
+SeriesKind = tuple[str | None, Any]
 """A plugin, None or empty where none is named, and a data class: of any type, the same on both sides."""
 
 
-def fits(sent: Kind, owner: Kind) -> bool:
+def belongs_to_owner(sent: SeriesKind, owner: SeriesKind) -> bool:
     """Whether points of this kind go into the owner's series: a second file need not name the plugin again."""
     return sent[0] in {None, "", owner[0]} and sent[1] == owner[1]
 

@@ -38,7 +38,7 @@ NAMES: Final[dict[int, str]] = {
 }
 """Each data type we carry, by TensorFlow's number (core/framework/types.proto), with the API's word for it."""
 
-_CARRIERS: Final[dict[int, str]] = {
+_NUMPY_TYPES: Final[dict[int, str]] = {
     1: "<f4",
     2: "<f8",
     3: "<i4",
@@ -57,13 +57,13 @@ _CARRIERS: Final[dict[int, str]] = {
 }
 
 
-_SPAN_MAX: Final = 2**58
+_ELEMENTS_MAX: Final = 2**58
 """Product of a shape's dimensions other than 0 that numpy can still address, at 16 bytes an element: empty or not."""
 
 
 def numpy_dtype(dtype: int) -> np.dtype[Any]:
     """The numpy type that carries TensorFlow's numeric type `dtype`; KeyError for strings and types we do not carry."""
-    return np.dtype(_CARRIERS[dtype])
+    return np.dtype(_NUMPY_TYPES[dtype])
 
 
 def pack_strings(strings: Sequence[bytes]) -> bytes:
@@ -91,12 +91,12 @@ def element_count(shape: Sequence[int]) -> int:
             raise ValueError("a tensor's dimension is negative")
         count *= size
         span *= max(size, 1)
-    if span > _SPAN_MAX:
+    if span > _ELEMENTS_MAX:
         raise ValueError("a tensor's dimensions are too large, whether or not one of them is 0")
     return count
 
 
-def check(dtype: int, shape: Sequence[int], data: bytes) -> None:
+def check_tensor(dtype: int, shape: Sequence[int], data: bytes) -> None:
     """Raises ValueError unless `data` is exactly a tensor of this type and shape."""
     if dtype == STRING:
         unpack_strings(data, element_count(shape))
@@ -113,7 +113,7 @@ def check_size(dtype: int, shape: Sequence[int], size: int) -> None:
     if dtype == STRING:
         if size < 4 * count:
             raise ValueError("a string tensor is shorter than its table of lengths")
-    elif dtype not in _CARRIERS:
+    elif dtype not in _NUMPY_TYPES:
         raise ValueError(f"TensorFlow's data type {dtype} is not one that can be kept")
     elif count * numpy_dtype(dtype).itemsize != size:
         raise ValueError("a tensor's bytes are not as many as its shape says")

@@ -298,7 +298,7 @@ def _decode_tensor(sent: wire_pb2.Tensor) -> TensorValue:
     reference = _decode_tensor_reference(sent) if sent.HasField("reference") else None
     try:
         if reference is None:
-            tensors.check(sent.dtype, sent.shape, sent.data)
+            tensors.check_tensor(sent.dtype, sent.shape, sent.data)
         else:
             tensors.check_size(sent.dtype, sent.shape, reference.size)
     except ValueError as error:

@@ -17,7 +17,7 @@ from tbservice.store.scalar_format import ScalarPoints, concatenate, count_raw, 
 from tbservice.store.scalar_tail import BufferRow
 from tbservice.store.series_rows import RunTagIds, SeriesKey, SeriesState
 from tbservice.types import DataClass
-from tbwire.tag_owners import fits, misfit_reason
+from tbwire.tag_owners import belongs_to_owner, misfit_reason
 
 HPARAMS = "hparams"
 """The one plugin whose whole content is in its metadata: there the newest wins, elsewhere the first."""
@@ -119,7 +119,7 @@ def plan_update(incoming: Sequence[IncomingPoints], state: SeriesState) -> Serie
     for part in incoming:
         points = part.series.points
         plugin = None if part.series.metadata is None else part.series.metadata.plugin
-        if not fits((plugin, part.series.data_class), (state.plugin, state.data_class)):
+        if not belongs_to_owner((plugin, part.series.data_class), (state.plugin, state.data_class)):
             reason = misfit_reason(part.series.tag, state.plugin)
             update.skipped.append((part.segment.index, reason, len(points.steps)))
             continue

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from support.batches import Api, batch, metadata, packed_scalars, scalars, segment, stream, texts
+from support.batches import ApiClient, batch, metadata, packed_scalars, scalars, segment, stream, texts
 from support.event_files import encode_record, graph_event, version_event
 from support.servers import database_name
 from tbservice import limits
@@ -29,7 +29,7 @@ SEND_SECONDS_MAX = 300
 SEND_ATTEMPTS = 10
 
 
-def write(api: Api, name: str, scale: float, directory: Path) -> str:
+def write(api: ApiClient, name: str, scale: float, directory: Path) -> str:
     """Write the experiment of that name and return its id; it is private when it is called so, else open by link."""
     experiment_id = api.new_experiment(name=name, visibility="private" if name == "private" else "link")
     _WRITERS[name](api, experiment_id, scale, directory)
@@ -46,7 +46,7 @@ def wait_for_merges(servers: object, settings: object) -> None:
             time.sleep(0.5)
 
 
-def _send(api: Api, experiment_id: str, *segments: wire_pb2.Segment) -> None:
+def _send(api: ApiClient, experiment_id: str, *segments: wire_pb2.Segment) -> None:
     path = f"/experiments/{experiment_id}/batches"
     headers = {"Content-Type": "application/x-protobuf"}
     body = batch(*segments)
@@ -58,7 +58,7 @@ def _send(api: Api, experiment_id: str, *segments: wire_pb2.Segment) -> None:
     answer.raise_for_status()
 
 
-def _write_points(api: Api, experiment_id: str, scale: float, _directory: Path) -> None:
+def _write_points(api: ApiClient, experiment_id: str, scale: float, _directory: Path) -> None:
     """20 series of a million points; all have the same ones, which are packed once."""
     count = max(10_000, round(POINTS * scale / POINT_SERIES))
     random = np.random.default_rng(0)
@@ -74,7 +74,7 @@ def _write_points(api: Api, experiment_id: str, scale: float, _directory: Path) 
             offset += len(steps)
 
 
-def _write_answers(api: Api, experiment_id: str, _scale: float, _directory: Path) -> None:
+def _write_answers(api: ApiClient, experiment_id: str, _scale: float, _directory: Path) -> None:
     """80 series of 5,000 points: 15 MB of JSON."""
     steps = np.arange(5_000)
     random = np.random.default_rng(0)
@@ -85,19 +85,19 @@ def _write_answers(api: Api, experiment_id: str, _scale: float, _directory: Path
         _send(api, experiment_id, segment(stream(), start, start + 20, *series))
 
 
-def _write_few(api: Api, experiment_id: str, _scale: float, _directory: Path) -> None:
+def _write_few(api: ApiClient, experiment_id: str, _scale: float, _directory: Path) -> None:
     """20 series of 5,000 points."""
     steps = np.arange(5_000)
     series = [scalars(f"metrics/tag_{tag:02d}", steps) for tag in range(20)]
     _send(api, experiment_id, segment(stream(), 0, 1, *series))
 
 
-def _write_text(api: Api, experiment_id: str, _scale: float, _directory: Path) -> None:
+def _write_text(api: ApiClient, experiment_id: str, _scale: float, _directory: Path) -> None:
     """A text that Markdown takes seconds for."""
     _send(api, experiment_id, segment(stream(), 0, 1, texts("note", [0], [b"[" * 6_000])))
 
 
-def _write_wide(api: Api, experiment_id: str, scale: float, _directory: Path) -> None:
+def _write_wide(api: ApiClient, experiment_id: str, scale: float, _directory: Path) -> None:
     """5,001 runs, 100,000 tags, two of each tag's series: each run has tags of its own."""
     runs, tags = max(2, round(WIDE_RUNS * scale)), max(40, round(WIDE_TAGS * scale))
     own = tags // runs
@@ -112,7 +112,7 @@ def _write_wide(api: Api, experiment_id: str, scale: float, _directory: Path) ->
             pending = []
 
 
-def _write_graph(_api: Api, experiment_id: str, scale: float, directory: Path) -> None:
+def _write_graph(_api: ApiClient, experiment_id: str, scale: float, directory: Path) -> None:
     """A graph of 55 MiB, sent by `tbupload` as any other."""
     nodes = b"".join(
         b"\x0a" + _length(node) + node for node in (_node(number) for number in range(round(GRAPH_NODES * scale)))
@@ -146,11 +146,11 @@ def _length(content: bytes) -> bytes:
     return bytes([len(content)])
 
 
-def _nothing(_api: Api, _experiment_id: str, _scale: float, _directory: Path) -> None:
+def _nothing(_api: ApiClient, _experiment_id: str, _scale: float, _directory: Path) -> None:
     """Leave it empty: it is written to later."""
 
 
-_WRITERS: dict[str, Callable[[Api, str, float, Path], None]] = {
+_WRITERS: dict[str, Callable[[ApiClient, str, float, Path], None]] = {
     "points": _write_points,
     "answers": _write_answers,
     "small": _write_few,

@@ -19,7 +19,7 @@ from attacking.victim import Victim
 from bench import Bench, say
 from machine import peak_memory, resident_memory
 
-from support.batches import Api
+from support.batches import ApiClient
 from support.servers import LiveService, Servers, live_service, new_owner
 from support.uploading import Reader
 from tbservice.local.embedded.ports import LOOPBACK, choose_ports
@@ -130,13 +130,13 @@ class World:
         if not missing and "private" in self.ids:
             return
         with self.serving() as serving:
-            attacker = Api(Reader(serving.live.url, self.attacker).http, self.attacker)
+            attacker = ApiClient(Reader(serving.live.url, self.attacker).http, self.attacker)
             for name in missing:
                 say(f"writing the attacker's experiment {name!r}")
                 self.ids[name] = experiments.write(attacker, name, self.scale, self.directory)
             self.append_token = self.append_token or attacker.new_token(self.ids["small"], "append")
             if "private" not in self.ids:
-                victim = Api(Reader(serving.live.url, self.victim).http, self.victim)
+                victim = ApiClient(Reader(serving.live.url, self.victim).http, self.victim)
                 for name in ("private", "link", "written"):
                     self.ids[name] = experiments.write(victim, name, self.scale, self.directory)
             experiments.wait_for_merges(self.servers, self.settings)

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Final, Self
 
-from tbupload.background_upload.process import Result, Uploader, logger
-from tbupload.console.terminal import escaped
+from tbupload.background_upload.process import Result, UploaderProcess, logger
+from tbupload.console.terminal import escape
 
-END_SECONDS: Final = 60.0
+STOP_SECONDS: Final = 60.0
 """How long the end of a `with` block waits for the rest to be sent, unless told otherwise."""
 
-TEXTS: Final = (
+TEXT_OPTIONS: Final = (
     *("name", "description", "visibility", "experiment", "server"),
     *("include_runs", "exclude_runs", "include_tags", "exclude_tags"),
 )
@@ -37,7 +37,7 @@ def follow(  # noqa: PLR0913  # the options of the command, by their names
     token: str | None = None,
     cacert: str | os.PathLike[str] | None = None,
     poll_seconds: float | None = None,
-    end_seconds: float = END_SECONDS,
+    end_seconds: float = STOP_SECONDS,
 ) -> Following:
     """Uploads a logdir while a training script writes it.
 
@@ -76,20 +76,20 @@ class Following:
         self._options = options
         self._token = token
         self._end_seconds = end_seconds
-        self._uploader: Uploader | None = None
+        self._uploader: UploaderProcess | None = None
         self._depth = 0
         self._result: Result | None = None
 
     def start(self) -> Self:
         """Starts the uploader, unless it is running, and returns at once."""
-        if self._uploader is not None and (self._uploader.is_running or not self._uploader.is_ours):
+        if self._uploader is not None and (self._uploader.is_running or not self._uploader.is_owned_here):
             return self
         self._result = None
         try:
-            self._uploader = Uploader(self._options, self._token)
+            self._uploader = UploaderProcess(self._options, self._token)
         except Exception as error:  # noqa: BLE001  # whatever it is, the training goes on
             self._uploader = None
-            self._end_with(Result(None, explanation=f"the uploader could not be started: {error}"))
+            self._set_result(Result(None, explanation=f"the uploader could not be started: {error}"))
         return self
 
     def stop(self, end_seconds: float | None = None) -> Result | None:
@@ -100,13 +100,13 @@ class Following:
         uploader = self._uploader
         if (
             uploader is None
-            or not uploader.is_ours
+            or not uploader.is_owned_here
             or (self._result is not None and self._result.exit_code is not None)
         ):
             return self._result
         try:
-            uploader.ask_to_end()
-            self._end_with(uploader.wait(self._end_seconds if end_seconds is None else end_seconds))
+            uploader.request_stop()
+            self._set_result(uploader.wait(self._end_seconds if end_seconds is None else end_seconds))
         except Exception:  # noqa: BLE001  # whatever it is, the training goes on
             logger.exception("tbupload: the uploader could not be ended")
         return self._result
@@ -115,14 +115,14 @@ class Following:
     def url(self) -> str | None:
         """Where the experiment can be seen.
 
-        None while it is not known, as when the server is away: within OPEN_SECONDS of the start that is waited for.
+        None while it is not known, as when the server is away: within EXPERIMENT_SECONDS of the start that is waited for.
         """
-        return self._opened("url")
+        return self._event_field("url")
 
     @property
     def experiment_id(self) -> str | None:
         """The experiment's id, or None, as for `url`."""
-        return self._opened("experiment_id")
+        return self._event_field("experiment_id")
 
     @property
     def is_running(self) -> bool:
@@ -134,7 +134,7 @@ class Following:
         """How it ended; None before that."""
         uploader = self._uploader
         is_known = self._result is not None and self._result.exit_code is not None
-        if uploader is not None and uploader.is_ours and not is_known and not uploader.is_running:
+        if uploader is not None and uploader.is_owned_here and not is_known and not uploader.is_running:
             self._result = uploader.wait(0)
         return self._result
 
@@ -152,15 +152,15 @@ class Following:
     def __repr__(self) -> str:
         return f"<tbupload.Following {' '.join(self._options)!r} {'running' if self.is_running else 'not running'}>"
 
-    def _opened(self, key: str) -> str | None:
-        return None if self._uploader is None else self._uploader.opened().get(key)
+    def _event_field(self, key: str) -> str | None:
+        return None if self._uploader is None else self._uploader.experiment_event().get(key)
 
-    def _end_with(self, result: Result) -> None:
+    def _set_result(self, result: Result) -> None:
         self._result = result
         if result.is_complete:
-            logger.info("tbupload: everything is uploaded: %s", escaped(result.url or ""))
+            logger.info("tbupload: everything is uploaded: %s", escape(result.url or ""))
         elif result.exit_code is None or result.exit_code < 0:  # otherwise the uploader has said it itself
-            logger.warning("tbupload: %s", escaped(result.explanation))
+            logger.warning("tbupload: %s", escape(result.explanation))
 
 
 def _command_line(arguments: dict[str, Any]) -> list[str]:
@@ -168,10 +168,10 @@ def _command_line(arguments: dict[str, Any]) -> list[str]:
     texts = {
         "logdir": os.fsdecode(arguments["logdir"]),
         "cacert": None if arguments["cacert"] is None else os.fsdecode(arguments["cacert"]),
-        "plugins": _joined(arguments["plugins"]),
+        "plugins": _join_names(arguments["plugins"]),
         "poll-seconds": None if arguments["poll_seconds"] is None else f"{arguments['poll_seconds']:f}",
     }
-    texts |= {name.replace("_", "-"): arguments[name] for name in TEXTS}
+    texts |= {name.replace("_", "-"): arguments[name] for name in TEXT_OPTIONS}
     for name, text in {**texts, "token": arguments["token"]}.items():
         if not isinstance(text, str | None):
             raise TypeError(f"{name} has to be a string, not {type(text).__name__}")
@@ -179,5 +179,5 @@ def _command_line(arguments: dict[str, Any]) -> list[str]:
     return [*options, "--new"] if arguments["new"] else options
 
 
-def _joined(names: Iterable[str] | None) -> str | None:
+def _join_names(names: Iterable[str] | None) -> str | None:
     return ",".join(names) if names is not None and not isinstance(names, str) else names

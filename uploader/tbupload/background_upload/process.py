@@ -17,20 +17,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import IO, Any, Final
 
-from tbupload.console.terminal import escaped
+from tbupload.console.terminal import escape
 
-OPEN_SECONDS: Final = 10.0
+EXPERIMENT_SECONDS: Final = 10.0
 """How long after the start it is waited for that the uploader names the experiment."""
 
 NICENESS: Final = 10
 """How much lower the uploader's priority is than the script's."""
 
-SENTENCES_MAX: Final = 100
+MESSAGES_MAX: Final = 100
 """Of what the uploader said, the last sentences are kept."""
 
 READ_BYTES: Final = 1 << 16
 
-ALWAYS: Final = ("--json", "--quiet", "--wait-for-logdir", "--end-with-stdin")
+FIXED_OPTIONS: Final = ("--json", "--quiet", "--wait-for-logdir", "--end-with-stdin")
 """Options of every uploader that a script starts."""
 
 logger: Final = logging.getLogger("tbupload")
@@ -68,7 +68,7 @@ class Result:
         return self.exit_code == 0
 
 
-class Uploader:
+class UploaderProcess:
     """The process and what it said, which two threads read; its stdin is a pipe, open until it is asked to end.
 
     Raises OSError, ValueError or RuntimeError when it cannot be started.
@@ -76,41 +76,41 @@ class Uploader:
 
     def __init__(self, options: list[str], token: str | None) -> None:
         self._options = options
-        self._owner = os.getpid()
-        self._begun = time.monotonic()
+        self._owner_pid = os.getpid()
+        self._started_at = time.monotonic()
         self._events: list[dict[str, Any]] = []
-        self._sentences: list[str] = []
-        self._is_open = threading.Event()
-        self._is_asked_to_end = False
+        self._messages: list[str] = []
+        self._has_event = threading.Event()
+        self._is_stop_requested = False
         self._process = _start(options, token)
-        _look_after_forks()
+        _close_pipes_after_fork()
         _started.add(self)
         self._readers = [
             threading.Thread(target=work, name=f"tbupload {self._process.pid}", daemon=True)
-            for work in (self._read_events, self._read_sentences)
+            for work in (self._read_events, self._read_messages)
         ]
         for reader in self._readers:
             reader.start()
 
     @property
-    def is_ours(self) -> bool:
+    def is_owned_here(self) -> bool:
         """Whether this process started it."""
-        return os.getpid() == self._owner
+        return os.getpid() == self._owner_pid
 
     @property
     def is_running(self) -> bool:
         """Whether it has not ended."""
-        return self.is_ours and self._process.poll() is None
+        return self.is_owned_here and self._process.poll() is None
 
-    def opened(self) -> dict[str, Any]:
-        """The event that names the experiment; empty when it did not come within OPEN_SECONDS of the start."""
-        if self.is_ours:
-            self._is_open.wait(max(0.0, self._begun + OPEN_SECONDS - time.monotonic()))
+    def experiment_event(self) -> dict[str, Any]:
+        """The event that names the experiment; empty when it did not come within EXPERIMENT_SECONDS of the start."""
+        if self.is_owned_here:
+            self._has_event.wait(max(0.0, self._started_at + EXPERIMENT_SECONDS - time.monotonic()))
         return self._events[0] if self._events and "url" in self._events[0] else {}
 
-    def ask_to_end(self) -> None:
+    def request_stop(self) -> None:
         """Anything on its stdin asks for an orderly end; where that is closed already, it knows."""
-        self._is_asked_to_end = True
+        self._is_stop_requested = True
         with contextlib.suppress(OSError, ValueError):
             _pipe(self._process.stdin).write(b"\n")
         with contextlib.suppress(OSError):
@@ -142,30 +142,30 @@ class Uploader:
         for line in _lines(_pipe(self._process.stdout)):
             with contextlib.suppress(ValueError):
                 self._events.append(json.loads(line))
-            self._is_open.set()
-        self._is_open.set()
+            self._has_event.set()
+        self._has_event.set()
 
-    def _read_sentences(self) -> None:
+    def _read_messages(self) -> None:
         for line in _lines(_pipe(self._process.stderr)):
-            self._sentences = [*self._sentences[1 - SENTENCES_MAX :], line]
-            logger.warning("%s", escaped(line if line.startswith("tbupload: ") else f"tbupload: {line}"))
+            self._messages = [*self._messages[1 - MESSAGES_MAX :], line]
+            logger.warning("%s", escape(line if line.startswith("tbupload: ") else f"tbupload: {line}"))
         code = self._process.wait()
-        if not self._is_asked_to_end:
+        if not self._is_stop_requested:
             logger.warning(
                 "tbupload: the uploader ended by itself (%s); the script goes on without it", _code_text(code)
             )
 
     def _result(self, code: int | None) -> Result:
-        opened, last = self.opened(), self._events[-1] if self._events else {}
+        event, last = self.experiment_event(), self._events[-1] if self._events else {}
         names = ("scalars", "tensors", "blobs", "bytes", "runs", "series", "empty_values", "superseded")
         return Result(
             code,
-            opened.get("experiment_id"),
-            opened.get("url"),
+            event.get("experiment_id"),
+            event.get("url"),
             **{name: last.get(name, 0) for name in names},
             skipped=last.get("skipped", {}),
             problems=tuple(last.get("problems", ())),
-            explanation="" if code == 0 else self._explanation(code, opened.get("experiment_id"), last),
+            explanation="" if code == 0 else self._explanation(code, event.get("experiment_id"), last),
         )
 
     def _explanation(self, code: int | None, experiment_id: str | None, last: dict[str, Any]) -> str:
@@ -177,7 +177,7 @@ class Uploader:
         if last.get("event") == "done":
             missing = ", ".join(f"{count:,} {reason}" for reason, count in last.get("skipped", {}).items())
             return f"not everything could be sent: {missing or last.get('problems')}"
-        why = last.get("error") or (self._sentences[-1] if self._sentences else "it said nothing")
+        why = last.get("error") or (self._messages[-1] if self._messages else "it said nothing")
         return f"the upload failed ({_code_text(code)}): {why.removeprefix('tbupload: ')}; to send the rest: {command}"
 
 
@@ -192,7 +192,7 @@ def _start(options: list[str], token: str | None) -> subprocess.Popen[bytes]:
         raise RuntimeError("there is no Python here to run `python -m tbupload` with; run tbupload beside the script")
     process = subprocess.Popen(
         # -P: a file of the script's directory must not take the place of a module that the uploader needs.
-        [sys.executable, "-P", "-m", "tbupload", "upload", *options, *ALWAYS],
+        [sys.executable, "-P", "-m", "tbupload", "upload", *options, *FIXED_OPTIONS],
         env=environment,
         bufsize=0,
         stdin=subprocess.PIPE,
@@ -206,11 +206,11 @@ def _start(options: list[str], token: str | None) -> subprocess.Popen[bytes]:
     return process
 
 
-_started: Final[weakref.WeakSet[Uploader]] = weakref.WeakSet()
+_started: Final[weakref.WeakSet[UploaderProcess]] = weakref.WeakSet()
 
 
 @functools.cache
-def _look_after_forks() -> None:
+def _close_pipes_after_fork() -> None:
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_close_pipes)
 

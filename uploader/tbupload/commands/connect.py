@@ -8,29 +8,29 @@ import re
 from typing import Final
 
 from tbupload.config import Access, find_access
-from tbupload.console.progress import Progress, make_progress
+from tbupload.console.progress import ConsoleProgress, make_progress
 from tbupload.errors import UsageError
 from tbupload.events.filters import SeriesFilter
 from tbupload.http.client import Client
-from tbupload.http.retry import Patience
+from tbupload.http.retry import RetryPolicy
 from tbupload.http.transport import Transport
 
-SHORT_GIVE_UP_SECONDS: Final = 20.0
+SHORT_RETRY_TIMEOUT_SECONDS: Final = 20.0
 """How long the short commands try a server that does not answer."""
 
 
 def make_client(options: argparse.Namespace) -> Client:
     """A client for a short command."""
-    progress = progress_of(options)
-    return client_of(access_of(options, progress), options, Patience(SHORT_GIVE_UP_SECONDS), progress)
+    progress = progress_from_options(options)
+    return client_from_access(access_from_options(options, progress), options, RetryPolicy(SHORT_RETRY_TIMEOUT_SECONDS), progress)
 
 
-def client_of(access: Access, options: argparse.Namespace, patience: Patience, progress: Progress) -> Client:
+def client_from_access(access: Access, options: argparse.Namespace, retry_policy: RetryPolicy, progress: ConsoleProgress) -> Client:
     """A client of this server, which tries as long as `patience` lasts and warns of what goes wrong."""
-    return Client(Transport(access.server, access.token, options.cacert, patience, progress.warn))
+    return Client(Transport(access.server, access.token, options.cacert, retry_policy, progress.warn))
 
 
-def access_of(options: argparse.Namespace, progress: Progress) -> Access:
+def access_from_options(options: argparse.Namespace, progress: ConsoleProgress) -> Access:
     """The server and token in force; what a person should know about them is said."""
     access = find_access(options.server, os.environ)
     for warning in access.warnings:
@@ -38,7 +38,7 @@ def access_of(options: argparse.Namespace, progress: Progress) -> Access:
     return access
 
 
-def progress_of(options: argparse.Namespace) -> Progress:
+def progress_from_options(options: argparse.Namespace) -> ConsoleProgress:
     """Progress as loud as the options say."""
     return make_progress(int(options.verbose) - int(options.quiet))
 
@@ -51,7 +51,7 @@ def find_experiment_id(text: str) -> str:
     return match[1]
 
 
-def series_filter_of(options: argparse.Namespace) -> SeriesFilter:
+def series_filter_from_options(options: argparse.Namespace) -> SeriesFilter:
     """Which series are chosen."""
     return SeriesFilter(
         plugins=options.plugins,

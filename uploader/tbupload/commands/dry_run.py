@@ -8,20 +8,20 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from tbupload.console.progress import Progress, State
+from tbupload.console.progress import ConsoleProgress, ProgressState
 from tbupload.console.texts import size_text
 from tbupload.events.filters import SeriesFilter
 from tbupload.http.wire_limits import WireLimits
-from tbupload.logdir.scan import Scan, nothing_there, scan_logdir
+from tbupload.logdir.scan import LogdirScan, no_files_text, scan_logdir
 from tbupload.upload.batches import EncodedSegment
-from tbupload.upload.file_upload import Reading, Source, read_together
+from tbupload.upload.file_upload import FileUpload, ReadOptions, read_together
 from tbupload.upload.projector_stream import ProjectorStream
-from tbupload.upload.round_robin import in_turns
-from tbupload.upload.stream_cursors import CursorBook
+from tbupload.upload.round_robin import round_robin
+from tbupload.upload.stream_cursors import StreamCursors
 from tbupload.upload.summary import Summary, repeated_counts
 from tbupload.upload.tag_owners import TagOwners
 
-USUAL_LIMITS: Final = WireLimits(
+DEFAULT_LIMITS: Final = WireLimits(
     batch_bytes_max=16 << 20,
     blob_inline_bytes_max=256 << 10,
     blob_bytes_max=1 << 30,
@@ -34,19 +34,19 @@ USUAL_LIMITS: Final = WireLimits(
 """What a server usually takes: its own limits are known only to those who ask it."""
 
 
-class Survey:
+class DryRun:
     """Counts what an upload of everything that is in the logdir now would send, and what would be missing.
 
     `wire_bytes` are those of its requests before compression, each blob once. The summary is right at any time, for
     what was read until then.
     """
 
-    def __init__(self, logdir: Path, series_filter: SeriesFilter, progress: Progress) -> None:
+    def __init__(self, logdir: Path, series_filter: SeriesFilter, progress: ConsoleProgress) -> None:
         self.wire_bytes = 0
         self._progress = progress
         self._series_filter = series_filter
         self._logdir = logdir
-        self._scan = Scan()
+        self._scan = LogdirScan()
         self._counts: Counter[str] = Counter()
         self._skipped: Counter[str] = Counter()
         self._problems: list[str] = []
@@ -58,19 +58,19 @@ class Survey:
     def run(self) -> None:
         """Reads everything."""
         self._progress.begin()
-        self._scan = scan_logdir(self._logdir, self._series_filter, USUAL_LIMITS.name_chars_max)
+        self._scan = scan_logdir(self._logdir, self._series_filter, DEFAULT_LIMITS.name_chars_max)
         if self._scan.is_empty:
-            self._notes.append(nothing_there(self._logdir))
+            self._notes.append(no_files_text(self._logdir))
         for problem in self._scan.problems.values():
             self._count_problem("path that could not be used", problem)
-        reading = Reading(self._series_filter, USUAL_LIMITS, is_final=True, say=self._progress.warn)
-        cursors = CursorBook(self._series_filter.digest(), [])
-        sources = (Source(found, reading, cursors) for found in self._scan.files)
-        for run, of_run in groupby(read_together(sources, is_final=reading.is_final), lambda source: source.run):
-            for source, segment in in_turns(of_run):
-                self._take(run, source, segment)
+        options = ReadOptions(self._series_filter, DEFAULT_LIMITS, is_final=True, warn=self._progress.warn)
+        cursors = StreamCursors(self._series_filter.digest(), [])
+        sources = (FileUpload(found, options, cursors) for found in self._scan.files)
+        for run, of_run in groupby(read_together(sources, is_final=options.is_final), lambda source: source.run):
+            for source, segment in round_robin(of_run):
+                self._count_next(run, source, segment)
         for folder in self._scan.projector_folders:
-            self._read_projector(ProjectorStream(folder, self._logdir, self._series_filter, USUAL_LIMITS))
+            self._read_projector(ProjectorStream(folder, self._logdir, self._series_filter, DEFAULT_LIMITS))
 
     def summary(self) -> Summary:
         """What would be sent, and what would be missing."""
@@ -88,14 +88,14 @@ class Survey:
             notes=self._notes,
         )
 
-    def lines(self, has_said: Callable[[str], bool]) -> Iterator[str]:
+    def lines(self, has_reported: Callable[[str], bool]) -> Iterator[str]:
         """The summary in sentences; `has_said` tells which problems a person has read."""
-        first, *rest = self.summary().lines("would send", has_said)
+        first, *rest = self.summary().lines("would send", has_reported)
         yield first
         yield f"in requests of about {size_text(self.wire_bytes)} all together, before compression"
         yield from rest
 
-    def _take(self, run: str, source: Source, segment: EncodedSegment | None) -> None:
+    def _count_next(self, run: str, source: FileUpload, segment: EncodedSegment | None) -> None:
         """The next segment of a file, or None at its end."""
         if segment is not None:
             self._counts["bytes"] += segment.end - segment.start
@@ -103,20 +103,20 @@ class Survey:
             self._counts.update(source.count_repeated(segment))
             self._count(run, segment)
             return
-        if note := source.cut_record():
+        if note := source.incomplete_record_note():
             self._notes.append(note)
-        if source.trouble is not None:
-            self._count_problem(source.trouble.kind, source.trouble.explanation)
+        if source.error is not None:
+            self._count_problem(source.error.kind, source.error.explanation)
 
     def _read_projector(self, stream: ProjectorStream) -> None:
         segment, problems = stream.segment()
         if segment is not None:
             self._count(stream.folder.run, segment)
         for problem in problems:
-            self._tell_problem(problem)
+            self._report_problem(problem)
 
     def _count(self, run: str, segment: EncodedSegment) -> None:
-        kept, misfits = self._owners.take(run, segment)
+        kept, misfits = self._owners.count_segment(run, segment)
         self._counts.update(kept)
         self._skipped.update(segment.skipped + misfits)
         if segment.metadata:
@@ -129,14 +129,14 @@ class Survey:
 
     def _count_problem(self, kind: str, sentence: str) -> None:
         self._skipped[kind] += 1
-        self._tell_problem(sentence)
+        self._report_problem(sentence)
 
-    def _tell_problem(self, sentence: str) -> None:
+    def _report_problem(self, sentence: str) -> None:
         self._problems.append(sentence)
-        self._progress.problem(sentence)
+        self._progress.report_problem(sentence)
 
-    def _state(self) -> State:
-        return State(
+    def _state(self) -> ProgressState:
+        return ProgressState(
             done_bytes=self._counts["bytes"],
             total_bytes=self._scan.bytes,
             scalars=self._counts["scalars"],

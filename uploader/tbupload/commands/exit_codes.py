@@ -9,7 +9,7 @@ EXIT_FAILED: Final = 1
 
 EXIT_USAGE: Final = 2
 
-EXIT_LATER: Final = 75
+EXIT_TEMPORARY_FAILURE: Final = 75
 """EX_TEMPFAIL of sysexits.h: try again later, nothing is lost."""
 
 EXIT_INTERRUPTED: Final = 130

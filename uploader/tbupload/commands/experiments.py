@@ -10,14 +10,20 @@ import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from tbupload.commands.connect import SHORT_GIVE_UP_SECONDS, client_of, find_experiment_id, make_client, progress_of
+from tbupload.commands.connect import (
+    SHORT_RETRY_TIMEOUT_SECONDS,
+    client_from_access,
+    find_experiment_id,
+    make_client,
+    progress_from_options,
+)
 from tbupload.commands.exit_codes import EXIT_FAILED
 from tbupload.config import Access, Config, check_token, config_path, find_access, write_config
-from tbupload.console.output import put_json, put_line, tell
-from tbupload.console.terminal import escaped
+from tbupload.console.output import print_json, print_line, print_message
+from tbupload.console.terminal import escape
 from tbupload.errors import Refused, UsageError
 from tbupload.http.client import Client
-from tbupload.http.retry import Patience
+from tbupload.http.retry import RetryPolicy
 
 EXPIRY_UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
@@ -28,15 +34,15 @@ def list_experiments(options: argparse.Namespace) -> int:
     """`tbupload list`: one line an experiment."""
     for experiment in make_client(options).list_experiments(options.query):
         if options.json:
-            put_json(experiment)
+            print_json(experiment)
         else:
-            put_line("  ".join(experiment[key] for key in ("experiment_id", "created_at", "url", "name")).rstrip())
+            print_line("  ".join(experiment[key] for key in ("experiment_id", "created_at", "url", "name")).rstrip())
     return 0
 
 
 def show(options: argparse.Namespace) -> int:
     """`tbupload show ID`: its fields, one a line."""
-    _put_experiment(make_client(options).get_experiment(find_experiment_id(options.experiment)), options)
+    _print_experiment(make_client(options).get_experiment(find_experiment_id(options.experiment)), options)
     return 0
 
 
@@ -46,7 +52,7 @@ def update_metadata(options: argparse.Namespace) -> int:
     fields = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     if not fields:
         raise UsageError("nothing to change: give --name, --description or --visibility")
-    _put_experiment(make_client(options).update_experiment(find_experiment_id(options.experiment), fields), options)
+    _print_experiment(make_client(options).update_experiment(find_experiment_id(options.experiment), fields), options)
     return 0
 
 
@@ -60,9 +66,9 @@ def delete(options: argparse.Namespace) -> int:
         return EXIT_FAILED
     client.delete_experiment(experiment_id)
     if options.json:
-        put_json({"event": "deleted", "experiment_id": experiment_id})
+        print_json({"event": "deleted", "experiment_id": experiment_id})
     else:
-        put_line(f"deleted {experiment_id}")
+        print_line(f"deleted {experiment_id}")
     return 0
 
 
@@ -71,10 +77,10 @@ def share(options: argparse.Namespace) -> int:
     experiment_id = find_experiment_id(options.experiment)
     if options.list:
         for token in make_client(options).list_tokens(experiment_id):
-            _put_token(token, options)
+            _print_token(token, options)
     elif options.revoke is not None:
         make_client(options).revoke_token(experiment_id, options.revoke)
-        tell(f"revoked {options.revoke}")
+        print_message(f"revoked {options.revoke}")
     else:
         _make_link(experiment_id, options)
     return 0
@@ -84,10 +90,10 @@ def login(options: argparse.Namespace) -> int:
     """`tbupload login`: keeps a server's address and a token, once the server has accepted them."""
     server = find_access(options.server, os.environ).server
     token = check_token(_read_token(server))
-    _check_accepted(client_of(Access(server, token), options, Patience(SHORT_GIVE_UP_SECONDS), progress_of(options)))
+    _check_accepted(client_from_access(Access(server, token), options, RetryPolicy(SHORT_RETRY_TIMEOUT_SECONDS), progress_from_options(options)))
     path = config_path(os.environ)
     write_config(path, Config(server, token))
-    tell(f"kept {server} and its token in {path}")
+    print_message(f"kept {server} and its token in {path}")
     return 0
 
 
@@ -110,9 +116,9 @@ def _make_link(experiment_id: str, options: argparse.Namespace) -> None:
     token = client.create_token(experiment_id, fields)
     link = f"{url}?token={token['token']}"
     if options.json:
-        put_json({**token, "url": link})
+        print_json({**token, "url": link})
     else:
-        put_line(link)
+        print_line(link)
 
 
 def _check_accepted(client: Client) -> None:
@@ -126,27 +132,27 @@ def _check_accepted(client: Client) -> None:
 
 def _is_confirmed(client: Client, experiment_id: str) -> bool:
     name = client.get_experiment(experiment_id)["name"]
-    tell(f"Delete experiment {experiment_id} ({name or 'without a name'}) and all its data? [y/N] ", end="")
+    print_message(f"Delete experiment {experiment_id} ({name or 'without a name'}) and all its data? [y/N] ", end="")
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
 def _read_token(server: str) -> str:
     if sys.stdin.isatty():
-        return getpass.getpass(escaped(f"token for {server} (it is not shown): "))
+        return getpass.getpass(escape(f"token for {server} (it is not shown): "))
     return sys.stdin.readline()
 
 
-def _put_experiment(experiment: dict[str, Any], options: argparse.Namespace) -> None:
+def _print_experiment(experiment: dict[str, Any], options: argparse.Namespace) -> None:
     if options.json:
-        put_json(experiment)
+        print_json(experiment)
     else:
         for name, value in experiment.items():
-            put_line(f"{name}: {value}")
+            print_line(f"{name}: {value}")
 
 
-def _put_token(token: dict[str, Any], options: argparse.Namespace) -> None:
+def _print_token(token: dict[str, Any], options: argparse.Namespace) -> None:
     if options.json:
-        put_json(token)
+        print_json(token)
         return
     state = "revoked" if token["revoked_at"] else f"expires {token['expires_at'] or 'never'}"
-    put_line("  ".join((token["id"], ",".join(token["scopes"]), f"{token['prefix']}…", state, token["label"])))
+    print_line("  ".join((token["id"], ",".join(token["scopes"]), f"{token['prefix']}…", state, token["label"])))

@@ -9,86 +9,86 @@ from pathlib import Path
 from typing import Any, Final
 
 from tbupload.commands.connect import find_experiment_id
-from tbupload.console.output import outliving_readers, put_json, put_line
-from tbupload.console.progress import Progress
+from tbupload.console.output import ignore_broken_pipe, print_json, print_line
+from tbupload.console.progress import ConsoleProgress
 from tbupload.errors import Refused
-from tbupload.http.client import Client, Streams
-from tbupload.upload.resume_store import Remembered, UploadKey, Uploads, uploads_path
+from tbupload.http.client import Client, ExperimentStreams
+from tbupload.upload.resume_store import ResumeRecord, ResumeStore, UploadKey, uploads_path
 
 NOT_FOUND: Final = 404
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class Target:
     """The experiment's streams, and what ends with it: whether this command goes on with it the next time."""
 
-    streams: Streams
+    streams: ExperimentStreams
     server: str
-    uploads: Uploads
-    upload: Remembered | None
+    resume_store: ResumeStore
+    resume_record: ResumeRecord | None
 
-    def stopped(self) -> None:
+    def mark_stopped(self) -> None:
         """There is more to come, now or later."""
-        if self.upload is not None:
-            self.uploads.keep(self.upload)
+        if self.resume_record is not None:
+            self.resume_store.save(self.resume_record)
 
-    def completed(self) -> None:
+    def mark_completed(self) -> None:
         """Everything is committed, and nothing more will come."""
-        self.uploads.forget(self.server, self.streams.experiment_id)
+        self.resume_store.remove(self.server, self.streams.experiment_id)
 
     @property
-    def how_to_resume(self) -> str:
+    def resume_advice(self) -> str:
         """What a person types to send the rest."""
         other = f"add --experiment {self.streams.experiment_id}"
-        return other if self.upload is None else f"run the same command again (on another machine, {other})"
+        return other if self.resume_record is None else f"run the same command again (on another machine, {other})"
 
 
-def open_experiment(client: Client, server: str, options: argparse.Namespace, progress: Progress) -> Opened:
+def resolve_experiment(client: Client, server: str, options: argparse.Namespace, progress: ConsoleProgress) -> Target:
     """Finds or creates the experiment and says at once where it is. Raises ServerError."""
-    uploads = Uploads(uploads_path(os.environ), progress.warn)
+    resume_store = ResumeStore(uploads_path(os.environ), progress.warn)
     if options.experiment is not None:
         streams = client.get_streams(find_experiment_id(options.experiment))
-        _put_opened("resumed", streams, options)
-        return Opened(streams, server, uploads, None)
-    upload = uploads.begin(key_of(server, options), is_new=options.new)
-    if upload.experiment_id is not None:
-        found = _find_streams(client, upload.experiment_id)
+        _print_target("resumed", streams, options)
+        return Target(streams, server, resume_store, None)
+    resume_record = resume_store.find_or_create(upload_key(server, options), is_new=options.new)
+    if resume_record.experiment_id is not None:
+        found = _find_streams(client, resume_record.experiment_id)
         if found is not None:
-            _put_opened("resumed", found, options)
-            progress.say(
-                f"going on with experiment {found.experiment_id}, last run {_moment(upload)}; --new starts another"
+            _print_target("resumed", found, options)
+            progress.info(
+                f"going on with experiment {found.experiment_id}, last run {_last_run_text(resume_record)}; --new starts another"
             )
-            return Opened(found, server, uploads, upload)
-        progress.warn(f"experiment {upload.experiment_id}, which this upload made before, is gone: making another one")
-        upload = uploads.begin(key_of(server, options), instead_of=upload)
-    return _create(client, server, uploads, upload, options, progress)
+            return Target(found, server, resume_store, resume_record)
+        progress.warn(f"experiment {resume_record.experiment_id}, which this upload made before, is gone: making another one")
+        resume_record = resume_store.find_or_create(upload_key(server, options), replaced=resume_record)
+    return _create(client, server, resume_store, resume_record, options, progress)
 
 
 def _create(
     client: Client,
     server: str,
-    uploads: Uploads,
-    upload: Remembered,
+    resume_store: ResumeStore,
+    resume_record: ResumeRecord,
     options: argparse.Namespace,
-    progress: Progress,
-) -> Opened:
-    choice = upload.choice
+    progress: ConsoleProgress,
+) -> Target:
+    choice = resume_record.choice
     created = client.create_experiment(
         name=choice["name"],
         description=choice["description"],
         visibility=choice["visibility"],
-        request_key=upload.request_key,
+        request_key=resume_record.request_key,
     )
-    upload = replace(upload, experiment_id=created["experiment_id"], url=created["url"])
-    uploads.keep(upload)
+    resume_record = replace(resume_record, experiment_id=created["experiment_id"], url=created["url"])
+    resume_store.save(resume_record)
     streams = client.get_streams(created["experiment_id"])
-    _put_opened("created", streams, options)
+    _print_target("created", streams, options)
     if choice["visibility"] == "private":
-        progress.say(f"only you can see it; for a link that others can open: tbupload share {streams.experiment_id}")
-    return Opened(streams, server, uploads, upload)
+        progress.info(f"only you can see it; for a link that others can open: tbupload share {streams.experiment_id}")
+    return Target(streams, server, resume_store, resume_record)
 
 
-def key_of(server: str, options: argparse.Namespace) -> UploadKey:
+def upload_key(server: str, options: argparse.Namespace) -> UploadKey:
     """What makes this command the same as an earlier one."""
     choice: dict[str, Any] = {
         "name": options.name or "",
@@ -99,15 +99,15 @@ def key_of(server: str, options: argparse.Namespace) -> UploadKey:
     for name in ("include_runs", "exclude_runs", "include_tags", "exclude_tags"):
         pattern = getattr(options, name)
         choice[name] = None if pattern is None else pattern.pattern
-    return UploadKey(server, _text(options.logdir.expanduser()), choice)
+    return UploadKey(server, _logdir_text(options.logdir.expanduser()), choice)
 
 
-def _text(logdir: Path) -> str:
+def _logdir_text(logdir: Path) -> str:
     """The logdir's absolute path without links, as text whatever its bytes."""
     return os.fsencode(logdir.resolve()).decode("utf-8", "backslashreplace")
 
 
-def _find_streams(client: Client, experiment_id: str) -> Streams | None:
+def _find_streams(client: Client, experiment_id: str) -> ExperimentStreams | None:
     try:
         return client.get_streams(experiment_id)
     except Refused as refusal:
@@ -116,13 +116,13 @@ def _find_streams(client: Client, experiment_id: str) -> Streams | None:
         return None
 
 
-def _moment(upload: Remembered) -> str:
+def _last_run_text(upload: ResumeRecord) -> str:
     return f"{upload.at.replace('T', ' ').partition('+')[0]} UTC"
 
 
-def _put_opened(event: str, streams: Streams, options: argparse.Namespace) -> None:
-    with outliving_readers():
+def _print_target(event: str, streams: ExperimentStreams, options: argparse.Namespace) -> None:
+    with ignore_broken_pipe():
         if options.json:
-            put_json({"event": event, "experiment_id": streams.experiment_id, "url": streams.url})
+            print_json({"event": event, "experiment_id": streams.experiment_id, "url": streams.url})
         else:
-            put_line(streams.url)
+            print_line(streams.url)

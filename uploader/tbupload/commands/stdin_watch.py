@@ -8,31 +8,31 @@ import sys
 import threading
 from typing import Final
 
-from tbupload.http.retry import Patience
+from tbupload.http.retry import RetryPolicy
 
-PARENT_SECONDS: Final = 2.0
+PARENT_POLL_SECONDS: Final = 2.0
 """How often is looked whether the parent still lives: its other children may hold our stdin open after its death."""
 
 
-def end_with_stdin(patience: Patience) -> None:
+def stop_on_stdin(retry_policy: RetryPolicy) -> None:
     """From now on anything on stdin, its end, or the parent's death asks for an orderly end."""
-    thread = threading.Thread(target=_wait_and_stop, args=(patience, os.getppid()), name="stdin", daemon=True)
+    thread = threading.Thread(target=_wait_and_stop, args=(retry_policy, os.getppid()), name="stdin", daemon=True)
     thread.start()
 
 
-def _wait_and_stop(patience: Patience, parent: int) -> None:
+def _wait_and_stop(retry_policy: RetryPolicy, parent: int) -> None:
     try:
-        _wait(parent)
+        _wait_for_stdin(parent)
     finally:
-        patience.stop()
+        retry_policy.stop()
 
 
-def _wait(parent: int) -> None:
+def _wait_for_stdin(parent: int) -> None:
     if sys.stdin is None:
         return
     descriptor = sys.stdin.fileno()
     if sys.platform == "win32":  # which can only select from sockets, and tells nobody who adopted them
         os.read(descriptor, 1)
         return
-    while os.getppid() == parent and not select.select([descriptor], [], [], PARENT_SECONDS)[0]:
+    while os.getppid() == parent and not select.select([descriptor], [], [], PARENT_POLL_SECONDS)[0]:
         pass

@@ -8,12 +8,17 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from tbupload.commands.connect import access_of, find_experiment_id, progress_of, series_filter_of
-from tbupload.console.output import put_json, put_line
+from tbupload.commands.connect import (
+    access_from_options,
+    find_experiment_id,
+    progress_from_options,
+    series_filter_from_options,
+)
+from tbupload.console.output import print_json, print_line
 from tbupload.events.filters import SeriesFilter
 from tbupload.export.tail import follow_points
 from tbupload.http.response_schema import Json
-from tbupload.http.retry import Patience
+from tbupload.http.retry import RetryPolicy
 from tbupload.http.transport import Transport
 
 _TEXT_CHARS: Final = 100
@@ -21,26 +26,26 @@ _TEXT_CHARS: Final = 100
 
 def tail(options: argparse.Namespace) -> int:
     """Prints new points until Ctrl-C, which is its orderly end."""
-    progress = progress_of(options)
-    patience = Patience(math.inf if options.give_up_seconds is None else options.give_up_seconds)
-    access = access_of(options, progress)
-    transport = Transport(access.server, access.token, options.cacert, patience, progress.warn)
+    progress = progress_from_options(options)
+    retry_policy = RetryPolicy(math.inf if options.give_up_seconds is None else options.give_up_seconds)
+    access = access_from_options(options, progress)
+    transport = Transport(access.server, access.token, options.cacert, retry_policy, progress.warn)
     experiment_id = find_experiment_id(options.experiment)
     query = {"start": "beginning" if options.from_start else "now"}
-    put = put_json if options.json else _put_line
-    chosen = series_filter_of(options)
+    print_point = print_json if options.json else _print_point
+    chosen = series_filter_from_options(options)
     try:
-        for portion in follow_points(transport, patience, experiment_id, options.kind, query):
-            for point in _points(portion, chosen):
-                put(point)
+        for changes in follow_points(transport, retry_policy, experiment_id, options.kind, query):
+            for point in _points(changes, chosen):
+                print_point(point)
     except KeyboardInterrupt:
         return 0
     raise AssertionError("a tail never ends by itself")
 
 
-def _points(portion: Json, chosen: SeriesFilter) -> Iterator[dict[str, Any]]:
+def _points(changes: Json, chosen: SeriesFilter) -> Iterator[dict[str, Any]]:
     """The chosen points of a portion one by one, by series and then by step."""
-    for run, tags in portion["points"].items():
+    for run, tags in changes["points"].items():
         for tag, new in tags.items():
             if not chosen.accepts_run(run) or not chosen.accepts_series(tag, new["plugin"]):
                 continue
@@ -48,13 +53,13 @@ def _points(portion: Json, chosen: SeriesFilter) -> Iterator[dict[str, Any]]:
                 yield {"run": run, "tag": tag, "step": step, "wall_time": wall_time, "value": value}
 
 
-def _put_line(point: dict[str, Any]) -> None:
+def _print_point(point: dict[str, Any]) -> None:
     """One point on one line."""
     names = f"{point['run']}  {point['tag']}"
-    put_line(f"{_clock(point['wall_time'])}  {names}  step {point['step']:,}  {_shown(point['value'])}")
+    print_line(f"{_time_text(point['wall_time'])}  {names}  step {point['step']:,}  {_value_text(point['value'])}")
 
 
-def _clock(wall_time: float) -> str:
+def _time_text(wall_time: float) -> str:
     """The time of day here; of a moment that is in no calendar its seconds since the epoch."""
     try:
         return datetime.fromtimestamp(wall_time, UTC).astimezone().strftime("%H:%M:%S")
@@ -62,16 +67,16 @@ def _clock(wall_time: float) -> str:
         return f"{wall_time:.6g}"
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     """A value in little room: a number, how a tensor looks, how many blobs there are."""
     if isinstance(value, list):
-        return f"{len(value)} blobs: {' '.join(_field(blob, 'key') for blob in value)}"[:_TEXT_CHARS]
+        return f"{len(value)} blobs: {' '.join(_field_text(blob, 'key') for blob in value)}"[:_TEXT_CHARS]
     if isinstance(value, dict):
         sizes = value.get("shape")
         shape = "x".join(map(str, sizes)) if isinstance(sizes, list) and sizes else "scalar"
-        return f"{_field(value, 'dtype')} {shape} {_field(value, 'data')}"[:_TEXT_CHARS]
+        return f"{_field_text(value, 'dtype')} {shape} {_field_text(value, 'data')}"[:_TEXT_CHARS]
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _field(content: Any, name: str) -> str:
+def _field_text(content: Any, name: str) -> str:
     return str(content.get(name, "?") if isinstance(content, dict) else content)

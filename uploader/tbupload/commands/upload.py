@@ -12,22 +12,27 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from tbupload.commands.connect import access_of, client_of, progress_of, series_filter_of
-from tbupload.commands.dry_run import Survey
-from tbupload.commands.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_LATER
-from tbupload.commands.resolve_experiment import Opened, open_experiment
-from tbupload.commands.stdin_watch import end_with_stdin
-from tbupload.console.output import outliving_readers, put_json
-from tbupload.console.progress import Progress
+from tbupload.commands.connect import (
+    access_from_options,
+    client_from_access,
+    progress_from_options,
+    series_filter_from_options,
+)
+from tbupload.commands.dry_run import DryRun
+from tbupload.commands.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TEMPORARY_FAILURE
+from tbupload.commands.resolve_experiment import Target, resolve_experiment
+from tbupload.commands.stdin_watch import stop_on_stdin
+from tbupload.console.output import ignore_broken_pipe, print_json
+from tbupload.console.progress import ConsoleProgress
 from tbupload.console.terminal import write_raw
 from tbupload.errors import LogdirError, ServerError, Unreachable, UsageError
-from tbupload.events.malloc_tuning import hold_freed_memory
-from tbupload.http.retry import STOP_GRACE_SECONDS, Patience
-from tbupload.logdir.scan import check_logdir, has_anything, nothing_there
+from tbupload.events.malloc_tuning import retain_freed_memory
+from tbupload.http.retry import STOP_GRACE_SECONDS, RetryPolicy
+from tbupload.logdir.scan import check_logdir, has_uploadable_files, no_files_text
 from tbupload.upload.session import Upload, UploadOptions
 from tbupload.upload.summary import Summary
 
-ONE_SHOT_GIVE_UP_SECONDS: Final = 300.0
+ONE_SHOT_RETRY_TIMEOUT_SECONDS: Final = 300.0
 """How long `--one-shot` tries a server that does not answer; an upload that follows its files tries for ever."""
 
 CLEAR_LIVE_LINES: Final = b"\r\x1b[J"
@@ -37,98 +42,98 @@ CLEAR_LIVE_LINES: Final = b"\r\x1b[J"
 def upload(options: argparse.Namespace) -> int:
     """Sends a logdir to a new experiment, or to one that is there."""
     _check_options(options)
-    hold_freed_memory()
+    retain_freed_memory()
     logdir: Path = options.logdir.expanduser()
     if logdir.exists() or not options.wait_for_logdir:
         check_logdir(logdir)
-    progress = progress_of(options)
-    series_filter = series_filter_of(options)
+    progress = progress_from_options(options)
+    series_filter = series_filter_from_options(options)
     if options.dry_run:
-        return _dry_run(Survey(logdir, series_filter, progress), progress, options)
-    if options.one_shot and not has_anything(logdir, series_filter):
-        raise LogdirError(nothing_there(logdir))
-    choice = UploadOptions(logdir, series_filter, options.one_shot, options.poll_seconds)
-    return _upload(options, choice, progress)
+        return _dry_run(DryRun(logdir, series_filter, progress), progress, options)
+    if options.one_shot and not has_uploadable_files(logdir, series_filter):
+        raise LogdirError(no_files_text(logdir))
+    upload_options = UploadOptions(logdir, series_filter, options.one_shot, options.poll_seconds)
+    return _upload(options, upload_options, progress)
 
 
-def _dry_run(survey: Survey, progress: Progress, options: argparse.Namespace) -> int:
+def _dry_run(dry_run: DryRun, progress: ConsoleProgress, options: argparse.Namespace) -> int:
     event: dict[str, Any] = {"event": "done", "dry_run": True}
     try:
-        survey.run()
+        dry_run.run()
     except KeyboardInterrupt:
         event = {"event": "failed", "error": "interrupted", "dry_run": True}
     progress.close()
-    summary = survey.summary()
-    _put_end({**event, "wire_bytes": survey.wire_bytes}, summary, options)
+    summary = dry_run.summary()
+    _print_end_event({**event, "wire_bytes": dry_run.wire_bytes}, summary, options)
     if "error" in event:
-        progress.say("stopped before the end; until there:")
-    for line in survey.lines(progress.has_said):
-        (progress.say if summary.is_complete else progress.warn)(line)
+        progress.info("stopped before the end; until there:")
+    for line in dry_run.lines(progress.has_reported):
+        (progress.info if summary.is_complete else progress.warn)(line)
     if "error" in event:
         return EXIT_INTERRUPTED
     return 0 if summary.is_complete else EXIT_FAILED
 
 
-def _upload(options: argparse.Namespace, choice: UploadOptions, progress: Progress) -> int:
-    patience = Patience(options.give_up_seconds or (ONE_SHOT_GIVE_UP_SECONDS if choice.is_one_shot else math.inf))
-    access = access_of(options, progress)
-    client = client_of(access, options, patience, progress)
-    with _orderly_end(patience, progress):
+def _upload(options: argparse.Namespace, upload_options: UploadOptions, progress: ConsoleProgress) -> int:
+    retry_policy = RetryPolicy(options.give_up_seconds or (ONE_SHOT_RETRY_TIMEOUT_SECONDS if upload_options.is_one_shot else math.inf))
+    access = access_from_options(options, progress)
+    client = client_from_access(access, options, retry_policy, progress)
+    with _stop_on_signals(retry_policy, progress):
         if options.end_with_stdin:
-            end_with_stdin(patience)
-        opened = open_experiment(client, access.server, options, progress)
-        progress.begin(opened.streams.url)
-        if options.wait_for_logdir and not _is_there(choice, patience):
-            return _finish(Summary(notes=[f"{choice.logdir}: it was never there"]), progress, options)
-        an_upload = Upload(client, opened.streams, choice, progress, patience)
+            stop_on_stdin(retry_policy)
+        target = resolve_experiment(client, access.server, options, progress)
+        progress.begin(target.streams.url)
+        if options.wait_for_logdir and not _wait_for_logdir(upload_options, retry_policy):
+            return _report_success(Summary(notes=[f"{upload_options.logdir}: it was never there"]), progress, options)
+        session = Upload(client, target.streams, upload_options, progress, retry_policy)
         try:
-            summary = an_upload.run()
+            summary = session.run()
         except ServerError as error:
-            opened.stopped()
-            _tell_failure(error, an_upload.summary(), opened, progress, options)
+            target.mark_stopped()
+            _report_failure(error, session.summary(), target, progress, options)
             raise
-    if choice.is_one_shot:
-        opened.completed()
+    if upload_options.is_one_shot:
+        target.mark_completed()
     else:
-        opened.stopped()
-    return _finish(summary, progress, options)
+        target.mark_stopped()
+    return _report_success(summary, progress, options)
 
 
-def _is_there(choice: UploadOptions, patience: Patience) -> bool:
+def _wait_for_logdir(upload_options: UploadOptions, retry_policy: RetryPolicy) -> bool:
     """Waits for the logdir, until an end is asked for; whether it is there."""
-    while not choice.logdir.is_dir() and not patience.is_stopping:
-        patience.sleep(choice.poll_seconds)
-    return choice.logdir.is_dir()
+    while not upload_options.logdir.is_dir() and not retry_policy.is_stopping:
+        retry_policy.sleep(upload_options.poll_seconds)
+    return upload_options.logdir.is_dir()
 
 
-def _finish(summary: Summary, progress: Progress, options: argparse.Namespace) -> int:
+def _report_success(summary: Summary, progress: ConsoleProgress, options: argparse.Namespace) -> int:
     progress.close()
-    _put_end({"event": "done"}, summary, options)
-    for line in summary.lines("sent", progress.has_said):
-        (progress.say if summary.is_complete else progress.warn)(line)
+    _print_end_event({"event": "done"}, summary, options)
+    for line in summary.lines("sent", progress.has_reported):
+        (progress.info if summary.is_complete else progress.warn)(line)
     return 0 if summary.is_complete else EXIT_FAILED
 
 
-def _tell_failure(
-    error: ServerError, summary: Summary, opened: Opened, progress: Progress, options: argparse.Namespace
+def _report_failure(
+    error: ServerError, summary: Summary, target: Target, progress: ConsoleProgress, options: argparse.Namespace
 ) -> None:
     """Says how far the upload came; the error itself is said by whoever ends the program."""
     progress.close()
-    _put_end({"event": "failed", "error": str(error)}, summary, options)
-    for line in summary.lines("sent", progress.has_said):
+    _print_end_event({"event": "failed", "error": str(error)}, summary, options)
+    for line in summary.lines("sent", progress.has_reported):
         progress.warn(line)
     if isinstance(error, Unreachable):
-        progress.warn(f"the rest can be sent later, nothing is lost: {opened.how_to_resume}")
+        progress.warn(f"the rest can be sent later, nothing is lost: {target.resume_advice}")
 
 
-def _put_end(event: dict[str, Any], summary: Summary, options: argparse.Namespace) -> None:
+def _print_end_event(event: dict[str, Any], summary: Summary, options: argparse.Namespace) -> None:
     if options.json:
-        with outliving_readers():
-            put_json({**event, **summary.as_json()})
+        with ignore_broken_pipe():
+            print_json({**event, **summary.as_json()})
 
 
 @contextlib.contextmanager
-def _orderly_end(patience: Patience, progress: Progress) -> Iterator[None]:
+def _stop_on_signals(retry_policy: RetryPolicy, progress: ConsoleProgress) -> Iterator[None]:
     """While it lasts, the first Ctrl-C or SIGTERM asks for an orderly end and the second one ends at once."""
     is_asked = False
 
@@ -139,10 +144,10 @@ def _orderly_end(patience: Patience, progress: Progress) -> Iterator[None]:
         if is_asked:
             # Requests may be under way in other threads, and an orderly exit would wait for them.
             write_raw(clear + b"tbupload: ended at once; what was committed stays\n")
-            os._exit(EXIT_LATER)
+            os._exit(EXIT_TEMPORARY_FAILURE)
         is_asked = True
-        patience.stop(STOP_GRACE_SECONDS if number == signal.SIGTERM else math.inf)
-        if progress.is_talkative:
+        retry_policy.stop(STOP_GRACE_SECONDS if number == signal.SIGTERM else math.inf)
+        if progress.shows_info:
             write_raw(clear + b"ending when what is there now has been sent; once more to end at once\n")
 
     previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -8,17 +8,23 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from tbupload.commands.connect import access_of, client_of, find_experiment_id, progress_of, series_filter_of
+from tbupload.commands.connect import (
+    access_from_options,
+    client_from_access,
+    find_experiment_id,
+    progress_from_options,
+    series_filter_from_options,
+)
 from tbupload.commands.exit_codes import EXIT_FAILED
-from tbupload.console.output import put_json, put_line
-from tbupload.console.progress import Progress
+from tbupload.console.output import print_json, print_line
+from tbupload.console.progress import ConsoleProgress
 from tbupload.console.texts import size_text
 from tbupload.errors import ServerError
-from tbupload.events.malloc_tuning import hold_freed_memory
+from tbupload.events.malloc_tuning import retain_freed_memory
 from tbupload.http.client import Client
-from tbupload.http.retry import Patience
+from tbupload.http.retry import RetryPolicy
 from tbupload.logdir.scan import check_logdir
-from tbupload.verify.findings import Finding, Status, Verdict
+from tbupload.verify.findings import Finding, Status, VerifyResult
 from tbupload.verify.repair import Repair
 from tbupload.verify.verification import Verification, VerifyOptions
 
@@ -30,49 +36,49 @@ def verify(options: argparse.Namespace) -> int:
     """Proves that an experiment holds what a logdir's files say, or names what it does not."""
     logdir: Path = options.logdir.expanduser()
     check_logdir(logdir)
-    hold_freed_memory()
+    retain_freed_memory()
     experiment_id = find_experiment_id(options.experiment)
-    choice = VerifyOptions(logdir, series_filter_of(options), experiment_id, options.strict, options.deep)
-    progress = progress_of(options)
-    patience = Patience(options.give_up_seconds)
-    client = client_of(access_of(options, progress), options, patience, progress)
+    choice = VerifyOptions(logdir, series_filter_from_options(options), experiment_id, options.strict, options.deep)
+    progress = progress_from_options(options)
+    retry_policy = RetryPolicy(options.give_up_seconds)
+    client = client_from_access(access_from_options(options, progress), options, retry_policy, progress)
     progress.begin()
     try:
         verification = Verification(client, choice, progress)
-        unproven = _put_findings(verification, options)
-        if options.repair and verification.verdict.lost_objects:
-            _repair(client, choice, verification.verdict, progress, options)
+        unmatched_count = _print_findings(verification, options)
+        if options.repair and verification.result.lost_objects:
+            _repair(client, choice, verification.result, progress, options)
             verification = Verification(client, choice, progress)
-            unproven = _put_findings(verification, options)
+            unmatched_count = _print_findings(verification, options)
     except ServerError as error:
         if options.json:
-            put_json({"event": "failed", "error": str(error)})
+            print_json({"event": "failed", "error": str(error)})
         raise
     finally:
         progress.close()
-    verdict = verification.verdict
+    result = verification.result
     if options.json:
-        put_json({"event": "verified", **verdict.as_json()})
-        return 0 if verdict.is_proven else EXIT_FAILED
-    if unproven > FINDINGS_SHOWN:
-        put_line(f"and {unproven - FINDINGS_SHOWN:,} more series; --json names them all")
-    for line in verdict.lines():
-        put_line(line)
-    if verdict.lost_objects and not options.repair:
-        put_line(f"to send what was lost again, from these files: {_repair_command(options, choice)}")
-    return 0 if verdict.is_proven else EXIT_FAILED
+        print_json({"event": "verified", **result.as_json()})
+        return 0 if result.is_matching else EXIT_FAILED
+    if unmatched_count > FINDINGS_SHOWN:
+        print_line(f"and {unmatched_count - FINDINGS_SHOWN:,} more series; --json names them all")
+    for line in result.lines():
+        print_line(line)
+    if result.lost_objects and not options.repair:
+        print_line(f"to send what was lost again, from these files: {_repair_command(options, choice)}")
+    return 0 if result.is_matching else EXIT_FAILED
 
 
 def _repair(
-    client: Client, choice: VerifyOptions, verdict: Verdict, progress: Progress, options: argparse.Namespace
+    client: Client, choice: VerifyOptions, result: VerifyResult, progress: ConsoleProgress, options: argparse.Namespace
 ) -> None:
     """Sends again what was lost, and says so; whether all of it is there then is for another verification to say."""
-    progress.say(f"sending {verdict.lost_count:,} lost objects again, and verifying once more")
-    repaired = Repair(client, choice, verdict.lost_objects, progress).run()
+    progress.info(f"sending {result.lost_count:,} lost objects again, and verifying once more")
+    repaired = Repair(client, choice, result.lost_objects, progress).run()
     if options.json:
-        put_json({"event": "repaired", **asdict(repaired)})
+        print_json({"event": "repaired", **asdict(repaired)})
     else:
-        put_line(f"sent again: {repaired.objects:,} objects ({size_text(repaired.bytes)})")
+        print_line(f"sent again: {repaired.objects:,} objects ({size_text(repaired.bytes)})")
     if repaired.left:
         progress.warn(f"{repaired.left:,} lost objects are in none of the files: only a copy of the bucket has them")
 
@@ -85,19 +91,19 @@ def _repair_command(options: argparse.Namespace, choice: VerifyOptions) -> str:
     return shlex.join([*words, "--repair"])
 
 
-def _put_findings(verification: Verification, options: argparse.Namespace) -> int:
+def _print_findings(verification: Verification, options: argparse.Namespace) -> int:
     """Prints what is found as it is found; answers how many series are not just proven."""
-    unproven = 0
+    unmatched_count = 0
     for finding in verification.run():
-        unproven += finding.status is not Status.PROVEN
+        unmatched_count += finding.status is not Status.MATCHING
         if options.json:
-            put_json({"event": "series", **finding.as_json()})
-        elif _is_shown(finding, unproven, options):
-            put_line(finding.line())
-    return unproven
+            print_json({"event": "series", **finding.as_json()})
+        elif _is_printed(finding, unmatched_count, options):
+            print_line(finding.line())
+    return unmatched_count
 
 
-def _is_shown(finding: Finding, unproven: int, options: argparse.Namespace) -> bool:
-    if finding.status is Status.PROVEN:
+def _is_printed(finding: Finding, unmatched_count: int, options: argparse.Namespace) -> bool:
+    if finding.status is Status.MATCHING:
         return bool(options.verbose)
-    return unproven <= FINDINGS_SHOWN
+    return unmatched_count <= FINDINGS_SHOWN

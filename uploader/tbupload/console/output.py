@@ -11,23 +11,23 @@ from typing import Any
 from tbupload.console.terminal import write_json, write_line
 
 
-def put_line(text: str) -> None:
+def print_line(text: str) -> None:
     """A result, on stdout, at once: whoever reads it through a pipe sees it before the command has ended."""
     write_line(sys.stdout, text)
 
 
-def put_json(content: dict[str, Any]) -> None:
+def print_json(content: dict[str, Any]) -> None:
     """A result as one line of JSON."""
     write_json(sys.stdout, content)
 
 
-def tell(text: str, *, end: str = "\n") -> None:
+def print_message(text: str, *, end: str = "\n") -> None:
     """A sentence on stderr."""
     write_line(sys.stderr, text, end=end)
 
 
 @contextmanager
-def outliving_readers() -> Iterator[None]:
+def ignore_broken_pipe() -> Iterator[None]:
     """What is written in the block may find that its reader has gone, which is no reason to stop an upload."""
     try:
         yield

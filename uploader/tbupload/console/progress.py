@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NoReturn, TextIO
 
-from tbupload.console.terminal import escaped, write_line
+from tbupload.console.terminal import escape, write_line
 from tbupload.console.texts import PROBLEMS_SHOWN, amounts_text, count_text, size_text, skipped_text
-from tbupload.console.throughput import Pace, Rates, duration_text
+from tbupload.console.throughput import Rates, ThroughputMeter, duration_text
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -27,7 +27,7 @@ REDRAW_SECONDS: Final = 0.2
 BAR_COLUMNS_MIN: Final = 16
 """Columns left to the bar and its percentage before words are left out."""
 
-KEYS_COLUMNS: Final = 3
+CTRL_C_COLUMNS: Final = 3
 """Columns left free at the end of a line: the terminal shows a Ctrl-C there, which must not begin another line."""
 
 COLUMNS_UNKNOWN: Final = 80
@@ -35,7 +35,7 @@ COLUMNS_UNKNOWN: Final = 80
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ProgressState:
     """How far an upload is: bytes of event files committed, of how many there are, and what they held.
 
     `sent_bytes` (of event files) and `points` (scalars, tensors and blobs) are what this upload did itself, without
@@ -60,7 +60,7 @@ class State:
         return "" if left is None else f"{duration_text(left)} left"
 
 
-class Progress:
+class ConsoleProgress:
     """Plain lines, and no more of them than are worth reading; `verbosity` is -1 (quiet), 0 or 1 (verbose).
 
     May be used from several threads. A stream that nobody reads any more, or a full disk, is no reason to fail.
@@ -73,13 +73,13 @@ class Progress:
         self._stream = sys.stderr if stream is None else stream
         self._lock = threading.Lock()
         self._url: str | None = None
-        self._pace = Pace()
+        self._throughput = ThroughputMeter()
         self._shown_at = time.monotonic()
-        self._shown: State | None = None
+        self._shown: ProgressState | None = None
         self._problems: set[str] = set()
 
     @property
-    def is_talkative(self) -> bool:
+    def shows_info(self) -> bool:
         """Whether a person wants to hear what is no warning."""
         return self._verbosity >= 0
 
@@ -91,14 +91,14 @@ class Progress:
     def begin(self, url: str | None = None) -> None:
         """From now on points are sent, to be seen at `url`."""
         self._url = url
-        self._pace = Pace()
+        self._throughput = ThroughputMeter()
         self._shown_at = time.monotonic() - (self.interval_seconds if self.is_live else 0)
 
     def warn(self, message: str) -> None:
         """Something a person has to know, even one who asked for quiet."""
         self._write(message)
 
-    def problem(self, sentence: str) -> None:
+    def report_problem(self, sentence: str) -> None:
         """What is wrong with a path: said when it is met, and once. After PROBLEMS_SHOWN of them, they are counted."""
         with self._lock:
             if sentence in self._problems or len(self._problems) > PROBLEMS_SHOWN:
@@ -107,17 +107,17 @@ class Progress:
             is_one_too_many = len(self._problems) > PROBLEMS_SHOWN
         self.warn("more paths are in trouble; from here on they are only counted" if is_one_too_many else sentence)
 
-    def has_said(self, sentence: str) -> bool:
+    def has_reported(self, sentence: str) -> bool:
         """Whether this problem was said, in whole."""
         with self._lock:
             return sentence in self._problems and len(self._problems) <= PROBLEMS_SHOWN
 
-    def say(self, message: str) -> None:
+    def info(self, message: str) -> None:
         """Something a person wants to know."""
         if self._verbosity >= 0:
             self._write(message)
 
-    def detail(self, message: str) -> None:
+    def debug(self, message: str) -> None:
         """Something for whoever looks closely."""
         if self._verbosity > 0:
             self._write(message)
@@ -126,21 +126,21 @@ class Progress:
         """Whether `show` would show anything now: a state takes time to make."""
         return self._verbosity >= 0 and time.monotonic() - self._shown_at >= self.interval_seconds
 
-    def show(self, state: State) -> None:
+    def show(self, state: ProgressState) -> None:
         """The upload has come this far."""
         if not self.is_due() or (not self.is_live and state == self._shown):
             return
         self._shown_at, self._shown = time.monotonic(), state
-        self._show(state, self._pace.rates(state.sent_bytes, state.points))
+        self._show(state, self._throughput.rates(state.sent_bytes, state.points))
 
     def close(self) -> None:
         """No more progress will be shown; sentences may still be said."""
 
-    def _show(self, state: State, rates: Rates) -> None:
+    def _show(self, state: ProgressState, rates: Rates) -> None:
         parts = [
             f"{amounts_text(state.done_bytes, state.total_bytes)}, {size_text(rates.bytes_per_second)}/s",
             f"{state.points:,} points ({rates.points_per_second:,.0f}/s)",
-            _extent(state),
+            _series_text(state),
             state.time_left(rates),
             skipped_text(state.skipped),
             self._url or "",
@@ -152,7 +152,7 @@ class Progress:
             write_line(self._stream, message)
 
 
-class Bar(Progress):
+class LiveProgress(ConsoleProgress):
     """Live lines: a bar with amounts, rates and time left; where to see it; what was skipped. Sentences go above."""
 
     interval_seconds = REDRAW_SECONDS
@@ -168,7 +168,7 @@ class Bar(Progress):
     @property
     def is_live(self) -> bool:
         """Yes, unless a person asked for quiet."""
-        return self.is_talkative
+        return self.shows_info
 
     def close(self) -> None:
         """Takes the lines away."""
@@ -176,9 +176,9 @@ class Bar(Progress):
             line.close()
         self._lines = []
 
-    def _show(self, state: State, rates: Rates) -> None:
-        columns = _columns(self._stream) - KEYS_COLUMNS
-        below = [fitted([_extent(state), escaped(self._url or "")], columns), _cut_skipped(state, columns)]
+    def _show(self, state: ProgressState, rates: Rates) -> None:
+        columns = _terminal_columns(self._stream) - CTRL_C_COLUMNS
+        below = [join_fitting([_series_text(state), escape(self._url or "")], columns), _truncated_skipped_text(state, columns)]
         texts = [bar_text(state, rates, columns - BAR_COLUMNS_MIN), *(text for text in below if text)]
         while len(self._lines) < len(texts):
             self._lines.append(self._make_line(len(self._lines), texts[len(self._lines)], columns))
@@ -188,13 +188,13 @@ class Bar(Progress):
         bar.n = max(state.done_bytes, int(state.total_bytes == 0))
         for line, text in zip(self._lines, texts, strict=True):
             line.ncols = columns
-            line.set_description_str(escaped(text), refresh=False)
+            line.set_description_str(escape(text), refresh=False)
             line.refresh()
 
     def _make_line(self, position: int, text: str, columns: int) -> tqdm[NoReturn]:
         form = "{desc}" if position else "{percentage:3.0f}%|{bar}| {desc}"
         return self._tqdm(
-            desc=escaped(text),
+            desc=escape(text),
             total=1,
             position=position,
             bar_format=form,
@@ -205,15 +205,15 @@ class Bar(Progress):
 
     def _write(self, message: str) -> None:
         with self._lock, contextlib.suppress(OSError):
-            self._tqdm.write(escaped(message), file=self._stream)
+            self._tqdm.write(escape(message), file=self._stream)
 
 
-def make_progress(verbosity: int) -> Progress:
+def make_progress(verbosity: int) -> ConsoleProgress:
     """The kind that suits stderr."""
-    return Bar(verbosity) if sys.stderr.isatty() else Progress(verbosity)
+    return LiveProgress(verbosity) if sys.stderr.isatty() else ConsoleProgress(verbosity)
 
 
-def bar_text(state: State, rates: Rates, columns: int) -> str:
+def bar_text(state: ProgressState, rates: Rates, columns: int) -> str:
     """Amounts, rates and time left, as many of them as have room; the amounts always."""
     amounts = amounts_text(state.done_bytes, state.total_bytes)
     left = state.time_left(rates)
@@ -231,7 +231,7 @@ def bar_text(state: State, rates: Rates, columns: int) -> str:
     return amounts
 
 
-def fitted(parts: list[str], columns: int) -> str:
+def join_fitting(parts: list[str], columns: int) -> str:
     """The parts that fit into one line, the last one first; a part that does not fit is left out, never cut."""
     chosen: list[str] = []
     for part in reversed(parts):
@@ -240,20 +240,20 @@ def fitted(parts: list[str], columns: int) -> str:
     return "  ".join(chosen)
 
 
-def cut(text: str, columns: int) -> str:
+def truncate(text: str, columns: int) -> str:
     """The text, or its beginning when the line is too short for it: a line that wraps could not be drawn again."""
     return text if len(text) < columns else f"{text[: max(0, columns - 4)]}..."
 
 
-def _cut_skipped(state: State, columns: int) -> str:
-    return cut(escaped(skipped_text(state.skipped)), columns)
+def _truncated_skipped_text(state: ProgressState, columns: int) -> str:
+    return truncate(escape(skipped_text(state.skipped)), columns)
 
 
-def _extent(state: State) -> str:
+def _series_text(state: ProgressState) -> str:
     return f"{state.series:,} series in {state.runs:,} runs" if state.series else ""
 
 
-def _columns(stream: TextIO) -> int:
+def _terminal_columns(stream: TextIO) -> int:
     try:
         return os.get_terminal_size(stream.fileno()).columns or COLUMNS_UNKNOWN
     except (OSError, ValueError):

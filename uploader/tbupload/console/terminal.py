@@ -13,7 +13,7 @@ import sys
 import unicodedata
 from typing import Any, Final, TextIO
 
-_JOINERS: Final = frozenset("\u200c\u200d")
+_JOIN_CONTROLS: Final = frozenset("\u200c\u200d")
 """Format characters that words of some languages, and emoji, are made of; they move nothing."""
 
 
@@ -23,14 +23,14 @@ def is_harmless(char: str) -> bool:
     Refused are control, format and surrogate characters, line separators and code points without a meaning (Unicode
     categories C*, Zl, Zp); spaces of any width and the joiners of scripts are fine.
     """
-    return char.isprintable() or char in _JOINERS or unicodedata.category(char) == "Zs"
+    return char.isprintable() or char in _JOIN_CONTROLS or unicodedata.category(char) == "Zs"
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     r"""Return the text with every character that is not harmless as an escape of Python's: `\x1b`, `\u202e`."""
     if text.isprintable():
         return text
-    return "".join(char if is_harmless(char) else _escape(char) for char in text)
+    return "".join(char if is_harmless(char) else _escape_char(char) for char in text)
 
 
 def write_line(stream: TextIO, text: str, *, end: str = "\n") -> None:
@@ -38,7 +38,7 @@ def write_line(stream: TextIO, text: str, *, end: str = "\n") -> None:
 
     Raises OSError (BrokenPipeError when nobody reads).
     """
-    _write(stream, escaped(text), end)
+    _write(stream, escape(text), end)
 
 
 def write_json(stream: TextIO, content: Any) -> None:
@@ -47,7 +47,7 @@ def write_json(stream: TextIO, content: Any) -> None:
     if not text.isprintable():
         # Outside of strings there are only ASCII characters: whatever is replaced here stands in a string.
         text = "".join(char if is_harmless(char) else json.dumps(char)[1:-1] for char in text)
-    if _encoded(stream, text) != text:
+    if _escape_unencodable(stream, text) != text:
         text = json.dumps(content)
     _write(stream, text, "\n")
 
@@ -59,15 +59,15 @@ def write_raw(line: bytes) -> None:
 
 
 def _write(stream: TextIO, text: str, end: str) -> None:
-    stream.write(f"{_encoded(stream, text)}{end}")
+    stream.write(f"{_escape_unencodable(stream, text)}{end}")
     stream.flush()
 
 
-def _encoded(stream: TextIO, text: str) -> str:
+def _escape_unencodable(stream: TextIO, text: str) -> str:
     """The text with escapes for what the stream's encoding lacks, as in a terminal of Latin-1."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
-def _escape(char: str) -> str:
+def _escape_char(char: str) -> str:
     return char.encode("unicode_escape").decode()

@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-RATE_SECONDS: Final = 10.0
+RATE_WINDOW_SECONDS: Final = 10.0
 """Rates are of about this many seconds, or of the time since the last look when that is longer."""
 
 MINUTE: Final = 60
@@ -27,19 +27,19 @@ class Rates:
         return size / self.bytes_per_second if self.bytes_per_second > 0 else None
 
 
-class Pace:
-    """Remembers what had been sent at which moment, for RATE_SECONDS; begins with nothing, now."""
+class ThroughputMeter:
+    """Remembers what had been sent at which moment, for RATE_WINDOW_SECONDS; begins with nothing, now."""
 
     def __init__(self) -> None:
-        self._looks: deque[tuple[float, int, int]] = deque([(time.monotonic(), 0, 0)])
+        self._samples: deque[tuple[float, int, int]] = deque([(time.monotonic(), 0, 0)])
 
     def rates(self, sent_bytes: int, points: int) -> Rates:
         """The rates of the last seconds, when this much has been sent until now."""
         now = time.monotonic()
-        while len(self._looks) > 1 and self._looks[1][0] <= now - RATE_SECONDS:
-            self._looks.popleft()
-        begun, bytes_then, points_then = self._looks[0]
-        self._looks.append((now, sent_bytes, points))
+        while len(self._samples) > 1 and self._samples[1][0] <= now - RATE_WINDOW_SECONDS:
+            self._samples.popleft()
+        begun, bytes_then, points_then = self._samples[0]
+        self._samples.append((now, sent_bytes, points))
         seconds = max(now - begun, 1e-3)
         return Rates((sent_bytes - bytes_then) / seconds, (points - points_then) / seconds)
 

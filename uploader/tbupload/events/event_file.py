@@ -14,27 +14,27 @@ from typing import BinaryIO, Final
 from tbupload.errors import CorruptRecord, FileReplaced, NotAnEventFile
 from tbupload.events import framing
 from tbupload.events.decode.budget import ChunkIsFull
-from tbupload.events.decode.decoder import ChunkDecoder, Part
-from tbupload.events.decode.record_rows import SPARE_BYTES, new_buffer
+from tbupload.events.decode.decoder import ChunkDecoder, FilePart
+from tbupload.events.decode.record_rows import PADDING_BYTES, new_buffer
 from tbupload.events.filters import SeriesFilter
 from tbupload.events.first_record import FirstRecord, read_first_record
-from tbupload.events.framing import FRAME_BYTES, HEADER_BYTES, Frames
+from tbupload.events.framing import FRAME_BYTES, HEADER_BYTES, RecordFrames
 from tbupload.events.large_records import long_record
-from tbupload.events.large_records.field_placeholders import Cuts
+from tbupload.events.large_records.field_placeholders import FieldPlaceholders
 from tbupload.events.large_records.long_record import LongRecordReader
 from tbupload.events.points import Chunk, SeriesPoints
-from tbupload.events.skip_reasons import RECORD_DAMAGED, over_limit
-from tbupload.events.tag_registry import Recalled, SeriesMemory
+from tbupload.events.skip_reasons import RECORD_DAMAGED, over_limit_error
+from tbupload.events.tag_registry import RestartDecode, TagRegistry
 from tbupload.limits import CHUNK_BYTES, ReadLimits
-from tbwire.checksums import TRAIL_BYTES, trail_checksum
+from tbwire.checksums import PRECEDING_BYTES, preceding_crc
 
-_BEGINNING_BYTES: Final = 1 << 10
+_HEAD_BYTES: Final = 1 << 10
 """How much of a small file is read first: mostly its first record is in there."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Window:
-    """Bytes of the file around the reader's offset: up to `TRAIL_BYTES` before it, and what was read after it.
+class _ReadWindow:
+    """Bytes of the file around the reader's offset: up to `PRECEDING_BYTES` before it, and what was read after it.
 
     `base` is where the offset lies in `content`; `size` is the file's, at least as far as `content` reaches.
     `buffer` is the content and, after it, room that the decoder wants.
@@ -46,7 +46,7 @@ class _Window:
     size: int
 
 
-class EventFile:
+class EventFileReader:
     """An event file, read in chunks of whole records from byte `start` on.
 
     The end of the file is not the end of the run. Holds no file descriptor between calls.
@@ -59,12 +59,12 @@ class EventFile:
         self._end: int | None = None  # of what may be read; when recalling only
         self._series_filter = series_filter
         self.limits = limits
-        self._ahead: Chunk | None = None
+        self._prefetched: Chunk | None = None
         self._offset = self._start
-        self._trail: int | None = 0 if self._start == 0 else None  # checksum of the bytes before the offset
-        self._first: FirstRecord | None = None
+        self._preceding_crc: int | None = 0 if self._start == 0 else None  # checksum of the bytes before the offset
+        self._first_record: FirstRecord | None = None
         self._inode: tuple[int, int] | None = None
-        self._memory = SeriesMemory(self._series_filter, self.limits, self._recall if self._start else None)
+        self._registry = TagRegistry(self._series_filter, self.limits, self._replay_prefix if self._start else None)
 
     @property
     def offset(self) -> int:
@@ -83,11 +83,11 @@ class EventFile:
         return None if first is None else first.digest
 
     def matches(self, offset: int, checksum: int) -> bool:
-        """Whether the bytes before `offset` have this `trail_checksum`; False too when the file is shorter."""
+        """Whether the bytes before `offset` have this `preceding_crc`; False too when the file is shorter."""
         with self.path.open("rb") as file:
             if os.fstat(file.fileno()).st_size < offset:
                 return False
-            return trail_checksum(_read_trail(file, offset)) == checksum
+            return preceding_crc(_read_preceding(file, offset)) == checksum
 
     def read(self, *, final: bool = False) -> Chunk | None:
         """The next chunk of whole records that are there now; None means: call again later.
@@ -99,23 +99,23 @@ class EventFile:
         says, and OSError when the file cannot be opened or read. After any of them nothing has changed: calling again
         looks again at the same place.
         """
-        if self._ahead is not None:
-            chunk, self._ahead = self._ahead, None
-            self._offset, self._trail = chunk.end, chunk.end_checksum
+        if self._prefetched is not None:
+            chunk, self._prefetched = self._prefetched, None
+            self._offset, self._preceding_crc = chunk.end, chunk.end_checksum
             return chunk
         with self.path.open("rb") as file:
             self._check_identity(file)
             window = self._load(file, self.limits.chunk_bytes)
-            frames = framing.frame(window.content, window.base)
+            frames = framing.find_records(window.content, window.base)
             if not len(frames.starts) and frames.next_bytes:
                 if self._offset + frames.next_bytes > window.size:
                     return None
                 if frames.next_bytes - FRAME_BYTES > self.limits.record_bytes_max:
-                    return self._pass_over(file, frames.next_bytes)
+                    return self._skip_record(file, frames.next_bytes)
                 if frames.next_bytes - FRAME_BYTES > self.limits.streamed_record_bytes_min:
                     return self._read_long(file, frames.next_bytes, final=final)
                 window = self._load(file, frames.next_bytes)
-                frames = framing.frame(window.content, window.base)
+                frames = framing.find_records(window.content, window.base)
         return self._decode(window, frames, final=final)
 
     def load(self, room: memoryview, is_wanted: Callable[[bytes], bool]) -> int:
@@ -124,82 +124,82 @@ class EventFile:
         0 when it is none for that: when something was read of it, or it does not fit, or its first record is not
         there, or `is_wanted` says no to the digest of that. Raises OSError.
         """
-        if self._start or self._offset or self._ahead is not None:
+        if self._start or self._offset or self._prefetched is not None:
             return 0
         with io.FileIO(self.path) as file:
             status = os.fstat(file.fileno())
             if status.st_size > min(len(room), self.limits.chunk_bytes, self.limits.streamed_record_bytes_min):
                 return 0
-            beginning = file.read(min(_BEGINNING_BYTES, status.st_size))
+            beginning = file.read(min(_HEAD_BYTES, status.st_size))
             first = read_first_record(io.BytesIO(beginning), len(beginning))
             if first is None or not is_wanted(first.digest):
                 return 0
-            self._first, self._inode = first, (status.st_dev, status.st_ino)
+            self._first_record, self._inode = first, (status.st_dev, status.st_ino)
             room[: len(beginning)] = beginning
             return len(beginning) + (file.readinto(room[len(beginning) : status.st_size]) or 0)
 
-    def part(self, stop: int) -> Part:
+    def file_part(self, stop: int) -> FilePart:
         """The file as a part of what is decoded together, whose records are those before the index `stop`."""
-        return Part(self._memory, stop)
+        return FilePart(self._registry, stop)
 
-    def keep(self, content: memoryview, part: Part) -> None:
+    def set_first_chunk(self, content: memoryview, part: FilePart) -> None:
         """Takes what was found in these first bytes of the file: the next `read` gives it."""
-        checksum = trail_checksum(bytes(content[-TRAIL_BYTES:]))
-        self._ahead = Chunk(0, len(content), 0, checksum, part.series, part.skipped)
+        checksum = preceding_crc(bytes(content[-PRECEDING_BYTES:]))
+        self._prefetched = Chunk(0, len(content), 0, checksum, part.series, part.skipped)
 
-    def _decode(self, window: _Window, frames: Frames, *, final: bool) -> Chunk | None:
+    def _decode(self, window: _ReadWindow, frames: RecordFrames, *, final: bool) -> Chunk | None:
         if frames.is_corrupt and not len(frames.starts):
             raise CorruptRecord(self.path, self._offset) if self._offset else NotAnEventFile(self.path)
         if not final and self._offset + frames.end - window.base == window.size:
-            frames = framing.without_unsound_end(window.content, frames)
+            frames = framing.drop_corrupt_end(window.content, frames)
         if not len(frames.starts):
             return None
-        part = Part(self._memory, len(frames.starts))
+        part = FilePart(self._registry, len(frames.starts))
         try:
             ChunkDecoder(window.buffer, frames, [part], self.limits).decode()
         except ChunkIsFull as full:
-            return self._decode(window, framing.first(frames, full.record), final=True)
-        except Recalled:
+            return self._decode(window, framing.first_records(frames, full.record), final=True)
+        except RestartDecode:
             return self._decode(window, frames, final=True)
-        trail = bytes(window.content[max(0, frames.end - TRAIL_BYTES) : frames.end])
-        chunk = self._advance(frames.end - window.base, trail)
+        preceding = bytes(window.content[max(0, frames.end - PRECEDING_BYTES) : frames.end])
+        chunk = self._advance(frames.end - window.base, preceding)
         chunk.series, chunk.skipped = part.series, part.skipped
         return chunk
 
-    def _pass_over(self, file: BinaryIO, size: int) -> Chunk:
+    def _skip_record(self, file: BinaryIO, size: int) -> Chunk:
         """Leaves out the record at the offset, of `size` bytes in the file."""
-        chunk = self._advance(size, _read_trail(file, self._offset + size))
-        chunk.skipped[over_limit("record", self.limits.record_bytes_max, "bytes").reason] = 1
+        chunk = self._advance(size, _read_preceding(file, self._offset + size))
+        chunk.skipped[over_limit_error("record", self.limits.record_bytes_max, "bytes").reason] = 1
         return chunk
 
     def _read_long(self, file: BinaryIO, size: int, *, final: bool) -> Chunk | None:
         """Reads the record at the offset, of `size` bytes in the file, without loading it."""
         start, length = self._offset + HEADER_BYTES, size - FRAME_BYTES
-        is_sound = long_record.is_sound(file, start, length)
+        is_sound = long_record.matches_checksum(file, start, length)
         if not is_sound and not final and self._offset + size == os.fstat(file.fileno()).st_size:
             return None
         series, skipped = self._read_fields(file, start, length) if is_sound else ([], Counter({RECORD_DAMAGED: 1}))
-        chunk = self._advance(size, _read_trail(file, self._offset + size))
+        chunk = self._advance(size, _read_preceding(file, self._offset + size))
         chunk.series, chunk.skipped = series, skipped
         return chunk
 
     def _read_fields(self, file: BinaryIO, start: int, length: int) -> tuple[list[SeriesPoints], Counter[str]]:
         """What is in the payload of a long record, and what of it cannot be sent."""
-        cuts = Cuts(file, digests_blobs=self._end is None)
-        reader = LongRecordReader(file, self._memory, self.limits, cuts)
+        placeholders = FieldPlaceholders(file, digests_blobs=self._end is None)
+        reader = LongRecordReader(file, self._registry, self.limits, placeholders)
         try:
             return reader.read(start, start + length), reader.skipped
-        except Recalled:
+        except RestartDecode:
             return self._read_fields(file, start, length)
 
-    def _advance(self, size: int, trail: bytes) -> Chunk:
+    def _advance(self, size: int, preceding: bytes) -> Chunk:
         """Moves the offset on by `size` bytes, of which (and of those before) `trail` are the last."""
-        assert self._trail is not None, "a window was loaded"  # noqa: S101 - for the type checker
-        start, start_checksum = self._offset, self._trail
-        self._offset, self._trail = start + size, trail_checksum(trail)
-        return Chunk(start, self._offset, start_checksum, self._trail)
+        assert self._preceding_crc is not None, "a window was loaded"  # noqa: S101 - for the type checker
+        start, start_checksum = self._offset, self._preceding_crc
+        self._offset, self._preceding_crc = start + size, preceding_crc(preceding)
+        return Chunk(start, self._offset, start_checksum, self._preceding_crc)
 
-    def _load(self, file: io.BufferedReader, bytes_max: int) -> _Window:
+    def _load(self, file: io.BufferedReader, bytes_max: int) -> _ReadWindow:
         """Reads on from the offset, a header at least; raises FileReplaced when the bytes before are others."""
         size = os.fstat(file.fileno()).st_size
         if size < self._offset:
@@ -207,17 +207,17 @@ class EventFile:
         wanted = max(bytes_max, HEADER_BYTES)
         if self._end is not None:
             wanted, size = min(wanted, self._end - self._offset), self._end
-        base = min(self._offset, TRAIL_BYTES)
+        base = min(self._offset, PRECEDING_BYTES)
         file.seek(self._offset - base)
         # No more room than is needed: a file that is followed grows by little.
         buffer = new_buffer(min(base + wanted, max(size - self._offset + base, HEADER_BYTES)))
-        length = file.readinto(buffer[:-SPARE_BYTES])
+        length = file.readinto(buffer[:-PADDING_BYTES])
         content = buffer[:length]
-        trail = trail_checksum(bytes(content[:base]))
-        if length < base or self._trail not in (None, trail):
+        crc = preceding_crc(bytes(content[:base]))
+        if length < base or self._preceding_crc not in (None, crc):
             raise FileReplaced(self.path)
-        self._trail = trail
-        return _Window(buffer, content, base, max(size, self._offset + length - base))
+        self._preceding_crc = crc
+        return _ReadWindow(buffer, content, base, max(size, self._offset + length - base))
 
     def _check_identity(self, file: BinaryIO) -> None:
         """Raises FileReplaced when another file bears the name now and begins otherwise.
@@ -226,32 +226,32 @@ class EventFile:
         """
         status = os.fstat(file.fileno())
         inode = (status.st_dev, status.st_ino)
-        if self._first is None:
-            self._first = read_first_record(file, status.st_size)
+        if self._first_record is None:
+            self._first_record = read_first_record(file, status.st_size)
         elif inode != self._inode or self._offset == 0:
             first = read_first_record(file, status.st_size)
-            if first is None or first.digest != self._first.digest:
+            if first is None or first.digest != self._first_record.digest:
                 raise FileReplaced(self.path)
         self._inode = inode
 
     def _find_first_record(self) -> FirstRecord | None:
-        if self._first is None:
+        if self._first_record is None:
             with self.path.open("rb") as file:
                 self._check_identity(file)
-        return self._first
+        return self._first_record
 
-    def _recall(self) -> SeriesMemory:
+    def _replay_prefix(self) -> TagRegistry:
         """What the part of the file before `start` told about its series."""
         limits = replace(self.limits, chunk_bytes=CHUNK_BYTES)  # the caller's may be small, to fit a request
-        before = EventFile(self.path, start=0, series_filter=self._series_filter, limits=limits)
+        before = EventFileReader(self.path, start=0, series_filter=self._series_filter, limits=limits)
         before._end = self._start
         with contextlib.suppress(CorruptRecord, NotAnEventFile):
             while before.offset < self._start and before.read(final=True) is not None:
                 pass
-        return before._memory
+        return before._registry
 
 
-def _read_trail(file: BinaryIO, offset: int) -> bytes:
-    size = min(offset, TRAIL_BYTES)
+def _read_preceding(file: BinaryIO, offset: int) -> bytes:
+    size = min(offset, PRECEDING_BYTES)
     file.seek(offset - size)
     return file.read(size)

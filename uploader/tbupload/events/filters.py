@@ -37,11 +37,11 @@ class SeriesFilter:
 
     def accepts_run(self, run: str) -> bool:
         """Whether the run of this name is to be uploaded at all."""
-        return _passes(run, self.include_runs, self.exclude_runs)
+        return _matches(run, self.include_runs, self.exclude_runs)
 
     def accepts_tag(self, tag: str) -> bool:
         """Whether series of this tag are to be uploaded, of whatever plugin."""
-        return _passes(tag, self.include_tags, self.exclude_tags)
+        return _matches(tag, self.include_tags, self.exclude_tags)
 
     def accepts_series(self, tag: str, plugin: str) -> bool:
         """Whether the series of this tag and plugin is to be uploaded."""
@@ -63,7 +63,7 @@ class SeriesFilter:
         }
 
 
-def _passes(name: str, include: re.Pattern[str] | None, exclude: re.Pattern[str] | None) -> bool:
+def _matches(name: str, include: re.Pattern[str] | None, exclude: re.Pattern[str] | None) -> bool:
     if exclude is not None and exclude.fullmatch(name):
         return False
     return include is None or include.fullmatch(name) is not None

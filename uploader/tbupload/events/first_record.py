@@ -38,7 +38,7 @@ def read_first_record(file: BinaryIO, size: int) -> FirstRecord | None:
     if length is None or size < length + FRAME_BYTES:
         return None
     digest, checksum, payload = hashlib.sha256(header), 0, b""
-    for piece_bytes in _pieces(length):
+    for piece_bytes in _read_sizes(length):
         payload = file.read(piece_bytes)
         digest.update(payload)
         checksum = google_crc32c.extend(checksum, payload)
@@ -49,7 +49,7 @@ def read_first_record(file: BinaryIO, size: int) -> FirstRecord | None:
     return FirstRecord(digest.digest(), _wall_time(payload) if length <= _PIECE_BYTES else None)
 
 
-def _pieces(length: int) -> Iterator[int]:
+def _read_sizes(length: int) -> Iterator[int]:
     while length > 0:
         yield min(length, _PIECE_BYTES)
         length -= _PIECE_BYTES

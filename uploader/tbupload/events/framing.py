@@ -15,7 +15,14 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from tbupload.events.decode.record_walk import SHORT_LENGTHS, Buffer, Indices, length_checksums, walk, walk_files
+from tbupload.events.decode.record_walk import (
+    SHORT_LENGTHS,
+    Buffer,
+    Indices,
+    find_record_starts,
+    find_record_starts_in_files,
+    length_checksums,
+)
 
 HEADER_BYTES: Final = 12
 FOOTER_BYTES: Final = 4
@@ -28,7 +35,7 @@ _LONG_LENGTH: Final = 65_535
 
 
 @dataclass(frozen=True, slots=True)
-class Frames:
+class RecordFrames:
     """The whole records of a buffer: where each starts, and its payload's length, in bytes.
 
     `end` is where the last of them ends. `is_corrupt` says that the header there fails its checksum: where the record
@@ -74,45 +81,45 @@ def footer(checksum: int) -> bytes:
     return _CHECKSUM.pack(_mask(checksum))
 
 
-def frame(buffer: Buffer, start: int) -> Frames:
+def find_records(buffer: Buffer, start: int) -> RecordFrames:
     """Finds the whole records of `buffer` from byte `start` on, up to the first header that fails its checksum."""
-    return _checked(buffer, *walk(buffer, start))
+    return _check_headers(buffer, *find_record_starts(buffer, start))
 
 
-def _checked(buffer: Buffer, starts: Indices, end: int) -> Frames:
+def _check_headers(buffer: Buffer, starts: Indices, end: int) -> RecordFrames:
     """The records that `walk` has found, up to the first header that fails its checksum."""
     if not len(starts):
-        return Frames(starts, starts, end, is_corrupt=False, next_bytes=0)
+        return RecordFrames(starts, starts, end, is_corrupt=False, next_bytes=0)
     ends = np.append(starts[1:], min(end, np.iinfo(np.intp).max))
     lengths = ends - starts - FRAME_BYTES
-    sound = _sound_headers(buffer, starts, lengths)
+    sound = _count_valid_headers(buffer, starts, lengths)
     if sound < len(starts):
-        return Frames(starts[:sound], lengths[:sound], int(starts[sound]), is_corrupt=True, next_bytes=0)
+        return RecordFrames(starts[:sound], lengths[:sound], int(starts[sound]), is_corrupt=True, next_bytes=0)
     if end <= len(buffer):
-        return Frames(starts, lengths, end, is_corrupt=False, next_bytes=0)
-    return Frames(starts[:-1], lengths[:-1], int(starts[-1]), is_corrupt=False, next_bytes=end - int(starts[-1]))
+        return RecordFrames(starts, lengths, end, is_corrupt=False, next_bytes=0)
+    return RecordFrames(starts[:-1], lengths[:-1], int(starts[-1]), is_corrupt=False, next_bytes=end - int(starts[-1]))
 
 
-def first(frames: Frames, count: int) -> Frames:
+def first_records(frames: RecordFrames, count: int) -> RecordFrames:
     """The first `count` records, fewer than there are."""
-    return Frames(
+    return RecordFrames(
         frames.starts[:count], frames.lengths[:count], int(frames.starts[count]), is_corrupt=False, next_bytes=0
     )
 
 
-def without_unsound_end(buffer: Buffer, frames: Frames) -> Frames:
+def drop_corrupt_end(buffer: Buffer, frames: RecordFrames) -> RecordFrames:
     """The same records but for the last one, if that does not match its checksum."""
     if not len(frames.starts) or payload(buffer, int(frames.starts[-1]), int(frames.lengths[-1])) is not None:
         return frames
     return replace(frames, starts=frames.starts[:-1], lengths=frames.lengths[:-1], end=int(frames.starts[-1]))
 
 
-def frame_joined(buffer: Buffer, bounds: list[int]) -> list[Frames]:
+def find_joined_records(buffer: Buffer, bounds: list[int]) -> list[RecordFrames]:
     """The records of files that lie in the buffer one after the other, of each as `frame` finds them in it alone.
 
     Of n files, the n + 1 `bounds` say where each begins and the last one ends.
     """
-    joined = _checked(buffer[: bounds[-1]], *walk_files(buffer, bounds))
+    joined = _check_headers(buffer[: bounds[-1]], *find_record_starts_in_files(buffer, bounds))
     # As long as a record ends where a file does, none was taken for a part of another file.
     ends = np.array(bounds[1:])
     places = np.searchsorted(joined.starts, ends)
@@ -122,16 +129,16 @@ def frame_joined(buffer: Buffer, bounds: list[int]) -> list[Frames]:
         are_whole = are_whole and ends_there
         if are_whole:
             part = slice(start, place)
-            files.append(Frames(joined.starts[part], joined.lengths[part], end, is_corrupt=False, next_bytes=0))
+            files.append(RecordFrames(joined.starts[part], joined.lengths[part], end, is_corrupt=False, next_bytes=0))
             start = place
         else:
-            files.append(frame(buffer[:end], bound))
+            files.append(find_records(buffer[:end], bound))
     return files
 
 
-def join(files: list[Frames]) -> Frames:
+def join(files: list[RecordFrames]) -> RecordFrames:
     """The records of several files in one buffer, in the order given."""
-    return Frames(
+    return RecordFrames(
         np.concatenate([frames.starts for frames in files]),
         np.concatenate([frames.lengths for frames in files]),
         files[-1].end,
@@ -140,7 +147,7 @@ def join(files: list[Frames]) -> Frames:
     )
 
 
-def group_by_length(frames: Frames, records: Indices) -> Iterator[RecordGroup]:
+def group_by_length(frames: RecordFrames, records: Indices) -> Iterator[RecordGroup]:
     """These records, grouped by their payload's length, shortest first."""
     keys = np.minimum(frames.lengths[records], _LONG_LENGTH).astype(np.uint16)
     order = np.argsort(keys, kind="stable")
@@ -149,9 +156,9 @@ def group_by_length(frames: Frames, records: Indices) -> Iterator[RecordGroup]:
             yield RecordGroup(int(keys[group[0]]), records[group])
 
 
-def _sound_headers(buffer: Buffer, starts: Indices, lengths: Indices) -> int:
+def _count_valid_headers(buffer: Buffer, starts: Indices, lengths: Indices) -> int:
     """How many records from the first on have a length that matches its checksum."""
-    written = _windows(buffer, np.dtype("<u4"))[starts + _LENGTH.size]
+    written = _view_at_every_byte(buffer, np.dtype("<u4"))[starts + _LENGTH.size]
     expected = length_checksums(np.minimum(lengths, SHORT_LENGTHS - 1))
     long = np.flatnonzero(lengths >= SHORT_LENGTHS)
     expected[long] = [_length_checksum(length) for length in lengths[long].tolist()]
@@ -159,7 +166,7 @@ def _sound_headers(buffer: Buffer, starts: Indices, lengths: Indices) -> int:
     return int(unsound[0]) if len(unsound) else len(starts)
 
 
-def _windows(buffer: Buffer, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+def _view_at_every_byte(buffer: Buffer, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """What stands at every byte of the buffer, taken as this type: a view, from which few are taken."""
     return np.ndarray((len(buffer) - dtype.itemsize + 1,), dtype, buffer, strides=(1,))
 

@@ -11,9 +11,9 @@ from typing import Final, TypeVar
 from tbupload.events import framing
 from tbupload.events.decode.budget import ChunkIsFull
 from tbupload.events.decode.decoder import ChunkDecoder
-from tbupload.events.decode.record_rows import SPARE_BYTES, new_buffer
-from tbupload.events.event_file import EventFile
-from tbupload.events.framing import Frames
+from tbupload.events.decode.record_rows import PADDING_BYTES, new_buffer
+from tbupload.events.event_file import EventFileReader
+from tbupload.events.framing import RecordFrames
 from tbupload.limits import CHUNK_BYTES
 
 FILE_BYTES_MAX: Final = 1 << 20
@@ -29,20 +29,20 @@ Item = TypeVar("Item")
 
 def read_together(
     items: Iterable[Item],
-    file_of: Callable[[Item], EventFile | None],
+    file_of: Callable[[Item], EventFileReader | None],
     is_wanted: Callable[[Item, bytes], bool],
     *,
     final: bool,
 ) -> Iterator[Item]:
     """The same items in their order; the first chunk of each one's file was read when it is given, if that was cheaper.
 
-    `EventFile.read`, which has to be called with the same `final`, then gives that chunk without reading again; or it
+    `EventFileReader.read`, which has to be called with the same `final`, then gives that chunk without reading again; or it
     reads the file itself, and finds whatever is special about it. `file_of` is called once for each item; it answers
     None when the item's file is to be left alone, and so does `is_wanted` with False when it is told the digest of its
     first record. All files have the same limits.
     """
     waiting: list[Item] = []
-    group = _Group()
+    group = _FileGroup()
     for item in items:
         file = file_of(item)
         if len(waiting) >= FILES_MAX or (file is not None and not group.add(file, partial(is_wanted, item))):
@@ -56,17 +56,17 @@ def read_together(
     yield from waiting
 
 
-class _Group:
+class _FileGroup:
     """Files in one buffer, one after the other; the i-th begins at `bounds[i]`. Filled and read again and again."""
 
     def __init__(self) -> None:
         self._buffer = new_buffer(CHUNK_BYTES)
-        self._files: list[EventFile] = []
+        self._files: list[EventFileReader] = []
         self._bounds = [0]
 
-    def add(self, file: EventFile, is_wanted: Callable[[bytes], bool]) -> bool:
+    def add(self, file: EventFileReader, is_wanted: Callable[[bytes], bool]) -> bool:
         """Takes the file in if it can be read together with others; False when there is only no room for it."""
-        room = self._buffer[self._bounds[-1] : -SPARE_BYTES]
+        room = self._buffer[self._bounds[-1] : -PADDING_BYTES]
         if len(room) < FILE_BYTES_MAX:
             return False
         with contextlib.suppress(OSError):  # it will be met again when the file is read
@@ -82,23 +82,23 @@ class _Group:
         self._files, self._bounds = [], [0]
         if len(files) < FILES_MIN:
             return
-        framed = self._framed(bounds, final=final)
+        framed = self._find_file_records(bounds, final=final)
         found = [part for part in zip(files, bounds, framed, strict=False) if len(part[2].starts)]
         stops = accumulate(len(frames.starts) for _, _, frames in found)
-        parts = [file.part(stop) for (file, _, _), stop in zip(found, stops, strict=True)]
+        parts = [file.file_part(stop) for (file, _, _), stop in zip(found, stops, strict=True)]
         if not parts:
             return
         joined = framing.join([frames for _, _, frames in found])
         with contextlib.suppress(ChunkIsFull):  # of each alone there may not be too much
             ChunkDecoder(self._buffer, joined, parts, files[0].limits).decode()
             for (file, begin, frames), part in zip(found, parts, strict=True):
-                file.keep(self._buffer[begin : frames.end], part)
+                file.set_first_chunk(self._buffer[begin : frames.end], part)
 
-    def _framed(self, bounds: list[int], *, final: bool) -> Iterator[Frames]:
+    def _find_file_records(self, bounds: list[int], *, final: bool) -> Iterator[RecordFrames]:
         """The records of each file that are whole."""
-        framed = framing.frame_joined(self._buffer, bounds)
+        framed = framing.find_joined_records(self._buffer, bounds)
         for end, frames in zip(bounds[1:], framed, strict=True):
             if not final and frames.end == end:
-                yield framing.without_unsound_end(self._buffer, frames)
+                yield framing.drop_corrupt_end(self._buffer, frames)
             else:
                 yield frames

@@ -119,7 +119,7 @@ class SeriesPoints:
 class Chunk:
     """The whole records in bytes [start, end) of one event file, and what was in them.
 
-    `start_checksum` and `end_checksum` are `tbwire.checksums.trail_checksum` of the bytes before each offset.
+    `start_checksum` and `end_checksum` are `tbwire.checksums.preceding_crc` of the bytes before each offset.
     `skipped` counts, by a reason a person can read, what could not be sent, and `refusals.EMPTY` values; what a filter
     left out is not in it.
     """

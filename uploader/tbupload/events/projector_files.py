@@ -32,7 +32,7 @@ EMBEDDINGS_MAX: Final = 100
 TABLE_BYTES_MAX: Final = 64 << 20
 """Bytes of a tensor written as text: it is converted in memory."""
 
-HELD_BYTES_MAX: Final = 8 << 20
+IN_MEMORY_BYTES_MAX: Final = 8 << 20
 """A larger file is not loaded, but sent from where it lies."""
 
 _TEXT_SUFFIXES: Final = frozenset({".tsv", ".txt", ".csv"})
@@ -64,7 +64,7 @@ class ProjectorFiles:
         config = self._read_config()
         digest = hashlib.sha256(config.SerializeToString(deterministic=True))
         for embedding in config.embeddings:
-            for name in (*_parts(embedding).values(), embedding.tensor_path):
+            for name in (*_sidecar_files(embedding).values(), embedding.tensor_path):
                 digest.update(repr((name, self._fingerprint(name))).encode())
         return digest.digest()
 
@@ -87,12 +87,12 @@ class ProjectorFiles:
         name = embedding.tensor_name.removesuffix(":0") or Path(embedding.tensor_path).name
         if name in names or "\0" in name:
             what = "stands there twice" if name in names else "holds a NUL"
-            raise self._trouble(f"the tensor name {name!r} {what}: give it another")
+            raise self._error(f"the tensor name {name!r} {what}: give it another")
         names.add(name)
         if not embedding.tensor_path:
             raise self._needs_tensorflow(f"the tensor {name!r} is")
         tensor, shape = self._read_tensor(embedding)
-        parts = {part: self._read_blob(path) for part, path in _parts(embedding).items()}
+        parts = {part: self._read_blob(path) for part, path in _sidecar_files(embedding).items()}
         about = {
             "name": name,
             "shape": shape,
@@ -111,9 +111,9 @@ class ProjectorFiles:
                 return self._read_blob(path), shape
             if size > TABLE_BYTES_MAX:
                 limit = f"{TABLE_BYTES_MAX >> 20} MiB of text"
-                raise self._trouble(f"{path!r} is over {limit}: write it as binary float32, and its tensor_shape here")
+                raise self._error(f"{path!r} is over {limit}: write it as binary float32, and its tensor_shape here")
             if not size:
-                raise self._trouble(f"{path!r} is empty")
+                raise self._error(f"{path!r} is empty")
             table = self._parse_table(path, file)
         return table.astype("<f4", copy=False).tobytes(), list(table.shape)
 
@@ -125,15 +125,15 @@ class ProjectorFiles:
                 return np.loadtxt(lines, np.float32, comments=None, delimiter="\t", ndmin=2)
         except (ValueError, UserWarning) as error:
             wanted = "neither a table of numbers with tabs between them, nor float32 of the tensor_shape given"
-            raise self._trouble(f"{path!r} is {wanted} ({error})") from error
+            raise self._error(f"{path!r} is {wanted} ({error})") from error
 
     def _read_blob(self, name: str) -> Blob:
         with self._open(name) as file:
             size = os.fstat(file.fileno()).st_size
             if size > self._blob_bytes_max:
-                raise self._trouble(f"{name!r} has {size:,} bytes; the server takes {self._blob_bytes_max:,}")
-            if size <= HELD_BYTES_MAX:
-                return file.read(HELD_BYTES_MAX)
+                raise self._error(f"{name!r} has {size:,} bytes; the server takes {self._blob_bytes_max:,}")
+            if size <= IN_MEMORY_BYTES_MAX:
+                return file.read(IN_MEMORY_BYTES_MAX)
             digest = hashlib.sha256()
             while piece := file.read(_PIECE_BYTES):
                 digest.update(piece)
@@ -143,13 +143,13 @@ class ProjectorFiles:
         with self._open(self.path.name) as file:
             content = file.read(CONFIG_BYTES_MAX + 1)
         if len(content) > CONFIG_BYTES_MAX:
-            raise self._trouble(f"is over {CONFIG_BYTES_MAX >> 20} MiB")
+            raise self._error(f"is over {CONFIG_BYTES_MAX >> 20} MiB")
         try:
             config = text_format.Parse(content.decode(), ProjectorConfig(), allow_unknown_field=True)
         except (text_format.ParseError, UnicodeDecodeError, RecursionError) as error:
-            raise self._trouble(f"is no projector config: {error}") from error
+            raise self._error(f"is no projector config: {error}") from error
         if len(config.embeddings) > EMBEDDINGS_MAX:
-            raise self._trouble(f"has over {EMBEDDINGS_MAX} embeddings")
+            raise self._error(f"has over {EMBEDDINGS_MAX} embeddings")
         return config
 
     def _fingerprint(self, name: str) -> tuple[int, int, int] | None:
@@ -167,9 +167,9 @@ class ProjectorFiles:
         try:
             real = Path(os.path.realpath(self.path.parent / name))
         except ValueError as error:
-            raise self._trouble(f"{name!r} is no path") from error
+            raise self._error(f"{name!r} is no path") from error
         if not real.is_relative_to(self._root):
-            raise self._trouble(f"{name!r} is outside the logdir, and is not read: copy it into the logdir")
+            raise self._error(f"{name!r} is outside the logdir, and is not read: copy it into the logdir")
         return real
 
     def _open(self, name: str) -> BinaryIO:
@@ -179,12 +179,12 @@ class ProjectorFiles:
         try:
             descriptor = os.open(real, flags)
         except OSError as error:
-            raise self._trouble(f"{name!r} cannot be read: {error.strerror}") from error
+            raise self._error(f"{name!r} cannot be read: {error.strerror}") from error
         file = os.fdopen(descriptor, "rb") if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
         try:
             # Looked at again: since it was resolved, one of its directories may have become a link.
             if file is None or not os.path.samestat(os.fstat(descriptor), self._resolve(name).stat()):
-                raise self._trouble(f"{name!r} is no regular file")
+                raise self._error(f"{name!r} is no regular file")
         except (ReadError, OSError):
             os.close(descriptor) if file is None else file.close()
             raise
@@ -192,13 +192,13 @@ class ProjectorFiles:
 
     def _needs_tensorflow(self, what: str) -> ReadError:
         remedy = "write it to a file of float32 or tab-separated numbers, and name that as its tensor_path"
-        return self._trouble(f"{what} in a checkpoint, which only TensorFlow can read: {remedy}")
+        return self._error(f"{what} in a checkpoint, which only TensorFlow can read: {remedy}")
 
-    def _trouble(self, explanation: str) -> ReadError:
+    def _error(self, explanation: str) -> ReadError:
         return ReadError(self.path, explanation)
 
 
-def _parts(embedding: EmbeddingInfo) -> dict[str, str]:
+def _sidecar_files(embedding: EmbeddingInfo) -> dict[str, str]:
     """The files that stand beside the tensor, by what they are."""
     named = {
         "metadata": embedding.metadata_path,

@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import Final
 
 RECORD_DAMAGED: Final = "record whose checksum does not match its bytes"
-NO_EVENT: Final = "record that is not a TensorBoard event"
-NO_VALUE: Final = "summary value whose content does not fit its series"
-EMPTY: Final = "empty value"
+NOT_AN_EVENT: Final = "record that is not a TensorBoard event"
+VALUE_MISMATCH: Final = "summary value whose content does not fit its series"
+EMPTY_VALUE: Final = "empty value"
 """A tag without content, as `add_video` leaves without moviepy: counted, but nothing is lost by leaving it out."""
 
 OTHER_PLUGIN: Final = "value whose tag belongs to another plugin in the same file"
-WALL_TIME: Final = "value whose wall time is not a finite number"
+WALL_TIME_NOT_FINITE: Final = "value whose wall time is not a finite number"
 TAG_NUL: Final = "tag or plugin name with a NUL character"
 CONTENT_TYPE_NUL: Final = "audio whose content type has a NUL character"
 NOT_ONE_NUMBER: Final = "scalar that is not exactly one real number"
 NOT_A_VECTOR: Final = "blob sequence that is not a vector of strings"
 TENSOR_MALFORMED: Final = "tensor whose content does not fit its shape and type"
-TENSOR_TYPE: Final = "tensor of a data type that cannot be kept"
-TOO_MUCH: Final = "too much in one record for one request"
+TENSOR_TYPE_UNSUPPORTED: Final = "tensor of a data type that cannot be kept"
+RECORD_TOO_LARGE: Final = "too much in one record for one request"
 HISTOGRAM_MALFORMED: Final = "histogram whose limits and counts do not fit together"
 
 
@@ -30,6 +30,6 @@ class ValueRefused(Exception):  # not an UploadError: it never leaves the reader
         self.reason = reason
 
 
-def over_limit(what: str, limit: int, unit: str) -> ValueRefused:
+def over_limit_error(what: str, limit: int, unit: str) -> ValueRefused:
     """The refusal of something larger than a limit, which the reason names."""
     return ValueRefused(f"{what} over the limit of {limit:,} {unit}")

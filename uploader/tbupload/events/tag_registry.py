@@ -10,7 +10,7 @@ from typing import Final
 from tbupload.events import skip_reasons
 from tbupload.events.filters import SeriesFilter
 from tbupload.events.points import Columns, SeriesPoints
-from tbupload.events.skip_reasons import ValueRefused, over_limit
+from tbupload.events.skip_reasons import ValueRefused, over_limit_error
 from tbupload.limits import ReadLimits
 from tbwire import tensorboard_pb2 as pb
 
@@ -33,8 +33,8 @@ _DATA_CLASSES: Final = {
 """The data class of plugins older than data classes, as TensorBoard 2.21's dataclass_compat.py has them."""
 
 
-_KNOWN_MAX: Final = 4_096
-_KNOWN_BYTES_MAX: Final = 1_024
+_CACHED_SERIES_MAX: Final = 4_096
+_CACHED_METADATA_BYTES_MAX: Final = 1_024
 """How many tags, and how long metadata, are remembered beyond a file: its neighbours mostly have the same ones."""
 
 
@@ -60,11 +60,11 @@ class KnownSeries:
         )
 
 
-class Recalled(Exception):
+class RestartDecode(Exception):
     """An earlier part of the file was recalled: what is being read has to be read anew. It never leaves the reader."""
 
 
-class SeriesMemory:
+class TagRegistry:
     """The tags of one event file, by name.
 
     Writers put metadata on the first value of a tag only, and that value decides what the tag is. When the file was not
@@ -73,16 +73,16 @@ class SeriesMemory:
     """
 
     def __init__(
-        self, series_filter: SeriesFilter, limits: ReadLimits, recall: Callable[[], SeriesMemory] | None = None
+        self, series_filter: SeriesFilter, limits: ReadLimits, replay_prefix: Callable[[], TagRegistry] | None = None
     ) -> None:
         self._filter = series_filter
-        self._rules = _rules(series_filter, limits)
-        self._recall = recall
+        self._rules = _series_rules(series_filter, limits)
+        self._replay_prefix = replay_prefix
         self._by_tag: dict[str, KnownSeries] = {}
-        self._all: list[KnownSeries] = []
+        self._series: list[KnownSeries] = []
 
     def __getitem__(self, index: int) -> KnownSeries:
-        return self._all[index]
+        return self._series[index]
 
     def find(self, tag: str) -> KnownSeries | None:
         """The tag's series, if a value told what it is."""
@@ -99,33 +99,33 @@ class SeriesMemory:
             if not self._filter.accepts_tag(tag):
                 return None
             if offered is None or not offered.plugin_data.plugin_name:
-                self._recall_once()
-            series = self._add(self._learn(tag, offered))
+                self._replay_prefix_once()
+            series = self._add(self._make_series(tag, offered))
         elif offered is not None:
-            self._compare(series, offered)
+            self._check_metadata(series, offered)
         if not series.is_wanted:
             return None
         if series.refusal is not None:
             raise series.refusal
         return series
 
-    def adopt(self, example: KnownSeries) -> KnownSeries:
+    def add_like(self, example: KnownSeries) -> KnownSeries:
         """The series of a tag not met yet, as `resolve` made it in another file that is read in the same way.
 
         Only in files that are read from their start, and not for plugin `hparams`, of which the metadata may change:
         all else never does, and the files share it where the index is the same.
         """
-        return self._add(example if example.index == len(self._all) else example.copy())
+        return self._add(example if example.index == len(self._series) else example.copy())
 
-    def _learn(self, tag: str, offered: pb.SummaryMetadata | None) -> KnownSeries:
+    def _make_series(self, tag: str, offered: pb.SummaryMetadata | None) -> KnownSeries:
         if offered is None:
-            raise ValueRefused(skip_reasons.NO_VALUE)
-        return self._rules.learn(tag, offered)
+            raise ValueRefused(skip_reasons.VALUE_MISMATCH)
+        return self._rules.make_series(tag, offered)
 
-    def _compare(self, series: KnownSeries, offered: pb.SummaryMetadata) -> None:
+    def _check_metadata(self, series: KnownSeries, offered: pb.SummaryMetadata) -> None:
         plugin = offered.plugin_data.plugin_name
         if plugin and plugin != series.plugin:
-            self._recall_once()  # which of the two came first in the file?
+            self._replay_prefix_once()  # which of the two came first in the file?
             raise ValueRefused(skip_reasons.OTHER_PLUGIN)
         if plugin == HPARAMS:  # what a session is about lives in its metadata, and may be written again
             latest = pb.SummaryMetadata()
@@ -134,32 +134,32 @@ class SeriesMemory:
             series.metadata = latest.SerializeToString()
             series.refusal = self._rules.refusal(series.tag, plugin, series.metadata)
 
-    def _recall_once(self) -> None:
+    def _replay_prefix_once(self) -> None:
         """Begins with what the part of the file told that was not read, and raises Recalled; later does nothing."""
-        if self._recall is None:
+        if self._replay_prefix is None:
             return
-        recalled = self._recall()
-        self._recall = None  # not before: when the file cannot be read now, the next attempt needs it again
-        since, self._all, self._by_tag = self._all, [], {}
-        for series in [*recalled._all, *since]:  # noqa: SLF001 - another memory of the same file
+        recalled = self._replay_prefix()
+        self._replay_prefix = None  # not before: when the file cannot be read now, the next attempt needs it again
+        since, self._series, self._by_tag = self._series, [], {}
+        for series in [*recalled._series, *since]:  # noqa: SLF001 - another memory of the same file
             if series.tag not in self._by_tag:
                 self._add(series)
-        raise Recalled
+        raise RestartDecode
 
     def _add(self, series: KnownSeries) -> KnownSeries:
-        series.index = len(self._all)
-        self._all.append(series)
+        series.index = len(self._series)
+        self._series.append(series)
         self._by_tag[series.tag] = series
         return series
 
 
-def series_points(memory: SeriesMemory, columns: Mapping[int, Columns]) -> list[SeriesPoints]:
+def series_points(registry: TagRegistry, columns: Mapping[int, Columns]) -> list[SeriesPoints]:
     """The columns, by the index of their series, with what the memory says of it; in the order of these indices."""
-    known = [(memory[index], columns[index]) for index in sorted(columns)]
+    known = [(registry[index], columns[index]) for index in sorted(columns)]
     return [SeriesPoints(series.tag, series.plugin, series.metadata, each) for series, each in known]
 
 
-class _Rules:
+class _SeriesRules:
     """What the first metadata of a tag makes of it; the same in every file that is read with this filter and limits."""
 
     def __init__(self, series_filter: SeriesFilter, limits: ReadLimits) -> None:
@@ -167,19 +167,19 @@ class _Rules:
         self._limits = limits
         self._known: dict[tuple[str, bytes], KnownSeries] = {}
 
-    def learn(self, tag: str, offered: pb.SummaryMetadata) -> KnownSeries:
+    def make_series(self, tag: str, offered: pb.SummaryMetadata) -> KnownSeries:
         """The series of a tag that begins with this metadata; its index is to be filled in."""
         encoded = offered.SerializeToString()
         known = self._known.get((tag, encoded))
         if known is None:
-            known = self._learn(tag, offered)
-            if len(encoded) <= _KNOWN_BYTES_MAX >= len(tag):
-                if len(self._known) >= _KNOWN_MAX:
+            known = self._make_series(tag, offered)
+            if len(encoded) <= _CACHED_METADATA_BYTES_MAX >= len(tag):
+                if len(self._known) >= _CACHED_SERIES_MAX:
                     self._known.clear()
                 self._known[tag, encoded] = known
         return known.copy()
 
-    def _learn(self, tag: str, offered: pb.SummaryMetadata) -> KnownSeries:
+    def _make_series(self, tag: str, offered: pb.SummaryMetadata) -> KnownSeries:
         metadata = pb.SummaryMetadata()
         metadata.CopyFrom(offered)
         plugin = metadata.plugin_data.plugin_name
@@ -196,12 +196,12 @@ class _Rules:
         if "\0" in tag or "\0" in plugin:
             return ValueRefused(skip_reasons.TAG_NUL)
         if max(len(tag), len(plugin)) > self._limits.name_chars_max:
-            return over_limit("tag or plugin name", self._limits.name_chars_max, "characters")
+            return over_limit_error("tag or plugin name", self._limits.name_chars_max, "characters")
         if len(metadata) > self._limits.metadata_bytes_max:
-            return over_limit("summary metadata", self._limits.metadata_bytes_max, "bytes")
+            return over_limit_error("summary metadata", self._limits.metadata_bytes_max, "bytes")
         return None
 
 
 @lru_cache(maxsize=4)
-def _rules(series_filter: SeriesFilter, limits: ReadLimits) -> _Rules:
-    return _Rules(series_filter, limits)
+def _series_rules(series_filter: SeriesFilter, limits: ReadLimits) -> _SeriesRules:
+    return _SeriesRules(series_filter, limits)

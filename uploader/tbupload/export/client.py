@@ -13,41 +13,41 @@ from contextlib import AbstractContextManager, ExitStack, closing, contextmanage
 from typing import Any, Final
 
 from tbupload.errors import BlobLost, Refused, Unreachable, Unreadable
-from tbupload.export.plan import Job, Listed
-from tbupload.export.points import Kind, LostPoint, SeriesPart, StoredBlob, read_points, read_table
+from tbupload.export.plan import Job, SeriesListing
+from tbupload.export.points import DataClass, LostPoint, RemoteBlob, SeriesPart, read_points, read_table
 from tbupload.http.client import RUNS
 from tbupload.http.pagination import read_pages
 from tbupload.http.response_schema import integer, mapping, record, string
-from tbupload.http.retry import Patience
-from tbupload.http.transport import Answer, Transport
+from tbupload.http.retry import RetryPolicy
+from tbupload.http.transport import Response, Transport
 
 MEDIA_TYPES: Final = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
 
-_SMALL_BYTES: Final = 1 << 20
+_PREFETCH_BYTES_MAX: Final = 1 << 20
 """Blobs up to this size are asked for before it is their turn."""
 
-_AHEAD: Final = 6
-_AT_ONCE: Final = 3
+_PREFETCHED_BLOBS: Final = 6
+_CONCURRENT_READS: Final = 3
 _NOT_FOUND: Final = 404
 _GONE: Final = 410
 
 _UNREADABLE: Final = "object_unreadable"
 
-_PAGE_SERIES: Final = 5_000
+_SERIES_PER_PAGE: Final = 5_000
 """Series of which the server tells what it knows at a time."""
 
 
 _SERIES: Final = record({"series": mapping(mapping(record({"plugin": string, "count": integer()})))})
 
 
-class ExportServer:
+class ExportClient:
     """One experiment on one server. Raises Refused, and Unreachable also when an answer breaks off.
 
     Objects that the server fails to read are asked for again while the patience lasts, which is counted from the first
     of them: a store that starts again is waited for, and one that has lost a volume costs that time once.
     """
 
-    def __init__(self, transport: Transport, patience: Patience, experiment_id: str) -> None:
+    def __init__(self, transport: Transport, patience: RetryPolicy, experiment_id: str) -> None:
         self._transport = transport
         self._patience = patience
         self._unreadable_since: float | None = None
@@ -60,12 +60,12 @@ class ExportServer:
         answer = self._transport.request("GET", f"{self._path}/runs").json(RUNS)
         return {run["run"]: run["start_time"] or 0.0 for run in answer["runs"]}
 
-    def list_series(self, kind: Kind) -> Listed:
+    def list_series(self, kind: DataClass) -> SeriesListing:
         """All series of one kind, with what a plan is made of."""
         listed: dict[str, dict[str, dict[str, Any]]] = {}
 
-        def read(after: str | None) -> Answer:
-            query = urllib.parse.urlencode({"limit": _PAGE_SERIES, "after": after or ""})
+        def read(after: str | None) -> Response:
+            query = urllib.parse.urlencode({"limit": _SERIES_PER_PAGE, "after": after or ""})
             return self._transport.request("GET", f"{self._path}/{kind}?{query}")
 
         for page in read_pages(read, _SERIES):
@@ -102,31 +102,31 @@ class ExportServer:
             self._unreadable_since = time.monotonic()
         self._unreadable_attempts += 1
         attempt = self._unreadable_attempts - 1
-        return self._patience.wait_to_repeat(attempt, self._unreadable_since, None) is not None
+        return self._patience.wait_before_retry(attempt, self._unreadable_since, None) is not None
 
-    def read_blobs(self, blobs: Iterable[StoredBlob]) -> Iterator[Iterator[bytes]]:
+    def read_blobs(self, blobs: Iterable[RemoteBlob]) -> Iterator[Iterator[bytes]]:
         """The bytes of each blob, in order, in pieces; small ones are asked for ahead, so that none is waited for.
 
         The pieces of one that the server has lost, or fails to read, raise BlobLost; the blobs after it can still be
         read.
         """
-        waiting: deque[tuple[StoredBlob, Future[bytes] | None]] = deque()
-        with ThreadPoolExecutor(_AT_ONCE, "blobs") as pool:
+        waiting: deque[tuple[RemoteBlob, Future[bytes] | None]] = deque()
+        with ThreadPoolExecutor(_CONCURRENT_READS, "blobs") as pool:
             for blob in blobs:
-                is_small = blob.size <= _SMALL_BYTES
+                is_small = blob.size <= _PREFETCH_BYTES_MAX
                 waiting.append((blob, pool.submit(self._read_small, blob) if is_small else None))
-                if len(waiting) > _AHEAD:
-                    yield self._pieces(*waiting.popleft())
+                if len(waiting) > _PREFETCHED_BLOBS:
+                    yield self._iter_blob(*waiting.popleft())
             while waiting:
-                yield self._pieces(*waiting.popleft())
+                yield self._iter_blob(*waiting.popleft())
 
-    def _pieces(self, blob: StoredBlob, ahead: Future[bytes] | None) -> Iterator[bytes]:
-        return self._read_blob(blob) if ahead is None else _when_read(ahead)
+    def _iter_blob(self, blob: RemoteBlob, ahead: Future[bytes] | None) -> Iterator[bytes]:
+        return self._read_blob(blob) if ahead is None else _iter_result(ahead)
 
-    def _read_small(self, blob: StoredBlob) -> bytes:
+    def _read_small(self, blob: RemoteBlob) -> bytes:
         return b"".join(self._read_blob(blob))
 
-    def _read_blob(self, blob: StoredBlob) -> Iterator[bytes]:
+    def _read_blob(self, blob: RemoteBlob) -> Iterator[bytes]:
         digest = hashlib.sha256()
         size = 0
         with self._open_blob(blob) as pieces:
@@ -135,12 +135,12 @@ class ExportServer:
                 size += len(piece)
                 yield piece
         if size != blob.size:
-            raise Unreachable("a blob is not whole", is_in_the_middle=True)
+            raise Unreachable("a blob is not whole", is_mid_response=True)
         if digest.digest() != blob.sha256:
             raise BlobLost("the object store has other bytes in its place")
 
     @contextmanager
-    def _open_blob(self, blob: StoredBlob) -> Iterator[Iterator[bytes]]:
+    def _open_blob(self, blob: RemoteBlob) -> Iterator[Iterator[bytes]]:
         path = f"/api/v1/blobs/{urllib.parse.quote(blob.key, safe='')}"
         with ExitStack() as opened:
             while True:
@@ -154,10 +154,10 @@ class ExportServer:
                         raise BlobLost(str(refusal)) from refusal
                     if refusal.status != _NOT_FOUND:
                         raise
-                    raise Unreachable("a blob was replaced while it was exported", is_in_the_middle=True) from refusal
+                    raise Unreachable("a blob was replaced while it was exported", is_mid_response=True) from refusal
                 break
             yield pieces
 
 
-def _when_read(ahead: Future[bytes]) -> Iterator[bytes]:
+def _iter_result(ahead: Future[bytes]) -> Iterator[bytes]:
     yield ahead.result()

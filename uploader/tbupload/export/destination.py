@@ -30,7 +30,7 @@ class Destination:
         self.directory = directory
         self._identity = identity
         self._manifest: dict[str, Any] = {"tbhub_export": identity, "plan": None, "is_complete": False}
-        with errors_of(directory):
+        with as_output_errors(directory):
             directory.mkdir(parents=True, exist_ok=True)
             path = directory / MANIFEST
             if path.exists():
@@ -49,7 +49,7 @@ class Destination:
         return bool(self._manifest["is_complete"])
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Keeps other exports out while the block lasts. Raises OutputError when one is at work."""
         try:
             with locked(self.directory / LOCK, _LOCK_SECONDS):
@@ -67,19 +67,19 @@ class Destination:
         """Keeps what could not be exported: an export that is resumed is told, too. Keeping a point again is fine."""
         if lost_points:
             points = {(point["run"], point["tag"], point["step"]): point for point in [*self.lost_points, *lost_points]}
-            self._keep({"lost_points": list(points.values())})
+            self._save({"lost_points": list(points.values())})
 
     def begin(self, plan: Any) -> None:
         """Keeps what was decided: an export that is broken off goes on by it."""
-        self._keep({"plan": plan})
+        self._save({"plan": plan})
 
-    def complete(self, totals: dict[str, Any]) -> None:
+    def mark_complete(self, totals: dict[str, Any]) -> None:
         """All of it is there."""
-        self._keep({"is_complete": True, "totals": totals})
+        self._save({"is_complete": True, "totals": totals})
 
-    def _keep(self, fields: dict[str, Any]) -> None:
+    def _save(self, fields: dict[str, Any]) -> None:
         self._manifest |= fields
-        with whole_file(self.directory / MANIFEST) as file:
+        with atomic_file(self.directory / MANIFEST) as file:
             file.write(json.dumps(self._manifest, ensure_ascii=False, indent=1).encode("utf-8", "surrogateescape"))
 
 
@@ -96,18 +96,18 @@ def _read(path: Path, identity: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[IO[bytes]]:
+def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     """A file that takes its name when the block has ended well, and is on the disk then; its directory is made.
 
     Raises OutputError when it cannot be written.
     """
     temporary = temporary_path(path)
-    with errors_of(path):
+    with as_output_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with temporary.open("wb") as file:
                 yield file
-            settle(temporary, path)
+            commit_file(temporary, path)
         except BaseException:
             with suppress(OSError):
                 temporary.unlink()
@@ -120,7 +120,7 @@ def temporary_path(path: Path) -> Path:
     return path.with_name(f".tbhub-export-{digest}.tmp")
 
 
-def settle(temporary: Path, path: Path) -> None:
+def commit_file(temporary: Path, path: Path) -> None:
     """Makes sure that the file is on the disk, and gives it its name."""
     with temporary.open("rb+") as file:
         os.fsync(file.fileno())
@@ -128,7 +128,7 @@ def settle(temporary: Path, path: Path) -> None:
 
 
 @contextmanager
-def errors_of(path: Path) -> Iterator[None]:
+def as_output_errors(path: Path) -> Iterator[None]:
     """What the system refuses, as OutputError."""
     try:
         yield

@@ -14,7 +14,7 @@ from tbupload.console.terminal import is_harmless
 
 MANIFEST: Final = "tbhub-export.json"
 
-PART_BYTES_MAX: Final = 200
+NAME_BYTES_MAX: Final = 200
 """Bytes of one directory's name, under what any file system takes."""
 
 PATH_BYTES_MAX: Final = 1_000
@@ -23,7 +23,7 @@ PATH_BYTES_MAX: Final = 1_000
 _LATEST: Final = 10**12
 """Seconds since the epoch: a wall time may be any number, and a file's name has to be short."""
 
-_OURS: Final = re.compile(r"events\.out\.tfevents\..*\.tbhub-[0-9a-f]{16}|\.?tbhub-export.*", re.IGNORECASE)
+_RESERVED_NAMES: Final = re.compile(r"events\.out\.tfevents\..*\.tbhub-[0-9a-f]{16}|\.?tbhub-export.*", re.IGNORECASE)
 """The files that an export writes: no directory may have their names."""
 
 _NOT_ON_WINDOWS: Final = re.compile(r'[<>:"|?*\\\x00-\x1f]|[. ]$|^(con|prn|aux|nul|com\d|lpt\d)(\.|$)', re.IGNORECASE)
@@ -33,7 +33,7 @@ _LOOKS_ENCODED: Final = re.compile("%[0-9A-Fa-f]{2}")
 _DIGEST: Final = re.compile("%[0-9a-f]{16}")
 
 
-def directory_of(run: str) -> str:
+def run_directory(run: str) -> str:
     """The run's directory relative to the logdir, "" for the logdir itself.
 
     Each part is the run's own, or that percent-encoded. A name that would lead out of the logdir, or that no file
@@ -41,7 +41,7 @@ def directory_of(run: str) -> str:
     """
     if run == ".":
         return ""
-    parts = [_encoded(part) for part in run.split("/")]
+    parts = [_percent_encode(part) for part in run.split("/")]
     directory = "/".join(parts)
     is_fit = all(map(_is_safe, parts)) and len(os.fsencode(directory)) <= PATH_BYTES_MAX
     return directory if is_fit and not _DIGEST.fullmatch(directory) else f"%{_digest(run)}"
@@ -49,21 +49,21 @@ def directory_of(run: str) -> str:
 
 def is_renamed(run: str) -> bool:
     """Whether a reader of the run's directory takes another name for the run's."""
-    return (directory_of(run) or ".") != run
+    return (run_directory(run) or ".") != run
 
 
-def event_file_of(run: str, start_time: float) -> str:
+def event_file_name(run: str, start_time: float) -> str:
     """The name of the run's event file: of no other run, wherever names are taken for the same."""
     return f"events.out.tfevents.{int(min(max(start_time, 0), _LATEST)):010d}.tbhub-{_digest(run)}"
 
 
 def _is_safe(part: str) -> bool:
-    if part in {"", ".", ".."} or "\0" in part or _OURS.fullmatch(part) or len(os.fsencode(part)) > PART_BYTES_MAX:
+    if part in {"", ".", ".."} or "\0" in part or _RESERVED_NAMES.fullmatch(part) or len(os.fsencode(part)) > NAME_BYTES_MAX:
         return False
     return os.sep == "/" or _NOT_ON_WINDOWS.search(part) is None
 
 
-def _encoded(part: str) -> str:
+def _percent_encode(part: str) -> str:
     """The part with harmful characters percent-encoded; "%" too in a part that could be taken for an encoded one.
 
     So every part has a name of its own, and `urllib.parse.unquote` gives back those that look encoded.
@@ -72,10 +72,10 @@ def _encoded(part: str) -> str:
     if part.isprintable() and not looks_encoded:
         return part
     has_harm = looks_encoded or not all(map(is_harmless, part))
-    return "".join(_percent(char) if not is_harmless(char) or (has_harm and char == "%") else char for char in part)
+    return "".join(_percent_escape(char) if not is_harmless(char) or (has_harm and char == "%") else char for char in part)
 
 
-def _percent(char: str) -> str:
+def _percent_escape(char: str) -> str:
     return "".join(f"%{byte:02X}" for byte in char.encode("utf-8", "surrogatepass"))
 
 

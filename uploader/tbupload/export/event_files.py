@@ -16,9 +16,9 @@ from tbupload.errors import BlobLost
 from tbupload.events.filters import SeriesFilter
 from tbupload.events.framing import footer
 from tbupload.events.points import ScalarColumns, TensorColumns
-from tbupload.export.client import ExportServer
-from tbupload.export.destination import errors_of, settle, temporary_path
-from tbupload.export.directory_names import directory_of, event_file_of
+from tbupload.export.client import ExportClient
+from tbupload.export.destination import as_output_errors, commit_file, temporary_path
+from tbupload.export.directory_names import event_file_name, run_directory
 from tbupload.export.event_records import (
     audio_record_head,
     blob_record_head,
@@ -31,7 +31,7 @@ from tbupload.export.event_records import (
     version_record,
 )
 from tbupload.export.plan import RunGroup
-from tbupload.export.points import LostPoint, SeriesPart, StoredBlob, StoredSequenceColumns, StoredSeries
+from tbupload.export.points import LostPoint, RemoteBlob, RemoteSequenceColumns, RemoteSeries, SeriesPart
 
 HISTOGRAM_LOST: Final = "legacy histograms are written as tensors, without the fields only they have"
 CONTENT_TYPE_LOST: Final = "blobs are written as tensors, without the content types that were logged with them"
@@ -47,7 +47,7 @@ class RunFiles:
         self.directory = directory
         self._paths = {run: event_path(directory, run, start_time) for run, start_time in start_times.items()}
         self._start_times = start_times
-        self._begun: set[str] = set()
+        self._started_runs: set[str] = set()
         self._run: str | None = None
         self._file: IO[bytes] | None = None
 
@@ -55,28 +55,28 @@ class RunFiles:
         """The runs whose file is not there."""
         return {run for run, path in self._paths.items() if not path.exists()}
 
-    def of(self, run: str) -> IO[bytes]:
+    def open_run(self, run: str) -> IO[bytes]:
         """The run's file, at its end. Raises OSError."""
         if run == self._run and self._file is not None:
             return self._file
         self.close()
         path = temporary_path(self._paths[run])
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("ab" if run in self._begun else "wb", buffering=_APPEND_BYTES)
+        self._file = path.open("ab" if run in self._started_runs else "wb", buffering=_APPEND_BYTES)
         self._run = run
-        if run not in self._begun:
-            self._begun.add(run)
+        if run not in self._started_runs:
+            self._started_runs.add(run)
             self._file.write(version_record(self._start_times[run]))
         return self._file
 
-    def settle(self, runs: Iterable[str]) -> int:
+    def commit(self, runs: Iterable[str]) -> int:
         """Gives the files of these runs their names, each whole and on the disk; their size in bytes."""
         size = 0
         for run in sorted(runs):
-            self.of(run)
+            self.open_run(run)
             self.close()
             size += temporary_path(self._paths[run]).stat().st_size
-            settle(temporary_path(self._paths[run]), self._paths[run])
+            commit_file(temporary_path(self._paths[run]), self._paths[run])
         return size
 
     def close(self) -> None:
@@ -89,17 +89,17 @@ class RunFiles:
         """Takes away what has no name yet, as far as the system lets it: there may be no room to close a file."""
         with suppress(OSError):
             self.close()
-        for run in self._begun:
+        for run in self._started_runs:
             with suppress(OSError):
                 temporary_path(self._paths[run]).unlink(missing_ok=True)
 
 
 def event_path(directory: Path, run: str, start_time: float) -> Path:
     """Where a run's event file is."""
-    return directory / directory_of(run) / event_file_of(run, start_time)
+    return directory / run_directory(run) / event_file_name(run, start_time)
 
 
-class EventExport:
+class EventFileExporter:
     """Writes groups of runs; `notes` counts what could not be written as it was.
 
     Points whose bytes the server has lost are left out.
@@ -107,9 +107,9 @@ class EventExport:
 
     def __init__(
         self,
-        server: ExportServer,
+        client: ExportClient,
         series_filter: SeriesFilter,
-        arrived: Callable[[int, int], None],
+        on_points: Callable[[int, int], None],
         keep_lost: Callable[[list[LostPoint]], None],
     ) -> None:
         """`arrived` is told of points and of series that have come.
@@ -119,9 +119,9 @@ class EventExport:
         """
         self.notes: Counter[str] = Counter()
         self._lost: list[LostPoint] = []
-        self._server = server
+        self._client = client
         self._filter = series_filter
-        self._arrived = arrived
+        self._on_points = on_points
         self._keep_lost = keep_lost
 
     def write(self, group: RunGroup, files: RunFiles) -> int:
@@ -129,19 +129,19 @@ class EventExport:
         wanted = files.missing()
         notes: Counter[str] = Counter()
         self._lost = []
-        with errors_of(files.directory):
+        with as_output_errors(files.directory):
             try:
                 for job in group.jobs:
                     narrowed = replace(job, runs=[run for run in job.runs if run in wanted])
                     tensors_lost: list[LostPoint] = []
-                    parts = self._server.read_points(narrowed, tensors_lost.append) if narrowed.runs else iter(())
+                    parts = self._client.read_points(narrowed, tensors_lost.append) if narrowed.runs else iter(())
                     if job.kind == "blob_sequences":  # their bytes take a while, in which nobody should wait for us
                         parts = iter(list(parts))
                     self._write(parts, files, wanted, notes)
-                    self._server.check_readable(tensors_lost)
+                    self._client.check_readable(tensors_lost)
                     self._lost += tensors_lost
                 self._keep_lost(self._lost)
-                size = files.settle(wanted)
+                size = files.commit(wanted)
             except BaseException:
                 files.discard()
                 raise
@@ -154,10 +154,10 @@ class EventExport:
             series = part.series
             if series.run in wanted and self._filter.accepts_series(series.tag, series.plugin):
                 metadata = series.metadata if is_first else None
-                self._write_part(files.of(series.run), part, metadata, notes)
+                self._write_part(files.open_run(series.run), part, metadata, notes)
                 # An empty part has no value that the metadata could stand beside: the next one brings it.
                 is_first = part.is_last or (is_first and not len(part.columns.steps))
-            self._arrived(len(part.columns.steps), int(part.is_last))
+            self._on_points(len(part.columns.steps), int(part.is_last))
 
     def _write_part(self, file: IO[bytes], part: SeriesPart, metadata: bytes | None, notes: Counter[str]) -> None:
         match part.columns:
@@ -166,20 +166,20 @@ class EventExport:
                 file.writelines(scalar_records(part.series.tag, columns, metadata, is_simple=is_simple))
             case TensorColumns() as columns:
                 _write_tensors(file, part.series.tag, columns, metadata, notes)
-            case StoredSequenceColumns() as columns:
+            case RemoteSequenceColumns() as columns:
                 self._write_blobs(file, part.series, columns, metadata, notes)
 
     def _write_blobs(
         self,
         file: IO[bytes],
-        series: StoredSeries,
-        columns: StoredSequenceColumns,
+        series: RemoteSeries,
+        columns: RemoteSequenceColumns,
         metadata: bytes | None,
         notes: Counter[str],
     ) -> None:
         """Write a record a point, but none for a point with a blob that the server has lost."""
         points = _blob_points(series, columns, metadata)
-        contents = self._server.read_blobs(blob for point in points for blob in point.blobs)
+        contents = self._client.read_blobs(blob for point in points for blob in point.blobs)
         for point in points:
             begin = file.tell()
             of_point = islice(contents, len(point.blobs))
@@ -200,11 +200,11 @@ class _BlobPoint(NamedTuple):
 
     step: int
     wall_time: float
-    blobs: Sequence[StoredBlob]
+    blobs: Sequence[RemoteBlob]
     content_type: str
 
 
-def _blob_points(series: StoredSeries, columns: StoredSequenceColumns, metadata: bytes | None) -> list[_BlobPoint]:
+def _blob_points(series: RemoteSeries, columns: RemoteSequenceColumns, metadata: bytes | None) -> list[_BlobPoint]:
     """Points of a part; one whose form brings other metadata than the series' does not come first."""
     steps, wall_times = columns.steps.tolist(), columns.wall_times.tolist()
     rows = zip(steps, wall_times, columns.sequences, columns.logged_content_types, strict=True)
@@ -214,14 +214,14 @@ def _blob_points(series: StoredSeries, columns: StoredSequenceColumns, metadata:
     return points
 
 
-def _may_be_audio(series: StoredSeries, point: _BlobPoint, metadata: bytes | None) -> bool:
+def _may_be_audio(series: RemoteSeries, point: _BlobPoint, metadata: bytes | None) -> bool:
     """Whether a reader of the point as legacy audio takes it for one of this series."""
     is_clip = series.plugin == "audio" and len(point.blobs) == 1
     return is_clip and (metadata is None or is_legacy_audio(series.tag, metadata))
 
 
 def _blob_head(
-    series: StoredSeries, point: _BlobPoint, metadata: bytes | None, notes: Counter[str]
+    series: RemoteSeries, point: _BlobPoint, metadata: bytes | None, notes: Counter[str]
 ) -> tuple[bytes, list[bytes], int]:
     sizes = [blob.size for blob in point.blobs]
     if point.content_type and _may_be_audio(series, point, metadata):

@@ -75,7 +75,7 @@ def scalar_records(
     They are float32 where all of them are the same as such, bit by bit; these as a `simple_value` if the series
     `is_simple`.
     """
-    values = _narrowest(columns.values)
+    values = _as_float32_if_exact(columns.values)
     is_simple = is_simple and values.dtype == _FLOAT32
     if metadata is not None and len(columns.steps):
         described = None if is_simple else metadata
@@ -136,11 +136,11 @@ def blob_record_head(
 
     They are the elements of a string vector, and may be as large as they like: nobody holds them here.
     """
-    befores = [_TENSOR_STRING + _varint(size) for size in sizes]
+    befores = [_TENSOR_STRING + _encode_varint(size) for size in sizes]
     shape = pb.TensorShapeProto(dim=[pb.TensorShapeProto.Dim(size=len(sizes))]).SerializeToString()
-    described = _TENSOR_DTYPE + _varint(tensors.STRING) + _field(_TENSOR_SHAPE, shape)
+    described = _TENSOR_DTYPE + _encode_varint(tensors.STRING) + _encode_field(_TENSOR_SHAPE, shape)
     strings_bytes = sum(map(len, befores)) + sum(sizes)
-    head = _head(tag, metadata, _varint(step), described, strings_bytes)
+    head = _head(tag, metadata, _encode_varint(step), described, strings_bytes)
     payload_head = _EVENT_WALL_TIME + _WALL_TIME.pack(wall_time) + head
     return payload_head, befores, len(payload_head) + strings_bytes
 
@@ -149,11 +149,11 @@ def audio_record_head(
     tag: str, step: int, wall_time: float, size: int, content_type: str, metadata: bytes | None
 ) -> tuple[bytes, list[bytes], int]:
     """The same of a clip of `size` bytes and its content type, as legacy audio: a tensor has no place for the type."""
-    before = _AUDIO_CONTENT + _varint(size)
-    typed = _field(_AUDIO_CONTENT_TYPE, content_type.encode())
-    begun = _VALUE_AUDIO + _varint(len(typed) + len(before) + size) + typed
+    before = _AUDIO_CONTENT + _encode_varint(size)
+    typed = _encode_field(_AUDIO_CONTENT_TYPE, content_type.encode())
+    begun = _VALUE_AUDIO + _encode_varint(len(typed) + len(before) + size) + typed
     described = None if metadata is None else _name_and_description(metadata).SerializeToString()
-    head = _value_head(tag, described, _varint(step), begun, len(before) + size)
+    head = _value_head(tag, described, _encode_varint(step), begun, len(before) + size)
     payload_head = _EVENT_WALL_TIME + _WALL_TIME.pack(wall_time) + head
     return payload_head, [before], len(payload_head) + len(before) + size
 
@@ -180,39 +180,39 @@ def _scalar_rows(
     if is_simple:
         head = _value_head(tag, metadata, bytes(width), _VALUE_SIMPLE, values.itemsize)
     else:
-        dtype = _varint(_FLOAT if values.dtype == _FLOAT32 else _DOUBLE)
-        described = _TENSOR_DTYPE + dtype + _field(_TENSOR_SHAPE, b"") + _TENSOR_CONTENT + _varint(values.itemsize)
+        dtype = _encode_varint(_FLOAT if values.dtype == _FLOAT32 else _DOUBLE)
+        described = _TENSOR_DTYPE + dtype + _encode_field(_TENSOR_SHAPE, b"") + _TENSOR_CONTENT + _encode_varint(values.itemsize)
         head = _head(tag, metadata, bytes(width), described, values.itemsize)
     wall_time_at = len(_EVENT_WALL_TIME)
     step_at = wall_time_at + _WALL_TIME.size + len(_EVENT_STEP)
     template = _EVENT_WALL_TIME + bytes(_WALL_TIME.size) + head + bytes(values.itemsize)
     payloads = np.empty((len(steps), len(template)), np.uint8)
     payloads[:] = np.frombuffer(template, np.uint8)
-    payloads[:, wall_time_at : wall_time_at + _WALL_TIME.size] = _bytes(wall_times.astype("<f8", copy=False))
-    payloads[:, step_at : step_at + width] = _varints(steps, width)
-    payloads[:, -values.itemsize :] = _bytes(values)
+    payloads[:, wall_time_at : wall_time_at + _WALL_TIME.size] = _column_bytes(wall_times.astype("<f8", copy=False))
+    payloads[:, step_at : step_at + width] = _encode_varints(steps, width)
+    payloads[:, -values.itemsize :] = _column_bytes(values)
     differing = [*range(wall_time_at, step_at + width), *range(len(template) - values.itemsize, len(template))]
     rows = np.empty((len(steps), len(template) + FRAME_BYTES), np.uint8)
     rows[:, :HEADER_BYTES] = np.frombuffer(header(len(template)), np.uint8)
     rows[:, HEADER_BYTES:-FOOTER_BYTES] = payloads
-    rows[:, -FOOTER_BYTES:] = _bytes(mask(checksums(payloads, np.array(differing))).astype("<u4"))
+    rows[:, -FOOTER_BYTES:] = _column_bytes(mask(checksums(payloads, np.array(differing))).astype("<u4"))
     return rows.tobytes()
 
 
 def _head(tag: str, metadata: bytes | None, step: bytes, tensor_head: bytes, rest_bytes: int) -> bytes:
     """An event from its step on, up to where `rest_bytes` more bytes end its tensor, and with it the event."""
-    tensor = _VALUE_TENSOR + _varint(len(tensor_head) + rest_bytes) + tensor_head
+    tensor = _VALUE_TENSOR + _encode_varint(len(tensor_head) + rest_bytes) + tensor_head
     return _value_head(tag, metadata, step, tensor, rest_bytes)
 
 
 def _value_head(tag: str, metadata: bytes | None, step: bytes, begun: bytes, rest_bytes: int) -> bytes:
     """The same, up to where `rest_bytes` more bytes end the field that has `begun`."""
-    before = _field(_VALUE_TAG, tag.encode())
+    before = _encode_field(_VALUE_TAG, tag.encode())
     if metadata is not None:
-        before += _field(_VALUE_METADATA, metadata)
+        before += _encode_field(_VALUE_METADATA, metadata)
     before += begun
-    value = _SUMMARY_VALUE + _varint(len(before) + rest_bytes) + before
-    return _EVENT_STEP + step + _EVENT_SUMMARY + _varint(len(value) + rest_bytes) + value
+    value = _SUMMARY_VALUE + _encode_varint(len(before) + rest_bytes) + before
+    return _EVENT_STEP + step + _EVENT_SUMMARY + _encode_varint(len(value) + rest_bytes) + value
 
 
 def _legacy_value(tag: str, histogram: LegacyHistogram, metadata: bytes | None) -> pb.Summary.Value:
@@ -244,7 +244,7 @@ def _tensor_proto(tensor: Tensor) -> pb.TensorProto:
     return proto
 
 
-def _narrowest(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _as_float32_if_exact(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The values as little-endian float32 if that loses nothing, otherwise as float64."""
     wide = values.astype("<f8", copy=False)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -262,7 +262,7 @@ def _varint_widths(steps: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return widths
 
 
-def _varints(steps: npt.NDArray[np.int64], width: int) -> _Bytes:
+def _encode_varints(steps: npt.NDArray[np.int64], width: int) -> _Bytes:
     """The steps as varints of `width` bytes, one a row."""
     shifts = np.arange(width, dtype=np.uint64) * np.uint64(7)
     septets = (steps.view(np.uint64)[:, None] >> shifts & np.uint64(0x7F)).astype(np.uint8)
@@ -270,16 +270,16 @@ def _varints(steps: npt.NDArray[np.int64], width: int) -> _Bytes:
     return septets
 
 
-def _bytes(column: npt.NDArray[Any]) -> _Bytes:
+def _column_bytes(column: npt.NDArray[Any]) -> _Bytes:
     """The bytes of each element, one element a row."""
     return np.ascontiguousarray(column).view(np.uint8).reshape(len(column), column.itemsize)
 
 
-def _varint(number: int) -> bytes:
+def _encode_varint(number: int) -> bytes:
     """One number, as protobuf writes it; a negative one as the uint64 of the same bits."""
     column = np.array([number], np.int64)
-    return _varints(column, int(_varint_widths(column)[0])).tobytes()
+    return _encode_varints(column, int(_varint_widths(column)[0])).tobytes()
 
 
-def _field(key: bytes, content: bytes) -> bytes:
-    return key + _varint(len(content)) + content
+def _encode_field(key: bytes, content: bytes) -> bytes:
+    return key + _encode_varint(len(content)) + content

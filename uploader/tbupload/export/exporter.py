@@ -10,12 +10,12 @@ from typing import Any, Final, TypeVar
 
 from tbupload.errors import Unreachable, Unreadable
 from tbupload.events.filters import SeriesFilter
-from tbupload.export.client import ExportServer
+from tbupload.export.client import ExportClient
 from tbupload.export.destination import Destination
-from tbupload.export.directory_names import directory_of, is_renamed
-from tbupload.export.event_files import EventExport, RunFiles
+from tbupload.export.directory_names import is_renamed, run_directory
+from tbupload.export.event_files import EventFileExporter, RunFiles
 from tbupload.export.plan import Job, RunGroup, run_groups, table_jobs
-from tbupload.export.points import KINDS, LostPoint
+from tbupload.export.points import DATA_CLASSES, LostPoint
 from tbupload.export.progress import ExportProgress
 from tbupload.export.tables import table_path, write_table
 
@@ -26,16 +26,16 @@ FORMATS: Final = ("parquet", "csv", EVENTS)
 JOB_ATTEMPTS: Final = 3
 """How often a job is begun whose answer breaks off."""
 
-_Done = TypeVar("_Done")
+_JobResult = TypeVar("_JobResult")
 
 
 @dataclass(frozen=True, slots=True)
-class ExportChoice:
+class ExportOptions:
     """What is exported: one experiment's series that the filter accepts, in this format, into a directory."""
 
     server: str
     experiment_id: str
-    chosen_format: str
+    file_format: str
     series_filter: SeriesFilter
     directory: Path
 
@@ -44,8 +44,8 @@ class ExportChoice:
         return {
             "server": self.server,
             "experiment_id": self.experiment_id,
-            "format": self.chosen_format,
-            **filters_of(self.series_filter),
+            "format": self.file_format,
+            **filters_as_json(self.series_filter),
         }
 
 
@@ -73,7 +73,7 @@ class ExportSummary:
         return asdict(self)
 
 
-def filters_of(series_filter: SeriesFilter) -> dict[str, Any]:
+def filters_as_json(series_filter: SeriesFilter) -> dict[str, Any]:
     """A choice of series as plain values."""
     patterns = ("include_runs", "exclude_runs", "include_tags", "exclude_tags")
     plugins = None if series_filter.plugins is None else sorted(series_filter.plugins)
@@ -84,90 +84,90 @@ def _pattern(pattern: re.Pattern[str] | None) -> str | None:
     return None if pattern is None else pattern.pattern
 
 
-class Export:
+class Exporter:
     """One run of an export."""
 
-    def __init__(self, server: ExportServer, choice: ExportChoice, progress: ExportProgress) -> None:
-        self._server = server
-        self._choice = choice
+    def __init__(self, client: ExportClient, options: ExportOptions, progress: ExportProgress) -> None:
+        self._client = client
+        self._options = options
         self._progress = progress
 
     def run(self) -> ExportSummary:
         """Writes what is not there yet. Raises UsageError, OutputError, ServerError; what is whole by then stays."""
-        destination = Destination(self._choice.directory, self._choice.identity())
-        with destination.held():
-            summary = ExportSummary(self._choice.experiment_id, was_complete=destination.is_complete)
+        destination = Destination(self._options.directory, self._options.identity())
+        with destination.locked():
+            summary = ExportSummary(self._options.experiment_id, was_complete=destination.is_complete)
             if summary.was_complete:
                 summary.lost_points = destination.lost_points
                 return summary
             if destination.plan is None:
                 destination.begin(self._plan())
             plan = destination.plan
-            if self._choice.chosen_format == EVENTS:
-                self._write_events([_group(fields) for fields in plan], summary, destination)
+            if self._options.file_format == EVENTS:
+                self._write_events([_parse_group(fields) for fields in plan], summary, destination)
             else:
                 self._write_tables([Job(**fields) for fields in plan], summary, destination)
             summary.lost_points = destination.lost_points
             summary.points -= len(summary.lost_points)
-            destination.complete({name: value for name, value in summary.as_json().items() if name != "was_complete"})
+            destination.mark_complete({name: value for name, value in summary.as_json().items() if name != "was_complete"})
         return summary
 
     def _plan(self) -> list[dict[str, Any]]:
-        series_filter = self._choice.series_filter
-        listed = {kind: self._server.list_series(kind) for kind in KINDS}
-        if self._choice.chosen_format == EVENTS:
-            start_times = self._server.get_start_times()
+        series_filter = self._options.series_filter
+        listed = {kind: self._client.list_series(kind) for kind in DATA_CLASSES}
+        if self._options.file_format == EVENTS:
+            start_times = self._client.get_start_times()
             return [asdict(group) for group in run_groups(start_times, listed, series_filter)]
-        return [asdict(job) for kind in KINDS for job in table_jobs(kind, listed[kind], series_filter)]
+        return [asdict(job) for kind in DATA_CLASSES for job in table_jobs(kind, listed[kind], series_filter)]
 
     def _write_tables(self, jobs: list[Job], summary: ExportSummary, destination: Destination) -> None:
-        chosen = self._choice.chosen_format
+        chosen = self._options.file_format
         self._progress.begin(sum(job.points for job in jobs))
         for number, job in enumerate(jobs, 1):
-            path = table_path(self._choice.directory, number, job, chosen)
+            path = table_path(self._options.directory, number, job, chosen)
             if not path.exists():
-                summary.bytes += self._attempts(path.name, self._table_writer(job, path, destination))
-            self._progress.done(job.points)
+                summary.bytes += self._retry_job(path.name, self._table_writer(job, path, destination))
+            self._progress.job_done(job.points)
             summary.files += 1
             summary.points += job.points
             summary.series += job.series
         summary.runs = len({run for job in jobs for run in job.runs})
 
     def _table_writer(self, job: Job, path: Path, destination: Destination) -> Callable[[], int]:
-        chosen, arrived = self._choice.chosen_format, self._progress.arrived
-        return lambda: write_table(self._server, job, chosen, path, arrived, _keeper(destination))
+        chosen, arrived = self._options.file_format, self._progress.add_bytes
+        return lambda: write_table(self._client, job, chosen, path, arrived, _keeper(destination))
 
     def _write_events(self, groups: list[RunGroup], summary: ExportSummary, destination: Destination) -> None:
-        series_filter, arrived = self._choice.series_filter, self._progress.points_arrived
-        export = EventExport(self._server, series_filter, arrived, _keeper(destination))
+        series_filter, arrived = self._options.series_filter, self._progress.add_points
+        export = EventFileExporter(self._client, series_filter, arrived, _keeper(destination))
         self._progress.begin(sum(job.points for group in groups for job in group.jobs))
         for group in groups:
-            files = RunFiles(self._choice.directory, group.start_times)
+            files = RunFiles(self._options.directory, group.start_times)
             if files.missing():
-                summary.bytes += self._attempts(f"{len(group.runs)} runs", self._group_writer(export, group, files))
+                summary.bytes += self._retry_job(f"{len(group.runs)} runs", self._group_writer(export, group, files))
             points = sum(job.points for job in group.jobs)
-            self._progress.done(points)
+            self._progress.job_done(points)
             summary.files += len(group.runs)
             summary.runs += len(group.runs)
             summary.points += points
             summary.series += sum(job.series for job in group.jobs)
-            summary.renamed_runs |= {directory_of(run): run for run in group.runs if is_renamed(run)}
+            summary.renamed_runs |= {run_directory(run): run for run in group.runs if is_renamed(run)}
         summary.losses = dict(export.notes)
 
     @staticmethod
-    def _group_writer(export: EventExport, group: RunGroup, files: RunFiles) -> Callable[[], int]:
+    def _group_writer(export: EventFileExporter, group: RunGroup, files: RunFiles) -> Callable[[], int]:
         return lambda: export.write(group, files)
 
-    def _attempts(self, name: str, do: Callable[[], _Done]) -> _Done:
+    def _retry_job(self, name: str, job: Callable[[], _JobResult]) -> _JobResult:
         """Does a job, again when its answer broke off; a server that is away was waited for already."""
         attempts_left = JOB_ATTEMPTS
         while True:
             try:
-                return do()
+                return job()
             except Unreachable as error:
-                self._progress.undone()
+                self._progress.job_failed()
                 attempts_left -= not isinstance(error, Unreadable)  # these have a bound of their own, in seconds
-                if not attempts_left or not error.is_in_the_middle:
+                if not attempts_left or not error.is_mid_response:
                     raise
                 self._progress.warn(f"{name}: {error}; beginning it again")
 
@@ -182,5 +182,5 @@ def _keeper(destination: Destination) -> Callable[[list[LostPoint]], None]:
     return keep
 
 
-def _group(fields: dict[str, Any]) -> RunGroup:
+def _parse_group(fields: dict[str, Any]) -> RunGroup:
     return RunGroup(fields["start_times"], [Job(**job) for job in fields["jobs"]])

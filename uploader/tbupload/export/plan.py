@@ -7,20 +7,20 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tbupload.events.filters import SeriesFilter
-from tbupload.export.points import KINDS, Kind
+from tbupload.export.points import DATA_CLASSES, DataClass
 
-JOB_POINTS: Final = 5_000_000
+POINTS_PER_JOB: Final = 5_000_000
 """Points after which a job takes no further run: what is lost of a job that is broken off."""
 
-JOB_VALUES: Final = 20_000
+VALUES_PER_JOB: Final = 20_000
 """The same for tensors and blob sequences."""
 
-JOB_RUNS: Final = 1_000
+RUNS_PER_JOB: Final = 1_000
 
-JOB_NAME_BYTES: Final = 400_000
+NAME_BYTES_PER_JOB: Final = 400_000
 """Bytes of names in one request, of runs and as many of tags: the server takes 1 MiB of JSON."""
 
-Listed = Mapping[str, Mapping[str, Mapping[str, Any]]]
+SeriesListing = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """{run: {tag: {plugin, count, …}}} of one kind."""
 
 
@@ -28,7 +28,7 @@ Listed = Mapping[str, Mapping[str, Mapping[str, Any]]]
 class Job:
     """Some series of one kind: the cross product of runs and tags (None: all), of one plugin (None: any)."""
 
-    kind: Kind
+    kind: DataClass
     runs: list[str]
     tags: list[str] | None
     plugin: str | None
@@ -61,15 +61,15 @@ class RunGroup:
         return list(self.start_times)
 
 
-def table_jobs(kind: Kind, listed: Listed, series_filter: SeriesFilter) -> Iterator[Job]:
+def table_jobs(kind: DataClass, listed: SeriesListing, series_filter: SeriesFilter) -> Iterator[Job]:
     """Jobs that together are exactly the series the filter accepts."""
     plugins: Iterable[str | None] = [None] if series_filter.plugins is None else sorted(series_filter.plugins)
     for plugin in plugins:
-        yield from _jobs(kind, _of_plugin(listed, plugin), series_filter, plugin)
+        yield from _jobs(kind, _filter_by_plugin(listed, plugin), series_filter, plugin)
 
 
 def run_groups(
-    start_times: Mapping[str, float], listed: Mapping[Kind, Listed], series_filter: SeriesFilter
+    start_times: Mapping[str, float], listed: Mapping[DataClass, SeriesListing], series_filter: SeriesFilter
 ) -> Iterator[RunGroup]:
     """Groups of these runs with the jobs for all their kinds, which together are the series the filter accepts.
 
@@ -78,35 +78,35 @@ def run_groups(
     counts = {run: 0 for run in start_times if series_filter.accepts_run(run)}
     chosen = set() if series_filter.chooses_series else set(counts)
     for kind, of_kind in listed.items():
-        weight = 1 if kind == "scalars" else JOB_POINTS // JOB_VALUES
+        weight = 1 if kind == "scalars" else POINTS_PER_JOB // VALUES_PER_JOB
         for run, tags in of_kind.items():
-            accepted = _accepted(tags, series_filter) if run in counts else {}
+            accepted = _filter_tags(tags, series_filter) if run in counts else {}
             if accepted:
                 chosen.add(run)
                 counts[run] += weight * sum(one["count"] for one in accepted.values())
-    for group_runs in _groups({run: count for run, count in counts.items() if run in chosen}, JOB_POINTS):
+    for group_runs in _groups({run: count for run, count in counts.items() if run in chosen}, POINTS_PER_JOB):
         group = RunGroup({run: start_times[run] for run in group_runs})
-        for kind in KINDS:
+        for kind in DATA_CLASSES:
             some = {run: listed[kind][run] for run in group_runs if run in listed[kind]}
             for plugin in [None] if series_filter.plugins is None else sorted(series_filter.plugins):
-                group.jobs += _jobs(kind, _of_plugin(some, plugin), series_filter, plugin, whole=True)
+                group.jobs += _jobs(kind, _filter_by_plugin(some, plugin), series_filter, plugin, whole=True)
         yield group
 
 
 def _jobs(
-    kind: Kind, listed: Listed, series_filter: SeriesFilter, plugin: str | None, *, whole: bool = False
+    kind: DataClass, listed: SeriesListing, series_filter: SeriesFilter, plugin: str | None, *, whole: bool = False
 ) -> Iterator[Job]:
-    """Jobs over all the runs; one a set of tags when `whole`, otherwise of about JOB_POINTS points each."""
+    """Jobs over all the runs; one a set of tags when `whole`, otherwise of about POINTS_PER_JOB points each."""
     chosen = {
         run: accepted
         for run, tags in listed.items()
-        if series_filter.accepts_run(run) and (accepted := _accepted(tags, series_filter))
+        if series_filter.accepts_run(run) and (accepted := _filter_tags(tags, series_filter))
     }
     tag_sets: list[frozenset[str] | None] = [None]
     if series_filter.chooses_tags:
         tag_sets = list(_chunks(sorted({tag for tags in chosen.values() for tag in tags})))
     counts = {run: sum(one["count"] for one in tags.values()) for run, tags in chosen.items()}
-    points_max = JOB_POINTS if kind == "scalars" else JOB_VALUES
+    points_max = POINTS_PER_JOB if kind == "scalars" else VALUES_PER_JOB
     for runs in [list(counts)] if whole and counts else _groups(counts, points_max):
         for tags in tag_sets:
             series = [one for run in runs for tag, one in chosen[run].items() if tags is None or tag in tags]
@@ -115,14 +115,14 @@ def _jobs(
                 yield Job(kind, runs, names, plugin, sum(one["count"] for one in series), len(series))
 
 
-def _of_plugin(listed: Listed, plugin: str | None) -> Listed:
+def _filter_by_plugin(listed: SeriesListing, plugin: str | None) -> SeriesListing:
     if plugin is None:
         return listed
     narrowed = {run: {tag: one for tag, one in tags.items() if one["plugin"] == plugin} for run, tags in listed.items()}
     return {run: tags for run, tags in narrowed.items() if tags}
 
 
-def _accepted(tags: Mapping[str, Mapping[str, Any]], series_filter: SeriesFilter) -> dict[str, Mapping[str, Any]]:
+def _filter_tags(tags: Mapping[str, Mapping[str, Any]], series_filter: SeriesFilter) -> dict[str, Mapping[str, Any]]:
     return {tag: one for tag, one in tags.items() if series_filter.accepts_series(tag, one["plugin"])}
 
 
@@ -132,7 +132,7 @@ def _groups(counts: Mapping[str, int], points_max: int) -> Iterator[list[str]]:
     points = size = 0
     for run, count in counts.items():
         run_bytes = _bytes(run)
-        is_full = points + count > points_max or size + run_bytes > JOB_NAME_BYTES or len(group) >= JOB_RUNS
+        is_full = points + count > points_max or size + run_bytes > NAME_BYTES_PER_JOB or len(group) >= RUNS_PER_JOB
         if group and is_full:
             yield group
             group, points, size = [], 0, 0
@@ -147,7 +147,7 @@ def _chunks(tags: Iterable[str]) -> Iterator[frozenset[str]]:
     chunk: list[str] = []
     size = 0
     for tag in tags:
-        if chunk and size + _bytes(tag) > JOB_NAME_BYTES:
+        if chunk and size + _bytes(tag) > NAME_BYTES_PER_JOB:
             yield frozenset(chunk)
             chunk, size = [], 0
         chunk.append(tag)

@@ -26,13 +26,13 @@ from tbupload.limits import ERROR_DETAIL_CHARS_MAX, LOST_POINTS_MAX, RESPONSE_BY
 from tbwire import frames, packing, read_pb2, tensors, wire_pb2
 from tbwire.tensorboard_pb2 import SummaryMetadata
 
-Kind = Literal["scalars", "tensors", "blob_sequences"]
+DataClass = Literal["scalars", "tensors", "blob_sequences"]
 
-KINDS: Final[tuple[Kind, ...]] = ("scalars", "tensors", "blob_sequences")
+DATA_CLASSES: Final[tuple[DataClass, ...]] = ("scalars", "tensors", "blob_sequences")
 
 
 @dataclass(frozen=True, slots=True)
-class StoredSeries:
+class RemoteSeries:
     """A series as the server has it.
 
     `data_class` is TensorBoard's number, `metadata` a serialized `tbwire.tensorboard_pb2.SummaryMetadata`, and `total`
@@ -48,7 +48,7 @@ class StoredSeries:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredBlob:
+class RemoteBlob:
     """A blob on the server: what to ask for it by, its SHA-256 (32 bytes), its size in bytes, what it is served as."""
 
     key: str
@@ -58,12 +58,12 @@ class StoredBlob:
 
 
 @dataclass(slots=True)
-class StoredSequenceColumns:
+class RemoteSequenceColumns:
     """Points of a blob sequence series: four columns of one length. Where no content type was logged, it is empty."""
 
     steps: Steps
     wall_times: WallTimes
-    sequences: list[list[StoredBlob]]
+    sequences: list[list[RemoteBlob]]
     logged_content_types: list[str]
 
 
@@ -80,7 +80,7 @@ class LostPoint:
 
 _C = TypeVar("_C")
 
-Columns = ScalarColumns | TensorColumns | StoredSequenceColumns
+Columns = ScalarColumns | TensorColumns | RemoteSequenceColumns
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class SeriesPart:
     Values of scalars are float64. `sampling` is the rule by which the points were chosen; "all" leaves none out.
     """
 
-    series: StoredSeries
+    series: RemoteSeries
     columns: Columns
     is_last: bool
     sampling: str
@@ -99,7 +99,7 @@ class SeriesPart:
 def read_points(
     transport: Transport,
     experiment_id: str,
-    kind: Kind,
+    kind: DataClass,
     query: Mapping[str, Any] | None = None,
     left_out: Callable[[LostPoint], None] | None = None,
 ) -> Iterator[SeriesPart]:
@@ -136,7 +136,7 @@ def read_table(
 
 @contextmanager
 def _frames(
-    transport: Transport, experiment_id: str, kind: Kind, query: Mapping[str, Any]
+    transport: Transport, experiment_id: str, kind: DataClass, query: Mapping[str, Any]
 ) -> Iterator[Iterator[read_pb2.Frame]]:
     """The frames of an answer; ValueError in the block becomes Unreachable."""
     path = f"/api/v1/experiments/{urllib.parse.quote(experiment_id, safe='')}/{kind}/data"
@@ -144,10 +144,10 @@ def _frames(
     headers = {"Content-Type": "application/json", "Accept": frames.MEDIA_TYPE}
     with transport.stream("POST", path, body=body, headers=headers) as pieces:
         try:
-            yield frames.decode(pieces, RESPONSE_BYTES_MAX)
+            yield frames.decode_frames(pieces, RESPONSE_BYTES_MAX)
         except ValueError as error:
             explanation = f"{transport.server}: the answer is not whole ({error})"
-            raise Unreachable(explanation, is_in_the_middle=True) from error
+            raise Unreachable(explanation, is_mid_response=True) from error
 
 
 def whole_series(parts: Iterable[SeriesPart]) -> Iterator[SeriesPart]:
@@ -169,17 +169,17 @@ def join(columns: list[Columns]) -> Columns:
     steps = np.concatenate([one.steps for one in columns])
     wall_times = np.concatenate([one.wall_times for one in columns])
     if isinstance(first, ScalarColumns):
-        return ScalarColumns(steps, wall_times, np.concatenate([one.values for one in _of(ScalarColumns, columns)]))
+        return ScalarColumns(steps, wall_times, np.concatenate([one.values for one in _columns_of_type(ScalarColumns, columns)]))
     if isinstance(first, TensorColumns):
-        return TensorColumns(steps, wall_times, [each for one in _of(TensorColumns, columns) for each in one.tensors])
-    stored = list(_of(StoredSequenceColumns, columns))
+        return TensorColumns(steps, wall_times, [each for one in _columns_of_type(TensorColumns, columns) for each in one.tensors])
+    stored = list(_columns_of_type(RemoteSequenceColumns, columns))
     sequences = [each for one in stored for each in one.sequences]
-    return StoredSequenceColumns(
+    return RemoteSequenceColumns(
         steps, wall_times, sequences, [each for one in stored for each in one.logged_content_types]
     )
 
 
-def _of(kind: type[_C], columns: Iterable[object]) -> Iterator[_C]:
+def _columns_of_type(kind: type[_C], columns: Iterable[object]) -> Iterator[_C]:
     return (one for one in columns if isinstance(one, kind))
 
 
@@ -188,7 +188,7 @@ def _parts(
 ) -> Iterator[SeriesPart]:
     """The parts in these frames. Raises ValueError unless they are an answer from its beginning to its end."""
     first = _begin(received)
-    series: StoredSeries | None = None
+    series: RemoteSeries | None = None
     count = points = 0
     for frame in _but_lost(received, left_out):
         if frame.WhichOneof("frame") != "part":
@@ -249,12 +249,12 @@ def _check_lengths(*columns: Sequence[object] | npt.NDArray[Any]) -> None:
         raise ValueError("columns of different lengths")
 
 
-def _series(sent: read_pb2.Series) -> StoredSeries:
+def _series(sent: read_pb2.Series) -> RemoteSeries:
     try:
         SummaryMetadata.FromString(sent.summary_metadata)
     except DecodeError as error:
         raise ValueError("summary metadata that is none") from error
-    return StoredSeries(sent.run, sent.tag, sent.plugin, sent.data_class, sent.summary_metadata, sent.total)
+    return RemoteSeries(sent.run, sent.tag, sent.plugin, sent.data_class, sent.summary_metadata, sent.total)
 
 
 def _columns(part: read_pb2.Part) -> Columns:
@@ -270,7 +270,7 @@ def _columns(part: read_pb2.Part) -> Columns:
         sequences = [[_blob(blob) for blob in sequence.blobs] for sequence in part.blob_sequences.sequences]
         _check_lengths(steps, wall_times, sequences)
         content_types = [sequence.logged_content_type for sequence in part.blob_sequences.sequences]
-        return StoredSequenceColumns(steps, wall_times, sequences, content_types)
+        return RemoteSequenceColumns(steps, wall_times, sequences, content_types)
     raise ValueError("a part has no points")
 
 
@@ -293,7 +293,7 @@ def _steps_and_times(
 
 
 def _tensor(sent: wire_pb2.Tensor) -> Tensor:
-    tensors.check(sent.dtype, sent.shape, sent.data)
+    tensors.check_tensor(sent.dtype, sent.shape, sent.data)
     histogram = None
     if sent.HasField("histogram"):
         written = sent.histogram
@@ -309,7 +309,7 @@ def _tensor(sent: wire_pb2.Tensor) -> Tensor:
     return Tensor(sent.dtype, tuple(sent.shape), sent.data, histogram)
 
 
-def _blob(sent: read_pb2.StoredBlob) -> StoredBlob:
+def _blob(sent: read_pb2.StoredBlob) -> RemoteBlob:
     if sent.size > WIRE_LIMIT_MAX:
         raise ValueError(f"a blob of {sent.size:,} bytes")
-    return StoredBlob(sent.key, sent.sha256, sent.size, sent.content_type)
+    return RemoteBlob(sent.key, sent.sha256, sent.size, sent.content_type)

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Final
 
 from tbupload.errors import Unreachable
-from tbupload.export.client import ExportServer
-from tbupload.export.destination import whole_file
+from tbupload.export.client import ExportClient
+from tbupload.export.destination import atomic_file
 from tbupload.export.plan import Job
 from tbupload.export.points import LostPoint
 
-_PARQUET_END: Final = b"PAR1"
+_PARQUET_MAGIC: Final = b"PAR1"
 
 
 def table_path(directory: Path, number: int, job: Job, chosen: str) -> Path:
@@ -21,11 +21,11 @@ def table_path(directory: Path, number: int, job: Job, chosen: str) -> Path:
 
 
 def write_table(
-    server: ExportServer,
+    client: ExportClient,
     job: Job,
     chosen: str,
     path: Path,
-    arrived: Callable[[int], None],
+    on_bytes: Callable[[int], None],
     keep_lost: Callable[[list[LostPoint]], None],
 ) -> int:
     """Writes a job's table, whole or not at all; its size in bytes. `arrived` is told of each piece's bytes.
@@ -36,14 +36,14 @@ def write_table(
     size = 0
     last = b""
     lost: list[LostPoint] = []
-    with whole_file(path) as file, server.read_table(job, chosen, lost.append) as pieces:
+    with atomic_file(path) as file, client.read_table(job, chosen, lost.append) as pieces:
         for piece in pieces:
             file.write(piece)
             size += len(piece)
-            last = (last + piece)[-len(_PARQUET_END) :]
-            arrived(len(piece))
-        if chosen == "parquet" and last != _PARQUET_END:
-            raise Unreachable("the answer is not whole", is_in_the_middle=True)
-        server.check_readable(lost)
+            last = (last + piece)[-len(_PARQUET_MAGIC) :]
+            on_bytes(len(piece))
+        if chosen == "parquet" and last != _PARQUET_MAGIC:
+            raise Unreachable("the answer is not whole", is_mid_response=True)
+        client.check_readable(lost)
         keep_lost(lost)
     return size

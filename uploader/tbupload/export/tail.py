@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from tbupload.errors import Refused, Unreachable
-from tbupload.export.points import Kind
+from tbupload.export.points import DataClass
 from tbupload.http.response_schema import (
     INTEGER_MAX,
     Json,
@@ -21,27 +21,27 @@ from tbupload.http.response_schema import (
     plain,
     record,
     string,
-    unreadable,
+    unreadable_answer,
 )
-from tbupload.http.retry import Patience
+from tbupload.http.retry import RetryPolicy
 from tbupload.http.sse import ServerEvent, read_events
 from tbupload.http.transport import Transport
 from tbupload.limits import ERROR_DETAIL_CHARS_MAX
 
-_STATUS_OF_END: Final = {"unauthenticated": 401, "forbidden": 403, "not_found": 404}
+_END_STATUSES: Final = {"unauthenticated": 401, "forbidden": 403, "not_found": 404}
 
-_PASSING_ENDS: Final = frozenset({"too_many_requests", "unavailable", "busy"})
+_TRANSIENT_ENDS: Final = frozenset({"too_many_requests", "unavailable", "busy"})
 """Ends of a stream after which it is asked for again."""
 
 _END: Final = record({"code": string, "detail": string})
 _SERIES: Final = record(
     {"plugin": string, "steps": array(integer(-INTEGER_MAX - 1)), "wall_times": array(number), "values": array(plain)}
 )
-_PORTION: Final = record({"cursor": string, "points": mapping(mapping(_SERIES))})
+_CHANGES: Final = record({"cursor": string, "points": mapping(mapping(_SERIES))})
 
 
 def follow_points(
-    transport: Transport, patience: Patience, experiment_id: str, kind: Kind, query: Mapping[str, Any] | None = None
+    transport: Transport, retry_policy: RetryPolicy, experiment_id: str, kind: DataClass, query: Mapping[str, Any] | None = None
 ) -> Iterator[Json]:
     """Each portion of new points as the server sends it: `{cursor, more, removed, points}`, every point once.
 
@@ -57,30 +57,30 @@ def follow_points(
         try:
             with transport.stream("POST", path, body=json.dumps(asked).encode(), headers=headers) as pieces:
                 for event in read_events(pieces):
-                    portion = _portion(event)
+                    portion = _parse_changes(event)
                     asked["since"] = portion["cursor"]
                     broken_since, attempt = time.monotonic(), 0
                     yield portion
         except Unreachable as error:
-            if not error.is_in_the_middle:
+            if not error.is_mid_response:
                 raise
         except ValueError as error:
-            raise unreadable(str(error)) from error
-        if patience.wait_to_repeat(attempt, broken_since, None) is None:
+            raise unreadable_answer(str(error)) from error
+        if retry_policy.wait_before_retry(attempt, broken_since, None) is None:
             raise Unreachable(f"{transport.server}: the stream broke off")
         attempt += 1
 
 
-def _portion(event: ServerEvent) -> Json:
+def _parse_changes(event: ServerEvent) -> Json:
     if event.name != "end":
-        content = parse(event.data, _PORTION)
+        content = parse(event.data, _CHANGES)
         for tags in content["points"].values():
             for new in tags.values():
                 if not len(new["steps"]) == len(new["wall_times"]) == len(new["values"]):
-                    raise unreadable("points: columns of different lengths")
+                    raise unreadable_answer("points: columns of different lengths")
         return content
     end = parse(event.data, _END)
     code, explanation = end["code"], f"the tail has ended: {end['detail'][:ERROR_DETAIL_CHARS_MAX]}"
-    if code in _PASSING_ENDS:
-        raise Unreachable(explanation, is_in_the_middle=True)
-    raise Refused(explanation, status=_STATUS_OF_END.get(code, 0), code=code)
+    if code in _TRANSIENT_ENDS:
+        raise Unreachable(explanation, is_mid_response=True)
+    raise Refused(explanation, status=_END_STATUSES.get(code, 0), code=code)

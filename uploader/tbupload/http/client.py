@@ -16,7 +16,7 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError
 
 from tbupload.events.points import Blob
-from tbupload.http.blob_upload import BlobPut
+from tbupload.http.blob_upload import BlobUpload
 from tbupload.http.pagination import read_pages
 from tbupload.http.response_schema import (
     Json,
@@ -32,9 +32,9 @@ from tbupload.http.response_schema import (
     plain,
     record,
     string,
-    unreadable,
+    unreadable_answer,
 )
-from tbupload.http.transport import Answer, Transport, is_loopback
+from tbupload.http.transport import Response, Transport, is_loopback
 from tbupload.http.wire_limits import WireLimits
 from tbupload.limits import LISTING_BYTES_MAX, WIRE_LIMIT_MAX
 from tbwire import wire_pb2
@@ -74,10 +74,10 @@ TOKEN: Final = record(
     },
     rest=plain,
 )
-FAULT: Final = record(
+OBJECT_FAULT: Final = record(
     {"run": string, "tag": string, "first_step": integer(-(2**63)), "sha256": string, "problem": string}
 )
-OBJECT_CHECKS: Final = record({"objects": integer(), "bytes": integer(), "faults": array(FAULT)})
+OBJECT_CHECKS: Final = record({"objects": integer(), "bytes": integer(), "faults": array(OBJECT_FAULT)})
 TOKENS: Final = record({"tokens": array(TOKEN)})
 
 REQUIRED_LIMITS: Final = (
@@ -94,7 +94,7 @@ PROTOBUF: Final = {"Content-Type": "application/x-protobuf", "Accept": "applicat
 
 
 @dataclass(frozen=True, slots=True)
-class Streams:
+class ExperimentStreams:
     """What an uploader has to know of an experiment before it goes on with it.
 
     `cursors` are fetched page by page while they are gone through, once: there may be hundreds of thousands.
@@ -132,7 +132,7 @@ class Client:
     def list_experiments(self, query: str | None = None) -> Iterator[Json]:
         """Every experiment of the token's workspace, newest first; `query` searches names and descriptions."""
         fields = {} if query is None else {"q": query}
-        for page in self._pages("/api/v1/experiments", {**fields, "limit": str(PAGE_ITEMS)}, EXPERIMENTS):
+        for page in self._get_pages("/api/v1/experiments", {**fields, "limit": str(PAGE_ITEMS)}, EXPERIMENTS):
             yield from page["experiments"]
 
     def update_experiment(self, experiment_id: str, fields: Mapping[str, str]) -> Json:
@@ -143,22 +143,22 @@ class Client:
         """Deletes an experiment and all its data."""
         self._transport.request("DELETE", _path(experiment_id))
 
-    def get_streams(self, experiment_id: str) -> Streams:
+    def get_streams(self, experiment_id: str) -> ExperimentStreams:
         """Where the experiment is, what the server takes, and the cursor of every stream."""
-        pages = self._pages(_path(experiment_id, "streams"), {}, STREAMS)
+        pages = self._get_pages(_path(experiment_id, "streams"), {}, STREAMS)
         first = next(pages)
         check(first, FIRST_STREAMS)
         cursors = (_cursor(fields) for page in itertools.chain([first], pages) for fields in page["streams"])
-        return Streams(first["experiment_id"], first["url"], _limits(first["limits"]), cursors)
+        return ExperimentStreams(first["experiment_id"], first["url"], _limits(first["limits"]), cursors)
 
-    def put_blob(self, experiment_id: str, digest: bytes, blob: Blob, *, is_repair: bool = False) -> None:
+    def upload_blob(self, experiment_id: str, digest: bytes, blob: Blob, *, is_repair: bool = False) -> None:
         """Stores a blob under its SHA-256, for a batch to refer to; what the server has of it is not sent again.
 
         With `is_repair` all of it is sent again, and takes the place of an object that may be damaged.
         Raises Conflict (`blob_missing`) when the file that the blob lies in has other bytes by now.
         """
         path = _path(experiment_id, "blobs", digest.hex())
-        BlobPut(self._transport, path, blob, is_repair=is_repair).run()
+        BlobUpload(self._transport, path, blob, is_repair=is_repair).run()
 
     def write_batch(self, experiment_id: str, body: bytes) -> tuple[wire_pb2.WriteResult, bool]:
         """Sends a serialized WriteBatch; answers the result, and whether it had to be sent more than once.
@@ -171,9 +171,9 @@ class Client:
             headers["Content-Encoding"] = "gzip"
         answer = self._transport.request("POST", _path(experiment_id, "batches"), body=body, headers=headers)
         try:
-            return wire_pb2.WriteResult.FromString(answer.body), answer.is_repeat
+            return wire_pb2.WriteResult.FromString(answer.body), answer.was_retried
         except DecodeError as error:
-            raise unreadable() from error
+            raise unreadable_answer() from error
 
     def list_runs(self, experiment_id: str) -> list[str]:
         """The names of the experiment's runs."""
@@ -187,7 +187,7 @@ class Client:
 
     def list_digests(self, experiment_id: str, runs: Sequence[str]) -> Iterator[Json]:
         """What proves each series of these runs: {run, tag, plugin, data_class, count, sha256, metadata_sha256}."""
-        for page in self._posted_pages(_path(experiment_id, "digests"), {"run": list(runs)}, DIGESTS):
+        for page in self._post_pages(_path(experiment_id, "digests"), {"run": list(runs)}, DIGESTS):
             yield from page["series"]
 
     def check_objects(self, experiment_id: str, runs: Sequence[str], *, is_deep: bool) -> Iterator[Json]:
@@ -196,24 +196,24 @@ class Client:
         Each fault is {run, tag, plugin, first_step, points, sha256, size, problem}. A deep check reads all bytes.
         """
         fields = {"run": list(runs), "deep": is_deep}
-        return self._posted_pages(_path(experiment_id, "digests", "objects"), fields, OBJECT_CHECKS)
+        return self._post_pages(_path(experiment_id, "digests", "objects"), fields, OBJECT_CHECKS)
 
     def read_records(self, experiment_id: str, run: str, tag: str) -> Iterator[bytes]:
         """A series' points in step order, in pieces: records of `tbwire.digests`. Refused (404) when there is none."""
         path, fields = _path(experiment_id, "digests", "records"), {"run": run, "tag": tag}
-        for page in self._posted_pages(path, fields, RECORDS, bytes_max=math.inf):  # nobody keeps them
+        for page in self._post_pages(path, fields, RECORDS, bytes_max=math.inf):  # nobody keeps them
             try:
                 yield base64.b64decode(page["records"])
             except ValueError:
-                raise unreadable("records: no base64 where some should be") from None
+                raise unreadable_answer("records: no base64 where some should be") from None
 
     def create_token(self, experiment_id: str, fields: Mapping[str, Any]) -> Json:
         """Makes a token for one experiment from {scopes, label?, expires_at?}; its secret is in this answer only."""
-        return self._json("POST", _path(experiment_id, "tokens"), fields, may_repeat=False).json(NEW_TOKEN)
+        return self._json("POST", _path(experiment_id, "tokens"), fields, may_retry=False).json(NEW_TOKEN)
 
     def list_tokens(self, experiment_id: str) -> list[Json]:
         """The experiment's tokens, without their secrets."""
-        pages = self._pages(_path(experiment_id, "tokens"), {}, TOKENS)
+        pages = self._get_pages(_path(experiment_id, "tokens"), {}, TOKENS)
         return [token for page in pages for token in page["tokens"]]
 
     def revoke_token(self, experiment_id: str, token_id: str) -> None:
@@ -227,27 +227,27 @@ class Client:
         fields: Mapping[str, Any],
         headers: Mapping[str, str] | None = None,
         *,
-        may_repeat: bool = True,
-    ) -> Answer:
+        may_retry: bool = True,
+    ) -> Response:
         return self._transport.request(
             method,
             path,
             body=json.dumps(fields).encode(),
             headers={"Content-Type": "application/json", **(headers or {})},
-            may_repeat=may_repeat,
+            may_retry=may_retry,
         )
 
-    def _pages(self, path: str, query: Mapping[str, str], schema: Schema) -> Iterator[Json]:
-        def read(after: str | None) -> Answer:
+    def _get_pages(self, path: str, query: Mapping[str, str], schema: Schema) -> Iterator[Json]:
+        def read(after: str | None) -> Response:
             fields = dict(query) if after is None else {**query, "after": after}
             return self._transport.request("GET", f"{path}?{urllib.parse.urlencode(fields)}")
 
         return read_pages(read, schema)
 
-    def _posted_pages(
+    def _post_pages(
         self, path: str, fields: Mapping[str, Any], schema: Schema, *, bytes_max: float = LISTING_BYTES_MAX
     ) -> Iterator[Json]:
-        def read(after: str | None) -> Answer:
+        def read(after: str | None) -> Response:
             return self._json("POST", path, {**fields, "after": after or ""})
 
         return read_pages(read, schema, bytes_max=bytes_max)
@@ -264,7 +264,7 @@ def _limits(fields: Json) -> WireLimits:
     check(known, mapping(integer(0)))
     missing = set(REQUIRED_LIMITS) - {name for name, limit in known.items() if limit}
     if missing:
-        raise unreadable(f"limits: {min(missing)!r} is missing")
+        raise unreadable_answer(f"limits: {min(missing)!r} is missing")
     return WireLimits(**{name: min(limit, WIRE_LIMIT_MAX) for name, limit in known.items()})
 
 
@@ -273,7 +273,7 @@ def _cursor(fields: Json) -> wire_pb2.Cursor:
     try:
         return _checked_cursor(fields)
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise unreadable("streams: no cursor where one should be") from None
+        raise unreadable_answer("streams: no cursor where one should be") from None
 
 
 def _checked_cursor(fields: Json) -> wire_pb2.Cursor:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tbupload.errors import Refused
-from tbupload.http.response_schema import Json, Schema, unreadable
-from tbupload.http.transport import Answer
+from tbupload.http.response_schema import Json, Schema, unreadable_answer
+from tbupload.http.transport import Response
 from tbupload.limits import LISTING_BYTES_MAX, LISTING_PAGES_MAX, PAGE_TOKEN_CHARS_MAX
 
 
 def read_pages(
-    read: Callable[[str | None], Answer], schema: Schema, *, bytes_max: float = LISTING_BYTES_MAX
+    read: Callable[[str | None], Response], schema: Schema, *, bytes_max: float = LISTING_BYTES_MAX
 ) -> Iterator[Json]:
     """Yield the pages of a listing; `read` asks for the one that a page token (`next` of the page before) names.
 
@@ -33,7 +33,7 @@ def read_pages(
         if token is None:
             return
         if not isinstance(token, str) or not token.isprintable() or len(token) > PAGE_TOKEN_CHARS_MAX:
-            raise unreadable("next: no page token where one should be")
+            raise unreadable_answer("next: no page token where one should be")
         if hash(token) in seen:
             raise Refused("the server's listing does not end: the same page comes again", status=200)
         seen.add(hash(token))

@@ -20,7 +20,7 @@ class RequestSlots:
         self._changed = threading.Condition()
 
     @contextmanager
-    def take(self) -> Iterator[None]:
+    def acquire(self) -> Iterator[None]:
         """Wait for room, and keep it while the block lasts."""
         with self._changed:
             self._changed.wait_for(lambda: self._taken < self._limit)

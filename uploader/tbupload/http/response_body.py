@@ -18,7 +18,7 @@ PIECE_BYTES: Final = 1 << 20
 """Bytes of a piece of a response that is read as it arrives, at most."""
 
 
-def read_pieces(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
+def iter_body(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
     """Yield the body as it arrives, at most PIECE_BYTES at a time.
 
     A body with a Content-Encoding is refused: none was asked for, and a few bytes of it may stand for gigabytes.
@@ -35,11 +35,11 @@ def read_pieces(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
         yield piece
 
 
-def read_whole(response: urllib3.BaseHTTPResponse, bytes_max: int) -> bytes:
-    """Return the whole body. Raises as `read_pieces`, and Refused over `bytes_max` or RESPONSE_SECONDS_MAX."""
+def read_body(response: urllib3.BaseHTTPResponse, bytes_max: int) -> bytes:
+    """Return the whole body. Raises as `iter_body`, and Refused over `bytes_max` or RESPONSE_SECONDS_MAX."""
     deadline = time.monotonic() + RESPONSE_SECONDS_MAX
     pieces, size = [], 0
-    for piece in read_pieces(response):
+    for piece in iter_body(response):
         pieces.append(piece)
         size += len(piece)
         if size > bytes_max or time.monotonic() > deadline:
@@ -49,10 +49,10 @@ def read_whole(response: urllib3.BaseHTTPResponse, bytes_max: int) -> bytes:
     return b"".join(pieces)
 
 
-def error_content(response: urllib3.BaseHTTPResponse) -> dict[str, Any]:
+def parse_error_body(response: urllib3.BaseHTTPResponse) -> dict[str, Any]:
     """Return the fields of a refusal's JSON body; none when it is anything else."""
     try:
-        content = json.loads(read_whole(response, ERROR_BYTES_MAX))
+        content = json.loads(read_body(response, ERROR_BYTES_MAX))
     except (ValueError, RecursionError, Refused, urllib3.exceptions.HTTPError):
         response.close()
         return {}

@@ -23,9 +23,9 @@ INTEGER_MAX: Final = 2**63 - 1
 NESTING_MAX: Final = 4
 """Lists and objects within each other in a field that is shown as it is."""
 
-NOT_OURS: Final = "the answer is not one of a tbhub server"
+NOT_A_TBHUB_ANSWER: Final = "the answer is not one of a tbhub server"
 
-WHAT_TO_CHECK: Final = "check the server's address"
+ADDRESS_ADVICE: Final = "check the server's address"
 
 
 class _Mismatch(Exception):
@@ -40,9 +40,9 @@ def parse(body: bytes | str, schema: Schema) -> Json:
     try:
         content = json.loads(body, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
-        raise unreadable() from None
+        raise unreadable_answer() from None
     if not isinstance(content, dict):
-        raise unreadable()
+        raise unreadable_answer()
     check(content, schema)
     return content
 
@@ -52,12 +52,12 @@ def check(content: Any, schema: Schema) -> None:
     try:
         schema(content)
     except _Mismatch as mismatch:
-        raise unreadable(str(mismatch)) from None
+        raise unreadable_answer(str(mismatch)) from None
 
 
-def unreadable(why: str = "") -> Refused:
+def unreadable_answer(why: str = "") -> Refused:
     """Return the error for a response that cannot be one of our server's."""
-    return Refused(f"{NOT_OURS}{f' ({why})' if why else ''}: {WHAT_TO_CHECK}", status=200)
+    return Refused(f"{NOT_A_TBHUB_ANSWER}{f' ({why})' if why else ''}: {ADDRESS_ADVICE}", status=200)
 
 
 def anything(_value: Any) -> None:

@@ -12,40 +12,40 @@ from typing import Final
 STOP_GRACE_SECONDS: Final = 25.0
 """How long an upload that the system asked to stop goes on with what was there by then: Kubernetes kills after 30 s."""
 
-AWAY_GRACE_SECONDS: Final = 10.0
+UNREACHABLE_GRACE_SECONDS: Final = 10.0
 """How long a server that does not answer is still tried after the person or the system asked us to stop."""
 
-FIRST_DELAY_SECONDS: Final = 0.1
-DELAY_SECONDS_MAX: Final = 5.0
+FIRST_RETRY_DELAY_SECONDS: Final = 0.1
+RETRY_DELAY_SECONDS_MAX: Final = 5.0
 
 
-class Patience:
+class RetryPolicy:
     """Decides about repeating requests, for all threads of one upload; `give_up_seconds` may be infinite.
 
     `stop` asks for an orderly end: what is under way goes on, waits are cut short. `abandon` ends every wait at once.
     """
 
-    def __init__(self, give_up_seconds: float) -> None:
-        self._give_up_seconds = give_up_seconds
+    def __init__(self, retry_timeout_seconds: float) -> None:
+        self._retry_timeout_seconds = retry_timeout_seconds
         # Its lock may be taken again by the thread that holds it: a signal's handler runs in the middle of anything.
         self._changed = threading.Condition(threading.RLock())
-        self._is_abandoned = False
+        self._is_cancelled = False
         self._stopped_at: float | None = None
         self._stop_deadline = math.inf
-        self._answers = 0
+        self._success_count = 0
 
     @property
     def is_stopping(self) -> bool:
         """Whether an end was asked for."""
-        return self._is_abandoned or self._stopped_at is not None
+        return self._is_cancelled or self._stopped_at is not None
 
     @property
-    def is_abandoned(self) -> bool:
+    def is_cancelled(self) -> bool:
         """Whether nobody waits for answers any more."""
-        return self._is_abandoned
+        return self._is_cancelled
 
     @property
-    def is_over(self) -> bool:
+    def is_stop_deadline_passed(self) -> bool:
         """Whether the time that was given for an orderly end has gone by."""
         return time.monotonic() >= self._stop_deadline
 
@@ -57,16 +57,16 @@ class Patience:
             self._stop_deadline = min(self._stop_deadline, time.monotonic() + within_seconds)
             self._changed.notify_all()
 
-    def abandon(self) -> None:
+    def cancel(self) -> None:
         """Ends every wait at once: the upload has failed, and nobody waits for other answers."""
         with self._changed:
-            self._is_abandoned = True
+            self._is_cancelled = True
             self._changed.notify_all()
 
-    def answered(self) -> None:
+    def report_success(self) -> None:
         """The server is there: those that wait to try it again need wait no longer, unless it told them to."""
         with self._changed:
-            self._answers += 1
+            self._success_count += 1
             self._changed.notify_all()
 
     def sleep(self, seconds: float) -> None:
@@ -74,36 +74,36 @@ class Patience:
         with self._changed:
             self._changed.wait_for(lambda: self.is_stopping, seconds)
 
-    def wait_to_repeat(self, attempt: int, trouble_since: float, retry_after: float | None) -> float | None:
+    def wait_before_retry(self, attempt: int, failing_since: float, retry_after: float | None) -> float | None:
         """Waits before repeating a request; the seconds it meant to wait, or None at once when it is time to give up.
 
         `attempt` counts from 0, `trouble_since` is on the monotonic clock, `retry_after` (seconds) is what
         the server asks for. The wait doubles with every attempt, and is drawn at random so that many clients do
         not come back together.
         """
-        delay = min(DELAY_SECONDS_MAX, FIRST_DELAY_SECONDS * 2 ** min(attempt, 20))
+        delay = min(RETRY_DELAY_SECONDS_MAX, FIRST_RETRY_DELAY_SECONDS * 2 ** min(attempt, 20))
         delay *= random.uniform(0.5, 1.0)  # noqa: S311  # spreads load, hides nothing
         delay = max(delay, retry_after or 0.0)
-        if time.monotonic() + delay > self._deadline(trouble_since):
+        if time.monotonic() + delay > self._deadline(failing_since):
             return None
         with self._changed:
-            self._changed.wait_for(self._reasons_to_wake(is_told=bool(retry_after)), delay)
-        return None if self._is_abandoned else delay
+            self._changed.wait_for(self._wake_condition(is_told=bool(retry_after)), delay)
+        return None if self._is_cancelled else delay
 
-    def _reasons_to_wake(self, *, is_told: bool) -> Callable[[], bool]:
+    def _wake_condition(self, *, is_told: bool) -> Callable[[], bool]:
         """What ends a wait: an end asked for since, and another request's answer, unless the server told us to wait."""
-        was_stopping, answers = self.is_stopping, self._answers
+        was_stopping, answers = self.is_stopping, self._success_count
 
         def is_awake() -> bool:
-            if self._is_abandoned or self.is_stopping != was_stopping:
+            if self._is_cancelled or self.is_stopping != was_stopping:
                 return True
-            return not is_told and self._answers != answers
+            return not is_told and self._success_count != answers
 
         return is_awake
 
-    def _deadline(self, trouble_since: float) -> float:
-        deadline = trouble_since + self._give_up_seconds
+    def _deadline(self, failing_since: float) -> float:
+        deadline = failing_since + self._retry_timeout_seconds
         if self._stopped_at is not None:
-            away = max(trouble_since, self._stopped_at) + AWAY_GRACE_SECONDS
+            away = max(failing_since, self._stopped_at) + UNREACHABLE_GRACE_SECONDS
             deadline = min(deadline, away, self._stop_deadline)
         return deadline

@@ -10,40 +10,40 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Final, Generic, TypeVar
 
-QUIET_LOOKS: Final = 200
+POLLS_PER_QUIET_TIME: Final = 200
 """A thing that has been quiet for a while is looked at this many times in as long a while: 40 s quiet, every 0.2 s."""
 
-TURN_SECONDS_MAX: Final = 0.05
+POLL_SECONDS_MAX: Final = 0.05
 """The looks of one turn take no longer, so that whatever else is to be done waits no longer for them."""
 
 BACKLOG_SECONDS: Final = 0.5
 """When not all looks that were due had room in a turn, the next one comes after this long."""
 
-Thing = TypeVar("Thing")
+Entry = TypeVar("Entry")
 
 
-class _Lane(Generic[Thing]):
+class _PollQueue(Generic[Entry]):
     """Things looked at every `period_seconds`, round and round; `credit` is how many looks are due now."""
 
     def __init__(self, period_seconds: float) -> None:
         self.period_seconds = period_seconds
-        self.things: deque[Thing] = deque()
-        self.credit = 0.0
+        self.entries: deque[Entry] = deque()
+        self.tokens = 0.0
 
     @property
-    def is_due(self) -> bool:
-        return self.credit >= 0.5 and bool(self.things)  # noqa: PLR2004 - a clock that is a little early still counts
+    def is_ready(self) -> bool:
+        return self.tokens >= 0.5 and bool(self.entries)  # noqa: PLR2004 - a clock that is a little early still counts
 
-    def earn(self, seconds: float) -> None:
+    def refill(self, seconds: float) -> None:
         """Looks become due with time, never more than there are things."""
-        self.credit = min(float(len(self.things)), self.credit + len(self.things) * seconds / self.period_seconds)
+        self.tokens = min(float(len(self.entries)), self.tokens + len(self.entries) * seconds / self.period_seconds)
 
-    def take(self) -> Thing:
-        self.credit -= 1.0
-        return self.things.popleft()
+    def pop(self) -> Entry:
+        self.tokens -= 1.0
+        return self.entries.popleft()
 
 
-class Lanes(Generic[Thing]):
+class PollScheduler(Generic[Entry]):
     """Things to be looked at again and again: a few lanes, each with twice the period of the one before it.
 
     Looking takes at most `share` of the time; what has no room comes later, the quiet things latest. A thing that was
@@ -58,56 +58,56 @@ class Lanes(Generic[Thing]):
             periods.append(periods[-1] * 2)
         if periods[-1] < period_seconds_max:
             periods.append(period_seconds_max)
-        self._lanes: list[_Lane[Thing]] = [_Lane(period) for period in periods]
+        self._queues: list[_PollQueue[Entry]] = [_PollQueue(period) for period in periods]
         self._share = share
         self._now = now
-        self._looked_at = now()
-        self._allowance = TURN_SECONDS_MAX
+        self._polled_at = now()
+        self._seconds_left = POLL_SECONDS_MAX
 
-    def add(self, thing: Thing, quiet_seconds: float) -> None:
+    def add(self, entry: Entry, quiet_seconds: float) -> None:
         """Looks at it from now on; `quiet_seconds` have gone by since it changed last."""
-        wanted = quiet_seconds / QUIET_LOOKS
-        chosen = self._lanes[0]
-        for before, lane in pairwise(self._lanes):
+        wanted = quiet_seconds / POLLS_PER_QUIET_TIME
+        chosen = self._queues[0]
+        for before, lane in pairwise(self._queues):
             # Halfway is enough: a thing that is looked at a little too seldom for now will be quieter soon.
             if wanted <= (before.period_seconds + lane.period_seconds) / 2:
                 break
             chosen = lane
-        chosen.things.append(thing)
+        chosen.entries.append(entry)
 
-    def due(self) -> Iterator[Thing]:
+    def ready(self) -> Iterator[Entry]:
         """The things whose turn it is, often-changing ones first, as many as there is time for.
 
         The time between two of them is taken as that of the look.
         """
         began = self._now()
-        elapsed, self._looked_at = began - self._looked_at, began
-        self._allowance = min(TURN_SECONDS_MAX, self._allowance + self._share * elapsed)
-        for lane in self._lanes:
-            lane.earn(elapsed)
-        left = self._allowance
-        for index, lane in enumerate(self._lanes):
-            is_last = not any(each.is_due for each in self._lanes[index + 1 :])
+        elapsed, self._polled_at = began - self._polled_at, began
+        self._seconds_left = min(POLL_SECONDS_MAX, self._seconds_left + self._share * elapsed)
+        for lane in self._queues:
+            lane.refill(elapsed)
+        left = self._seconds_left
+        for index, lane in enumerate(self._queues):
+            is_last = not any(each.is_ready for each in self._queues[index + 1 :])
             lane_began = self._now()
             end = lane_began + (left if is_last else left / 2)
-            while lane.is_due:
-                yield lane.take()
+            while lane.is_ready:
+                yield lane.pop()
                 if self._now() >= end:
                     break
             left -= self._now() - lane_began
-        self._allowance = max(left, -TURN_SECONDS_MAX)
+        self._seconds_left = max(left, -POLL_SECONDS_MAX)
 
     def pause_seconds(self) -> float:
         """How long nothing is due, at most."""
         pause = min(
-            (lane.period_seconds for lane in self._lanes if lane.things), default=self._lanes[-1].period_seconds
+            (lane.period_seconds for lane in self._queues if lane.entries), default=self._queues[-1].period_seconds
         )
-        return min(pause, BACKLOG_SECONDS) if any(lane.is_due for lane in self._lanes) else pause
+        return min(pause, BACKLOG_SECONDS) if any(lane.is_ready for lane in self._queues) else pause
 
-    def take_all(self) -> list[Thing]:
+    def pop_all(self) -> list[Entry]:
         """Everything that is in the lanes, for one look at each outside all pacing; they are to be added again."""
-        things: list[Thing] = []
-        for lane in self._lanes:
-            things.extend(lane.things)
-            lane.things.clear()
-        return things
+        entries: list[Entry] = []
+        for lane in self._queues:
+            entries.extend(lane.entries)
+            lane.entries.clear()
+        return entries

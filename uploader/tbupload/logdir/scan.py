@@ -15,7 +15,7 @@ from tbupload.logdir.tree import FileEntry, Folder, LogdirTree
 
 
 @dataclass(slots=True)
-class Scan:
+class LogdirScan:
     """What one walk found: files by run and name, in that order, and a sentence for each path that could not be used.
 
     `bytes` is the size of all the files together. `projector_folders` are those with a projector config.
@@ -42,12 +42,12 @@ def check_logdir(logdir: Path) -> None:
         raise LogdirError(f"{logdir} cannot be listed: permission denied")
 
 
-def scan_logdir(logdir: Path, series_filter: SeriesFilter, name_chars_max: int) -> Scan:
+def scan_logdir(logdir: Path, series_filter: SeriesFilter, name_chars_max: int) -> LogdirScan:
     """Walks the logdir once; links are followed, but never back into a directory that is being walked.
 
     What is found, and what is a problem instead, is as `LogdirTree` says.
     """
-    scan = Scan()
+    scan = LogdirScan()
     tree = LogdirTree(logdir, series_filter, name_chars_max)
     for entry in _walk(tree):
         found = FoundFile(entry.folder.run, Path(entry.path))
@@ -63,13 +63,13 @@ def scan_logdir(logdir: Path, series_filter: SeriesFilter, name_chars_max: int) 
     return scan
 
 
-def has_anything(logdir: Path, series_filter: SeriesFilter) -> bool:
+def has_uploadable_files(logdir: Path, series_filter: SeriesFilter) -> bool:
     """Whether there is anything to upload, or to complain about, in the logdir; looks no further than that."""
     tree = LogdirTree(logdir, series_filter, sys.maxsize)
     return next(_walk(tree), None) is not None or bool(tree.projector_folders or tree.problems())
 
 
-def nothing_there(logdir: Path) -> str:
+def no_files_text(logdir: Path) -> str:
     """What is said of a logdir that has nothing to upload."""
     return f'{logdir}: no event files found (files with "tfevents" in their names), and no {CONFIG_NAME}'
 
@@ -77,7 +77,7 @@ def nothing_there(logdir: Path) -> str:
 def _walk(tree: LogdirTree) -> Iterator[FileEntry]:
     waiting = [tree.root]
     while waiting:
-        changes = tree.look_into(waiting.pop())
+        changes = tree.list_dir(waiting.pop())
         yield from changes.files
         waiting.extend(reversed(changes.folders))
 

@@ -19,7 +19,7 @@ LIBRARIES: Final[tuple[Library, ...]] = ("pandas", "polars")
 
 
 @dataclass(frozen=True, slots=True)
-class Labels:
+class CategoryColumn:
     """A column of few names for many rows: each row's index into `names`."""
 
     names: Sequence[str]
@@ -49,7 +49,7 @@ def make(columns: Mapping[str, Any], library: Library | None = None) -> Any:
 
 def _in_pandas(pandas: Any, columns: Mapping[str, Any]) -> Any:
     def column(content: Any) -> Any:
-        if isinstance(content, Labels):
+        if isinstance(content, CategoryColumn):
             return pandas.Categorical.from_codes(content.codes, categories=list(content.names))
         return content
 
@@ -58,7 +58,7 @@ def _in_pandas(pandas: Any, columns: Mapping[str, Any]) -> Any:
 
 def _in_polars(polars: Any, columns: Mapping[str, Any]) -> Any:
     def column(name: str, content: Any) -> Any:
-        if isinstance(content, Labels):
+        if isinstance(content, CategoryColumn):
             names = polars.Series(name, list(content.names), dtype=polars.Categorical)
             return names.gather(polars.Series(content.codes, dtype=polars.UInt32))
         if isinstance(content, list) and content and not isinstance(content[0], str | int | float | None):

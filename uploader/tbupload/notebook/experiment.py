@@ -17,21 +17,21 @@ from tbupload.config import check_token, find_access
 from tbupload.console.terminal import write_line
 from tbupload.errors import Refused, UsageError
 from tbupload.events.points import ScalarColumns, Tensor, TensorColumns
-from tbupload.export.points import Kind, SeriesPart, StoredSequenceColumns, read_points
+from tbupload.export.points import DataClass, RemoteSequenceColumns, SeriesPart, read_points
 from tbupload.http.client import RUNS
 from tbupload.http.pagination import read_pages
-from tbupload.http.response_schema import Schema, array, mapping, record, string, unreadable
-from tbupload.http.retry import Patience
-from tbupload.http.transport import Answer, Transport
+from tbupload.http.response_schema import Schema, array, mapping, record, string, unreadable_answer
+from tbupload.http.retry import RetryPolicy
+from tbupload.http.transport import Response, Transport
 from tbupload.limits import WIRE_LIMIT_MAX
 from tbupload.notebook import data_frames, hyperparameters
-from tbupload.notebook.data_frames import Labels, Library
+from tbupload.notebook.data_frames import CategoryColumn, Library
 from tbwire import tensors
 
-GIVE_UP_SECONDS: Final = 60.0
+RETRY_TIMEOUT_SECONDS: Final = 60.0
 """How long a server that does not answer is tried."""
 
-_PAGE_SERIES: Final = 5_000
+_SERIES_PER_PAGE: Final = 5_000
 
 Names = str | Sequence[str] | None
 
@@ -60,7 +60,7 @@ class Experiment:
             for warning in access.warnings:
                 _warn(warning)
         secret = access.token if given is None else check_token(given)
-        patience = Patience(GIVE_UP_SECONDS)
+        patience = RetryPolicy(RETRY_TIMEOUT_SECONDS)
         self._transport = Transport(access.server, secret, None if cacert is None else Path(cacert), patience, _warn)
         self._path = f"/api/v1/experiments/{self.experiment_id}"
         self._library = library
@@ -139,12 +139,12 @@ class Experiment:
         """
         name, _ = data_frames.load(library or self._library)
         parts = list(self._read("blob_sequences", run, tag, {"sampling": sampling, **query}))
-        columns = [part.columns for part in parts if isinstance(part.columns, StoredSequenceColumns)]
+        columns = [part.columns for part in parts if isinstance(part.columns, RemoteSequenceColumns)]
         sequences = [sequence for one in columns for sequence in one.sequences]
         rows = np.repeat(np.arange(len(sequences)), [len(sequence) for sequence in sequences])
         found = [blob for sequence in sequences for blob in sequence]
         logged = [content_type for one in columns for content_type in one.logged_content_types]
-        points = {label: _taken(column, rows) for label, column in _columns(parts).items()}
+        points = {label: _take_rows(column, rows) for label, column in _columns(parts).items()}
         return data_frames.make(
             {
                 **points,
@@ -181,17 +181,17 @@ class Experiment:
             scalars = self._list("scalars", hyperparameters.SCALARS) if sessions else {}
             metrics = hyperparameters.metrics_by_session(sessions, scalars)
         except (ValueError, DecodeError) as error:
-            raise unreadable(f"hparams: {error}") from error
+            raise unreadable_answer(f"hparams: {error}") from error
         return data_frames.make(hyperparameters.as_columns(sessions, metrics), name)
 
     def _get(self, path: str, schema: Schema) -> dict[str, Any]:
         return self._transport.request("GET", self._path + path).json(schema)
 
-    def _list(self, kind: Kind, schema: Schema, **query: Any) -> dict[str, dict[str, Any]]:
+    def _list(self, kind: DataClass, schema: Schema, **query: Any) -> dict[str, dict[str, Any]]:
         """All series of one kind, as the server lists them, by run and tag."""
 
-        def read(after: str | None) -> Answer:
-            fields = {**query, "limit": _PAGE_SERIES, "after": after or ""}
+        def read(after: str | None) -> Response:
+            fields = {**query, "limit": _SERIES_PER_PAGE, "after": after or ""}
             return self._transport.request("GET", f"{self._path}/{kind}?{urllib.parse.urlencode(fields)}")
 
         listed: dict[str, dict[str, Any]] = {}
@@ -200,8 +200,8 @@ class Experiment:
                 listed.setdefault(run, {}).update(tags)
         return listed
 
-    def _read(self, kind: Kind, run: Names, tag: Names, query: dict[str, Any]) -> Iterable[SeriesPart]:
-        chosen = {name: _listed(names) for name, names in (("run", run), ("tag", tag)) if names is not None}
+    def _read(self, kind: DataClass, run: Names, tag: Names, query: dict[str, Any]) -> Iterable[SeriesPart]:
+        chosen = {name: _as_list(names) for name, names in (("run", run), ("tag", tag)) if names is not None}
         return read_points(self._transport, self.experiment_id, kind, {**chosen, **query})
 
 
@@ -216,7 +216,7 @@ def _parse(url_or_id: str) -> tuple[str | None, str, str | None]:
     return found[1], found[2], query.get("token", [None])[0]
 
 
-def _listed(names: str | Sequence[str]) -> list[str]:
+def _as_list(names: str | Sequence[str]) -> list[str]:
     return [names] if isinstance(names, str) else list(names)
 
 
@@ -226,22 +226,22 @@ def _columns(parts: Sequence[SeriesPart]) -> dict[str, Any]:
     return {
         "run": _labels([part.series.run for part in parts], lengths),
         "tag": _labels([part.series.tag for part in parts], lengths),
-        "step": _joined([part.columns.steps for part in parts], np.int64),
-        "wall_time": _joined([part.columns.wall_times for part in parts], np.float64),
+        "step": _join_columns([part.columns.steps for part in parts], np.int64),
+        "wall_time": _join_columns([part.columns.wall_times for part in parts], np.float64),
     }
 
 
-def _joined(columns: Sequence[Any], dtype: Any) -> Any:
+def _join_columns(columns: Sequence[Any], dtype: Any) -> Any:
     return np.concatenate(columns) if columns else np.empty(0, dtype)
 
 
-def _labels(names: Sequence[str], lengths: Sequence[int]) -> Labels:
+def _labels(names: Sequence[str], lengths: Sequence[int]) -> CategoryColumn:
     codes = {name: code for code, name in enumerate(dict.fromkeys(names))}
-    return Labels(list(codes), np.repeat(np.array([codes[name] for name in names], np.int32), lengths))
+    return CategoryColumn(list(codes), np.repeat(np.array([codes[name] for name in names], np.int32), lengths))
 
 
-def _taken(column: Any, rows: Any) -> Any:
-    return Labels(column.names, column.codes[rows]) if isinstance(column, Labels) else column[rows]
+def _take_rows(column: Any, rows: Any) -> Any:
+    return CategoryColumn(column.names, column.codes[rows]) if isinstance(column, CategoryColumn) else column[rows]
 
 
 def _array(tensor: Tensor) -> Any:

@@ -18,7 +18,7 @@ _STATUSES: Final = {1: "success", 2: "failure", 3: "running"}
 SESSIONS: Final = mapping(mapping(record({"summary_metadata": record({"content": string})})))
 SCALARS: Final = mapping(mapping(record({"last_value": plain})))
 
-_Listed = Mapping[str, Mapping[str, Any]]
+_SeriesListing = Mapping[str, Mapping[str, Any]]
 """Series by run and tag, as the server lists them."""
 
 
@@ -34,7 +34,7 @@ class Session:
     hparams: dict[str, Any] = field(default_factory=dict)
 
 
-def read_sessions(listed: _Listed) -> list[Session]:
+def read_sessions(listed: _SeriesListing) -> list[Session]:
     """The sessions among the series of the hparams plugin, in the order of their runs."""
     sessions: dict[str, Session] = {}
     ends: dict[str, HParamsPluginData] = {}
@@ -63,12 +63,12 @@ def _plain(value: Value) -> Any:
     return getattr(value, kind) if kind in {"number_value", "string_value", "bool_value"} else None
 
 
-def metrics_by_session(sessions: Sequence[Session], scalars: _Listed) -> dict[str, dict[str, float]]:
+def metrics_by_session(sessions: Sequence[Session], scalars: _SeriesListing) -> dict[str, dict[str, float]]:
     """The last values of each session's scalars: of its own run by their tags, of runs below it by GROUP/TAG."""
     runs = {session.run for session in sessions}
     found: dict[str, dict[str, float]] = {run: {} for run in runs}
     for run, tags in scalars.items():
-        owner = _owner(run, runs)
+        owner = _find_session(run, runs)
         if owner is None:
             continue
         group = posixpath.relpath(run, owner or ".")
@@ -85,7 +85,7 @@ def _last_value(value: Any) -> float:
     return float(value)
 
 
-def _owner(run: str, sessions: set[str]) -> str | None:
+def _find_session(run: str, sessions: set[str]) -> str | None:
     """The session that a run belongs to: itself, or the nearest directory above it."""
     place = run
     while place not in sessions:
@@ -106,13 +106,13 @@ def as_columns(sessions: Sequence[Session], metrics: Mapping[str, Mapping[str, f
         "end_time": [session.end_time for session in sessions],
     }
     for name in dict.fromkeys(name for session in sessions for name in session.hparams):
-        columns[f"hparams.{name}"] = _alike([session.hparams.get(name) for session in sessions])
+        columns[f"hparams.{name}"] = _unify_types([session.hparams.get(name) for session in sessions])
     for name in dict.fromkeys(name for session in sessions for name in metrics[session.run]):
         columns[f"metrics.{name}"] = [metrics[session.run].get(name) for session in sessions]
     return columns
 
 
-def _alike(values: list[Any]) -> list[Any]:
+def _unify_types(values: list[Any]) -> list[Any]:
     """Values of one type, as a column has: those of several types are written out."""
     kinds = {type(value) for value in values if value is not None}
     return values if len(kinds) <= 1 else [None if value is None else str(value) for value in values]

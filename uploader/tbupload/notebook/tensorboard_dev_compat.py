@@ -11,7 +11,7 @@ import numpy as np
 from tbupload.notebook import data_frames
 from tbupload.notebook.experiment import Experiment
 
-_RAGGED = (
+_DIFFERENT_STEPS = (
     "pivoted DataFrame contains missing value(s): two time series have different sets of steps. "
     "Call get_scalars() with pivot=False, or Experiment.scalars(pivot=True), which leaves gaps"
 )
@@ -58,14 +58,14 @@ class ExperimentFromDev:
             tag=tags if len(tags) < len(all_tags) else None,
             plugin="scalars",
         )
-        places = [_places(found[column].cat.categories, order) for column, order in (("run", runs), ("tag", tags))]
+        places = [_positions(found[column].cat.categories, order) for column, order in (("run", runs), ("tag", tags))]
         order = np.lexsort((found["step"], places[1][found["tag"].cat.codes], places[0][found["run"].cat.codes]))
         frame = found.take(order).reset_index(drop=True)
         texts = {column: frame[column].astype(str).tolist() for column in ("run", "tag")}
         return pandas.DataFrame({**texts, **{column: frame[column] for column in ("step", "value", "wall_time")}})
 
 
-def _places(names: Iterable[str], order: Iterable[str]) -> Any:
+def _positions(names: Iterable[str], order: Iterable[str]) -> Any:
     """Where each name stands in an order; behind all when it has come since."""
     known = {name: place for place, name in enumerate(order)}
     return np.array([known.get(name, len(known)) for name in names], np.int64)
@@ -83,7 +83,7 @@ def _pivot(frame: Any) -> Any:
     values = ["value", "wall_time"] if "wall_time" in frame.columns else "value"
     wide = frame.pivot_table(values=values, index=["run", "step"], columns="tag", dropna=False)
     if np.count_nonzero(wide.isnull().to_numpy()) > missing:
-        raise ValueError(_RAGGED)
+        raise ValueError(_DIFFERENT_STEPS)
     wide = wide.reset_index()
     wide.columns.names = [None for _ in wide.columns.names]
     return wide

@@ -25,10 +25,10 @@ from tbupload.events.points import (
     Tensor,
     TensorColumns,
 )
-from tbupload.events.skip_reasons import EMPTY
+from tbupload.events.skip_reasons import EMPTY_VALUE
 from tbupload.events.tag_registry import HPARAMS
 from tbupload.http.wire_limits import WireLimits
-from tbupload.upload.repeated_steps import StepSpan, span_of
+from tbupload.upload.repeated_steps import StepSpan, step_span
 from tbwire import packing, wire_pb2
 
 BATCH_BYTES: Final = 2 << 20
@@ -121,7 +121,7 @@ class Batch:
         return {digest: content for segment in self.segments for digest, content in segment.blobs.items()}
 
 
-def encode(
+def encode_segment(
     stream: wire_pb2.Stream,
     chunk: Chunk,
     start_time: float | None,
@@ -132,14 +132,14 @@ def encode(
 
     Its body may be longer than `batch_bytes_max`, when the points themselves are: then the chunk must be made smaller.
     """
-    encoded = _encode(stream, chunk, start_time, acknowledged, limits)
+    encoded = _encode_once(stream, chunk, start_time, acknowledged, limits)
     if len(encoded.body) > limits.batch_bytes_max:
         limits = replace(
             limits,
             blob_inline_bytes_max=BLOB_REFERENCE_BYTES_MIN,
             tensor_bytes_max=min(limits.tensor_bytes_max, TENSOR_REFERENCE_BYTES_MIN),
         )
-        encoded = _encode(stream, chunk, start_time, acknowledged, limits)
+        encoded = _encode_once(stream, chunk, start_time, acknowledged, limits)
     return encoded
 
 
@@ -160,7 +160,7 @@ def _series_bytes(series: SeriesPoints) -> int:
     return size
 
 
-def _encode(
+def _encode_once(
     stream: wire_pb2.Stream,
     chunk: Chunk,
     start_time: float | None,
@@ -177,19 +177,19 @@ def _encode(
         run_start_time=start_time or 0.0,
     )
     skipped = Counter(chunk.skipped)
-    empty_values = skipped.pop(EMPTY, 0)
+    empty_values = skipped.pop(EMPTY_VALUE, 0)
     for reason, count in sorted(skipped.items()):
         segment.skipped.add(reason=reason, count=count)
     blobs: dict[bytes, Blob] = {}
     metadata: dict[str, bytes] = {}
     counts: Counter[str] = Counter()
-    spans = {points.tag: span_of(points.columns.steps) for points in chunk.series if _has_steps(points)}
+    spans = {points.tag: step_span(points.columns.steps) for points in chunk.series if _has_steps(points)}
     for points in chunk.series:
         series = segment.series.add(tag=points.tag)
         if acknowledged.get(points.tag) != points.metadata:
             series.summary_metadata = metadata[points.tag] = points.metadata
         span = spans.get(points.tag)
-        kind, count = _add_columns(series, points.columns, limits, blobs, rises=span is not None and span.rises)
+        kind, count = _add_columns(series, points.columns, limits, blobs, is_increasing=span is not None and span.is_increasing)
         counts[kind] += count
     body = batch.SerializeToString()
     return EncodedSegment(stream, chunk.start, chunk.end, body, blobs, metadata, counts, skipped, empty_values, spans)
@@ -201,11 +201,11 @@ def _has_steps(points: SeriesPoints) -> bool:
 
 
 def _add_columns(
-    series: wire_pb2.Series, columns: Columns, limits: WireLimits, blobs: dict[bytes, Blob], *, rises: bool
+    series: wire_pb2.Series, columns: Columns, limits: WireLimits, blobs: dict[bytes, Blob], *, is_increasing: bool
 ) -> tuple[str, int]:
     """Fills in the series' points; answers what they count as, and how many."""
     if isinstance(columns, ScalarColumns):
-        _add_scalars(series.scalars, columns, limits.packed_points_max if rises else 0)
+        _add_scalars(series.scalars, columns, limits.packed_points_max if is_increasing else 0)
         return "scalars", len(columns.steps)
     if isinstance(columns, TensorColumns):
         _add_tensors(series.tensors, columns, limits, blobs)
@@ -217,17 +217,17 @@ def _add_columns(
 def _add_scalars(wire: wire_pb2.ScalarPoints, columns: ScalarColumns, packed_points_max: int) -> None:
     wire.SetInParent()  # a series without points still says that it is scalar
     if packed_points_max and len(columns.steps) >= PACKED_POINTS_MIN:
-        wire.blocks.extend(_blocks(columns, packed_points_max))
+        wire.blocks.extend(_packed_blocks(columns, packed_points_max))
         return
-    wire.steps = _packed(columns.steps, "<i8")
-    wire.wall_times = _packed(columns.wall_times, "<f8")
+    wire.steps = _column_bytes(columns.steps, "<i8")
+    wire.wall_times = _column_bytes(columns.wall_times, "<f8")
     if columns.values.dtype == np.float32:
-        wire.values32 = _packed(columns.values, "<f4")
+        wire.values32 = _column_bytes(columns.values, "<f4")
     else:
-        wire.values64 = _packed(columns.values, "<f8")
+        wire.values64 = _column_bytes(columns.values, "<f8")
 
 
-def _blocks(columns: ScalarColumns, points_max: int) -> Iterator[bytes]:
+def _packed_blocks(columns: ScalarColumns, points_max: int) -> Iterator[bytes]:
     """The points as packed blocks of about equal length, none over `points_max`."""
     count = -(-len(columns.steps) // min(points_max, packing.BLOCK_POINTS_MAX))
     bounds = [len(columns.steps) * index // count for index in range(count + 1)]
@@ -241,8 +241,8 @@ def _add_tensors(
 ) -> None:
     inline_bytes_max = limits.tensor_bytes_max if limits.tensor_object_bytes_max else sys.maxsize
     wire.SetInParent()
-    wire.steps = _packed(columns.steps, "<i8")
-    wire.wall_times = _packed(columns.wall_times, "<f8")
+    wire.steps = _column_bytes(columns.steps, "<i8")
+    wire.wall_times = _column_bytes(columns.wall_times, "<f8")
     for tensor in columns.tensors:
         _add_tensor(wire, tensor, inline_bytes_max, blobs)
 
@@ -273,8 +273,8 @@ def _add_blob_sequences(
     wire: wire_pb2.BlobSequencePoints, columns: BlobSequenceColumns, inline_bytes_max: int, blobs: dict[bytes, Blob]
 ) -> None:
     wire.SetInParent()
-    wire.steps = _packed(columns.steps, "<i8")
-    wire.wall_times = _packed(columns.wall_times, "<f8")
+    wire.steps = _column_bytes(columns.steps, "<i8")
+    wire.wall_times = _column_bytes(columns.wall_times, "<f8")
     for contents, content_type in zip(columns.sequences, columns.logged_content_types, strict=True):
         sequence = wire.sequences.add(logged_content_type=content_type)
         for content in contents:
@@ -292,5 +292,5 @@ def _reference(blob: Blob, blobs: dict[bytes, Blob]) -> wire_pb2.BlobReference:
     return wire_pb2.BlobReference(sha256=digest, size=len(blob))
 
 
-def _packed(column: npt.NDArray[Any], dtype: str) -> bytes:
+def _column_bytes(column: npt.NDArray[Any], dtype: str) -> bytes:
     return column.astype(dtype, copy=False).tobytes()

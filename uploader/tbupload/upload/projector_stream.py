@@ -17,7 +17,7 @@ from tbupload.events.points import BlobSequenceColumns, Chunk, SeriesPoints
 from tbupload.events.projector_files import CONFIG_NAME, Embedding, ProjectorFiles
 from tbupload.http.wire_limits import WireLimits
 from tbupload.logdir.tree import Folder
-from tbupload.upload.batches import EncodedSegment, encode
+from tbupload.upload.batches import EncodedSegment, encode_segment
 from tbupload.upload.stream_cursors import StreamName
 from tbwire import wire_pb2
 from tbwire.tensorboard_pb2 import DATA_CLASS_BLOB_SEQUENCE, SummaryMetadata
@@ -85,12 +85,12 @@ class ProjectorStream:
             generation=generation,
             filters_digest=self._filter.digest(),
         )
-        return encode(stream, Chunk(0, 1, 0, checksum, list(series)), None, {}, self._limits)
+        return encode_segment(stream, Chunk(0, 1, 0, checksum, list(series)), None, {}, self._limits)
 
     def segment(self) -> tuple[EncodedSegment | None, list[str]]:
         """What is sent to a server that has nothing of it, if anything is; and sentences about what cannot be."""
         try:
-            checksum = checksum_of(self.state())
+            checksum = state_checksum(self.state())
             series, troubles = self.read()
         except (ReadError, OSError) as error:
             return None, [str(error)]
@@ -102,7 +102,7 @@ class ProjectorStream:
         return ReadError(self.path, f"{shown} has {len(name):,} characters; the server takes {most:,}")
 
 
-def checksum_of(state: bytes) -> int:
+def state_checksum(state: bytes) -> int:
     """What the stream's cursor says of a state."""
     return zlib.crc32(state)
 

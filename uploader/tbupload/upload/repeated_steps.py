@@ -29,20 +29,20 @@ class StepSpan(NamedTuple):
     repeated: int
     lowest: int
     highest: int
-    rises: bool  # each step is above the one before
+    is_increasing: bool  # each step is above the one before
 
 
-_Given = tuple[int, int, bool]
+_SeenSteps = tuple[int, int, bool]
 """What a file has given of a series: the lowest and highest step, and whether it is one step of several points."""
 
 
-def span_of(steps: Steps) -> StepSpan:
+def step_span(steps: Steps) -> StepSpan:
     """The span of these steps, at least one."""
     first, last = int(steps[0]), int(steps[-1])
     if len(steps) == 1 or bool((steps[1:] > steps[:-1]).all()):
         return StepSpan(0, first, last, True)
     different = np.unique(steps)
-    return StepSpan(len(steps) - len(different), int(different[0]), int(different[-1]), rises=False)
+    return StepSpan(len(steps) - len(different), int(different[0]), int(different[-1]), is_increasing=False)
 
 
 class RepeatedSteps:
@@ -51,16 +51,16 @@ class RepeatedSteps:
     `is_partial` when earlier points of the file are not known: what was sent in an earlier upload is not counted.
     """
 
-    __slots__ = ("_given", "_is_partial")
+    __slots__ = ("_seen", "_is_partial")
 
     def __init__(self, *, is_partial: bool) -> None:
-        self._given: dict[str, _Given] = {}
+        self._seen: dict[str, _SeenSteps] = {}
         self._is_partial = is_partial
 
     def take(self, spans: Mapping[str, StepSpan]) -> Counter[str]:
         """Take the next segment's spans by tag; return how much SUPERSEDED, INEXACT and ONE_STEP_SERIES change."""
         found: Counter[str] = Counter()
-        given = self._given
+        given = self._seen
         for tag, span in spans.items():
             before = given.get(tag)
             repeated, lowest, highest, _ = span
@@ -72,7 +72,7 @@ class RepeatedSteps:
             found[INEXACT] += 1
         return found
 
-    def _join(self, before: _Given | None, span: StepSpan, found: Counter[str]) -> _Given:
+    def _join(self, before: _SeenSteps | None, span: StepSpan, found: Counter[str]) -> _SeenSteps:
         """What is given of a series with another span."""
         found[SUPERSEDED] += span.repeated
         lowest, highest, is_repeated, was_one_step = span.lowest, span.highest, span.repeated > 0, False

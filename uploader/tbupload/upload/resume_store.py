@@ -16,7 +16,7 @@ from typing import Any, Final
 from tbupload.config import config_path
 from tbupload.file_lock import locked
 
-UPLOADS_MAX: Final = 1_000
+RECORDS_MAX: Final = 1_000
 """Uploads that are remembered; the one that was begun or gone on with the longest ago is forgotten first."""
 
 FILE_BYTES_MAX: Final = 64 << 20
@@ -41,7 +41,7 @@ class UploadKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class ResumeRecord:
     """One upload. `request_key` made its experiment, or will: it is remembered before, and the experiment after.
 
     `at` is when it was last begun, ISO 8601 in UTC. There are no secrets in it.
@@ -55,12 +55,12 @@ class Remembered:
     url: str | None
     at: str
 
-    def is_of(self, key: UploadKey) -> bool:
+    def matches(self, key: UploadKey) -> bool:
         """Whether the key's command is the one that began this upload."""
         return (self.server, self.logdir, self.choice) == (key.server, key.logdir, key.choice)
 
 
-class Uploads:
+class ResumeStore:
     """The file of remembered uploads; may be used by several processes at once.
 
     Whatever is wrong with the file is told to `warn`, once and in a line, and no upload fails for it: it is then not
@@ -72,44 +72,44 @@ class Uploads:
         self._warn = warn
         self._has_warned = False
 
-    def begin(self, key: UploadKey, *, is_new: bool = False, instead_of: Remembered | None = None) -> Remembered:
+    def find_or_create(self, key: UploadKey, *, is_new: bool = False, replaced: ResumeRecord | None = None) -> ResumeRecord:
         """The upload to go on with; a fresh one, with no experiment yet, when there is none or `is_new`.
 
         `instead_of` is one that cannot be gone on with: it is replaced, unless another process has done so already.
         """
-        fresh = Remembered(key.server, key.logdir, dict(key.choice), str(uuid.uuid4()), None, None, _now())
+        fresh = ResumeRecord(key.server, key.logdir, dict(key.choice), str(uuid.uuid4()), None, None, _now())
         begun = fresh
 
-        def change(uploads: list[Remembered]) -> None:
+        def change(uploads: list[ResumeRecord]) -> None:
             nonlocal begun
-            known = next((upload for upload in uploads if upload.is_of(key)), None)
+            known = next((upload for upload in uploads if upload.matches(key)), None)
             if known is not None:
                 uploads.remove(known)
-                is_other = instead_of is None or instead_of.request_key != known.request_key
+                is_other = replaced is None or replaced.request_key != known.request_key
                 begun = known if is_other and not is_new else fresh
             uploads.append(dataclasses.replace(begun, at=fresh.at))
 
         self._change(change)
         return begun
 
-    def keep(self, upload: Remembered) -> None:
+    def save(self, upload: ResumeRecord) -> None:
         """Remembers the upload as it is now, as the newest one."""
 
-        def change(uploads: list[Remembered]) -> None:
+        def change(uploads: list[ResumeRecord]) -> None:
             uploads[:] = [known for known in uploads if known.request_key != upload.request_key]
             uploads.append(dataclasses.replace(upload, at=_now()))
 
         self._change(change)
 
-    def forget(self, server: str, experiment_id: str) -> None:
+    def remove(self, server: str, experiment_id: str) -> None:
         """The experiment is complete: the same command makes another one the next time."""
 
-        def change(uploads: list[Remembered]) -> None:
+        def change(uploads: list[ResumeRecord]) -> None:
             uploads[:] = [each for each in uploads if (each.server, each.experiment_id) != (server, experiment_id)]
 
         self._change(change)
 
-    def _change(self, change: Callable[[list[Remembered]], None]) -> None:
+    def _change(self, change: Callable[[list[ResumeRecord]], None]) -> None:
         """Lets `change` work on the remembered uploads, oldest first, and writes them if it did."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -118,25 +118,25 @@ class Uploads:
                 before = list(uploads)
                 change(uploads)
                 if uploads != before:
-                    self._write(uploads[-UPLOADS_MAX:])
+                    self._write(uploads[-RECORDS_MAX:])
         except OSError as error:
-            self._say(f"{self._path}: {error.strerror or error}; a stopped upload has to be resumed with --experiment")
+            self._warn_once(f"{self._path}: {error.strerror or error}; a stopped upload has to be resumed with --experiment")
 
-    def _read(self) -> list[Remembered]:
+    def _read(self) -> list[ResumeRecord]:
         try:
             with self._path.open("rb") as file:
                 content = file.read(FILE_BYTES_MAX + 1)
         except FileNotFoundError:
             return []
         try:
-            return _uploads_in(content)
+            return _parse_records(content)
         except (ValueError, TypeError, KeyError, RecursionError):
-            self._say(
+            self._warn_once(
                 f"{self._path} is damaged and begun anew: uploads stopped before have to be resumed with --experiment"
             )
             return []
 
-    def _write(self, uploads: list[Remembered]) -> None:
+    def _write(self, uploads: list[ResumeRecord]) -> None:
         """Writes the file whole or not at all, readable by its owner only."""
         content = {"format": FORMAT, "uploads": [dataclasses.asdict(upload) for upload in uploads]}
         descriptor, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}.")  # with mode 0600
@@ -148,7 +148,7 @@ class Uploads:
             Path(name).unlink(missing_ok=True)
             raise
 
-    def _say(self, sentence: str) -> None:
+    def _warn_once(self, sentence: str) -> None:
         if not self._has_warned:
             self._has_warned = True
             self._warn(f"tbupload: {sentence}")
@@ -159,17 +159,17 @@ def uploads_path(environment: Mapping[str, str]) -> Path:
     return config_path(environment).with_name("uploads.json")
 
 
-def _uploads_in(content: bytes) -> list[Remembered]:
+def _parse_records(content: bytes) -> list[ResumeRecord]:
     """The uploads in the file's content; ValueError, TypeError or KeyError when it is not what `_write` wrote."""
     if len(content) > FILE_BYTES_MAX:
         raise ValueError("too long")
     fields = json.loads(content)
     if fields["format"] != FORMAT:
         raise ValueError("another format")
-    return [_checked(Remembered(**each)) for each in fields["uploads"]]
+    return [_check_types(ResumeRecord(**each)) for each in fields["uploads"]]
 
 
-def _checked(upload: Remembered) -> Remembered:
+def _check_types(upload: ResumeRecord) -> ResumeRecord:
     texts = (upload.server, upload.logdir, upload.request_key, upload.at, upload.experiment_id or "", upload.url or "")
     if not isinstance(upload.choice, dict) or not all(isinstance(text, str) for text in texts):
         raise TypeError("a field of another type")

@@ -6,23 +6,23 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 
 from tbupload.upload.batches import EncodedSegment
-from tbupload.upload.file_upload import Source
+from tbupload.upload.file_upload import FileUpload
 
 
-def in_turns(sources: Iterable[Source]) -> Iterator[tuple[Source, EncodedSegment | None]]:
+def round_robin(sources: Iterable[FileUpload]) -> Iterator[tuple[FileUpload, EncodedSegment | None]]:
     """The segments of one run's files in that order; a source comes with None when there is no more to be read in it.
 
     The order decides whose a tag is that files give to different plugins, and which of two points of one step and wall
     time is kept.
     """
-    waiting: deque[Source] = deque()
+    waiting: deque[FileUpload] = deque()
     for source in sources:
-        yield from _turn(source, waiting)
+        yield from _take_turn(source, waiting)
     while waiting:
-        yield from _turn(waiting.popleft(), waiting)
+        yield from _take_turn(waiting.popleft(), waiting)
 
 
-def _turn(source: Source, waiting: deque[Source]) -> Iterator[tuple[Source, EncodedSegment | None]]:
+def _take_turn(source: FileUpload, waiting: deque[FileUpload]) -> Iterator[tuple[FileUpload, EncodedSegment | None]]:
     while (segment := source.take()) is not None:
         yield source, segment
         if source.unread_bytes():

@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tbupload.console.progress import Progress, State
+from tbupload.console.progress import ConsoleProgress, ProgressState
 from tbupload.errors import ServerError, Unreachable
 from tbupload.events.filters import SeriesFilter
-from tbupload.http.client import Client, Streams
-from tbupload.http.retry import Patience
-from tbupload.logdir.tree import FileEntry, LogdirTree, readable
-from tbupload.logdir.watcher import Watch
-from tbupload.upload.file_cache import Shelf
-from tbupload.upload.file_errors import DOUBT_SECONDS
-from tbupload.upload.file_upload import AGAIN_SECONDS_MIN, Reading
+from tbupload.http.client import Client, ExperimentStreams
+from tbupload.http.retry import RetryPolicy
+from tbupload.logdir.tree import FileEntry, LogdirTree, printable_path
+from tbupload.logdir.watcher import LogdirWatcher
+from tbupload.upload.file_cache import FileCache
+from tbupload.upload.file_errors import CONFIRM_SECONDS
+from tbupload.upload.file_upload import REREAD_SECONDS_MIN, ReadOptions
 from tbupload.upload.projector import ProjectorUpload
-from tbupload.upload.scheduler import Dispatch
-from tbupload.upload.stream_cursors import CursorBook
+from tbupload.upload.scheduler import Scheduler
+from tbupload.upload.stream_cursors import StreamCursors
 from tbupload.upload.summary import Summary, repeated_counts
 
 URGENT_BYTES_MAX: Final = 1 << 20
@@ -30,7 +30,7 @@ URGENT_BYTES_MAX: Final = 1 << 20
 PAUSE_SECONDS_MAX: Final = 1.0
 """While nothing happens, a person sees at least this often how things are, and an end that is asked for is noticed."""
 
-SEEN_TIMES_MIN: Final = 2
+REPORTED_FAILURES_MIN: Final = 2
 """A directory that could not be listed is complained about when that happens again."""
 
 
@@ -51,22 +51,22 @@ class Upload:
     """One upload into one experiment; its `summary` is right at any time, also after an error."""
 
     def __init__(
-        self, client: Client, streams: Streams, options: UploadOptions, progress: Progress, patience: Patience
+        self, client: Client, streams: ExperimentStreams, options: UploadOptions, progress: ConsoleProgress, retry_policy: RetryPolicy
     ) -> None:
         self._options = options
         self._progress = progress
-        self._patience = patience
-        self._cursors = CursorBook(options.series_filter.digest(), streams.cursors)
-        reading = Reading(options.series_filter, streams.limits, is_final=options.is_one_shot, say=progress.warn)
+        self._retry_policy = retry_policy
+        self._cursors = StreamCursors(options.series_filter.digest(), streams.cursors)
+        read_options = ReadOptions(options.series_filter, streams.limits, is_final=options.is_one_shot, warn=progress.warn)
         self._tree = LogdirTree(options.logdir, options.series_filter, streams.limits.name_chars_max)
-        self._watch = Watch(self._tree, options.poll_seconds)
-        shelf = Shelf(reading, self._cursors)
-        self._dispatch = Dispatch(client, streams, shelf, self._rest, progress.detail)
+        self._watcher = LogdirWatcher(self._tree, options.poll_seconds)
+        cache = FileCache(read_options, self._cursors)
+        self._scheduler = Scheduler(client, streams, cache, self._park, progress.debug)
         choice = (options.series_filter, streams.limits, self._cursors)
-        tell = (self._dispatch.take_over, progress.problem)
+        tell = (self._scheduler.count_sent, progress.report_problem)
         self._projector = ProjectorUpload(client, streams.experiment_id, options.logdir, choice, tell)
-        self._unsettled: dict[FileEntry, None] = {}
-        self._lost: dict[str, FileEntry] = {}
+        self._files_to_recheck: dict[FileEntry, None] = {}
+        self._deleted_files: dict[str, FileEntry] = {}
 
     def run(self) -> Summary:
         """Sends everything, and what is added to it until an end is asked for; then what is there at that moment.
@@ -75,27 +75,27 @@ class Upload:
         over; what was committed until then stays committed.
         """
         try:
-            while not (self._options.is_one_shot or self._patience.is_stopping):
-                self._take_in(*self._watch.turn())
-                self._say_problems()
-                self._send_on()
-                self._projector.turn(self._tree.projector_folders)
-            self._finish()
-            self._projector.turn(self._tree.projector_folders, is_last=True)
+            while not (self._options.is_one_shot or self._retry_policy.is_stopping):
+                self._enqueue_changes(*self._watcher.poll())
+                self._report_problems()
+                self._send_pending()
+                self._projector.poll(self._tree.projector_folders)
+            self._send_rest()
+            self._projector.poll(self._tree.projector_folders, is_last=True)
             return self.summary()
         except ServerError:
-            self._patience.abandon()
-            self._dispatch.land()
+            self._retry_policy.cancel()
+            self._scheduler.drain()
             raise
         finally:
-            self._patience.abandon()
-            self._dispatch.close()
+            self._retry_policy.cancel()
+            self._scheduler.close()
 
     def summary(self) -> Summary:
         """What was committed until now, and what is missing."""
-        sources = [entry.source for entry in self._unsettled if entry.source is not None]
+        sources = [entry.upload for entry in self._files_to_recheck if entry.upload is not None]
         state = self._state()
-        counts = self._dispatch.counts
+        counts = self._scheduler.counts
         return Summary(
             scalars=counts["scalars"],
             tensors=counts["tensors"],
@@ -105,95 +105,95 @@ class Upload:
             series=state.series,
             empty_values=counts["empty_values"],
             repeated=repeated_counts(counts),
-            skipped=self._skipped(),
+            skipped=self._skipped_counts(),
             problems=[
                 *self._tree.problems().values(),
-                *(source.trouble.explanation for source in sources if source.trouble is not None),
-                *map(_deleted, self._lost),
-                *(sentence for sentences in self._projector.troubles.values() for sentence in sentences),
+                *(source.error.explanation for source in sources if source.error is not None),
+                *map(_deleted_text, self._deleted_files),
+                *(sentence for sentences in self._projector.problems.values() for sentence in sentences),
             ],
-            notes=[note for source in sources if (note := source.cut_record())],
+            notes=[note for source in sources if (note := source.incomplete_record_note())],
         )
 
-    def _finish(self) -> None:
+    def _send_rest(self) -> None:
         """Sends what is in the files now; looks once more at what is in doubt. Raises when there is no time left."""
-        for changed, gone in self._watch.everything():
-            self._take_in(changed, gone)
-            self._dispatch.launch()
+        for changed, gone in self._watcher.rescan():
+            self._enqueue_changes(changed, gone)
+            self._scheduler.submit()
             self._show()
-        doubt_until = time.monotonic() + DOUBT_SECONDS + AGAIN_SECONDS_MIN
-        while self._dispatch.is_busy or (self._in_doubt() and time.monotonic() < doubt_until):
-            self._send_on()
-            if not self._dispatch.is_busy:
-                self._take_in([entry for entry in self._in_doubt() if self._is_to_be_read_again(entry)], [])
-            if self._patience.is_over:
+        confirm_until = time.monotonic() + CONFIRM_SECONDS + REREAD_SECONDS_MIN
+        while self._scheduler.is_busy or (self._unconfirmed_files() and time.monotonic() < confirm_until):
+            self._send_pending()
+            if not self._scheduler.is_busy:
+                self._enqueue_changes([entry for entry in self._unconfirmed_files() if self._needs_reread(entry)], [])
+            if self._retry_policy.is_stop_deadline_passed:
                 raise Unreachable("there was no time to send everything before the end that was asked for")
 
-    def _send_on(self) -> None:
+    def _send_pending(self) -> None:
         """Sends what waits, and waits for what happens next, but no longer than nothing is to be done."""
-        self._dispatch.launch()
-        is_busy = self._dispatch.may_launch() or self._watch.is_listing
-        pause = 0.0 if is_busy else min(self._watch.pause_seconds(), PAUSE_SECONDS_MAX)
-        if self._dispatch.is_flying:
-            self._dispatch.settle(pause)
-        elif self._patience.is_stopping or self._options.is_one_shot:
-            time.sleep(min(pause, AGAIN_SECONDS_MIN / 10))
+        self._scheduler.submit()
+        is_busy = self._scheduler.can_submit() or self._watcher.is_listing
+        pause = 0.0 if is_busy else min(self._watcher.pause_seconds(), PAUSE_SECONDS_MAX)
+        if self._scheduler.is_in_flight:
+            self._scheduler.process_done(pause)
+        elif self._retry_policy.is_stopping or self._options.is_one_shot:
+            time.sleep(min(pause, REREAD_SECONDS_MIN / 10))
         else:
-            self._patience.sleep(pause)
+            self._retry_policy.sleep(pause)
         self._show()
 
-    def _take_in(self, changed: Iterable[FileEntry], gone: Iterable[FileEntry]) -> None:
+    def _enqueue_changes(self, changed: Iterable[FileEntry], gone: Iterable[FileEntry]) -> None:
         """Files that may have something to be read, and files that are gone."""
         for entry in gone:
-            if self._dispatch.forget(entry):
-                self._lost[entry.path] = entry
-                self._progress.problem(_deleted(entry.path))
-            self._unsettled.pop(entry, None)
+            if self._scheduler.forget(entry):
+                self._deleted_files[entry.path] = entry
+                self._progress.report_problem(_deleted_text(entry.path))
+            self._files_to_recheck.pop(entry, None)
         for entry in changed:
-            self._lost.pop(entry.path, None)
-            is_new = entry.committed == 0 and self._watch.is_listing
+            self._deleted_files.pop(entry.path, None)
+            is_new = entry.committed == 0 and self._watcher.is_listing
             is_small = entry.size - entry.committed < URGENT_BYTES_MAX
-            self._dispatch.enqueue(entry, is_urgent=is_small and not is_new)
+            self._scheduler.enqueue(entry, is_urgent=is_small and not is_new)
 
-    def _rest(self, entry: FileEntry) -> None:
+    def _park(self, entry: FileEntry) -> None:
         """Everything in the file was sent that can be: looks at it from time to time."""
-        source = entry.source
-        if source is not None and (source.trouble is not None or source.is_unsettled(entry.size)):
-            self._unsettled[entry] = None
-            if source.trouble is not None and not source.is_in_doubt:
-                self._progress.problem(source.trouble.explanation)
+        source = entry.upload
+        if source is not None and (source.error is not None or source.may_change(entry.size)):
+            self._files_to_recheck[entry] = None
+            if source.error is not None and not source.has_unconfirmed_error:
+                self._progress.report_problem(source.error.explanation)
         else:
-            self._unsettled.pop(entry, None)
-        self._watch.rest(entry)
+            self._files_to_recheck.pop(entry, None)
+        self._watcher.park(entry)
 
-    def _in_doubt(self) -> list[FileEntry]:
-        return [entry for entry in self._unsettled if entry.source is not None and entry.source.is_in_doubt]
+    def _unconfirmed_files(self) -> list[FileEntry]:
+        return [entry for entry in self._files_to_recheck if entry.upload is not None and entry.upload.has_unconfirmed_error]
 
-    def _is_to_be_read_again(self, entry: FileEntry) -> bool:
-        return entry.source is not None and entry.source.is_to_be_read_again(entry.size, 0.0)
+    def _needs_reread(self, entry: FileEntry) -> bool:
+        return entry.upload is not None and entry.upload.needs_reread(entry.size, 0.0)
 
-    def _state(self) -> State:
-        counts = self._dispatch.counts
-        return State(
-            done_bytes=self._dispatch.done_bytes,
-            total_bytes=self._watch.total_bytes,
+    def _state(self) -> ProgressState:
+        counts = self._scheduler.counts
+        return ProgressState(
+            done_bytes=self._scheduler.done_bytes,
+            total_bytes=self._watcher.total_bytes,
             scalars=counts["scalars"],
-            runs=self._dispatch.run_count,
-            series=self._dispatch.series_count,
+            runs=self._scheduler.run_count,
+            series=self._scheduler.series_count,
             sent_bytes=counts["bytes"],
             points=counts["scalars"] + counts["tensors"] + counts["blobs"],
-            skipped=self._skipped(),
-            is_idle=not (self._dispatch.is_busy or self._watch.is_listing),
+            skipped=self._skipped_counts(),
+            is_idle=not (self._scheduler.is_busy or self._watcher.is_listing),
         )
 
-    def _skipped(self) -> Counter[str]:
+    def _skipped_counts(self) -> Counter[str]:
         """What is missing so far, by reason."""
         skipped = self._cursors.skipped()
-        sources = [entry.source for entry in self._unsettled if entry.source is not None]
-        skipped.update(source.trouble.kind for source in sources if source.trouble is not None)
+        sources = [entry.upload for entry in self._files_to_recheck if entry.upload is not None]
+        skipped.update(source.error.kind for source in sources if source.error is not None)
         for reason, count in (
             ("path that could not be used", len(self._tree.problems())),
-            ("file deleted before all of it was sent", len(self._lost)),
+            ("file deleted before all of it was sent", len(self._deleted_files)),
         ):
             if count:
                 skipped[reason] = count
@@ -203,15 +203,15 @@ class Upload:
         if self._progress.is_due():
             self._progress.show(self._state())
 
-    def _say_problems(self) -> None:
-        has_files = self._watch.file_count or self._tree.projector_folders
-        if not self._watch.is_listing and not has_files:
-            self._progress.problem(f"{self._options.logdir}: no event files there yet")
-        if self._tree.has_news:
-            self._tree.has_news = False
-            for sentence in self._tree.problems(seen_times_min=SEEN_TIMES_MIN).values():
-                self._progress.problem(sentence)
+    def _report_problems(self) -> None:
+        has_files = self._watcher.file_count or self._tree.projector_folders
+        if not self._watcher.is_listing and not has_files:
+            self._progress.report_problem(f"{self._options.logdir}: no event files there yet")
+        if self._tree.has_new_problems:
+            self._tree.has_new_problems = False
+            for sentence in self._tree.problems(seen_times_min=REPORTED_FAILURES_MIN).values():
+                self._progress.report_problem(sentence)
 
 
-def _deleted(path: str) -> str:
-    return f"{readable(path)}: was deleted before all of it was sent"
+def _deleted_text(path: str) -> str:
+    return f"{printable_path(path)}: was deleted before all of it was sent"

@@ -30,42 +30,42 @@ class KnownCursor(NamedTuple):
     checksum: int
 
 
-class CursorBook:
+class StreamCursors:
     """The newest cursor of each stream that was read through the filters in force; others are not this upload's."""
 
     def __init__(self, filters_digest: bytes, cursors: Iterable[wire_pb2.Cursor]) -> None:
         self.filters_digest = filters_digest
-        self._newest: dict[int, bytes] = {}
+        self._packed_cursors: dict[int, bytes] = {}
         self._skipped_before: dict[int, dict[str, int]] = {}
         self._skipped: dict[tuple[str, str], Mapping[str, int]] = {}
         for cursor in cursors:
             if cursor.stream.filters_digest == filters_digest:
-                self._keep_newest(cursor)
+                self._store_if_newest(cursor)
 
     def find(self, name: StreamName) -> KnownCursor | None:
         """The cursor of the stream's newest generation, if the server has one."""
-        packed = self._newest.get(_key(name))
+        packed = self._packed_cursors.get(_stream_key(name))
         return None if packed is None else KnownCursor(*_PACKED.unpack(packed))
 
-    def begin(self, name: StreamName, *, is_known: bool) -> None:
+    def start_file(self, name: StreamName, *, is_known: bool) -> None:
         """A file turned out to be this stream: what was skipped in it before counts, what an older one held does not.
 
         `is_known` when it goes on with the generation that `find` told.
         """
-        self._count_skipped(name[0], name[1], self._skipped_before.get(_key(name), {}) if is_known else {})
+        self._set_skipped(name[0], name[1], self._skipped_before.get(_stream_key(name), {}) if is_known else {})
 
-    def record(self, cursor: wire_pb2.Cursor, *, is_current: bool = True) -> None:
+    def update(self, cursor: wire_pb2.Cursor, *, is_current: bool = True) -> None:
         """Takes over a cursor the server answered with; `is_current` unless its file has become another stream."""
-        self._keep_newest(cursor)
+        self._store_if_newest(cursor)
         if is_current:
-            self._count_skipped(cursor.stream.run, cursor.stream.file_name, _skipped(cursor))
+            self._set_skipped(cursor.stream.run, cursor.stream.file_name, _skipped_counts(cursor))
 
-    def move(self, stream: wire_pb2.Stream, offset: int, checksum: int) -> None:
+    def reset(self, stream: wire_pb2.Stream, offset: int, checksum: int) -> None:
         """Takes over where the server says the stream's cursor is; what was skipped, it did not say."""
-        self._newest[_key(_name(stream))] = _PACKED.pack(stream.generation, offset, checksum)
+        self._packed_cursors[_stream_key(_stream_name(stream))] = _PACKED.pack(stream.generation, offset, checksum)
         skipped = self._skipped.get((stream.run, stream.file_name))
         if skipped:
-            self._skipped_before[_key(_name(stream))] = dict(skipped)
+            self._skipped_before[_stream_key(_stream_name(stream))] = dict(skipped)
 
     def skipped_in(self, run: str, file_name: str) -> Counter[str]:
         """How many points were left out of one file so far, by reason."""
@@ -78,33 +78,33 @@ class CursorBook:
             total.update(counts)
         return total
 
-    def _keep_newest(self, cursor: wire_pb2.Cursor) -> None:
-        key = _key(_name(cursor.stream))
-        known = self._newest.get(key)
+    def _store_if_newest(self, cursor: wire_pb2.Cursor) -> None:
+        key = _stream_key(_stream_name(cursor.stream))
+        known = self._packed_cursors.get(key)
         if known is not None and _PACKED.unpack(known)[0] > cursor.stream.generation:
             return
-        self._newest[key] = _PACKED.pack(cursor.stream.generation, cursor.offset, cursor.checksum)
+        self._packed_cursors[key] = _PACKED.pack(cursor.stream.generation, cursor.offset, cursor.checksum)
         if cursor.skipped:
-            self._skipped_before[key] = _skipped(cursor)
+            self._skipped_before[key] = _skipped_counts(cursor)
         else:
             self._skipped_before.pop(key, None)
 
-    def _count_skipped(self, run: str, file_name: str, counts: Mapping[str, int]) -> None:
+    def _set_skipped(self, run: str, file_name: str, counts: Mapping[str, int]) -> None:
         if counts:
             self._skipped[run, file_name] = counts
         else:
             self._skipped.pop((run, file_name), None)
 
 
-def _skipped(cursor: wire_pb2.Cursor) -> dict[str, int]:
+def _skipped_counts(cursor: wire_pb2.Cursor) -> dict[str, int]:
     return {skipped.reason: skipped.count for skipped in cursor.skipped}
 
 
-def _name(stream: wire_pb2.Stream) -> StreamName:
+def _stream_name(stream: wire_pb2.Stream) -> StreamName:
     return (stream.run, stream.file_name, stream.first_record_digest)
 
 
-def _key(name: StreamName) -> int:
+def _stream_key(name: StreamName) -> int:
     """A number for the stream: should two ever have the same, the checksum before the offset tells them apart."""
     run, file_name, first_record_digest = name
     text = f"{run}\0{file_name}\0".encode()  # neither may hold a NUL

@@ -53,7 +53,7 @@ class Summary:
             "problems": self.problems,
         }
 
-    def lines(self, verb: str, has_said: Callable[[str], bool] = lambda _sentence: False) -> Iterator[str]:
+    def lines(self, verb: str, has_reported: Callable[[str], bool] = lambda _sentence: False) -> Iterator[str]:
         """Sentences for people; `verb` says what happened to the points, `has_said` which problems they have read."""
         yield (
             f"{verb} {self.scalars:,} scalars, {self.tensors:,} tensors, {self.blobs:,} blobs "
@@ -67,7 +67,7 @@ class Summary:
         yield "NOT everything was sent:" if verb == "sent" else "NOT everything would be sent:"
         for reason, count in sorted(self.skipped.items()):
             yield f"  skipped {count:,}: {reason}"
-        unsaid = [f"  {problem}" for problem in self.problems if not has_said(problem)]
+        unsaid = [f"  {problem}" for problem in self.problems if not has_reported(problem)]
         yield from _first(unsaid, "paths; --json names them all")
         if said := len(self.problems) - len(unsaid):
             yield f"  {said:,} {'path was' if said == 1 else 'paths were'} named above"

@@ -8,42 +8,42 @@ from typing import Final, NamedTuple
 
 from tbupload.upload.batches import EncodedSegment
 from tbwire import wire_pb2
-from tbwire.tag_owners import fits, misfit_reason
+from tbwire.tag_owners import belongs_to_owner, misfit_reason
 from tbwire.tensorboard_pb2 import SummaryMetadata
 
 _STEP_BYTES: Final = 8
 
 
-class Kind(NamedTuple):
+class SeriesKind(NamedTuple):
     """What a series is, by its summary metadata."""
 
     plugin: str
     data_class: int
 
 
-def kind_of(metadata: bytes) -> Kind:
+def series_kind(metadata: bytes) -> SeriesKind:
     """What serialized summary metadata says."""
     message = SummaryMetadata.FromString(metadata)
-    return Kind(message.plugin_data.plugin_name, message.data_class)
+    return SeriesKind(message.plugin_data.plugin_name, message.data_class)
 
 
 class TagOwners:
     """The plugin and data class of each run's tags, learnt from segments in the order in which an upload sends them."""
 
     def __init__(self) -> None:
-        self._owners: dict[tuple[str, str], Kind] = {}
-        self._kinds: dict[Kind, Kind] = {}
+        self._owners: dict[tuple[str, str], SeriesKind] = {}
+        self._kinds: dict[SeriesKind, SeriesKind] = {}
 
     def __len__(self) -> int:
         """How many series there are."""
         return len(self._owners)
 
-    def take(self, run: str, segment: EncodedSegment) -> tuple[Counter[str], Counter[str]]:
+    def count_segment(self, run: str, segment: EncodedSegment) -> tuple[Counter[str], Counter[str]]:
         """Takes a segment that brings the metadata of all its series.
 
         Answers what the server would keep, as `EncodedSegment.counts`, and how many points it would skip, by reason.
         """
-        misfits = dict(self._misfits(run, segment))
+        misfits = dict(self._find_misfits(run, segment))
         kept, skipped = Counter(segment.counts), Counter[str]()
         if misfits:  # rare: reading it all again would be too much for every segment
             for series in wire_pb2.WriteBatch.FromString(segment.body).segments[0].series:
@@ -52,13 +52,13 @@ class TagOwners:
                     skipped[misfits[series.tag]] += _point_count(series)
         return kept, skipped
 
-    def _misfits(self, run: str, segment: EncodedSegment) -> Iterator[tuple[str, str]]:
+    def _find_misfits(self, run: str, segment: EncodedSegment) -> Iterator[tuple[str, str]]:
         """Tags that belong to another plugin, and how that is said."""
         for tag, metadata in segment.metadata.items():
-            kind = kind_of(metadata)
+            kind = series_kind(metadata)
             kind = self._kinds.setdefault(kind, kind)  # there may be millions of series, and are few kinds
             owner = self._owners.setdefault((run, tag), kind)
-            if not fits(kind, owner):
+            if not belongs_to_owner(kind, owner):
                 yield tag, misfit_reason(tag, owner.plugin)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from tbupload.console.texts import PROBLEMS_SHOWN, size_text
 from tbupload.upload.summary import empty_values_lines
 from tbupload.verify.lost_objects import LostObjects
-from tbupload.verify.step_order import Differences, Steps
+from tbupload.verify.step_order import Differences, StepSample
 
 
 class Status(StrEnum):
@@ -20,7 +20,7 @@ class Status(StrEnum):
     `DAMAGED`: its points are those of the files, and the bytes of some of its blobs have been lost.
     """
 
-    PROVEN = "proven"
+    MATCHING = "proven"
     MISSING = "missing"
     DIFFERENT = "different"
     EXTRA = "extra"
@@ -76,13 +76,13 @@ class Finding:
         return "; ".join(told) or f"{self.points:,} points"
 
 
-def _kinds(differences: Differences) -> Iterator[tuple[str, Steps]]:
+def _kinds(differences: Differences) -> Iterator[tuple[str, StepSample]]:
     yield "missing", differences.missing
     yield "different", differences.different
     yield "extra", differences.extra
 
 
-def _steps_text(name: str, steps: Steps) -> str:
+def _steps_text(name: str, steps: StepSample) -> str:
     points = "point" if steps.count == 1 else "points"
     label = "step" if steps.count == 1 else "steps"
     more = ", …" if steps.count > len(steps.first) else ""
@@ -90,7 +90,7 @@ def _steps_text(name: str, steps: Steps) -> str:
 
 
 @dataclass(slots=True)
-class Verdict:
+class VerifyResult:
     """What was found in all; `skipped`, `problems` and `notes` as in an upload's summary, `bytes` of event files.
 
     `extra_runs` are runs of the experiment that are not in the logdir. `embeddings` are those of the projector among
@@ -123,7 +123,7 @@ class Verdict:
     notes: list[str] = field(default_factory=list)
 
     @property
-    def is_proven(self) -> bool:
+    def is_matching(self) -> bool:
         """Whether the experiment holds all that is in the files, and everything in the files can be held."""
         at_fault = sum(self.statuses[each] for each in (Status.MISSING, Status.DIFFERENT, Status.DAMAGED))
         return not at_fault and not self.skipped and not self.problems and not (self.is_strict and self._has_extra)
@@ -140,7 +140,7 @@ class Verdict:
     def as_json(self) -> dict[str, Any]:
         """The fields; `series` by how they stand."""
         return {
-            "proven": self.is_proven,
+            "proven": self.is_matching,
             "experiment_id": self.experiment_id,
             "runs": self.runs,
             "points": self.points,
@@ -160,7 +160,7 @@ class Verdict:
         """Sentences for people."""
         series = sum(self.statuses.values())
         of = f"{self.points:,} points of {self.runs:,} runs ({size_text(self.bytes)} of event files)"
-        if self.is_proven:
+        if self.is_matching:
             yield f"proven: experiment {self.experiment_id} holds every point of these files, bit by bit: {of}"
         else:
             yield f"NOT proven: experiment {self.experiment_id} does not hold exactly what is in these files: {of}"

@@ -10,22 +10,22 @@ from typing import Final
 
 import numpy as np
 
-from tbupload.upload.tag_owners import kind_of
+from tbupload.upload.tag_owners import series_kind
 from tbupload.verify.spool import Extent, Spool
-from tbupload.verify.step_order import Piece, in_step_order
+from tbupload.verify.step_order import RecordSource, merge_in_step_order
 from tbwire import wire_pb2
 from tbwire.digests import (
     Records,
     SeriesDigest,
     blob_sequence_digest,
-    newest_of_each_step,
+    deduplicate_steps,
     scalar_records,
     tensor_digest,
     value_records,
 )
-from tbwire.tag_owners import fits, misfit_reason
+from tbwire.tag_owners import belongs_to_owner, misfit_reason
 
-HELD_BYTES: Final = 24 << 20
+IN_MEMORY_BYTES: Final = 24 << 20
 """Bytes of records held in memory, about; what is more goes to a temporary file."""
 
 HPARAMS: Final = "hparams"
@@ -58,7 +58,7 @@ class LocalRuns:
     `points` are all that were read, also those that others of the same step replace.
     """
 
-    def __init__(self, spool: Spool, held_bytes_max: int = HELD_BYTES) -> None:
+    def __init__(self, spool: Spool, held_bytes_max: int = IN_MEMORY_BYTES) -> None:
         self.series: dict[tuple[str, str], LocalSeries] = {}
         self.bytes = 0
         self.points = 0
@@ -86,9 +86,9 @@ class LocalRuns:
 
     def records(self, series: LocalSeries) -> Iterator[Records]:
         """Its points in step order, the newest of each step, in pieces."""
-        series.parts = [_joined(series.parts)] if series.parts else []
-        pieces = [_spooled(self._spool, extent) for extent in series.extents]
-        return in_step_order([*pieces, *map(_held, series.parts)])
+        series.parts = [_join_records(series.parts)] if series.parts else []
+        pieces = [_spooled_source(self._spool, extent) for extent in series.extents]
+        return merge_in_step_order([*pieces, *map(_in_memory_source, series.parts)])
 
     def clear(self) -> None:
         """Forgets everything."""
@@ -99,7 +99,7 @@ class LocalRuns:
     def _add_series(self, run: str, sent: wire_pb2.Series, skipped: Counter[str]) -> None:
         kind = sent.WhichOneof("points")
         assert kind is not None, "a series has points"  # noqa: S101 - for the type checker
-        plugin, data_class = kind_of(sent.summary_metadata).plugin, _DATA_CLASSES[kind]
+        plugin, data_class = series_kind(sent.summary_metadata).plugin, _DATA_CLASSES[kind]
         records = _records(sent, kind)
         wall_time = float(records["wall_time"].max(initial=-np.inf))
         series = self.series.get((run, sent.tag))
@@ -107,37 +107,37 @@ class LocalRuns:
             metadata = hashlib.sha256(sent.summary_metadata).hexdigest()
             series = LocalSeries(run, sent.tag, plugin, data_class, metadata, wall_time)
             self.series[run, sent.tag] = series
-        elif not fits((plugin, data_class), (series.plugin, series.data_class)):
+        elif not belongs_to_owner((plugin, data_class), (series.plugin, series.data_class)):
             skipped[misfit_reason(sent.tag, series.plugin)] += len(records)
             return
         elif series.plugin == HPARAMS and wall_time >= series.metadata_wall_time:
             series.metadata_sha256 = hashlib.sha256(sent.summary_metadata).hexdigest()
             series.metadata_wall_time = wall_time
         self.points += len(records)
-        self._hold(series, records)
+        self._add_records(series, records)
 
-    def _hold(self, series: LocalSeries, records: Records) -> None:
+    def _add_records(self, series: LocalSeries, records: Records) -> None:
         series.parts.append(records)
         self.bytes += records.nbytes + _PART_BYTES
         self._held_bytes += records.nbytes + _PART_BYTES
         if self._held_bytes > self._held_bytes_max:
             for each in self.series.values():
                 if each.parts:
-                    each.extents.append(self._spool.append(_joined(each.parts)))
+                    each.extents.append(self._spool.append(_join_records(each.parts)))
                     each.parts = []
             self._held_bytes = 0
 
 
-def _joined(parts: list[Records]) -> Records:
-    return newest_of_each_step(parts[0] if len(parts) == 1 else np.concatenate(parts))
+def _join_records(parts: list[Records]) -> Records:
+    return deduplicate_steps(parts[0] if len(parts) == 1 else np.concatenate(parts))
 
 
-def _spooled(spool: Spool, extent: Extent) -> Piece:
-    return Piece(extent.count, lambda first, count: spool.read(extent, first, count))
+def _spooled_source(spool: Spool, extent: Extent) -> RecordSource:
+    return RecordSource(extent.count, lambda first, count: spool.read(extent, first, count))
 
 
-def _held(records: Records) -> Piece:
-    return Piece(len(records), lambda first, count: records[first : first + count])
+def _in_memory_source(records: Records) -> RecordSource:
+    return RecordSource(len(records), lambda first, count: records[first : first + count])
 
 
 def _records(sent: wire_pb2.Series, kind: str) -> Records:

@@ -8,24 +8,24 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final
 
-from tbupload.console.progress import Progress
+from tbupload.console.progress import ConsoleProgress
 from tbupload.errors import Conflict
 from tbupload.events.points import Blob
 from tbupload.http.client import Client
 from tbupload.logdir.scan import scan_logdir
 from tbupload.upload.batches import EncodedSegment
-from tbupload.upload.file_upload import Reading, Source
+from tbupload.upload.file_upload import FileUpload, ReadOptions
 from tbupload.upload.projector_stream import ProjectorStream
-from tbupload.upload.round_robin import in_turns
-from tbupload.upload.stream_cursors import CursorBook
+from tbupload.upload.round_robin import round_robin
+from tbupload.upload.stream_cursors import StreamCursors
 from tbupload.verify.verification import VerifyOptions
 
-_PUTS_AT_ONCE: Final = 4
+_CONCURRENT_UPLOADS: Final = 4
 """As many as there are connections."""
 
 
 @dataclass(slots=True)
-class Repaired:
+class RepairResult:
     """Blobs that were sent again, and their bytes; `left` is how many are in none of the files."""
 
     objects: int = 0
@@ -40,35 +40,35 @@ class Repair:
         self,
         client: Client,
         options: VerifyOptions,
-        digests_of_runs: Mapping[str, set[str]],
-        progress: Progress,
+        digests_by_run: Mapping[str, set[str]],
+        progress: ConsoleProgress,
     ) -> None:
         self._client = client
         self._options = options
-        self._runs = digests_of_runs
+        self._runs = digests_by_run
         self._progress = progress
-        self._wanted = {bytes.fromhex(digest) for digests in digests_of_runs.values() for digest in digests}
+        self._missing_digests = {bytes.fromhex(digest) for digests in digests_by_run.values() for digest in digests}
 
-    def run(self) -> Repaired:
+    def run(self) -> RepairResult:
         """Send what is found of it. Raises ServerError; what was sent by then stays."""
-        repaired = Repaired()
-        with ThreadPoolExecutor(_PUTS_AT_ONCE, "repair") as pool:
+        repaired = RepairResult()
+        with ThreadPoolExecutor(_CONCURRENT_UPLOADS, "repair") as pool:
             for segment in self._segments():
-                found = {digest: blob for digest, blob in segment.blobs.items() if digest in self._wanted}
-                for digest, size in pool.map(self._put, found.items()):
+                found = {digest: blob for digest, blob in segment.blobs.items() if digest in self._missing_digests}
+                for digest, size in pool.map(self._upload, found.items()):
                     if size is not None:
-                        self._wanted.discard(digest)
+                        self._missing_digests.discard(digest)
                         repaired.objects += 1
                         repaired.bytes += size
-                if not self._wanted:
+                if not self._missing_digests:
                     break
-        repaired.left = len(self._wanted)
+        repaired.left = len(self._missing_digests)
         return repaired
 
-    def _put(self, item: tuple[bytes, Blob]) -> tuple[bytes, int | None]:
+    def _upload(self, item: tuple[bytes, Blob]) -> tuple[bytes, int | None]:
         digest, blob = item
         try:
-            self._client.put_blob(self._options.experiment_id, digest, blob, is_repair=True)
+            self._client.upload_blob(self._options.experiment_id, digest, blob, is_repair=True)
         except Conflict as conflict:  # its file was changed since it was read
             self._progress.warn(str(conflict))
             return digest, None
@@ -81,11 +81,11 @@ class Repair:
         )
         series_filter = self._options.series_filter
         scan = scan_logdir(self._options.logdir, series_filter, limits.name_chars_max)
-        reading = Reading(series_filter, limits, is_final=True, say=self._progress.warn)
-        cursors = CursorBook(series_filter.digest(), [])
-        sources = (Source(found, reading, cursors) for found in scan.files if found.run in self._runs)
+        read_options = ReadOptions(series_filter, limits, is_final=True, warn=self._progress.warn)
+        cursors = StreamCursors(series_filter.digest(), [])
+        sources = (FileUpload(found, read_options, cursors) for found in scan.files if found.run in self._runs)
         for _, of_run in groupby(sources, lambda source: source.run):
-            yield from (segment for _, segment in in_turns(of_run) if segment is not None)
+            yield from (segment for _, segment in round_robin(of_run) if segment is not None)
         for folder in scan.projector_folders:
             stream = ProjectorStream(folder, self._options.logdir, series_filter, limits)
             if stream.folder.run in self._runs and (segment := stream.segment()[0]) is not None:

@@ -8,19 +8,19 @@ from typing import Final
 
 import numpy as np
 
-from tbwire.digests import Records, newest_of_each_step
+from tbwire.digests import Records, deduplicate_steps
 
-RECORDS_AT_ONCE: Final = 131_072
-"""Records held of all pieces together; of many pieces, at least `RECORDS_A_PIECE_MIN` of each."""
+RECORDS_IN_MEMORY: Final = 131_072
+"""Records held of all pieces together; of many pieces, at least `RECORDS_PER_SOURCE_MIN` of each."""
 
-RECORDS_A_PIECE_MIN: Final = 256
+RECORDS_PER_SOURCE_MIN: Final = 256
 
 STEPS_SHOWN: Final = 5
 """Steps that are named of those that differ."""
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class RecordSource:
     """Records in step order, one a step: how many, and how to read `count` of them from number `first` on."""
 
     count: int
@@ -28,7 +28,7 @@ class Piece:
 
 
 @dataclass(slots=True)
-class Steps:
+class StepSample:
     """How many steps there are of a kind, and the first few."""
 
     count: int = 0
@@ -44,9 +44,9 @@ class Steps:
 class Differences:
     """How the stored points differ from the files': not there, there although in no file, there with another value."""
 
-    missing: Steps = field(default_factory=Steps)
-    extra: Steps = field(default_factory=Steps)
-    different: Steps = field(default_factory=Steps)
+    missing: StepSample = field(default_factory=StepSample)
+    extra: StepSample = field(default_factory=StepSample)
+    different: StepSample = field(default_factory=StepSample)
 
 
 class _Reader:
@@ -54,33 +54,33 @@ class _Reader:
 
     def __init__(self, records: Iterator[Records]) -> None:
         self._records = records
-        self.loaded = self._find()
+        self.loaded = self._next_loaded()
 
-    def take_through(self, step: int) -> Records | None:
+    def read_through(self, step: int) -> Records | None:
         """What is loaded up to this step; None when nothing is."""
         if self.loaded is None or self.loaded["step"][0] > step:
             return None
         place = int(np.searchsorted(self.loaded["step"], step, "right"))
         taken, rest = self.loaded[:place], self.loaded[place:]
-        self.loaded = rest if len(rest) else self._find()
+        self.loaded = rest if len(rest) else self._next_loaded()
         return taken
 
-    def _find(self) -> Records | None:
+    def _next_loaded(self) -> Records | None:
         return next((part for part in self._records if len(part)), None)
 
 
-def in_step_order(pieces: Sequence[Piece]) -> Iterator[Records]:
+def merge_in_step_order(sources: Sequence[RecordSource]) -> Iterator[Records]:
     """All points, the newest of each step; of one step and wall time, that of the later piece."""
-    count = max(RECORDS_A_PIECE_MIN, RECORDS_AT_ONCE // max(1, len(pieces)))
-    readers = [_Reader(_parts(piece, count)) for piece in pieces]
-    for parts in _abreast(readers):
-        yield newest_of_each_step(np.concatenate([part for part in parts if part is not None]))
+    count = max(RECORDS_PER_SOURCE_MIN, RECORDS_IN_MEMORY // max(1, len(sources)))
+    readers = [_Reader(_parts(source, count)) for source in sources]
+    for parts in _aligned_ranges(readers):
+        yield deduplicate_steps(np.concatenate([part for part in parts if part is not None]))
 
 
 def compare(local: Iterable[Records], stored: Iterable[Records]) -> Differences:
     """How the stored points differ from the local ones; both in step order, one a step."""
     found = Differences()
-    for ours, theirs in _abreast([_Reader(iter(local)), _Reader(iter(stored))]):
+    for ours, theirs in _aligned_ranges([_Reader(iter(local)), _Reader(iter(stored))]):
         if ours is not None and theirs is not None:
             _compare(ours, theirs, found)
         elif ours is not None:
@@ -90,16 +90,16 @@ def compare(local: Iterable[Records], stored: Iterable[Records]) -> Differences:
     return found
 
 
-def _parts(piece: Piece, count: int) -> Iterator[Records]:
-    for first in range(0, piece.count, count):
-        yield piece.read(first, count)
+def _parts(source: RecordSource, count: int) -> Iterator[Records]:
+    for first in range(0, source.count, count):
+        yield source.read(first, count)
 
 
-def _abreast(readers: Sequence[_Reader]) -> Iterator[list[Records | None]]:
+def _aligned_ranges(readers: Sequence[_Reader]) -> Iterator[list[Records | None]]:
     """Parts of all readers for the same range of steps, one range after the other; at least one has a part."""
     while ends := [int(reader.loaded["step"][-1]) for reader in readers if reader.loaded is not None]:
         step = min(ends)
-        yield [reader.take_through(step) for reader in readers]
+        yield [reader.read_through(step) for reader in readers]
 
 
 def _compare(ours: Records, theirs: Records, found: Differences) -> None:

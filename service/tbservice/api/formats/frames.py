@@ -12,7 +12,7 @@ from tbservice.errors import ObjectUnreadable
 from tbservice.reading.full_scan import LostPoint, SeriesChunk
 from tbservice.types import Blob, BlobSequenceSample, ScalarSample, TensorSample, TensorValue
 from tbwire import packing, read_pb2, wire_pb2
-from tbwire.frames import encode
+from tbwire.frames import encode_frame
 
 _PACKED_POINTS_MIN: Final = 32
 """Fewer points take fewer bytes as they are."""
@@ -27,7 +27,7 @@ def encode_frames(chunks: Iterable[SeriesChunk], sampling: str, lost: deque[Lost
     count = _Count(chunks)
     for chunk in count:
         yield from _take(lost)
-        yield encode(read_pb2.Frame(part=_part_message(chunk)))
+        yield encode_frame(read_pb2.Frame(part=_part_message(chunk)))
     yield from _take(lost)
     yield count.end()
 
@@ -44,7 +44,7 @@ def table_frames(
     for piece in encode_table(count):
         yield from _take(lost)
         for start in range(0, len(piece), _TABLE_BYTES):
-            yield encode(read_pb2.Frame(table=piece[start : start + _TABLE_BYTES]))
+            yield encode_frame(read_pb2.Frame(table=piece[start : start + _TABLE_BYTES]))
     yield from _take(lost)
     yield count.end()
 
@@ -64,11 +64,11 @@ class _Count:
 
     def end(self) -> bytes:
         """The frame that ends an answer."""
-        return encode(read_pb2.Frame(end=self._end))
+        return encode_frame(read_pb2.Frame(end=self._end))
 
 
 def _begin(sampling: str) -> bytes:
-    return encode(read_pb2.Frame(begin=read_pb2.Begin(sampling=sampling)))
+    return encode_frame(read_pb2.Frame(begin=read_pb2.Begin(sampling=sampling)))
 
 
 def _take(lost: deque[LostPoint] | None) -> Iterator[bytes]:
@@ -81,7 +81,7 @@ def _take(lost: deque[LostPoint] | None) -> Iterator[bytes]:
             is_unreadable=isinstance(point.error, ObjectUnreadable),
             detail=point.error.detail,
         )
-        yield encode(read_pb2.Frame(lost=message))
+        yield encode_frame(read_pb2.Frame(lost=message))
 
 
 def _part_message(chunk: SeriesChunk) -> read_pb2.Part:

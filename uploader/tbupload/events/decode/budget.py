@@ -36,7 +36,7 @@ class Budget:
         """Keeps a point; raises ValueRefused when the record then holds more than any request could take."""
         size = _memory_bytes(point)
         if self._record_bytes + size > RECORD_TENSORS_BYTES_MAX:
-            raise ValueRefused(skip_reasons.TOO_MUCH)
+            raise ValueRefused(skip_reasons.RECORD_TOO_LARGE)
         self._record_bytes += size
         self._chunk_bytes += size
 

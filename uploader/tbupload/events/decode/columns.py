@@ -18,13 +18,13 @@ from tbupload.events.points import BlobSequenceColumns, Columns, ScalarColumns, 
 _SLOT_BITS: Final = 32
 """A point's place in the file is its record, then its slot in the event: a chunk has fewer than 2^31 of either."""
 
-_SHORT: Final = np.iinfo(np.int16).max
+_INT16_MAX: Final = np.iinfo(np.int16).max
 
-Places = npt.NDArray[np.int64]
+FilePositions = npt.NDArray[np.int64]
 SeriesIndices = npt.NDArray[np.int16] | npt.NDArray[np.intp]
 
 
-def place(records: Indices, slot: int) -> Places:
+def file_positions(records: Indices, slot: int) -> FilePositions:
     """Where scalars of these records stand in the file, as numbers that sort."""
     places = np.left_shift(records, _SLOT_BITS, dtype=np.int64)
     if slot:
@@ -32,16 +32,16 @@ def place(records: Indices, slot: int) -> Places:
     return places
 
 
-def shortened(indices: Indices, count: int) -> SeriesIndices:
+def narrow_indices(indices: Indices, count: int) -> SeriesIndices:
     """The indices of series, or -1, in as few bytes as so many series allow: short ones are sorted by radix."""
-    return indices.astype(np.int16) if count <= _SHORT else indices
+    return indices.astype(np.int16) if count <= _INT16_MAX else indices
 
 
 @dataclass(frozen=True, slots=True)
 class _Scalars:
     """Columns of one length: the place in the file, and the point."""
 
-    places: Places
+    places: FilePositions
     steps: Steps
     wall_times: WallTimes
     values: npt.NDArray[Any]
@@ -51,7 +51,7 @@ class _Scalars:
 
 
 @dataclass(frozen=True, slots=True)
-class _Mixture:
+class _MixedScalars:
     """Scalars of many series, and for each one the index of its series."""
 
     series: SeriesIndices
@@ -68,27 +68,27 @@ class _Points:
     values: list[Any] = field(default_factory=list)
 
 
-class PointGatherer:
+class PointCollector:
     """Takes points by the index of their series, which is the caller's choice, and gives columns."""
 
     def __init__(self) -> None:
-        self._mixtures: list[_Mixture] = []
+        self._mixed: list[_MixedScalars] = []
         self._series: defaultdict[int, list[_Scalars]] = defaultdict(list)
         self._points: defaultdict[int, _Points] = defaultdict(_Points)
 
     def add_scalars(
-        self, series: SeriesIndices, places: Places, steps: Steps, wall_times: WallTimes, values: npt.NDArray[Any]
+        self, series: SeriesIndices, places: FilePositions, steps: Steps, wall_times: WallTimes, values: npt.NDArray[Any]
     ) -> None:
         """Takes columns of scalars, of many series at once; any real type but float32 becomes float64."""
         if len(series):
-            self._mixtures.append(_Mixture(series, _Scalars(places, steps, wall_times, _narrow_or_wide(values))))
+            self._mixed.append(_MixedScalars(series, _Scalars(places, steps, wall_times, _as_float32_or_float64(values))))
 
     def add_series(
-        self, index: int, places: Places, steps: Steps, wall_times: WallTimes, values: npt.NDArray[Any]
+        self, index: int, places: FilePositions, steps: Steps, wall_times: WallTimes, values: npt.NDArray[Any]
     ) -> None:
         """Takes columns of scalars that are all of one series, in file order."""
         if len(places):
-            self._series[index].append(_Scalars(places, steps, wall_times, _narrow_or_wide(values)))
+            self._series[index].append(_Scalars(places, steps, wall_times, _as_float32_or_float64(values)))
 
     def add_point(self, index: int, record: int, slot: int, event: tuple[int, float], point: Point) -> None:
         """Takes one point, which must come after those of its series given before; `event` is step and wall time."""
@@ -124,13 +124,13 @@ class PointGatherer:
         """The scalars of each series; float64 as soon as a value of the series in this chunk is."""
         pieces = defaultdict(list, {index: list(those) for index, those in self._series.items()})
         for dtype in (np.float32, np.float64):
-            mixtures = [mixture for mixture in self._mixtures if mixture.scalars.values.dtype == dtype]
-            for index, piece in _by_series(mixtures):
+            mixtures = [mixture for mixture in self._mixed if mixture.scalars.values.dtype == dtype]
+            for index, piece in _group_by_series(mixtures):
                 pieces[index].append(piece)
-        return {index: _joined(those) for index, those in pieces.items()}
+        return {index: _join_scalars(those) for index, those in pieces.items()}
 
 
-def _by_series(mixtures: list[_Mixture]) -> Iterator[tuple[int, _Scalars]]:
+def _group_by_series(mixtures: list[_MixedScalars]) -> Iterator[tuple[int, _Scalars]]:
     """The scalars of each series in these mixtures, in file order."""
     if not mixtures:
         return
@@ -149,7 +149,7 @@ def _by_series(mixtures: list[_Mixture]) -> Iterator[tuple[int, _Scalars]]:
         yield index, scalars.take(slice(*part))
 
 
-def _joined(pieces: list[_Scalars]) -> ScalarColumns:
+def _join_scalars(pieces: list[_Scalars]) -> ScalarColumns:
     """The scalars of one series, in file order; float64 as soon as a piece is."""
     pieces.sort(key=lambda piece: int(piece.places[0]))
     scalars = _concatenate(pieces)
@@ -170,7 +170,7 @@ def _concatenate(pieces: list[_Scalars]) -> _Scalars:
     )
 
 
-def _narrow_or_wide(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _as_float32_or_float64(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return values if values.dtype == np.float32 else values.astype(np.float64)
 
 

@@ -18,30 +18,30 @@ from google.protobuf.message import DecodeError
 from tbupload.events import skip_reasons
 from tbupload.events.decode import record_rows
 from tbupload.events.decode.budget import Budget
-from tbupload.events.decode.columns import PointGatherer, place, shortened
+from tbupload.events.decode.columns import PointCollector, file_positions, narrow_indices
 from tbupload.events.decode.factorize import first_rows, renumber
-from tbupload.events.decode.record_periods import find_repetitions
+from tbupload.events.decode.record_periods import find_periodic_records
 from tbupload.events.decode.record_walk import Buffer, Indices
 from tbupload.events.decode.step_rows import decode_steps
-from tbupload.events.decode.summaries import identity, read_value, summary_values
-from tbupload.events.decode.templates import EVENT_BYTES_MAX, ScalarRun, SeriesName, decode_events
-from tbupload.events.framing import HEADER_BYTES, Frames, RecordGroup, group_by_length, payload
+from tbupload.events.decode.summaries import read_value, summary_values, tag_and_metadata
+from tbupload.events.decode.templates import EVENT_BYTES_MAX, ScalarColumn, TagAndMetadata, decode_events
+from tbupload.events.framing import HEADER_BYTES, RecordFrames, RecordGroup, group_by_length, payload
 from tbupload.events.points import Columns, SeriesPoints
 from tbupload.events.skip_reasons import ValueRefused
-from tbupload.events.tag_registry import HPARAMS, KnownSeries, SeriesMemory, series_points
+from tbupload.events.tag_registry import HPARAMS, KnownSeries, TagRegistry, series_points
 from tbupload.limits import ReadLimits
 from tbwire import tensorboard_pb2 as pb
 
 _GROUP_RECORDS_MIN: Final = 8
 """Fewer records of one length are read one by one."""
 
-_LEFT_OUT: Final = -1
+_EXCLUDED: Final = -1
 """Instead of a series' index: the point goes no further."""
 
 _BY_PROTOBUF: Final = -1
 """Instead of a plan's index: the record is to be read by protobuf."""
 
-_WHOLE: Final = -1
+_ALL_SLOTS: Final = -1
 """Instead of a slot: every value of the event."""
 
 
@@ -50,13 +50,13 @@ class _NeedsProtobuf(Exception):
 
 
 @dataclass(slots=True)
-class Part:
+class FilePart:
     """The records of one file: those before the index `stop`, and after the part before. `memory` is the file's.
 
     `series` is what was found in them, and `skipped` counts what cannot be sent.
     """
 
-    memory: SeriesMemory
+    registry: TagRegistry
     stop: int
     series: list[SeriesPoints] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
@@ -69,7 +69,7 @@ class _Plan:
     `names` and `parts` are those of each pair, and `keys` the series it turns out to be.
     """
 
-    run: ScalarRun
+    column: ScalarColumn
     labels: Indices
     names: list[int]
     parts: list[int]
@@ -77,7 +77,7 @@ class _Plan:
 
 
 @dataclass(slots=True)
-class _Offer:
+class _SeriesCandidate:
     """What a name says of its series, and what the first part that met it has learnt from that."""
 
     tag: str
@@ -88,23 +88,23 @@ class _Offer:
 class ChunkDecoder:
     """Decodes the records of one buffer, of one file or of several; used once.
 
-    The buffer has `SPARE_BYTES` after the last record.
+    The buffer has `PADDING_BYTES` after the last record.
     """
 
-    def __init__(self, buffer: Buffer, frames: Frames, parts: Sequence[Part], limits: ReadLimits) -> None:
+    def __init__(self, buffer: Buffer, frames: RecordFrames, parts: Sequence[FilePart], limits: ReadLimits) -> None:
         self._buffer = buffer
         self._frames = frames
         self._parts = parts
         self._stops = np.array([part.stop for part in parts])
         self._limits = limits
-        self._gatherer = PointGatherer()
+        self._gatherer = PointCollector()
         self._budget = Budget()
         self._plans: list[_Plan] = []
-        self._offers: dict[tuple[int, int], _Offer] = {}  # by plan and name
+        self._candidates: dict[tuple[int, int], _SeriesCandidate] = {}  # by plan and name
         # Series of all parts, by a number that each gets when it is first met: its key.
         self._keys: dict[tuple[int, int], int] = {}
         # What has to be settled in file order, last first: (record, slot, plan, pair).
-        self._agenda: list[tuple[int, int, int, int]] = []
+        self._work_queue: list[tuple[int, int, int, int]] = []
 
     @np.errstate(invalid="ignore", over="ignore")  # a signalling NaN that is widened is data, not a mistake
     def decode(self) -> None:
@@ -114,35 +114,35 @@ class ChunkDecoder:
         """
         for group in group_by_length(self._frames, self._read_steps()):
             self._read_group(group)
-        self._agenda.sort(reverse=True)
-        while self._agenda:
-            record, slot, plan, pair = self._agenda.pop()
+        self._work_queue.sort(reverse=True)
+        while self._work_queue:
+            record, slot, plan, pair = self._work_queue.pop()
             if plan == _BY_PROTOBUF:
                 self._read_record(record, slot)
             else:
-                self._settle(plan, pair)
+                self._resolve_name(plan, pair)
         for decoded in self._plans:
-            self._gather(decoded)
-        self._hand_out()
+            self._gather_points(decoded)
+        self._emit()
 
     def _read_steps(self) -> Indices:
         """Reads the scalars of steps that repeat; answers which records are left."""
         is_left = np.ones(len(self._frames.starts), np.bool_)
-        for repetition in find_repetitions(self._frames.lengths.astype(np.uint32), self._stops):
+        for repetition in find_periodic_records(self._frames.lengths.astype(np.uint32), self._stops):
             found = decode_steps(self._buffer, self._frames, repetition)
             for records in found.records:
                 is_left[records] = False
-            for run in found.runs:
-                self._plan(run)
+            for column in found.columns:
+                self._plan(column)
         return is_left.nonzero()[0]
 
     def _read_group(self, group: RecordGroup) -> None:
         if len(group.records) < _GROUP_RECORDS_MIN or group.length > EVENT_BYTES_MAX:
-            self._leave(group.records)
+            self._defer_to_protobuf(group.records)
             return
         starts = self._frames.starts[group.records] + HEADER_BYTES
-        rows = record_rows.gather(self._buffer, starts, group.length, group.records)
-        sound = record_rows.sound(rows)
+        rows = record_rows.gather_payloads(self._buffer, starts, group.length, group.records)
+        sound = record_rows.match_checksums(rows)
         if not sound.all():
             self._skip(skip_reasons.RECORD_DAMAGED, rows.records[~sound])
             if not sound.any():
@@ -150,13 +150,13 @@ class ChunkDecoder:
             rows = rows.select(sound)
         found = decode_events(rows)
         for others in found.others:
-            self._leave(others)
-        for run in found.runs:
-            self._plan(run)
+            self._defer_to_protobuf(others)
+        for column in found.columns:
+            self._plan(column)
 
-    def _leave(self, records: Indices) -> None:
+    def _defer_to_protobuf(self, records: Indices) -> None:
         """Leaves records to protobuf."""
-        self._agenda.extend((record, _WHOLE, _BY_PROTOBUF, 0) for record in records.tolist())
+        self._work_queue.extend((record, _ALL_SLOTS, _BY_PROTOBUF, 0) for record in records.tolist())
 
     def _skip(self, reason: str, records: Indices) -> None:
         """Counts a value of each of these records as one that cannot be sent."""
@@ -171,83 +171,83 @@ class ChunkDecoder:
     def _part_of(self, record: int) -> int:
         return bisect_right(self._parts, record, key=lambda part: part.stop)
 
-    def _plan(self, run: ScalarRun) -> None:
+    def _plan(self, column: ScalarColumn) -> None:
         """Puts a run's names on the agenda, each where it first occurs in a part."""
-        pairs = run.labels
+        pairs = column.labels
         if len(self._parts) > 1:
-            pairs = self._parts_of(run.records) * len(run.names) + run.labels
-        labels, count = renumber(pairs, len(self._parts) * len(run.names))
+            pairs = self._parts_of(column.records) * len(column.names) + column.labels
+        labels, count = renumber(pairs, len(self._parts) * len(column.names))
         firsts = first_rows(labels, count)
-        parts, names = np.divmod(pairs.take(firsts), len(run.names))
+        parts, names = np.divmod(pairs.take(firsts), len(column.names))
         plan = len(self._plans)
-        records = run.records[firsts].tolist()
-        self._agenda.extend((record, run.slot, plan, pair) for pair, record in enumerate(records))
-        self._plans.append(_Plan(run, labels, names.tolist(), parts.tolist(), np.full(count, _LEFT_OUT, np.intp)))
+        records = column.records[firsts].tolist()
+        self._work_queue.extend((record, column.slot, plan, pair) for pair, record in enumerate(records))
+        self._plans.append(_Plan(column, labels, names.tolist(), parts.tolist(), np.full(count, _EXCLUDED, np.intp)))
 
-    def _settle(self, index: int, pair: int) -> None:
+    def _resolve_name(self, index: int, pair: int) -> None:
         """Finds out which series a name is in its part; when that takes more than the name, leaves it to protobuf."""
         plan = self._plans[index]
         part = plan.parts[pair]
         try:
-            series = self._resolve(index, plan.names[pair], self._parts[part].memory)
+            series = self._resolve_series(index, plan.names[pair], self._parts[part].registry)
         except _NeedsProtobuf:
-            records = plan.run.records[plan.labels == pair].tolist()
-            self._agenda.extend((record, plan.run.slot, _BY_PROTOBUF, 0) for record in records)
-            self._agenda.sort(reverse=True)
+            records = plan.column.records[plan.labels == pair].tolist()
+            self._work_queue.extend((record, plan.column.slot, _BY_PROTOBUF, 0) for record in records)
+            self._work_queue.sort(reverse=True)
         except ValueRefused as refused:
             self._parts[part].skipped[refused.reason] += int(np.count_nonzero(plan.labels == pair))
         else:
-            plan.keys[pair] = _LEFT_OUT if series is None else self._key(part, series)
+            plan.keys[pair] = _EXCLUDED if series is None else self._series_key(part, series)
 
-    def _resolve(self, plan: int, name: int, memory: SeriesMemory) -> KnownSeries | None:
+    def _resolve_series(self, plan: int, name: int, registry: TagRegistry) -> KnownSeries | None:
         """The scalar series of this name, the same for every value that bears it; None when a filter leaves it out."""
-        offer = self._offer(plan, name)
-        is_new = memory.find(offer.tag) is None
-        if is_new and offer.example is not None:
-            return memory.adopt(offer.example)
-        series = memory.resolve(offer.tag, offer.metadata)
+        candidate = self._candidate(plan, name)
+        is_new = registry.find(candidate.tag) is None
+        if is_new and candidate.example is not None:
+            return registry.add_like(candidate.example)
+        series = registry.resolve(candidate.tag, candidate.metadata)
         if series is not None and (series.data_class != pb.DATA_CLASS_SCALAR or series.plugin == HPARAMS):
             raise _NeedsProtobuf
         if is_new:
-            offer.example = series
+            candidate.example = series
         return series
 
-    def _offer(self, plan: int, name: int) -> _Offer:
-        offer = self._offers.get((plan, name))
-        if offer is None:
-            run = self._plans[plan].run
-            offer = _Offer(*identity(_bare_value(run.names[name], is_legacy=run.is_legacy)))
-            self._offers[plan, name] = offer
-        return offer
+    def _candidate(self, plan: int, name: int) -> _SeriesCandidate:
+        candidate = self._candidates.get((plan, name))
+        if candidate is None:
+            column = self._plans[plan].column
+            candidate = _SeriesCandidate(*tag_and_metadata(_value_without_number(column.names[name], is_legacy=column.is_legacy)))
+            self._candidates[plan, name] = candidate
+        return candidate
 
-    def _key(self, part: int, series: KnownSeries) -> int:
+    def _series_key(self, part: int, series: KnownSeries) -> int:
         return self._keys.setdefault((part, series.index), len(self._keys))
 
-    def _gather(self, plan: _Plan) -> None:
+    def _gather_points(self, plan: _Plan) -> None:
         """Hands a run's points on, but for those of no series and those without a wall time."""
-        run, is_timed = plan.run, np.isfinite(plan.run.wall_times)
-        columns = (place(run.records, run.slot), run.steps, run.wall_times, run.values)
+        column, is_timed = plan.column, np.isfinite(plan.column.wall_times)
+        columns = (file_positions(column.records, column.slot), column.steps, column.wall_times, column.values)
         if len(plan.keys) == 1 and bool(is_timed.all()):
-            if plan.keys[0] != _LEFT_OUT:
+            if plan.keys[0] != _EXCLUDED:
                 self._gatherer.add_series(int(plan.keys[0]), *columns)
             return
-        series = shortened(plan.keys, len(self._keys)).take(plan.labels)
-        is_wanted = series != _LEFT_OUT
+        series = narrow_indices(plan.keys, len(self._keys)).take(plan.labels)
+        is_wanted = series != _EXCLUDED
         if (is_wanted & ~is_timed).any():
-            self._skip(skip_reasons.WALL_TIME, run.records[is_wanted & ~is_timed])
+            self._skip(skip_reasons.WALL_TIME_NOT_FINITE, column.records[is_wanted & ~is_timed])
         chosen = is_wanted & is_timed
         if not chosen.all():
             series, columns = series[chosen], tuple(column[chosen] for column in columns)
         self._gatherer.add_scalars(series, *columns)
 
-    def _hand_out(self) -> None:
+    def _emit(self) -> None:
         columns = self._gatherer.columns()
         found: list[dict[int, Columns]] = [{} for _ in self._parts]
         for (part, index), key in self._keys.items():
             if key in columns:
                 found[part][index] = columns[key]
         for each, series in zip(self._parts, found, strict=True):
-            each.series = series_points(each.memory, series)
+            each.series = series_points(each.registry, series)
 
     def _read_record(self, record: int, only_slot: int) -> None:
         """Reads the values of a record by protobuf: all of them, or that of one slot."""
@@ -257,10 +257,10 @@ class ChunkDecoder:
         if event is None:
             return
         for slot, value in enumerate(summary_values(event)):
-            if only_slot in (_WHOLE, slot):
+            if only_slot in (_ALL_SLOTS, slot):
                 self._read_value(value, record, slot, event, part)
 
-    def _parse(self, record: int, part: Part) -> pb.Event | None:
+    def _parse(self, record: int, part: FilePart) -> pb.Event | None:
         """The event of a record; None, and counted, when it is none. Its payload, as large again, is not kept."""
         content = payload(self._buffer, int(self._frames.starts[record]), int(self._frames.lengths[record]))
         if content is None:
@@ -269,12 +269,12 @@ class ChunkDecoder:
         try:
             return pb.Event.FromString(content)
         except (DecodeError, UnicodeDecodeError):
-            part.skipped[skip_reasons.NO_EVENT] += 1
+            part.skipped[skip_reasons.NOT_AN_EVENT] += 1
             return None
 
     def _read_value(self, value: pb.Summary.Value, record: int, slot: int, event: pb.Event, part: int) -> None:
         try:
-            found = read_value(value, event.wall_time, self._parts[part].memory, self._limits)
+            found = read_value(value, event.wall_time, self._parts[part].registry, self._limits)
             if found is not None:
                 self._budget.take(found[1])
         except ValueRefused as refused:
@@ -282,11 +282,11 @@ class ChunkDecoder:
             return
         if found is not None:
             series, point = found
-            key = self._key(part, series)
+            key = self._series_key(part, series)
             self._gatherer.add_point(key, record, slot, (event.step, event.wall_time), point)
 
 
-def _bare_value(name: SeriesName, *, is_legacy: bool) -> pb.Summary.Value:
+def _value_without_number(name: TagAndMetadata, *, is_legacy: bool) -> pb.Summary.Value:
     """A value of this name, without its number."""
     if is_legacy:
         return pb.Summary.Value(tag=name.tag, metadata=name.metadata, simple_value=0)

@@ -69,14 +69,14 @@ class _Field:
         return slice(self.start, self.end)
 
 
-def moved(layout: EventLayout, by: int) -> EventLayout:
+def shift_layout(layout: EventLayout, by: int) -> EventLayout:
     """The layout of an event that stands so many bytes further on."""
     return EventLayout(
-        _moved(layout.wall_time, by),
-        _moved(layout.step, by),
+        _shift_span(layout.wall_time, by),
+        _shift_span(layout.step, by),
         tuple(
             ValueLayout(
-                _moved(each.tag, by), _moved(each.metadata, by), _moved(each.value, by), each.dtype, each.is_legacy
+                _shift_span(each.tag, by), _shift_span(each.metadata, by), _shift_span(each.value, by), each.dtype, each.is_legacy
             )
             for each in layout.values
         ),
@@ -90,17 +90,17 @@ class _NoLayout(Exception):
 def parse_layout(event: bytes) -> EventLayout | None:
     """The layout of a serialized event of scalars, or None when it is anything else."""
     try:
-        return _event(event)
+        return _parse_event(event)
     except (_NoLayout, IndexError):
         return None
 
 
-def _event(event: bytes) -> EventLayout:
-    fields = _message(event, 0, len(event), {1: _FIXED64, 2: _VARINT, 5: _LENGTH})
+def _parse_event(event: bytes) -> EventLayout:
+    fields = _parse_message(event, 0, len(event), {1: _FIXED64, 2: _VARINT, 5: _LENGTH})
     if 5 not in fields:
         raise _NoLayout
     summary = fields[5]
-    values = [_value(event, field) for field in _fields(event, summary.start, summary.end) if _is_value(field)]
+    values = [_parse_value(event, field) for field in _fields(event, summary.start, summary.end) if _is_value(field)]
     return EventLayout(_span(fields, 1), _span(fields, 2), tuple(values))
 
 
@@ -110,17 +110,17 @@ def _is_value(field: _Field) -> bool:
     return True
 
 
-def _value(event: bytes, value: _Field) -> ValueLayout:
-    fields = _message(event, value.start, value.end, {1: _LENGTH, 2: _FIXED32, 8: _LENGTH, 9: _LENGTH})
+def _parse_value(event: bytes, value: _Field) -> ValueLayout:
+    fields = _parse_message(event, value.start, value.end, {1: _LENGTH, 2: _FIXED32, 8: _LENGTH, 9: _LENGTH})
     if 1 not in fields or (2 in fields) == (8 in fields):
         raise _NoLayout
     if 2 in fields:
         return ValueLayout(fields[1].span, _span(fields, 9), fields[2].span, "<f4", is_legacy=True)
-    span, dtype = _tensor(event, fields[8])
+    span, dtype = _parse_tensor(event, fields[8])
     return ValueLayout(fields[1].span, _span(fields, 9), span, dtype, is_legacy=False)
 
 
-def _tensor(event: bytes, tensor: _Field) -> tuple[slice, str]:
+def _parse_tensor(event: bytes, tensor: _Field) -> tuple[slice, str]:
     """Where the single element of a tensor lies, and its type; in `tensor_content`, `float_val` or `double_val`."""
     fields = {field.number: field for field in _fields(event, tensor.start, tensor.end)}
     if len(fields) != sum(1 for _ in _fields(event, tensor.start, tensor.end)):
@@ -158,10 +158,10 @@ def _check_single_element(event: bytes, shape: _Field) -> None:
 
 
 @overload
-def _moved(span: slice, by: int) -> slice: ...
+def _shift_span(span: slice, by: int) -> slice: ...
 @overload
-def _moved(span: slice | None, by: int) -> slice | None: ...
-def _moved(span: slice | None, by: int) -> slice | None:
+def _shift_span(span: slice | None, by: int) -> slice | None: ...
+def _shift_span(span: slice | None, by: int) -> slice | None:
     return None if span is None else slice(span.start + by, span.stop + by)
 
 
@@ -169,7 +169,7 @@ def _span(fields: dict[int, _Field], number: int) -> slice | None:
     return fields[number].span if number in fields else None
 
 
-def _message(event: bytes, start: int, end: int, kinds: dict[int, int]) -> dict[int, _Field]:
+def _parse_message(event: bytes, start: int, end: int, kinds: dict[int, int]) -> dict[int, _Field]:
     """The fields of a message that may have these, once each, of these wire types; no layout for any other."""
     fields: dict[int, _Field] = {}
     for field in _fields(event, start, end):
@@ -185,21 +185,21 @@ def _fields(event: bytes, start: int, end: int) -> Iterator[_Field]:
         key = event[position]
         if key >= 0x80:  # a field number over 15: none of ours
             raise _NoLayout
-        field = _field(event, position + 1, key >> 3, key & 7)
+        field = _parse_field_at(event, position + 1, key >> 3, key & 7)
         if field.end > end:
             raise _NoLayout
         yield field
         position = field.end
 
 
-def _field(event: bytes, position: int, number: int, kind: int) -> _Field:
+def _parse_field_at(event: bytes, position: int, number: int, kind: int) -> _Field:
     if kind == _FIXED64:
         return _Field(number, kind, position, position + 8, 0)
     if kind == _FIXED32:
         return _Field(number, kind, position, position + 4, 0)
     if kind not in (_VARINT, _LENGTH):
         raise _NoLayout
-    value, after = _varint(event, position)
+    value, after = _parse_varint(event, position)
     if kind == _VARINT:
         return _Field(number, kind, position, after, value)
     if after - position > _SIZE_BYTES_MAX:
@@ -207,7 +207,7 @@ def _field(event: bytes, position: int, number: int, kind: int) -> _Field:
     return _Field(number, kind, after, after + value, 0)
 
 
-def _varint(event: bytes, position: int) -> tuple[int, int]:
+def _parse_varint(event: bytes, position: int) -> tuple[int, int]:
     """The number at `position`, and where it ends."""
     value = 0
     for index in range(_VARINT_BYTES_MAX):

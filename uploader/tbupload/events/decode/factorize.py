@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from tbupload.events.decode.record_rows import Rows, Words
+from tbupload.events.decode.record_rows import RecordMatrix, Words
 from tbupload.events.decode.record_walk import Indices
 
 _BYTE_BITS: Final = 8
@@ -19,14 +19,14 @@ _TABLE_MIN: Final = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
-class Labels:
+class RowLabels:
     """Each row's number, counted from 0, and the first row of each number."""
 
     labels: Indices
     firsts: Indices
 
 
-def label_rows(rows: Rows, bits: Words) -> Labels:
+def label_rows(rows: RecordMatrix, bits: Words) -> RowLabels:
     """Numbers the rows, at least one, by what they hold in these bits of their first words."""
     mask = bits & rows.difference[: len(bits)]
     columns = mask.view(np.uint8).nonzero()[0].tolist()
@@ -35,11 +35,11 @@ def label_rows(rows: Rows, bits: Words) -> Labels:
     compared = 1
     for number, column in enumerate(columns):
         if number == compared:
-            if _are_told_apart(rows.words, mask, labels, first_rows(labels, count)):
+            if _are_labels_exact(rows.words, mask, labels, first_rows(labels, count)):
                 break
             compared *= 2
         labels, count = renumber(labels << _BYTE_BITS | rows.as_bytes[:, column], count << _BYTE_BITS)
-    return Labels(labels, first_rows(labels, count))
+    return RowLabels(labels, first_rows(labels, count))
 
 
 def renumber(keys: Indices, size: int) -> tuple[Indices, int]:
@@ -66,7 +66,7 @@ def first_rows(labels: Indices, count: int) -> Indices:
     return firsts
 
 
-def _are_told_apart(words: Words, mask: Words, labels: Indices, firsts: Indices) -> bool:
+def _are_labels_exact(words: Words, mask: Words, labels: Indices, firsts: Indices) -> bool:
     """Whether all rows of one number have the same bits in this mask."""
     for word in mask.nonzero()[0].tolist():
         column = words[:, word] & mask[word]

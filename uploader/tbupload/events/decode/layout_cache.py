@@ -14,9 +14,9 @@ from tbupload.events.decode.record_rows import WORD_BYTES, Words, byte_mask
 VALUES_MAX: Final = 2_000
 """Values of all layouts that are remembered, so that they stay under a few megabytes; later ones are parsed anew."""
 
-_DECIDES: Final = 0xFF
-_FREE: Final = 0x00
-_CONTINUATION: Final = 0x80
+_ALL_BITS: Final = 0xFF
+_NO_BITS: Final = 0x00
+_CONTINUATION_BIT: Final = 0x80
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class KnownLayout:
 
 
 @dataclass(frozen=True, slots=True)
-class _Met:
+class _CachedEvent:
     """An event that was parsed, and the bits of it that decide its layout, both as numbers."""
 
     event: int
@@ -40,16 +40,16 @@ class _Met:
     known: KnownLayout
 
 
-class _LayoutBook:
+class _LayoutCache:
     def __init__(self) -> None:
-        self._by_length: defaultdict[int, list[_Met]] = defaultdict(list)
+        self._by_length: defaultdict[int, list[_CachedEvent]] = defaultdict(list)
         self._values = 0
 
     def find(self, event: bytes) -> KnownLayout | None:
         number = int.from_bytes(event)
-        for met in self._by_length.get(len(event), ()):
-            if not (number ^ met.event) & met.deciding:
-                return met.known
+        for cached in self._by_length.get(len(event), ()):
+            if not (number ^ cached.event) & cached.deciding:
+                return cached.known
         layout = parse_layout(event)
         if layout is None:
             return None
@@ -59,13 +59,13 @@ class _LayoutBook:
         known = KnownLayout(layout, deciding, names)
         if self._values + len(layout.values) <= VALUES_MAX:
             self._values += len(layout.values)
-            self._by_length[len(event)].append(_Met(number, int.from_bytes(mask), known))
+            self._by_length[len(event)].append(_CachedEvent(number, int.from_bytes(mask), known))
         return known
 
 
 def find_layout(event: bytes) -> KnownLayout | None:
     """What `parse_layout` says of the event."""
-    return _BOOK.find(event)
+    return _CACHE.find(event)
 
 
 def _name_spans(value: ValueLayout) -> list[slice]:
@@ -74,14 +74,14 @@ def _name_spans(value: ValueLayout) -> list[slice]:
 
 def _mask(event: bytes, layout: EventLayout) -> bytes:
     """Ones for the bits that decide the layout: none in numbers and names, but whether a varint goes on."""
-    mask = bytearray([_DECIDES]) * len(event)
+    mask = bytearray([_ALL_BITS]) * len(event)
     spans = [layout.wall_time, *(span for value in layout.values for span in (value.tag, value.metadata, value.value))]
     for span in spans:
         if span is not None:
-            mask[span] = bytes([_FREE]) * (span.stop - span.start)
+            mask[span] = bytes([_NO_BITS]) * (span.stop - span.start)
     if layout.step is not None:
-        mask[layout.step] = bytes([_CONTINUATION]) * (layout.step.stop - layout.step.start)
+        mask[layout.step] = bytes([_CONTINUATION_BIT]) * (layout.step.stop - layout.step.start)
     return bytes(mask)
 
 
-_BOOK: Final = _LayoutBook()
+_CACHE: Final = _LayoutCache()

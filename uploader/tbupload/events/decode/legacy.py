@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from tbupload.events import skip_reasons
-from tbupload.events.large_records.field_placeholders import Cut, Cuts
+from tbupload.events.large_records.field_placeholders import FieldPlaceholders, FileField
 from tbupload.events.points import LegacyHistogram, Tensor
 from tbupload.events.skip_reasons import ValueRefused
 from tbwire import tensorboard_pb2 as pb
@@ -68,9 +68,9 @@ def histogram_tensor(histogram: pb.HistogramProto) -> Tensor:
     return Tensor(_FLOAT, rows.shape, rows.tobytes(), _as_written(histogram))
 
 
-def image_blobs(image: pb.Summary.Image, cuts: Cuts) -> list[bytes | Cut]:
+def image_blobs(image: pb.Summary.Image, placeholders: FieldPlaceholders) -> list[bytes | FileField]:
     """Width and height in decimal, then the encoded image: TensorBoard's blob sequence of an image summary."""
-    return [str(image.width).encode(), str(image.height).encode(), cuts.restore(image.encoded_image_string)]
+    return [str(image.width).encode(), str(image.height).encode(), placeholders.restore(image.encoded_image_string)]
 
 
 def _as_written(histogram: pb.HistogramProto) -> LegacyHistogram:

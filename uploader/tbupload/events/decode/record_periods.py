@@ -24,7 +24,7 @@ _PERIOD_MAX: Final = 512
 _KINDS_MAX: Final = 16
 """Kinds of steps of one period; further ones are left alone."""
 
-_PLACES: Final = 5
+_PROBES: Final = 5
 """Where a repetition is looked for: so many places, evenly spread."""
 
 Indices = npt.NDArray[np.intp]
@@ -32,7 +32,7 @@ Sizes = npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True, slots=True)
-class Repetition:
+class PeriodicRecords:
     """Steps of `period` records each, whose sizes are the same in all of them.
 
     `begins` are the first records of stretches of such steps, in file order, and `counts` how many steps each has.
@@ -42,14 +42,14 @@ class Repetition:
     begins: Indices
     counts: Indices
 
-    def firsts(self) -> Indices:
+    def first_records(self) -> Indices:
         """The first record of each step, in file order."""
         places = np.arange(int(self.counts.sum())) - np.repeat(np.cumsum(self.counts) - self.counts, self.counts)
         return np.asarray(np.repeat(self.begins, self.counts) + places * self.period)
 
-    def times(self, factor: int) -> Repetition:
+    def merge_steps(self, factor: int) -> PeriodicRecords:
         """The same with so many steps in the place of one."""
-        return Repetition(self.period * factor, self.begins, self.counts // factor)
+        return PeriodicRecords(self.period * factor, self.begins, self.counts // factor)
 
 
 def find_period(sizes: Sizes) -> int:
@@ -61,28 +61,28 @@ def find_period(sizes: Sizes) -> int:
     return len(sizes) - PATTERN_RECORDS - before // sizes.itemsize
 
 
-def find_repetitions(sizes: Sizes, stops: Indices) -> Iterator[Repetition]:
+def find_periodic_records(sizes: Sizes, stops: Indices) -> Iterator[PeriodicRecords]:
     """The repetitions in records of these sizes; no record is in two of them.
 
     No step lies in two files, of which the records are those before each of `stops`.
     """
     is_free = np.ones(len(sizes), np.bool_)
-    for period in _periods(sizes):
-        for repetition in _of_period(sizes, stops, period, is_free):
-            if int(repetition.counts.sum()) >= STEPS_MIN:
-                for begin, count in zip(repetition.begins.tolist(), repetition.counts.tolist(), strict=True):
+    for period in _find_periods(sizes):
+        for periodic in _find_with_period(sizes, stops, period, is_free):
+            if int(periodic.counts.sum()) >= STEPS_MIN:
+                for begin, count in zip(periodic.begins.tolist(), periodic.counts.tolist(), strict=True):
                     is_free[begin : begin + count * period] = False
-                yield repetition
+                yield periodic
 
 
-def _periods(sizes: Sizes) -> list[int]:
+def _find_periods(sizes: Sizes) -> list[int]:
     """The periods found at some places, the shortest first."""
-    places = [len(sizes) * number // _PLACES for number in range(1, _PLACES + 1)]
+    places = [len(sizes) * number // _PROBES for number in range(1, _PROBES + 1)]
     found = {find_period(sizes[max(0, place - PATTERN_RECORDS - _PERIOD_MAX) : place]) for place in places}
     return sorted(period for period in found if 0 < period * STEPS_MIN <= len(sizes))
 
 
-def _of_period(sizes: Sizes, stops: Indices, period: int, is_free: npt.NDArray[np.bool_]) -> list[Repetition]:
+def _find_with_period(sizes: Sizes, stops: Indices, period: int, is_free: npt.NDArray[np.bool_]) -> list[PeriodicRecords]:
     """The repetitions of this period among free records, one for each kind of step."""
     is_same = (sizes[period:] == sizes[:-period]) & is_free[period:] & is_free[:-period]
     for stop in stops[:-1].tolist():
@@ -94,13 +94,13 @@ def _of_period(sizes: Sizes, stops: Indices, period: int, is_free: npt.NDArray[n
     kinds: dict[bytes, list[tuple[int, int]]] = {}
     for begin, end in zip(begins[is_long].tolist(), ends[is_long].tolist(), strict=True):
         pattern = sizes[begin : begin + period].tobytes()
-        kind, turn = _turned(pattern, kinds)
+        kind, turn = _rotated_kind(pattern, kinds)
         if kind in kinds or len(kinds) < _KINDS_MAX:
             kinds.setdefault(kind, []).append((begin + turn, (end - begin - turn) // period))
-    return [Repetition(period, *np.array(stretches, np.intp).T) for stretches in kinds.values()]
+    return [PeriodicRecords(period, *np.array(stretches, np.intp).T) for stretches in kinds.values()]
 
 
-def _turned(pattern: bytes, kinds: dict[bytes, list[tuple[int, int]]]) -> tuple[bytes, int]:
+def _rotated_kind(pattern: bytes, kinds: dict[bytes, list[tuple[int, int]]]) -> tuple[bytes, int]:
     """The kind of step whose sizes these are when they are read from a later record on, and that record's index."""
     if pattern in kinds:
         return pattern, 0

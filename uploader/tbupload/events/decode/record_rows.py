@@ -15,7 +15,7 @@ from tbupload.events.linear_checksum import Bytes
 
 WORD_BYTES: Final = 8
 
-SPARE_BYTES: Final = WORD_BYTES
+PADDING_BYTES: Final = WORD_BYTES
 """How much longer than its records a buffer has to be: the last row is filled up to whole words with what follows."""
 
 _FOOTER_BYTES: Final = 4
@@ -26,12 +26,12 @@ Words = npt.NDArray[np.uint64]
 
 
 def new_buffer(size: int) -> memoryview:
-    """Room for `size` bytes of records, and `SPARE_BYTES` after them; nobody has written to it yet."""
-    return np.empty(size + SPARE_BYTES, np.uint8).data
+    """Room for `size` bytes of records, and `PADDING_BYTES` after them; nobody has written to it yet."""
+    return np.empty(size + PADDING_BYTES, np.uint8).data
 
 
 @dataclass(frozen=True)
-class Rows:
+class RecordMatrix:
     """Payloads of `length` bytes, one a row, in file order, and the record each one is.
 
     In `words`, little-endian, a row goes on with its record's checksum, and ends with bytes that mean nothing.
@@ -57,7 +57,7 @@ class Rows:
         shape, strides = (len(self.words),), (self.words.strides[0],)
         return np.ndarray(shape, dtype, self.words, start, strides).copy()
 
-    def select(self, chosen: npt.NDArray[np.bool_]) -> Rows:
+    def select(self, chosen: npt.NDArray[np.bool_]) -> RecordMatrix:
         """The chosen rows, at least one; without a copy when they are neighbours."""
         count, first = int(np.count_nonzero(chosen)), int(np.argmax(chosen))
         if count == len(chosen):
@@ -68,20 +68,20 @@ class Rows:
         else:
             rows = chosen.nonzero()[0]
             words, records = self.words.take(rows, axis=0), self.records.take(rows)
-        return Rows(words, self.length, records, self.difference & differing_bits(words))
+        return RecordMatrix(words, self.length, records, self.difference & differing_bits(words))
 
 
-def gather(buffer: Buffer, starts: Indices, length: int, records: Indices) -> Rows:
-    """The payloads of `length` bytes that start at these bytes of a buffer with `SPARE_BYTES` after the last."""
+def gather_payloads(buffer: Buffer, starts: Indices, length: int, records: Indices) -> RecordMatrix:
+    """The payloads of `length` bytes that start at these bytes of a buffer with `PADDING_BYTES` after the last."""
     count = -(-(length + _FOOTER_BYTES) // WORD_BYTES)
     dtype = np.dtype((np.void, count * WORD_BYTES))
     everywhere: npt.NDArray[Any] = np.ndarray((len(buffer) - dtype.itemsize + 1,), dtype, buffer, strides=(1,))
     words = everywhere[starts].view("<u8").reshape(-1, count)
     difference = differing_bits(words) & byte_mask(count, [slice(0, length)])
-    return Rows(words, length, records, difference)
+    return RecordMatrix(words, length, records, difference)
 
 
-def sound(rows: Rows) -> npt.NDArray[np.bool_]:
+def match_checksums(rows: RecordMatrix) -> npt.NDArray[np.bool_]:
     """Which rows have a payload that matches its checksum."""
     columns = rows.difference.view(np.uint8).nonzero()[0]
     sums = linear_checksum.checksums(rows.as_bytes[:, : rows.length], columns)

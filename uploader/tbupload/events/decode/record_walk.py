@@ -36,7 +36,7 @@ _LOOK_BYTES_MAX: Final = 262_144
 No further than what is made of it stays in a processor's cache, and after a repetition that ended as at first.
 """
 
-_LEAP_RECORDS: Final = 256
+_EXTRAPOLATED_RECORDS: Final = 256
 """How many records are predicted at first, about."""
 
 SHORT_LENGTHS: Final = 1 << 16
@@ -48,7 +48,7 @@ Buffer = bytes | memoryview
 Indices = npt.NDArray[np.intp]
 
 
-def walk(buffer: Buffer, start: int) -> tuple[Indices, int]:
+def find_record_starts(buffer: Buffer, start: int) -> tuple[Indices, int]:
     """Where each record with a whole header starts if every length is right, and where the last of them ends.
 
     Lengths need not match their checksums. The end may be anywhere, up to 2^64 bytes past the buffer.
@@ -56,19 +56,19 @@ def walk(buffer: Buffer, start: int) -> tuple[Indices, int]:
     pieces, position, last = [np.zeros(0, np.intp)], start, len(buffer) - _HEADER_BYTES
     while position <= last:
         before = position
-        starts, position = _step(buffer, position)
+        starts, position = _walk_few(buffer, position)
         pieces.append(np.array(starts, np.intp))
         is_worthwhile = position - before <= _SHORT_RECORD_BYTES * _LOOK_RECORDS
         reach = _LOOK_BYTES_MIN
         while is_worthwhile and position <= last:
             found, position, is_worthwhile = _look_ahead(buffer, position, min(position + reach, len(buffer)))
-            predicted, position = _leap(buffer, position, _repeating_sizes(found, position))
+            predicted, position = _extrapolate(buffer, position, _repeating_sizes(found, position))
             pieces += [found, *predicted]
             reach = _LOOK_BYTES_MIN if predicted else min(2 * reach, _LOOK_BYTES_MAX)
     return np.concatenate(pieces), position
 
 
-def walk_files(buffer: Buffer, bounds: list[int]) -> tuple[Indices, int]:
+def find_record_starts_in_files(buffer: Buffer, bounds: list[int]) -> tuple[Indices, int]:
     """The same for files that lie in the buffer one after the other; ends with the first that does not end in a record.
 
     Of n files, the n + 1 `bounds` say where each begins and the last one ends. Jobs of one kind write the same tags in
@@ -80,7 +80,7 @@ def walk_files(buffer: Buffer, bounds: list[int]) -> tuple[Indices, int]:
         pieces.append(predicted)
         if position == end:
             continue
-        found, position = walk(buffer[:end], position)
+        found, position = find_record_starts(buffer[:end], position)
         pieces.append(found)
         if position != end:
             break
@@ -94,7 +94,7 @@ def length_checksums(lengths: npt.NDArray[Any]) -> npt.NDArray[np.uint32]:
     return checksums
 
 
-def _step(buffer: Buffer, start: int) -> tuple[list[int], int]:
+def _walk_few(buffer: Buffer, start: int) -> tuple[list[int], int]:
     """The starts of the next few records, one by one, and where the last of them ends."""
     starts: list[int] = []
     position, last, read_length = start, len(buffer) - _HEADER_BYTES, _LENGTH.unpack_from
@@ -126,11 +126,11 @@ def _repeating_sizes(starts: Indices, end: int) -> Indices:
     return sizes[len(sizes) - period :]
 
 
-def _leap(buffer: Buffer, start: int, sizes: Indices) -> tuple[list[Indices], int]:
+def _extrapolate(buffer: Buffer, start: int, sizes: Indices) -> tuple[list[Indices], int]:
     """The starts of the records from `start` on, as long as these sizes repeat, and where the last of them ends."""
     pieces, position, count = [], start, len(sizes)
     if count:
-        sizes = np.tile(sizes, -(-_LEAP_RECORDS // count))
+        sizes = np.tile(sizes, -(-_EXTRAPOLATED_RECORDS // count))
         count = len(sizes)
     while count == len(sizes) and count and position <= len(buffer) - _HEADER_BYTES:
         sizes = np.tile(sizes, 2)  # twice as far each time: a prediction that fails early has cost little

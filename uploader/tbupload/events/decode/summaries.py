@@ -11,10 +11,10 @@ import numpy as np
 from tbupload.events import skip_reasons
 from tbupload.events.decode.legacy import histogram_tensor, image_blobs, legacy_metadata, simple_value
 from tbupload.events.decode.tensor_protos import to_number, to_strings, to_tensor
-from tbupload.events.large_records.field_placeholders import NO_CUTS, Cut, Cuts
+from tbupload.events.large_records.field_placeholders import NO_PLACEHOLDERS, FieldPlaceholders, FileField
 from tbupload.events.points import BlobSequence, Tensor
-from tbupload.events.skip_reasons import ValueRefused, over_limit
-from tbupload.events.tag_registry import HPARAMS, KnownSeries, SeriesMemory
+from tbupload.events.skip_reasons import ValueRefused, over_limit_error
+from tbupload.events.tag_registry import HPARAMS, KnownSeries, TagRegistry
 from tbupload.limits import ReadLimits
 from tbwire import tensorboard_pb2 as pb
 
@@ -43,7 +43,7 @@ def summary_values(event: pb.Event) -> Iterator[pb.Summary.Value]:
         yield _blob_value(tagged.tag, "graph_tagged_run_metadata", tagged.run_metadata)
 
 
-def identity(value: pb.Summary.Value) -> tuple[str, pb.SummaryMetadata | None]:
+def tag_and_metadata(value: pb.Summary.Value) -> tuple[str, pb.SummaryMetadata | None]:
     """A value's tag, and the metadata it brings or, if it is a legacy one, implies.
 
     Of a tensor these are enough to know its series; without tensor and plugin name there is None.
@@ -57,7 +57,7 @@ def identity(value: pb.Summary.Value) -> tuple[str, pb.SummaryMetadata | None]:
 
 
 def read_value(
-    value: pb.Summary.Value, wall_time: float, memory: SeriesMemory, limits: ReadLimits, cuts: Cuts = NO_CUTS
+    value: pb.Summary.Value, wall_time: float, registry: TagRegistry, limits: ReadLimits, placeholders: FieldPlaceholders = NO_PLACEHOLDERS
 ) -> tuple[KnownSeries, Point] | None:
     """The series a value belongs to, and its point; None when a filter leaves it out.
 
@@ -65,10 +65,10 @@ def read_value(
     Raises ValueRefused when it cannot be sent; for EMPTY when there is nothing in it that could be.
     """
     try:
-        return _read_value(value, wall_time, memory, limits, cuts)
+        return _read_value(value, wall_time, registry, limits, placeholders)
     except ValueRefused as refused:
         if _is_empty(value):
-            raise ValueRefused(skip_reasons.EMPTY) from refused
+            raise ValueRefused(skip_reasons.EMPTY_VALUE) from refused
         raise
 
 
@@ -78,58 +78,58 @@ def _is_empty(value: pb.Summary.Value) -> bool:
 
 
 def _read_value(
-    value: pb.Summary.Value, wall_time: float, memory: SeriesMemory, limits: ReadLimits, cuts: Cuts
+    value: pb.Summary.Value, wall_time: float, registry: TagRegistry, limits: ReadLimits, placeholders: FieldPlaceholders
 ) -> tuple[KnownSeries, Point] | None:
-    series = memory.resolve(*identity(value))
+    series = registry.resolve(*tag_and_metadata(value))
     if series is None:
         return None
     if not math.isfinite(wall_time):
-        raise ValueRefused(skip_reasons.WALL_TIME)
-    return series, _point(value, series, limits, cuts)
+        raise ValueRefused(skip_reasons.WALL_TIME_NOT_FINITE)
+    return series, _point(value, series, limits, placeholders)
 
 
-def _point(value: pb.Summary.Value, series: KnownSeries, limits: ReadLimits, cuts: Cuts) -> Point:
+def _point(value: pb.Summary.Value, series: KnownSeries, limits: ReadLimits, placeholders: FieldPlaceholders) -> Point:
     if series.data_class == pb.DATA_CLASS_SCALAR:
-        return _scalar(value, limits, cuts)
+        return _scalar(value, limits, placeholders)
     if series.data_class == pb.DATA_CLASS_BLOB_SEQUENCE:
-        blobs = _checked_blobs(_blobs(value, series, limits, cuts), limits)
+        blobs = _checked_blobs(_blobs(value, series, limits, placeholders), limits)
         content_type = _logged_content_type(value, limits)
-        return BlobSequence([cuts.blob(blob) for blob in blobs], content_type)
-    return _tensor(value, series, limits, cuts)
+        return BlobSequence([placeholders.blob(blob) for blob in blobs], content_type)
+    return _tensor(value, series, limits, placeholders)
 
 
-def _scalar(value: pb.Summary.Value, limits: ReadLimits, cuts: Cuts) -> np.float32 | np.float64:
+def _scalar(value: pb.Summary.Value, limits: ReadLimits, placeholders: FieldPlaceholders) -> np.float32 | np.float64:
     kind = value.WhichOneof("value")
     if kind == "simple_value":
         return simple_value(value)
     if kind == "tensor":
-        return to_number(value.tensor, limits, cuts)
-    raise ValueRefused(skip_reasons.NO_VALUE)
+        return to_number(value.tensor, limits, placeholders)
+    raise ValueRefused(skip_reasons.VALUE_MISMATCH)
 
 
-def _tensor(value: pb.Summary.Value, series: KnownSeries, limits: ReadLimits, cuts: Cuts) -> Tensor:
+def _tensor(value: pb.Summary.Value, series: KnownSeries, limits: ReadLimits, placeholders: FieldPlaceholders) -> Tensor:
     kind = value.WhichOneof("value")
     if kind == "tensor":
-        return to_tensor(value.tensor, limits, cuts)
+        return to_tensor(value.tensor, limits, placeholders)
     if kind == "histo":
         tensor = histogram_tensor(value.histo)
         if len(tensor.data) > limits.tensor_bytes_max:
-            raise over_limit("tensor", limits.tensor_bytes_max, "bytes")
+            raise over_limit_error("tensor", limits.tensor_bytes_max, "bytes")
         return tensor
     if kind is None and series.plugin == HPARAMS:
         return Tensor(_FLOAT, (0,), b"")  # all there is to say is in the metadata
-    raise ValueRefused(skip_reasons.NO_VALUE)
+    raise ValueRefused(skip_reasons.VALUE_MISMATCH)
 
 
-def _blobs(value: pb.Summary.Value, series: KnownSeries, limits: ReadLimits, cuts: Cuts) -> list[bytes | Cut]:
+def _blobs(value: pb.Summary.Value, series: KnownSeries, limits: ReadLimits, placeholders: FieldPlaceholders) -> list[bytes | FileField]:
     kind = value.WhichOneof("value")
     if kind == "image":
-        return image_blobs(value.image, cuts)
+        return image_blobs(value.image, placeholders)
     if kind == "audio":
-        return [cuts.restore(value.audio.encoded_audio_string)]
+        return [placeholders.restore(value.audio.encoded_audio_string)]
     if kind != "tensor":
-        raise ValueRefused(skip_reasons.NO_VALUE)
-    shape, strings = to_strings(value.tensor, limits, cuts)
+        raise ValueRefused(skip_reasons.VALUE_MISMATCH)
+    shape, strings = to_strings(value.tensor, limits, placeholders)
     if series.plugin == "audio" and len(shape) > 1:
         # Each clip comes with a label, which the audio dashboard no longer shows: the first column is the clips.
         return strings[:: math.prod(shape[1:])] if strings else []
@@ -146,17 +146,17 @@ def _logged_content_type(value: pb.Summary.Value, limits: ReadLimits) -> str:
     if value.WhichOneof("value") != "audio" or not chars_max:
         return ""
     if len(value.audio.content_type) > chars_max:
-        raise over_limit("content type of audio", chars_max, "characters")
+        raise over_limit_error("content type of audio", chars_max, "characters")
     if "\0" in value.audio.content_type:
         raise ValueRefused(skip_reasons.CONTENT_TYPE_NUL)
     return value.audio.content_type
 
 
-def _checked_blobs(blobs: list[bytes | Cut], limits: ReadLimits) -> list[bytes | Cut]:
+def _checked_blobs(blobs: list[bytes | FileField], limits: ReadLimits) -> list[bytes | FileField]:
     if len(blobs) > limits.blob_sequence_length_max:
-        raise over_limit("blob sequence", limits.blob_sequence_length_max, "blobs")
+        raise over_limit_error("blob sequence", limits.blob_sequence_length_max, "blobs")
     if any(len(blob) > limits.blob_bytes_max for blob in blobs):
-        raise over_limit("blob", limits.blob_bytes_max, "bytes")
+        raise over_limit_error("blob", limits.blob_bytes_max, "bytes")
     return blobs
 
 

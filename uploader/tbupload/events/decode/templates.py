@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from tbupload.events.decode.event_layout import EventLayout, ValueLayout
 from tbupload.events.decode.factorize import label_rows
 from tbupload.events.decode.layout_cache import KnownLayout, find_layout
-from tbupload.events.decode.record_rows import Rows, Words
+from tbupload.events.decode.record_rows import RecordMatrix, Words
 from tbupload.events.decode.record_walk import Indices
 from tbupload.events.points import Steps, WallTimes
 from tbwire import tensorboard_pb2 as pb
@@ -35,7 +35,7 @@ _SHORT_VARINT_BYTES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class SeriesName:
+class TagAndMetadata:
     """What says in an event which series a value is of; `metadata` is None when nothing but the tag does."""
 
     tag: str
@@ -43,7 +43,7 @@ class SeriesName:
 
 
 @dataclass(frozen=True, slots=True)
-class ScalarRun:
+class ScalarColumn:
     """The scalars in one place of a template's events, in file order: four columns of one length, and the names.
 
     `labels` index `names`. `slot` counts the values of an event from 0.
@@ -52,7 +52,7 @@ class ScalarRun:
     records: Indices
     slot: int
     is_legacy: bool
-    names: list[SeriesName]
+    names: list[TagAndMetadata]
     labels: Indices
     steps: Steps
     wall_times: WallTimes
@@ -63,26 +63,26 @@ class ScalarRun:
 class TemplateScalars:
     """What a group of events came to: the scalars decoded, and the records that have to be read one by one."""
 
-    runs: list[ScalarRun] = field(default_factory=list)
+    columns: list[ScalarColumn] = field(default_factory=list)
     others: list[Indices] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class FactorizedNames:
     """The names of a value in some events, None for one that protobuf refuses; and each row's name by number."""
 
-    names: list[SeriesName | None]
+    names: list[TagAndMetadata | None]
     labels: Indices
 
 
-def decode_events(rows: Rows) -> TemplateScalars:
+def decode_events(rows: RecordMatrix) -> TemplateScalars:
     """Decodes the scalar events of records of one length, whose payloads are sound."""
     found, poor_templates = TemplateScalars(), 0
     for _ in range(_TEMPLATES_MAX):
         if not len(rows.words) or poor_templates == _POOR_TEMPLATES_MAX:
             break
         known = find_layout(rows.payload(0))
-        alike = _alike(rows, known)
+        alike = _rows_like_first(rows, known)
         poor_templates += int(np.count_nonzero(alike) < _POOR_TEMPLATE_EVENTS)
         if known is None:
             found.others.append(rows.records[:1])
@@ -95,7 +95,7 @@ def decode_events(rows: Rows) -> TemplateScalars:
     return found
 
 
-def _alike(rows: Rows, known: KnownLayout | None) -> npt.NDArray[np.bool_]:
+def _rows_like_first(rows: RecordMatrix, known: KnownLayout | None) -> npt.NDArray[np.bool_]:
     """The rows whose fields lie where the first row's do: its template. Without a layout, the first row alone."""
     if known is None:
         return np.asarray(np.arange(len(rows.words)) == 0)
@@ -107,10 +107,10 @@ def _alike(rows: Rows, known: KnownLayout | None) -> npt.NDArray[np.bool_]:
     return alike
 
 
-def _decode_template(rows: Rows, known: KnownLayout, found: TemplateScalars) -> None:
-    named = [_names(rows, value, bits) for value, bits in zip(known.layout.values, known.names, strict=True)]
+def _decode_template(rows: RecordMatrix, known: KnownLayout, found: TemplateScalars) -> None:
+    named = [_factorize_names(rows, value, bits) for value, bits in zip(known.layout.values, known.names, strict=True)]
     if not any(None in each.names for each in named):
-        found.runs.extend(scalar_runs(rows, known.layout, named))
+        found.columns.extend(scalar_columns(rows, known.layout, named))
         return
     # One name that is no text makes the whole event invalid, whatever else is in it.
     is_valid = np.ones(len(rows.words), np.bool_)
@@ -121,11 +121,11 @@ def _decode_template(rows: Rows, known: KnownLayout, found: TemplateScalars) -> 
         _decode_template(rows.select(is_valid), known, found)
 
 
-def scalar_runs(rows: Rows, layout: EventLayout, named: list[Names]) -> Iterator[ScalarRun]:
+def scalar_columns(rows: RecordMatrix, layout: EventLayout, named: list[FactorizedNames]) -> Iterator[ScalarColumn]:
     """The scalars of events with this layout: a run for each value, whose names are in `named`."""
     steps, wall_times = _steps(rows, layout.step), _wall_times(rows, layout.wall_time)
     for slot, (value, each) in enumerate(zip(layout.values, named, strict=True)):
-        yield ScalarRun(
+        yield ScalarColumn(
             records=rows.records,
             slot=slot,
             is_legacy=value.is_legacy,
@@ -137,25 +137,25 @@ def scalar_runs(rows: Rows, layout: EventLayout, named: list[Names]) -> Iterator
         )
 
 
-def _names(rows: Rows, value: ValueLayout, bits: Words) -> Names:
+def _factorize_names(rows: RecordMatrix, value: ValueLayout, bits: Words) -> FactorizedNames:
     labels = label_rows(rows, bits)
-    return Names([name_of(rows.payload(row), value) for row in labels.firsts.tolist()], labels.labels)
+    return FactorizedNames([series_name(rows.payload(row), value) for row in labels.firsts.tolist()], labels.labels)
 
 
-def name_of(event: bytes, value: ValueLayout) -> SeriesName | None:
+def series_name(event: bytes, value: ValueLayout) -> TagAndMetadata | None:
     """The name of a value; None for one that protobuf refuses."""
     try:
         metadata = None if value.metadata is None else pb.SummaryMetadata.FromString(event[value.metadata])
-        return SeriesName(event[value.tag].decode(), metadata)
+        return TagAndMetadata(event[value.tag].decode(), metadata)
     except (DecodeError, UnicodeDecodeError):
         return None
 
 
-def _wall_times(rows: Rows, span: slice | None) -> WallTimes:
+def _wall_times(rows: RecordMatrix, span: slice | None) -> WallTimes:
     return np.zeros(len(rows.words)) if span is None else rows.column(span.start, "<f8")
 
 
-def _steps(rows: Rows, span: slice | None) -> Steps:
+def _steps(rows: RecordMatrix, span: slice | None) -> Steps:
     """Decodes varints of one length; a negative step takes ten bytes, of which the last has one bit to give."""
     if span is None:
         return np.zeros(len(rows.words), np.int64)

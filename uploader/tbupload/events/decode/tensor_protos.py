@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tbupload.events import skip_reasons
-from tbupload.events.large_records.field_placeholders import NO_CUTS, Cut, Cuts
+from tbupload.events.large_records.field_placeholders import NO_PLACEHOLDERS, FieldPlaceholders, FileField
 from tbupload.events.points import Tensor
-from tbupload.events.skip_reasons import ValueRefused, over_limit
-from tbupload.limits import TENSOR_MADE_BYTES_MAX, ReadLimits
+from tbupload.events.skip_reasons import ValueRefused, over_limit_error
+from tbupload.limits import EXPANDED_TENSOR_BYTES_MAX, ReadLimits
 from tbwire import tensorboard_pb2 as pb
 from tbwire import tensors
 
@@ -41,65 +41,65 @@ _FLOAT_FIELDS: Final = {"float_val": 4, "double_val": 8, "scomplex_val": 4, "dco
 """The fields whose elements, of so many bytes, stand in the file as in the data; complex numbers are two elements."""
 
 
-def to_tensor(proto: pb.TensorProto, limits: ReadLimits, cuts: Cuts = NO_CUTS) -> Tensor:
+def to_tensor(proto: pb.TensorProto, limits: ReadLimits, placeholders: FieldPlaceholders = NO_PLACEHOLDERS) -> Tensor:
     """The tensor a proto stands for; raises ValueRefused when it is malformed or cannot be kept.
 
     Elements that are missing repeat the last one there is, as in TensorFlow: one element may stand for a whole tensor,
     and none at all for zeros.
     """
     shape = _shape(proto, limits)
-    pieces = _pieces(proto, shape, limits, cuts)
+    pieces = _pieces(proto, shape, limits, placeholders)
     if len(pieces) == 1 and isinstance(pieces[0], bytes):
         return Tensor(proto.dtype, shape, pieces[0])
     size = sum(map(len, pieces))
     # Where the server takes no objects, there is no other way than to load it: the limit of bytes is small.
-    if size <= limits.tensor_bytes_max and (not limits.tensor_object_bytes_max or cuts.may_load(size)):
-        return Tensor(proto.dtype, shape, b"".join(map(cuts.load, pieces)))
-    return Tensor(proto.dtype, shape, b"", in_file=cuts.splice(pieces))
+    if size <= limits.tensor_bytes_max and (not limits.tensor_object_bytes_max or placeholders.try_reserve(size)):
+        return Tensor(proto.dtype, shape, b"".join(map(placeholders.load, pieces)))
+    return Tensor(proto.dtype, shape, b"", in_file=placeholders.splice(pieces))
 
 
-def to_number(proto: pb.TensorProto, limits: ReadLimits, cuts: Cuts = NO_CUTS) -> np.float32 | np.float64:
+def to_number(proto: pb.TensorProto, limits: ReadLimits, placeholders: FieldPlaceholders = NO_PLACEHOLDERS) -> np.float32 | np.float64:
     """The number of a scalar: float32 as it is, any other real type as the nearest float64; raises ValueRefused."""
     if proto.dtype == tensors.STRING or proto.dtype in _COMPLEX:
         raise ValueRefused(skip_reasons.NOT_ONE_NUMBER)
     shape = _shape(proto, limits)
-    pieces = _pieces(proto, shape, limits, cuts)
+    pieces = _pieces(proto, shape, limits, placeholders)
     if tensors.element_count(shape) != 1:
         raise ValueRefused(skip_reasons.NOT_ONE_NUMBER)
-    array = np.frombuffer(b"".join(map(cuts.load, pieces)), tensors.numpy_dtype(proto.dtype))
+    array = np.frombuffer(b"".join(map(placeholders.load, pieces)), tensors.numpy_dtype(proto.dtype))
     if proto.dtype == tensors.BFLOAT16:
         array = (array.astype("<u4") << 16).view("<f4")
     number = array[0]
     return np.float32(number) if proto.dtype == _FLOAT else np.float64(number)
 
 
-def to_strings(proto: pb.TensorProto, limits: ReadLimits, cuts: Cuts) -> tuple[tuple[int, ...], list[bytes | Cut]]:
+def to_strings(proto: pb.TensorProto, limits: ReadLimits, placeholders: FieldPlaceholders) -> tuple[tuple[int, ...], list[bytes | FileField]]:
     """Shape and elements of a string tensor, bounded by the limit of blobs; raises ValueRefused when it is none."""
     if proto.dtype != tensors.STRING:
         raise ValueRefused(skip_reasons.NOT_A_VECTOR)
     shape = _shape(proto, limits)
-    return shape, _strings(proto, shape, limits.blob_bytes_max, "blob sequence", cuts)
+    return shape, _strings(proto, shape, limits.blob_bytes_max, "blob sequence", placeholders)
 
 
-def _pieces(proto: pb.TensorProto, shape: tuple[int, ...], limits: ReadLimits, cuts: Cuts) -> list[bytes | Cut]:
+def _pieces(proto: pb.TensorProto, shape: tuple[int, ...], limits: ReadLimits, placeholders: FieldPlaceholders) -> list[bytes | FileField]:
     """A tensor's data as pieces, one after the other; what was cut out of its record is not loaded."""
     bytes_max = max(limits.tensor_bytes_max, limits.tensor_object_bytes_max)
     if proto.dtype == tensors.STRING:
-        strings = _strings(proto, shape, bytes_max, "tensor", cuts)
+        strings = _strings(proto, shape, bytes_max, "tensor", placeholders)
         return _packed_strings(strings)
     if proto.dtype not in _VALUE_FIELDS:
-        raise ValueRefused(skip_reasons.TENSOR_TYPE)
-    return _numeric_data(proto, tensors.element_count(shape), bytes_max, cuts)
+        raise ValueRefused(skip_reasons.TENSOR_TYPE_UNSUPPORTED)
+    return _numeric_data(proto, tensors.element_count(shape), bytes_max, placeholders)
 
 
-def _packed_strings(strings: list[bytes | Cut]) -> list[bytes | Cut]:
+def _packed_strings(strings: list[bytes | FileField]) -> list[bytes | FileField]:
     """A string tensor's data: the table of lengths, then the strings, those in memory joined where they can be."""
-    if not any(isinstance(string, Cut) for string in strings):
+    if not any(isinstance(string, FileField) for string in strings):
         return [tensors.pack_strings([string for string in strings if isinstance(string, bytes)])]
-    pieces: list[bytes | Cut] = []
+    pieces: list[bytes | FileField] = []
     joined = bytearray(np.fromiter(map(len, strings), "<u4", len(strings)).tobytes())
     for string in strings:
-        if isinstance(string, Cut):
+        if isinstance(string, FileField):
             pieces += [bytes(joined), string]
             joined.clear()
         else:
@@ -107,16 +107,16 @@ def _packed_strings(strings: list[bytes | Cut]) -> list[bytes | Cut]:
     return [*pieces, bytes(joined)]
 
 
-def _check_made(size: int) -> None:
+def _check_expanded_size(size: int) -> None:
     """Raise ValueRefused when so many bytes of one tensor are more than are made in memory."""
-    if size > TENSOR_MADE_BYTES_MAX:
-        raise ValueRefused(skip_reasons.TOO_MUCH)
+    if size > EXPANDED_TENSOR_BYTES_MAX:
+        raise ValueRefused(skip_reasons.RECORD_TOO_LARGE)
 
 
 def _shape(proto: pb.TensorProto, limits: ReadLimits) -> tuple[int, ...]:
     shape = tuple(dim.size for dim in proto.tensor_shape.dim)
     if len(shape) > limits.tensor_rank_max:
-        raise over_limit("tensor", limits.tensor_rank_max, "dimensions")
+        raise over_limit_error("tensor", limits.tensor_rank_max, "dimensions")
     try:
         tensors.element_count(shape)
     except ValueError as error:
@@ -126,43 +126,43 @@ def _shape(proto: pb.TensorProto, limits: ReadLimits) -> tuple[int, ...]:
     return shape
 
 
-def _strings(proto: pb.TensorProto, shape: tuple[int, ...], bytes_max: int, what: str, cuts: Cuts) -> list[bytes | Cut]:
-    strings, count = [cuts.restore(string) for string in proto.string_val], tensors.element_count(shape)
+def _strings(proto: pb.TensorProto, shape: tuple[int, ...], bytes_max: int, what: str, placeholders: FieldPlaceholders) -> list[bytes | FileField]:
+    strings, count = [placeholders.restore(string) for string in proto.string_val], tensors.element_count(shape)
     if len(strings) > count or proto.tensor_content:
         raise ValueRefused(skip_reasons.TENSOR_MALFORMED)
     last = strings[-1] if strings else b""
     missing = count - len(strings)
     # Before anything is repeated: a few bytes can claim to stand for any number of elements.
     if 4 * count + sum(map(len, strings)) + missing * len(last) > bytes_max:
-        raise over_limit(what, bytes_max, "bytes")
-    _check_made(4 * count + missing * (len(last) if isinstance(last, bytes) else 0))
+        raise over_limit_error(what, bytes_max, "bytes")
+    _check_expanded_size(4 * count + missing * (len(last) if isinstance(last, bytes) else 0))
     return strings + [last] * missing
 
 
-def _numeric_data(proto: pb.TensorProto, count: int, bytes_max: int, cuts: Cuts) -> list[bytes | Cut]:
+def _numeric_data(proto: pb.TensorProto, count: int, bytes_max: int, placeholders: FieldPlaceholders) -> list[bytes | FileField]:
     dtype = tensors.numpy_dtype(proto.dtype)
     size = count * dtype.itemsize
     if size > bytes_max:
-        raise over_limit("tensor", bytes_max, "bytes")
+        raise over_limit_error("tensor", bytes_max, "bytes")
     if proto.tensor_content:
-        content = cuts.restore(proto.tensor_content)
+        content = placeholders.restore(proto.tensor_content)
         if len(content) != size:
             raise ValueRefused(skip_reasons.TENSOR_MALFORMED)
         return [content]
     field = _VALUE_FIELDS[proto.dtype]
-    pieces = cuts.split(_float_bits(proto, field)) if field in _FLOAT_FIELDS else []
+    pieces = placeholders.split(_float_bits(proto, field)) if field in _FLOAT_FIELDS else []
     given = sum(map(len, pieces))
     if given > size or given % dtype.itemsize:
         raise ValueRefused(skip_reasons.TENSOR_MALFORMED)
     if pieces and given == size:
         return pieces
-    _check_made(size)
+    _check_expanded_size(size)
     if field in _FLOAT_FIELDS:
-        return [_filled(np.frombuffer(b"".join(map(cuts.load, pieces)), dtype), dtype, count)]
-    return [_filled(_integers(proto, field, dtype), dtype, count)]
+        return [_repeat_last(np.frombuffer(b"".join(map(placeholders.load, pieces)), dtype), dtype, count)]
+    return [_repeat_last(_integers(proto, field, dtype), dtype, count)]
 
 
-def _filled(elements: npt.NDArray[Any], dtype: np.dtype[Any], count: int) -> bytes:
+def _repeat_last(elements: npt.NDArray[Any], dtype: np.dtype[Any], count: int) -> bytes:
     """The data of `count` elements: these, and the last of them (or zero) for all that are missing."""
     if len(elements) > count:
         raise ValueRefused(skip_reasons.TENSOR_MALFORMED)
