@@ -35,7 +35,10 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(scope="session")
 def servers():
     """Both servers; a wheel that is missing is a failure that says what to install."""
-    with tempfile.TemporaryDirectory(prefix="tbhub-tests-") as directory, Instance(Path(directory, "data")) as instance:
+    with (
+        tempfile.TemporaryDirectory(prefix="tbhub-tests-") as directory,
+        Instance(Path(directory, "data")) as instance,
+    ):
         yield support.Servers(instance)
 
 

@@ -18,7 +18,9 @@ INSTALL_HINT = "the server's packages are not installed here: pip install 'tbhub
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy starts a thread a core for what is never done here
+    os.environ.setdefault(
+        "OPENBLAS_NUM_THREADS", "1"
+    )  # numpy starts a thread a core for what is never done here
     options = _parser().parse_args(arguments)
     try:
         return _run(options)
@@ -93,23 +95,46 @@ def _create_token(options: argparse.Namespace) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="tbservice", description="The tbhub server.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    _add_up(commands.add_parser("up", help="start everything on this machine: PostgreSQL, SeaweedFS and the service"))
+    _add_up(
+        commands.add_parser(
+            "up", help="start everything on this machine: PostgreSQL, SeaweedFS and the service"
+        )
+    )
     for name, command, text in (
         ("serve", _serve, "serve from an external PostgreSQL and S3, given by TBHUB_* settings"),
         ("migrate", _migrate, "bring the database of TBHUB_DATABASE_URL to the newest schema"),
         ("openapi", _openapi, "print the OpenAPI document of the HTTP interface"),
     ):
         commands.add_parser(name, help=text, description=text).set_defaults(command=command)
-    _add_workspace(commands.add_parser("workspace", help="make and list workspaces").add_subparsers(required=True))
-    _add_token(commands.add_parser("token", help="make an owner's token").add_subparsers(required=True))
+    _add_workspace(
+        commands.add_parser("workspace", help="make and list workspaces").add_subparsers(
+            required=True
+        )
+    )
+    _add_token(
+        commands.add_parser("token", help="make an owner's token").add_subparsers(required=True)
+    )
     return parser
 
 
 def _add_up(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    parser.add_argument("--port", type=_port, default=6060, help="port to listen on, 0 for any (default: %(default)s)")
-    parser.add_argument("--data-dir", type=Path, help="where data is kept (default: tbhub in ~/.local/share)")
-    parser.add_argument("--demo", action="store_true", help="upload an experiment with every kind of data, to look at")
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--port",
+        type=_port,
+        default=6060,
+        help="port to listen on, 0 for any (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--data-dir", type=Path, help="where data is kept (default: tbhub in ~/.local/share)"
+    )
+    parser.add_argument(
+        "--demo",
+        action="store_true",
+        help="upload an experiment with every kind of data, to look at",
+    )
     parser.set_defaults(command=_up)
 
 
@@ -117,12 +142,18 @@ def _add_workspace(commands: argparse._SubParsersAction[argparse.ArgumentParser]
     create = commands.add_parser("create", help="make a workspace and print its id")
     create.add_argument("name")
     create.set_defaults(command=_create_workspace)
-    commands.add_parser("list", help="print every workspace's id and name").set_defaults(command=_list_workspaces)
+    commands.add_parser("list", help="print every workspace's id and name").set_defaults(
+        command=_list_workspaces
+    )
 
 
 def _add_token(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    create = commands.add_parser("create", help="make a token that may do everything in a workspace, and print it once")
-    create.add_argument("--workspace", type=int, required=True, metavar="ID", help="the workspace's id")
+    create = commands.add_parser(
+        "create", help="make a token that may do everything in a workspace, and print it once"
+    )
+    create.add_argument(
+        "--workspace", type=int, required=True, metavar="ID", help="the workspace's id"
+    )
     create.add_argument("--label", default="", help="what the token is for")
     create.set_defaults(command=_create_token)
 
@@ -137,7 +168,9 @@ def _explain_settings(error: object) -> str:
     from pydantic import ValidationError
 
     assert isinstance(error, ValidationError)  # noqa: S101 - the caller's word
-    problems = [f"TBHUB_{'_'.join(map(str, item['loc'])).upper()}: {item['msg']}" for item in error.errors()]
+    problems = [
+        f"TBHUB_{'_'.join(map(str, item['loc'])).upper()}: {item['msg']}" for item in error.errors()
+    ]
     return f"the settings are not right: {'; '.join(problems)}"
 
 

@@ -141,7 +141,9 @@ class CursorConflict(Conflict):
 
     code = "cursor_conflict"
 
-    def __init__(self, detail: str, *, segment: int, offset: int, checksum: int, code: str | None = None) -> None:
+    def __init__(
+        self, detail: str, *, segment: int, offset: int, checksum: int, code: str | None = None
+    ) -> None:
         super().__init__(detail, code=code)
         self.segment = segment
         self.offset = offset

@@ -11,14 +11,36 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Summary, disable_created_metrics
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Summary,
+    disable_created_metrics,
+)
 
 disable_created_metrics()  # a second line for each, which says when this process began
 
 REGISTRY: Final = CollectorRegistry()
 """This process's metrics; with several workers each has its own, and a scrape adds them up."""
 
-_BUCKET_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_BUCKET_SECONDS: Final = (
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1,
+    2.5,
+    5,
+    10,
+    30,
+)
 _LEVEL_LABELS: Final = {-1: "open", 0: "sealed", 1: "1", 2: "2", 3: "3", 4: "4", 5: "5"}
 
 
@@ -27,7 +49,9 @@ def _counter(name: str, text: str, *labels: str) -> Counter:
 
 
 def _histogram(name: str, text: str, *labels: str) -> Histogram:
-    return Histogram(f"tbhub_{name}_seconds", text, labels, registry=REGISTRY, buckets=_BUCKET_SECONDS)
+    return Histogram(
+        f"tbhub_{name}_seconds", text, labels, registry=REGISTRY, buckets=_BUCKET_SECONDS
+    )
 
 
 def _gauge(name: str, text: str) -> Gauge:
@@ -35,11 +59,19 @@ def _gauge(name: str, text: str) -> Gauge:
     return Gauge(f"tbhub_{name}", text, registry=REGISTRY, multiprocess_mode="livesum")
 
 
-_batches = _counter("batches", "Batches answered: committed (something was new) or repeated (nothing was)", "result")
-_segments = _counter("segments", "Segments of batches: committed, or repeated and passed over", "result")
+_batches = _counter(
+    "batches", "Batches answered: committed (something was new) or repeated (nothing was)", "result"
+)
+_segments = _counter(
+    "segments", "Segments of batches: committed, or repeated and passed over", "result"
+)
 _points = _counter("points", "Scalar and tensor points committed", "data_class")
-_blobs = _counter("blobs", "Blobs committed as part of a blob sequence; one that is repeated counts each time")
-_body_bytes = _counter("batch_body_bytes", "Bytes of batches as they were received, compressed if at all")
+_blobs = _counter(
+    "blobs", "Blobs committed as part of a blob sequence; one that is repeated counts each time"
+)
+_body_bytes = _counter(
+    "batch_body_bytes", "Bytes of batches as they were received, compressed if at all"
+)
 _content_bytes = _counter("batch_content_bytes", "Bytes of the same batches when decompressed")
 _batch_phase_seconds = _histogram(
     "batch_part",
@@ -48,9 +80,15 @@ _batch_phase_seconds = _histogram(
     "part",
 )
 
-_compaction_seconds = _histogram("merge", "Merges of scalar tails: one is a transaction, over some series of one run")
-_compaction_failures = _counter("merge_failures", "Merges that failed; what is not merged stays readable")
-_compacted_runs = _counter("merged_runs", "Runs taken up for merging: with a series due, or at rest", "cause")
+_compaction_seconds = _histogram(
+    "merge", "Merges of scalar tails: one is a transaction, over some series of one run"
+)
+_compaction_failures = _counter(
+    "merge_failures", "Merges that failed; what is not merged stays readable"
+)
+_compacted_runs = _counter(
+    "merged_runs", "Runs taken up for merging: with a series due, or at rest", "cause"
+)
 _compacted_series = _counter("merged_series", "Series whose tail was merged")
 _compacted_points = _counter("merged_points", "Points taken out of tails by merges")
 _written_points = _counter(
@@ -59,27 +97,48 @@ _written_points = _counter(
     "tbhub_points this is the rewrite factor",
     "level",
 )
-_written_blocks = _counter("merge_written_blocks", "Blocks written by merges, by the same levels", "level")
+_written_blocks = _counter(
+    "merge_written_blocks", "Blocks written by merges, by the same levels", "level"
+)
 _sealed_in_place = _counter(
     "merge_sealed_in_place", "Blocks that merges sealed as they stood, without writing them anew"
 )
-_above_threshold_runs = _gauge("merge_due_runs", "Runs that wait for a merge that is due: the backlog")
+_above_threshold_runs = _gauge(
+    "merge_due_runs", "Runs that wait for a merge that is due: the backlog"
+)
 _idle_runs = _gauge("merge_resting_runs", "Runs that are merged when they have come to rest")
 
-_requests = _counter("http_requests", "Requests answered, by the route's template", "route", "method", "status")
+_requests = _counter(
+    "http_requests", "Requests answered, by the route's template", "route", "method", "status"
+)
 _request_seconds = _histogram(
-    "http_request", "From a request's headers to the end of its answer, bodies included", "route", "method"
+    "http_request",
+    "From a request's headers to the end of its answer, bodies included",
+    "route",
+    "method",
 )
-_errors = _counter("http_errors", "Requests refused or failed, by the error's code", "route", "code")
+_errors = _counter(
+    "http_errors", "Requests refused or failed, by the error's code", "route", "code"
+)
 
-_over_share = _counter("over_share", "Requests refused with 429, by the share of the worker that was used up", "share")
+_over_share = _counter(
+    "over_share", "Requests refused with 429, by the share of the worker that was used up", "share"
+)
 
-_connections = _gauge("database_connections_in_use", "Connections to PostgreSQL taken from the pools")
-_connections_max = _gauge("database_connections_max", "Connections to PostgreSQL that the pools may hold")
+_connections = _gauge(
+    "database_connections_in_use", "Connections to PostgreSQL taken from the pools"
+)
+_connections_max = _gauge(
+    "database_connections_max", "Connections to PostgreSQL that the pools may hold"
+)
 _connection_wait_seconds = Summary(
-    "tbhub_database_connection_wait_seconds", "Waiting for a connection from the pool", registry=REGISTRY
+    "tbhub_database_connection_wait_seconds",
+    "Waiting for a connection from the pool",
+    registry=REGISTRY,
 )
-_object_calls = _counter("s3_calls", "S3 calls, after their retries: done, refused, or failed", "operation", "result")
+_object_calls = _counter(
+    "s3_calls", "S3 calls, after their retries: done, refused, or failed", "operation", "result"
+)
 
 _object_store_up = Gauge(
     "tbhub_object_store_up",
@@ -90,7 +149,10 @@ _object_store_up = Gauge(
 _object_store_up.set(1)  # a worker does not start without
 
 # Those whose values are known beforehand show them from the start: a rate needs the zero before the first.
-_phases = {part: _batch_phase_seconds.labels(part) for part in ("body", "turn", "decode", "blobs", "transaction")}
+_phases = {
+    part: _batch_phase_seconds.labels(part)
+    for part in ("body", "turn", "decode", "blobs", "transaction")
+}
 for _metric in (_batches, _segments):
     for _result in ("committed", "repeated"):
         _metric.labels(_result)
@@ -136,7 +198,11 @@ def observe_run_compaction(*, is_idle: bool) -> None:
 
 
 def observe_compaction(
-    seconds: float, series: int, buffer_points: int, blocks_sealed_in_place: int, blocks: Sequence[tuple[int, int]]
+    seconds: float,
+    series: int,
+    buffer_points: int,
+    blocks_sealed_in_place: int,
+    blocks: Sequence[tuple[int, int]],
 ) -> None:
     """Notes a merge that was committed: its series, the points out of their tails, and how many blocks it sealed.
 

@@ -61,7 +61,9 @@ def find_coarsest_level(count: int, k: int, fractions: list[float]) -> int:
     return 0
 
 
-def choose_uniform_sample(steps: Int64s, k: int, ranks: Ranks, rank_max: int = RANK_MAX) -> npt.NDArray[np.int64] | None:
+def choose_uniform_sample(
+    steps: Int64s, k: int, ranks: Ranks, rank_max: int = RANK_MAX
+) -> npt.NDArray[np.int64] | None:
     """Indices, ascending, of a uniform sample of `k` of these distinct, ascending steps, from a level's candidates.
 
     `steps` holds every step of rank at most `rank_max`, and may hold more; the first and the last are always the

@@ -29,9 +29,12 @@ class Settings(BaseSettings):
     database_url: SecretStr = Field(
         description="PostgreSQL: postgresql://user:password@host:port/name, as its owner, no superuser",
     )
-    database_pool_size: int = Field(default=10, ge=1, le=200, description="Connections of one worker process")
+    database_pool_size: int = Field(
+        default=10, ge=1, le=200, description="Connections of one worker process"
+    )
     s3_bucket: str = Field(
-        default="tbhub", description="Bucket for blobs; made at start-up where it is missing and may be"
+        default="tbhub",
+        description="Bucket for blobs; made at start-up where it is missing and may be",
     )
     s3_endpoint: str | None = Field(default=None, description="URL of the S3 server; empty for AWS")
     s3_region: str = Field(default="us-east-1", description="Region of the bucket")
@@ -39,7 +42,9 @@ class Settings(BaseSettings):
         default=None, description="Access key; empty: boto3's own search for credentials"
     )
     s3_secret_key: SecretStr | None = Field(default=None, description="Secret key")
-    s3_path_style: bool = Field(default=False, description="Address buckets by path instead of by host name")
+    s3_path_style: bool = Field(
+        default=False, description="Address buckets by path instead of by host name"
+    )
     s3_ca_file: Path | None = Field(
         default=None, description="PEM file with the certificate authority of the S3 server"
     )
@@ -48,7 +53,8 @@ class Settings(BaseSettings):
     )
     s3_kms_key_id: str | None = Field(default=None, description="Key for aws:kms")
     public_url: str = Field(
-        default="http://127.0.0.1:6060", description="How people reach the service; links begin with it"
+        default="http://127.0.0.1:6060",
+        description="How people reach the service; links begin with it",
     )
     allowed_hosts: list[str] = Field(
         default=["*"], description='Host headers that are answered, as a JSON list; ["*"] for any'
@@ -58,14 +64,17 @@ class Settings(BaseSettings):
         description="Addresses and networks of proxies whose X-Forwarded-For tells the client's address, with commas",
     )
     host: str = Field(default="127.0.0.1", description="Address to listen on")
-    port: int = Field(default=6060, ge=0, le=65535, description="Port to listen on; 0 for any free one")
+    port: int = Field(
+        default=6060, ge=0, le=65535, description="Port to listen on; 0 for any free one"
+    )
     workers: int = Field(default=1, ge=1, le=64, description="Worker processes")
     reservoir_sizes: ReservoirSizes = Field(
         default=ReservoirSizes(),
         description="Points of a series that the classic API gives, by tag type, as a JSON object",
     )
     metrics_token: SecretStr | None = Field(
-        default=None, description="Token for /metrics; empty: only this machine may read them, and no proxy's clients"
+        default=None,
+        description="Token for /metrics; empty: only this machine may read them, and no proxy's clients",
     )
 
 

@@ -38,7 +38,9 @@ BENCHMARKS = (
 def main() -> None:
     """Runs the benchmarks that were named, or all, one after the other."""
     options = _parse()
-    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit("stopped"))  # so that what was started is ended
+    signal.signal(
+        signal.SIGTERM, lambda _number, _frame: sys.exit("stopped")
+    )  # so that what was started is ended
     print(machine.describe())
     for name in options.names or BENCHMARKS:
         benchmark = importlib.import_module(name)
@@ -48,13 +50,23 @@ def main() -> None:
 
 
 def _parse() -> argparse.Namespace:
-    lines = [f"  {name:<9} {_first_line(importlib.import_module(name).__doc__)}" for name in BENCHMARKS]
+    lines = [
+        f"  {name:<9} {_first_line(importlib.import_module(name).__doc__)}" for name in BENCHMARKS
+    ]
     parser = argparse.ArgumentParser(
-        prog="make bench ARGS=...", epilog="\n".join(lines), formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="make bench ARGS=...",
+        epilog="\n".join(lines),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help="what to measure (default: everything)")
-    parser.add_argument("--scale", type=float, default=1.0, help="sizes, times this: 0.1 for a quick look")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds of what is measured in turns (default: 3)")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="what to measure (default: everything)"
+    )
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="sizes, times this: 0.1 for a quick look"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="rounds of what is measured in turns (default: 3)"
+    )
     parser.add_argument(
         "--only",
         metavar="WORD",
@@ -63,7 +75,9 @@ def _parse() -> argparse.Namespace:
     )
     options = parser.parse_args()
     if unknown := set(options.names) - set(BENCHMARKS):
-        parser.error(f"no such benchmark: {', '.join(sorted(unknown))}; there are: {', '.join(BENCHMARKS)}")
+        parser.error(
+            f"no such benchmark: {', '.join(sorted(unknown))}; there are: {', '.join(BENCHMARKS)}"
+        )
     return options
 
 

@@ -43,7 +43,10 @@ def measure(bench: Bench) -> None:
                 world.prepare(*attack.experiments)
                 print(_row(_measure(world, name, attack)), flush=True)
             except Exception as error:  # noqa: BLE001 - an attack may break anything; the other rows are wanted
-                print(_row([attack.finding, attack.what, f"{type(error).__name__}: {error}"[:300]]), flush=True)
+                print(
+                    _row([attack.finding, attack.what, f"{type(error).__name__}: {error}"[:300]]),
+                    flush=True,
+                )
 
 
 def _measure(world: World, name: str, attack: Attack) -> list[str]:
@@ -69,7 +72,12 @@ def _measure(world: World, name: str, attack: Attack) -> list[str]:
         peak = serving.peak_memory()
         stopped = serving.stop()
     return [
-        *(attack.finding, attack.what, f"{seconds:.0f}", _answers(said) + (", then ended" if is_over else "")),
+        *(
+            attack.finding,
+            attack.what,
+            f"{seconds:.0f}",
+            _answers(said) + (", then ended" if is_over else ""),
+        ),
         f"{before / MIB:.0f}, {peak / MIB:.0f}, {after / MIB:.0f}",
         f"{children / MIB:.0f}",
         f"{held}",
@@ -108,7 +116,9 @@ def _worst(latencies_by_kind: dict[str, Latencies]) -> str:
     """The slowest of each kind, and what failed."""
     cells = []
     for kind, latencies in latencies_by_kind.items():
-        failures = "".join(f" + {count} x {reason}" for reason, count in sorted(latencies.failures.items()))
+        failures = "".join(
+            f" + {count} x {reason}" for reason, count in sorted(latencies.failures.items())
+        )
         slowest = f"{max(latencies.seconds):.2f}" if latencies.seconds else "none"
         cells.append(f"{kind} {slowest}{failures}")
     return ", ".join(cells)

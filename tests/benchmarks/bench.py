@@ -58,7 +58,10 @@ class Bench:
 @contextmanager
 def open_bench(name: str, scale: float, rounds: int, only: str) -> Iterator[Bench]:
     """The surroundings of one benchmark."""
-    with tempfile.TemporaryDirectory(prefix=f"tbhub-bench-{name}-") as directory, ExitStack() as stack:
+    with (
+        tempfile.TemporaryDirectory(prefix=f"tbhub-bench-{name}-") as directory,
+        ExitStack() as stack,
+    ):
         yield Bench(Path(directory), scale, rounds, only, stack)
 
 

@@ -66,7 +66,9 @@ def _measure_read(bench: Bench, service: Service) -> None:
         f"at most 60 ms at the server; its CPU: {cpu * 1000:.1f} ms",
     )
     for name, spent in list(seconds.items())[1:]:
-        report(f"  {name}", f"{spent * 1000:.1f} ms", f"ours : theirs {seconds['ours'] / spent:.2f} x")
+        report(
+            f"  {name}", f"{spent * 1000:.1f} ms", f"ours : theirs {seconds['ours'] / spent:.2f} x"
+        )
 
 
 def _read_ours(service: Service, experiment_id: str, tag: str) -> None:
@@ -78,7 +80,10 @@ def _read_ours(service: Service, experiment_id: str, tag: str) -> None:
 def _read_tensorboard(site: Site, tag: str) -> None:
     fields = [("tag", tag), *(("runs", f"run_{number:04d}") for number in range(READ.runs))]
     answer = site.pool.request_encode_body(
-        "POST", f"{site.url}data/plugin/scalars/scalars_multirun", fields=fields, encode_multipart=False
+        "POST",
+        f"{site.url}data/plugin/scalars/scalars_multirun",
+        fields=fields,
+        encode_multipart=False,
     )
     assert answer.data.count(b"run_") == READ.runs
 
@@ -88,16 +93,23 @@ def _fill_mlflow(url: str, tag: str) -> Callable[[], None]:
     from mlflow.entities import Metric  # noqa: PLC0415 - of all the benchmarks this alone needs it
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore  # noqa: PLC0415 - the same
 
-    store = SqlAlchemyStore(url.replace("postgresql://", "postgresql+psycopg://"), "file:///nowhere")
+    store = SqlAlchemyStore(
+        url.replace("postgresql://", "postgresql+psycopg://"), "file:///nowhere"
+    )
     store_experiment = store.create_experiment("read")
     began = time.perf_counter()
     run_ids = []
     for _ in range(READ.runs):
         run_id = store.create_run(store_experiment, "bench", 0, [], None).info.run_id
         run_ids.append(run_id)
-        store.log_batch(run_id, [Metric(tag, step / 3, step, step) for step in range(READ.steps)], [], [])
+        store.log_batch(
+            run_id, [Metric(tag, step / 3, step, step) for step in range(READ.steps)], [], []
+        )
     points = READ.runs * READ.steps
-    report("MLflow, written in batches of a thousand, points", f"{points / (time.perf_counter() - began):,.0f}/s")
+    report(
+        "MLflow, written in batches of a thousand, points",
+        f"{points / (time.perf_counter() - began):,.0f}/s",
+    )
 
     def read() -> None:
         assert len(store.get_metric_history_bulk(run_ids, tag, points)) == points
@@ -115,10 +127,14 @@ def _measure_names(bench: Bench, service: Service) -> None:
         service.api.write(experiment_id, segment(stream(f"run_{number:04d}"), 0, 9, *series))
     path = f"/api/v1/experiments/{experiment_id}"
     names, page = (
-        _in_turns({"it": lambda address=address: service.reader.http.get(address).raise_for_status()})["it"]
+        _in_turns(
+            {"it": lambda address=address: service.reader.http.get(address).raise_for_status()}
+        )["it"]
         for address in (f"{path}/names", f"{path}/scalars?limit=10000")
     )
-    report(f"the names of {size.runs:,} runs x {NAMES.tags:,} tags", f"{names:.2f} s", "at most 1 s")
+    report(
+        f"the names of {size.runs:,} runs x {NAMES.tags:,} tags", f"{names:.2f} s", "at most 1 s"
+    )
     report("a page of the metadata of 10,000 series", f"{page:.2f} s")
 
 
@@ -129,7 +145,9 @@ def _measure_length(bench: Bench, service: Service, kind: str) -> None:
     wait_for_merge(service)
 
     def read(points: int) -> None:
-        found = service.reader.get(ids[points], f"{kind}/data", downsample=SAMPLE)["train"]["series"]
+        found = service.reader.get(ids[points], f"{kind}/data", downsample=SAMPLE)["train"][
+            "series"
+        ]
         assert (found["kept"], found["total"]) == (SAMPLE, points)
 
     spent = _in_turns({str(points): lambda points=points: read(points) for points in ids})

@@ -59,7 +59,9 @@ def _fill(service: Service, experiment_id: str, runs: int) -> None:
             for tag in range(TAGS):
                 wall_times = 1.7e9 + run + np.cumsum(rng.uniform(0.1, 0.2, POINTS))
                 values = np.exp(-steps / 3e3) + rng.normal(0, 0.01, POINTS)
-                series.append(packed_scalars(f"tag{tag}/loss", steps, values.astype("<f4"), wall_times))
+                series.append(
+                    packed_scalars(f"tag{tag}/loss", steps, values.astype("<f4"), wall_times)
+                )
             segments.append(segment(stream(f"run{run:05d}"), 0, 1, *series))
         service.api.write(experiment_id, *segments)
 
@@ -67,21 +69,32 @@ def _fill(service: Service, experiment_id: str, runs: int) -> None:
         list(pool.map(write, range(0, runs, RUNS_A_BATCH)))
 
 
-def _measure_http(bench: Bench, service: Service, experiment_id: str, points: int, chosen: str) -> None:
+def _measure_http(
+    bench: Bench, service: Service, experiment_id: str, points: int, chosen: str
+) -> None:
     reader = service.reader
     path = f"/api/v1/experiments/{experiment_id}/scalars/data"
     rounds = []
     size = 0
     for _ in range(bench.rounds):
         before, began, size = service.cpu_seconds(), time.perf_counter(), 0
-        with reader.http.stream("GET", path, params={"sampling": "all", "format": chosen}) as answer:
+        with reader.http.stream(
+            "GET", path, params={"sampling": "all", "format": chosen}
+        ) as answer:
             for piece in answer.iter_raw():
                 size += len(piece)
         rounds.append((time.perf_counter() - began, spent(before, service.cpu_seconds())))
     _report(
-        f"{chosen}: points/s", points, rounds, f"{size / points:.1f} B a point", TARGET if chosen == "parquet" else ""
+        f"{chosen}: points/s",
+        points,
+        rounds,
+        f"{size / points:.1f} B a point",
+        TARGET if chosen == "parquet" else "",
     )
-    report(f"{chosen}: the server's memory", f"{resident_memory(service.live.process.pid) / 2**20:.0f} MiB")
+    report(
+        f"{chosen}: the server's memory",
+        f"{resident_memory(service.live.process.pid) / 2**20:.0f} MiB",
+    )
 
 
 def _measure_frames(bench: Bench, service: Service, experiment_id: str, points: int) -> None:
@@ -89,22 +102,37 @@ def _measure_frames(bench: Bench, service: Service, experiment_id: str, points: 
     transport = Transport(service.live.url, service.token, None, RetryPolicy(10), print)
     for _ in range(bench.rounds):
         before, began = service.cpu_seconds(), time.perf_counter()
-        read = sum(len(part.columns.steps) for part in read_points(transport, experiment_id, "scalars"))
+        read = sum(
+            len(part.columns.steps) for part in read_points(transport, experiment_id, "scalars")
+        )
         rounds.append((time.perf_counter() - began, spent(before, service.cpu_seconds())))
         assert read == points
     _report("points (frames, decoded): points/s", points, rounds)
 
 
-def _measure_export(bench: Bench, service: Service, experiment_id: str, points: int, chosen: str) -> None:
+def _measure_export(
+    bench: Bench, service: Service, experiment_id: str, points: int, chosen: str
+) -> None:
     uploader = Uploader(service.live.url, service.token, service.directory)
     directory = Path(service.directory, "exported")
     rounds, memory = [], 0
     for _ in range(bench.rounds):
         shutil.rmtree(directory, ignore_errors=True)
         before, began = service.cpu_seconds(), time.perf_counter()
-        command = ["export", "--experiment", experiment_id, "--format", chosen, "--output", str(directory), "--quiet"]
+        command = [
+            "export",
+            "--experiment",
+            experiment_id,
+            "--format",
+            chosen,
+            "--output",
+            str(directory),
+            "--quiet",
+        ]
         with subprocess.Popen(
-            [sys.executable, "-m", "tbupload", *command], env=uploader.environment(), stdout=subprocess.DEVNULL
+            [sys.executable, "-m", "tbupload", *command],
+            env=uploader.environment(),
+            stdout=subprocess.DEVNULL,
         ) as process:
             while process.poll() is None:
                 memory = max(memory, peak_memory(process.pid))
@@ -116,7 +144,11 @@ def _measure_export(bench: Bench, service: Service, experiment_id: str, points: 
 
 
 def _report(
-    name: str, points: int, rounds: list[tuple[float, dict[str, float]]], more: str = "", target: str = ""
+    name: str,
+    points: int,
+    rounds: list[tuple[float, dict[str, float]]],
+    more: str = "",
+    target: str = "",
 ) -> None:
     seconds = statistics.median(seconds for seconds, _ in rounds)
     used = {group: statistics.median(cpu[group] for _, cpu in rounds) for group in rounds[0][1]}

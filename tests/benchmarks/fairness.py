@@ -48,7 +48,9 @@ class Phase:
 
 def measure(bench: Bench) -> None:
     """Measure idle, attack, idle for each attack, on a worker of its own; print a Markdown table."""
-    names = [name for name in (*CONTROLS, *ATTACKS) if name not in LEFT_OUT and bench.is_chosen(name)]
+    names = [
+        name for name in (*CONTROLS, *ATTACKS) if name not in LEFT_OUT and bench.is_chosen(name)
+    ]
     cases = {name: [name] for name in names}
     if bench.is_chosen(TOGETHER):
         cases[TOGETHER] = [name for name in ATTACKS if name not in LEFT_OUT]
@@ -111,7 +113,9 @@ def _stop(attackers: Sequence[Attacker]) -> Counter[str]:
     return outcomes
 
 
-def _phase(world: World, serving: Serving, seconds: float, attackers: Sequence[Attacker] = ()) -> Phase:
+def _phase(
+    world: World, serving: Serving, seconds: float, attackers: Sequence[Attacker] = ()
+) -> Phase:
     """Let the victim work for so long."""
     pids = [attacker.pid for attacker in attackers]
     peak, began = 0, time.monotonic()
@@ -124,7 +128,10 @@ def _phase(world: World, serving: Serving, seconds: float, attackers: Sequence[A
                 say(f"the worker has {peak / MIB:.0f} MiB: the attackers are ended")
                 _stop(attackers)
                 break
-        attacker_used, worker_used = cpu_seconds(*pids) - attacker_before, cpu_seconds(serving.pid) - worker_before
+        attacker_used, worker_used = (
+            cpu_seconds(*pids) - attacker_before,
+            cpu_seconds(serving.pid) - worker_before,
+        )
     return Phase(latencies, attacker_used / passed, worker_used / passed, peak)
 
 
@@ -144,11 +151,18 @@ def _print_row(name: str, phase: Phase, idle: Phase) -> None:
         half, most = (phase.latencies[kind].quantile(share) * 1000 for share in (0.5, 0.95))
         cells.append(f"{half:.0f}, {most:.0f} ({_ratio(phase, idle, kind):.1f} x)")
     failures = Counter(
-        {f"{kind} {reason}": count for kind in KINDS for reason, count in phase.latencies[kind].failures.items()}
+        {
+            f"{kind} {reason}": count
+            for kind in KINDS
+            for reason, count in phase.latencies[kind].failures.items()
+        }
     )
     requests = sum(len(phase.latencies[kind].seconds) for kind in KINDS) + failures.total()
     cells += [f"{failures.total()} of {requests}" + (f": {_told(failures)}" if failures else "")]
-    cells += [f"{phase.peak_bytes / MIB:.0f}", f"{phase.worker_cores:.2f}, {phase.attacker_cores:.2f}"]
+    cells += [
+        f"{phase.peak_bytes / MIB:.0f}",
+        f"{phase.worker_cores:.2f}, {phase.attacker_cores:.2f}",
+    ]
     print(f"| {' | '.join(cells)} |", flush=True)
 
 

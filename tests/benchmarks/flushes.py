@@ -26,7 +26,9 @@ COUNTS = """
     SELECT (SELECT count(*) FROM scalar_tail), (SELECT count(*) FROM scalar_blocks WHERE level = 0),
         (SELECT count(*) FROM scalar_blocks WHERE level = -1), (SELECT count(*) FROM scalar_blocks WHERE level > 0)
 """
-INSERTED = "SELECT coalesce(sum(n_tup_ins), 0) FROM pg_stat_user_tables WHERE relname = 'scalar_blocks'"
+INSERTED = (
+    "SELECT coalesce(sum(n_tup_ins), 0) FROM pg_stat_user_tables WHERE relname = 'scalar_blocks'"
+)
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,11 @@ def _measure(service: Service, shape: Shape) -> None:
     wal = _wal(service)
     seconds = _send(api, flushed, batches)
     count = shape.steps * TAGS
-    report("flushes, one after the other", f"{shape.flushes / seconds:,.0f}/s", f"{count / seconds:,.0f} points/s")
+    report(
+        "flushes, one after the other",
+        f"{shape.flushes / seconds:,.0f}/s",
+        f"{count / seconds:,.0f} points/s",
+    )
     report("write-ahead log a point", f"{(_wal(service) - wal) / count:.0f} B")
     _compare(service, shape, bulk, flushed, "at once after the last flush", inserted_before)
     say("waiting until everything is merged")
@@ -78,7 +84,8 @@ def _batches(shape: Shape, steps_a_batch: int) -> Iterator[bytes]:
     for start in range(0, shape.steps, steps_a_batch):
         steps = np.arange(start, min(start + steps_a_batch, shape.steps))
         series = [
-            scalars(f"metrics/tag_{tag:02d}", steps, values[tag, steps], wall_times[steps]) for tag in range(TAGS)
+            scalars(f"metrics/tag_{tag:02d}", steps, values[tag, steps], wall_times[steps])
+            for tag in range(TAGS)
         ]
         yield batch(segment(stream(), start * 1000, int(steps[-1] + 1) * 1000, *series))
 
@@ -93,12 +100,23 @@ def _send(api: ApiClient, experiment_id: str, batches: Iterable[bytes]) -> float
     return time.perf_counter() - began
 
 
-def _compare(service: Service, shape: Shape, bulk: str, flushed: str, when: str, inserted_before: int) -> None:
+def _compare(
+    service: Service, shape: Shape, bulk: str, flushed: str, when: str, inserted_before: int
+) -> None:
     print(f"  {when}:")
     tail, sealed, still_open, thinned = service.query(COUNTS)[0]
-    report("  tail rows, sealed, open and thinned blocks, in both", f"{tail} {sealed} {still_open} {thinned}")
-    report("  block rows written for the flushes, a series", f"{(_inserted(service) - inserted_before) / TAGS:.1f}")
-    for name, points, target in (("in full", shape.steps, "at most 1.3 x"), ("1,000 points", SAMPLE, "at most 2 x")):
+    report(
+        "  tail rows, sealed, open and thinned blocks, in both",
+        f"{tail} {sealed} {still_open} {thinned}",
+    )
+    report(
+        "  block rows written for the flushes, a series",
+        f"{(_inserted(service) - inserted_before) / TAGS:.1f}",
+    )
+    for name, points, target in (
+        ("in full", shape.steps, "at most 1.3 x"),
+        ("1,000 points", SAMPLE, "at most 2 x"),
+    ):
         found = _read_in_turns(service, shape, (bulk, flushed), points)
         report(
             f"  a series of {shape.steps:,} points {name}: bulk, flushes",
@@ -107,7 +125,9 @@ def _compare(service: Service, shape: Shape, bulk: str, flushed: str, when: str,
         report("    flushes : bulk", f"{found[flushed] / found[bulk]:.2f} x", target)
 
 
-def _read_in_turns(service: Service, shape: Shape, experiments: tuple[str, str], points: int) -> dict[str, float]:
+def _read_in_turns(
+    service: Service, shape: Shape, experiments: tuple[str, str], points: int
+) -> dict[str, float]:
     """Median seconds of a request for one series, by experiment."""
     seconds: dict[str, list[float]] = {experiment_id: [] for experiment_id in experiments}
     reader = service.reader
@@ -116,7 +136,8 @@ def _read_in_turns(service: Service, shape: Shape, experiments: tuple[str, str],
             tag = f"metrics/tag_{number % TAGS:02d}"
             began = time.perf_counter()
             answer = reader.http.get(
-                f"/api/v1/experiments/{experiment_id}/scalars/data", params={"tag": tag, "downsample": points}
+                f"/api/v1/experiments/{experiment_id}/scalars/data",
+                params={"tag": tag, "downsample": points},
             )
             of_it.append(time.perf_counter() - began)
             assert len(answer.json()["train"][tag]["steps"]) == min(points, shape.steps)

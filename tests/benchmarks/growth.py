@@ -41,7 +41,11 @@ def measure(bench: Bench) -> None:
         large.query("VACUUM ANALYZE")
         large.query("CHECKPOINT")
         database_bytes = large.query("SELECT pg_database_size(current_database())")[0][0]
-        report("the large database", f"{database_bytes / 2**20:,.0f} MiB", f"{size.points * copies:,} scalars")
+        report(
+            "the large database",
+            f"{database_bytes / 2**20:,.0f} MiB",
+            f"{size.points * copies:,} scalars",
+        )
         _compare(bench, small, large, logdir, recording.requests, size)
 
 
@@ -49,9 +53,16 @@ def _fill(service: Service, requests: list[Request], copies: int, size: Size) ->
     """Commits the recorded batches `copies` times: some experiments with many runs each."""
     say(f"filling the large database with {size.points * copies:,} scalars")
     began = time.monotonic()
-    experiments = [service.api.new_experiment(name=f"old {number}") for number in range(min(EXPERIMENTS, copies))]
+    experiments = [
+        service.api.new_experiment(name=f"old {number}")
+        for number in range(min(EXPERIMENTS, copies))
+    ]
     for copy in range(copies):
-        send(service.live.url, experiments[copy % len(experiments)], _renamed(requests, copy, service.token))
+        send(
+            service.live.url,
+            experiments[copy % len(experiments)],
+            _renamed(requests, copy, service.token),
+        )
         if copy % 10 == 9:
             say(f"{size.points * (copy + 1):,} scalars after {time.monotonic() - began:.0f} s")
 
@@ -68,7 +79,9 @@ def _renamed(requests: list[Request], copy: int, token: str) -> list[Request]:
     return renamed
 
 
-def _compare(bench: Bench, small: Service, large: Service, logdir: Path, requests: list[Request], size: Size) -> None:
+def _compare(
+    bench: Bench, small: Service, large: Service, logdir: Path, requests: list[Request], size: Size
+) -> None:
     whole: dict[str, list[float]] = {"small": [], "large": []}
     alone: dict[str, list[float]] = {"small": [], "large": []}
     rounds = max(5, bench.rounds)
@@ -77,8 +90,13 @@ def _compare(bench: Bench, small: Service, large: Service, logdir: Path, request
         for name, service in (("small", small), ("large", large)):
             whole[name].append(upload(service, logdir).seconds)
             experiment_id = service.api.new_experiment(name="measured")
-            alone[name].append(send(service.live.url, experiment_id, _renamed(requests, 0, service.token)))
-    for what, seconds in (("`tbupload --one-shot`", whole), ("the server alone, prepared batches", alone)):
+            alone[name].append(
+                send(service.live.url, experiment_id, _renamed(requests, 0, service.token))
+            )
+    for what, seconds in (
+        ("`tbupload --one-shot`", whole),
+        ("the server alone, prepared batches", alone),
+    ):
         few, many = statistics.median(seconds["small"]), statistics.median(seconds["large"])
         report(f"{what}, few points there: scalars/s", f"{size.points / few:,.0f}")
         report(f"{what}, many points there: scalars/s", f"{size.points / many:,.0f}")

@@ -49,7 +49,10 @@ def measure(bench: Bench) -> None:
     for number, (name, shares_experiment) in enumerate(CASES.items()):
         if bench.is_chosen(name):
             print(f"  {count} uploaders, {name}, {TAGS} tags a second each")
-            with bench.new_service(f"service_{number}") as service, _hosts(service, count, shares_experiment) as hosts:
+            with (
+                bench.new_service(f"service_{number}") as service,
+                _hosts(service, count, shares_experiment) as hosts,
+            ):
                 _measure(service, hosts)
 
 
@@ -60,21 +63,29 @@ def _hosts(service: Service, count: int, shares_experiment: bool) -> Iterator[li
     root = service.directory / "hosts"
     say(f"starting {count} uploaders")
     with ExitStack() as stack:
-        started = [stack.enter_context(_uploader(service, root / f"{n:03d}", shared)) for n in range(count)]
+        started = [
+            stack.enter_context(_uploader(service, root / f"{n:03d}", shared)) for n in range(count)
+        ]
         yield [
-            Host(directory, process, shared or _experiment_id(directory), f"host_{number:03d}/{RUN}")
+            Host(
+                directory, process, shared or _experiment_id(directory), f"host_{number:03d}/{RUN}"
+            )
             for number, (directory, process) in enumerate(started)
         ]
 
 
 @contextmanager
-def _uploader(service: Service, directory: Path, experiment_id: str | None) -> Iterator[tuple[Path, subprocess.Popen]]:
+def _uploader(
+    service: Service, directory: Path, experiment_id: str | None
+) -> Iterator[tuple[Path, subprocess.Popen]]:
     (directory / "logdir" / f"host_{directory.name}" / RUN).mkdir(parents=True)
     command = [sys.executable, "-m", "tbupload", "--logdir", str(directory / "logdir")]
     if experiment_id is not None:
         command += ["--experiment", experiment_id]
     with (directory / "out").open("wb") as out, (directory / "err").open("wb") as err:
-        process = subprocess.Popen(command, env=environment(service), stdout=out, stderr=err, cwd=directory)
+        process = subprocess.Popen(
+            command, env=environment(service), stdout=out, stderr=err, cwd=directory
+        )
     try:
         yield directory, process
     finally:
@@ -141,7 +152,13 @@ def _levels(service: Service) -> dict[str, float]:
         "(SELECT count(*) FROM scalar_tail), (SELECT coalesce(sum(count), 0) FROM time_series)"
     )
     wal, commits, tail_rows, points = map(float, rows[0])
-    return {"time": time.time(), "wal": wal, "commits": commits, "tail_rows": tail_rows, "points": points}
+    return {
+        "time": time.time(),
+        "wal": wal,
+        "commits": commits,
+        "tail_rows": tail_rows,
+        "points": points,
+    }
 
 
 class Watch:
@@ -157,7 +174,10 @@ class Watch:
 def _watching(service: Service, hosts: list[Host]) -> Iterator[Watch]:
     """A few threads, each of which picks a flush that has just happened and asks until one of its points is there."""
     watch, end = Watch(), threading.Event()
-    threads = [threading.Thread(target=_watch, args=(service, hosts, watch, end, n)) for n in range(WATCHERS)]
+    threads = [
+        threading.Thread(target=_watch, args=(service, hosts, watch, end, n))
+        for n in range(WATCHERS)
+    ]
     for thread in threads:
         thread.start()
     try:
@@ -168,7 +188,9 @@ def _watching(service: Service, hosts: list[Host]) -> Iterator[Watch]:
             thread.join()
 
 
-def _watch(service: Service, hosts: list[Host], watch: Watch, end: threading.Event, seed: int) -> None:
+def _watch(
+    service: Service, hosts: list[Host], watch: Watch, end: threading.Event, seed: int
+) -> None:
     choice, reader = np.random.default_rng(seed), service.reader
     while not end.is_set():
         host = hosts[choice.integers(len(hosts))]
@@ -209,7 +231,11 @@ def _report_latency(watch: Watch) -> None:
     )
     report("flush to visible, 95th percentile", f"{quantiles[1]:.2f} s", "under 2 s")
     report("flush to visible, longest", f"{quantiles[2]:.2f} s")
-    report("a look, median", f"{asked * 1000:.0f} ms", f"{len(watch.requests)} looks, {watch.lost} points not seen")
+    report(
+        "a look, median",
+        f"{asked * 1000:.0f} ms",
+        f"{len(watch.requests)} looks, {watch.lost} points not seen",
+    )
 
 
 def _report_cost(before: dict[str, float], after: dict[str, float], used: dict[str, float]) -> None:
@@ -220,4 +246,8 @@ def _report_cost(before: dict[str, float], after: dict[str, float], used: dict[s
         target = "at most 15 %" if name == "PostgreSQL" else ""
         report(f"CPU of the {name}, of one core", f"{each / seconds:.1%}", target)
     report("write-ahead log", f"{gone['wal'] / 1e6:.2f} MB/s", "at most 3 MB/s")
-    report("tail rows at the end", f"{after['tail_rows']:,.0f}", f"{before['tail_rows']:,.0f} at the beginning")
+    report(
+        "tail rows at the end",
+        f"{after['tail_rows']:,.0f}",
+        f"{before['tail_rows']:,.0f} at the beginning",
+    )

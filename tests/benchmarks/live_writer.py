@@ -37,7 +37,9 @@ def main() -> None:
     steps = np.arange(1, seconds + 1)
     contents = []
     for number in range(len(directories)):
-        wall_times = np.repeat((began + steps - 1 + number / len(directories))[:, None], TAGS, axis=1)
+        wall_times = np.repeat(
+            (began + steps - 1 + number / len(directories))[:, None], TAGS, axis=1
+        )
         values = np.random.default_rng(number).normal(size=(seconds, TAGS))
         contents.append(list(encode_steps(simple_values(tags), steps, wall_times, values)))
     files = [(directory / FILE_NAME).open("wb", buffering=0) for directory in directories]

@@ -36,12 +36,16 @@ class Site:
     def card(self, tag: str) -> bytes:
         """What the page asks for to draw one scalar card: a tag of all runs."""
         form = {"requests": json.dumps([{"plugin": "scalars", "tag": tag}])}
-        answer = self.pool.request("POST", self.url + TIME_SERIES, fields=form, headers=self._headers())
+        answer = self.pool.request(
+            "POST", self.url + TIME_SERIES, fields=form, headers=self._headers()
+        )
         return self._checked(answer)
 
     def post(self, path: str, body: dict[str, object]) -> bytes:
         """The answer to a JSON body."""
-        answer = self.pool.request("POST", self.url + path, body=json.dumps(body).encode(), headers=self._headers())
+        answer = self.pool.request(
+            "POST", self.url + path, body=json.dumps(body).encode(), headers=self._headers()
+        )
         return self._checked(answer)
 
     def cpu_seconds(self) -> float:
@@ -61,13 +65,25 @@ class Site:
 def local_tensorboard(logdir: Path, log: Path) -> Iterator[Site]:
     """TensorBoard with its data server over the logdir, while the block lasts; it begins to load at once."""
     port = choose_ports(["tensorboard"], {})["tensorboard"]
-    options = ["--logdir", str(logdir), "--load_fast=true", "--host", "127.0.0.1", "--port", str(port)]
+    options = [
+        "--logdir",
+        str(logdir),
+        "--load_fast=true",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+    ]
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tensorboard.main", *options], stdout=output, stderr=subprocess.STDOUT
+            [sys.executable, "-m", "tensorboard.main", *options],
+            stdout=output,
+            stderr=subprocess.STDOUT,
         )
     try:
-        site = Site(f"http://127.0.0.1:{port}/", (process.pid,), {}, urllib3.PoolManager(retries=False))
+        site = Site(
+            f"http://127.0.0.1:{port}/", (process.pid,), {}, urllib3.PoolManager(retries=False)
+        )
         _wait(lambda: _is_up(site), process, log)
         yield site
     finally:
@@ -80,7 +96,9 @@ def wait_until_loaded(site: Site, tag: str, runs: int, last_step: int) -> float:
     began = time.monotonic()
     while True:
         series = json.loads(site.card(tag))[0]["runToSeries"]
-        if len(series) == runs and all(points[-1]["step"] == last_step for points in series.values()):
+        if len(series) == runs and all(
+            points[-1]["step"] == last_step for points in series.values()
+        ):
             return time.monotonic() - began
         assert time.monotonic() < began + LOAD_SECONDS_MAX, "TensorBoard has not loaded the logdir"
         time.sleep(2)

@@ -39,7 +39,16 @@ _SAME_BYTES = (1, 128, 16_384, 2_097_152, 268_435_456)
 """From each of these steps on, a step's varint has one byte more; step 0 has none."""
 
 _MATRIX_BYTES = 32 << 20
-_WORDS = ("loss", "loss/train", "lr", "accuracy/top_1", "grad_norm", "time/step", "time/data_loading", "perplexity")
+_WORDS = (
+    "loss",
+    "loss/train",
+    "lr",
+    "accuracy/top_1",
+    "grad_norm",
+    "time/step",
+    "time/data_loading",
+    "perplexity",
+)
 
 Events = Callable[[int], list[pb.Event]]
 """The events of one step, in order, with WALL and VALUE where numbers go."""
@@ -80,11 +89,21 @@ class Pace:
         gaps = 1 + (random.random(count) < 0.1) if self.is_irregular else np.ones(count, np.int64)
         return (np.cumsum(gaps) - 1).astype(np.int64) * self.stride
 
-    def wall_times(self, random: np.random.Generator, steps: int, records: int) -> npt.NDArray[np.float64]:
+    def wall_times(
+        self, random: np.random.Generator, steps: int, records: int
+    ) -> npt.NDArray[np.float64]:
         if not self.is_irregular:
-            return STARTED + np.cumsum(random.exponential(0.01, (steps, records)).ravel()).reshape(steps, records)
-        seconds = random.lognormal(-1, 0.3, steps) + (random.random(steps) < 0.002) * random.uniform(30, 600, steps)
-        return STARTED + np.cumsum(seconds)[:, None] + np.cumsum(random.exponential(2e-5, (steps, records)), axis=1)
+            return STARTED + np.cumsum(random.exponential(0.01, (steps, records)).ravel()).reshape(
+                steps, records
+            )
+        seconds = random.lognormal(-1, 0.3, steps) + (
+            random.random(steps) < 0.002
+        ) * random.uniform(30, 600, steps)
+        return (
+            STARTED
+            + np.cumsum(seconds)[:, None]
+            + np.cumsum(random.exponential(2e-5, (steps, records)), axis=1)
+        )
 
 
 REGULAR = Pace()
@@ -92,7 +111,9 @@ REGULAR = Pace()
 
 def tag_names(count: int) -> list[str]:
     """Names of unequal lengths, as people give them."""
-    return [_WORDS[n] if n < len(_WORDS) else f"{_WORDS[n % len(_WORDS)]}_{n}" for n in range(count)]
+    return [
+        _WORDS[n] if n < len(_WORDS) else f"{_WORDS[n % len(_WORDS)]}_{n}" for n in range(count)
+    ]
 
 
 def simple_values(tags: list[str]) -> Events:
@@ -113,7 +134,9 @@ def tensors(tags: list[str]) -> Events:
 
 def tensors_named_once(tags: list[str]) -> Events:
     """The same from TensorFlow 1's FileWriter, which strips metadata after a tag's first value."""
-    return lambda step: [scalar_event(tag, step, VALUE, WALL, "tensor", metadata=step == 0) for tag in tags]
+    return lambda step: [
+        scalar_event(tag, step, VALUE, WALL, "tensor", metadata=step == 0) for tag in tags
+    ]
 
 
 def float_vals(tags: list[str]) -> Events:
@@ -125,11 +148,18 @@ def float_vals(tags: list[str]) -> Events:
 def both(tags: list[str]) -> Events:
     """Every other tag as PyTorch writes it, the others as TensorFlow 2 does."""
     styles = [("simple", "tensor")[number % 2] for number in range(len(tags))]
-    return lambda step: [scalar_event(tag, step, VALUE, WALL, style) for tag, style in zip(tags, styles, strict=True)]
+    return lambda step: [
+        scalar_event(tag, step, VALUE, WALL, style) for tag, style in zip(tags, styles, strict=True)
+    ]
 
 
 def write_scalars(
-    logdir: Path, size: Size = MILLION, events: Events | None = None, *, pace: Pace = REGULAR, presence: float = 1.0
+    logdir: Path,
+    size: Size = MILLION,
+    events: Events | None = None,
+    *,
+    pace: Pace = REGULAR,
+    presence: float = 1.0,
 ) -> int:
     """Writes a file a run and returns the bytes of all; an event is there with probability `presence`.
 
@@ -137,13 +167,18 @@ def write_scalars(
     """
     make = events or simple_values(tag_names(size.tags))
     return sum(
-        _write_run(logdir / f"run_{run:04d}", size, make, pace, presence, np.random.default_rng(run))
+        _write_run(
+            logdir / f"run_{run:04d}", size, make, pace, presence, np.random.default_rng(run)
+        )
         for run in range(size.runs)
     )
 
 
 def encode_steps(
-    events: Events, steps: npt.NDArray[np.int64], wall_times: npt.NDArray[np.float64], values: npt.NDArray[np.float64]
+    events: Events,
+    steps: npt.NDArray[np.int64],
+    wall_times: npt.NDArray[np.float64],
+    values: npt.NDArray[np.float64],
 ) -> Iterator[bytes]:
     """The records of each step, as they are appended to a file; wall times and values in (steps, tags)."""
     for part in _alike(steps, events):
@@ -161,21 +196,37 @@ def write_images(logdir: Path, size: int, image_bytes: int = 100_000) -> int:
         with path.open("wb") as file:
             file.write(encode_record(version_event(STARTED).SerializeToString()))
             for step in range(max(1, size // 10 // image_bytes)):
-                image = image_event("samples", step, [random.bytes(image_bytes)], STARTED + step, width=256, height=256)
+                image = image_event(
+                    "samples",
+                    step,
+                    [random.bytes(image_bytes)],
+                    STARTED + step,
+                    width=256,
+                    height=256,
+                )
                 scalars = [scalar_event(tag, step, 0.5, STARTED + step) for tag in tag_names(10)]
-                file.writelines(encode_record(event.SerializeToString()) for event in [image, *scalars])
+                file.writelines(
+                    encode_record(event.SerializeToString()) for event in [image, *scalars]
+                )
             total += file.tell()
     return total
 
 
 def _write_run(
-    directory: Path, size: Size, events: Events, pace: Pace, presence: float, random: np.random.Generator
+    directory: Path,
+    size: Size,
+    events: Events,
+    pace: Pace,
+    presence: float,
+    random: np.random.Generator,
 ) -> int:
     directory.mkdir(parents=True)
     path = directory / FILE_NAME
     steps = pace.steps(random, size.steps)
     wall_times = pace.wall_times(random, size.steps, len(events(1)))
-    values = np.exp(-np.arange(size.steps) / 1000)[:, None] + random.normal(0, 0.05, (size.steps, size.tags))
+    values = np.exp(-np.arange(size.steps) / 1000)[:, None] + random.normal(
+        0, 0.05, (size.steps, size.tags)
+    )
     with path.open("wb") as file:
         file.write(encode_record(version_event(STARTED).SerializeToString()))
         for part in _alike(steps, events):
@@ -190,7 +241,9 @@ def _write_run(
 
 def _alike(steps: npt.NDArray[np.int64], events: Events) -> Iterator[slice]:
     """Ranges of steps whose varints have one length, no more than fit into a matrix."""
-    row_bytes = sum(event.ByteSize() + HEADER_BYTES + FOOTER_BYTES for event in events(int(steps[-1])))
+    row_bytes = sum(
+        event.ByteSize() + HEADER_BYTES + FOOTER_BYTES for event in events(int(steps[-1]))
+    )
     longest = max(1, _MATRIX_BYTES // row_bytes)
     bounds = [0, *np.searchsorted(steps, _SAME_BYTES).tolist(), len(steps)]
     for start, end in pairwise(bounds):
@@ -209,7 +262,10 @@ class _Row:
         self._values = _find_all(self._bytes, _VALUE_MARK)
 
     def fill(
-        self, steps: npt.NDArray[np.int64], wall_times: npt.NDArray[np.float64], values: npt.NDArray[np.float64]
+        self,
+        steps: npt.NDArray[np.int64],
+        wall_times: npt.NDArray[np.float64],
+        values: npt.NDArray[np.float64],
     ) -> npt.NDArray[np.uint8]:
         """A matrix of these steps, one a row."""
         rows = np.tile(np.frombuffer(self._bytes, np.uint8), (len(steps), 1))
@@ -224,12 +280,17 @@ class _Row:
             payloads = rows[:, end - size + HEADER_BYTES : end - FOOTER_BYTES]
             differing = np.flatnonzero(is_number[end - size + HEADER_BYTES : end - FOOTER_BYTES])
             sums = linear_checksum.mask(linear_checksum.checksums(payloads, differing))
-            rows[:, end - FOOTER_BYTES : end] = sums.astype("<u4").view(np.uint8).reshape(len(rows), FOOTER_BYTES)
+            rows[:, end - FOOTER_BYTES : end] = (
+                sums.astype("<u4").view(np.uint8).reshape(len(rows), FOOTER_BYTES)
+            )
         return rows
 
 
 def _put(
-    rows: npt.NDArray[np.uint8], is_number: npt.NDArray[np.bool_], column: int, numbers: npt.NDArray[np.generic]
+    rows: npt.NDArray[np.uint8],
+    is_number: npt.NDArray[np.bool_],
+    column: int,
+    numbers: npt.NDArray[np.generic],
 ) -> None:
     cells = np.ascontiguousarray(numbers).view(np.uint8).reshape(len(rows), -1)
     rows[:, column : column + cells.shape[1]] = cells

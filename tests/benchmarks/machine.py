@@ -13,12 +13,13 @@ import psutil
 def describe() -> str:
     """One line: processor, cores this process may use, memory, Python."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
-    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
+    model = next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
+        "unknown",
+    )
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     cores = len(os.sched_getaffinity(0))
-    return (
-        f"{model}, {cores} cores, {memory:.0f} GiB, Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}"
-    )
+    return f"{model}, {cores} cores, {memory:.0f} GiB, Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}"
 
 
 def peak_memory(process_id: int) -> int:
@@ -37,7 +38,9 @@ def _memory(process_id: int, name: str) -> int:
     except FileNotFoundError:
         return 0
     lines = [line.split() for line in status.splitlines() if line.startswith(name)]
-    return int(lines[0][1]) * 1024 if lines else 0  # a process that has ended and was not waited for has no such line
+    return (
+        int(lines[0][1]) * 1024 if lines else 0
+    )  # a process that has ended and was not waited for has no such line
 
 
 def cpu_seconds(*process_ids: int) -> float:

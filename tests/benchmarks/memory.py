@@ -11,7 +11,15 @@ from pathlib import Path
 
 import numpy as np
 from bench import Bench, say
-from logdirs import FILE_NAME, STARTED, Size, encode_steps, simple_values, write_images, write_scalars
+from logdirs import (
+    FILE_NAME,
+    STARTED,
+    Size,
+    encode_steps,
+    simple_values,
+    write_images,
+    write_scalars,
+)
 from machine import peak_memory, report, resident_memory
 from service import Service
 from upload import environment
@@ -50,7 +58,10 @@ def _write_large(logdir: Path, scale: float) -> int:
     base = logdir.with_name("base")
     write_scalars(base / "scalars", SCALARS)
     write_images(base / "images", IMAGE_FILE_BYTES * 10)
-    files = [next((base / "scalars").rglob("*tfevents*")), next((base / "images").rglob("*tfevents*"))]
+    files = [
+        next((base / "scalars").rglob("*tfevents*")),
+        next((base / "images").rglob("*tfevents*")),
+    ]
     total = number = 0
     while total < 10 * GIGABYTE * scale:
         for kind, file in zip(("scalars", "images"), files, strict=True):
@@ -66,7 +77,8 @@ def _write_many(logdir: Path, scale: float) -> int:
     base = logdir.with_name("base")
     base.mkdir()
     files = [
-        _write_few(base / f"events.out.tfevents.17000000{index:02d}.benchmark", index) for index in range(FILES_A_RUN)
+        _write_few(base / f"events.out.tfevents.17000000{index:02d}.benchmark", index)
+        for index in range(FILES_A_RUN)
     ]
     runs = max(1, round(FILES * scale / FILES_A_RUN))
     for number in range(runs):
@@ -79,8 +91,12 @@ def _write_many(logdir: Path, scale: float) -> int:
 
 def _write_few(path: Path, index: int) -> Path:
     steps = np.arange(index * EVENTS_A_FILE, (index + 1) * EVENTS_A_FILE)
-    records = encode_steps(simple_values(["loss"]), steps, STARTED + steps[:, None], 1 / (1 + steps[:, None]))
-    path.write_bytes(encode_record(version_event(STARTED + index).SerializeToString()) + b"".join(records))
+    records = encode_steps(
+        simple_values(["loss"]), steps, STARTED + steps[:, None], 1 / (1 + steps[:, None])
+    )
+    path.write_bytes(
+        encode_record(version_event(STARTED + index).SerializeToString()) + b"".join(records)
+    )
     return path
 
 
@@ -95,7 +111,9 @@ def _measure(service: Service, name: str, logdir: Path, size: int) -> None:
     report(f"{name}: the worker before anything came", f"{resident_memory(worker) / 2**20:.0f} MiB")
     marks, peak, began = list(MARKS), 0, time.monotonic()
     with (service.directory / "err").open("wb") as err:
-        process = subprocess.Popen(command, env=environment(service), stdout=subprocess.DEVNULL, stderr=err)
+        process = subprocess.Popen(
+            command, env=environment(service), stdout=subprocess.DEVNULL, stderr=err
+        )
         while process.poll() is None:
             peak = max(peak, peak_memory(process.pid))
             while marks and _committed(service) >= marks[0] * size * 0.98:

@@ -23,7 +23,7 @@ from storage import wait_for_merge
 from upload import upload
 
 from support.batches import packed_scalars, segment, stream
-from support.browsing import launch
+from support.browser_pages import launch
 
 LOGDIR = Size(100, 20, 100_000)
 LONG = Size(100, 1, 1_000_000)
@@ -76,7 +76,9 @@ def _compare(bench: Bench, service: Service) -> None:
         theirs = stack.enter_context(local_tensorboard(logdir, bench.directory / "tensorboard.log"))
         wait_for_merge(service)
         _report_memory(service, "after merging")
-        say(f"TensorBoard has loaded after {wait_until_loaded(theirs, TAG, size.runs, size.steps - 1):.0f} s more")
+        say(
+            f"TensorBoard has loaded after {wait_until_loaded(theirs, TAG, size.runs, size.steps - 1):.0f} s more"
+        )
         _measure_cards(bench, ours, theirs, longer)
         _report_memory(service, "after the cards")
         measure_slow_clients(ours, TAG)
@@ -94,10 +96,17 @@ def _measure_cards(bench: Bench, ours: Site, theirs: Site, longer: Site) -> None
     report(f"a card: one tag, {LOGDIR.runs} runs, {SHOWN:,} points of each", _told(seconds["ours"]))
     report("  TensorBoard, --load_fast", _told(seconds["theirs"]))
     _report_ratio("  ours : TensorBoard's", seconds["ours"], seconds["theirs"], "at most 0.2 x")
-    _report_ratio("  ten times as many points a run : this", seconds["longer"], seconds["ours"], "at most 1.5 x")
+    _report_ratio(
+        "  ten times as many points a run : this",
+        seconds["longer"],
+        seconds["ours"],
+        "at most 1.5 x",
+    )
     tags = {"ours": (ours, _list), "theirs": (theirs, _list)}
     listed = _in_turns(max(bench.rounds, 7), tags)
-    _report_ratio("the tags of the Time Series dashboard, ours : theirs", listed["ours"], listed["theirs"])
+    _report_ratio(
+        "the tags of the Time Series dashboard, ours : theirs", listed["ours"], listed["theirs"]
+    )
 
 
 def _list(site: Site) -> object:
@@ -125,12 +134,17 @@ def _told(spent: tuple[list[float], list[float]]) -> str:
 
 
 def _report_ratio(
-    name: str, one: tuple[list[float], list[float]], other: tuple[list[float], list[float]], target: str = ""
+    name: str,
+    one: tuple[list[float], list[float]],
+    other: tuple[list[float], list[float]],
+    target: str = "",
 ) -> None:
     """Of the median times; and of the CPU time in all, which says more when others load the machine."""
     cpu = sum(one[1]) / max(sum(other[1]), 1e-9)
     report(
-        name, f"{statistics.median(one[0]) / statistics.median(other[0]):.2f} x", f"{target} (CPU: {cpu:.2f} x)".strip()
+        name,
+        f"{statistics.median(one[0]) / statistics.median(other[0]):.2f} x",
+        f"{target} (CPU: {cpu:.2f} x)".strip(),
     )
 
 
@@ -152,10 +166,14 @@ def _measure_paint(bench: Bench, ours: Site, theirs: Site) -> None:
             sites = (("ours", ours), ("theirs", theirs))
             for name, site in sites if number % 2 else reversed(sites):
                 painted[name].append(_paint(browser, site))
-            say(f"round {number + 1}: first paint, first points: {painted['ours'][-1]}, theirs {painted['theirs'][-1]}")
+            say(
+                f"round {number + 1}: first paint, first points: {painted['ours'][-1]}, theirs {painted['theirs'][-1]}"
+            )
         browser.close()
     for index, what in enumerate(("first contentful paint", "first card with its points")):
-        mine, other = (statistics.median(one[index] for one in painted[name]) for name in ("ours", "theirs"))
+        mine, other = (
+            statistics.median(one[index] for one in painted[name]) for name in ("ours", "theirs")
+        )
         report(f"{what} of a warm page", f"{mine:.0f} ms", f"TensorBoard {other:.0f} ms")
         report("  ours : TensorBoard's", f"{mine / other:.2f} x", "at most 1.2 x")
 
@@ -170,7 +188,9 @@ def _paint(browser: Browser, site: Site) -> tuple[float, float]:
     page.set_default_timeout(PAGE_SECONDS_MAX * 1000)
     token = site.headers.get("Authorization", "").removeprefix("Bearer ")
     page.goto(f"{site.url}?token={token}" if token else site.url)
-    points = page.locator("card-view tb-data-table-content-row").first  # a card has its canvas long before its points
+    points = page.locator(
+        "card-view tb-data-table-content-row"
+    ).first  # a card has its canvas long before its points
     for _ in range(2):
         points.wait_for()
         page.wait_for_load_state("networkidle")
@@ -189,7 +209,9 @@ def _wait_until_idle(page: Page) -> None:
     seconds, and the first frame of the next page would wait for that.
     """
     below = psutil.Process().children(recursive=True)
-    browser = next(one for one in below if "chrom" in one.name() and "chrom" not in one.parent().name())
+    browser = next(
+        one for one in below if "chrom" in one.name() and "chrom" not in one.parent().name()
+    )
     for _ in range(IDLE_LOOKS_MAX):
         before = cpu_seconds(browser.pid)
         page.wait_for_timeout(IDLE_LOOK_MS)
@@ -200,14 +222,24 @@ def _wait_until_idle(page: Page) -> None:
 def _report_memory(service: Service, when: str) -> None:
     worker = service.live.process.pid
     now, most = resident_memory(worker) / 2**20, peak_memory(worker) / 2**20
-    report(f"memory of the worker {when}: now, and at most", f"{now:.0f}, {most:.0f} MiB", "at most 400")
+    report(
+        f"memory of the worker {when}: now, and at most",
+        f"{now:.0f}, {most:.0f} MiB",
+        "at most 400",
+    )
 
 
 def _measure_start() -> None:
     """What the one TensorBoard application of a worker costs it, once: in a process of its own."""
-    ended = subprocess.run([sys.executable, "-c", _START], capture_output=True, text=True, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", _START], capture_output=True, text=True, check=True
+    )
     seconds, size = map(float, ended.stdout.split())
-    report("TensorBoard's application, once a worker: CPU, memory", f"{seconds:.2f} s", f"{size / 2**20:.0f} MiB")
+    report(
+        "TensorBoard's application, once a worker: CPU, memory",
+        f"{seconds:.2f} s",
+        f"{size / 2**20:.0f} MiB",
+    )
 
 
 def _write_long(service: Service, size: Size) -> str:
@@ -215,9 +247,15 @@ def _write_long(service: Service, size: Size) -> str:
     random = np.random.default_rng(0)
     for run in range(size.runs):
         times = 1.7e9 + np.cumsum(random.exponential(0.01, size.steps))
-        values = np.float32(np.exp(-np.arange(size.steps) / 2e5) + random.normal(0, 0.05, size.steps))
+        values = np.float32(
+            np.exp(-np.arange(size.steps) / 2e5) + random.normal(0, 0.05, size.steps)
+        )
         for start in range(0, size.steps, BATCH_POINTS):
             part = slice(start, start + BATCH_POINTS)
             series = packed_scalars(TAG, np.arange(size.steps)[part], values[part], times[part])
-            send(service, experiment_id, segment(stream(f"run_{run:04d}"), start, start + BATCH_POINTS, series))
+            send(
+                service,
+                experiment_id,
+                segment(stream(f"run_{run:04d}"), start, start + BATCH_POINTS, series),
+            )
     return experiment_id

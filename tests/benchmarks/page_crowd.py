@@ -31,7 +31,12 @@ def measure_wide(bench: Bench, service: Service) -> None:
     runs = max(10, round(WIDE_RUNS * bench.scale))
     say(f"writing {runs:,} runs of {WIDE_TAGS} tags")
     site = site_of(service, _write_wide(service, runs))
-    sessions = {"allowedStatuses": [4], "colParams": [], "sliceSize": 1_000_000, "includeMetrics": False}
+    sessions = {
+        "allowedStatuses": [4],
+        "colParams": [],
+        "sliceSize": 1_000_000,
+        "includeMetrics": False,
+    }
     asked: dict[str, Callable[[], object]] = {
         "plugins_listing": lambda: site.get("data/plugins_listing"),
         "environment": lambda: site.get("data/environment"),
@@ -60,14 +65,22 @@ def measure_slow_clients(site: Site, tag: str) -> None:
     with _slow_clients(site, tag):
         time.sleep(SLOW_SECONDS)
         beside = _median(lambda: _open_page(site, tag), 5)
-    report(f"a page's listings and card, beside {SLOW_CLIENTS} slow uploads and readers", f"{beside * 1000:.0f} ms")
+    report(
+        f"a page's listings and card, beside {SLOW_CLIENTS} slow uploads and readers",
+        f"{beside * 1000:.0f} ms",
+    )
     report("  beside them : alone", f"{beside / alone:.2f} x", "not delayed")
 
 
 def _open_page(site: Site, tag: str) -> None:
     """What the page asks for on first paint, as it does: several at once."""
     with ThreadPoolExecutor(6) as threads:
-        paths = ["data/plugins_listing", "data/environment", "data/runs", "data/plugin/timeseries/tags"]
+        paths = [
+            "data/plugins_listing",
+            "data/environment",
+            "data/runs",
+            "data/plugin/timeseries/tags",
+        ]
         answers = [threads.submit(site.get, path) for path in paths]
         answers.append(threads.submit(site.card, tag))
         for answer in answers:
@@ -77,9 +90,7 @@ def _open_page(site: Site, tag: str) -> None:
 @contextmanager
 def _slow_clients(site: Site, tag: str) -> Iterator[None]:
     address = urlsplit(site.url)
-    head = (
-        f"POST {address.path}{TIME_SERIES} HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-www-form-urlencoded\r\n"
-    )
+    head = f"POST {address.path}{TIME_SERIES} HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-www-form-urlencoded\r\n"
     head += "".join(f"{name}: {value}\r\n" for name, value in site.headers.items())
     body = "requests=" + json.dumps([{"plugin": "scalars", "tag": tag}])
     with ExitStack() as stack:
@@ -89,16 +100,24 @@ def _slow_clients(site: Site, tag: str) -> Iterator[None]:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             client.connect((address.hostname, address.port))
             is_upload = number < SLOW_CLIENTS
-            client.sendall(f"{head}Content-Length: {len(body) + is_upload}\r\n\r\n{body}".encode())  # one byte short
+            client.sendall(
+                f"{head}Content-Length: {len(body) + is_upload}\r\n\r\n{body}".encode()
+            )  # one byte short
         yield
 
 
 def site_of(service: Service, experiment_id: str) -> Site:
     """The page of an experiment, for its owner."""
     url = f"{service.live.url}/experiment/{experiment_id}/"
-    postgres = [child._process.pid for child in service.servers.instance.children if child.name == "postgres"]
+    postgres = [
+        child._process.pid
+        for child in service.servers.instance.children
+        if child.name == "postgres"
+    ]
     headers = {"Authorization": f"Bearer {service.token}"}
-    return Site(url, (service.live.process.pid, *postgres), headers, urllib3.PoolManager(retries=False))
+    return Site(
+        url, (service.live.process.pid, *postgres), headers, urllib3.PoolManager(retries=False)
+    )
 
 
 def _write_wide(service: Service, runs: int) -> str:

@@ -17,7 +17,12 @@ from tbupload.events.malloc_tuning import retain_freed_memory
 from tbupload.events.multi_file_decode import read_together
 from tbupload.limits import ReadLimits
 
-LIMITS = ReadLimits(tensor_bytes_max=4 << 20, blob_bytes_max=1 << 30, name_chars_max=10_000, metadata_bytes_max=4 << 20)
+LIMITS = ReadLimits(
+    tensor_bytes_max=4 << 20,
+    blob_bytes_max=1 << 30,
+    name_chars_max=10_000,
+    metadata_bytes_max=4 << 20,
+)
 
 
 def read(logdir: Path) -> int:
@@ -27,7 +32,10 @@ def read(logdir: Path) -> int:
     """
     points = 0
     paths = sorted(logdir.rglob("*tfevents*"))
-    files = (EventFileReader(path, start=0, series_filter=SeriesFilter(), limits=LIMITS) for path in paths)
+    files = (
+        EventFileReader(path, start=0, series_filter=SeriesFilter(), limits=LIMITS)
+        for path in paths
+    )
     for file in read_together(files, lambda file: file, lambda *_: True, final=True):
         size = file.path.stat().st_size
         while file.offset < size:

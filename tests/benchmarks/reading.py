@@ -36,7 +36,10 @@ class Case:
 
 def _case(name: str, size: Size, events: logdirs.Events, presence: float = 1.0) -> Case:
     return Case(
-        name, lambda logdir, scale: logdirs.write_scalars(logdir, size.scaled(scale), events, presence=presence)
+        name,
+        lambda logdir, scale: logdirs.write_scalars(
+            logdir, size.scaled(scale), events, presence=presence
+        ),
     )
 
 
@@ -46,7 +49,12 @@ CASES = (
     _case("tensors, metadata in the first event only", SIZE, logdirs.tensors_named_once(TAGS)),
     _case("tensors in float_val without a shape (PyTorch)", SIZE, logdirs.float_vals(TAGS)),
     _case("both sorts interleaved", SIZE, logdirs.both(TAGS)),
-    _case("tags that come and go (no period)", Size(10, 20, 10_000), logdirs.simple_values(TAGS), presence=0.5),
+    _case(
+        "tags that come and go (no period)",
+        Size(10, 20, 10_000),
+        logdirs.simple_values(TAGS),
+        presence=0.5,
+    ),
     _case("20 values in an event (merged summaries)", SIZE, logdirs.merged_summaries(TAGS)),
     _case("1 run of 1 tag", Size(1, 1, 10_000_000), logdirs.simple_values(["loss"])),
     Case(
@@ -55,13 +63,18 @@ CASES = (
             logdir, Size(max(1, round(1000 * scale)), 10, 100), logdirs.simple_values(tag_names(10))
         ),
     ),
-    Case("mostly images", lambda logdir, scale: logdirs.write_images(logdir, round(scale * (500 << 20)))),
+    Case(
+        "mostly images",
+        lambda logdir, scale: logdirs.write_images(logdir, round(scale * (500 << 20))),
+    ),
 )
 
 
 def measure(bench: Bench) -> None:
     """Reads each logdir in turns with RustBoard; both verify checksums, and the files are in the page cache."""
-    print("  points/s a core; RustBoard's by its CPU time, and by twice its time, as it may use two cores")
+    print(
+        "  points/s a core; RustBoard's by its CPU time, and by twice its time, as it may use two cores"
+    )
     for number, case in enumerate(CASES):
         if bench.is_chosen(case.name):
             logdir = bench.directory / f"logdir_{number}"
@@ -86,9 +99,15 @@ def _measure(bench: Bench, name: str, logdir: Path, size: int) -> None:
     rust_cpu = statistics.median(load.cpu_seconds for load in theirs)
     rust_wall = statistics.median(load.seconds for load in theirs)
     print(f"  {name}: {points:,} points, {size / 2**20:.0f} MiB")
-    report("  ours: points/s", f"{points / cpu:,.0f}", f"CPU {cpu:.2f} s, {wall:.2f} s, {size / cpu / 1e6:,.0f} MB/s")
     report(
-        "  RustBoard: points/s", f"{points / rust_cpu:,.0f}", f"CPU {rust_cpu:.2f} s, {rust_wall:.2f} s on all cores"
+        "  ours: points/s",
+        f"{points / cpu:,.0f}",
+        f"CPU {cpu:.2f} s, {wall:.2f} s, {size / cpu / 1e6:,.0f} MB/s",
+    )
+    report(
+        "  RustBoard: points/s",
+        f"{points / rust_cpu:,.0f}",
+        f"CPU {rust_cpu:.2f} s, {rust_wall:.2f} s on all cores",
     )
     report("  ours : RustBoard, by its CPU time", f"{rust_cpu / cpu:.2f} x", TARGET)
     report("  ours : RustBoard, by its time on two cores", f"{2 * rust_wall / wall:.2f} x", TARGET)

@@ -58,9 +58,16 @@ def recorded(server: str) -> Iterator[Recording]:
 
         def _pass_on(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            headers = {name: value for name, value in self.headers.items() if name.lower() not in _DROPPED}
+            headers = {
+                name: value for name, value in self.headers.items() if name.lower() not in _DROPPED
+            }
             answer = pool.request(
-                self.command, server + self.path, body=body, headers=headers, decode_content=False, retries=False
+                self.command,
+                server + self.path,
+                body=body,
+                headers=headers,
+                decode_content=False,
+                retries=False,
             )
             if self.path.endswith("/batches") and answer.status == http.HTTPStatus.OK:
                 streams = _streams(answer.data)
@@ -90,13 +97,17 @@ def _streams(result: bytes) -> frozenset[bytes]:
     return frozenset(cursor.stream.SerializeToString(deterministic=True) for cursor in cursors)
 
 
-def send(server: str, experiment_id: str, requests: list[Request], connections: int = CONNECTIONS) -> float:
+def send(
+    server: str, experiment_id: str, requests: list[Request], connections: int = CONNECTIONS
+) -> float:
     """Seconds until all batches are committed to the experiment; those of one stream in their order."""
     url = f"{server}/api/v1/experiments/{experiment_id}/batches"
     pool = urllib3.PoolManager(maxsize=connections)
 
     def post(request: Request) -> Request:
-        answer = pool.request("POST", url, body=request.body, headers=request.headers, retries=False)
+        answer = pool.request(
+            "POST", url, body=request.body, headers=request.headers, retries=False
+        )
         assert answer.status == http.HTTPStatus.OK, answer.data
         return request
 

@@ -29,7 +29,12 @@ _COPY_ROW = np.dtype(
     [("fields", ">i2")]
     + [
         part
-        for name, kind in (("series", ">i4"), ("step", ">i8"), ("wall_time", ">f8"), ("value", ">f8"))
+        for name, kind in (
+            ("series", ">i4"),
+            ("step", ">i8"),
+            ("wall_time", ">f8"),
+            ("value", ">f8"),
+        )
         for part in ((f"{name}_size", ">i4"), (name, kind))
     ]
 )
@@ -55,7 +60,14 @@ def load_with_python(directory: Path) -> tuple[int, float]:
 
 def load_with_rustboard(logdir: Path, log: Path, *, checksum: bool) -> Load:
     """RustBoard's first load cycle of the logdir, by its log; fails when the log complains of the files."""
-    options = ["--port", "0", "--reload", "once", "-vv", "--checksum" if checksum else "--no-checksum"]
+    options = [
+        "--port",
+        "0",
+        "--reload",
+        "once",
+        "-vv",
+        "--checksum" if checksum else "--no-checksum",
+    ]
     command = [tensorboard_data_server.server_binary(), "--logdir", str(logdir), *options]
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output)
@@ -89,7 +101,9 @@ def copy_rows(columns: Iterable[npt.NDArray[np.void]]) -> list[bytes]:
             rows[f"{name}_size"] = rows.dtype[name].itemsize
             rows[name] = points[name]
         content = rows.tobytes()
-        pieces += [content[start : start + _PIECE_BYTES] for start in range(0, len(content), _PIECE_BYTES)]
+        pieces += [
+            content[start : start + _PIECE_BYTES] for start in range(0, len(content), _PIECE_BYTES)
+        ]
     return [*pieces, _COPY_FOOTER]
 
 

@@ -31,7 +31,10 @@ def _measure(service: Service) -> None:
     reader, api = service.reader, service.api
     experiment_id = api.new_experiment(name="long series")
     say(f"writing {SERIES} series of {POINTS:,} points")
-    report("written over HTTP, points", f"{SERIES * POINTS / _timed(lambda: _write(api, experiment_id)):,.0f}/s")
+    report(
+        "written over HTTP, points",
+        f"{SERIES * POINTS / _timed(lambda: _write(api, experiment_id)):,.0f}/s",
+    )
     say("waiting until everything is merged")
     wait_for_merge(service)
 
@@ -42,9 +45,17 @@ def _measure(service: Service) -> None:
     whole = _median(lambda: sample(SAMPLE))
     last = _median(lambda: sample(1))
     least = _median(lambda: reader.http.get("/healthz").raise_for_status())
-    report(f"{SAMPLE:,} points of each of {SERIES} series, median of {ROUNDS}", f"{whole * 1000:.1f} ms", "at most 50")
+    report(
+        f"{SAMPLE:,} points of each of {SERIES} series, median of {ROUNDS}",
+        f"{whole * 1000:.1f} ms",
+        "at most 50",
+    )
     report("the last point of each", f"{last * 1000:.1f} ms")
-    report("a request that reads nothing", f"{least * 1000:.1f} ms", f"the sample is {whole / least:.0f} x")
+    report(
+        "a request that reads nothing",
+        f"{least * 1000:.1f} ms",
+        f"the sample is {whole / least:.0f} x",
+    )
 
 
 def _write(api: ApiClient, experiment_id: str) -> None:

@@ -21,7 +21,14 @@ from tbupload.events.event_file import EventFileReader
 from tbupload.events.filters import SeriesFilter
 
 SIZE = Size(10, 20, 10_000)
-SETTINGS = ("fsync", "synchronous_commit", "full_page_writes", "wal_compression", "shared_buffers", "max_wal_size")
+SETTINGS = (
+    "fsync",
+    "synchronous_commit",
+    "full_page_writes",
+    "wal_compression",
+    "shared_buffers",
+    "max_wal_size",
+)
 _POINT = np.dtype([("series", "i4"), ("step", "i8"), ("wall_time", "f8"), ("value", "f8")])
 
 
@@ -43,10 +50,14 @@ def measure(bench: Bench) -> None:
             before = service.cpu_seconds()
             ours.append(send(service.live.url, experiment_id, recording.requests))
             used = spent(before, service.cpu_seconds())
-            with service.servers.instance.postgres.connect_as_superuser(service.database_name) as db:
+            with service.servers.instance.postgres.connect_as_superuser(
+                service.database_name
+            ) as db:
                 copies.append(write_rows(db, rows))
                 upserts.append(upsert_rows(db, rows))
-            say(f"round {number + 1}: {ours[-1]:.2f} s (CPU: {told(used)}), COPY {copies[-1]:.2f} s")
+            say(
+                f"round {number + 1}: {ours[-1]:.2f} s (CPU: {told(used)}), COPY {copies[-1]:.2f} s"
+            )
             check_readable(service, experiment_id, size)
         _report(size, ours, copies, upserts)
         service.query("CHECKPOINT")

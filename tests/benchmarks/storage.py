@@ -41,11 +41,16 @@ def _measure(service: Service, size: Size, pace: Pace) -> None:
     say("waiting until everything is merged")
     waited = wait_for_merge(service)
     _print(f"merged, {waited:.0f} s later", size, before, dict(service.query(SIZES)))
-    service.query("VACUUM")  # what autovacuum does within minutes: the space of merged tail rows is given back
+    service.query(
+        "VACUUM"
+    )  # what autovacuum does within minutes: the space of merged tail rows is given back
     after = dict(service.query(SIZES))
     _print("merged and vacuumed", size, before, after, TARGET)
     grown = sorted(((after[name] - before[name], name) for name in after), reverse=True)[:3]
-    print("    the most of it: " + ", ".join(f"{name} {grew / size.points:.2f}" for grew, name in grown))
+    print(
+        "    the most of it: "
+        + ", ".join(f"{name} {grew / size.points:.2f}" for grew, name in grown)
+    )
     report("a scalar in its event file", f"{file_bytes / size.points:.2f} B")
 
 
@@ -53,11 +58,15 @@ def wait_for_merge(service: Service) -> float:
     """Seconds until the merger has left no tail row."""
     began = time.monotonic()
     while service.query("SELECT EXISTS (SELECT FROM scalar_tail)") != [(False,)]:
-        assert time.monotonic() < began + MERGE_SECONDS_MAX, service.query("SELECT count(*) FROM scalar_tail")
+        assert time.monotonic() < began + MERGE_SECONDS_MAX, service.query(
+            "SELECT count(*) FROM scalar_tail"
+        )
         time.sleep(0.5)
     return time.monotonic() - began
 
 
-def _print(when: str, size: Size, before: dict[str, int], after: dict[str, int], target: str = "") -> None:
+def _print(
+    when: str, size: Size, before: dict[str, int], after: dict[str, int], target: str = ""
+) -> None:
     grown = sum(after.values()) - sum(before.values())
     report(f"storage of a scalar, {when}", f"{grown / size.points:.2f} B", target)

@@ -31,7 +31,9 @@ class Uploaded:
     cpu_seconds: dict[str, float]
     peak_bytes: int
     experiment_id: str
-    merge_seconds: float = 0.0  # CPU seconds of all servers after its end, until everything due was merged
+    merge_seconds: float = (
+        0.0  # CPU seconds of all servers after its end, until everything due was merged
+    )
 
 
 def measure(bench: Bench) -> None:
@@ -45,23 +47,49 @@ def measure(bench: Bench) -> None:
     with bench.new_service() as service:
         for number in range(bench.rounds):
             uploaded = upload(service, logdir)
-            uploads.append(replace(uploaded, merge_seconds=await_merges(service)))  # RustBoard is to have the machine
-            say(f"round {number + 1}: {uploads[-1].seconds:.2f} s; CPU: {told(uploads[-1].cpu_seconds)}")
+            uploads.append(
+                replace(uploaded, merge_seconds=await_merges(service))
+            )  # RustBoard is to have the machine
+            say(
+                f"round {number + 1}: {uploads[-1].seconds:.2f} s; CPU: {told(uploads[-1].cpu_seconds)}"
+            )
             for checksum, of_kind in loads.items():
-                of_kind.append(load_with_rustboard(logdir, bench.directory / "rustboard.log", checksum=checksum))
+                of_kind.append(
+                    load_with_rustboard(
+                        logdir, bench.directory / "rustboard.log", checksum=checksum
+                    )
+                )
         check_readable(service, uploads[-1].experiment_id, size)
         _report(uploads, loads, size)
-        report("most memory of the server's worker", f"{peak_memory(service.live.process.pid) / 2**20:.0f} MiB")
-    _compare_with_python(logdir / "run_0000", size, statistics.median(each.seconds for each in uploads))
+        report(
+            "most memory of the server's worker",
+            f"{peak_memory(service.live.process.pid) / 2**20:.0f} MiB",
+        )
+    _compare_with_python(
+        logdir / "run_0000", size, statistics.median(each.seconds for each in uploads)
+    )
 
 
 def upload(service: Service, logdir: Path, *arguments: str, server: str = "") -> Uploaded:
     """Runs `tbupload --one-shot` to its end; `server` when it is to be reached elsewhere."""
-    command = [sys.executable, "-m", "tbupload", "--logdir", str(logdir), "--one-shot", "--quiet", *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "tbupload",
+        "--logdir",
+        str(logdir),
+        "--one-shot",
+        "--quiet",
+        *arguments,
+    ]
     before, own_before, peak = service.cpu_seconds(), _of_ended_children(), 0
     began = time.perf_counter()
     process = subprocess.Popen(
-        command, env=environment(service, server), stdout=subprocess.PIPE, text=True, cwd=service.directory
+        command,
+        env=environment(service, server),
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=service.directory,
     )
     while process.poll() is None:
         peak = max(peak, peak_memory(process.pid))
@@ -108,7 +136,11 @@ def check_readable(service: Service, experiment_id: str, size: Size) -> None:
 
 def _report(uploads: list[Uploaded], loads: dict[bool, list[Load]], size: Size) -> None:
     seconds = statistics.median(each.seconds for each in uploads)
-    report("upload, the whole `tbupload --one-shot`: scalars/s", f"{size.points / seconds:,.0f}", f"{seconds:.2f} s")
+    report(
+        "upload, the whole `tbupload --one-shot`: scalars/s",
+        f"{size.points / seconds:,.0f}",
+        f"{seconds:.2f} s",
+    )
     for checksum, of_kind in loads.items():
         rust = statistics.median(load.seconds for load in of_kind)
         name = "RustBoard's load cycle, checksums " + ("verified" if checksum else "ignored")
@@ -116,20 +148,39 @@ def _report(uploads: list[Uploaded], loads: dict[bool, list[Load]], size: Size) 
         report("  upload : this", f"{rust / seconds:.2f} x", TARGET)
     for group in uploads[0].cpu_seconds:
         used = statistics.median(each.cpu_seconds[group] for each in uploads)
-        report(f"CPU of the {group} per million scalars", f"{used / size.points * 1e6:.3f} s", f"{used:.2f} s in all")
+        report(
+            f"CPU of the {group} per million scalars",
+            f"{used / size.points * 1e6:.3f} s",
+            f"{used:.2f} s in all",
+        )
     used = statistics.median(sum(each.cpu_seconds.values()) for each in uploads)
     cores = len(os.sched_getaffinity(0))
     merging = statistics.median(each.merge_seconds for each in uploads)
-    report("CPU of the servers after it, for merges, per million scalars", f"{merging / size.points * 1e6:.3f} s")
-    report("share of all cores in use meanwhile", f"{used / seconds / cores:.0%}", "near 100 %: the CPU bounds it")
-    report("most memory of the uploader", f"{max(each.peak_bytes for each in uploads) / 2**20:.0f} MiB", "under 150")
+    report(
+        "CPU of the servers after it, for merges, per million scalars",
+        f"{merging / size.points * 1e6:.3f} s",
+    )
+    report(
+        "share of all cores in use meanwhile",
+        f"{used / seconds / cores:.0%}",
+        "near 100 %: the CPU bounds it",
+    )
+    report(
+        "most memory of the uploader",
+        f"{max(each.peak_bytes for each in uploads) / 2**20:.0f} MiB",
+        "under 150",
+    )
 
 
 def _compare_with_python(run: Path, size: Size, seconds: float) -> None:
     if size.points > 2_000_000:
-        say("TensorBoard's Python reader is left out: at 8,000 scalars/s it would take very long (--scale 0.1 has it)")
+        say(
+            "TensorBoard's Python reader is left out: at 8,000 scalars/s it would take very long (--scale 0.1 has it)"
+        )
         return
     points, python_seconds = load_with_python(run)
     assert points == size.points // size.runs
     report("TensorBoard's Python reader, one run: scalars/s", f"{points / python_seconds:,.0f}")
-    report("  upload : this", f"{size.points / seconds * python_seconds / points:.1f} x", "at least 20")
+    report(
+        "  upload : this", f"{size.points / seconds * python_seconds / points:.1f} x", "at least 20"
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
-from support.browsing import launch, new_page
+from support.browser_pages import launch, new_page
 from support.uploading import Uploader
 
 expect.set_options(timeout=20_000)

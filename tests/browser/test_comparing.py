@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import expect
 
-from support.browsing import has_drawing, open_tab, share_link, shoot
+from support.browser_pages import has_drawing, open_tab, share_link, shoot
 from support.uploading import experiment_id_of
 from tbservice.local.demo import write_demo_logdir
 from tbservice.local.demo.hyperparameters import SESSIONS
@@ -17,7 +17,9 @@ def links(uploader, tmp_path_factory):
     logdir = tmp_path_factory.mktemp("compared")
     write_demo_logdir(logdir)
     options = ("--one-shot", "--new", "--plugins", "scalars,hparams")
-    ended = [uploader.run("--logdir", logdir, *options, "--name", name) for name in ("First", "Second")]
+    ended = [
+        uploader.run("--logdir", logdir, *options, "--name", name) for name in ("First", "Second")
+    ]
     assert [one.code for one in ended] == [0, 0], ended
     return [share_link(uploader, one.experiment_id) for one in ended]
 
@@ -29,7 +31,9 @@ def test_two_experiments_are_compared_run_by_run_and_session_by_session(page, up
     page.get_by_label("Tokens or share links").fill(" ".join(links))
     page.get_by_role("button", name="Open the comparison").click()
     bar = page.locator("#tbhub-bar")
-    expect(bar.get_by_role("link", name="Second")).to_have_attribute("href", f"../../experiment/{after}/")
+    expect(bar.get_by_role("link", name="Second")).to_have_attribute(
+        "href", f"../../experiment/{after}/"
+    )
     page.watch.is_expected = lambda _problem: False
     page.get_by_role("combobox", name="Filter tags (regex)").fill("^loss$")
     page.keyboard.press("Escape")

@@ -13,16 +13,31 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from support.browsing import has_drawing, new_page, open_tab, share_link, shoot
+from support.browser_pages import has_drawing, new_page, open_tab, share_link, shoot
 from support.projector import write_projector_run
 from support.uploading import wait_until
 from tbservice.local.demo import write_demo_logdir
 
 DATA = Path(__file__).parent.parent / "data"
 WRITERS = (  # not their hparams: a schema that one run declares hides the demo's
-    *("pytorch/dashboards", "pytorch/media", "tensorboardx/dashboards", "tensorboardx/media", "tensorflow1/run"),
-    *("tensorflow2/edges", "tensorflow2/keras", "tensorflow2/media", "tensorflow2/profile", "tensorflow2/trace"),
-    *(f"tensorboard_plugins/{name}" for name in ("custom_scalars", "first_api", "mesh", "pr_curves", "unknown")),
+    *(
+        "pytorch/dashboards",
+        "pytorch/media",
+        "tensorboardx/dashboards",
+        "tensorboardx/media",
+        "tensorflow1/run",
+    ),
+    *(
+        "tensorflow2/edges",
+        "tensorflow2/keras",
+        "tensorflow2/media",
+        "tensorflow2/profile",
+        "tensorflow2/trace",
+    ),
+    *(
+        f"tensorboard_plugins/{name}"
+        for name in ("custom_scalars", "first_api", "mesh", "pr_curves", "unknown")
+    ),
 )
 SESSIONS = ("adam-0.01-width-32", "adam-0.01-width-8", "sgd-0.02-width-32", "sgd-0.2-width-32")
 
@@ -66,17 +81,27 @@ def choose_tags(page, dashboard, pattern):
 
 
 def test_time_series_draws_curves_and_tells_each_runs_hyperparameters(page):
-    page.get_by_role("combobox", name="Filter tags (regex)").fill("^loss$|^decision$|weights/output/kernel")
+    page.get_by_role("combobox", name="Filter tags (regex)").fill(
+        "^loss$|^decision$|weights/output/kernel"
+    )
     page.keyboard.press("Escape")
-    for name, shape in (("weights/output/kernel", "tb-histogram"), ("decision", "img"), ("loss", "canvas")):
+    for name, shape in (
+        ("weights/output/kernel", "tb-histogram"),
+        ("decision", "img"),
+        ("loss", "canvas"),
+    ):
         card = page.locator("card-view").filter(has_text=name).first
         card.scroll_into_view_if_needed()
         assert has_drawing(card.locator(shape).first)
     for column in ("Optimizer", "Learning rate"):
         page.locator("runs-data-table").get_by_title("Add Column").click()
-        page.locator("tb-data-table-column-selector-component button").filter(has_text=column).click()
+        page.locator("tb-data-table-column-selector-component button").filter(
+            has_text=column
+        ).click()
         page.keyboard.press("Escape")
-    row = page.locator("runs-data-table tb-data-table-content-row").filter(has_text="sgd-0.2-width-32/validation")
+    row = page.locator("runs-data-table tb-data-table-content-row").filter(
+        has_text="sgd-0.2-width-32/validation"
+    )
     expect(row).to_contain_text(re.compile(r"sgd\s+0\.2"))
 
 
@@ -133,7 +158,9 @@ def test_graphs_draws_the_model_as_keras_describes_it(page):
     choose_graph(page, SESSIONS[0], "keras", "conceptual_graph")
     expect(page.locator("tf-graph-scene g.node")).to_contain_text(["spirals"])
     page.locator("tf-graph-scene g.node").dblclick()
-    expect(page.locator("tf-graph-scene g.node .subscene g.node")).to_contain_text(["points", "hidden_1"])
+    expect(page.locator("tf-graph-scene g.node .subscene g.node")).to_contain_text(
+        ["points", "hidden_1"]
+    )
 
 
 def test_graphs_tells_from_the_run_metadata_what_each_operation_cost(page):
@@ -169,7 +196,9 @@ def test_pr_curves_draws_precision_over_recall(page):
     choose_tags(page, "tf-pr-curve-dashboard", "^curve$|^spirals$")
     cards = page.locator("tf-pr-curve-card")
     for tag in ("curve", "spirals"):
-        assert has_drawing(cards.filter(has=page.get_by_text(tag, exact=True)).first.locator("vz-line-chart2"))
+        assert has_drawing(
+            cards.filter(has=page.get_by_text(tag, exact=True)).first.locator("vz-line-chart2")
+        )
 
 
 def test_hparams_lists_the_sessions(page):
@@ -205,7 +234,9 @@ def test_projector_draws_tensors_with_their_metadata_and_sprites(page):
     assert has_drawing(projector.locator("vz-projector canvas").first)
 
 
-def test_mesh_draws_surfaces(page):  # the last one: its many surfaces move for as long as the page is open
+def test_mesh_draws_surfaces(
+    page,
+):  # the last one: its many surfaces move for as long as the page is open
     open_tab(page, "Mesh")
     loaders = page.locator("tf-mesh-loader")
     expect(loaders.nth(len(SESSIONS))).to_be_visible()

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 
-from support.browsing import open_tab, share_link, shoot
+from support.browser_pages import open_tab, share_link, shoot
 from support.event_files import hparams_event, scalar_event, version_event, write_records
 from support.uploading import Reader, wait_until
 
@@ -26,7 +26,11 @@ class Training:
         write_records(self._path, [version_event(), start])
 
     def log(self, step, **values):
-        write_records(self._path, [scalar_event(tag, step, value) for tag, value in values.items()], append=True)
+        write_records(
+            self._path,
+            [scalar_event(tag, step, value) for tag, value in values.items()],
+            append=True,
+        )
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 from support.batches import ApiClient
-from support.browsing import share_link, shoot
+from support.browser_pages import share_link, shoot
 from support.event_files import scalar_event, text_event, version_event, write_records
 
 HOSTILE = '</header><img src=x onerror="document.title=1"><script>document.title=1</script>'
@@ -18,7 +18,8 @@ HOSTILE = '</header><img src=x onerror="document.title=1"><script>document.title
 @pytest.fixture
 def logdir(tmp_path):
     write_records(
-        tmp_path / "runs" / "train" / "events.out.tfevents.1.host", [version_event(), scalar_event("loss", 1, 0.5)]
+        tmp_path / "runs" / "train" / "events.out.tfevents.1.host",
+        [version_event(), scalar_event("loss", 1, 0.5)],
     )
     return tmp_path / "runs"
 
@@ -29,7 +30,9 @@ def api(live_service, uploader):
         yield ApiClient(client, uploader.token)
 
 
-def test_the_bar_tells_name_description_and_visibility_and_works_by_keyboard(page, uploader, logdir):
+def test_the_bar_tells_name_description_and_visibility_and_works_by_keyboard(
+    page, uploader, logdir
+):
     described = f"First line.\n{HOSTILE}\n" + "word " * 2000
     options = ("--new", "--name", HOSTILE, "--description", described, "--visibility", "link")
     experiment = uploader.run("--logdir", logdir, "--one-shot", *options).experiment_id
@@ -56,7 +59,11 @@ def test_the_bar_tells_name_description_and_visibility_and_works_by_keyboard(pag
 
 
 def test_the_menu_of_the_bar_downloads_every_point_by_keyboard(page, uploader, logdir, api):
-    more = [version_event(), text_event("note", 0, "text"), *(scalar_event("loss", step, 0.1) for step in range(1500))]
+    more = [
+        version_event(),
+        text_event("note", 0, "text"),
+        *(scalar_event("loss", step, 0.1) for step in range(1500)),
+    ]
     write_records(logdir / "long" / "events.out.tfevents.1.host", more)
     described = ("--name", "Réseau 1/2", "--description", "What it is about.")
     experiment = uploader.run("--logdir", logdir, "--one-shot", "--new", *described).experiment_id
@@ -80,7 +87,9 @@ def test_the_menu_of_the_bar_downloads_every_point_by_keyboard(page, uploader, l
             page.keyboard.press("Enter")
         assert started.value.suggested_filename == f"Réseau 1_2-{kind}.{name}"
         every = {"sampling": "all", "format": name}
-        expected = api.request("GET", f"/experiments/{experiment}/{kind}/data", params=every).content
+        expected = api.request(
+            "GET", f"/experiments/{experiment}/{kind}/data", params=every
+        ).content
         assert started.value.path().read_bytes() == expected
         page.keyboard.press("Tab")
     assert page.url.split("#")[0] == f"{uploader.server}/experiment/{experiment}/"
@@ -92,7 +101,9 @@ def test_the_menu_of_the_bar_downloads_every_point_by_keyboard(page, uploader, l
     expect(menu).to_be_hidden()
 
 
-def test_an_empty_experiment_says_how_to_upload_and_goes_on_when_data_arrive(page, uploader, logdir, api):
+def test_an_empty_experiment_says_how_to_upload_and_goes_on_when_data_arrive(
+    page, uploader, logdir, api
+):
     experiment = api.new_experiment(name=HOSTILE, description="What I am about to do.")
     page.goto(share_link(uploader, experiment))
     expect(page.get_by_role("heading")).to_have_text(f"{HOSTILE} is empty")
@@ -104,7 +115,9 @@ def test_an_empty_experiment_says_how_to_upload_and_goes_on_when_data_arrive(pag
     expect(page.locator("card-view canvas").first).to_be_visible()
 
 
-def test_a_link_that_ends_says_so_when_it_is_opened_and_when_the_page_is_opened_again(page, uploader, logdir, api):
+def test_a_link_that_ends_says_so_when_it_is_opened_and_when_the_page_is_opened_again(
+    page, uploader, logdir, api
+):
     page.watch.is_expected = lambda problem: "401" in problem
     experiment = uploader.run("--logdir", logdir, "--one-shot", "--new").experiment_id
     link = share_link(uploader, experiment)

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import expect
 
-from support.browsing import has_drawing, open_tab, share_link, shoot
+from support.browser_pages import has_drawing, open_tab, share_link, shoot
 from support.event_files import (
     image_event,
     scalar_event,
@@ -46,7 +46,9 @@ def experiment(uploader, logdir):
     return ended.experiment_id
 
 
-def test_a_share_link_opens_the_page_in_a_fresh_browser_and_hostile_names_stay_names(page, uploader, experiment):
+def test_a_share_link_opens_the_page_in_a_fresh_browser_and_hostile_names_stay_names(
+    page, uploader, experiment
+):
     page.goto(share_link(uploader, experiment))
     assert "token" not in page.url
     expect(page).to_have_title("Browsed · TensorBoard")
@@ -63,7 +65,9 @@ def test_a_share_link_opens_the_page_in_a_fresh_browser_and_hostile_names_stay_n
     expect(page.locator("tf-text-loader script")).to_have_count(0)
 
 
-def test_without_a_token_there_is_a_form_that_works_by_keyboard(page, uploader, experiment, live_service):
+def test_without_a_token_there_is_a_form_that_works_by_keyboard(
+    page, uploader, experiment, live_service
+):
     page.watch.is_expected = lambda problem: "401" in problem
     page.goto(f"{live_service.url}/experiment/{experiment}/?darkMode=true")
     expect(page.get_by_label("Token or share link")).to_be_focused()
@@ -94,7 +98,10 @@ def test_api_docs_need_no_script_and_no_other_server(page, live_service):
     policy = answer.headers["content-security-policy"]
     assert policy.startswith("default-src 'none'; style-src 'sha256-")
     assert "frame-ancestors 'none'" in policy
-    assert (answer.headers["x-content-type-options"], answer.headers["referrer-policy"]) == ("nosniff", "no-referrer")
+    assert (answer.headers["x-content-type-options"], answer.headers["referrer-policy"]) == (
+        "nosniff",
+        "no-referrer",
+    )
     document = page.request.get(f"{live_service.url}/api/v1/openapi.json").json()
     operations = page.locator("section:not([aria-label=schemas]) details")
     assert operations.count() == sum(map(len, document["paths"].values())) > 40

@@ -20,7 +20,9 @@ from tbservice import limits
 from tbservice.local.embedded.ports import choose_ports
 
 ABSENT = "A" * 22
-PROGRAM = Path(support.__file__).with_name("impatient_service.py")  # not imported: it changes limits
+PROGRAM = Path(support.__file__).with_name(
+    "short_timeout_service.py"
+)  # not imported: it changes limits
 
 
 @pytest.fixture(scope="module")
@@ -100,18 +102,29 @@ def test_stalled_bodies_are_bounded_for_one_caller_only(service, api, http):
     with ExitStack() as stalled:
         for _ in range(2):
             client = stalled.enter_context(connect(service))
-            client.sendall(head("POST", path, token_of(api), Content_Length=limits.JSON_BODY_BYTES_MAX) + b"{")
+            client.sendall(
+                head("POST", path, token_of(api), Content_Length=limits.JSON_BODY_BYTES_MAX) + b"{"
+            )
         time.sleep(0.2)  # until the server has reserved them
         refused = api.request("POST", f"/experiments/{experiment}/scalars/data", json={})
         assert (refused.status_code, refused.json()["code"]) == (429, "too_many_requests")
         assert int(refused.headers["Retry-After"]) > 0
         assert other.new_experiment()
-    wait_until(lambda: api.request("POST", f"/experiments/{experiment}/scalars/data", json={}).status_code == 200)
+    wait_until(
+        lambda: (
+            api.request("POST", f"/experiments/{experiment}/scalars/data", json={}).status_code
+            == 200
+        )
+    )
 
 
 def test_aborted_bodies_leave_no_memory_behind(service):
     (worker,) = [psutil.Process(service.process.pid)]
-    request = head("POST", f"/api/v1/experiments/{ABSENT}/scalars/data", Content_Length=limits.SMALL_BODY_BYTES_MAX)
+    request = head(
+        "POST",
+        f"/api/v1/experiments/{ABSENT}/scalars/data",
+        Content_Length=limits.SMALL_BODY_BYTES_MAX,
+    )
     body = b"x" * (limits.SMALL_BODY_BYTES_MAX - 1)
 
     def abort(times):
@@ -126,7 +139,9 @@ def test_aborted_bodies_leave_no_memory_behind(service):
 
 def test_unfinished_headers_are_ended_and_others_are_answered(service, http):
     with ExitStack() as slow:
-        clients = [slow.enter_context(connect(service)) for _ in range(60)]  # more than the server holds
+        clients = [
+            slow.enter_context(connect(service)) for _ in range(60)
+        ]  # more than the server holds
         for client in clients:
             client.sendall(b"GET /healthz HTTP/1.1\r\nHost: ")
         wait_until(lambda: is_answered(http))
@@ -162,10 +177,16 @@ def test_stalled_bodies_give_way_to_other_addresses(service, api):
     path = f"/api/v1/experiments/{experiment}/scalars"
     crowd, body = "127.0.0.2", b"{}".ljust(100)
     stalled = head(
-        "POST", f"{path}/data", Content_Type="application/json", Content_Length=len(body), Expect="100-continue"
+        "POST",
+        f"{path}/data",
+        Content_Type="application/json",
+        Content_Length=len(body),
+        Expect="100-continue",
     )
     with ExitStack() as opened:
-        tail = opened.enter_context(connect(service, source=crowd))  # the first, and of the crowd's address
+        tail = opened.enter_context(
+            connect(service, source=crowd)
+        )  # the first, and of the crowd's address
         tail.sendall(head("GET", f"{path}/tail"))
         assert status_of(tail) == 200
         held = []
@@ -179,7 +200,9 @@ def test_stalled_bodies_give_way_to_other_addresses(service, api):
         for other in others:
             other.sendall(head("GET", "/healthz"))
             assert status_of(other) == 204
-        assert all(is_ended(client) for client in held[: len(others)])  # those that have waited longest
+        assert all(
+            is_ended(client) for client in held[: len(others)]
+        )  # those that have waited longest
         held[-1].sendall(body)
         assert status_of(held[-1]) == 200
         api.write(experiment, segment(stream(), 0, 1, packed_scalars("seen", [1])))
@@ -197,7 +220,10 @@ def is_answered(http):
 def test_answers_nobody_reads_are_refused_then_cut_off(service, api):
     experiment = api.new_experiment()
     values = np.random.default_rng(1).random(80_000)
-    api.write(experiment, segment(stream(), 0, 1, packed_scalars("loss", np.arange(80_000), values, 1.7e9 + values)))
+    api.write(
+        experiment,
+        segment(stream(), 0, 1, packed_scalars("loss", np.arange(80_000), values, 1.7e9 + values)),
+    )
     path = f"/api/v1/experiments/{experiment}/scalars/data?downsample=80000"
     request = head("GET", path, token_of(api))
     with ExitStack() as slow:
@@ -209,17 +235,23 @@ def test_answers_nobody_reads_are_refused_then_cut_off(service, api):
         assert status_of(refused) == 429
         time.sleep(2 * 1 + 0.5)  # twice the stall time of this server
         assert api.request("GET", f"/experiments/{experiment}/scalars").status_code == 200
-        assert received(slow_client) < int(re.search(rb"content-length: (\d+)", answer).group(1)) - len(answer)
+        assert received(slow_client) < int(
+            re.search(rb"content-length: (\d+)", answer).group(1)
+        ) - len(answer)
 
 
 def test_stream_counts_its_memory_once_before_it_begins(service, api):
     experiment = api.new_experiment()
     steps = np.arange(80_000)
     values = np.random.default_rng(1).random(len(steps))
-    api.write(experiment, segment(stream(), 0, 1, packed_scalars("loss", steps, values, 1.7e9 + values)))
+    api.write(
+        experiment, segment(stream(), 0, 1, packed_scalars("loss", steps, values, 1.7e9 + values))
+    )
     path = f"/experiments/{experiment}/scalars/data?sampling=all&format=csv"
     request = head("GET", f"/api/v1{path}", token_of(api))
-    whole = api.request("GET", path)  # more than its caller's share of bytes, which it alone may use
+    whole = api.request(
+        "GET", path
+    )  # more than its caller's share of bytes, which it alone may use
     assert (whole.status_code, whole.text.count("\n")) == (200, 1 + len(steps))
     with connect(service, 4096) as slow:
         slow.sendall(request)
@@ -251,7 +283,9 @@ def test_tiny_chunks_end_the_connection(service, api, path):
         client.sendall(head("POST", path.format(experiment), Transfer_Encoding="chunked"))
         if path == "/nowhere":
             assert status_of(client) == 404  # its body comes all the same
-        client.settimeout(1)  # seconds; less than what headers may take, which ends the connection as well
+        client.settimeout(
+            1
+        )  # seconds; less than what headers may take, which ends the connection as well
         for start in range(0, len(TINY), 3_000):  # few at a time
             try:
                 client.sendall(TINY[start : start + 3_000])
@@ -282,11 +316,16 @@ def test_long_url_that_arrives_in_parts_is_read(service, api):
         for start in range(0, len(request), 1_400):  # as a network's packets
             client.sendall(request[start : start + 1_400])
             time.sleep(0.005)
-        assert b"content-type: application/json" in client.recv(10_000)  # refused as no cursor, not as no request
+        assert b"content-type: application/json" in client.recv(
+            10_000
+        )  # refused as no cursor, not as no request
 
 
 def test_pipelined_requests_are_answered_in_order(service):
-    requests = [head("POST", f"/nowhere?{number}", Content_Length=8_000) + b"x" * 8_000 for number in range(5)]
+    requests = [
+        head("POST", f"/nowhere?{number}", Content_Length=8_000) + b"x" * 8_000
+        for number in range(5)
+    ]
     with connect(service) as client:
         client.sendall(b"".join(requests) + head("GET", "/healthz", Connection="close"))
         answers = b""
@@ -299,7 +338,11 @@ def test_wrong_fields_in_great_number_are_one_error(api):
     experiment = api.new_experiment()
     path = f"/experiments/{experiment}"
     fields = {f"{number:x}": 0 for number in range(1_000)}
-    for address, body in ((f"{path}/scalars/data", fields), ("/experiments", fields), (f"{path}/digests", fields)):
+    for address, body in (
+        (f"{path}/scalars/data", fields),
+        ("/experiments", fields),
+        (f"{path}/digests", fields),
+    ):
         refused = api.request("POST", address, json=body)
         assert refused.status_code == 422
         assert "too many fields" in refused.json()["detail"]
@@ -315,7 +358,13 @@ def test_stream_with_a_body_announced_is_sent(service, api):
     path = f"/api/v1/experiments/{experiment}/scalars/data?sampling=all&format=csv"
     with connect(service) as client:
         client.sendall(
-            head("GET", path, token_of(api), Content_Length=limits.JSON_BODY_BYTES_MAX + 1, Connection="close")
+            head(
+                "GET",
+                path,
+                token_of(api),
+                Content_Length=limits.JSON_BODY_BYTES_MAX + 1,
+                Connection="close",
+            )
         )
         answer = b""
         while piece := client.recv(100_000):
@@ -328,9 +377,14 @@ def test_end_of_an_answer_nobody_takes_is_cut_off(service, api):
     experiment = api.new_experiment()
     path = f"/api/v1/experiments/{experiment}/scalars/data?downsample="
     values = np.random.default_rng(1).random(80_000)
-    api.write(experiment, segment(stream(), 0, 1, packed_scalars("loss", np.arange(80_000), values, 1.7e9 + values)))
+    api.write(
+        experiment,
+        segment(stream(), 0, 1, packed_scalars("loss", np.arange(80_000), values, 1.7e9 + values)),
+    )
     with ExitStack() as slow:
-        for points in range(40_000, 64_000, 2_000):  # the system takes some 2 MB; what is beyond is left
+        for points in range(
+            40_000, 64_000, 2_000
+        ):  # the system takes some 2 MB; what is beyond is left
             client = slow.enter_context(connect(service, 2304))
             client.sendall(head("GET", f"{path}{points}", token_of(api), Connection="close"))
             time.sleep(0.3)

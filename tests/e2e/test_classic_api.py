@@ -15,7 +15,10 @@ import numpy as np
 import pytest
 from google.protobuf import text_format
 from starlette.testclient import TestClient
-from tensorboard.backend.event_processing.event_accumulator import STORE_EVERYTHING_SIZE_GUIDANCE, EventAccumulator
+from tensorboard.backend.event_processing.event_accumulator import (
+    STORE_EVERYTHING_SIZE_GUIDANCE,
+    EventAccumulator,
+)
 from tensorboard.compat.proto.config_pb2 import RunMetadata
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
@@ -47,7 +50,9 @@ class Classic:
     def __init__(self, uploader, experiment_id):
         headers = {"Authorization": f"Bearer {uploader.token}"}
         self.http = httpx2.Client(
-            base_url=f"{uploader.server}/api/v0/experiments/{experiment_id}/", headers=headers, timeout=60
+            base_url=f"{uploader.server}/api/v0/experiments/{experiment_id}/",
+            headers=headers,
+            timeout=60,
         )
 
     def ask(self, path, **query):
@@ -77,7 +82,10 @@ def _write_many(directory):
     for step, wall_time in zip(steps.tolist(), wall_times.tolist(), strict=True):
         for tag, value in (("A", step), ("B", -step)):
             events.append(event_files.scalar_event(tag, step, float(value), wall_time, "simple"))
-    events += [event_files.image_event("image", step, [_png(step)], wall_times[0] + step) for step in range(MEDIA)]
+    events += [
+        event_files.image_event("image", step, [_png(step)], wall_times[0] + step)
+        for step in range(MEDIA)
+    ]
     event_files.write_records(directory / "events.out.tfevents.1700000000.many", events)
 
 
@@ -87,7 +95,9 @@ def _png(step):
 
 @pytest.fixture(scope="module")
 def classic(live_service, logdir, tmp_path_factory):
-    uploader = Uploader(live_service.url, live_service.new_owner(), tmp_path_factory.mktemp("uploader"))
+    uploader = Uploader(
+        live_service.url, live_service.new_owner(), tmp_path_factory.mktemp("uploader")
+    )
     ended = uploader.run("--logdir", logdir, "--one-shot")
     assert ended.code == 0, ended.err
     classic = Classic(uploader, ended.experiment_id)
@@ -109,13 +119,26 @@ def test_runs_is_a_dictionary_from_run_name_to_tag_types(classic):
     tagTypes to a list of tags of that type available for the run." """
     runs = classic.get("data/runs")
     assert all(
-        set(tags) == {"histograms", "compressedHistograms", "scalars", "images", "audio", "graph", "run_metadata"}
+        set(tags)
+        == {
+            "histograms",
+            "compressedHistograms",
+            "scalars",
+            "images",
+            "audio",
+            "graph",
+            "run_metadata",
+        }
         for tags in runs.values()
     )
     stock = accumulated(LEGACY).Tags()
     ours = runs["tensorflow1/run"]
     assert sorted(ours["scalars"]) == sorted(stock["scalars"])
-    assert sorted(ours["histograms"]) == sorted(stock["histograms"]) == sorted(ours["compressedHistograms"])
+    assert (
+        sorted(ours["histograms"])
+        == sorted(stock["histograms"])
+        == sorted(ours["compressedHistograms"])
+    )
     assert sorted(ours["audio"]) == sorted(stock["audio"])
     assert sorted(ours["images"]) == sorted(stock["images"])
     assert ours["graph"] is stock["graph"] is True
@@ -154,9 +177,9 @@ def test_scalars_as_csv(classic):
     assert answer.headers["Content-Type"].startswith("text/csv")
     header, *rows = csv.reader(io.StringIO(answer.text))
     assert header == ["Wall time", "step", "value"]
-    assert [[float(wall_time), int(step), float(value)] for wall_time, step, value in rows] == classic.get(
-        "data/scalars", run="many", tag="A"
-    )
+    assert [
+        [float(wall_time), int(step), float(value)] for wall_time, step, value in rows
+    ] == classic.get("data/scalars", run="many", tag="A")
 
 
 def test_without_run_and_tag_all_scalars_are_sampled(classic):
@@ -246,9 +269,9 @@ def test_images_are_described_and_found_by_their_query(classic):
     for tag in stock.Tags()["images"]:
         ours = classic.get("data/images", run="tensorflow1/run", tag=tag)
         theirs = stock.Images(tag)
-        assert [(image["width"], image["height"], image["wall_time"], image["step"]) for image in ours] == [
-            (image.width, image.height, image.wall_time, image.step) for image in theirs
-        ]
+        assert [
+            (image["width"], image["height"], image["wall_time"], image["step"]) for image in ours
+        ] == [(image.width, image.height, image.wall_time, image.step) for image in theirs]
         for image, event in zip(ours, theirs, strict=True):
             for path in ("individualImage", "data/individualImage"):
                 answer = classic.http.get(f"{path}?{image['query']}")
@@ -294,7 +317,9 @@ def test_large_attributes_are_left_out_and_listed(classic):
     filtered out of the graph." "The value of this key (list of strings) should be used by the client in order to
     determine which attributes have been filtered." """
     whole = accumulated(LEGACY).Graph()
-    text = classic.ask("data/graph", run="tensorflow1/run", limit_attr_size=20, large_attrs_key="_too_large").text
+    text = classic.ask(
+        "data/graph", run="tensorflow1/run", limit_attr_size=20, large_attrs_key="_too_large"
+    ).text
     graph = text_format.Parse(text, GraphDef())
     filtered = 0
     for node, original in zip(graph.node, whole.node, strict=True):
@@ -338,7 +363,9 @@ def test_values_come_in_the_order_they_were_written(classic):
     written = classic.get("data/scalars", run="many", tag="A")
     wall_times = [wall_time for wall_time, _, _ in written]
     assert wall_times == sorted(wall_times)
-    restarted = classic.get("data/scalars", run="pytorch/scalars", tag=_first_scalar(classic, "pytorch/scalars"))
+    restarted = classic.get(
+        "data/scalars", run="pytorch/scalars", tag=_first_scalar(classic, "pytorch/scalars")
+    )
     assert restarted == sorted(restarted)
 
 
@@ -360,24 +387,42 @@ def test_reservoir_bounds_items_of_steps_with_several(client, owner_token):
     api = ApiClient(client, owner_token)
     experiment = api.new_experiment()
     steps, each = range(20), range(3)
-    sequences = [[b"4", b"2", *(b"png %d of %d" % (index, step) for index in each)] for step in steps]
-    clips = images("clips", steps, [[b"clip %d of %d" % (index, step) for index in each] for step in steps])
+    sequences = [
+        [b"4", b"2", *(b"png %d of %d" % (index, step) for index in each)] for step in steps
+    ]
+    clips = images(
+        "clips", steps, [[b"clip %d of %d" % (index, step) for index in each] for step in steps]
+    )
     clips.summary_metadata = metadata("audio", 3)
-    few = images("few", [3, 1, 2], [[b"4", b"2"], [b"4", b"2", b"one"], [b"4", b"2", b"two", b"three"]])
+    few = images(
+        "few", [3, 1, 2], [[b"4", b"2"], [b"4", b"2", b"one"], [b"4", b"2", b"two", b"three"]]
+    )
     api.write(experiment, segment(stream(), 0, 9, images("images", steps, sequences), clips, few))
     base = f"/api/v0/experiments/{experiment}"
-    for kind, tag, single, content in (("images", "images", "Image", b"png"), ("audio", "clips", "Audio", b"clip")):
+    for kind, tag, single, content in (
+        ("images", "images", "Image", b"png"),
+        ("audio", "clips", "Audio", b"clip"),
+    ):
         query = {"run": "train", "tag": tag}
-        listed = client.get(f"{base}/{'data/' * (kind == 'images')}{kind}", params=query, headers=api.headers).json()
+        listed = client.get(
+            f"{base}/{'data/' * (kind == 'images')}{kind}", params=query, headers=api.headers
+        ).json()
         assert len(listed) == 10
         read = [
-            client.get(f"{base}/individual{single}?{item['query']}", headers=api.headers).content for item in listed
+            client.get(f"{base}/individual{single}?{item['query']}", headers=api.headers).content
+            for item in listed
         ]
         assert len(set(read)) == 10
         assert read[-1] == b"%s 2 of 19" % content
         assert [int(text.rsplit(b" ", 1)[1]) for text in read] == [item["step"] for item in listed]
-    listed = client.get(f"{base}/data/images", params={"run": "train", "tag": "few"}, headers=api.headers).json()
-    assert [(item["step"], item["width"], item["height"]) for item in listed] == [(1, 4, 2), (2, 4, 2), (2, 4, 2)]
+    listed = client.get(
+        f"{base}/data/images", params={"run": "train", "tag": "few"}, headers=api.headers
+    ).json()
+    assert [(item["step"], item["width"], item["height"]) for item in listed] == [
+        (1, 4, 2),
+        (2, 4, 2),
+        (2, 4, 2),
+    ]
 
 
 def test_the_sizes_of_reservoirs_are_configurable(settings, owner_token, monkeypatch):
@@ -385,20 +430,38 @@ def test_the_sizes_of_reservoirs_are_configurable(settings, owner_token, monkeyp
     sizes = {"scalars": 5, "histograms": 4, "compressedHistograms": 3, "images": 2, "audio": 1}
     monkeypatch.setenv("TBHUB_RESERVOIR_SIZES", json.dumps(sizes))
     configured = Settings(database_url=settings.database_url).reservoir_sizes
-    with TestClient(create_app(settings.model_copy(update={"reservoir_sizes": configured}))) as client:
+    with TestClient(
+        create_app(settings.model_copy(update={"reservoir_sizes": configured}))
+    ) as client:
         api = ApiClient(client, owner_token)
         experiment = api.new_experiment()
-        histograms, clips = texts("histograms", range(9), [b""] * 9), images("audio", range(9), [[b"x"]] * 9)
-        histograms.summary_metadata, clips.summary_metadata = metadata("histograms", 2), metadata("audio", 3)
+        histograms, clips = (
+            texts("histograms", range(9), [b""] * 9),
+            images("audio", range(9), [[b"x"]] * 9),
+        )
+        histograms.summary_metadata, clips.summary_metadata = (
+            metadata("histograms", 2),
+            metadata("audio", 3),
+        )
         pictures = images("images", range(9), [[b"1", b"1", b"png"]] * 9)
-        api.write(experiment, segment(stream(), 0, 9, scalars("scalars", range(9)), histograms, clips, pictures))
+        api.write(
+            experiment,
+            segment(stream(), 0, 9, scalars("scalars", range(9)), histograms, clips, pictures),
+        )
         for name, size in sizes.items():
-            query = {"run": "train", "tag": "histograms" if name == "compressedHistograms" else name}
+            query = {
+                "run": "train",
+                "tag": "histograms" if name == "compressedHistograms" else name,
+            }
             path = f"/api/v0/experiments/{experiment}/data/{name}"
             answer = client.get(path, params=query, headers=api.headers)
             assert len(answer.json()) == size, name
-    with TestClient(create_app(settings)) as client:  # a script that has the answer is told that it is another one
-        again = client.get(path, params=query, headers=api.headers | {"If-None-Match": answer.headers["ETag"]})
+    with TestClient(
+        create_app(settings)
+    ) as client:  # a script that has the answer is told that it is another one
+        again = client.get(
+            path, params=query, headers=api.headers | {"If-None-Match": answer.headers["ETag"]}
+        )
         assert len(again.json()) == 9
 
 
@@ -431,12 +494,16 @@ def test_all_items_are_equally_likely_to_be_in_the_sample():
         deciles.update((kept[:-1] * 10 // count).tolist())
     mean = 200 * (size - 1) / 10
     # Samples of neighbouring counts are nearly the same, so that one sample's deviation is that of all.
-    assert all(abs(deciles[decile] - mean) < 4 * mean / math.sqrt(size / 10) for decile in range(10))
+    assert all(
+        abs(deciles[decile] - mean) < 4 * mean / math.sqrt(size / 10) for decile in range(10)
+    )
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 10, 11])
 def test_samples_of_short_series_are_all_of_them(count):
-    assert equally_spaced(10)(count).tolist() == (list(range(count)) if count <= 10 else [0, 1, 2, 3, 4, 5, 6, 7, 8, 10])
+    assert equally_spaced(10)(count).tolist() == (
+        list(range(count)) if count <= 10 else [0, 1, 2, 3, 4, 5, 6, 7, 8, 10]
+    )
     assert len(reservoir(3)(count)) == min(count, 3)
     assert reservoir(1)(count).tolist() == ([count - 1] if count else [])
 

@@ -14,7 +14,16 @@ import pytest
 import tbupload.analysis
 from tensorboard.plugins.hparams import plugin_data_pb2
 
-from support.batches import ApiClient, images, metadata, packed_scalars, scalars, segment, stream, texts
+from support.batches import (
+    ApiClient,
+    images,
+    metadata,
+    packed_scalars,
+    scalars,
+    segment,
+    stream,
+    texts,
+)
 from support.source_code import ROOT
 from support.uploading import SECONDS_MAX
 from tbupload import Experiment, ExperimentFromDev
@@ -40,9 +49,15 @@ def experiment_id(api):
     """Runs b and a, in this order, with the same two scalars; a has a text and images, too."""
     experiment_id = api.new_experiment()
     for run in ("b", "a"):
-        series = [scalars(tag, STEPS[run], np.array(STEPS[run]) * factor) for tag, factor in (("loss", 2), ("acc", -1))]
+        series = [
+            scalars(tag, STEPS[run], np.array(STEPS[run]) * factor)
+            for tag, factor in (("loss", 2), ("acc", -1))
+        ]
         if run == "a":
-            series += [texts("note", [4], ["grüße".encode()]), images("cat", [1, 2], [[b"x"], [b"y", b"zz"]])]
+            series += [
+                texts("note", [4], ["grüße".encode()]),
+                images("cat", [1, 2], [[b"x"], [b"y", b"zz"]]),
+            ]
         api.write(experiment_id, segment(stream(run), 0, 9, *series))
     return experiment_id
 
@@ -82,7 +97,10 @@ def test_scalars_are_a_row_a_point(experiment_id, library):
 def test_a_pivot_is_a_row_a_run_and_step_and_leaves_gaps(api, experiment_id, library):
     api.write(experiment_id, segment(stream("a", "more"), 0, 9, scalars("late", [2, 9], [7, 8])))
     frame = Experiment(experiment_id, library=library).scalars(run="a", pivot=True)
-    rows = {row[1]: row[0:1] + row[2:] for row in frame[["run", "step", "loss", "acc", "late"]].to_numpy().tolist()}
+    rows = {
+        row[1]: row[0:1] + row[2:]
+        for row in frame[["run", "step", "loss", "acc", "late"]].to_numpy().tolist()
+    }
     assert list(frame.columns)[:2] == ["run", "step"]
     assert list(rows) == [0, 1, 2, 9]
     assert rows[2] == ["a", 4.0, -2.0, 7.0]
@@ -147,7 +165,9 @@ def test_sessions_are_a_row_each_with_hyperparameters_and_last_metrics(api, expe
     api.write(experiment_id, segment(stream("a/validation"), 0, 9, scalars("loss", [3], [0.25])))
     other = plugin_data_pb2.SessionStartInfo()
     other.hparams["lr"].number_value = 0.125
-    api.write(experiment_id, segment(stream("c"), 0, 9, hparams_series("start", session_start_info=other)))
+    api.write(
+        experiment_id, segment(stream("c"), 0, 9, hparams_series("start", session_start_info=other))
+    )
     frame = Experiment(experiment_id, library=library).hparams()
     row = {name: frame[name].to_list()[0] for name in frame.columns}
     assert row == {
@@ -189,7 +209,9 @@ def test_old_notebooks_get_the_frames_they_got(experiment_id, uploader):
     wide = experiment.get_scalars(runs_filter="a", pivot=True)
     assert list(wide.columns) == ["run", "step", "acc", "loss"]
     assert wide.columns.name is None
-    assert wide.to_numpy().tolist() == [["a", step, -float(step), 2.0 * step] for step in STEPS["a"]]
+    assert wide.to_numpy().tolist() == [
+        ["a", step, -float(step), 2.0 * step] for step in STEPS["a"]
+    ]
     timed = experiment.get_scalars(runs_filter="a", pivot=True, include_wall_time=True)
     assert timed["wall_time", "loss"].tolist() == [1.7e9 + step for step in STEPS["a"]]
     chosen = experiment.get_scalars(runs_filter="[a]", tags_filter=".*oss")
@@ -202,7 +224,9 @@ def test_a_ragged_pivot_is_an_error_as_it_was(experiment_id):
         ExperimentFromDev(experiment_id).get_scalars(pivot=True)
 
 
-def test_an_experiment_is_named_by_its_id_its_url_or_a_link(api, uploader, experiment_id, monkeypatch):
+def test_an_experiment_is_named_by_its_id_its_url_or_a_link(
+    api, uploader, experiment_id, monkeypatch
+):
     monkeypatch.delenv("TBHUB_TOKEN")
     url = f"{uploader.server}/experiment/{experiment_id}/"
     link = f"{url}?token={api.new_token(experiment_id, 'read')}#scalars"
@@ -231,14 +255,20 @@ for ask in (Experiment("x").scalars, ExperimentFromDev("x").get_scalars):
     except ImportError as error:
         print(error)
 """
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
     assert ended.stdout.count("pip install pandas") == 2, ended.stderr
 
 
 def examples():
     """The example of the package, and those of the README that use the client."""
-    described = tbupload.notebook.__doc__.split("\n\n", 1)[1].replace("\n    ", "\n").removeprefix("    ")
-    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    described = (
+        tbupload.notebook.__doc__.split("\n\n", 1)[1].replace("\n    ", "\n").removeprefix("    ")
+    )
+    blocks = re.findall(
+        r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE
+    )
     return [described, *(block for block in blocks if "Experiment" in block)]
 
 
@@ -249,4 +279,7 @@ def test_the_example_that_people_are_shown_runs(example, uploader, experiment_id
     names = {}
     exec(example.replace(shown, f"{uploader.server}/experiment/{experiment_id}/"), names)  # noqa: S102 - that is the test
     assert names["best"].to_dict() == {"a": 0.0, "b": 0.0}
-    assert list(names["curves"].columns) == ["run", "step", "loss", "acc"] or "loss" in names["curves"].columns
+    assert (
+        list(names["curves"].columns) == ["run", "step", "loss", "acc"]
+        or "loss" in names["curves"].columns
+    )

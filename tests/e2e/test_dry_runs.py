@@ -40,15 +40,32 @@ def everything(logdir):
 
     The first file is longer than what is read at a time; the tag `late` stands at its end, so the second comes first.
     """
-    pictures = [event_files.image_event("cat", step, [bytes([step]) * (2 * MIB), b"small"]) for step in range(3)]
-    write(logdir, "train", 1, *scalars("shared", 7), *pictures, *scalars("late", 5), *texts("words", 2))
+    pictures = [
+        event_files.image_event("cat", step, [bytes([step]) * (2 * MIB), b"small"])
+        for step in range(3)
+    ]
+    write(
+        logdir,
+        "train",
+        1,
+        *scalars("shared", 7),
+        *pictures,
+        *scalars("late", 5),
+        *texts("words", 2),
+    )
     write(logdir, "train", 2, *texts("late", 4), *texts("shared", 3))
-    write(logdir, "train", 3, event_files.image_event("words", 0, [b"a", b"b"]), *scalars("late", 6))
+    write(
+        logdir, "train", 3, event_files.image_event("words", 0, [b"a", b"b"]), *scalars("late", 6)
+    )
     write_projector_run(logdir / "train", more=IN_CHECKPOINT)
-    write_projector_run(logdir / "train" / ASSETS, seed=1)  # of the same names: it comes second, and is the newer
+    write_projector_run(
+        logdir / "train" / ASSETS, seed=1
+    )  # of the same names: it comes second, and is the newer
     write(logdir, "assets", 1, *scalars("_projector_/points", 3))
     write_projector_run(logdir / "assets" / ASSETS)
-    long = 'embeddings { tensor_name: "%s" tensor_path: "00000/words/tensors.tsv" }' % ("x" * 10_000)
+    long = 'embeddings { tensor_name: "%s" tensor_path: "00000/words/tensors.tsv" }' % (
+        "x" * 10_000
+    )
     write_projector_run(logdir / "only" / "embeddings", more=long)
     (logdir / "no config").mkdir()
     (logdir / "no config" / "projector_config.pbtxt").write_text("embeddings {")
@@ -78,9 +95,15 @@ def foretold(told, *keys):
 
 def verified(uploader, logdir, experiment_id, *arguments):
     """Exit code, how each series stands, and the verdict."""
-    ended = uploader.run("verify", "--logdir", logdir, "--experiment", experiment_id, "--json", *arguments)
+    ended = uploader.run(
+        "verify", "--logdir", logdir, "--experiment", experiment_id, "--json", *arguments
+    )
     *found, verdict = map(json.loads, ended.out.splitlines())
-    return ended.code, {(series["run"], series["tag"]): series["status"] for series in found}, verdict
+    return (
+        ended.code,
+        {(series["run"], series["tag"]): series["status"] for series in found},
+        verdict,
+    )
 
 
 def test_a_dry_run_foretells_an_upload_and_a_proof_finds_the_same(uploader, reader, everything):
@@ -89,9 +112,14 @@ def test_a_dry_run_foretells_an_upload_and_a_proof_finds_the_same(uploader, read
     real = uploader.run("--logdir", everything, "--one-shot", "--json")
     assert foretold(dry.done) == foretold(real.done)
     assert (dry.code, real.code) == (1, 1)
-    for line in ("would be sent", "skipped 3: tag 'shared' belongs to plugin 'scalars' in this run already"):
+    for line in (
+        "would be sent",
+        "skipped 3: tag 'shared' belongs to plugin 'scalars' in this run already",
+    ):
         assert line in dry.err
-    misfits = {reason: count for reason, count in real.done["skipped"].items() if "belongs" in reason}
+    misfits = {
+        reason: count for reason, count in real.done["skipped"].items() if "belongs" in reason
+    }
     assert misfits == {
         belongs("shared", "scalars"): 3,
         belongs("late", "text"): 5 + 6,
@@ -99,7 +127,10 @@ def test_a_dry_run_foretells_an_upload_and_a_proof_finds_the_same(uploader, read
         belongs("_projector_/points", "scalars"): 1,
     }
     told = " ".join(real.done["problems"])
-    for problem in ("'layer/kernel' is in a checkpoint", "has 10,000 characters; the server takes 9,988"):
+    for problem in (
+        "'layer/kernel' is in a checkpoint",
+        "has 10,000 characters; the server takes 9,988",
+    ):
         assert problem in told
     assert "no config/projector_config.pbtxt: is no projector config" in told
     of_images, of_words, of_points = 3 * 4 + 4, 1 + 3, 1 + 2
@@ -109,8 +140,15 @@ def test_a_dry_run_foretells_an_upload_and_a_proof_finds_the_same(uploader, read
 
     code, found, verdict = verified(uploader, everything, real.experiment_id, "--strict")
     assert set(found.values()) == {"proven"}
-    assert (code, len(found), verdict["embeddings"], verdict["runs"]) == (1, SERIES, EMBEDDINGS, RUNS)
-    again = uploader.run("--logdir", everything, "--one-shot", "--experiment", real.experiment_id, "--json")
+    assert (code, len(found), verdict["embeddings"], verdict["runs"]) == (
+        1,
+        SERIES,
+        EMBEDDINGS,
+        RUNS,
+    )
+    again = uploader.run(
+        "--logdir", everything, "--one-shot", "--experiment", real.experiment_id, "--json"
+    )
     assert (again.done["blobs"], again.done["skipped"]) == (0, real.done["skipped"])
     assert foretold(verdict, "skipped", "problems") == foretold(real.done, "skipped", "problems")
 
@@ -118,11 +156,21 @@ def test_a_dry_run_foretells_an_upload_and_a_proof_finds_the_same(uploader, read
 def test_empty_values_and_repeated_steps_are_told_and_no_fault(uploader, logdir):
     empty = pb.Summary.Value(tag="video")  # what torch's add_video writes without moviepy
     steps = [event_files.scalar_event("no step", 0, value, 100.0 + value) for value in range(10)]
-    mixed = event_files.summary_event(1, 1.0, empty, event_files.scalar_event("loss", 1, 1.0).summary.value[0], empty)
+    mixed = event_files.summary_event(
+        1, 1.0, empty, event_files.scalar_event("loss", 1, 1.0).summary.value[0], empty
+    )
     long = event_files.summary_event(
         2, 1.0, empty, event_files.image_event("image", 2, [bytes(9 * MIB)]).summary.value[0]
     )
-    write(logdir, "a", 1, *steps, mixed, *[event_files.summary_event(0, 1.0, empty)] * 20, *scalars("loss", 1))
+    write(
+        logdir,
+        "a",
+        1,
+        *steps,
+        mixed,
+        *[event_files.summary_event(0, 1.0, empty)] * 20,
+        *scalars("loss", 1),
+    )
     write(logdir, "a/long", 1, long)
     write(logdir, "b", 1, event_files.summary_event(0, 1.0, empty))
     dry = uploader.run("--logdir", logdir, "--dry-run", "--json")
@@ -130,7 +178,11 @@ def test_empty_values_and_repeated_steps_are_told_and_no_fault(uploader, logdir)
     assert (dry.code, real.code) == (0, 0), real.err
     assert foretold(dry.done) == foretold(real.done)
     assert (real.done["empty_values"], real.done["superseded"], real.done["skipped"]) == (24, 9, {})
-    for line in ("9 superseded", "1 series with all points at one step: log with a step", "ignored 24 empty values"):
+    for line in (
+        "9 superseded",
+        "1 series with all points at one step: log with a step",
+        "ignored 24 empty values",
+    ):
         assert line in real.err
         assert line in dry.err
     code, found, verdict = verified(uploader, logdir, real.experiment_id, "--strict")
@@ -145,15 +197,30 @@ def test_a_logdir_of_a_projector_config_alone_is_uploaded_and_proven(uploader, r
     dry = uploader.run("--logdir", logdir, "--dry-run", "--json")
     real = uploader.run("--logdir", logdir, "--one-shot", "--json")
     assert foretold(dry.done) == foretold(real.done)
-    assert (dry.code, real.code, real.done["blobs"], real.done["series"], real.done["runs"]) == (0, 0, 7, 2, 1)
+    assert (dry.code, real.code, real.done["blobs"], real.done["series"], real.done["runs"]) == (
+        0,
+        0,
+        7,
+        2,
+        1,
+    )
     experiment = real.experiment_id
-    page = reader.http.get(f"/experiment/{experiment}/data/plugin/projector/info", params={"run": "."}).json()
+    page = reader.http.get(
+        f"/experiment/{experiment}/data/plugin/projector/info", params={"run": "."}
+    ).json()
     assert [one["tensorShape"] for one in page["embeddings"]] == [[ROWS, 8], [ROWS, 3]]
     words, points = (".", "_projector_/words"), (".", "_projector_/points")
-    assert verified(uploader, logdir, experiment, "--strict")[:2] == (0, {words: "proven", points: "proven"})
+    assert verified(uploader, logdir, experiment, "--strict")[:2] == (
+        0,
+        {words: "proven", points: "proven"},
+    )
     (logdir / "bookmarks.json").write_text("[ ]")
     assert verified(uploader, logdir, experiment)[:2] == (1, {words: "proven", points: "different"})
-    reader.http.delete(f"/api/v1/experiments/{experiment}/series", params={"run": ".", "tag": words[1]})
-    (logdir / "projector_config.pbtxt").write_text('embeddings { tensor_name: "words" tensor_path: "points.bytes" }')
+    reader.http.delete(
+        f"/api/v1/experiments/{experiment}/series", params={"run": ".", "tag": words[1]}
+    )
+    (logdir / "projector_config.pbtxt").write_text(
+        'embeddings { tensor_name: "words" tensor_path: "points.bytes" }'
+    )
     code, found, verdict = verified(uploader, logdir, experiment)
     assert (code, found, len(verdict["problems"])) == (1, {points: "extra"}, 1)

@@ -25,7 +25,9 @@ from tbupload.upload.stream_cursors import StreamCursors
 @pytest.fixture
 def run(tmp_path):
     run = tmp_path / "runs" / "train"
-    write_records(run / "events.out.tfevents.1.host", [version_event(), scalar_event("loss", 1, 0.5)])
+    write_records(
+        run / "events.out.tfevents.1.host", [version_event(), scalar_event("loss", 1, 0.5)]
+    )
     return run
 
 
@@ -58,7 +60,10 @@ def test_what_was_uploaded_is_served_and_sent_once(uploader, run):
     assert "'layer/kernel' is in a checkpoint, which only TensorFlow can read" in ended.err
     with Projector(uploader, ended.experiment_id) as projector:
         assert projector.get("runs").json() == ["train"]
-        info = {one["tensorName"]: one for one in projector.get("info", run="train").json()["embeddings"]}
+        info = {
+            one["tensorName"]: one
+            for one in projector.get("info", run="train").json()["embeddings"]
+        }
         assert info["words"]["sprite"]["singleImageDim"] == [8, 8]
         assert info["points"]["tensorShape"] == [ROWS, 3]
         np.testing.assert_array_equal(projector.tensor().reshape(words.shape), words)
@@ -66,16 +71,32 @@ def test_what_was_uploaded_is_served_and_sent_once(uploader, run):
         np.testing.assert_array_equal(projector.tensor("points"), points.ravel())
         metadata = projector.get("metadata", run="train", name="words", num_rows=2).text
         assert metadata == "word\tkind\nword 0\t0\nword 1\t1\n"
-        assert projector.get("sprite_image", run="train", name="words").headers["content-type"] == "image/png"
+        assert (
+            projector.get("sprite_image", run="train", name="words").headers["content-type"]
+            == "image/png"
+        )
         assert projector.get("bookmarks", run="train", name="points").json() == []
-        again = uploader.run("--logdir", run.parent, "--one-shot", "--experiment", ended.experiment_id, "--json")
+        again = uploader.run(
+            "--logdir", run.parent, "--one-shot", "--experiment", ended.experiment_id, "--json"
+        )
         assert again.done["blobs"] == 0
         for path, status in (
-            *(("metadata?run=train&name=points", 404), ("tensor?run=train&name=none", 404), ("tensor?run=train", 400)),
-            *(("info", 400), ("tensor?run=train&name=words&num_rows=-1", 400), ("../../etc", 404), ("index.js", 404)),
+            *(
+                ("metadata?run=train&name=points", 404),
+                ("tensor?run=train&name=none", 404),
+                ("tensor?run=train", 400),
+            ),
+            *(
+                ("info", 400),
+                ("tensor?run=train&name=words&num_rows=-1", 400),
+                ("../../etc", 404),
+                ("index.js", 404),
+            ),
         ):
             assert projector.http.get(path).status_code == status, path
-        verified = uploader.run("verify", "--logdir", run.parent, "--experiment", ended.experiment_id)
+        verified = uploader.run(
+            "verify", "--logdir", run.parent, "--experiment", ended.experiment_id
+        )
         assert verified.code == 1, verified.err
         for line in (
             "3 series: 3 proven\n",
@@ -105,7 +126,9 @@ def test_a_changed_file_is_sent_anew_and_an_old_state_that_returns_too(uploader,
             sent = write_projector_run(run, seed, rows)[0].tobytes()
             for path in run.rglob("*.*"):
                 os.utime(path, (seed, seed))  # so that the third state is the first one again
-            wait_until(lambda sent=sent: projector.get("tensor", run="train", name="words").content == sent)
+            wait_until(
+                lambda sent=sent: projector.get("tensor", run="train", name="words").content == sent
+            )
         assert "no event files" not in following.err()
 
 
@@ -116,7 +139,10 @@ def test_an_old_state_that_returns_in_a_later_upload_is_sent_again(uploader, run
         for path in set(run.rglob("*.*")) - {run / "events.out.tfevents.1.host"}:
             os.utime(path, (seed, seed))
         ended = uploader.run(
-            "--logdir", run.parent, "--one-shot", *(() if experiment is None else ("--experiment", experiment))
+            "--logdir",
+            run.parent,
+            "--one-shot",
+            *(() if experiment is None else ("--experiment", experiment)),
         )
         assert ended.code == 0, ended.err
         experiment = experiment or ended.experiment_id
@@ -129,16 +155,25 @@ def test_who_comes_second_with_another_state_takes_the_place_of_the_first(upload
     experiment = uploader.run("--logdir", run.parent, "--one-shot").experiment_id
     words, _ = write_projector_run(run, seed=1)
     everything, troubles, sent = SeriesFilter(), [], []
-    nothing_known = StreamCursors(everything.digest(), [])  # as when the first one was sent meanwhile
-    client = Client(Transport(uploader.server, uploader.token, None, RetryPolicy(60), troubles.append))
+    nothing_known = StreamCursors(
+        everything.digest(), []
+    )  # as when the first one was sent meanwhile
+    client = Client(
+        Transport(uploader.server, uploader.token, None, RetryPolicy(60), troubles.append)
+    )
     second = ProjectorUpload(
         client,
         experiment,
         run.parent,
         (everything, DEFAULT_LIMITS, nothing_known),
-        (lambda folder, segment, _: sent.append((folder.run, segment.stream.generation)), troubles.append),
+        (
+            lambda folder, segment, _: sent.append((folder.run, segment.stream.generation)),
+            troubles.append,
+        ),
     )
-    second.poll(scan_logdir(run.parent, everything, DEFAULT_LIMITS.name_chars_max).projector_folders)
+    second.poll(
+        scan_logdir(run.parent, everything, DEFAULT_LIMITS.name_chars_max).projector_folders
+    )
     assert (sent, troubles) == ([("train", 1)], [])
     with Projector(uploader, experiment) as projector:
         np.testing.assert_array_equal(projector.tensor(), words.ravel())
@@ -153,18 +188,28 @@ def test_a_config_that_cannot_be_sent_stops_nothing_else(uploader, run, reader):
     long = run.parent / "long"
     long.mkdir()
     (long / "t.tsv").write_text("1\t2\n")
-    (long / "projector_config.pbtxt").write_text(f'embeddings {{ tensor_name: "{"x" * 10_001}" tensor_path: "t.tsv" }}')
+    (long / "projector_config.pbtxt").write_text(
+        f'embeddings {{ tensor_name: "{"x" * 10_001}" tensor_path: "t.tsv" }}'
+    )
     unnameable = run.parent / os.fsdecode(b"bad\xff")
     unnameable.mkdir()
-    (unnameable / "projector_config.pbtxt").write_text('embeddings { tensor_name: "a" tensor_path: "t.tsv" }')
+    (unnameable / "projector_config.pbtxt").write_text(
+        'embeddings { tensor_name: "a" tensor_path: "t.tsv" }'
+    )
     with uploader.follow(run.parent) as following:
         experiment = following.wait_for_experiment()
         wait_until(lambda: "long/projector_config.pbtxt" in following.err())
-        write_records(run / "events.out.tfevents.1.host", [scalar_event("loss", 2, 0.25)], append=True)
+        write_records(
+            run / "events.out.tfevents.1.host", [scalar_event("loss", 2, 0.25)], append=True
+        )
         wait_until(lambda: len(reader.scalars(experiment).get("train", {}).get("loss", {})) == 2)
         ended = following.stop()
     assert ended.code == 1
-    for said in ("'points' stands there twice", "'a\\x00b' holds a NUL", "its name is not valid UTF-8"):
+    for said in (
+        "'points' stands there twice",
+        "'a\\x00b' holds a NUL",
+        "its name is not valid UTF-8",
+    ):
         assert said in ended.err
     assert "Traceback" not in ended.err
     with Projector(uploader, experiment) as projector:
@@ -182,11 +227,16 @@ def test_a_description_that_is_none_hides_nothing_else(uploader, run):
         b'{"shape": [1e999, 1], "parts": []}',
         b'{"shape": [1, 1], "parts": ["x"], "sprite_size": []}',
     ]
-    series = [images(f"_projector_/{number}", [0], [[text, b"1234"]]) for number, text in enumerate(hostile)]
+    series = [
+        images(f"_projector_/{number}", [0], [[text, b"1234"]])
+        for number, text in enumerate(hostile)
+    ]
     for one in series:
         one.summary_metadata = metadata("projector", 3)
     with httpx2.Client(base_url=uploader.server, trust_env=False) as client:
-        ApiClient(client, uploader.token).write(experiment, segment(stream("train", "other"), 0, 9, *series))
+        ApiClient(client, uploader.token).write(
+            experiment, segment(stream("train", "other"), 0, 9, *series)
+        )
     with Projector(uploader, experiment) as projector:
         found = projector.get("info", run="train").json()["embeddings"]
     assert [one["tensorName"] for one in found] == ["words", "points"]

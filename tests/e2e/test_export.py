@@ -10,7 +10,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from tensorboard.backend.event_processing.event_accumulator import STORE_EVERYTHING_SIZE_GUIDANCE, EventAccumulator
+from tensorboard.backend.event_processing.event_accumulator import (
+    STORE_EVERYTHING_SIZE_GUIDANCE,
+    EventAccumulator,
+)
 
 from support import event_files
 from support.batches import ApiClient, scalars, segment, stream, texts
@@ -34,7 +37,10 @@ def digests(reader, experiment_id):
 
 def as_text(found):
     """The scalars in one order and every NaN like the other, to be compared."""
-    return {run: {tag: repr(sorted(points.items())) for tag, points in tags.items()} for run, tags in found.items()}
+    return {
+        run: {tag: repr(sorted(points.items())) for tag, points in tags.items()}
+        for run, tags in found.items()
+    }
 
 
 @pytest.fixture
@@ -62,10 +68,15 @@ def everything(logdir):
         [
             event_files.version_event(12.5),
             *[
-                event_files.plugin_event("scalars", "x/" + "y" * 300, s, event_files.tensor_proto(v))
+                event_files.plugin_event(
+                    "scalars", "x/" + "y" * 300, s, event_files.tensor_proto(v)
+                )
                 for s, v in zip((-5, 0, 127, 128, 2**40), map(np.float64, odd), strict=True)
             ],
-            *[event_files.histogram_event("legacy", step, rows, style="legacy") for step in range(3)],
+            *[
+                event_files.histogram_event("legacy", step, rows, style="legacy")
+                for step in range(3)
+            ],
             event_files.image_event("large", 1, [event_files.PNG + bytes(1_500_000), b""]),
             event_files.hparams_event("_hparams_/session_start_info", b"content"),
         ],
@@ -78,7 +89,9 @@ def everything(logdir):
     event_files.write_records(logdir / "embeddings" / NAME, [event_files.version_event()])
 
 
-def test_what_is_exported_and_uploaded_again_is_the_same_bit_by_bit(uploader, reader, logdir, export):
+def test_what_is_exported_and_uploaded_again_is_the_same_bit_by_bit(
+    uploader, reader, logdir, export
+):
     everything(logdir)
     first = uploader.run("--logdir", logdir, "--one-shot").experiment_id
     ended, directory = export(first)
@@ -90,9 +103,14 @@ def test_what_is_exported_and_uploaded_again_is_the_same_bit_by_bit(uploader, re
     assert len(known) > 100
     assert digests(reader, again.experiment_id) == known
     runs = [reader.get(one, "runs")["runs"] for one in (first, again.experiment_id)]
-    assert {run["run"]: run["start_time"] for run in runs[0]} == {run["run"]: run["start_time"] for run in runs[1]}
+    assert {run["run"]: run["start_time"] for run in runs[0]} == {
+        run["run"]: run["start_time"] for run in runs[1]
+    }
     assert as_text(tensorboard_scalars(directory)) == as_text(tensorboard_scalars(logdir))
-    for run in ("pytorch/scalars", "tensorflow1/run"):  # what read the files that were uploaded reads these
+    for run in (
+        "pytorch/scalars",
+        "tensorflow1/run",
+    ):  # what read the files that were uploaded reads these
         assert simple_scalars(directory / run) == simple_scalars(logdir / run)
     files = {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
     ended, _ = export(first)
@@ -105,12 +123,17 @@ def simple_scalars(path):
     accumulator = EventAccumulator(str(path), size_guidance=STORE_EVERYTHING_SIZE_GUIDANCE).Reload()
     tags = accumulator.Tags()["scalars"]
     assert tags
-    return {tag: {event.step: repr(event.value) for event in accumulator.Scalars(tag)} for tag in tags}
+    return {
+        tag: {event.step: repr(event.value) for event in accumulator.Scalars(tag)} for tag in tags
+    }
 
 
 def hostile(api, experiment_id, runs):
     for number, run in enumerate(runs):
-        api.write(experiment_id, segment(stream(run, f"{number}"), 0, 1, scalars("loss", [1, 2], [number, number])))
+        api.write(
+            experiment_id,
+            segment(stream(run, f"{number}"), 0, 1, scalars("loss", [1, 2], [number, number])),
+        )
 
 
 def test_no_name_of_a_run_leads_out_of_the_directory(uploader, reader, tmp_path, export):
@@ -138,14 +161,24 @@ def test_no_name_of_a_run_leads_out_of_the_directory(uploader, reader, tmp_path,
     assert {run for run in found if not run.startswith("%")} == {".", "fine/one", "-rf", "ü n"}
     assert {points["loss"][1][1] for points in found.values()} == set(range(len(odd) + 4))
     assert set(ended.done["renamed_runs"].values()) == set(odd)
-    assert all(found[name]["loss"][1][1] == odd.index(run) for name, run in ended.done["renamed_runs"].items())
-    assert json.loads((directory / MANIFEST).read_bytes())["totals"]["renamed_runs"] == ended.done["renamed_runs"]
+    assert all(
+        found[name]["loss"][1][1] == odd.index(run)
+        for name, run in ended.done["renamed_runs"].items()
+    )
+    assert (
+        json.loads((directory / MANIFEST).read_bytes())["totals"]["renamed_runs"]
+        == ended.done["renamed_runs"]
+    )
     assert f"{len(odd)} runs have names that no directory can have" in ended.err
 
 
 def test_tables_are_what_pandas_reads_and_filters_are_those_of_an_upload(uploader, logdir, export):
     for run in ("a", "b/c", "d"):
-        events = [event_files.scalar_event(tag, step, step / 3) for tag in ("loss", "acc") for step in range(50)]
+        events = [
+            event_files.scalar_event(tag, step, step / 3)
+            for tag in ("loss", "acc")
+            for step in range(50)
+        ]
         events += [event_files.text_event("loss", 1, "x")] if run == "d" else []
         event_files.write_records(logdir / run / NAME, [event_files.version_event(), *events])
     experiment_id = uploader.run("--logdir", logdir, "--one-shot").experiment_id
@@ -153,20 +186,32 @@ def test_tables_are_what_pandas_reads_and_filters_are_those_of_an_upload(uploade
     for name, reads in (("parquet", pd.read_parquet), ("csv", pd.read_csv)):
         ended, directory = export(experiment_id, name, *chosen, name=name)
         assert ended.code == 0, ended.err
-        files = [path for path in directory.rglob("*") if path.is_file() and not path.name.startswith(".")]
+        files = [
+            path
+            for path in directory.rglob("*")
+            if path.is_file() and not path.name.startswith(".")
+        ]
         assert {path.relative_to(directory).as_posix() for path in files} == {
             f"scalars/part-00001.{name}",
             "tbhub-export.json",
         }
         table = reads(directory / "scalars" / f"part-00001.{name}")
-        assert sorted(set(zip(table["run"], table["tag"], strict=True))) == [("b/c", "loss"), ("d", "loss")]
+        assert sorted(set(zip(table["run"], table["tag"], strict=True))) == [
+            ("b/c", "loss"),
+            ("d", "loss"),
+        ]
         assert table["value"].tolist() == 2 * [float(np.float32(step / 3)) for step in range(50)]
     ended, directory = export(experiment_id, "events", *chosen)
-    assert {run: list(tags) for run, tags in tensorboard_scalars(directory).items()} == {"b/c": ["loss"], "d": ["loss"]}
+    assert {run: list(tags) for run, tags in tensorboard_scalars(directory).items()} == {
+        "b/c": ["loss"],
+        "d": ["loss"],
+    }
 
 
 def test_a_place_that_is_not_ours_is_left_alone(uploader, logdir, export, tmp_path):
-    event_files.write_records(logdir / NAME, [event_files.version_event(), event_files.scalar_event("loss", 1, 2.0)])
+    event_files.write_records(
+        logdir / NAME, [event_files.version_event(), event_files.scalar_event("loss", 1, 2.0)]
+    )
     experiment_id = uploader.run("--logdir", logdir, "--one-shot").experiment_id
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "thesis.tex").write_text("x")
@@ -185,7 +230,9 @@ def test_a_place_that_is_not_ours_is_left_alone(uploader, logdir, export, tmp_pa
 
 
 def test_a_workspace_is_exported_whole(uploader, logdir, tmp_path):
-    event_files.write_records(logdir / NAME, [event_files.version_event(), event_files.scalar_event("loss", 1, 2.0)])
+    event_files.write_records(
+        logdir / NAME, [event_files.version_event(), event_files.scalar_event("loss", 1, 2.0)]
+    )
     ids = {uploader.run("--logdir", logdir, "--one-shot", "--new").experiment_id for _ in range(2)}
     for _ in range(2):
         ended = uploader.run("export", "--all", "--format", "events", "--output", tmp_path / "all")
@@ -197,9 +244,21 @@ def test_a_workspace_is_exported_whole(uploader, logdir, tmp_path):
 def test_where_there_is_no_room_nothing_half_is_left(uploader, reader, export, tmp_path, chosen):
     api = ApiClient(reader.http, uploader.token)
     experiment_id = api.new_experiment()
-    api.write(experiment_id, *[segment(stream(run), 0, 1, scalars("loss", range(9_000))) for run in ("a", "b")])
+    api.write(
+        experiment_id,
+        *[segment(stream(run), 0, 1, scalars("loss", range(9_000))) for run in ("a", "b")],
+    )
     directory = tmp_path / "small"
-    command = [sys.executable, "-m", "tbupload", "export", "--experiment", experiment_id, "--format", chosen]
+    command = [
+        sys.executable,
+        "-m",
+        "tbupload",
+        "export",
+        "--experiment",
+        experiment_id,
+        "--format",
+        chosen,
+    ]
     ended = subprocess.run(
         ["/bin/sh", "-c", 'ulimit -f 64; exec "$@"', "-", *command, "--output", str(directory)],
         env=uploader.environment(),
@@ -210,7 +269,10 @@ def test_where_there_is_no_room_nothing_half_is_left(uploader, reader, export, t
     assert ended.returncode == 1
     assert f"{directory}" in ended.stderr
     assert "File too large; what is whole stays there" in ended.stderr
-    assert {path.name for path in directory.rglob("*") if path.is_file()} == {MANIFEST, ".tbhub-export.lock"}
+    assert {path.name for path in directory.rglob("*") if path.is_file()} == {
+        MANIFEST,
+        ".tbhub-export.lock",
+    }
     ended, _ = export(experiment_id, chosen, name="small")
     assert (ended.code, ended.done["points"]) == (0, 18_000)
 
@@ -222,14 +284,23 @@ def test_an_export_that_was_killed_goes_on_with_what_is_missing(uploader, reader
     runs = [f"run{number}" for number in range(60)]
     api.write(
         experiment_id,
-        *[segment(stream(run), 0, 1, scalars("loss", range(50)), texts("text", [1], [run.encode()])) for run in runs],
+        *[
+            segment(
+                stream(run), 0, 1, scalars("loss", range(50)), texts("text", [1], [run.encode()])
+            )
+            for run in runs
+        ],
     )
     _, clean = export(experiment_id, chosen, name="clean")
     begun = clean.with_name("begun")
     # Jobs of one run each, so that there is something to be killed between.
-    script = "from tbupload.export import plan; plan.JOB_RUNS = 1; from tbupload.cli import main; main()"
+    script = (
+        "from tbupload.export import plan; plan.JOB_RUNS = 1; from tbupload.cli import main; main()"
+    )
     command = ["export", "--experiment", experiment_id, "--format", chosen, "--output", str(begun)]
-    with subprocess.Popen([sys.executable, "-c", script, *command], env=uploader.environment()) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", script, *command], env=uploader.environment()
+    ) as process:
         wait_until(lambda: len(whole_files(begun)) >= 3)
         process.kill()
     killed = whole_files(begun)
@@ -243,8 +314,12 @@ def test_an_export_that_was_killed_goes_on_with_what_is_missing(uploader, reader
         assert not list(begun.rglob("*.tmp"))
         assert len(list(begun.rglob("events.out.*"))) == 60
     for kind in ("scalars", "tensors") if chosen == "parquet" else ():
-        tables = [pd.read_parquet(directory / kind).astype({"run": str}) for directory in (clean, begun)]
-        pd.testing.assert_frame_equal(*[table.sort_values(["run", "step"], ignore_index=True) for table in tables])
+        tables = [
+            pd.read_parquet(directory / kind).astype({"run": str}) for directory in (clean, begun)
+        ]
+        pd.testing.assert_frame_equal(
+            *[table.sort_values(["run", "step"], ignore_index=True) for table in tables]
+        )
 
 
 def begin_earlier(api, experiment_id, runs):
@@ -257,12 +332,19 @@ def begin_earlier(api, experiment_id, runs):
 
 def whole_files(directory):
     """The files of an export that have their names, and when they were written."""
-    files = [path for path in directory.rglob("*[-.]*") if path.is_file() and not path.name.startswith((".", "tbhub"))]
+    files = [
+        path
+        for path in directory.rglob("*[-.]*")
+        if path.is_file() and not path.name.startswith((".", "tbhub"))
+    ]
     return {path: path.stat().st_mtime_ns for path in files}
 
 
 def test_export_leaves_out_lost_blobs_and_names_them(uploader, logdir, export, bucket):
-    images = [bytes([64 + step]) * size for step, size in enumerate((10, 2_000, 1_500_000, 10_000_000, 30, 40))]
+    images = [
+        bytes([64 + step]) * size
+        for step, size in enumerate((10, 2_000, 1_500_000, 10_000_000, 30, 40))
+    ]
     events = [event_files.image_event("cat", step, [image]) for step, image in enumerate(images)]
     for run in ("a", "b"):
         loss = event_files.scalar_event("loss", 0, 1.0)
@@ -273,11 +355,15 @@ def test_export_leaves_out_lost_blobs_and_names_them(uploader, logdir, export, b
     lost = [(run, "cat", step) for run in "ab" for step in (0, 1, 3, 4)]
     for _ in range(2):  # the second finds all of it there
         ended, directory = export(uploaded)
-        points = sorted((point["run"], point["tag"], point["step"]) for point in ended.done["lost_points"])
+        points = sorted(
+            (point["run"], point["tag"], point["step"]) for point in ended.done["lost_points"]
+        )
         assert (ended.code, points) == (1, lost), ended.err
         assert "left out: a  cat  step 0: " in ended.err
     again = uploader.run("--logdir", directory, "--one-shot", "--json")
     assert (again.code, again.done["scalars"], again.done["blobs"]) == (0, 2, 2 * 2 * 3)
-    repaired = uploader.run("verify", "--logdir", logdir, "--experiment", uploaded, "--deep", "--repair")
+    repaired = uploader.run(
+        "verify", "--logdir", logdir, "--experiment", uploaded, "--deep", "--repair"
+    )
     assert repaired.code == 0, repaired.out
     assert export(uploaded, name="another")[0].code == 0

@@ -41,7 +41,9 @@ def api(reader, uploader):
 
 def lost_of(ended):
     """The points that an export names as left out."""
-    return sorted((point["run"], point["tag"], point["step"]) for point in ended.done["lost_points"])
+    return sorted(
+        (point["run"], point["tag"], point["step"]) for point in ended.done["lost_points"]
+    )
 
 
 def tensor_series(api, experiment, tag, contents, in_row=()):
@@ -69,12 +71,19 @@ def tables(directory, chosen):
     read = pd.read_parquet if chosen == "parquet" else pd.read_csv
     (path,) = (directory / "tensors").iterdir()
     rows = read(path).to_dict("records")
-    values = [bytes(row["data"] if chosen == "parquet" else json.loads(row["data"])) for row in rows]
-    return {(row["run"], row["tag"], row["step"]): value for row, value in zip(rows, values, strict=True)}
+    values = [
+        bytes(row["data"] if chosen == "parquet" else json.loads(row["data"])) for row in rows
+    ]
+    return {
+        (row["run"], row["tag"], row["step"]): value
+        for row, value in zip(rows, values, strict=True)
+    }
 
 
 @pytest.mark.parametrize("chosen", FORMATS)
-def test_export_leaves_out_lost_tensors_and_names_them(uploader, reader, api, export, bucket, chosen):
+def test_export_leaves_out_lost_tensors_and_names_them(
+    uploader, reader, api, export, bucket, chosen
+):
     contents = [os.urandom(size) for size in (1_000, 2_000, 3_000, 4_000, 1_500_000, 5_000)]
     gone = [os.urandom(600)]
     experiment = api.new_experiment()
@@ -85,7 +94,9 @@ def test_export_leaves_out_lost_tensors_and_names_them(uploader, reader, api, ex
     bucket.delete(contents[0], contents[5], *gone)
     bucket.replace(contents[1], contents[1][::-1])
     bucket.replace(contents[2], b"short")
-    lost = sorted([("a", "gone", 0), *((run, "mesh", step) for run in "ab" for step in (0, 1, 2, 5))])
+    lost = sorted(
+        [("a", "gone", 0), *((run, "mesh", step) for run in "ab" for step in (0, 1, 2, 5))]
+    )
     for _ in range(2):  # the second finds all of it there
         ended, directory = export(experiment, chosen)
         assert (ended.code, lost_of(ended)) == (1, lost), ended.err
@@ -106,7 +117,9 @@ def test_export_leaves_out_lost_tensors_and_names_them(uploader, reader, api, ex
 def test_export_ends_without_tensors_that_cannot_be_read(api, export, bucket, chosen):
     contents = [os.urandom(size) for size in (700_000, 1_000, 700_000, 2_000)]
     experiment = api.new_experiment()
-    api.write(experiment, segment(stream("a"), 0, 9, tensor_series(api, experiment, "mesh", contents)))
+    api.write(
+        experiment, segment(stream("a"), 0, 9, tensor_series(api, experiment, "mesh", contents))
+    )
     bucket.spoil(contents[1])
     bucket.spoil(contents[2])
     ended, directory = export(experiment, chosen, *SHORT)
@@ -132,9 +145,20 @@ def test_export_ends_without_blobs_that_cannot_be_read(uploader, logdir, export,
 def test_export_waits_for_objects_that_come_back(uploader, api, tmp_path, bucket, chosen):
     content = os.urandom(3_000)
     experiment = api.new_experiment()
-    api.write(experiment, segment(stream("a"), 0, 9, tensor_series(api, experiment, "mesh", [content])))
+    api.write(
+        experiment, segment(stream("a"), 0, 9, tensor_series(api, experiment, "mesh", [content]))
+    )
     heal = bucket.spoil(content)
-    command = [sys.executable, "-m", "tbupload", "export", "--experiment", experiment, "--format", chosen]
+    command = [
+        sys.executable,
+        "-m",
+        "tbupload",
+        "export",
+        "--experiment",
+        experiment,
+        "--format",
+        chosen,
+    ]
     errors = tmp_path / "errors"
     with errors.open("w") as stderr:
         to = ("--output", str(tmp_path / "exported"))

@@ -37,7 +37,10 @@ def examples():
     """Every example of `tbupload.follow`, in its own description, the package's and the README's, each once."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     for text in (tbupload.__doc__, inspect.getdoc(tbupload.follow)):
-        blocks += [textwrap.dedent(block) for block in re.findall(r"(?:^(?: {4}.*)?\n)+", text, re.MULTILINE)]
+        blocks += [
+            textwrap.dedent(block)
+            for block in re.findall(r"(?:^(?: {4}.*)?\n)+", text, re.MULTILINE)
+        ]
     return sorted({block.strip() for block in blocks if "tbupload.follow" in block})
 
 
@@ -82,7 +85,9 @@ def run_script(environment, tmp_path):
     def run_script(source):
         path = tmp_path / "training.py"
         path.write_text(PRELUDE + textwrap.dedent(source))
-        paths = os.pathsep.join([str(ROOT / "tests"), *filter(None, [environment.get("PYTHONPATH")])])
+        paths = os.pathsep.join(
+            [str(ROOT / "tests"), *filter(None, [environment.get("PYTHONPATH")])]
+        )
         return subprocess.run(
             [sys.executable, path],
             cwd=tmp_path,
@@ -116,7 +121,9 @@ def test_every_example_uploads_what_the_training_writes(run_script, reader, exam
     assert shown.stderr == ""
 
 
-def test_a_block_sends_everything_and_tells_how_it_went(follow, uploader, reader, logdir, monkeypatch):
+def test_a_block_sends_everything_and_tells_how_it_went(
+    follow, uploader, reader, logdir, monkeypatch
+):
     monkeypatch.delenv("TBHUB_TOKEN")
     with follow(logdir, token=uploader.token) as upload:
         assert upload.is_running
@@ -140,7 +147,12 @@ def assert_shows_no_token_and_gives_way(upload, token):
 
 def test_methods_do_what_a_block_does_and_a_second_start_goes_on(follow, reader, logdir):
     upload = follow(logdir)
-    assert (upload.url, upload.result, upload.stop(), upload.is_running) == (None, None, None, False)
+    assert (upload.url, upload.result, upload.stop(), upload.is_running) == (
+        None,
+        None,
+        None,
+        False,
+    )
     write(logdir, range(5))
     assert upload.start().start() is upload
     assert upload.stop().is_complete
@@ -165,7 +177,11 @@ def test_what_is_missing_is_told_and_counted(follow, logdir, caplog):
     event_files.spoil_payload(logdir / "run" / "tfevents.1", 3)
     with follow(logdir) as upload:
         pass
-    assert (upload.result.exit_code, upload.result.is_complete, upload.result.scalars) == (1, False, 9)
+    assert (upload.result.exit_code, upload.result.is_complete, upload.result.scalars) == (
+        1,
+        False,
+        9,
+    )
     assert list(upload.result.skipped.values()) == [1]
     assert "not everything" in upload.result.explanation
     assert "skipped 1" in caplog.text
@@ -202,7 +218,13 @@ def test_a_logdir_that_never_comes_is_no_loss(follow, tmp_path):
 
 
 def test_arguments_of_the_call_itself_are_checked_at_once(logdir):
-    for arguments in ({"logdirs": 1}, {"name": 1}, {"token": b"x"}, {"plugins": [1]}, {"include_runs": re.compile("")}):
+    for arguments in (
+        {"logdirs": 1},
+        {"name": 1},
+        {"token": b"x"},
+        {"plugins": [1]},
+        {"include_runs": re.compile("")},
+    ):
         with pytest.raises(TypeError):
             tbupload.follow(logdir, **arguments)
     with pytest.raises(TypeError):
@@ -237,7 +259,9 @@ def test_the_end_of_a_block_waits_no_longer_than_it_says(follow, live_service, l
     assert caplog.records[-1].levelno == logging.WARNING
 
 
-@pytest.mark.parametrize("end", ["raise ValueError('mine')", "os.killpg(0, signal.SIGINT); time.sleep(60)"])
+@pytest.mark.parametrize(
+    "end", ["raise ValueError('mine')", "os.killpg(0, signal.SIGINT); time.sleep(60)"]
+)
 def test_an_exception_and_ctrl_c_pass_through_after_everything_was_sent(run_script, reader, end):
     ended = run_script(
         f"""
@@ -248,11 +272,16 @@ def test_an_exception_and_ctrl_c_pass_through_after_everything_was_sent(run_scri
         """
     )
     last = ended.stderr.rstrip().splitlines()[-1]
-    assert (ended.returncode, last) in {(1, "ValueError: mine"), (-signal.SIGINT, "KeyboardInterrupt")}
+    assert (ended.returncode, last) in {
+        (1, "ValueError: mine"),
+        (-signal.SIGINT, "KeyboardInterrupt"),
+    }
     assert count(reader, ended.stdout.strip()) == 10
 
 
-def test_a_training_that_is_killed_with_forked_workers_left_leaves_an_upload_that_ends(run_script, reader, tmp_path):
+def test_a_training_that_is_killed_with_forked_workers_left_leaves_an_upload_that_ends(
+    run_script, reader, tmp_path
+):
     ended = run_script(
         """
         upload = tbupload.follow("runs").start()
@@ -296,5 +325,7 @@ def is_alive(process_id):
 
 def test_importing_it_loads_no_other_package():
     source = "import sys, tbupload; print(sorted({name.partition('.')[0] for name in sys.modules}))"
-    loaded = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True).stdout
+    loaded = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, check=True
+    ).stdout
     assert not {"numpy", "google", "urllib3", "tqdm", "tbwire"} & set(re.findall(r"\w+", loaded))

@@ -13,7 +13,10 @@ from tbservice.local.embedded.ports import choose_ports
 
 
 def scalar_records(tag, steps, value=None):
-    return [event_files.scalar_event(tag, step, float(step) if value is None else value) for step in steps]
+    return [
+        event_files.scalar_event(tag, step, float(step) if value is None else value)
+        for step in steps
+    ]
 
 
 def append(path, events):
@@ -67,14 +70,18 @@ def test_a_file_truncated_and_written_anew_is_read_from_its_beginning(uploader, 
     with uploader.follow(logdir) as following:
         experiment_id = following.wait_for_experiment()
         wait_until(has(reader, experiment_id, 10))
-        event_files.write_records(path, [event_files.version_event(), *scalar_records("loss", range(50, 54))])
+        event_files.write_records(
+            path, [event_files.version_event(), *scalar_records("loss", range(50, 54))]
+        )
         wait_until(has(reader, experiment_id, 14))
         ended = following.stop()
     assert ended.code == 0
     assert "was truncated or replaced" in ended.err
 
 
-def test_a_file_that_goes_bad_is_reported_once_and_the_others_are_followed(uploader, reader, logdir):
+def test_a_file_that_goes_bad_is_reported_once_and_the_others_are_followed(
+    uploader, reader, logdir
+):
     path = logdir / "bad" / "tfevents.1"
     append(path, [event_files.version_event(), *scalar_records("loss", range(10))])
     event_files.spoil_length_checksum(path, 5)
@@ -176,7 +183,9 @@ def test_a_run_deleted_meanwhile_is_read_again_when_it_grows(uploader, reader, l
     with uploader.follow(logdir) as following:
         experiment_id = following.wait_for_experiment()
         wait_until(has(reader, experiment_id, 10))
-        reader.http.delete(f"/api/v1/experiments/{experiment_id}/runs", params={"run": "run"}).raise_for_status()
+        reader.http.delete(
+            f"/api/v1/experiments/{experiment_id}/runs", params={"run": "run"}
+        ).raise_for_status()
         append(path, scalar_records("loss", range(10, 12)))
         wait_until(has(reader, experiment_id, 12))
         assert following.stop().code == 0
@@ -185,7 +194,9 @@ def test_a_run_deleted_meanwhile_is_read_again_when_it_grows(uploader, reader, l
 @pytest.fixture
 def many_runs(logdir):
     """Two hundred runs of 10,000 points: several batches' worth."""
-    content = event_files.encode_records([event_files.version_event(), *scalar_records("loss", range(10_000))])
+    content = event_files.encode_records(
+        [event_files.version_event(), *scalar_records("loss", range(10_000))]
+    )
     for number in range(200):
         path = logdir / f"run{number}" / "tfevents.1"
         path.parent.mkdir()
@@ -202,18 +213,26 @@ def test_a_killed_uploader_goes_on_where_it_was(uploader, reader, many_runs):
     committed = sum(stream["offset"] for stream in reader.get(experiment_id, "streams")["streams"])
     total = sum(path.stat().st_size for path in many_runs.rglob("tfevents.1"))
     assert 0 < committed < total
-    ended = uploader.run("--logdir", many_runs, "--one-shot", "--experiment", experiment_id, "--json")
+    ended = uploader.run(
+        "--logdir", many_runs, "--one-shot", "--experiment", experiment_id, "--json"
+    )
     assert ended.code == 0, ended.err
-    assert 0 < ended.done["bytes"] <= total - committed  # less when a batch under way was committed after the kill
+    assert (
+        0 < ended.done["bytes"] <= total - committed
+    )  # less when a batch under way was committed after the kill
     expected = {step: (event_files.WALL_TIME, float(step)) for step in range(10_000)}
-    stored = reader.get(experiment_id, "scalars/data", downsample=10_000, tag="loss", run=["run0", "run199"])
+    stored = reader.get(
+        experiment_id, "scalars/data", downsample=10_000, tag="loss", run=["run0", "run199"]
+    )
     assert stored["run0"]["loss"]["total"] == stored["run199"]["loss"]["total"] == 10_000
     assert reader.get(experiment_id, "scalars").keys() == {f"run{number}" for number in range(200)}
     assert stored["run199"]["loss"]["values"] == [value for _, value in expected.values()]
 
 
 def test_a_second_ctrl_c_ends_at_once_with_75(uploader, many_runs, live_service):
-    with flaky_proxy(live_service.url, ["", "503"]) as proxy:  # nothing after the experiment's creation gets through
+    with flaky_proxy(
+        live_service.url, ["", "503"]
+    ) as proxy:  # nothing after the experiment's creation gets through
         through_proxy = Uploader(proxy, uploader.token, uploader.directory)
         with uploader.follow(many_runs, "--server", through_proxy.server) as following:
             following.wait_for_experiment()
@@ -225,7 +244,9 @@ def test_a_second_ctrl_c_ends_at_once_with_75(uploader, many_runs, live_service)
 
 
 @pytest.mark.parametrize(
-    "faults", [["", "unanswered"], ["unanswered", "lost", "", "503"]], ids=["answers lost", "everything"]
+    "faults",
+    [["", "unanswered"], ["unanswered", "lost", "", "503"]],
+    ids=["answers lost", "everything"],
 )
 def test_a_bad_network_neither_loses_nor_doubles(uploader, reader, live_service, logdir, faults):
     rng = np.random.default_rng(1)
@@ -241,7 +262,9 @@ def test_a_bad_network_neither_loses_nor_doubles(uploader, reader, live_service,
     assert [experiment["experiment_id"] for experiment in experiments] == [ended.experiment_id]
 
 
-def test_a_proxy_that_takes_small_requests_only_is_fed_small_ones(uploader, reader, live_service, logdir):
+def test_a_proxy_that_takes_small_requests_only_is_fed_small_ones(
+    uploader, reader, live_service, logdir
+):
     for run in range(3):
         append(logdir / f"run{run}" / "tfevents.1", scalar_records("loss", range(5000)))
     with flaky_proxy(live_service.url, [""], bytes_max=30_000) as proxy:
@@ -254,13 +277,21 @@ def test_a_server_that_stays_away_ends_with_75(uploader, logdir):
     append(logdir / "run" / "tfevents.1", scalar_records("loss", range(10)))
     port = choose_ports(["nobody"], {})["nobody"]
     ended = uploader.run(
-        "--logdir", logdir, "--one-shot", "--server", f"http://127.0.0.1:{port}", "--give-up-seconds", "1"
+        "--logdir",
+        logdir,
+        "--one-shot",
+        "--server",
+        f"http://127.0.0.1:{port}",
+        "--give-up-seconds",
+        "1",
     )
     assert (ended.code, ended.out) == (75, "")
     assert "cannot connect" in ended.err
 
 
-def test_a_server_that_starts_late_and_dies_in_the_middle_costs_nothing(servers, database_url, logdir, tmp_path):
+def test_a_server_that_starts_late_and_dies_in_the_middle_costs_nothing(
+    servers, database_url, logdir, tmp_path
+):
     path = logdir / "run" / "tfevents.1"
     append(path, scalar_records("loss", range(10)))
     port = choose_ports(["service"], {})["service"]

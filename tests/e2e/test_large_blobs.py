@@ -67,7 +67,11 @@ def watch_memory(process):
     peaks = []
     status = Path("/proc", str(process.pid), "status")
     while process.poll() is None:
-        peaks += [int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM")]
+        peaks += [
+            int(line.split()[1])
+            for line in status.read_text().splitlines()
+            if line.startswith("VmHWM")
+        ]
         time.sleep(0.01)
     return max(peaks)
 
@@ -77,7 +81,9 @@ def assert_complete(reader, experiment, image):
     assert sorted(reader.scalars(experiment)["run"]["loss"]) == [1, 2]
 
 
-def test_an_uploader_that_was_killed_within_a_large_blob_goes_on_there_in_little_memory(uploader, reader, logdir, path):
+def test_an_uploader_that_was_killed_within_a_large_blob_goes_on_there_in_little_memory(
+    uploader, reader, logdir, path
+):
     write(path, LARGE)
     network = Network(passing=5)  # the experiment, what comes before the image, three pieces of it
     with flaky_proxy(uploader.server, network) as url:
@@ -95,7 +101,9 @@ def test_an_uploader_that_was_killed_within_a_large_blob_goes_on_there_in_little
     assert_complete(reader, experiment, LARGE)
 
 
-def test_a_file_that_is_written_anew_while_its_large_blob_is_sent_is_read_again(uploader, reader, logdir, path):
+def test_a_file_that_is_written_anew_while_its_large_blob_is_sent_is_read_again(
+    uploader, reader, logdir, path
+):
     write(path, LARGE)
     network = Network(passing=5)
     with flaky_proxy(uploader.server, network) as url:
@@ -113,7 +121,13 @@ def test_what_is_read_ahead_of_many_large_runs_is_not_held_all_at_once(uploader,
     """Fifty runs with more in each than is read at a time: chunks of all of them would be over 200 MiB."""
     path = logdir / "run_00" / "events.out.tfevents.1"
     images = [os.urandom(200_000) for _ in range(45)]
-    write_records(path, [version_event(), *(image_event("photo", step, [image]) for step, image in enumerate(images))])
+    write_records(
+        path,
+        [
+            version_event(),
+            *(image_event("photo", step, [image]) for step, image in enumerate(images)),
+        ],
+    )
     for number in range(1, 50):
         other = logdir / f"run_{number:02d}" / path.name
         other.parent.mkdir()
@@ -122,5 +136,7 @@ def test_what_is_read_ahead_of_many_large_runs_is_not_held_all_at_once(uploader,
         experiment = following.wait_for_experiment()
         peak_kib = watch_memory(following.process)
         assert following.process.returncode == 0, following.err()
-    assert {tags["photo"]["count"] for tags in reader.get(experiment, "blob_sequences").values()} == {len(images)}
+    assert {
+        tags["photo"]["count"] for tags in reader.get(experiment, "blob_sequences").values()
+    } == {len(images)}
     assert peak_kib < 150 << 10

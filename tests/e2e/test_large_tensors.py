@@ -42,7 +42,9 @@ IN_ROW = RANDOM.integers(0, 1 << 32, int(9.9 * MIB) // 4, np.uint32)
 """As JSON, a quarter of the numbers that bytes would be."""
 OVER_ROW = RANDOM.integers(0, 256, int(10.1 * MIB), np.uint8)
 
-STRINGS = [bytes(RANDOM.integers(0, 256, size, np.uint8)) for size in (0, 5, 4 * MIB, 100, int(6.1 * MIB))]
+STRINGS = [
+    bytes(RANDOM.integers(0, 256, size, np.uint8)) for size in (0, 5, 4 * MIB, 100, int(6.1 * MIB))
+]
 """A string tensor of 10.1 MiB."""
 
 
@@ -75,7 +77,9 @@ def upload(uploader, logdir, *more):
 
 def digests(reader, experiment):
     """{tag: digest} of an experiment of few series."""
-    return {series["tag"]: series["sha256"] for series in reader.get(experiment, "digests")["series"]}
+    return {
+        series["tag"]: series["sha256"] for series in reader.get(experiment, "digests")["series"]
+    }
 
 
 def data(reader, experiment, tag):
@@ -99,7 +103,9 @@ def test_large_tensors_read_back_verify_and_export(uploader, reader, logdir, pat
     assert verified.code == 0, verified.err
 
     exported = tmp_path / "exported"
-    ended = uploader.run("export", "--experiment", experiment, "--format", "events", "--output", exported)
+    ended = uploader.run(
+        "export", "--experiment", experiment, "--format", "events", "--output", exported
+    )
     assert ended.code == 0, ended.err
     again = upload(uploader, exported, "--new")
     assert digests(reader, again) == digests(reader, experiment)
@@ -109,7 +115,8 @@ def test_large_tensors_read_back_verify_and_export(uploader, reader, logdir, pat
 def assert_parquet(reader, experiment):
     """All points as Parquet are those that were written."""
     answer = reader.http.get(
-        f"/api/v1/experiments/{experiment}/tensors/data", params={"sampling": "all", "format": "parquet"}
+        f"/api/v1/experiments/{experiment}/tensors/data",
+        params={"sampling": "all", "format": "parquet"},
     )
     rows = {row["tag"]: row for row in pq.read_table(io.BytesIO(answer.content)).to_pylist()}
     for tag, array in (("large mesh", LARGE_MESH), ("over row", OVER_ROW), ("in row", IN_ROW)):
@@ -119,11 +126,16 @@ def assert_parquet(reader, experiment):
 
 
 def test_upload_killed_within_a_large_tensor_goes_on_there(uploader, reader, logdir, path):
-    write_records(path, [version_event(), scalar_event("loss", 1, 1.0), numeric("mesh", LARGER_MESH, "values")])
+    write_records(
+        path,
+        [version_event(), scalar_event("loss", 1, 1.0), numeric("mesh", LARGER_MESH, "values")],
+    )
     passed = []
 
     def network():
-        while True:  # the experiment, the scalar, two pieces of the tensor; then nothing until it is killed
+        while (
+            True
+        ):  # the experiment, the scalar, two pieces of the tensor; then nothing until it is killed
             passed.append("lost" if 4 <= len(passed) < 1_000 else "")
             yield passed[-1]
 
@@ -137,4 +149,6 @@ def test_upload_killed_within_a_large_tensor_goes_on_there(uploader, reader, log
         passed[:] = [""] * 1_000
         assert upload(through_it, logdir, "--experiment", experiment) == experiment
     assert len(passed) - 1_000 == 3  # the two pieces that were missing, and the tensor's batch
-    assert np.array_equal(np.array(data(reader, experiment, "mesh"), np.float32), LARGER_MESH.ravel())
+    assert np.array_equal(
+        np.array(data(reader, experiment, "mesh"), np.float32), LARGER_MESH.ravel()
+    )

@@ -31,7 +31,16 @@ def encrypted(live_service, directory):
 
 
 def upload(uploader, logdir, server, *arguments):
-    options = ("--logdir", logdir, "--one-shot", "--json", "--give-up-seconds", "1", "--server", server)
+    options = (
+        "--logdir",
+        logdir,
+        "--one-shot",
+        "--json",
+        "--give-up-seconds",
+        "1",
+        "--server",
+        server,
+    )
     return uploader.run(*options, *arguments)
 
 
@@ -44,7 +53,9 @@ def set_proxy(monkeypatch, **variables):
         monkeypatch.setenv(name, value)
 
 
-def test_a_certificate_authority_of_ones_own_is_named_with_cacert(uploader, live_service, logdir_with_points, tmp_path):
+def test_a_certificate_authority_of_ones_own_is_named_with_cacert(
+    uploader, live_service, logdir_with_points, tmp_path
+):
     with encrypted(live_service, tmp_path) as proxy:
         refused = upload(uploader, logdir_with_points, proxy.url)
         accepted = upload(uploader, logdir_with_points, proxy.url, "--cacert", proxy.ca_file)
@@ -56,10 +67,15 @@ def test_a_certificate_authority_of_ones_own_is_named_with_cacert(uploader, live
 def test_https_goes_through_the_proxy_and_stays_encrypted(
     uploader, live_service, logdir_with_points, tmp_path, monkeypatch
 ):
-    with encrypted(live_service, tmp_path) as tls, forward_proxy({HOST: urlsplit(tls.url).port}) as proxy:
+    with (
+        encrypted(live_service, tmp_path) as tls,
+        forward_proxy({HOST: urlsplit(tls.url).port}) as proxy,
+    ):
         set_proxy(monkeypatch, HTTPS_PROXY=proxy.url.replace("//", "//user:word@"))
         ended = upload(uploader, logdir_with_points, f"https://{HOST}", "--cacert", tls.ca_file)
-        wrong_name = upload(uploader, logdir_with_points, "https://other.example", "--cacert", tls.ca_file)
+        wrong_name = upload(
+            uploader, logdir_with_points, "https://other.example", "--cacert", tls.ca_file
+        )
     assert (ended.code, ended.done["scalars"]) == (0, 10), ended.err
     assert proxy.asked[0] == f"{HOST}:443"
     assert proxy.credentials[0] == "Basic dXNlcjp3b3Jk"
@@ -68,7 +84,10 @@ def test_https_goes_through_the_proxy_and_stays_encrypted(
 
 
 def test_no_proxy_is_heeded(uploader, live_service, logdir_with_points, tmp_path, monkeypatch):
-    with encrypted(live_service, tmp_path) as tls, forward_proxy({HOST: urlsplit(tls.url).port}) as proxy:
+    with (
+        encrypted(live_service, tmp_path) as tls,
+        forward_proxy({HOST: urlsplit(tls.url).port}) as proxy,
+    ):
         set_proxy(monkeypatch, HTTPS_PROXY=proxy.url, NO_PROXY=f"elsewhere.example,{HOST}")
         ended = upload(uploader, logdir_with_points, f"https://{HOST}", "--cacert", tls.ca_file)
         through_address = upload(uploader, logdir_with_points, tls.url, "--cacert", tls.ca_file)

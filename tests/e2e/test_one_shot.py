@@ -12,7 +12,10 @@ DATA = Path(__file__).parent.parent / "data"
 
 
 def write_run(logdir, run, points, tag="loss", name="events.out.tfevents.1.host"):
-    events = [event_files.version_event(), *(event_files.scalar_event(tag, step, value) for step, value in points)]
+    events = [
+        event_files.version_event(),
+        *(event_files.scalar_event(tag, step, value) for step, value in points),
+    ]
     event_files.write_records(logdir / run / name, events)
     return logdir / run / name
 
@@ -32,7 +35,9 @@ def test_files_of_every_real_writer_arrive_as_tensorboard_reads_them(uploader, r
 def test_real_runs_end_with_0(uploader, reader):
     ended = uploader.run("--logdir", DATA / "tensorboard_reducer", "--one-shot")
     assert ended.code == 0, ended.err
-    np.testing.assert_equal(reader.scalars(ended.experiment_id), tensorboard_scalars(DATA / "tensorboard_reducer"))
+    np.testing.assert_equal(
+        reader.scalars(ended.experiment_id), tensorboard_scalars(DATA / "tensorboard_reducer")
+    )
 
 
 def test_the_url_comes_on_stdout_and_the_summary_on_stderr(uploader, logdir):
@@ -58,7 +63,8 @@ def test_json_begins_with_created_and_ends_with_done(uploader, logdir):
 def test_a_large_blob_arrives_whole(uploader, reader, logdir):
     images = [event_files.PNG, np.random.default_rng(0).bytes(700_000), b""]
     event_files.write_records(
-        logdir / "run" / "tfevents.1", [event_files.version_event(), event_files.image_event("image", 3, images)]
+        logdir / "run" / "tfevents.1",
+        [event_files.version_event(), event_files.image_event("image", 3, images)],
     )
     ended = uploader.run("--logdir", logdir, "--one-shot")
     assert ended.code == 0, ended.err
@@ -78,7 +84,9 @@ def test_a_second_upload_of_the_same_files_sends_nothing(uploader, reader, logdi
     write_run(logdir, "run", [(step, float(step)) for step in range(100)])
     first = uploader.run("--logdir", logdir, "--one-shot", "--json")
     before = reader.scalars(first.experiment_id)
-    again = uploader.run("--logdir", logdir, "--one-shot", "--json", "--experiment", first.experiment_id)
+    again = uploader.run(
+        "--logdir", logdir, "--one-shot", "--json", "--experiment", first.experiment_id
+    )
     assert (again.code, again.done["scalars"], again.done["bytes"]) == (0, 0, 0)
     assert again.experiment_id == first.experiment_id
     assert reader.scalars(first.experiment_id) == before
@@ -91,7 +99,9 @@ def test_two_uploads_at_once_into_one_experiment_store_nothing_twice(uploader, r
     write_run(empty, "first", [(0, 0.0)])
     experiment_id = uploader.run("--logdir", empty, "--one-shot").experiment_id
     with uploader.follow(logdir, "--one-shot", "--experiment", experiment_id, "--json") as other:
-        two = uploader.run("--logdir", logdir, "--one-shot", "--experiment", experiment_id, "--json")
+        two = uploader.run(
+            "--logdir", logdir, "--one-shot", "--experiment", experiment_id, "--json"
+        )
         one = other.wait()
     assert (one.code, two.code) == (0, 0), one.err + two.err
     assert one.done["scalars"] + two.done["scalars"] == 16_000
@@ -103,7 +113,9 @@ def test_other_filters_read_the_files_again_and_store_nothing_twice(uploader, re
     write_run(logdir, "run", [(step, float(step)) for step in range(10)])
     first = uploader.run("--logdir", logdir, "--one-shot", "--include-tags", "nothing")
     assert reader.scalars(first.experiment_id) == {}
-    second = uploader.run("--logdir", logdir, "--one-shot", "--experiment", first.experiment_id, "--json")
+    second = uploader.run(
+        "--logdir", logdir, "--one-shot", "--experiment", first.experiment_id, "--json"
+    )
     assert second.done["scalars"] == 10
     assert reader.get(first.experiment_id, "scalars")["run"]["loss"]["count"] == 10
 
@@ -112,7 +124,9 @@ def test_filters_choose_runs_tags_and_plugins(uploader, reader, logdir):
     for run in ("train", "eval"):
         for number, tag in enumerate(("loss", "accuracy")):
             write_run(logdir, run, [(1, 1.0)], tag=tag, name=f"tfevents.{number}")
-    event_files.write_records(logdir / "train" / "tfevents.2", [event_files.text_event("note", 1, "a text")])
+    event_files.write_records(
+        logdir / "train" / "tfevents.2", [event_files.text_event("note", 1, "a text")]
+    )
     ended = uploader.run(
         *(
             "--logdir",
@@ -152,7 +166,9 @@ def test_a_damaged_record_is_counted_now_and_by_whoever_resumes(uploader, reader
     path = write_run(logdir, "run", [(step, float(step)) for step in range(10)])
     event_files.spoil_payload(path, 5)
     first = uploader.run("--logdir", logdir, "--one-shot", "--json")
-    again = uploader.run("--logdir", logdir, "--one-shot", "--json", "--experiment", first.experiment_id)
+    again = uploader.run(
+        "--logdir", logdir, "--one-shot", "--json", "--experiment", first.experiment_id
+    )
     assert (first.code, again.code) == (1, 1)
     assert sum(first.done["skipped"].values()) == 1
     assert again.done["skipped"] == first.done["skipped"]
@@ -169,7 +185,10 @@ def test_a_record_cut_short_is_left_for_later(uploader, reader, logdir):
     assert "no whole record yet" in first.err
     assert len(values(reader.scalars(first.experiment_id))) == 9
     path.write_bytes(whole)
-    assert uploader.run("--logdir", logdir, "--one-shot", "--experiment", first.experiment_id).code == 0
+    assert (
+        uploader.run("--logdir", logdir, "--one-shot", "--experiment", first.experiment_id).code
+        == 0
+    )
     assert len(values(reader.scalars(first.experiment_id))) == 10
 
 
@@ -177,9 +196,15 @@ def test_a_file_replaced_between_two_uploads_is_read_from_its_beginning(uploader
     write_run(logdir, "run", [(step, 1.0) for step in range(10)])
     first = uploader.run("--logdir", logdir, "--one-shot")
     later = event_files.WALL_TIME + 1
-    events = [event_files.version_event(), *(event_files.scalar_event("loss", step, 2.0, later) for step in range(3))]
+    events = [
+        event_files.version_event(),
+        *(event_files.scalar_event("loss", step, 2.0, later) for step in range(3)),
+    ]
     event_files.write_records(logdir / "run" / "events.out.tfevents.1.host", events)
-    assert uploader.run("--logdir", logdir, "--one-shot", "--experiment", first.experiment_id).code == 0
+    assert (
+        uploader.run("--logdir", logdir, "--one-shot", "--experiment", first.experiment_id).code
+        == 0
+    )
     stored = values(reader.scalars(first.experiment_id))
     assert stored == {0: 2.0, 1: 2.0, 2: 2.0} | dict.fromkeys(range(3, 10), 1.0)
 
@@ -204,7 +229,8 @@ def test_records_that_together_are_too_much_for_one_request_go_in_several(upload
 def test_record_too_large_for_one_request_is_sent_as_objects(uploader, reader, logdir):
     parts = [value for number in range(5) for value in constant(f"t{number}", 1).summary.value]
     event_files.write_records(
-        logdir / "run" / "tfevents.1", [event_files.version_event(), event_files.summary_event(1, 1.0, *parts)]
+        logdir / "run" / "tfevents.1",
+        [event_files.version_event(), event_files.summary_event(1, 1.0, *parts)],
     )
     ended = uploader.run("--logdir", logdir, "--one-shot", "--json")
     assert ended.code == 0, ended.err
@@ -214,7 +240,9 @@ def test_record_too_large_for_one_request_is_sent_as_objects(uploader, reader, l
 def test_an_append_only_token_is_enough_to_go_on_with_an_experiment(uploader, reader, logdir):
     write_run(logdir, "run", [(1, 1.0)])
     experiment_id = uploader.run("--logdir", logdir, "--one-shot").experiment_id
-    answer = reader.http.post(f"/api/v1/experiments/{experiment_id}/tokens", json={"scopes": ["append"]})
+    answer = reader.http.post(
+        f"/api/v1/experiments/{experiment_id}/tokens", json={"scopes": ["append"]}
+    )
     write_run(logdir, "other", [(1, 1.0)])
     limited = type(uploader)(uploader.server, answer.json()["token"], uploader.directory)
     assert limited.run("--logdir", logdir, "--one-shot", "--experiment", experiment_id).code == 0
@@ -240,8 +268,13 @@ def test_a_shared_link_reads_until_it_is_revoked(uploader, reader, logdir):
 def test_an_experiment_is_changed_and_deleted(uploader, logdir):
     write_run(logdir, "run", [(1, 1.0)])
     experiment_id = uploader.run("--logdir", logdir, "--one-shot").experiment_id
-    changed = uploader.run("update-metadata", experiment_id, "--name", "new", "--visibility", "link", "--json")
-    assert (json.loads(changed.out)["name"], json.loads(changed.out)["visibility"]) == ("new", "link")
+    changed = uploader.run(
+        "update-metadata", experiment_id, "--name", "new", "--visibility", "link", "--json"
+    )
+    assert (json.loads(changed.out)["name"], json.loads(changed.out)["visibility"]) == (
+        "new",
+        "link",
+    )
     assert uploader.run("delete", experiment_id).code == 2
     assert uploader.run("delete", experiment_id, "--yes").code == 0
     gone = uploader.run("show", experiment_id)
@@ -253,7 +286,10 @@ def test_login_makes_the_flags_unnecessary(uploader, logdir):
     write_run(logdir, "run", [(1, 1.0)])
     unconfigured = type(uploader)("", "", uploader.directory)
     assert unconfigured.run("--logdir", logdir, "--one-shot").code == 2
-    assert unconfigured.run("login", "--server", uploader.server, stdin=f"{uploader.token}\n").code == 0
+    assert (
+        unconfigured.run("login", "--server", uploader.server, stdin=f"{uploader.token}\n").code
+        == 0
+    )
     assert unconfigured.run("--logdir", logdir, "--one-shot").code == 0
 
 

@@ -15,7 +15,12 @@ from schemathesis.specs.openapi.checks import (
 
 from support.batches import ApiClient, images, scalars, segment, stream, texts
 
-CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+]
 EXAMPLES = 5
 
 
@@ -35,7 +40,11 @@ def api(live_service):
 def experiment(api):
     """An experiment with a series of each data class."""
     experiment_id = api.new_experiment(name="described")
-    series = scalars("loss", range(9)), texts("notes", [0], [b"t"]), images("pictures", [0], [[b"x"]])
+    series = (
+        scalars("loss", range(9)),
+        texts("notes", [0], [b"t"]),
+        images("pictures", [0], [[b"x"]]),
+    )
     api.write(experiment_id, segment(stream(), 0, 9, *series))
     return experiment_id
 
@@ -59,9 +68,14 @@ def ask(operation, api, **path):
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    @given(case=operation.as_strategy() | operation.as_strategy(generation_mode=schemathesis.GenerationMode.NEGATIVE))
+    @given(
+        case=operation.as_strategy()
+        | operation.as_strategy(generation_mode=schemathesis.GenerationMode.NEGATIVE)
+    )
     def check(case):
-        case.path_parameters.update({name: value for name, value in path.items() if name in case.path_parameters})
+        case.path_parameters.update(
+            {name: value for name, value in path.items() if name in case.path_parameters}
+        )
         case.validate_response(case.call(headers=api.headers), checks=CHECKS)
 
     check()
@@ -88,17 +102,24 @@ def test_openapi_tail_refusals_are_json(operations):
 def test_openapi_says_what_is_required(live_service):
     document = httpx2.get(f"{live_service.url}/api/v1/openapi.json", trust_env=False).json()
     classic = {
-        path.rpartition("/")[2]: {each["name"] for each in operations["get"]["parameters"] if each["required"]}
+        path.rpartition("/")[2]: {
+            each["name"] for each in operations["get"]["parameters"] if each["required"]
+        }
         for path, operations in document["paths"].items()
         if path.startswith("/api/v0")
     }
     run_and_tag = ("histograms", "compressedHistograms", "images", "audio", "run_metadata")
     assert all(classic[name] == {"experiment_id", "run", "tag"} for name in run_and_tag)
-    assert all(classic[f"individual{name}"] == {"experiment_id", "run", "tagname"} for name in ("Image", "Audio"))
+    assert all(
+        classic[f"individual{name}"] == {"experiment_id", "run", "tagname"}
+        for name in ("Image", "Audio")
+    )
     assert classic["graph"] == {"experiment_id", "run"}
     scopes = document["components"]["schemas"]["NewToken"]["properties"]["scopes"]
     assert (scopes["items"]["enum"], scopes["minItems"]) == (["append", "read"], 1)
-    for operation in document["paths"]["/api/v1/experiments/{experiment_id}/blobs/{sha256}"].values():
+    for operation in document["paths"][
+        "/api/v1/experiments/{experiment_id}/blobs/{sha256}"
+    ].values():
         (sha256,) = [each for each in operation["parameters"] if each["name"] == "sha256"]
         assert sha256["schema"]["pattern"] == "^[0-9A-Fa-f]{64}$"
     assert {} in document["paths"]["/metrics"]["get"]["security"]

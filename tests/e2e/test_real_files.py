@@ -20,7 +20,9 @@ NOT_FINITE = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
 @pytest.fixture(scope="module")
 def uploaded(live_service, tmp_path_factory):
     """The read API, and the experiment with everything in tests/data."""
-    uploader = Uploader(live_service.url, live_service.new_owner(), tmp_path_factory.mktemp("uploader"))
+    uploader = Uploader(
+        live_service.url, live_service.new_owner(), tmp_path_factory.mktemp("uploader")
+    )
     experiment_id = uploader.run("--logdir", DATA, "--one-shot").experiment_id
     reader = Reader(uploader.server, uploader.token)
     yield reader, experiment_id
@@ -35,8 +37,13 @@ def expected():
         run = path.parent.relative_to(DATA).as_posix()
         for event in EventFileLoader(str(path)).Load():
             for value in event.summary.value:
-                plugin, data_class = value.metadata.plugin_data.plugin_name, value.metadata.data_class
-                points = found.setdefault((run, value.tag or value.node_name), (plugin, data_class or TENSOR, {}))[2]
+                plugin, data_class = (
+                    value.metadata.plugin_data.plugin_name,
+                    value.metadata.data_class,
+                )
+                points = found.setdefault(
+                    (run, value.tag or value.node_name), (plugin, data_class or TENSOR, {})
+                )[2]
                 if event.step not in points or points[event.step][0] <= event.wall_time:
                     points[event.step] = (event.wall_time, value.tensor)
     return found
@@ -56,19 +63,30 @@ def to_array(tensor):
     """The array of a tensor as the API gives it."""
     if tensor["dtype"] == "string":
         return np.array([text.encode() for text in tensor["data"]], object).reshape(tensor["shape"])
-    data = [NOT_FINITE.get(number, number) if isinstance(number, str) else number for number in tensor["data"]]
+    data = [
+        NOT_FINITE.get(number, number) if isinstance(number, str) else number
+        for number in tensor["data"]
+    ]
     if tensor["dtype"].startswith("complex"):
         data = [complex(*pair) for pair in data]
     return np.array(data, tensor["dtype"]).reshape(tensor["shape"])
 
 
-def test_every_series_is_listed_with_the_plugin_and_the_class_that_tensorboard_gives_it(uploaded, expected):
+def test_every_series_is_listed_with_the_plugin_and_the_class_that_tensorboard_gives_it(
+    uploaded, expected
+):
     reader, experiment_id = uploaded
     listed = {}
-    for data_class, path in ((SCALAR, "scalars"), (TENSOR, "tensors"), (BLOB_SEQUENCE, "blob_sequences")):
+    for data_class, path in (
+        (SCALAR, "scalars"),
+        (TENSOR, "tensors"),
+        (BLOB_SEQUENCE, "blob_sequences"),
+    ):
         for run, tags in reader.get(experiment_id, path).items():
             listed |= {(run, tag): (series["plugin"], data_class) for tag, series in tags.items()}
-    assert listed == {key: (plugin, data_class) for key, (plugin, data_class, _) in expected.items()}
+    assert listed == {
+        key: (plugin, data_class) for key, (plugin, data_class, _) in expected.items()
+    }
 
 
 def test_tensors_arrive_bit_by_bit(uploaded, expected):
@@ -77,13 +95,17 @@ def test_tensors_arrive_bit_by_bit(uploaded, expected):
     for key, points in of_class(expected, TENSOR).items():
         columns = found[key]
         assert columns["steps"] == sorted(points), key
-        for step, wall_time, value in zip(columns["steps"], columns["wall_times"], columns["values"], strict=True):
+        for step, wall_time, value in zip(
+            columns["steps"], columns["wall_times"], columns["values"], strict=True
+        ):
             known_wall_time, tensor = points[step]
             assert wall_time == known_wall_time
             if tensor.dtype == types_pb2.DT_BFLOAT16:  # numpy has no such type
                 assert (value["dtype"], value["data"]) == ("bfloat16", [0, 1, 1])
             else:
-                np.testing.assert_array_equal(to_array(value), make_ndarray(tensor), str(key), strict=True)
+                np.testing.assert_array_equal(
+                    to_array(value), make_ndarray(tensor), str(key), strict=True
+                )
 
 
 def test_blobs_arrive_byte_by_byte(uploaded, expected):
@@ -110,4 +132,12 @@ def test_legacy_histograms_keep_the_fields_they_were_written_with(uploaded):
             assert histogram["min"] < histogram["max"]
             assert sum(histogram["counts"]) == histogram["num"]
     raw = found["pytorch/media", "raw"]["values"][0]["histogram"]
-    assert raw == {"min": 0, "max": 2, "num": 3, "sum": 4, "sum_squares": 6, "limits": [0, 1, 2], "counts": [0, 1, 2]}
+    assert raw == {
+        "min": 0,
+        "max": 2,
+        "num": 3,
+        "sum": 4,
+        "sum_squares": 6,
+        "limits": [0, 1, 2],
+        "counts": [0, 1, 2],
+    }

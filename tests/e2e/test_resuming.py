@@ -28,7 +28,10 @@ def events_of(out):
 
 
 def experiments_of(reader):
-    return [each["experiment_id"] for each in reader.http.get("/api/v1/experiments").json()["experiments"]]
+    return [
+        each["experiment_id"]
+        for each in reader.http.get("/api/v1/experiments").json()["experiments"]
+    ]
 
 
 @pytest.fixture
@@ -55,7 +58,9 @@ def test_a_killed_follow_goes_on_with_its_experiment_and_says_so(uploader, reade
     assert reader.scalars(killed) == tensorboard_scalars(logdir)
 
 
-def test_a_resumed_upload_sends_of_a_tag_of_two_plugins_what_a_whole_one_does(uploader, reader, logdir):
+def test_a_resumed_upload_sends_of_a_tag_of_two_plugins_what_a_whole_one_does(
+    uploader, reader, logdir
+):
     scalars = [event_files.scalar_event("x", step, float(step)) for step in range(20)]
     histograms = [event_files.histogram_event("x", step, [[0, 1, 2]]) for step in range(20)]
     in_turns = [event for pair in zip(scalars, histograms, strict=True) for event in pair]
@@ -76,11 +81,16 @@ def test_new_starts_another_experiment_and_later_runs_go_on_with_that(uploader, 
         assert following.wait_for_experiment() == another
 
 
-def test_a_one_shot_finishes_a_killed_upload_of_the_same_choice_and_the_next_one_is_new(uploader, logdir, killed):
+def test_a_one_shot_finishes_a_killed_upload_of_the_same_choice_and_the_next_one_is_new(
+    uploader, logdir, killed
+):
     other = uploader.run("--logdir", logdir, "--one-shot", "--include-tags", "lo.*")
     finished = uploader.run("--logdir", logdir / "run" / "..", "--one-shot", "--json")
     after = uploader.run("--logdir", logdir, "--one-shot", "--json")
-    assert [events_of(ended.out)[0]["event"] for ended in (finished, after)] == ["resumed", "created"]
+    assert [events_of(ended.out)[0]["event"] for ended in (finished, after)] == [
+        "resumed",
+        "created",
+    ]
     assert finished.code == 0
     assert finished.experiment_id == killed
     assert len({killed, other.experiment_id, after.experiment_id}) == 3
@@ -96,8 +106,19 @@ def test_a_one_shot_that_skipped_something_is_complete_too(uploader, logdir):
 
 def test_a_one_shot_that_lost_its_server_is_gone_on_with(uploader, reader, live_service, logdir):
     write(logdir, range(10))
-    with flaky_proxy(live_service.url, ["", *["503"] * 1000]) as proxy:  # the experiment is made, and nothing is taken
-        arguments = ("--logdir", logdir, "--one-shot", "--json", "--server", proxy, "--give-up-seconds", "1")
+    with flaky_proxy(
+        live_service.url, ["", *["503"] * 1000]
+    ) as proxy:  # the experiment is made, and nothing is taken
+        arguments = (
+            "--logdir",
+            logdir,
+            "--one-shot",
+            "--json",
+            "--server",
+            proxy,
+            "--give-up-seconds",
+            "1",
+        )
         first, second = (uploader.run(*arguments) for _ in range(2))
     assert (first.code, second.code) == (75, 75)
     assert "run the same command again" in first.err
@@ -113,7 +134,9 @@ def test_an_experiment_that_is_gone_is_replaced_and_that_is_said(uploader, reade
     assert experiments_of(reader) == [ended.experiment_id]
 
 
-def test_killed_before_the_answer_to_its_creation_leaves_one_experiment(uploader, reader, live_service, logdir):
+def test_killed_before_the_answer_to_its_creation_leaves_one_experiment(
+    uploader, reader, live_service, logdir
+):
     write(logdir, range(10))
     is_healed = threading.Event()
 
@@ -181,7 +204,10 @@ def test_each_problem_is_said_once_and_counted_in_the_end(uploader, troubled, ar
 def test_a_dry_run_ends_at_ctrl_c_and_says_how_far_it_came(uploader, logdir):
     path = logdir / "run" / "tfevents.1"
     path.parent.mkdir()
-    path.write_bytes(event_files.encode_records(event_files.scalar_event("a", step, 1.0) for step in range(1000)) * 200)
+    path.write_bytes(
+        event_files.encode_records(event_files.scalar_event("a", step, 1.0) for step in range(1000))
+        * 200
+    )
     for number in range(1000):  # more than can be read meanwhile
         (logdir / f"again{number}").symlink_to(path.parent)
     with uploader.follow(logdir, "--dry-run", "--json") as following:
@@ -217,7 +243,9 @@ def on_a_terminal(uploader, *arguments):
     terminal, ours = pty.openpty()
     termios.tcsetwinsize(ours, (24, 100))
     command = [sys.executable, "-m", "tbupload", *map(str, arguments)]
-    process = subprocess.Popen(command, env=uploader.environment(), stdin=ours, stdout=ours, stderr=ours)
+    process = subprocess.Popen(
+        command, env=uploader.environment(), stdin=ours, stdout=ours, stderr=ours
+    )
     os.close(ours)
     shown = b""
     with open(terminal, "rb", buffering=0) as reading:  # noqa: PTH123 - a descriptor
@@ -235,7 +263,9 @@ def test_owner_repairs_a_step_pinned_by_a_far_wall_time(uploader, reader, logdir
     experiment_id = owner.new_experiment()
     append = owner.new_token(experiment_id, "append")
     pinned = scalars("loss", [5], [666.0], [1.7e308])
-    ApiClient(reader.http, append).write(experiment_id, segment(stream("run", "tfevents.evil"), 0, 9, pinned))
+    ApiClient(reader.http, append).write(
+        experiment_id, segment(stream("run", "tfevents.evil"), 0, 9, pinned)
+    )
     write(logdir, range(10))
     arguments = ("--logdir", logdir, "--one-shot", "--experiment", experiment_id)
     assert uploader.run(*arguments).code == 0
@@ -245,7 +275,12 @@ def test_owner_repairs_a_step_pinned_by_a_far_wall_time(uploader, reader, logdir
     )
     assert denied.status_code == 403
     parameters = {"run": "run"} | ({"tag": "loss"} if deleted == "series" else {})
-    assert owner.request("DELETE", f"/experiments/{experiment_id}/{deleted}", params=parameters).status_code == 204
+    assert (
+        owner.request(
+            "DELETE", f"/experiments/{experiment_id}/{deleted}", params=parameters
+        ).status_code
+        == 204
+    )
     assert uploader.run(*arguments).code == 0
     assert reader.scalars(experiment_id) == tensorboard_scalars(logdir)
     assert uploader.run("verify", "--logdir", logdir, "--experiment", experiment_id).code == 0

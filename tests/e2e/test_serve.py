@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from support.batches import ApiClient, segment, stream, texts
-from support.mortal import workers_of
+from support.process_kills import workers_of
 from support.servers import database_name, environment_of, live_service, wait_ready
 from support.source_code import ROOT
 from tbservice import limits
@@ -42,18 +42,26 @@ def free_port():
     return choose_ports(["service"], {})["service"]
 
 
-def test_from_an_empty_database_to_an_upload_token_by_the_commands_alone(servers, empty_database_url, tmp_path):
+def test_from_an_empty_database_to_an_upload_token_by_the_commands_alone(
+    servers, empty_database_url, tmp_path
+):
     with servers.settings(empty_database_url) as settings:
         code, _, said = tbservice(settings, "serve")
         assert (code, said) == (
             1,
             f"tbservice: the database lacks the migrations {', '.join(MIGRATIONS)}: run 'tbservice migrate'\n",
         )
-        assert tbservice(settings, "migrate") == (0, "".join(f"{name}\n" for name in MIGRATIONS), "")
+        assert tbservice(settings, "migrate") == (
+            0,
+            "".join(f"{name}\n" for name in MIGRATIONS),
+            "",
+        )
         assert tbservice(settings, "migrate") == (0, "", "")
         assert tbservice(settings, "workspace", "create", "team") == (0, "1\n", "")
         assert tbservice(settings, "workspace", "list") == (0, "1\tteam\n", "")
-        code, token, _ = tbservice(settings, "token", "create", "--workspace", "1", "--label", "first")
+        code, token, _ = tbservice(
+            settings, "token", "create", "--workspace", "1", "--label", "first"
+        )
         assert code == 0
         assert tbservice(settings, "token", "create", "--workspace", "7")[0::2] == (
             1,
@@ -61,22 +69,36 @@ def test_from_an_empty_database_to_an_upload_token_by_the_commands_alone(servers
         )
         with live_service(settings, free_port(), tmp_path / "log") as live:
             headers = {"Authorization": f"Bearer {token.strip()}"}
-            answer = httpx2.post(f"{live.url}/api/v1/experiments", json={"name": "x"}, headers=headers, trust_env=False)
+            answer = httpx2.post(
+                f"{live.url}/api/v1/experiments",
+                json={"name": "x"},
+                headers=headers,
+                trust_env=False,
+            )
             assert answer.status_code == httpx2.codes.CREATED
             assert answer.json()["url"].startswith(live.url)
 
 
-def test_several_workers_serve_one_database_and_end_together_at_sigterm(settings, owner_token, tmp_path):
+def test_several_workers_serve_one_database_and_end_together_at_sigterm(
+    settings, owner_token, tmp_path
+):
     headers = {"Authorization": f"Bearer {owner_token}"}
     with live_service(settings, free_port(), tmp_path / "log", TBHUB_WORKERS="2") as live:
         workers = workers_of(live)
         assert len(workers) == 2
-        for number in range(20):  # a new connection each time: the kernel spreads them over the workers
+        for number in range(
+            20
+        ):  # a new connection each time: the kernel spreads them over the workers
             answer = httpx2.post(
-                f"{live.url}/api/v1/experiments", json={"name": f"n{number}"}, headers=headers, trust_env=False
+                f"{live.url}/api/v1/experiments",
+                json={"name": f"n{number}"},
+                headers=headers,
+                trust_env=False,
             )
             assert answer.status_code == httpx2.codes.CREATED
-        listed = httpx2.get(f"{live.url}/api/v1/experiments", headers=headers, trust_env=False).json()["experiments"]
+        listed = httpx2.get(
+            f"{live.url}/api/v1/experiments", headers=headers, trust_env=False
+        ).json()["experiments"]
         assert len(listed) == 20
         live.process.send_signal(signal.SIGTERM)
         assert live.process.wait(15) == 0
@@ -87,7 +109,9 @@ def test_workers_end_when_their_parent_is_killed(settings, tmp_path):
     with live_service(settings, free_port(), tmp_path / "log", TBHUB_WORKERS="2") as live:
         workers = workers_of(live)
         wait_ready(live.process, live.url, tmp_path / "log")
-        time.sleep(1)  # the second worker may still be importing: the promise holds from when its application is made
+        time.sleep(
+            1
+        )  # the second worker may still be importing: the promise holds from when its application is made
         live.process.kill()
         live.process.wait()
         assert not psutil.wait_procs(workers, 10)[1]
@@ -101,11 +125,16 @@ def test_when_no_worker_can_be_replaced_the_command_fails_and_says_why(servers, 
         workers_of(live)[0].kill()
         assert live.process.wait(60) == 1
     said = log.read_text().splitlines()
-    assert said[-1] == "tbservice: a worker did not start, so all were stopped: the lines above say why"
+    assert (
+        said[-1]
+        == "tbservice: a worker did not start, so all were stopped: the lines above say why"
+    )
     assert any("9999" in line for line in said), said
 
 
-def test_a_worker_that_dies_while_it_is_asked_for_a_sign_of_life_is_replaced_at_once(settings, tmp_path):
+def test_a_worker_that_dies_while_it_is_asked_for_a_sign_of_life_is_replaced_at_once(
+    settings, tmp_path
+):
     with live_service(settings, free_port(), tmp_path / "log", TBHUB_WORKERS="2") as live:
         before = workers_of(live)
         before[0].suspend()
@@ -144,7 +173,10 @@ def test_error_ids_of_suppressed_failures_are_logged(settings, owner_token, tmp_
         with psycopg.connect(live.database_url) as db:
             db.execute("ALTER TABLE experiments RENAME TO away")
         listed, read = (
-            [httpx2.get(f"{live.url}{path}", headers=headers, trust_env=False).json()["id"] for _ in range(times)]
+            [
+                httpx2.get(f"{live.url}{path}", headers=headers, trust_env=False).json()["id"]
+                for _ in range(times)
+            ]
             for path in ("/api/v1/experiments", f"/api/v1/experiments/{'A' * 22}")
         )
     text = log.read_text()
@@ -153,20 +185,29 @@ def test_error_ids_of_suppressed_failures_are_logged(settings, owner_token, tmp_
         assert [text.count(f"error id {each}") for each in ids[:-6]] == [1] * (times - 6)
         assert set(ids[-6:]) == {ids[-6]}
         assert text.count(f"{ids[-1]}\n") == 2
-        assert re.search(rf"suppressed 5 similar records of .*, answered with the error id {ids[-1]}\n", text)
+        assert re.search(
+            rf"suppressed 5 similar records of .*, answered with the error id {ids[-1]}\n", text
+        )
 
 
 def test_serve_names_the_code_that_s3_refuses_with(settings):
-    code, _, said = tbservice(settings, "serve", TBHUB_S3_BUCKET="Not_A_Bucket", TBHUB_PORT=str(free_port()))
+    code, _, said = tbservice(
+        settings, "serve", TBHUB_S3_BUCKET="Not_A_Bucket", TBHUB_PORT=str(free_port())
+    )
     assert (code, len(said.splitlines())) == (1, 1), said
     assert "the object store refuses: S3 says InvalidBucketName to CreateBucket" in said
-    code, _, said = tbservice(settings, "serve", TBHUB_S3_SECRET_KEY="wrong", TBHUB_PORT=str(free_port()))
+    code, _, said = tbservice(
+        settings, "serve", TBHUB_S3_SECRET_KEY="wrong", TBHUB_PORT=str(free_port())
+    )
     assert (code, len(said.splitlines())) == (1, 1), said
     assert "the object store refuses: S3 says 403 (AccessDenied) to HeadBucket" in said
 
 
 def test_an_idle_connection_does_not_hold_up_the_stop(settings, tmp_path):
-    with live_service(settings, free_port(), tmp_path / "log") as live, httpx2.Client(trust_env=False) as client:
+    with (
+        live_service(settings, free_port(), tmp_path / "log") as live,
+        httpx2.Client(trust_env=False) as client,
+    ):
         client.get(f"{live.url}/healthz")
         with socket.create_connection((LOOPBACK, int(live.url.rsplit(":", 1)[1]))):
             begin = time.monotonic()
@@ -180,7 +221,9 @@ def test_stop_waits_for_no_statement_and_no_text(servers, settings, owner_token,
     database, log = database_name(settings.database_url.get_secret_value()), tmp_path / "log"
     with ExitStack() as stack:
         live = stack.enter_context(live_service(settings, free_port(), log, TBHUB_WORKERS=workers))
-        api = ApiClient(stack.enter_context(httpx2.Client(base_url=live.url, trust_env=False)), owner_token)
+        api = ApiClient(
+            stack.enter_context(httpx2.Client(base_url=live.url, trust_env=False)), owner_token
+        )
         experiment = api.new_experiment(visibility="link")
         api.write(experiment, segment(stream(), 0, 9, texts("note", [0, 1], [b"[" * 30_000] * 2)))
         superuser = stack.enter_context(servers.instance.postgres.connect_as_superuser(database))
@@ -190,14 +233,18 @@ def test_stop_waits_for_no_statement_and_no_text(servers, settings, owner_token,
         superuser.execute("BEGIN")
         superuser.execute("LOCK TABLE time_series")
         for path in (f"{page}/timeseries/tags", f"/api/v1/experiments/{experiment}/names"):
-            ask(stack, host, port, path, owner_token)  # a workspace has two requests worked on at once
+            ask(
+                stack, host, port, path, owner_token
+            )  # a workspace has two requests worked on at once
         wait_for_waiting(superuser, 2)
         live.process.send_signal(signal.SIGTERM)
         assert live.process.wait(20) == 0  # where it waits, it does for the statements' 60 seconds
         superuser.execute("ROLLBACK")
     said = log.read_text()
     assert "Traceback" not in said
-    assert sum(map(int, re.findall(r"Cancel (\d+) running task", said))) >= 2, said  # the text may be done in time
+    assert sum(map(int, re.findall(r"Cancel (\d+) running task", said))) >= 2, (
+        said
+    )  # the text may be done in time
 
 
 def ask(stack, host, port, path, token=None):
@@ -237,9 +284,17 @@ def test_a_server_that_is_not_there_and_a_missing_setting_are_one_line_each(sett
     assert "the database" in said
     assert "secret" not in said
 
-    environment = {name: value for name, value in environment_of(settings).items() if name != "TBHUB_DATABASE_URL"}
+    environment = {
+        name: value
+        for name, value in environment_of(settings).items()
+        if name != "TBHUB_DATABASE_URL"
+    }
     done = subprocess.run(
-        [sys.executable, "-m", "tbservice", *command], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "tbservice", *command],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1), done.stderr
     assert "TBHUB_DATABASE_URL" in done.stderr
@@ -247,7 +302,9 @@ def test_a_server_that_is_not_there_and_a_missing_setting_are_one_line_each(sett
 
 @pytest.mark.parametrize("command", ["serve", "migrate"])
 def test_malformed_database_url_is_one_line_without_secret(settings, command):
-    code, _, said = tbservice(settings, command, TBHUB_DATABASE_URL="postgresql://u:secret@host:one/db")
+    code, _, said = tbservice(
+        settings, command, TBHUB_DATABASE_URL="postgresql://u:secret@host:one/db"
+    )
     assert (code, len(said.splitlines())) == (1, 1), said
     assert "TBHUB_DATABASE_URL is not a PostgreSQL URL" in said
     assert "secret" not in said
@@ -271,6 +328,8 @@ def test_a_taken_port_is_one_line(settings):
 
 
 def test_the_openapi_document_needs_no_server_and_names_the_routes():
-    done = subprocess.run([sys.executable, "-m", "tbservice", "openapi"], capture_output=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "tbservice", "openapi"], capture_output=True, check=True
+    )
     paths = json.loads(done.stdout)["paths"]
     assert "/api/v1/experiments/{experiment_id}/batches" in paths

@@ -29,7 +29,12 @@ def experiment_id(reader, uploader):
     rng = np.random.default_rng(5)
     for number in range(0, SERIES, 10):
         series = [
-            packed_scalars(f"tag{tag}", np.arange(POINTS), rng.random(POINTS), 1.7e9 + np.cumsum(rng.random(POINTS)))
+            packed_scalars(
+                f"tag{tag}",
+                np.arange(POINTS),
+                rng.random(POINTS),
+                1.7e9 + np.cumsum(rng.random(POINTS)),
+            )
             for tag in range(number, number + 10)
         ]
         api.write(experiment_id, segment(stream("run", f"file{number}"), 0, 1, *series))
@@ -49,7 +54,9 @@ def superuser(servers, live_service):
         yield connection
 
 
-def test_clients_that_read_slowly_hold_no_connection_and_make_room_when_they_go(reader, experiment_id, superuser):
+def test_clients_that_read_slowly_hold_no_connection_and_make_room_when_they_go(
+    reader, experiment_id, superuser
+):
     def in_transactions():
         rows = superuser.execute(
             "SELECT count(*) FROM pg_stat_activity WHERE usename = 'tbhub' AND state = 'idle in transaction'"
@@ -60,7 +67,10 @@ def test_clients_that_read_slowly_hold_no_connection_and_make_room_when_they_go(
         for _ in range(limits.CALLER_FULL_SCAN_STREAMS_MAX):
             assert slow.enter_context(everything(reader, experiment_id)).status_code == 200
         with everything(reader, experiment_id) as refused:
-            assert (refused.status_code, refused.read() and refused.json()["code"]) == (429, "too_many_requests")
+            assert (refused.status_code, refused.read() and refused.json()["code"]) == (
+                429,
+                "too_many_requests",
+            )
             assert int(refused.headers["Retry-After"]) > 0
         wait_until(lambda: in_transactions() == 0)
         assert len(reader.get(experiment_id, "scalars/data", downsample=1)["run"]) == SERIES
@@ -108,14 +118,18 @@ def test_what_breaks_in_the_middle_never_looks_whole(
             answer.read()
     if chosen in {"csv", "parquet"}:
         directory = tmp_path / "exported"
-        ended = uploader.run("export", "--experiment", experiment_id, "--format", chosen, "--output", directory)
+        ended = uploader.run(
+            "export", "--experiment", experiment_id, "--format", chosen, "--output", directory
+        )
         assert ended.code == 75, ended.err
         assert "in the middle of an answer; beginning it again" in ended.err
         assert [path.name for path in directory.rglob("*part*")] == []
     if chosen == "csv":
         ended = uploader.run("export", "--all", "--format", chosen, "--output", tmp_path / "all")
         assert (ended.code, "going on with the others" in ended.err) == (75, True)
-        assert [path.parent.parent.name for path in tmp_path.joinpath("all").rglob("*part*")] == [older_id]
+        assert [path.parent.parent.name for path in tmp_path.joinpath("all").rglob("*part*")] == [
+            older_id
+        ]
 
 
 def test_stream_that_ends_gives_its_share_back(monkeypatch):

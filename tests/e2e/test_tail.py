@@ -22,7 +22,11 @@ def tailing(uploader, *arguments):
     """Runs `tbupload tail --json` while the block lasts; gives the process and the lines it has printed."""
     command = [sys.executable, "-m", "tbupload", "tail", *arguments, "--json"]
     process = subprocess.Popen(
-        command, env=uploader.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        env=uploader.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     lines = []
     reader = threading.Thread(target=lambda: lines.extend(map(json.loads, process.stdout)))
@@ -48,12 +52,16 @@ def test_every_point_is_printed_once_though_the_server_is_killed_and_stopped(ser
         url = stack.enter_context(servers.database())
         settings = stack.enter_context(servers.settings(url))
         uploader = Uploader(f"http://{LOOPBACK}:{port}", support.new_owner(url), tmp_path)
-        client = stack.enter_context(httpx2.Client(base_url=uploader.server, trust_env=False, timeout=SECONDS_MAX))
+        client = stack.enter_context(
+            httpx2.Client(base_url=uploader.server, trust_env=False, timeout=SECONDS_MAX)
+        )
         api = ApiClient(client, uploader.token)
         with support.live_service(settings, port, tmp_path / "first.log") as live:
             experiment = api.new_experiment()
             write(api, experiment, range(100))
-            process, lines = stack.enter_context(tailing(uploader, experiment, "--from-start", "--exclude-tags", "no"))
+            process, lines = stack.enter_context(
+                tailing(uploader, experiment, "--from-start", "--exclude-tags", "no")
+            )
             wait_until(lambda: len(lines) == 100)
             write(api, experiment, range(100, 130))
             write(api, experiment, range(5), tag="no")
@@ -64,11 +72,19 @@ def test_every_point_is_printed_once_though_the_server_is_killed_and_stopped(ser
         with support.live_service(settings, port, log):
             write(api, experiment, range(130, 150))
             wait_until(lambda: len(lines) == 150)
-        assert "Cancel" not in log.read_text()  # the server has not waited in vain for the tail to end
+        assert (
+            "Cancel" not in log.read_text()
+        )  # the server has not waited in vain for the tail to end
         process.send_signal(signal.SIGINT)
         assert process.wait(SECONDS_MAX) == 0
     assert [line["step"] for line in lines] == list(range(150))
-    assert lines[7] == {"run": "train", "tag": "loss", "step": 7, "wall_time": 1.7e9 + 7, "value": 7 / 3}
+    assert lines[7] == {
+        "run": "train",
+        "tag": "loss",
+        "step": 7,
+        "wall_time": 1.7e9 + 7,
+        "value": 7 / 3,
+    }
 
 
 def test_a_tail_of_an_experiment_that_is_deleted_ends_with_a_reason(uploader):

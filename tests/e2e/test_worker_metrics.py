@@ -39,7 +39,11 @@ def samples(operator):
 
 
 def health_requests(operator):
-    return [value for labels, value in samples(operator)["tbhub_http_requests_total"] if labels == HEALTH]
+    return [
+        value
+        for labels, value in samples(operator)["tbhub_http_requests_total"]
+        if labels == HEALTH
+    ]
 
 
 def worker_ids(operator):
@@ -76,7 +80,9 @@ def test_a_scrape_adds_up_the_workers_also_those_that_are_gone(operator, setting
             with standing_still(worker):
                 for _ in range(3):
                     operator.get("/healthz")
-        wait_until(lambda: health_requests(operator) == [6])  # a request is counted when its answer has gone out
+        wait_until(
+            lambda: health_requests(operator) == [6]
+        )  # a request is counted when its answer has gone out
         for worker in workers:
             with standing_still(worker):
                 assert health_requests(operator) == [6]

@@ -8,12 +8,14 @@ from __future__ import annotations
 import pytest
 
 from support.complete_logdir import write_complete_logdir
-from support.faulty_world import CleanUpload, clean_upload, fault_env
+from support.fault_env import CleanUpload, clean_upload, fault_env
 
 
 def pytest_addoption(parser):
     parser.addoption(
-        "--all-faults", action="store_true", help="tests/faults: let every single call fail, not a choice of them"
+        "--all-faults",
+        action="store_true",
+        help="tests/faults: let every single call fail, not a choice of them",
     )
 
 
@@ -44,7 +46,9 @@ def world(servers, tmp_path_factory):
 @pytest.fixture(scope="session")
 def clean(world, tmp_path_factory):
     """The complete logdir, uploaded without faults."""
-    return clean_upload(world, write_complete_logdir(tmp_path_factory.mktemp("complete") / "logdir"))
+    return clean_upload(
+        world, write_complete_logdir(tmp_path_factory.mktemp("complete") / "logdir")
+    )
 
 
 @pytest.fixture(scope="session")
@@ -52,7 +56,9 @@ def both(world, clean, tmp_path_factory):
     """Another host's logdir with the same runs and other values, uploaded after the complete one, without faults."""
     person = world.person()
     world.disarm()
-    logdir = write_complete_logdir(tmp_path_factory.mktemp("other") / "logdir", 1, "other", seconds_later=0.25)
+    logdir = write_complete_logdir(
+        tmp_path_factory.mktemp("other") / "logdir", 1, "other", seconds_later=0.25
+    )
     experiment_id = person.upload(clean.logdir).experiment_id
     ended = person.upload(logdir, "--experiment", experiment_id)
     return CleanUpload(logdir, ended.done, person.stored(experiment_id))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support import event_files
-from support.faulty_world import clean_upload, counts
+from support.fault_env import clean_upload, counts
 
 AWAY_FOR_GOOD = 10_000
 SOME_CALLS = {"lost": (1, 2, 4, 9), "unanswered": (4, 9), "503": (3,)}
@@ -32,7 +32,9 @@ def give_up_at(world, person, call, fault, logdir):
 
 
 @pytest.mark.parametrize("fault", ["lost", "unanswered", "503"])
-def test_a_server_that_goes_away_is_75_and_the_rest_can_be_sent_later(world, clean, fault, is_everything_tried):
+def test_a_server_that_goes_away_is_75_and_the_rest_can_be_sent_later(
+    world, clean, fault, is_everything_tried
+):
     for call in itertools.count(1) if is_everything_tried else SOME_CALLS[fault]:
         person = world.person()
         ended, is_hit = give_up_at(world, person, call, fault, clean.logdir)
@@ -75,6 +77,13 @@ def test_an_upload_that_was_complete_sends_nothing_and_is_0(world, clean, person
     first = person.upload(clean.logdir)
     world.disarm()
     again = person.upload(clean.logdir, "--experiment", first.experiment_id)
-    assert [again.code, *(counts(again.done)[name] for name in ("scalars", "tensors", "blobs", "bytes"))] == [0] * 5
-    assert not [call for call in world.http.calls if call[0] in {"PUT", "PATCH"} or call[1].endswith("/batches")]
+    assert [
+        again.code,
+        *(counts(again.done)[name] for name in ("scalars", "tensors", "blobs", "bytes")),
+    ] == [0] * 5
+    assert not [
+        call
+        for call in world.http.calls
+        if call[0] in {"PUT", "PATCH"} or call[1].endswith("/batches")
+    ]
     clean.check_stored(person, first.experiment_id)

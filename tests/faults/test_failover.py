@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from support import event_files, mortal
-from support.faulty_world import fault_env
+from support import event_files, process_kills
+from support.fault_env import fault_env
 from support.servers import Servers, database_name
 from support.standby import restore, run_program, standby_of
 from support.uploading import wait_until
@@ -41,7 +41,10 @@ class Job:
         experiment_id = uploading.wait_for_experiment()
         for _ in range(FLUSHES):
             self.step += 1
-            events = [event_files.scalar_event(f"{phase}/{tag}", self.step, tag / 3) for tag in range(TAGS)]
+            events = [
+                event_files.scalar_event(f"{phase}/{tag}", self.step, tag / 3)
+                for tag in range(TAGS)
+            ]
             event_files.write_records(self.file, events, append=True)
             size = self.file.stat().st_size
             wait_until(lambda size=size: self._cursor(experiment_id) == size)
@@ -89,12 +92,12 @@ def test_failover_to_lagging_standby_loses_nothing(world, job, uploading, tmp_pa
         wait_until(lambda: standby.is_level_with(instance.postgres))
         standby.cut_off()
         job.log("lost", uploading)
-        mortal.kill_postgres(instance)
+        process_kills.kill_postgres(instance)
         try:
             standby.promote()
             world.sql.redirect(standby.postgres.url())
             job.log("after", uploading)
             job.check(uploading.stop())
         finally:  # the database and the service's end are still to be cleared away
-            mortal.restart_postgres(instance)
+            process_kills.restart_postgres(instance)
             world.sql.redirect(instance.postgres.url())

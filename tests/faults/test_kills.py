@@ -12,9 +12,9 @@ import numpy as np
 import psycopg
 import pytest
 
-from support import mortal
+from support import process_kills
 from support.complete_logdir import write_complete_logdir
-from support.faulty_world import clean_upload, fault_env
+from support.fault_env import clean_upload, fault_env
 from support.servers import Servers, database_name
 from support.uploading import wait_until
 from tbservice.local.embedded.instance import Instance
@@ -38,7 +38,9 @@ def world(tmp_path_factory):
 @pytest.fixture(scope="module")
 def clean(world, tmp_path_factory):
     """The complete logdir, uploaded without faults."""
-    return clean_upload(world, write_complete_logdir(tmp_path_factory.mktemp("complete") / "logdir"))
+    return clean_upload(
+        world, write_complete_logdir(tmp_path_factory.mktemp("complete") / "logdir")
+    )
 
 
 @pytest.fixture
@@ -56,27 +58,43 @@ def upload_through(moment, action, person, clean):
 
 def hold_statement(world, text, time_):
     """The moment when a statement with this text comes for so many times, and its connection breaks."""
-    moment = mortal.SyncPoint()
+    moment = process_kills.SyncPoint()
     found = itertools.count(1)
-    world.sql.arm(lambda *args: "before" if text in args[1] and next(found) == time_ else "", then=moment.wait_at)
+    world.sql.arm(
+        lambda *args: "before" if text in args[1] and next(found) == time_ else "",
+        then=moment.wait_at,
+    )
     return moment
 
 
 STATEMENTS = [
     pytest.param("INSERT INTO time_series", 3, id="in the middle of a batch"),
-    pytest.param("UPDATE experiments SET version", 4, id="just before its commit", marks=pytest.mark.every_fault),
-    pytest.param("INSERT INTO scalar_blocks", 2, id="in the middle of a merge", marks=pytest.mark.every_fault),
+    pytest.param(
+        "UPDATE experiments SET version",
+        4,
+        id="just before its commit",
+        marks=pytest.mark.every_fault,
+    ),
+    pytest.param(
+        "INSERT INTO scalar_blocks", 2, id="in the middle of a merge", marks=pytest.mark.every_fault
+    ),
 ]
 
 
 @pytest.mark.parametrize(("text", "time_"), STATEMENTS)
-def test_a_worker_killed_while_it_works_is_replaced_and_nobody_notices(world, clean, person, text, time_):
+def test_a_worker_killed_while_it_works_is_replaced_and_nobody_notices(
+    world, clean, person, text, time_
+):
     moment = hold_statement(world, text, time_)
-    before = mortal.workers_of(world.live)
-    ended = upload_through(moment, lambda: mortal.kill_worker(world.live, world.sql.hit_port), person, clean)
+    before = process_kills.workers_of(world.live)
+    ended = upload_through(
+        moment, lambda: process_kills.kill_worker(world.live, world.sql.hit_port), person, clean
+    )
     clean.check(person, ended)
     port = urlsplit(world.sql.url).port
-    now = wait_until(lambda: len(found := mortal.started_workers(world.live, port)) == 2 and found)
+    now = wait_until(
+        lambda: len(found := process_kills.started_workers(world.live, port)) == 2 and found
+    )
     assert {worker.pid for worker in now} != {worker.pid for worker in before}
 
 
@@ -86,26 +104,36 @@ def restart_after(kill, restart, instance):
     restart(instance)
 
 
-def test_postgresql_killed_in_a_transaction_has_lost_nothing_and_kept_nothing_by_half(world, clean, person, instance):
+def test_postgresql_killed_in_a_transaction_has_lost_nothing_and_kept_nothing_by_half(
+    world, clean, person, instance
+):
     moment = hold_statement(world, "UPDATE experiments SET version", 3)
-    action = partial(restart_after, mortal.kill_postgres, mortal.restart_postgres, instance)
+    action = partial(
+        restart_after, process_kills.kill_postgres, process_kills.restart_postgres, instance
+    )
     clean.check(person, upload_through(moment, action, person, clean))
 
 
-def test_a_worker_that_is_replaced_while_postgresql_is_away_waits_for_it(world, clean, person, instance):
-    (killed, *others), port = mortal.workers_of(world.live), urlsplit(world.sql.url).port
-    mortal.kill_postgres(instance)
+def test_a_worker_that_is_replaced_while_postgresql_is_away_waits_for_it(
+    world, clean, person, instance
+):
+    (killed, *others), port = process_kills.workers_of(world.live), urlsplit(world.sql.url).port
+    process_kills.kill_postgres(instance)
     killed.kill()
-    wait_until(lambda: killed.pid not in {each.pid for each in mortal.workers_of(world.live)})
-    wait_until(lambda: len(mortal.workers_of(world.live)) == 2)
+    wait_until(
+        lambda: killed.pid not in {each.pid for each in process_kills.workers_of(world.live)}
+    )
+    wait_until(lambda: len(process_kills.workers_of(world.live)) == 2)
     time.sleep(2)  # a worker that failed to start would have ended all by now
-    mortal.restart_postgres(instance)
-    wait_until(lambda: set(mortal.started_workers(world.live, port)) - set(others))  # they may have nothing to ask for
-    assert set(others) < set(mortal.workers_of(world.live))
+    process_kills.restart_postgres(instance)
+    wait_until(
+        lambda: set(process_kills.started_workers(world.live, port)) - set(others)
+    )  # they may have nothing to ask for
+    assert set(others) < set(process_kills.workers_of(world.live))
     clean.check(person, person.upload(clean.logdir, *PATIENCE))
 
 
-@pytest.mark.parametrize("end", [mortal.kill_backends, mortal.end_backends])
+@pytest.mark.parametrize("end", [process_kills.kill_backends, process_kills.end_backends])
 def test_connections_that_postgresql_ends_are_made_anew(world, clean, person, instance, end):
     moment = hold_statement(world, "INSERT INTO time_series", 2)
     name = database_name(world.database_url)
@@ -121,11 +149,17 @@ def is_up(instance):
     return True
 
 
-@pytest.mark.parametrize("fault", [pytest.param("lost", marks=pytest.mark.every_fault), "unanswered"])
-def test_a_killed_seaweedfs_has_every_object_that_it_has_acknowledged(world, clean, person, instance, fault):
-    moment = mortal.SyncPoint()
+@pytest.mark.parametrize(
+    "fault", [pytest.param("lost", marks=pytest.mark.every_fault), "unanswered"]
+)
+def test_a_killed_seaweedfs_has_every_object_that_it_has_acknowledged(
+    world, clean, person, instance, fault
+):
+    moment = process_kills.SyncPoint()
     world.objects.arm({3: fault}, then=moment.wait_at)
-    action = partial(restart_after, mortal.kill_seaweedfs, mortal.restart_seaweedfs, instance)
+    action = partial(
+        restart_after, process_kills.kill_seaweedfs, process_kills.restart_seaweedfs, instance
+    )
     clean.check(person, upload_through(moment, action, person, clean))
 
 
@@ -148,10 +182,12 @@ def go_on(person, clean, experiment_id):
 
 @pytest.mark.parametrize("fault", ["lost", "unanswered"])
 def test_an_uploader_killed_at_a_call_is_gone_on_with(world, clean, fault, is_everything_tried):
-    calls = itertools.count(FIRST_CALL_WITH_AN_EXPERIMENT) if is_everything_tried else SOME_CALLS[fault]
+    calls = (
+        itertools.count(FIRST_CALL_WITH_AN_EXPERIMENT) if is_everything_tried else SOME_CALLS[fault]
+    )
     for at in calls:
         person = world.person()
-        moment = mortal.SyncPoint()
+        moment = process_kills.SyncPoint()
         world.disarm()
         world.http.arm({at: fault}, then=moment.wait_at)
         with person.uploader.follow(clean.logdir, *PATIENCE) as uploading:
@@ -165,13 +201,19 @@ def test_an_uploader_killed_at_a_call_is_gone_on_with(world, clean, fault, is_ev
     assert at >= FIRST_CALL_WITH_AN_EXPERIMENT
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.every_fault) for seed in range(1, 10))])
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.every_fault) for seed in range(1, 10))]
+)
 def test_an_uploader_killed_again_and_again_comes_to_its_end(world, clean, person, seed):
     rng = np.random.default_rng(seed)
     calls = range(4, 400, 4)
-    world.http.arm(dict.fromkeys(calls, "503"))  # slows it down, so that there is something left to be killed
+    world.http.arm(
+        dict.fromkeys(calls, "503")
+    )  # slows it down, so that there is something left to be killed
     arguments = ()
     for seconds in rng.uniform(0, 0.3, 3):
-        experiment_id = killed_upload(person, clean.logdir, lambda _, pause=seconds: time.sleep(pause), *arguments)
+        experiment_id = killed_upload(
+            person, clean.logdir, lambda _, pause=seconds: time.sleep(pause), *arguments
+        )
         arguments = ("--experiment", experiment_id)
     go_on(person, clean, experiment_id)

@@ -22,7 +22,12 @@ MERGING = re.compile(r"(DELETE FROM|INSERT INTO) scalar_blocks|DELETE FROM scala
 
 SOME_OF_MERGES = {"before": (1, 4, 9), "after": (2, 7, 12)}
 
-COMMITS = ({1, 2, 5, 9, 14, 20}, {3, 7, 8, 13, 18, 25}, {4, 6, 11, 12, 17, 23}, {10, 15, 16, 21, 22, 24})
+COMMITS = (
+    {1, 2, 5, 9, 14, 20},
+    {3, 7, 8, 13, 18, 25},
+    {4, 6, 11, 12, 17, 23},
+    {10, 15, 16, 21, 22, 24},
+)
 
 
 def upload_with(choose, world, clean):
@@ -51,14 +56,25 @@ def test_each_different_statement_fails(world, clean, different_statements, faul
     hits = 0
     for start in range(0, len(different_statements), STATEMENTS_AT_ONCE):
         group = list(different_statements)[start : start + STATEMENTS_AT_ONCE]
-        places = {(text, min(turn, different_statements[text])) for turn, text in enumerate(group, 1)}
-        hits += upload_with(lambda _, text, time, at=places: fault if (text, time) in at else "", world, clean)
+        places = {
+            (text, min(turn, different_statements[text])) for turn, text in enumerate(group, 1)
+        }
+        hits += upload_with(
+            lambda _, text, time, at=places: fault if (text, time) in at else "", world, clean
+        )
     assert hits >= DIFFERENT_MIN
 
 
 @pytest.mark.parametrize("times", COMMITS)
 def test_no_commit_whose_answer_is_lost_is_done_twice_or_taken_for_failed(world, clean, times):
-    assert upload_with(lambda _, text, time: "after" if text == "COMMIT" and time in times else "", world, clean) > 2
+    assert (
+        upload_with(
+            lambda _, text, time: "after" if text == "COMMIT" and time in times else "",
+            world,
+            clean,
+        )
+        > 2
+    )
 
 
 def merge_hits(world, clean, both, fault, at):
@@ -66,7 +82,9 @@ def merge_hits(world, clean, both, fault, at):
     found = itertools.count(1)
     person = world.person()
     world.disarm()
-    world.sql.arm(lambda _, text, _time: fault if MERGING.search(text) and next(found) == at else "")
+    world.sql.arm(
+        lambda _, text, _time: fault if MERGING.search(text) and next(found) == at else ""
+    )
     experiment_id = person.upload(clean.logdir).experiment_id
     ended = person.upload(both.logdir, "--experiment", experiment_id)
     hits = world.sql.hits
@@ -76,7 +94,9 @@ def merge_hits(world, clean, both, fault, at):
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_merge_that_breaks_anywhere_is_as_if_it_had_not_begun(world, clean, both, fault, is_everything_tried):
+def test_a_merge_that_breaks_anywhere_is_as_if_it_had_not_begun(
+    world, clean, both, fault, is_everything_tried
+):
     for at in itertools.count(1) if is_everything_tried else SOME_OF_MERGES[fault]:
         if not merge_hits(world, clean, both, fault, at):
             break
@@ -87,6 +107,8 @@ def test_a_merge_that_breaks_anywhere_is_as_if_it_had_not_begun(world, clean, bo
 @pytest.mark.parametrize("fault", FAULTS)
 def test_each_single_statement_fails(world, clean, fault):
     for at in itertools.count(1):
-        if not upload_with(lambda number, _text, _time, at=at: fault if number == at else "", world, clean):
+        if not upload_with(
+            lambda number, _text, _time, at=at: fault if number == at else "", world, clean
+        ):
             break
     assert at >= STATEMENTS_MIN

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.batches import ApiClient, scalars, segment, stream
-from support.mortal import SyncPoint
+from support.process_kills import SyncPoint
 from support.uploading import Uploader
 
 PATIENCE = ("--one-shot", "--json", "--give-up-seconds", 60)
@@ -41,7 +41,9 @@ def faults_from(first):
 
 
 @pytest.mark.parametrize("faults", [{}, faults_from(5)], ids=["a good network", "a bad network"])
-def test_two_uploaders_on_one_logdir_store_it_once(world, clean, person, experiment_id, tmp_path, faults):
+def test_two_uploaders_on_one_logdir_store_it_once(
+    world, clean, person, experiment_id, tmp_path, faults
+):
     world.http.arm(faults)
     copy = Path(shutil.copytree(clean.logdir, tmp_path / "copy"))
     ended = upload_at_once(person, experiment_id, [clean.logdir, clean.logdir, copy], tmp_path)
@@ -51,14 +53,18 @@ def test_two_uploaders_on_one_logdir_store_it_once(world, clean, person, experim
         assert sum(one.done["scalars"] for one in ended) <= 2 * clean.done["scalars"]
 
 
-def test_two_hosts_with_logdirs_of_their_own_fill_one_experiment(world, clean, both, person, experiment_id, tmp_path):
+def test_two_hosts_with_logdirs_of_their_own_fill_one_experiment(
+    world, clean, both, person, experiment_id, tmp_path
+):
     world.http.arm(faults_from(6))
     ended = upload_at_once(person, experiment_id, [clean.logdir, both.logdir], tmp_path)
     assert [one.code for one in ended] == [0, 0], [one.err for one in ended]
     both.check_stored(person, experiment_id, in_order=False)
 
 
-def test_a_conflict_names_the_file_that_another_uploader_has_moved_and_no_other(world, person, experiment_id):
+def test_a_conflict_names_the_file_that_another_uploader_has_moved_and_no_other(
+    world, person, experiment_id
+):
     api = ApiClient(world.reader.http, person.token)
     first, second = stream(file_name="first"), stream(file_name="second")
     known = [segment(each, 0, 100, scalars("loss", range(10))) for each in (first, second)]
@@ -66,7 +72,10 @@ def test_a_conflict_names_the_file_that_another_uploader_has_moved_and_no_other(
     more = [segment(each, 100, 200, scalars("loss", range(10, 20))) for each in (first, second)]
     moment = SyncPoint()
     is_cursors = "INSERT INTO upload_streams"
-    world.sql.arm(lambda _, text, time: "held" if is_cursors in text and time == 1 else "", then=moment.wait_at)
+    world.sql.arm(
+        lambda _, text, time: "held" if is_cursors in text and time == 1 else "",
+        then=moment.wait_at,
+    )
     with ThreadPoolExecutor(1) as pool:
         sent = pool.submit(api.send, experiment_id, *more)
         moment.run_at(lambda: api.write(experiment_id, segment(first, 100, 150)))

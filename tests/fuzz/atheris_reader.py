@@ -18,7 +18,7 @@ TESTS = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(TESTS))
 
 with atheris.instrument_imports(include=["tbupload.events", "tbwire.tensors"]):
-    from support.damage import Bench, read_plainly
+    from support.damaged_files import Bench, read_plainly
     from support.event_files import encode_records, scalar_event
     from support.hostile_events import event_file
     from support.wire_format import Choices

@@ -2,7 +2,7 @@
 
 Without FILE, all of tests/data (half an hour on one core). Each byte is tried in four ways: the file cut before it and
 grown again; all bits of the byte inverted; one bit of it inverted, drawn from a seed; and that once more with the
-checksum that fits the damage, so that protobuf, not the checksum, has to cope with it. `support/damage.py` says what
+checksum that fits the damage, so that protobuf, not the checksum, has to cope with it. `support/damaged_files.py` says what
 must come of each. The whole file is read each time, but a file over 1 KiB is taken as several files of whole records,
 so that the time grows with the size, not with its square.
 
@@ -28,7 +28,7 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(TESTS))
 
-from support.damage import Bench, read_plainly, windows  # noqa: E402 - the path has to be there
+from support.damaged_files import Bench, read_plainly, windows  # noqa: E402 - the path has to be there
 
 WINDOW_BYTES = 1 << 10
 SECONDS_MAX = 60
@@ -39,17 +39,23 @@ def main() -> None:
     """Tries every byte of the files named, or of all in tests/data."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE")
-    parser.add_argument("--seed", type=int, default=0, help="of the single bits that are flipped (default 0)")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of the single bits that are flipped (default 0)"
+    )
     options = parser.parse_args()
     warnings.simplefilter("error")
     bound_memory()
     files, started = options.files or sorted(TESTS.glob("data/**/*tfevents*")), time.monotonic()
     tries = failures = 0
-    with tempfile.TemporaryDirectory(prefix="tbhub-every-byte-", dir=memory_directory()) as directory:
+    with tempfile.TemporaryDirectory(
+        prefix="tbhub-every-byte-", dir=memory_directory()
+    ) as directory:
         for path in files:
             counts = try_file(path, Bench(Path(directory)), random.Random(options.seed))  # noqa: S311 - no secret
             tries, failures = tries + counts[0], failures + counts[1]
-    print(f"{len(files)} files, {tries:,} tries, {failures} failed, {time.monotonic() - started:,.0f} s")
+    print(
+        f"{len(files)} files, {tries:,} tries, {failures} failed, {time.monotonic() - started:,.0f} s"
+    )
     sys.exit(failures > 0)
 
 
@@ -68,11 +74,16 @@ def try_file(path: Path, bench: Bench, generator: random.Random) -> tuple[int, i
                 failures += not passes(f"{path}, byte {base + offset}, {name}", check)
         base += len(window)
     faulthandler.cancel_dump_traceback_later()
-    print(f"{path}: {tries:,} tries, {failures} failed, {time.monotonic() - started:.0f} s", flush=True)
+    print(
+        f"{path}: {tries:,} tries, {failures} failed, {time.monotonic() - started:.0f} s",
+        flush=True,
+    )
     return tries, failures
 
 
-def ways(bench: Bench, content: bytes, offset: int, bit: int) -> Iterator[tuple[str, Callable[[], None]]]:
+def ways(
+    bench: Bench, content: bytes, offset: int, bit: int
+) -> Iterator[tuple[str, Callable[[], None]]]:
     """Every way a byte is tried."""
     yield "cut", lambda: bench.check_cut(content, offset)
     yield "inverted", lambda: bench.check_flip(content, offset, 0xFF)

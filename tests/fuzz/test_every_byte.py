@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.damage import Bench, read_plainly, windows
+from support.damaged_files import Bench, read_plainly, windows
 from tbwire import tensorboard_pb2 as pb
 
 DATA = Path(__file__).parents[1] / "data"
@@ -19,7 +19,10 @@ PAYLOAD_BYTES = 6
 def kind_of(payload):
     """What a record holds, as far as reading it differs."""
     event = pb.Event.FromString(payload)
-    values = [(value.WhichOneof("value"), value.metadata.plugin_data.plugin_name) for value in event.summary.value]
+    values = [
+        (value.WhichOneof("value"), value.metadata.plugin_data.plugin_name)
+        for value in event.summary.value
+    ]
     return event.WhichOneof("what"), *values
 
 
@@ -33,7 +36,9 @@ def records_of_each_kind():
             for payload, start, end in zip(plain.payloads, plain.offsets, ends, strict=True):
                 if (kind := kind_of(payload)) not in seen:
                     seen.add(kind)
-                    yield pytest.param(window, start, end, id=f"{path.parent.relative_to(DATA)}:{start}")
+                    yield pytest.param(
+                        window, start, end, id=f"{path.parent.relative_to(DATA)}:{start}"
+                    )
 
 
 @pytest.mark.parametrize(("content", "start", "end"), list(records_of_each_kind()))

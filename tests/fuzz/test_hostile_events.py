@@ -6,10 +6,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from support.damage import Bench, read_plainly, read_to_end
+from support.damaged_files import Bench, read_plainly, read_to_end
 from support.event_files import encode_records, scalar_event
 from support.hostile_events import event_file
-from support.reading import open_file
+from support.read_events import open_file
 from support.wire_format import LENGTH, Choices, drawn, key, varint
 from tbservice import limits
 from tbservice.ingest import decode
@@ -17,8 +17,12 @@ from tbupload.http.wire_limits import WireLimits
 from tbupload.upload.batches import encode_segment
 from tbwire import wire_pb2
 
-WIRE_LIMITS = WireLimits(**{name: getattr(limits, name.upper()) for name in WireLimits.__dataclass_fields__})
-STREAM = wire_pb2.Stream(run="r", file_name="f", first_record_digest=bytes(32), filters_digest=bytes(32))
+WIRE_LIMITS = WireLimits(
+    **{name: getattr(limits, name.upper()) for name in WireLimits.__dataclass_fields__}
+)
+STREAM = wire_pb2.Stream(
+    run="r", file_name="f", first_record_digest=bytes(32), filters_digest=bytes(32)
+)
 
 choices = st.binary(max_size=400)
 fuzzing = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -58,7 +62,9 @@ def test_the_server_takes_what_the_reader_lets_through(tmp_path):
             segment = encode_segment(STREAM, chunk, None, {}, WIRE_LIMITS)
             if len(segment.body) <= limits.BATCH_BYTES_MAX:
                 (received,) = decode.decode_batch(segment.body)
-                assert [series.tag for series in received.series] == [series.tag for series in chunk.series]
+                assert [series.tag for series in received.series] == [
+                    series.tag for series in chunk.series
+                ]
                 taken += len(received.series)
     assert taken > 300
 
@@ -72,7 +78,9 @@ def test_a_record_too_long_to_be_loaded_gives_what_a_loaded_one_gives(bench, dat
     bench.check_streamed(event_file(Choices(data)), field_bytes_max=field_bytes_max)
 
 
-@pytest.mark.parametrize("odd", [key(2**29, LENGTH) + b"\x03abc", key(15, LENGTH) + varint(3, padding=5) + b"abc"])
+@pytest.mark.parametrize(
+    "odd", [key(2**29, LENGTH) + b"\x03abc", key(15, LENGTH) + varint(3, padding=5) + b"abc"]
+)
 def test_a_long_record_with_a_field_protobuf_does_not_take_is_no_event(bench, odd):
     content = encode_records([scalar_event("t", 0, 1.0).SerializeToString() + odd])
     bench.check(content)

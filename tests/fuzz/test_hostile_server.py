@@ -33,13 +33,35 @@ COMMANDS = {
     "tail": ("tail", "abc", *SHORT),
     "tail json": ("tail", "abc", "--json", *SHORT),
     "verify": ("verify", "--logdir", "LOGDIR", "--experiment", "abc", *SHORT),
-    "export events": ("export", "--experiment", "abc", "--format", "events", "--output", "OUTPUT", *SHORT),
-    "export csv": ("export", "--experiment", "abc", "--format", "csv", "--output", "OUTPUT", *SHORT),
+    "export events": (
+        "export",
+        "--experiment",
+        "abc",
+        "--format",
+        "events",
+        "--output",
+        "OUTPUT",
+        *SHORT,
+    ),
+    "export csv": (
+        "export",
+        "--experiment",
+        "abc",
+        "--format",
+        "csv",
+        "--output",
+        "OUTPUT",
+        *SHORT,
+    ),
     "export all": ("export", "--all", "--output", "OUTPUT", *SHORT),
     "upload": ("--logdir", "LOGDIR", "--one-shot", "--new", *SHORT),
     "resume": ("--logdir", "LOGDIR", "--one-shot", "--experiment", "abc", *SHORT),
 }
-EXPECTED = {"tail": 1, "tail json": 1, "verify": 1}  # it ends with the experiment, and nothing is as in the files
+EXPECTED = {
+    "tail": 1,
+    "tail json": 1,
+    "verify": 1,
+}  # it ends with the experiment, and nothing is as in the files
 EXPECTED |= dict.fromkeys(("export events", "export csv", "export all"), 1)  # a point is lost
 
 CALLS = {
@@ -80,8 +102,12 @@ def spoilt_answers(server, calls, samples=SAMPLES):
     server.requests.clear()
     calls()
     seed = random.Random(7)  # noqa: S311 - for variety
-    for target in dict.fromkeys((request.method, request.path.partition("?")[0]) for request in server.requests):
-        request = next(each for each in server.requests if (each.method, each.path.partition("?")[0]) == target)
+    for target in dict.fromkeys(
+        (request.method, request.path.partition("?")[0]) for request in server.requests
+    ):
+        request = next(
+            each for each in server.requests if (each.method, each.path.partition("?")[0]) == target
+        )
         body = server._route(request).body
         found = list(spoilt_bytes(body))
         try:
@@ -99,7 +125,9 @@ def spoilt_lines(body, line):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_hostile_answers_end_a_command_with_one_line(server, logdir, tmp_path, monkeypatch, capsys, name):
+def test_hostile_answers_end_a_command_with_one_line(
+    server, logdir, tmp_path, monkeypatch, capsys, name
+):
     numbers = iter(range(10**9))
 
     def run():
@@ -117,9 +145,11 @@ def test_hostile_answers_end_a_command_with_one_line(server, logdir, tmp_path, m
         told = (target, body[:500], err)
         assert code in {0, 1, 75}, told
         assert "Traceback" not in err, told
-        assert code == 0 or name.startswith("verify") or re.match("tbupload: |abc: |exported ", err.splitlines()[-1]), (
-            told
-        )
+        assert (
+            code == 0
+            or name.startswith("verify")
+            or re.match("tbupload: |abc: |exported ", err.splitlines()[-1])
+        ), told
         assert (out + err).replace("\n", "").isprintable(), told
         for line in out.splitlines() if "--json" in COMMANDS[name] else ():
             json.loads(line)

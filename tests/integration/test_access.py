@@ -25,11 +25,23 @@ TABLE = [
     ("PATCH", "/experiments/{experiment_id}", "admin", 200, JSON),
     ("DELETE", "/experiments/{experiment_id}", "admin", 204, {}),
     ("DELETE", "/experiments/{experiment_id}/runs", "admin", 204, {"params": {"run": "train"}}),
-    ("DELETE", "/experiments/{experiment_id}/series", "admin", 204, {"params": {"run": "train", "tag": "loss"}}),
+    (
+        "DELETE",
+        "/experiments/{experiment_id}/series",
+        "admin",
+        204,
+        {"params": {"run": "train", "tag": "loss"}},
+    ),
     ("POST", "/experiments/{experiment_id}/tokens", "admin", 201, {"json": {"scopes": ["read"]}}),
     ("GET", "/experiments/{experiment_id}/tokens", "admin", 200, {}),
     ("DELETE", "/experiments/{experiment_id}/tokens/{token_id}", "admin", 404, {}),
-    ("POST", "/experiments/{experiment_id}/batches", "append", 200, {"content": batch(), "headers": PROTOBUF}),
+    (
+        "POST",
+        "/experiments/{experiment_id}/batches",
+        "append",
+        200,
+        {"content": batch(), "headers": PROTOBUF},
+    ),
     ("PUT", "/experiments/{experiment_id}/blobs/{sha256}", "append", 422, {"content": b"x"}),
     ("GET", "/experiments/{experiment_id}/blobs/{sha256}", "append", 200, {"params": {"size": 1}}),
     ("GET", "/experiments/{experiment_id}/streams", "append", 200, {}),
@@ -48,12 +60,19 @@ TABLE = [
     ],
     *[
         (method, f"/experiments/{{experiment_id}}/digests{path}", "read", 200, {option: what})
-        for path, what in (("", {}), ("/records", {"run": "train", "tag": "loss"}), ("/objects", {}))
+        for path, what in (
+            ("", {}),
+            ("/records", {"run": "train", "tag": "loss"}),
+            ("/objects", {}),
+        )
         for method, option in (("GET", "params"), ("POST", "json"))
     ],
     *[
         (method, f"/experiments/{{experiment_id}}/{{kind}}/{path}", "read", status, {option: what})
-        for path, status, what in (("new", 200, {}), ("tail", 400, {"since": "rubbish"}))  # a tail would never end
+        for path, status, what in (
+            ("new", 200, {}),
+            ("tail", 400, {"since": "rubbish"}),
+        )  # a tail would never end
         for method, option in (("GET", "params"), ("POST", "json"))
     ],
     ("GET", "/blobs/{blob_key}", "read", 200, {}),
@@ -63,7 +82,13 @@ CLASSIC = [
     for status, paths in {
         200: ("data/runs", "data/scalars"),
         400: (
-            *("data/histograms", "data/compressedHistograms", "data/images", "individualImage", "audio"),
+            *(
+                "data/histograms",
+                "data/compressedHistograms",
+                "data/images",
+                "individualImage",
+                "audio",
+            ),
             *("individualAudio", "data/graph", "data/run_metadata"),
         ),
     }.items()
@@ -79,7 +104,12 @@ OPERATORS = {"/metrics"}
 def experiment(api):
     experiment = api.new_experiment()
     sent = segment(
-        stream(), 0, 9, scalars("loss", range(9)), texts("note", [0], [b"t"]), images("cat", [0], [[b"png"]])
+        stream(),
+        0,
+        9,
+        scalars("loss", range(9)),
+        texts("note", [0], [b"t"]),
+        images("cat", [0], [[b"png"]]),
     )
     api.write(experiment, sent)
     return experiment
@@ -94,7 +124,11 @@ def tokens(api, experiment, client, settings, database):
     with database.transaction(1) as db:
         db.execute(text("UPDATE tokens SET expires_at = now() WHERE expires_at IS NOT NULL"))
     made["revoked"] = api.new_token(experiment, "read", "append")
-    (revoked,) = [t for t in api.get(experiment, "tokens")["tokens"] if made["revoked"].startswith(t["prefix"])][:1]
+    (revoked,) = [
+        t
+        for t in api.get(experiment, "tokens")["tokens"]
+        if made["revoked"].startswith(t["prefix"])
+    ][:1]
     newest = api.get(experiment, "tokens")["tokens"][0]
     assert newest["created_at"] >= revoked["created_at"]
     api.request("DELETE", f"/experiments/{experiment}/tokens/{newest['id']}").raise_for_status()
@@ -110,17 +144,30 @@ def blob_key(api, experiment):
     return api.get(experiment, "blob_sequences/data")["train"]["cat"]["values"][0][0]["key"]
 
 
-@pytest.mark.parametrize(("method", "path", "need", "status", "options"), TABLE, ids=lambda value: str(value)[:60])
+@pytest.mark.parametrize(
+    ("method", "path", "need", "status", "options"), TABLE, ids=lambda value: str(value)[:60]
+)
 def test_every_route_takes_its_grant_and_no_other(
     client, api, experiment, tokens, blob_key, method, path, need, status, options
 ):
-    path = path.format(experiment_id=experiment, token_id="none", sha256=SHA256, blob_key=blob_key, kind="scalars")
+    path = path.format(
+        experiment_id=experiment, token_id="none", sha256=SHA256, blob_key=blob_key, kind="scalars"
+    )
     check_grants(client, api, tokens, method, f"/api/v1{path}", need, status, options)
 
 
 def test_every_classic_route_takes_a_grant_to_read(client, api, experiment, tokens):
     for path, status in CLASSIC:
-        check_grants(client, api, tokens, "GET", f"/api/v0/experiments/{experiment}/{path}", "read", status, {})
+        check_grants(
+            client,
+            api,
+            tokens,
+            "GET",
+            f"/api/v0/experiments/{experiment}/{path}",
+            "read",
+            status,
+            {},
+        )
 
 
 def check_grants(client, api, tokens, method, address, need, status, options):
@@ -160,19 +207,37 @@ def test_every_route_of_the_application_stands_in_the_table(client):
 @pytest.mark.parametrize("path", OPERATORS)
 def test_what_is_the_operators_opens_to_no_token_of_a_tenant(client, api, tokens, settings, path):
     owner = api.headers["Authorization"].removeprefix("Bearer ")
-    guarded = create_app(settings.model_copy(update={"metrics_token": SecretStr("the operator's own")}))
+    guarded = create_app(
+        settings.model_copy(update={"metrics_token": SecretStr("the operator's own")})
+    )
     with TestClient(guarded) as other:
-        for token in (None, "", "nonsense", "the operator's", "the öperator's own", owner, *tokens.values()):
+        for token in (
+            None,
+            "",
+            "nonsense",
+            "the operator's",
+            "the öperator's own",
+            owner,
+            *tokens.values(),
+        ):
             headers = {} if token is None else {"Authorization": f"Bearer {token}".encode()}
             assert client.get(path, headers=headers).status_code == 404
             answer = other.get(path, headers=headers)
             assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
             assert answer.headers["www-authenticate"] == "Bearer"
-        assert other.get(path, headers={"Authorization": "Basic the operator's own"}).status_code == 401
-        assert other.get(path, headers={"Authorization": "Bearer the operator's own"}).status_code == 200
+        assert (
+            other.get(path, headers={"Authorization": "Basic the operator's own"}).status_code
+            == 401
+        )
+        assert (
+            other.get(path, headers={"Authorization": "Bearer the operator's own"}).status_code
+            == 200
+        )
 
 
-def test_an_experiment_that_is_not_there_looks_like_another_tenants(client, api, experiment, tokens):
+def test_an_experiment_that_is_not_there_looks_like_another_tenants(
+    client, api, experiment, tokens
+):
     nothing = "A" * 22
     for token in (None, tokens["another's owner"]):
         there = ApiClient(client, token).request("GET", f"/experiments/{experiment}")
@@ -182,21 +247,29 @@ def test_an_experiment_that_is_not_there_looks_like_another_tenants(client, api,
     assert api.request("GET", "/experiments/..%2f").status_code == 404
 
 
-def test_with_visibility_link_anyone_may_read_and_nobody_else_write(client, api, experiment, blob_key):
-    api.request("PATCH", f"/experiments/{experiment}", json={"visibility": "link"}).raise_for_status()
+def test_with_visibility_link_anyone_may_read_and_nobody_else_write(
+    client, api, experiment, blob_key
+):
+    api.request(
+        "PATCH", f"/experiments/{experiment}", json={"visibility": "link"}
+    ).raise_for_status()
     anyone = ApiClient(client, None)
     assert anyone.get(experiment, "scalars")["train"]["loss"]["count"] == 9
     assert anyone.request("GET", f"/blobs/{blob_key}").content == b"png"
     assert anyone.send(experiment).status_code == 401
     assert anyone.request("DELETE", f"/experiments/{experiment}").status_code == 401
-    api.request("PATCH", f"/experiments/{experiment}", json={"visibility": "private"}).raise_for_status()
+    api.request(
+        "PATCH", f"/experiments/{experiment}", json={"visibility": "private"}
+    ).raise_for_status()
     assert anyone.request("GET", f"/experiments/{experiment}").status_code == 401
 
 
 def test_a_token_is_told_once_and_kept_as_a_hash(api, experiment, database):
     from sqlalchemy import text  # noqa: PLC0415 - only here
 
-    made = api.request("POST", f"/experiments/{experiment}/tokens", json={"scopes": ["read"], "label": "mail"}).json()
+    made = api.request(
+        "POST", f"/experiments/{experiment}/tokens", json={"scopes": ["read"], "label": "mail"}
+    ).json()
     secret = made["token"]
     (listed,) = api.get(experiment, "tokens")["tokens"]
     assert "token" not in listed
@@ -206,7 +279,9 @@ def test_a_token_is_told_once_and_kept_as_a_hash(api, experiment, database):
     ApiClient(api.client, secret).get(experiment, "runs")
     assert api.get(experiment, "tokens")["tokens"][0]["last_used_at"] is not None
     with database.transaction() as db:
-        assert db.execute(text("SELECT count(*) FROM tokens")).scalar() == 0  # row-level security: no tenant, no rows
+        assert (
+            db.execute(text("SELECT count(*) FROM tokens")).scalar() == 0
+        )  # row-level security: no tenant, no rows
         db.execute(text("SELECT set_config('tbhub.workspace_id', '1', true)"))
         stored = str(db.execute(text("SELECT * FROM tokens")).all())
     assert "mail" in stored
@@ -232,7 +307,16 @@ def test_row_level_security_hides_every_tenants_rows_from_every_other(api, exper
 
     path = f"/experiments/{experiment}/blobs/{hashlib.sha256(b'blob').hexdigest()}"
     api.request("PUT", path, content=b"blob").raise_for_status()
-    tables = ("experiments", "runs", "tags", "time_series", "scalar_tail", "tensor_points", "blob_points", "blobs")
+    tables = (
+        "experiments",
+        "runs",
+        "tags",
+        "time_series",
+        "scalar_tail",
+        "tensor_points",
+        "blob_points",
+        "blobs",
+    )
     for workspace_id, is_seen in ((None, False), (1, True), (2, False)):
         with database.transaction(workspace_id) as db:
             for table in (*tables, "upload_streams", "experiment_blobs"):
@@ -243,6 +327,9 @@ def test_row_level_security_hides_every_tenants_rows_from_every_other(api, exper
 def test_an_error_of_the_database_does_not_tell_what_was_sent(database):
     from sqlalchemy import exc, text  # noqa: PLC0415 - only here
 
-    with pytest.raises(exc.DataError, match="division by zero") as caught, database.transaction() as db:
+    with (
+        pytest.raises(exc.DataError, match="division by zero") as caught,
+        database.transaction() as db,
+    ):
         db.execute(text("SELECT 1 / 0, CAST(:content AS text)"), {"content": "a tenant's own"})
     assert "a tenant's own" not in str(caught.value)

@@ -27,9 +27,10 @@ def test_a_column_arrives_as_it_is(database, kind, column):
     # SQLAlchemy's cursors read text: whole numbers, bytes and shortest decimals come back all the same.
     with database.transaction() as db:
         statement = text(f"SELECT CAST(:column AS {kind}[])")
-        assert [_plain(each) for each in db.execute(statement, {"column": encode_array(kind, column)}).scalar_one()] == [
-            *column
-        ]
+        assert [
+            _plain(each)
+            for each in db.execute(statement, {"column": encode_array(kind, column)}).scalar_one()
+        ] == [*column]
 
 
 def _plain(value):

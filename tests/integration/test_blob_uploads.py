@@ -34,7 +34,9 @@ def _short_pieces(monkeypatch):
 class Putting:
     """One blob on its way into an experiment."""
 
-    def __init__(self, api: ApiClient, experiment: str, content: bytes = CONTENT, digest: bytes | None = None) -> None:
+    def __init__(
+        self, api: ApiClient, experiment: str, content: bytes = CONTENT, digest: bytes | None = None
+    ) -> None:
         self.api = api
         self.experiment = experiment
         self.content = content
@@ -43,7 +45,9 @@ class Putting:
 
     def state(self, **parameters):
         """Whether it is stored, and how many bytes are there."""
-        answer = self.api.request("GET", self.path, params={"size": len(self.content), **parameters})
+        answer = self.api.request(
+            "GET", self.path, params={"size": len(self.content), **parameters}
+        )
         assert answer.status_code == 200, answer.text
         return _state(answer)
 
@@ -66,7 +70,9 @@ class Putting:
     def name(self):
         """Names the blob in a batch and gives the response."""
         reference = wire_pb2.BlobReference(sha256=self.digest, size=len(self.content))
-        return self.api.send(self.experiment, segment(stream(), 0, 9, images("cat", [0], [[reference]])))
+        return self.api.send(
+            self.experiment, segment(stream(), 0, 9, images("cat", [0], [[reference]]))
+        )
 
     def read_back(self):
         """Names the blob in a batch, and reads it as a browser would."""
@@ -99,7 +105,12 @@ def bucket(settings):
         class Bucket:
             @staticmethod
             def objects():
-                return [found["Key"] for found in plain.list_objects_v2(Bucket=settings.s3_bucket).get("Contents", [])]
+                return [
+                    found["Key"]
+                    for found in plain.list_objects_v2(Bucket=settings.s3_bucket).get(
+                        "Contents", []
+                    )
+                ]
 
             @staticmethod
             def put(key, content):
@@ -128,7 +139,9 @@ def test_a_blob_is_put_piece_by_piece_and_read_back_whole(putting, bucket):
 
 def test_an_upload_that_broke_off_goes_on_where_it_was(putting):
     putting.put(0)
-    again = Putting(with_token(putting.api, putting.experiment), putting.experiment)  # with another token
+    again = Putting(
+        with_token(putting.api, putting.experiment), putting.experiment
+    )  # with another token
     assert again.state() == (False, PIECE)
     again.put(PIECE)
     assert putting.state() == (False, 2 * PIECE)
@@ -149,7 +162,9 @@ def test_pieces_may_come_again_and_in_any_order_and_after_the_end(putting, bucke
     assert (len(bucket.objects()), bucket.uploads()) == (1, [])
 
 
-def test_a_blob_that_came_whole_is_not_asked_for_again_and_a_piece_of_it_changes_nothing(putting, bucket):
+def test_a_blob_that_came_whole_is_not_asked_for_again_and_a_piece_of_it_changes_nothing(
+    putting, bucket
+):
     small = Putting(putting.api, putting.experiment, b"a small one")
     assert small.api.request("PUT", small.path, content=small.content).status_code == 204
     assert small.state() == (True, len(small.content))
@@ -157,7 +172,9 @@ def test_a_blob_that_came_whole_is_not_asked_for_again_and_a_piece_of_it_changes
     assert (len(bucket.objects()), bucket.uploads()) == (1, [])
 
 
-def test_a_large_blob_that_is_sent_whole_arrives_as_its_pieces_and_one_that_broke_off_is_gone_on_with(putting, bucket):
+def test_a_large_blob_that_is_sent_whole_arrives_as_its_pieces_and_one_that_broke_off_is_gone_on_with(
+    putting, bucket
+):
     putting.put(0)
     answer = putting.api.request("PUT", putting.path, content=CONTENT)
     assert (answer.status_code, answer.content) == (204, b"")
@@ -184,7 +201,9 @@ def test_other_bytes_than_those_of_the_digest_are_refused_and_forgotten(putting,
 
 def test_a_blob_that_is_there_stays_whole_when_wrong_pieces_of_it_were_under_way(putting, bucket):
     putting.send(0, bytes(PIECE))
-    answer = putting.api.request("PUT", putting.path, content=iter([CONTENT]))  # whole, past the pieces
+    answer = putting.api.request(
+        "PUT", putting.path, content=iter([CONTENT])
+    )  # whole, past the pieces
     assert answer.status_code == 204
     assert putting.put_all()[-1] == (True, len(CONTENT))
     assert putting.read_back().content == CONTENT
@@ -192,7 +211,8 @@ def test_a_blob_that_is_there_stays_whole_when_wrong_pieces_of_it_were_under_way
 
 
 @pytest.mark.parametrize(
-    ("offset", "length"), [(1, PIECE), (PIECE, PIECE - 1), (0, 0), (0, PIECE - 1), (len(CONTENT), 1)]
+    ("offset", "length"),
+    [(1, PIECE), (PIECE, PIECE - 1), (0, 0), (0, PIECE - 1), (len(CONTENT), 1)],
 )
 def test_a_piece_that_is_not_where_pieces_are_is_refused(putting, offset, length):
     assert putting.send(offset, bytes(length)).status_code == 422
@@ -203,11 +223,21 @@ def test_a_piece_is_bounded_and_so_is_the_whole(putting):
     answer = putting.send(0, bytes(PIECE + 1))
     assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
     size = limits.BLOB_BYTES_MAX + 1
-    answer = putting.api.request("PUT", putting.path, params={"offset": 0, "size": size}, content=bytes(PIECE))
+    answer = putting.api.request(
+        "PUT", putting.path, params={"offset": 0, "size": size}, content=bytes(PIECE)
+    )
     assert answer.status_code == 413
     assert str(limits.BLOB_BYTES_MAX) in answer.json()["detail"]
-    for parameters in ({"offset": 0}, {"size": 9}, {"offset": -1, "size": 9}, {"offset": 0, "size": 0}):
-        assert putting.api.request("PUT", putting.path, params=parameters, content=b"x").status_code == 422
+    for parameters in (
+        {"offset": 0},
+        {"size": 9},
+        {"offset": -1, "size": 9},
+        {"offset": 0, "size": 0},
+    ):
+        assert (
+            putting.api.request("PUT", putting.path, params=parameters, content=b"x").status_code
+            == 422
+        )
 
 
 def test_what_another_workspace_has_or_is_sending_is_not_told(putting, client, settings):
@@ -223,7 +253,9 @@ def test_what_another_workspace_has_or_is_sending_is_not_told(putting, client, s
 
 def test_several_clients_at_once_make_one_blob(putting, bucket):
     states, before = [], parts_put()
-    threads = [threading.Thread(target=lambda: states.append(putting.put_all()[-1])) for _ in range(4)]
+    threads = [
+        threading.Thread(target=lambda: states.append(putting.put_all()[-1])) for _ in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -236,10 +268,17 @@ def test_several_clients_at_once_make_one_blob(putting, bucket):
 
 
 def parts_put():
-    return REGISTRY.get_sample_value("tbhub_s3_calls_total", {"operation": "UploadPart", "result": "done"}) or 0
+    return (
+        REGISTRY.get_sample_value(
+            "tbhub_s3_calls_total", {"operation": "UploadPart", "result": "done"}
+        )
+        or 0
+    )
 
 
-def test_a_request_that_another_overtakes_at_the_last_piece_tells_that_the_blob_is_stored(putting, monkeypatch, bucket):
+def test_a_request_that_another_overtakes_at_the_last_piece_tells_that_the_blob_is_stored(
+    putting, monkeypatch, bucket
+):
     putting.put(0)
     putting.put(PIECE)
     join = blob_uploads._join_parts
@@ -279,8 +318,12 @@ def test_an_object_that_was_swept_while_it_was_verified_is_never_recorded(
 
 
 # The calls just before the pieces are joined, and just after.
-@pytest.mark.parametrize(("call", "received_bytes"), [("find_size", len(CONTENT)), ("read", 2 * PIECE)])
-def test_a_server_that_died_before_it_verified_is_gone_on_with(putting, monkeypatch, bucket, call, received_bytes):
+@pytest.mark.parametrize(
+    ("call", "received_bytes"), [("find_size", len(CONTENT)), ("read", 2 * PIECE)]
+)
+def test_a_server_that_died_before_it_verified_is_gone_on_with(
+    putting, monkeypatch, bucket, call, received_bytes
+):
     putting.put(0)
     putting.put(PIECE)
     with monkeypatch.context() as patch:
@@ -299,7 +342,9 @@ def _fail(*_arguments):
 def test_an_upload_that_the_object_store_has_lost_begins_again(putting, settings, database):
     putting.put(0)
     with database.transaction(1) as db:
-        upload_id, suffix = db.execute(text("SELECT upload_id, object_suffix FROM blob_uploads")).one()
+        upload_id, suffix = db.execute(
+            text("SELECT upload_id, object_suffix FROM blob_uploads")
+        ).one()
     with closing(s3_client(settings)) as plain:
         key = f"1/{putting.digest.hex()}{suffix}"
         plain.abort_multipart_upload(Bucket=settings.s3_bucket, Key=key, UploadId=upload_id)
@@ -390,7 +435,10 @@ def test_inline_blob_that_was_lost_is_put_again(putting, bucket):
 
     def write():
         experiment = putting.api.new_experiment()
-        putting.api.write(experiment, segment(stream(), 0, 9, images("cat", range(4), [[each] for each in contents])))
+        putting.api.write(
+            experiment,
+            segment(stream(), 0, 9, images("cat", range(4), [[each] for each in contents])),
+        )
         return putting.api.get(experiment, "blob_sequences/data")["train"]["cat"]["values"]
 
     write()

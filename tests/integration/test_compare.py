@@ -8,7 +8,14 @@ from urllib.parse import quote
 
 import numpy as np
 import pytest
-from tensorboard.plugins.hparams.summary_v2 import Discrete, HParam, Metric, RealInterval, hparams_config_pb, hparams_pb
+from tensorboard.plugins.hparams.summary_v2 import (
+    Discrete,
+    HParam,
+    Metric,
+    RealInterval,
+    hparams_config_pb,
+    hparams_pb,
+)
 
 from support.batches import ApiClient, images, metadata, scalars, segment, stream, texts
 from support.event_files import PNG
@@ -35,7 +42,10 @@ ADDRESSES = (
     ("GET", "data/plugin/timeseries/imageData?imageId={blob}"),
     ("GET", "chart_worker.js"),
 )
-OPEN = {**dict.fromkeys(ADDRESSES, 200), ("GET", "chart_worker.js"): 308}  # to the copy that serves all pages
+OPEN = {
+    **dict.fromkeys(ADDRESSES, 200),
+    ("GET", "chart_worker.js"): 308,
+}  # to the copy that serves all pages
 
 
 @pytest.fixture
@@ -58,8 +68,13 @@ def stranger(shared_application, shared_settings):
 def new_experiment(api, value, **fields):
     """An experiment with a scalar, a text and an image series, of one run."""
     experiment = api.new_experiment(**fields)
-    media = [texts("note", [0], [b"**%d**" % value]), images("photo", [0], [[b"1", b"1", PNG + b"%d" % value]])]
-    api.write(experiment, segment(stream(), 0, 100, scalars("loss", [0, 1], [value, np.nan]), *media))
+    media = [
+        texts("note", [0], [b"**%d**" % value]),
+        images("photo", [0], [[b"1", b"1", PNG + b"%d" % value]]),
+    ]
+    api.write(
+        experiment, segment(stream(), 0, 100, scalars("loss", [0, 1], [value, np.nan]), *media)
+    )
     return experiment
 
 
@@ -130,20 +145,37 @@ def test_every_address_opens_only_for_who_may_read_every_experiment(client, api,
     assert statuses(client, address, blob, cookie(of_a, "")) == OPEN
 
 
-def test_an_experiment_that_may_not_be_read_looks_like_one_that_is_not_there(client, api, stranger, pair):
+def test_an_experiment_that_may_not_be_read_looks_like_one_that_is_not_there(
+    client, api, stranger, pair
+):
     theirs = new_experiment(stranger, 3)
     spoof = {"Tensorboard-Experiment-Id": theirs, "Tensorboard_Experiment_Id": theirs}
-    for path in ("", "data/runs", "data/plugin/scalars/tags", f"data/blob/{blob_key(stranger, theirs)}", "?token=no"):
+    for path in (
+        "",
+        "data/runs",
+        "data/plugin/scalars/tags",
+        f"data/blob/{blob_key(stranger, theirs)}",
+        "?token=no",
+    ):
         for headers in ({}, api.headers, cookie(api.headers["Authorization"].split()[1], "")):
             there, gone = (
                 client.get(compared(pair[0], second) + path, headers=headers | spoof)
                 for second in (theirs, theirs[::-1])
             )
-            assert (there.status_code, there.text, there.headers) == (gone.status_code, gone.text, gone.headers)
+            assert (there.status_code, there.text, there.headers) == (
+                gone.status_code,
+                gone.text,
+                gone.headers,
+            )
             assert there.status_code in {401, 404}
     mine = compared(*pair)
-    assert client.get(f"{mine}data/blob/{blob_key(stranger, theirs)}", headers=api.headers).status_code == 404
-    assert client.get(f"{mine}data/plugin/scalars/tags", headers=api.headers | spoof).json().keys() == {
+    assert (
+        client.get(f"{mine}data/blob/{blob_key(stranger, theirs)}", headers=api.headers).status_code
+        == 404
+    )
+    assert client.get(
+        f"{mine}data/plugin/scalars/tags", headers=api.headers | spoof
+    ).json().keys() == {
         "a/train",
         "b/train",
     }
@@ -159,7 +191,10 @@ def test_tokens_are_kept_in_a_cookie_of_this_comparison_that_can_only_read(clien
     expected = f"tbhub_read={of_a}.{of_b}; HttpOnly; Path={address}; SameSite=lax"
     assert answer.headers["set-cookie"] == expected
     client.cookies.clear()
-    assert "; Secure" in client.get(f"https://testserver{link}", follow_redirects=False).headers["set-cookie"]
+    assert (
+        "; Secure"
+        in client.get(f"https://testserver{link}", follow_redirects=False).headers["set-cookie"]
+    )
     client.cookies.clear()
     wide = client.get(f"{address}?token={owner_token}", follow_redirects=False)
     kept = wide.headers["set-cookie"].split(";")[0].removeprefix("tbhub_read=").split(".")
@@ -167,12 +202,16 @@ def test_tokens_are_kept_in_a_cookie_of_this_comparison_that_can_only_read(clien
     client.cookies.clear()
     assert statuses(client, address, blob, cookie(*kept)) == OPEN
     for token, experiment, other in zip(kept, pair, pair[::-1], strict=True):
-        assert ApiClient(client, token).request("GET", f"/experiments/{experiment}").status_code == 200
+        assert (
+            ApiClient(client, token).request("GET", f"/experiments/{experiment}").status_code == 200
+        )
         assert ApiClient(client, token).request("GET", f"/experiments/{other}").status_code == 404
         assert ApiClient(client, token).send(experiment).status_code == 403
 
 
-def test_the_form_takes_several_tokens_and_links_and_refuses_as_a_whole(client, api, stranger, pair):
+def test_the_form_takes_several_tokens_and_links_and_refuses_as_a_whole(
+    client, api, stranger, pair
+):
     address = compared(*pair)
     of_a, of_b = (api.new_token(experiment, "read") for experiment in pair)
     form = client.get(address)
@@ -190,7 +229,9 @@ def test_the_form_takes_several_tokens_and_links_and_refuses_as_a_whole(client, 
         assert answer.status_code == 303
         assert answer.headers["set-cookie"].startswith(f"tbhub_read={of_a}.{of_b};")
         client.cookies.clear()
-    other_site = client.post(address, data={"token": of_a}, headers={"Sec-Fetch-Site": "cross-site"})
+    other_site = client.post(
+        address, data={"token": of_a}, headers={"Sec-Fetch-Site": "cross-site"}
+    )
     assert other_site.status_code == 403
 
 
@@ -232,7 +273,9 @@ def test_an_address_has_a_slash_at_its_end_and_one_way_of_writing(client, api, p
     assert client.get(f"{named}data/runs").json() == ["é; x%/train", "b/train"]
 
 
-def test_the_page_shows_the_data_of_all_with_the_experiments_names_before_the_runs(client, api, pair):
+def test_the_page_shows_the_data_of_all_with_the_experiments_names_before_the_runs(
+    client, api, pair
+):
     late = segment(stream("a"), 0, 9, scalars("loss", [5], [9.0]))
     root = segment(stream(".", "root"), 0, 9, scalars("loss", [0], [3.0]))
     api.write(pair[0], late, root)
@@ -247,7 +290,9 @@ def test_the_page_shows_the_data_of_all_with_the_experiments_names_before_the_ru
     bar = page.partition('<header id="tbhub-bar">')[2].partition("</header>")[0]
     assert re.findall('href="(.*?)"', bar) == ["./", *(f"../../experiment/{one}/" for one in pair)]
     assert "First &lt;b&gt;" in bar
-    assert client.get(compared(*pair) + "download/scalars.csv", headers=api.headers).status_code == 404
+    assert (
+        client.get(compared(*pair) + "download/scalars.csv", headers=api.headers).status_code == 404
+    )
     environment = ask("data/environment").json()
     assert environment["data_location"] == "a: First <b>, b"
     runs = ["a/train", "a/a", "a", "b/train"]
@@ -256,7 +301,10 @@ def test_the_page_shows_the_data_of_all_with_the_experiments_names_before_the_ru
     assert tags["scalars"]["runTagInfo"] == {run: ["loss"] for run in runs}
     assert tags["images"]["tagRunSampledInfo"]["photo"].keys() == {"a/train", "b/train"}
     assert list(ask("data/plugin/scalars/tags").json()) == runs
-    first, second = [[1.7e9, 0, 1.0], [1.7e9 + 1, 1, "NaN"]], [[1.7e9, 0, 2.0], [1.7e9 + 1, 1, "NaN"]]
+    first, second = (
+        [[1.7e9, 0, 1.0], [1.7e9 + 1, 1, "NaN"]],
+        [[1.7e9, 0, 2.0], [1.7e9 + 1, 1, "NaN"]],
+    )
     assert ask("data/plugin/scalars/scalars?run=b/train&tag=loss").json() == second
     wanted = {"tag": "loss", "runs": ["b/train", "a", "train", "b", "a/.", "ab/train"]}
     assert ask("data/plugin/scalars/scalars_multirun", "POST", data=wanted).json() == {
@@ -266,7 +314,10 @@ def test_the_page_shows_the_data_of_all_with_the_experiments_names_before_the_ru
     no_run = {"tag": "loss", "runs": ["a/."]}
     assert ask("data/plugin/scalars/scalars_multirun", "POST", data=no_run).json() == {}
     cards = json.dumps(
-        [{"plugin": "scalars", "tag": "loss"}, {"plugin": "images", "tag": "photo", "run": "b/train", "sample": 0}]
+        [
+            {"plugin": "scalars", "tag": "loss"},
+            {"plugin": "images", "tag": "photo", "run": "b/train", "sample": 0},
+        ]
     )
     for answer in (
         ask("data/plugin/timeseries/timeSeries", "POST", data={"requests": cards}).json(),
@@ -276,10 +327,16 @@ def test_the_page_shows_the_data_of_all_with_the_experiments_names_before_the_ru
         assert list(series) == runs
         assert [point["value"] for point in series["a/train"]] == [row[2] for row in first]
         (image,) = answer[1]["runToSeries"]["b/train"]
-        assert ask(f"data/plugin/timeseries/imageData?imageId={image['imageId']}").content == PNG + b"2"
+        assert (
+            ask(f"data/plugin/timeseries/imageData?imageId={image['imageId']}").content
+            == PNG + b"2"
+        )
     (photo,) = ask("data/plugin/images/images?run=a/train&tag=photo&sample=0").json()
     assert ask(f"data/plugin/images/individualImage?{photo['query']}").content == PNG + b"1"
-    assert "<strong>2</strong>" in ask("data/plugin/text/text?run=b/train&tag=note&markdown=true").json()[0]["text"]
+    assert (
+        "<strong>2</strong>"
+        in ask("data/plugin/text/text?run=b/train&tag=note&markdown=true").json()[0]["text"]
+    )
     listing = ask("data/plugins_listing").json()
     assert [name for name, plugin in listing.items() if plugin["enabled"]] == [
         "timeseries",
@@ -294,40 +351,64 @@ def test_the_page_shows_the_data_of_all_with_the_experiments_names_before_the_ru
 def hparams_series(tag, message):
     content = message.value[0].metadata.plugin_data.content
     points = wire_pb2.TensorPoints(
-        steps=bytes(8), wall_times=bytes(8), tensors=[wire_pb2.Tensor(dtype=1, shape=[], data=bytes(4))]
+        steps=bytes(8),
+        wall_times=bytes(8),
+        tensors=[wire_pb2.Tensor(dtype=1, shape=[], data=bytes(4))],
     )
-    return wire_pb2.Series(tag=tag, summary_metadata=metadata("hparams", 2, content=content), tensors=points)
+    return wire_pb2.Series(
+        tag=tag, summary_metadata=metadata("hparams", 2, content=content), tensors=points
+    )
 
 
 def write_session(api, experiment, run, loss, group=None, **values):
     """A session; its group is told by its hyperparameters unless it is named."""
     session = hparams_series("_hparams_/session_start_info", hparams_pb(values, group, 1.7e9))
-    api.write(experiment, segment(stream(run, f"file of {run}"), 0, 9, scalars("loss", [0], [loss]), session))
+    api.write(
+        experiment,
+        segment(stream(run, f"file of {run}"), 0, 9, scalars("loss", [0], [loss]), session),
+    )
 
 
-def test_equal_hparams_of_two_experiments_are_two_groups_and_no_schema_hides_another(client, api, pair):
+def test_equal_hparams_of_two_experiments_are_two_groups_and_no_schema_hides_another(
+    client, api, pair
+):
     a, b = pair
     for loss, experiment in enumerate(pair):
         write_session(api, experiment, "one", loss, rate=0.1)
         write_session(api, experiment, "two", loss + 2, rate=0.1)
     write_session(api, b, ".", 7.0, "", rate=0.5, only_b="x")
     declared = hparams_config_pb([HParam("rate")], [Metric("declared")])
-    api.write(a, segment(stream("schema", "file of it"), 0, 9, hparams_series("_hparams_/experiment", declared)))
+    api.write(
+        a,
+        segment(
+            stream("schema", "file of it"), 0, 9, hparams_series("_hparams_/experiment", declared)
+        ),
+    )
 
     def ask(path, **request):
-        answer = client.post(f"{compared(a, b)}data/plugin/hparams/{path}", json=request, headers=api.headers)
+        answer = client.post(
+            f"{compared(a, b)}data/plugin/hparams/{path}", json=request, headers=api.headers
+        )
         assert answer.status_code == 200, answer.text
         return answer.json()
 
     experiment = ask("experiment")
-    assert {info["name"]: info["differs"] for info in experiment["hparamInfos"]} == {"rate": True, "only_b": False}
+    assert {info["name"]: info["differs"] for info in experiment["hparamInfos"]} == {
+        "rate": True,
+        "only_b": False,
+    }
     assert {info["name"]["tag"] for info in experiment["metricInfos"]} == {"declared", "loss"}
     found = ask("session_groups", allowedStatuses=["STATUS_UNKNOWN"], sliceSize=9)
     groups = {
-        frozenset(session["name"] for session in group["sessions"]): (group["hparams"], group["metricValues"])
+        frozenset(session["name"] for session in group["sessions"]): (
+            group["hparams"],
+            group["metricValues"],
+        )
         for group in found["sessionGroups"]
     }
-    assert {sessions: (hparams, points[0]["value"]) for sessions, (hparams, points) in groups.items()} == {
+    assert {
+        sessions: (hparams, points[0]["value"]) for sessions, (hparams, points) in groups.items()
+    } == {
         frozenset({"a/one", "a/two"}): ({"rate": 0.1}, 1.0),
         frozenset({"b/one", "b/two"}): ({"rate": 0.1}, 2.0),
         frozenset({"b"}): ({"rate": 0.5, "only_b": "x"}, 7.0),
@@ -356,7 +437,9 @@ KIND = HParam("kind", Discrete(["adam", "sgd"]), "Optimizer")
 LOSS = Metric("loss", "", "The loss", "In nats.", Metric.TRAINING)
 
 
-def test_what_both_experiments_declare_is_shown_as_tensorboard_shows_one_logdir_with_both(client, api, pair):
+def test_what_both_experiments_declare_is_shown_as_tensorboard_shows_one_logdir_with_both(
+    client, api, pair
+):
     """The logdir with both is an experiment of its own here, which the stock handlers answer for."""
     together = api.new_experiment()
     for name, experiment in zip("ab", pair, strict=True):
@@ -364,14 +447,18 @@ def test_what_both_experiments_declare_is_shown_as_tensorboard_shows_one_logdir_
             declare(api, target, f"{below}.".removesuffix("/."), [KIND, RATE], [LOSS])
             for number, kind in enumerate(("adam", "sgd")):
                 session = {"kind": kind, "rate": 0.01 + number / 10, "undeclared": number}
-                write_session(api, target, f"{below}{kind}", number, f"group {name}{number}", **session)
+                write_session(
+                    api, target, f"{below}{kind}", number, f"group {name}{number}", **session
+                )
     stock, ours = f"/experiment/{together}/", compared(*pair)
     for request in ({}, {"includeMetrics": False}, {"hparamsLimit": 1}):
         expected = ask_hparams(client, api, stock, "experiment", **request)
         assert ask_hparams(client, api, ours, "experiment", **request) == expected
     assert {info["displayName"] for info in expected["hparamInfos"]} == {"Optimizer"}
     wanted = {"allowedStatuses": ["STATUS_UNKNOWN"], "sliceSize": 9}
-    expected, shown = (ask_hparams(client, api, one, "session_groups", **wanted) for one in (stock, ours))
+    expected, shown = (
+        ask_hparams(client, api, one, "session_groups", **wanted) for one in (stock, ours)
+    )
     assert expected["totalSize"] == 4
     for group in expected["sessionGroups"]:
         group["name"] = f"{group['name'][6]}/{group['name']}"
@@ -379,12 +466,21 @@ def test_what_both_experiments_declare_is_shown_as_tensorboard_shows_one_logdir_
     assert sorted(shown["sessionGroups"], key=str) == sorted(expected["sessionGroups"], key=str)
 
 
-def test_what_experiments_declare_differently_leaves_out_no_session_and_no_column(client, api, pair):
+def test_what_experiments_declare_differently_leaves_out_no_session_and_no_column(
+    client, api, pair
+):
     a, b = pair
     other_rate = HParam("rate", RealInterval(0.1, 0.9), "Another name")
     text_or_number = (HParam("odd", Discrete(["x", "y"])), HParam("odd", RealInterval(0.0, 1.0)))
     declare(api, a, ".", [KIND, RATE, text_or_number[0], HParam("free")], [LOSS])
-    declare(api, b, ".", [other_rate, text_or_number[1]], [Metric("accuracy"), Metric("loss", "", "No name")], 1.8e9)
+    declare(
+        api,
+        b,
+        ".",
+        [other_rate, text_or_number[1]],
+        [Metric("accuracy"), Metric("loss", "", "No name")],
+        1.8e9,
+    )
     undeclared = new_experiment(api, 3)
     write_session(api, undeclared, "one", 1.0, rate=0.001, kind="rmsprop", free=3.0, own=True)
     address = f"/compare/a:{a},b:{b},c:{undeclared}/"
@@ -406,14 +502,19 @@ def test_what_experiments_declare_differently_leaves_out_no_session_and_no_colum
     assert [session["name"] for session in group["sessions"]] == ["c/one"]
 
 
-def test_a_session_no_client_could_have_meant_leaves_the_other_experiments_as_they_are(client, api, pair):
+def test_a_session_no_client_could_have_meant_leaves_the_other_experiments_as_they_are(
+    client, api, pair
+):
     """Content that is none stays as it is: the answer is the stock handlers', which refuse it."""
     broken = wire_pb2.Series()
     broken.CopyFrom(hparams_series("_hparams_/session_start_info", hparams_pb({"rate": 1.0})))
     broken.summary_metadata = metadata("hparams", 2, content=b"\xff")
     api.write(pair[0], segment(stream("broken", "its file"), 0, 9, broken))
     address = f"{compared(*pair)}data/"
-    assert client.post(f"{address}plugin/hparams/experiment", json={}, headers=api.headers).status_code == 400
+    assert (
+        client.post(f"{address}plugin/hparams/experiment", json={}, headers=api.headers).status_code
+        == 400
+    )
     assert client.get(f"{address}plugin/scalars/tags", headers=api.headers).status_code == 200
 
 
@@ -421,7 +522,10 @@ def test_what_is_too_much_together_is_refused(client, api, pair, monkeypatch):
     monkeypatch.setattr(limits, "READ_POINTS_MAX", 3)
     card = {"requests": json.dumps([{"plugin": "scalars", "tag": "loss"}])}
     path = "data/plugin/timeseries/timeSeries"
-    assert client.post(f"/experiment/{pair[0]}/{path}", data=card, headers=api.headers).status_code == 200
+    assert (
+        client.post(f"/experiment/{pair[0]}/{path}", data=card, headers=api.headers).status_code
+        == 200
+    )
     answer = client.post(compared(*pair) + path, data=card, headers=api.headers)
     assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
 

@@ -11,7 +11,13 @@ from support.postgres_faults import postgres_faults
 from support.servers import database_name
 from tbservice.errors import StartupError
 from tbservice.store.pg import database as module
-from tbservice.store.pg.database import Database, execute_binary, fetch_binary, pipeline, query_with_rls
+from tbservice.store.pg.database import (
+    Database,
+    execute_binary,
+    fetch_binary,
+    pipeline,
+    query_with_rls,
+)
 
 SEEN = "SELECT coalesce(current_setting('tbhub.workspace_id', true), '')"
 
@@ -24,17 +30,23 @@ def one(database_url):
     database.close()
 
 
-def test_connections_that_postgres_has_ended_are_replaced_and_nobody_notices(database, database_url, servers):
+def test_connections_that_postgres_has_ended_are_replaced_and_nobody_notices(
+    database, database_url, servers
+):
     with database.transaction(), database.transaction(), database.transaction():
         pass
     with servers.instance.postgres.connect_as_superuser(database_name(database_url)) as db:
-        ended = db.execute("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE usename = 'tbhub'")
+        ended = db.execute(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE usename = 'tbhub'"
+        )
         assert ended.fetchall().count((True,)) >= 3
     with database.transaction(), database.transaction(), database.without_transaction() as db:
         assert query_with_rls(db, {"workspace_id": "7"}, SEEN, {}) == [("7",)]
 
 
-def test_a_connection_is_asked_whether_it_works_only_when_it_has_been_idle_for_long(database_url, monkeypatch):
+def test_a_connection_is_asked_whether_it_works_only_when_it_has_been_idle_for_long(
+    database_url, monkeypatch
+):
     with postgres_faults(database_url) as proxy:
         database = Database(proxy.url, 1)
         database.check()
@@ -69,13 +81,23 @@ def test_a_statement_that_fails_among_those_of_one_trip_leaves_nothing_of_them(o
             execute_binary(db, make, {"name": "after"})
         with one.transaction() as db:
             with pipeline(db):
-                made = [execute_binary(db, make, {"name": f"{attempt} {name}"}) for name in ("first", "second")]
-            assert [sent.rows() for sent in made] == [[(f"{attempt} first",)], [(f"{attempt} second",)]]
+                made = [
+                    execute_binary(db, make, {"name": f"{attempt} {name}"})
+                    for name in ("first", "second")
+                ]
+            assert [sent.rows() for sent in made] == [
+                [(f"{attempt} first",)],
+                [(f"{attempt} second",)],
+            ]
     with one.transaction() as db:
-        assert fetch_binary(db, "SELECT count(*), count(DISTINCT name) FROM workspaces", {}) == [(16, 16)]
+        assert fetch_binary(db, "SELECT count(*), count(DISTINCT name) FROM workspaces", {}) == [
+            (16, 16)
+        ]
 
 
-@pytest.mark.parametrize("url", ["postgresql://u:secret@a:1,b:2x/db", "postgresql://u:secret@[host/db", "u:secret@h/d"])
+@pytest.mark.parametrize(
+    "url", ["postgresql://u:secret@a:1,b:2x/db", "postgresql://u:secret@[host/db", "u:secret@h/d"]
+)
 def test_database_url_that_libpq_cannot_read(url):
     with pytest.raises(StartupError, match="not a PostgreSQL URL") as raised:
         Database(url, 1)
@@ -85,6 +107,8 @@ def test_database_url_that_libpq_cannot_read(url):
 def test_database_url_keeps_its_own_options(database_url):
     database = Database(f"{database_url}&options=-c%20geqo%3Doff&connect_timeout=7", 1)
     with database.transaction() as db:
-        shown = fetch_binary(db, "SELECT current_setting('geqo'), current_setting('statement_timeout')", {})
+        shown = fetch_binary(
+            db, "SELECT current_setting('geqo'), current_setting('statement_timeout')", {}
+        )
     database.close()
     assert shown == [("off", "1min")]

@@ -39,7 +39,11 @@ def serving(application):
     """A server of the application, and its port; it stops at once when the block ends."""
     with socket.create_server((LOOPBACK, 0)) as listener:
         config = uvicorn.Config(
-            application, http=Connection, lifespan="off", log_config=None, timeout_graceful_shutdown=0
+            application,
+            http=Connection,
+            lifespan="off",
+            log_config=None,
+            timeout_graceful_shutdown=0,
         )
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
@@ -77,7 +81,10 @@ def test_requests_cut_by_the_stop_are_one_line(caplog, path, status_line):
         assert answer.partition(b"\r\n")[0] == status_line
         assert not answer.endswith(b"0\r\n\r\n")  # the last chunk, with which an answer is whole
     (record,) = caplog.records
-    assert record.getMessage() == f"Cancel {REQUESTS} running task(s), timeout graceful shutdown exceeded"
+    assert (
+        record.getMessage()
+        == f"Cancel {REQUESTS} running task(s), timeout graceful shutdown exceeded"
+    )
     assert record.exc_info is None
 
 

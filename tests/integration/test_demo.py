@@ -9,7 +9,10 @@ import wave
 import numpy as np
 import pytest
 from PIL import Image
-from tensorboard.backend.event_processing.event_file_loader import EventFileLoader, LegacyEventFileLoader
+from tensorboard.backend.event_processing.event_file_loader import (
+    EventFileLoader,
+    LegacyEventFileLoader,
+)
 from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
 from tensorboard.compat.proto.config_pb2 import RunMetadata
 from tensorboard.compat.proto.graph_pb2 import GraphDef
@@ -34,7 +37,9 @@ def logdir(tmp_path_factory):
 @pytest.fixture(scope="module")
 def multiplexer(logdir):
     everything = {"scalars": 0, "images": 0}
-    return EventMultiplexer(tensor_size_guidance=everything).AddRunsFromDirectory(str(logdir)).Reload()
+    return (
+        EventMultiplexer(tensor_size_guidance=everything).AddRunsFromDirectory(str(logdir)).Reload()
+    )
 
 
 def arrays(multiplexer, run, tag):
@@ -52,7 +57,17 @@ def events(logdir, loader=LegacyEventFileLoader):
 @pytest.mark.parametrize(
     "plugin",
     [
-        *("scalars", "histograms", "text", "images", "audio", "pr_curves", "mesh", "custom_scalars", "hparams"),
+        *(
+            "scalars",
+            "histograms",
+            "text",
+            "images",
+            "audio",
+            "pr_curves",
+            "mesh",
+            "custom_scalars",
+            "hparams",
+        ),
         *("graphs", "graph_keras_model", "graph_tagged_run_metadata"),
     ],
 )
@@ -61,7 +76,9 @@ def test_the_demo_has_data_of_every_plugin(multiplexer, plugin):
 
 
 def test_each_session_has_a_run_of_its_own_and_one_for_each_set_of_points(multiplexer):
-    assert set(multiplexer.Runs()) == {c.run + part for c in SESSIONS for part in ("", "/train", "/validation")}
+    assert set(multiplexer.Runs()) == {
+        c.run + part for c in SESSIONS for part in ("", "/train", "/validation")
+    }
 
 
 def test_a_tag_belongs_to_one_plugin_only(logdir):
@@ -102,7 +119,9 @@ def test_pictures_and_sounds_can_be_decoded(multiplexer):
 
 
 def test_a_curve_counts_every_point_at_every_threshold(multiplexer):
-    for hits, alarms, rest, misses, precision, recall in arrays(multiplexer, f"{RUN}/validation", "spirals"):
+    for hits, alarms, rest, misses, precision, recall in arrays(
+        multiplexer, f"{RUN}/validation", "spirals"
+    ):
         np.testing.assert_array_equal(hits + alarms + rest + misses, 400)
         np.testing.assert_allclose(recall, hits / (hits + misses))
         assert precision.max() <= 1
@@ -110,7 +129,8 @@ def test_a_curve_counts_every_point_at_every_threshold(multiplexer):
 
 def test_a_surface_names_only_vertices_it_has(multiplexer):
     vertices, faces, colors = (
-        arrays(multiplexer, f"{RUN}/validation", f"surface_{part}")[-1] for part in ("VERTEX", "FACE", "COLOR")
+        arrays(multiplexer, f"{RUN}/validation", f"surface_{part}")[-1]
+        for part in ("VERTEX", "FACE", "COLOR")
     )
     assert vertices.shape == colors.shape
     assert (faces.min(), faces.max()) == (0, vertices.shape[1] - 1)
@@ -122,14 +142,20 @@ def test_the_graphs_can_be_parsed_and_the_run_metadata_speaks_of_their_nodes(mul
     assert {source for node in graph.node for source in node.input} <= names
     metadata = RunMetadata.FromString(arrays(multiplexer, RUN, "forward pass")[0].item())
     assert {stats.node_name for stats in metadata.step_stats.dev_stats[0].node_stats} <= names
-    model = keras_util.keras_model_to_graph_def(json.loads(arrays(multiplexer, RUN, "keras")[0].item()))
-    assert [node.name for node in model.node] == [f"spirals/{n}" for n in ("points", "hidden_1", "hidden_2", "output")]
+    model = keras_util.keras_model_to_graph_def(
+        json.loads(arrays(multiplexer, RUN, "keras")[0].item())
+    )
+    assert [node.name for node in model.node] == [
+        f"spirals/{n}" for n in ("points", "hidden_1", "hidden_2", "output")
+    ]
 
 
 def test_the_metrics_of_the_sessions_are_tags_of_their_runs(multiplexer):
     contents = multiplexer.PluginRunToTagToContent("hparams")
     for choice in SESSIONS:
-        experiment = hparams_metadata.parse_experiment_plugin_data(contents[choice.run]["_hparams_/experiment"])
+        experiment = hparams_metadata.parse_experiment_plugin_data(
+            contents[choice.run]["_hparams_/experiment"]
+        )
         start = hparams_metadata.parse_session_start_info_plugin_data(
             contents[choice.run]["_hparams_/session_start_info"]
         )

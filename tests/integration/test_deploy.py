@@ -41,7 +41,9 @@ def test_every_image_is_pinned_and_the_two_stores_are_the_ones_that_the_tests_ru
     images = {name: service["image"] for name, service in SERVICES.items()}
     assert all(re.fullmatch(r"[\w/.-]+:\d[\w.-]*", image) for image in images.values()), images
     assert images["postgres"] == f"postgres:{MAJOR_VERSION}"
-    version = subprocess.run([find_program(), "version"], capture_output=True, text=True, check=True).stdout
+    version = subprocess.run(
+        [find_program(), "version"], capture_output=True, text=True, check=True
+    ).stdout
     assert images["objects"].split(":")[1] in version.split()
     assert re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE) == ["python:3.13-slim-bookworm"] * 2
 
@@ -51,14 +53,23 @@ def test_only_the_proxy_is_reachable_and_no_container_has_more_rights_than_it_ne
     assert not [name for name, service in SERVICES.items() if service.get("privileged")]
     for name, service in SERVICES.items():
         assert service["cap_drop"] == ["ALL"], name
-    users = {name: service["user"] for name, service in SERVICES.items() if service["image"] != "tbhub:0.1.0"}
+    users = {
+        name: service["user"]
+        for name, service in SERVICES.items()
+        if service["image"] != "tbhub:0.1.0"
+    }
     assert [name for name, user in users.items() if re.match("0|root", user)] == ["objects-owner"]
-    assert re.findall(r"^(?:FROM \S+(?: AS \S+)?|USER .+)$", DOCKERFILE, re.MULTILINE)[-1] == "USER 10001:10001"
+    assert (
+        re.findall(r"^(?:FROM \S+(?: AS \S+)?|USER .+)$", DOCKERFILE, re.MULTILINE)[-1]
+        == "USER 10001:10001"
+    )
 
 
 def test_compose_objects_are_reachable_by_the_service_only():
     (network,) = SERVICES["objects"]["networks"]
-    assert {name for name, service in SERVICES.items() if network in service.get("networks", [])} == {
+    assert {
+        name for name, service in SERVICES.items() if network in service.get("networks", [])
+    } == {
         "objects",
         "tbhub",
     }
@@ -70,7 +81,9 @@ def test_everything_that_stays_up_is_watched_and_everything_that_is_waited_for_e
         assert ("healthcheck" in service) == (name not in ONE_SHOT), name
         for needed, how in service.get("depends_on", {}).items():
             ends = needed in ONE_SHOT
-            assert how["condition"] == ("service_completed_successfully" if ends else "service_healthy")
+            assert how["condition"] == (
+                "service_completed_successfully" if ends else "service_healthy"
+            )
 
 
 def test_every_setting_and_every_variable_is_known():
@@ -94,30 +107,47 @@ def test_every_file_that_is_copied_or_mounted_exists_and_is_not_kept_out_of_the_
     names = {name for line in copied for name in line.split()}
     assert all((ROOT / name).exists() for name in names)
     assert {f"!{name}" for name in names} <= set((ROOT / ".dockerignore").read_text().split())
-    mounted = [volume for service in SERVICES.values() for volume in service.get("volumes", []) if volume[0] == "."]
+    mounted = [
+        volume
+        for service in SERVICES.values()
+        for volume in service.get("volumes", [])
+        if volume[0] == "."
+    ]
     assert len(mounted) == 2
     assert all((ROOT / volume.split(":")[0]).exists() for volume in mounted)
 
 
 def test_the_images_health_check_and_command_are_the_ones_of_the_compose_file():
-    check, command = (json.loads(found) for found in re.findall(r"CMD (\[.+\])$", DOCKERFILE, re.MULTILINE))
+    check, command = (
+        json.loads(found) for found in re.findall(r"CMD (\[.+\])$", DOCKERFILE, re.MULTILINE)
+    )
     assert check == SERVICES["tbhub"]["healthcheck"]["test"][1:]
     assert command == SERVICES["tbhub"]["command"]
 
 
 def test_the_wheel_that_the_image_installs_holds_the_migrations_and_no_tests(tmp_path):
-    subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path], cwd=ROOT, check=True)
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path],
+        cwd=ROOT,
+        check=True,
+    )
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     assert "tbservice/_migrations/versions/0001_first.py" in names
     assert "tbservice/_migrations/env.py" in names
-    assert {name.split("/")[0] for name in names if "dist-info" not in name} == {"tbservice", "tbupload", "tbwire"}
+    assert {name.split("/")[0] for name in names if "dist-info" not in name} == {
+        "tbservice",
+        "tbupload",
+        "tbwire",
+    }
 
 
 def test_the_proxy_passes_everything_but_metrics_on_to_the_service_and_logs_no_token():
     configuration = (ROOT / "deploy" / "Caddyfile").read_text()
-    host, port = re.search(r"reverse_proxy \{\$TBHUB_UPSTREAM:(\w+):(\d+)\}", configuration).groups()
+    host, port = re.search(
+        r"reverse_proxy \{\$TBHUB_UPSTREAM:(\w+):(\d+)\}", configuration
+    ).groups()
     assert host in SERVICES
     assert f"TBHUB_PORT={port}" in DOCKERFILE
     assert "respond /metrics 404" in configuration
@@ -140,19 +170,25 @@ def variables():
     }
 
 
-def test_every_command_of_the_deployment_runs_and_the_service_works_on_what_they_started(tmp_path, variables):
+def test_every_command_of_the_deployment_runs_and_the_service_works_on_what_they_started(
+    tmp_path, variables
+):
     ports = choose_ports(["postgres", "objects", "tbhub"], {})
 
     def here(text):
         """A text of the compose file with the variables filled in, and with our addresses for the containers'."""
         text = re.sub(r"\$\{(\w+)[^}]*\}", lambda found: variables[found[1]], str(text))
         for name, port in {"postgres": 5432, "objects": 8333, "tbhub": 6060}.items():
-            text = re.sub(rf"(@|//)({name}|127\.0\.0\.1):{port}\b", rf"\g<1>{LOOPBACK}:{ports[name]}", text)
+            text = re.sub(
+                rf"(@|//)({name}|127\.0\.0\.1):{port}\b", rf"\g<1>{LOOPBACK}:{ports[name]}", text
+            )
         return text
 
     def environment_of(name):
         values = {key: here(value) for key, value in SERVICES[name]["environment"].items()}
-        kept = {key: value for key, value in os.environ.items() if not key.startswith(("TBHUB_", "PG"))}
+        kept = {
+            key: value for key, value in os.environ.items() if not key.startswith(("TBHUB_", "PG"))
+        }
         return kept | values | {"PATH": f"{SCRIPTS}:{find_programs()}:{os.environ['PATH']}"}
 
     def check_health(name, **more):
@@ -160,10 +196,14 @@ def test_every_command_of_the_deployment_runs_and_the_service_works_on_what_they
         assert kind == "CMD"
         if program == "python":
             program = sys.executable  # a test's interpreter need not be the first one on the path
-        assert shutil.which(program, path=environment_of(name)["PATH"]), f"the tests need {program}: install it"
+        assert shutil.which(program, path=environment_of(name)["PATH"]), (
+            f"the tests need {program}: install it"
+        )
         command = [program, *map(here, arguments)]
         deadline = time.monotonic() + START_SECONDS_MAX
-        while subprocess.run(command, env=environment_of(name) | more, capture_output=True, check=False).returncode:
+        while subprocess.run(
+            command, env=environment_of(name) | more, capture_output=True, check=False
+        ).returncode:
             assert time.monotonic() < deadline, command
             time.sleep(0.1)
 
@@ -173,15 +213,22 @@ def test_every_command_of_the_deployment_runs_and_the_service_works_on_what_they
     ):
         check_health("postgres", PGPORT=str(ports["postgres"]))
         check_health("objects")
-        environment = environment_of("tbhub") | {"TBHUB_HOST": LOOPBACK, "TBHUB_PORT": str(ports["tbhub"])}
+        environment = environment_of("tbhub") | {
+            "TBHUB_HOST": LOOPBACK,
+            "TBHUB_PORT": str(ports["tbhub"]),
+        }
 
         def run(*command):
-            return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+            return subprocess.run(
+                command, env=environment, capture_output=True, text=True, check=True
+            ).stdout.strip()
 
         assert run(*SERVICES["migrate"]["command"]).startswith("0001_first")
         log = tmp_path / "tbhub.log"
         with log.open("wb") as output:
-            service = subprocess.Popen(SERVICES["tbhub"]["command"], env=environment, stdout=output, stderr=output)
+            service = subprocess.Popen(
+                SERVICES["tbhub"]["command"], env=environment, stdout=output, stderr=output
+            )
         try:
             wait_ready(service, f"http://{LOOPBACK}:{ports['tbhub']}", log)
             check_health("tbhub")
@@ -212,11 +259,19 @@ def postgres_container(directory, port, environment):
             for option in command[1:]:
                 name, _, value = option.removeprefix("-c").partition("=")
                 db.execute(f"ALTER SYSTEM SET {name} = '{value}'")
-        superuser = {"PGPORT": str(port), "PGHOST": LOOPBACK, "PGPASSWORD": data.secrets.postgres_password}
+        superuser = {
+            "PGPORT": str(port),
+            "PGHOST": LOOPBACK,
+            "PGPASSWORD": data.secrets.postgres_password,
+        }
         script = ROOT / "deploy" / "postgres" / "10-tbhub.sh"
         subprocess.run([script], env=environment | superuser, check=True, capture_output=True)
-        with psycopg.connect(host=LOOPBACK, port=port, user="tbhub", password="7a61b0", dbname="tbhub") as db:
-            assert db.execute("SELECT rolsuper FROM pg_roles WHERE rolname = current_user").fetchone() == (False,)
+        with psycopg.connect(
+            host=LOOPBACK, port=port, user="tbhub", password="7a61b0", dbname="tbhub"
+        ) as db:
+            assert db.execute(
+                "SELECT rolsuper FROM pg_roles WHERE rolname = current_user"
+            ).fetchone() == (False,)
         yield
     finally:
         child.stop()
@@ -226,7 +281,9 @@ def postgres_container(directory, port, environment):
 @contextmanager
 def objects_container(directory, port, environment):
     """SeaweedFS with the arguments of the compose file; the ports that only matter inside a container are free ones."""
-    inner = choose_ports(["master", "volume", "filer", "master.grpc", "volume.grpc", "filer.grpc", "s3.grpc"], {})
+    inner = choose_ports(
+        ["master", "volume", "filer", "master.grpc", "volume.grpc", "filer.grpc", "s3.grpc"], {}
+    )
     service = SERVICES["objects"]
     assert service["entrypoint"] == ["/usr/bin/weed"]
     arguments = [

@@ -36,7 +36,10 @@ def digest_of(api, experiment):
 def check(api, experiment, expected):
     found = digest_of(api, experiment)
     assert found["count"] == len(expected)
-    assert (found["first_step"], found["last_step"]) == (int(expected["step"][0]), int(expected["step"][-1]))
+    assert (found["first_step"], found["last_step"]) == (
+        int(expected["step"][0]),
+        int(expected["step"][-1]),
+    )
     assert found["sha256"] == hashlib.sha256(expected.tobytes()).hexdigest()
 
 
@@ -51,7 +54,9 @@ def read_records(api, experiment, run, tag, dtype, limit):
     return np.concatenate(pieces)
 
 
-def test_the_digest_stays_the_same_while_points_move_from_the_tail_to_blocks(api, experiment, writer):
+def test_the_digest_stays_the_same_while_points_move_from_the_tail_to_blocks(
+    api, experiment, writer
+):
     for start in range(0, 12_000, 1_500):
         writer.write(range(start, start + 1_500))
     before = digest_of(api, experiment)
@@ -65,7 +70,9 @@ def test_the_digest_stays_the_same_while_points_move_from_the_tail_to_blocks(api
 
 
 def test_of_a_scalar_every_bit_counts(api, experiment, writer):
-    odd = np.array([0x7FF8000000000001, 0xFFF8000000000000, 0x8000000000000000, 0], np.uint64).view(np.float64)
+    odd = np.array([0x7FF8000000000001, 0xFFF8000000000000, 0x8000000000000000, 0], np.uint64).view(
+        np.float64
+    )
     steps = [-(2**63), -1, 0, 2**63 - 1]
     writer.write(steps, odd, [0.0, -0.0, 1e-300, -5.0])
     check(api, experiment, writer.expected())
@@ -86,7 +93,9 @@ def test_a_signalling_nan_in_float32_counts_as_the_quiet_one_it_is_stored_as(api
 
 
 @pytest.mark.parametrize("window", [1, 7, 1_000, 10**6])
-def test_however_few_points_may_be_held_the_newest_of_each_step_is_found(api, experiment, writer, monkeypatch, window):
+def test_however_few_points_may_be_held_the_newest_of_each_step_is_found(
+    api, experiment, writer, monkeypatch, window
+):
     monkeypatch.setattr(limits, "BLOCK_POINTS_MAX", 64)
     monkeypatch.setattr(limits, "SCAN_CHUNK_POINTS", window)
     random = np.random.default_rng(0)
@@ -146,18 +155,28 @@ def test_tensors_and_blob_sequences_have_digests_of_their_values(api, experiment
     )
     histogram = wire_pb2.LegacyHistogram(min=1, max=2, bucket=[1.0], bucket_limit=[2.0])
     tensor = wire_pb2.Tensor(dtype=1, shape=[1, 3], data=bytes(12), histogram=histogram)
-    points = wire_pb2.TensorPoints(steps=np.zeros(1, "<i8").tobytes(), wall_times=bytes(8), tensors=[tensor])
-    sent = wire_pb2.Series(tag="weights", summary_metadata=metadata("histograms", 2), tensors=points)
+    points = wire_pb2.TensorPoints(
+        steps=np.zeros(1, "<i8").tobytes(), wall_times=bytes(8), tensors=[tensor]
+    )
+    sent = wire_pb2.Series(
+        tag="weights", summary_metadata=metadata("histograms", 2), tensors=points
+    )
     api.write(experiment, segment(of, 1, 2, sent))
     sha256 = lambda content: hashlib.sha256(content).digest()  # noqa: E731 - short here
-    word = lambda content: tensor_digest(7, [1], sha256(len(content).to_bytes(4, "little") + content), None)  # noqa: E731 - the same
+    word = lambda content: tensor_digest(
+        7, [1], sha256(len(content).to_bytes(4, "little") + content), None
+    )  # noqa: E731 - the same
     expected = {
         "note": value_records([-2, 5], [2.0, 3.0], [word(b"x"), word(b"new")]),
         "cat": value_records(
-            [0, 1], [1.7e9, 1.7e9 + 1], [blob_sequence_digest([]), blob_sequence_digest([sha256(b"a"), sha256(b"b")])]
+            [0, 1],
+            [1.7e9, 1.7e9 + 1],
+            [blob_sequence_digest([]), blob_sequence_digest([sha256(b"a"), sha256(b"b")])],
         ),
         "weights": value_records(
-            [0], [0.0], [tensor_digest(1, [1, 3], sha256(bytes(12)), sha256(histogram.SerializeToString()))]
+            [0],
+            [0.0],
+            [tensor_digest(1, [1, 3], sha256(bytes(12)), sha256(histogram.SerializeToString()))],
         ),
     }
     found = {series["tag"]: series for series in api.get(experiment, "digests")["series"]}
@@ -171,7 +190,9 @@ def test_tensors_and_blob_sequences_have_digests_of_their_values(api, experiment
     assert (found["note"]["plugin"], found["note"]["data_class"]) == ("text", "tensor")
 
 
-def test_pages_go_through_all_series_once_and_end_early_when_time_is_up(api, experiment, monkeypatch):
+def test_pages_go_through_all_series_once_and_end_early_when_time_is_up(
+    api, experiment, monkeypatch
+):
     for number, run in enumerate(("a", "b", "c")):
         sent = [scalars(f"s{n}", range(n + 1)) for n in range(4)]
         sent += [texts("note", [number], [b"t"]), images("cat", [0], [[b"x"]])]
@@ -233,13 +254,20 @@ def checked(api, experiment, **query):
         objects, size, after = objects + page["objects"], size + page["bytes"], page["next"]
         assert page["objects"] or page["next"] is None
         for fault in page["faults"]:
-            assert (fault["run"], fault["tag"], fault["plugin"], fault["points"]) == ("train", "cat", "images", 1)
+            assert (fault["run"], fault["tag"], fault["plugin"], fault["points"]) == (
+                "train",
+                "cat",
+                "images",
+                1,
+            )
             faults[fault["first_step"], fault["sha256"]] = fault["problem"]
     return objects, size, faults
 
 
 @pytest.mark.parametrize("listed_min", [1, 50, 1_000_000], ids=["listed", "mixed", "asked"])
-def test_objects_that_are_lost_or_damaged_are_named(api, experiment, settings, monkeypatch, listed_min):
+def test_objects_that_are_lost_or_damaged_are_named(
+    api, experiment, settings, monkeypatch, listed_min
+):
     monkeypatch.setattr(object_checks, "_LISTED_MIN", listed_min)
     contents = put_images(api, experiment, 120)
     whole = 120, sum(map(len, contents.values())), {}
@@ -298,7 +326,10 @@ def test_objects_check_with_the_object_store_away_is_503(api, experiment, monkey
 def test_blob_whose_object_is_lost_is_410(api, experiment, settings):
     put_images(api, experiment, 2)
     delete_all_objects(settings)
-    for key in (blob["key"] for (blob,) in api.get(experiment, "blob_sequences/data")["train"]["cat"]["values"]):
+    for key in (
+        blob["key"]
+        for (blob,) in api.get(experiment, "blob_sequences/data")["train"]["cat"]["values"]
+    ):
         answer = api.request("GET", f"/blobs/{key}")
         assert (answer.status_code, answer.json()["code"]) == (410, "object_missing")
         assert answer.headers["Cache-Control"] == "no-store"

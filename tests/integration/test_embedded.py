@@ -63,14 +63,18 @@ def remembered(instance):
     with psycopg.connect(instance.postgres.url()) as db:
         rows = [row[0] for row in db.execute("SELECT number FROM kept ORDER BY number")]
     with contextlib.closing(s3_client(settings_of(instance))) as client:
-        bodies = [int(client.get_object(Bucket="tbhub", Key=f"kept/{row}")["Body"].read()) for row in rows]
+        bodies = [
+            int(client.get_object(Bucket="tbhub", Key=f"kept/{row}")["Body"].read()) for row in rows
+        ]
     assert rows == bodies
     return rows
 
 
 def test_the_service_gets_an_ordinary_role_and_a_durable_database(servers):
     with psycopg.connect(servers.instance.postgres.url()) as db:
-        role = db.execute("SELECT rolsuper, rolbypassrls, rolcreatedb FROM pg_roles WHERE rolname = current_user")
+        role = db.execute(
+            "SELECT rolsuper, rolbypassrls, rolcreatedb FROM pg_roles WHERE rolname = current_user"
+        )
         assert role.fetchone() == (False, False, False)
         for name, value in {
             "fsync": "on",
@@ -118,7 +122,11 @@ def test_what_was_committed_survives_a_restart_on_other_ports_and_the_death_of_b
 
 def test_objects_from_before_mutual_tls_are_read(path, monkeypatch):
     def older(self):
-        return {name: value for name, value in environment(self).items() if "GRPC" not in name and "HTTPS" not in name}
+        return {
+            name: value
+            for name, value in environment(self).items()
+            if "GRPC" not in name and "HTTPS" not in name
+        }
 
     environment = SeaweedFS._environment
     with monkeypatch.context() as patch:
@@ -132,7 +140,9 @@ def test_objects_from_before_mutual_tls_are_read(path, monkeypatch):
         assert remembered(instance) == [1, 2]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone tells a process that its parent died")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="Linux alone tells a process that its parent died"
+)
 def test_both_servers_end_when_their_parent_is_killed(path):
     parent = subprocess.Popen([sys.executable, "-c", HOLD_INSTANCE, path], stdout=subprocess.PIPE)
     with parent.stdout as output:
@@ -147,7 +157,9 @@ def test_both_servers_end_when_their_parent_is_killed(path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has another account to run PostgreSQL as")
-def test_root_without_user_namespaces_runs_postgres_as_another_account_and_may_change_its_mind(path):
+def test_root_without_user_namespaces_runs_postgres_as_another_account_and_may_change_its_mind(
+    path,
+):
     with Instance(path, find_unprivileged_account()) as instance:
         assert (path / "postgres").stat().st_uid == find_unprivileged_account().uid
         remember(instance, 1)
@@ -158,15 +170,27 @@ def test_root_without_user_namespaces_runs_postgres_as_another_account_and_may_c
 
 def test_a_copy_of_the_programs_works_apart_from_the_wheel(tmp_path):
     programs = copy_programs(find_programs(), tmp_path / "programs")
-    command = [programs / "initdb", "-D", tmp_path / "files", "-U", "postgres", "--no-sync", "--locale=C"]
+    command = [
+        programs / "initdb",
+        "-D",
+        tmp_path / "files",
+        "-U",
+        "postgres",
+        "--no-sync",
+        "--locale=C",
+    ]
     options = [] if os.geteuid() != 0 else ["--namespace-uid", str(NOBODY)]
-    done = subprocess.run(subprocesses.launch_command(command, options), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        subprocesses.launch_command(command, options), capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
 def test_an_ordinary_user_runs_both(path):
     """In a user namespace that maps nobody to the test's user, the process is an ordinary user for all."""
-    script = "import os; assert os.geteuid() != 0\n" + HOLD_INSTANCE.replace("time.sleep(60)", "sys.exit(0)")
+    script = "import os; assert os.geteuid() != 0\n" + HOLD_INSTANCE.replace(
+        "time.sleep(60)", "sys.exit(0)"
+    )
     options = [] if os.geteuid() != 0 else ["--namespace-uid", str(NOBODY)]
     done = subprocess.run(
         subprocesses.launch_command([sys.executable, "-c", script, path], options),
@@ -180,7 +204,9 @@ def test_an_ordinary_user_runs_both(path):
 
 def test_a_process_that_a_killed_parent_left_behind_is_stopped(tmp_path):
     lock = tmp_path / "left.pid"
-    command = subprocesses.launch_command([sys.executable, "-c", "import time; time.sleep(60)"], ["--lock", str(lock)])
+    command = subprocesses.launch_command(
+        [sys.executable, "-c", "import time; time.sleep(60)"], ["--lock", str(lock)]
+    )
     left = subprocess.Popen(command)
     while subprocesses.find_lock_holder(lock) is None:
         time.sleep(0.01)
@@ -190,9 +216,7 @@ def test_a_process_that_a_killed_parent_left_behind_is_stopped(tmp_path):
 
 def test_a_process_that_ignores_the_request_to_stop_is_killed(tmp_path):
     lock = tmp_path / "left.pid"
-    script = (
-        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('set', flush=True); time.sleep(60)"
-    )
+    script = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('set', flush=True); time.sleep(60)"
     command = subprocesses.launch_command([sys.executable, "-c", script], ["--lock", str(lock)])
     with subprocess.Popen(command, stdout=subprocess.PIPE) as left:
         left.stdout.readline()
@@ -209,7 +233,9 @@ def test_a_process_that_only_has_the_same_id_is_left_alone(tmp_path):
         other.kill()
 
 
-def test_a_crashed_servers_pid_file_whose_id_is_now_another_program_does_not_keep_postgres_from_starting(path):
+def test_a_crashed_servers_pid_file_whose_id_is_now_another_program_does_not_keep_postgres_from_starting(
+    path,
+):
     directory = DataDirectory.open(path)
     server = Postgres(directory, choose_ports(["postgres"], {})["postgres"])
     for _start in range(2):
@@ -223,7 +249,9 @@ def test_a_crashed_servers_pid_file_whose_id_is_now_another_program_does_not_kee
 
 def test_a_second_instance_on_the_same_directory_is_told_who_has_it(tmp_path):
     first = DataDirectory.open(tmp_path / "data")
-    with pytest.raises(StartupError, match=rf"another tbservice \(process {os.getpid()}\) is running"):
+    with pytest.raises(
+        StartupError, match=rf"another tbservice \(process {os.getpid()}\) is running"
+    ):
         DataDirectory.open(tmp_path / "data")
     first.close()
     DataDirectory.open(tmp_path / "data").close()
@@ -273,13 +301,21 @@ def test_a_directory_that_cannot_be_written_is_one_clear_line(tmp_path):
 def test_a_disk_with_too_little_room_is_one_clear_line(tmp_path):
     (tmp_path / "small").mkdir()
     mount = f"mount -t tmpfs -o size={FREE_BYTES_MIN // 2} none {tmp_path}/small"
-    script = f"from support.opening import refusal; print(refusal('{tmp_path}/small/data'))"
-    command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", f'{mount} && exec "$0" "$@"']
+    script = f"from support.open_data_dir import refusal; print(refusal('{tmp_path}/small/data'))"
+    command = [
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "sh",
+        "-c",
+        f'{mount} && exec "$0" "$@"',
+    ]
     assert "MB free and 256 MB are needed" in run_refusal([*command, sys.executable, "-c", script])
 
 
 def refusal_of_an_ordinary_user(path):
-    script = f"from support.opening import refusal; print(refusal({str(path)!r}))"
+    script = f"from support.open_data_dir import refusal; print(refusal({str(path)!r}))"
     options = [] if os.geteuid() != 0 else ["--namespace-uid", str(NOBODY)]
     return run_refusal(subprocesses.launch_command([sys.executable, "-c", script], options))
 
@@ -304,7 +340,9 @@ def test_ports_are_remembered_unless_something_else_has_them():
     assert second["b"] == first["b"]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can leave something behind in another's name")
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root can leave something behind in another's name"
+)
 def test_a_port_whose_socket_a_dead_server_of_another_user_left_behind_is_passed_over():
     port = choose_ports(["a"], {})["a"]
     left = Path(f"/tmp/seaweedfs-s3-grpc-{port}.sock")  # noqa: S108 - SeaweedFS's own choice of place

@@ -18,11 +18,19 @@ from support.other_account import IS_OTHER, ask_http, try_as_other
 from support.servers import s3_client
 from tbservice.local.embedded.ports import GRPC_PORT_OFFSET, LOOPBACK
 
-needs_other_account = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another account")
+needs_other_account = pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root can become another account"
+)
 PAGE = {"Origin": "http://pages.example", "Host": "pages.example"}
 """What a browser sends for a page of another site, whose name may even lead to loopback (DNS rebinding)."""
 KEYS = ("", "none", "own")
-CUT_OFF = {"SSLError", "SSLEOFError", "ConnectionResetError", "RemoteDisconnected", "BrokenPipeError"}
+CUT_OFF = {
+    "SSLError",
+    "SSLEOFError",
+    "ConnectionResetError",
+    "RemoteDisconnected",
+    "BrokenPipeError",
+}
 REFUSED = {*CUT_OFF, 400}
 """400 is Go's answer to any request without TLS on a port that speaks TLS; it looks at nothing of the request."""
 
@@ -34,8 +42,14 @@ def processes(servers):
 
 def listening(process):
     """The addresses and ports where a process and its children wait for TCP or UDP."""
-    connections = [found for one in (process, *process.children()) for found in one.net_connections("inet")]
-    return {found.laddr for found in connections if found.status == psutil.CONN_LISTEN or not found.raddr}
+    connections = [
+        found for one in (process, *process.children()) for found in one.net_connections("inet")
+    ]
+    return {
+        found.laddr
+        for found in connections
+        if found.status == psutil.CONN_LISTEN or not found.raddr
+    }
 
 
 def inner_ports(servers):
@@ -72,7 +86,9 @@ def stored(settings):
 
 def message(*texts):
     """A protobuf message, in hexadecimal, whose fields 1, 2, … are these texts."""
-    fields = [bytes([number << 3 | 2, len(text)]) + text.encode() for number, text in enumerate(texts, 1)]
+    fields = [
+        bytes([number << 3 | 2, len(text)]) + text.encode() for number, text in enumerate(texts, 1)
+    ]
     return b"".join(fields).hex()
 
 
@@ -88,9 +104,13 @@ def test_inner_ports_answer_only_with_their_key(servers):
     ports = inner_ports(servers)
     attempts = [("ask_http", port, "GET", "/", {}, key) for key in KEYS for port in ports]
     health = "/grpc.health.v1.Health/Check"
-    attempts += [("ask_grpc", port, health, "", key, authority(servers)) for key in KEYS for port in ports]
+    attempts += [
+        ("ask_grpc", port, health, "", key, authority(servers)) for key in KEYS for port in ports
+    ]
     given = list(zip(attempts, try_as_other(attempts), strict=True))
-    assert not [(attempt, answer) for attempt, answer in given if answer not in {*REFUSED, "UNAVAILABLE"}]
+    assert not [
+        (attempt, answer) for attempt, answer in given if answer not in {*REFUSED, "UNAVAILABLE"}
+    ]
     answers = [ask_http(port, "GET", "/", {}, key_file(servers)) for port in ports]
     assert not {*CUT_OFF, "ConnectionRefusedError"} & set(answers)  # with the key, TLS lets one in
 
@@ -98,16 +118,44 @@ def test_inner_ports_answer_only_with_their_key(servers):
 def test_inner_http_serves_neither_accounts_nor_pages(servers, stored):
     calls = {
         "master": [
-            *("GET /dir/lookup?volumeId=1&read=yes", "GET /dir/lookup?fileId=1,01637037d6&read=yes", "GET /dir/assign"),
-            *("GET /vol/grow?count=1", "GET /vol/vacuum", "GET /dir/status", "GET /cluster/status", "POST /submit"),
+            *(
+                "GET /dir/lookup?volumeId=1&read=yes",
+                "GET /dir/lookup?fileId=1,01637037d6&read=yes",
+                "GET /dir/assign",
+            ),
+            *(
+                "GET /vol/grow?count=1",
+                "GET /vol/vacuum",
+                "GET /dir/status",
+                "GET /cluster/status",
+                "POST /submit",
+            ),
             f"GET /col/delete?collection={stored}",
         ],
-        "volume": ["GET /status", "GET /ui/index.html", "GET /metrics", "GET /1,01637037d6", "DELETE /1,01637037d6"],
+        "volume": [
+            "GET /status",
+            "GET /ui/index.html",
+            "GET /metrics",
+            "GET /1,01637037d6",
+            "DELETE /1,01637037d6",
+        ],
         "filer": [
             *(f"{method} /buckets/{stored}/key" for method in ("GET", "PUT", "DELETE")),
-            *("GET /", "POST /x", "GET /metrics", "GET /debug/pprof/", f"DELETE /buckets/{stored}?recursive=true"),
+            *(
+                "GET /",
+                "POST /x",
+                "GET /metrics",
+                "GET /debug/pprof/",
+                f"DELETE /buckets/{stored}?recursive=true",
+            ),
         ],
-        "admin": ["GET /", "GET /health", "GET /api/cluster/topology", "POST /login", "GET /metrics"],
+        "admin": [
+            "GET /",
+            "GET /health",
+            "GET /api/cluster/topology",
+            "POST /login",
+            "GET /metrics",
+        ],
     }
     ports = servers.instance.directory.saved_ports()
     attempts = [
@@ -164,7 +212,9 @@ def test_s3_gives_nothing_without_a_signature(servers, stored):
         f"POST /?Action=AssumeRoleWithWebIdentity&{web_identity}",
     ]
     port = servers.instance.directory.saved_ports()["s3"]
-    attempts = [("ask_http", port, *call.split(), headers, "") for call in calls for headers in ({}, PAGE)]
+    attempts = [
+        ("ask_http", port, *call.split(), headers, "") for call in calls for headers in ({}, PAGE)
+    ]
     given = list(zip(attempts, try_as_other(attempts), strict=True))
     assert not [(attempt, answer) for attempt, answer in given if answer not in {400, 403, 405}]
 
@@ -173,7 +223,9 @@ def test_s3_shows_answers_to_no_page(servers):
     port = servers.instance.directory.saved_ports()["s3"]
     for method in ("GET", "OPTIONS"):
         connection = http.client.HTTPConnection(LOOPBACK, port)
-        connection.request(method, "/tbhub/x", headers={**PAGE, "Access-Control-Request-Method": "PUT"})
+        connection.request(
+            method, "/tbhub/x", headers={**PAGE, "Access-Control-Request-Method": "PUT"}
+        )
         assert connection.getresponse().getheader("Access-Control-Allow-Origin") is None
         connection.close()
 
@@ -188,12 +240,20 @@ def test_unix_sockets_are_for_their_owner(servers):
     assert sockets
     assert {stat.S_IMODE(Path(path).stat().st_mode) & 0o077 for path in sockets} == {0}
     if IS_OTHER:
-        assert set(try_as_other([("connect_unix", path) for path in sockets])) == {"PermissionError"}
+        assert set(try_as_other([("connect_unix", path) for path in sockets])) == {
+            "PermissionError"
+        }
 
 
 def test_secrets_are_in_no_argument_list(servers):
-    arguments = " ".join(part for process in processes(servers).values() for part in process.cmdline())
-    assert not [name for name, value in asdict(servers.instance.directory.secrets).items() if value in arguments]
+    arguments = " ".join(
+        part for process in processes(servers).values() for part in process.cmdline()
+    )
+    assert not [
+        name
+        for name, value in asdict(servers.instance.directory.secrets).items()
+        if value in arguments
+    ]
 
 
 @needs_other_account
@@ -206,7 +266,9 @@ def test_secrets_are_in_no_file_for_others(servers):
 
 def test_postgres_trusts_no_connection(servers):
     with servers.instance.postgres.connect_as_superuser("postgres") as db:
-        assert db.execute("SELECT DISTINCT auth_method FROM pg_hba_file_rules").fetchall() == [("scram-sha-256",)]
+        assert db.execute("SELECT DISTINCT auth_method FROM pg_hba_file_rules").fetchall() == [
+            ("scram-sha-256",)
+        ]
 
 
 @pytest.mark.parametrize("connect", ["service", "superuser"])
@@ -228,6 +290,8 @@ def test_postgres_passwords_go_to_no_other_program(servers, monkeypatch, connect
         monkeypatch.setattr(postgres, "_port", listener.getsockname()[1])
         monkeypatch.setenv("PGSSLMODE", "disable")  # else it asks for TLS first
         with pytest.raises(psycopg.OperationalError, match="authentication method requirement"):
-            psycopg.connect(postgres.url()) if connect == "service" else postgres.connect_as_superuser("postgres")
+            psycopg.connect(
+                postgres.url()
+            ) if connect == "service" else postgres.connect_as_superuser("postgres")
         asking.result()
     assert not received[1]

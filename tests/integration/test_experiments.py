@@ -16,34 +16,55 @@ POINT_TABLES = ("scalar_tail", "scalar_blocks", "tensor_points", "blob_points")
 
 
 def test_an_experiment_lives_from_creation_to_deletion(api, database):
-    made = api.request("POST", "/experiments", json={"name": "first", "description": "a try"}).json()
+    made = api.request(
+        "POST", "/experiments", json={"name": "first", "description": "a try"}
+    ).json()
     assert made["url"] == f"http://testserver/experiment/{made['experiment_id']}/"
     path = f"/experiments/{made['experiment_id']}"
     assert api.request("GET", path).json() == made
     changed = api.request("PATCH", path, json={"name": "renamed"}).json()
     assert (changed["name"], changed["description"]) == ("renamed", "a try")
-    api.write(made["experiment_id"], segment(stream(), 0, 9, scalars("a", range(9)), texts("b", [0], [b"t"])))
-    api.request("PUT", f"{path}/blobs/{hashlib.sha256(b'blob').hexdigest()}", content=b"blob").raise_for_status()
+    api.write(
+        made["experiment_id"],
+        segment(stream(), 0, 9, scalars("a", range(9)), texts("b", [0], [b"t"])),
+    )
+    api.request(
+        "PUT", f"{path}/blobs/{hashlib.sha256(b'blob').hexdigest()}", content=b"blob"
+    ).raise_for_status()
     assert api.request("DELETE", path).status_code == 204
     assert api.request("DELETE", path).status_code == 404
     assert api.request("GET", path).status_code == 404
     with database.transaction(1) as db:
-        for table in (*POINT_TABLES, "runs", "tags", "time_series", "upload_streams", "experiment_blobs"):
+        for table in (
+            *POINT_TABLES,
+            "runs",
+            "tags",
+            "time_series",
+            "upload_streams",
+            "experiment_blobs",
+        ):
             assert db.execute(text(f"SELECT count(*) FROM {table}")).scalar() == 0, table  # noqa: S608 - a constant
 
 
 def test_a_repeated_creation_makes_one_experiment(api):
     headers = {"Idempotency-Key": "one"}
-    ids = {api.request("POST", "/experiments", json={}, headers=headers).json()["experiment_id"] for _ in range(3)}
+    ids = {
+        api.request("POST", "/experiments", json={}, headers=headers).json()["experiment_id"]
+        for _ in range(3)
+    }
     assert len(ids) == 1
     assert len(api.request("GET", "/experiments").json()["experiments"]) == 1
 
 
 def test_experiments_are_listed_in_pages_the_newest_first_and_searched(api):
-    made = [api.new_experiment(name=f"run {n}", description="ODD" if n % 2 else "") for n in range(5)]
+    made = [
+        api.new_experiment(name=f"run {n}", description="ODD" if n % 2 else "") for n in range(5)
+    ]
     seen, after = [], None
     while True:
-        page = api.request("GET", "/experiments", params={"limit": 2} | ({"after": after} if after else {})).json()
+        page = api.request(
+            "GET", "/experiments", params={"limit": 2} | ({"after": after} if after else {})
+        ).json()
         seen += [experiment["experiment_id"] for experiment in page["experiments"]]
         after = page["next"]
         if after is None:
@@ -82,14 +103,22 @@ def test_a_body_that_is_no_json_or_too_large_is_refused(api):
 
 def test_texts_that_no_database_can_keep_are_refused(api):
     experiment = api.new_experiment()
-    for path, parameters in (("plugins", {"plugin": "a\0b"}), ("scalars", {"run": "a\0b", "plugin": "a\0b"})):
+    for path, parameters in (
+        ("plugins", {"plugin": "a\0b"}),
+        ("scalars", {"run": "a\0b", "plugin": "a\0b"}),
+    ):
         answer = api.request("GET", f"/experiments/{experiment}/{path}", params=parameters)
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
     assert api.request("DELETE", f"/experiments/{experiment}/tokens/a%00b").status_code == 422
-    assert api.request("DELETE", f"/experiments/{experiment}/runs", params={"run": "a\0b"}).status_code == 404
+    assert (
+        api.request("DELETE", f"/experiments/{experiment}/runs", params={"run": "a\0b"}).status_code
+        == 404
+    )
     lone = b'{"run": ["\\ud800"]}'
     headers = {"Content-Type": "application/json"}
-    answer = api.request("POST", f"/experiments/{experiment}/scalars/data", content=lone, headers=headers)
+    answer = api.request(
+        "POST", f"/experiments/{experiment}/scalars/data", content=lone, headers=headers
+    )
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
 
 
@@ -98,7 +127,10 @@ def test_runs_plugins_and_series_are_listed(api):
     first = segment(stream("b"), 0, 9, scalars("loss", [0, 7]), texts("note", [3], [b"t"]))
     first.run_start_time = 5.5
     api.write(experiment, first, segment(stream("a"), 0, 9, images("cat", [2], [[b"x", b"y"]])))
-    assert {run["run"]: run["start_time"] for run in api.get(experiment, "runs")["runs"]} == {"b": 5.5, "a": None}
+    assert {run["run"]: run["start_time"] for run in api.get(experiment, "runs")["runs"]} == {
+        "b": 5.5,
+        "a": None,
+    }
     assert api.get(experiment, "plugins") == {"plugins": ["images", "scalars", "text"]}
     assert api.get(experiment, "plugins", plugin="text")["b"]["note"]["data_class"] == "tensor"
     assert api.get(experiment, "plugins", plugin="none") == {}
@@ -114,7 +146,11 @@ def test_runs_plugins_and_series_are_listed(api):
 def test_samples_are_exactly_k_aligned_across_data_classes_and_nested(api):
     experiment = api.new_experiment()
     steps = list(range(0, 500, 5))
-    sent = [scalars("s", steps), texts("t", steps, [b"x"] * 100), images("i", steps, [[b"y"]] * 100)]
+    sent = [
+        scalars("s", steps),
+        texts("t", steps, [b"x"] * 100),
+        images("i", steps, [[b"y"]] * 100),
+    ]
     api.write(experiment, segment(stream(), 0, 9, *sent))
     before = set()
     for k in (0, 1, 2, 10, 50, 100, 1000):
@@ -136,15 +172,26 @@ def test_an_answer_over_the_limit_is_refused_with_the_number(api):
     many = [scalars(f"tag {n}", range(1)) for n in range(3)]
     api.write(experiment, segment(stream(), 0, 9, *many, scalars("long", range(350_000))))
     api.write(experiment, segment(stream(), 9, 19, scalars("long", range(350_000, 700_000))))
-    api.write(experiment, segment(stream(file_name="b", run="b"), 0, 9, scalars("long", range(350_000))))
-    answer = api.request("GET", f"/experiments/{experiment}/scalars/data", params={"downsample": 1_000_000})
+    api.write(
+        experiment, segment(stream(file_name="b", run="b"), 0, 9, scalars("long", range(350_000)))
+    )
+    answer = api.request(
+        "GET", f"/experiments/{experiment}/scalars/data", params={"downsample": 1_000_000}
+    )
     assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
     assert "1050003" in answer.json()["detail"]
     assert "1000000" in answer.json()["detail"]
-    assert api.get(experiment, "scalars/data", downsample=1_000_000, run="train")["train"]["long"]["total"] == 700_000
+    assert (
+        api.get(experiment, "scalars/data", downsample=1_000_000, run="train")["train"]["long"][
+            "total"
+        ]
+        == 700_000
+    )
 
 
-@pytest.mark.parametrize("parameter", [("downsample", -1), ("downsample", "x"), ("steps", 3), ("downsample", 2**31)])
+@pytest.mark.parametrize(
+    "parameter", [("downsample", -1), ("downsample", "x"), ("steps", 3), ("downsample", 2**31)]
+)
 def test_parameters_that_are_not_known_are_refused_and_not_passed_over(api, parameter):
     experiment = api.new_experiment()
     answer = api.request("GET", f"/experiments/{experiment}/scalars/data", params=[parameter])
@@ -158,17 +205,31 @@ def test_tensors_of_every_type_are_read_back(api):
         if dtype == tensors.STRING:
             data, shape = tensors.pack_strings([b"a", b"", "é".encode()]), [3]
         else:
-            data, shape = np.array([[0, 1], [1, 0]]).astype(tensors.numpy_dtype(dtype)).tobytes(), [2, 2]
+            data, shape = (
+                np.array([[0, 1], [1, 0]]).astype(tensors.numpy_dtype(dtype)).tobytes(),
+                [2, 2],
+            )
         points = wire_pb2.TensorPoints(
-            steps=bytes(8), wall_times=bytes(8), tensors=[wire_pb2.Tensor(dtype=dtype, shape=shape, data=data)]
+            steps=bytes(8),
+            wall_times=bytes(8),
+            tensors=[wire_pb2.Tensor(dtype=dtype, shape=shape, data=data)],
         )
         sent.append(wire_pb2.Series(tag=name, summary_metadata=metadata("x", 2), tensors=points))
     sent.append(texts("binary", [0], [b"\xff"]))
     api.write(experiment, segment(stream(), 0, 9, *sent))
     read = api.get(experiment, "tensors/data")["train"]
     assert read["string"]["values"][0]["data"] == ["a", "", "é"]
-    assert read["binary"]["values"][0] == {"dtype": "string", "shape": [1], "data": ["/w=="], "encoding": "base64"}
-    assert read["float16"]["values"][0] == {"dtype": "float16", "shape": [2, 2], "data": [0, 1, 1, 0]}
+    assert read["binary"]["values"][0] == {
+        "dtype": "string",
+        "shape": [1],
+        "data": ["/w=="],
+        "encoding": "base64",
+    }
+    assert read["float16"]["values"][0] == {
+        "dtype": "float16",
+        "shape": [2, 2],
+        "data": [0, 1, 1, 0],
+    }
     assert read["complex64"]["values"][0]["data"] == [[0, 0], [1, 0], [1, 0], [0, 0]]
     assert read["bool"]["values"][0]["data"] == [False, True, True, False]
     assert set(read) == {*tensors.NAMES.values(), "binary"}
@@ -177,7 +238,9 @@ def test_tensors_of_every_type_are_read_back(api):
 def test_a_legacy_histogram_keeps_its_fields(api):
     fields = {"min": -1, "max": float("inf"), "num": 3, "sum": 2, "sum_squares": 5}
     histogram = wire_pb2.LegacyHistogram(**fields, bucket_limit=[0, 1], bucket=[1, 2])
-    tensor = wire_pb2.Tensor(dtype=1, shape=[1, 3], data=np.zeros(3, "<f4").tobytes(), histogram=histogram)
+    tensor = wire_pb2.Tensor(
+        dtype=1, shape=[1, 3], data=np.zeros(3, "<f4").tobytes(), histogram=histogram
+    )
     points = wire_pb2.TensorPoints(steps=bytes(8), wall_times=bytes(8), tensors=[tensor])
     experiment = api.new_experiment()
     sent = wire_pb2.Series(tag="h", summary_metadata=metadata("histograms", 2), tensors=points)
@@ -192,19 +255,35 @@ def test_a_blob_is_served_with_type_length_etag_and_ranges(api):
     experiment = api.new_experiment()
     png = b"\x89PNG\r\n\x1a\n" + bytes(range(200))
     api.write(experiment, segment(stream(), 0, 9, images("cat", [0], [[png, b"", b"<script>"]])))
-    keys = [blob["key"] for blob in api.get(experiment, "blob_sequences/data")["train"]["cat"]["values"][0]]
+    keys = [
+        blob["key"]
+        for blob in api.get(experiment, "blob_sequences/data")["train"]["cat"]["values"][0]
+    ]
 
     def get(key, path="/blobs", **headers):
-        return api.request("GET", f"{path}/{key}", headers={name.replace("_", "-"): v for name, v in headers.items()})
+        return api.request(
+            "GET",
+            f"{path}/{key}",
+            headers={name.replace("_", "-"): v for name, v in headers.items()},
+        )
 
     whole = get(keys[0])
-    assert (whole.status_code, whole.content, whole.headers["content-type"]) == (200, png, "image/png")
+    assert (whole.status_code, whole.content, whole.headers["content-type"]) == (
+        200,
+        png,
+        "image/png",
+    )
     assert whole.headers["content-length"] == str(len(png))
     assert api.client.get(f"/data/blob/{keys[0]}", headers=api.headers).content == png
     assert get(keys[1]).content == b""
     assert get(keys[2]).headers["content-type"] == "application/octet-stream"
     assert get(keys[0], If_None_Match=whole.headers["etag"]).status_code == 304
-    ranges = (("bytes=0-0", 0, 1), ("bytes=5-", 5, 208), ("bytes=-8", 200, 208), ("bytes=9-999", 9, 208))
+    ranges = (
+        ("bytes=0-0", 0, 1),
+        ("bytes=5-", 5, 208),
+        ("bytes=-8", 200, 208),
+        ("bytes=9-999", 9, 208),
+    )
     for asked, start, end in ranges:
         part = get(keys[0], Range=asked)
         assert (part.status_code, part.content) == (206, png[start:end])
@@ -222,12 +301,23 @@ def test_blob_copy_is_revalidated_until_revoked(api, monkeypatch):
     key = api.get(experiment, "blob_sequences/data")["train"]["cat"]["values"][0][0]["key"]
     reader = ApiClient(api.client, api.new_token(experiment, "read"))
     first = reader.request("GET", f"/blobs/{key}")
-    assert (first.headers["Cache-Control"], first.headers["Vary"]) == ("private, no-cache", "Authorization, Cookie")
-    monkeypatch.setattr(ObjectStore, "read", None)  # the object store is not asked for what the client has
+    assert (first.headers["Cache-Control"], first.headers["Vary"]) == (
+        "private, no-cache",
+        "Authorization, Cookie",
+    )
+    monkeypatch.setattr(
+        ObjectStore, "read", None
+    )  # the object store is not asked for what the client has
     copy = {"If-None-Match": first.headers["ETag"]}
     again = reader.request("GET", f"/blobs/{key}", headers=copy)
-    assert (again.status_code, again.content, again.headers["Cache-Control"]) == (304, b"", "private, no-cache")
-    (token,) = [each for each in api.get(experiment, "tokens")["tokens"] if each["scopes"] == ["read"]]
+    assert (again.status_code, again.content, again.headers["Cache-Control"]) == (
+        304,
+        b"",
+        "private, no-cache",
+    )
+    (token,) = [
+        each for each in api.get(experiment, "tokens")["tokens"] if each["scopes"] == ["read"]
+    ]
     api.request("DELETE", f"/experiments/{experiment}/tokens/{token['id']}").raise_for_status()
     assert reader.request("GET", f"/blobs/{key}", headers=copy).status_code == 401
 
@@ -238,14 +328,23 @@ def test_an_empty_blob_has_no_range(api):
     key = api.get(experiment, "blob_sequences/data")["train"]["none"]["values"][0][0]["key"]
     for asked in ("bytes=0-", "bytes=0-0", "bytes=5-", "bytes=-5"):
         answer = api.request("GET", f"/blobs/{key}", headers={"Range": asked})
-        assert (answer.status_code, answer.content, answer.headers["Content-Length"]) == (200, b"", "0")
+        assert (answer.status_code, answer.content, answer.headers["Content-Length"]) == (
+            200,
+            b"",
+            "0",
+        )
 
 
 def test_a_newer_blob_of_the_same_step_has_another_key_and_the_old_one_is_gone(api):
     experiment = api.new_experiment()
 
     def key_after(file_name, content, wall_time):
-        api.write(experiment, segment(stream(file_name=file_name), 0, 9, images("cat", [0], [[content]], [wall_time])))
+        api.write(
+            experiment,
+            segment(
+                stream(file_name=file_name), 0, 9, images("cat", [0], [[content]], [wall_time])
+            ),
+        )
         return api.get(experiment, "blob_sequences/data")["train"]["cat"]["values"][0][0]["key"]
 
     old, new = key_after("a", b"old", 1), key_after("b", b"new", 2)

@@ -30,7 +30,9 @@ NAME = '=cmd|"a", b\n'
 
 def tensor_series(tag):
     """A legacy histogram, and a tensor of another type and shape."""
-    histogram = wire_pb2.LegacyHistogram(min=-1, max=2, num=3, sum=1, sum_squares=5, bucket_limit=[0, 2], bucket=[1, 2])
+    histogram = wire_pb2.LegacyHistogram(
+        min=-1, max=2, num=3, sum=1, sum_squares=5, bucket_limit=[0, 2], bucket=[1, 2]
+    )
     data = np.arange(6, dtype="<f4").tobytes()
     return wire_pb2.Series(
         tag=tag,
@@ -57,9 +59,20 @@ def experiment_id(api):
         api.write(
             experiment_id,
             segment(
-                of, 0, 1, scalars("long", steps[::-1]), odd, texts("text", [1, 2, 9], [b"x", b"\xff", "é,".encode()])
+                of,
+                0,
+                1,
+                scalars("long", steps[::-1]),
+                odd,
+                texts("text", [1, 2, 9], [b"x", b"\xff", "é,".encode()]),
             ),
-            segment(of, 1, 2, scalars("long", steps[100:110], np.zeros(10), np.full(10, 2e9)), tensor_series("t")),
+            segment(
+                of,
+                1,
+                2,
+                scalars("long", steps[100:110], np.zeros(10), np.full(10, 2e9)),
+                tensor_series("t"),
+            ),
             segment(of, 2, 3, images("image", [1, 5, 6], [[b"1", b"2", b"png"], [], [b"3"]])),
         )
     return experiment_id
@@ -80,7 +93,9 @@ def read(api, experiment_id, kind, **query):
     columnar = answers["json"].json()
     found = {
         "json": {
-            (run, tag): list(zip(one["steps"], one["wall_times"], map(plain, one["values"]), strict=True))
+            (run, tag): list(
+                zip(one["steps"], one["wall_times"], map(plain, one["values"]), strict=True)
+            )
             for run, tags in columnar.items()
             for tag, one in tags.items()
         },
@@ -89,7 +104,9 @@ def read(api, experiment_id, kind, **query):
         "arrow": by_series(table_rows(pa.ipc.open_stream(answers["arrow"].content).read_all())),
         "points": {
             (part.series.run, part.series.tag): points_of(part.columns)
-            for part in points.whole_series(points._parts(frames.decode_frames(cut(answers["points"].content))))
+            for part in points.whole_series(
+                points._parts(frames.decode_frames(cut(answers["points"].content)))
+            )
         },
     }
     return found, columnar
@@ -150,7 +167,10 @@ def tensor_fields(dtype, shape, packed, histogram):
         try:
             fields["data"] = [element.decode() for element in elements]
         except UnicodeDecodeError:
-            fields |= {"data": [base64.b64encode(element).decode() for element in elements], "encoding": "base64"}
+            fields |= {
+                "data": [base64.b64encode(element).decode() for element in elements],
+                "encoding": "base64",
+            }
     return plain(fields | ({"histogram": histogram} if histogram else {}))
 
 
@@ -159,7 +179,12 @@ def points_of(columns):
         values = [plain(value) for value in columns.values]
     elif hasattr(columns, "tensors"):
         values = [
-            tensor_fields(tensors.NAMES[one.dtype], one.shape, one.data, one.histogram and legacy(one.histogram))
+            tensor_fields(
+                tensors.NAMES[one.dtype],
+                one.shape,
+                one.data,
+                one.histogram and legacy(one.histogram),
+            )
             for one in columns.tensors
         ]
     else:
@@ -183,18 +208,30 @@ def test_every_format_says_the_same_at_full_resolution_and_sampled(api, experime
         assert found[name] == found["json"], name
     for of_run in columnar.values():
         for tag, one in of_run.items():
-            assert (one["kept"], one["total"], one["sampling"]) == (len(one["steps"]), len(one["steps"]), "all"), tag
+            assert (one["kept"], one["total"], one["sampling"]) == (
+                len(one["steps"]),
+                len(one["steps"]),
+                "all",
+            ), tag
             assert one["steps"] == sorted(set(one["steps"]))
     sampled, _ = read(api, experiment_id, kind, downsample=1, run=["a", NAME])
-    assert sampled["json"] == {key: points[-1:] for key, points in found["json"].items() if key[0] != "b"}
+    assert sampled["json"] == {
+        key: points[-1:] for key, points in found["json"].items() if key[0] != "b"
+    }
     for name in FORMATS:
         assert sampled[name] == sampled["json"], name
     some, said = read(api, experiment_id, kind, downsample=2)
     for name in FORMATS:
-        assert some[name] == {key: [*points[:1], points[-1]] for key, points in found["json"].items()}, name
+        assert some[name] == {
+            key: [*points[:1], points[-1]] for key, points in found["json"].items()
+        }, name
     for run, of_run in said.items():
         for tag, one in of_run.items():
-            assert (one["kept"], one["total"], one["sampling"]) == (2, columnar[run][tag]["total"], "uniform")
+            assert (one["kept"], one["total"], one["sampling"]) == (
+                2,
+                columnar[run][tag]["total"],
+                "uniform",
+            )
 
 
 @pytest.mark.usefixtures("_parts_of")
@@ -203,9 +240,13 @@ def test_a_range_of_steps_is_the_points_within_it_and_the_newest_of_each_step(ap
     long = every["json"]["a", "long"]
     assert len(long) == 300
     assert {point[2] for point in long if point[1] == 2e9} == {plain(0.0)}
-    ranged, columnar = read(api, experiment_id, "scalars", sampling="all", tag=["long"], step_min=20, step_max=1000)
+    ranged, columnar = read(
+        api, experiment_id, "scalars", sampling="all", tag=["long"], step_min=20, step_max=1000
+    )
     for name in FORMATS:
-        assert ranged[name]["a", "long"] == [point for point in long if 20 <= point[0] <= 1000], name
+        assert ranged[name]["a", "long"] == [point for point in long if 20 <= point[0] <= 1000], (
+            name
+        )
     assert columnar["a"]["long"]["total"] == len(ranged["json"]["a", "long"])
 
 
@@ -224,11 +265,15 @@ def test_the_header_accept_chooses_the_format(api, experiment_id):
     path = f"/experiments/{experiment_id}/scalars/data"
     for accept, media_type in ACCEPTED.items():
         for sampling in ("uniform", "all"):
-            answer = api.request("GET", path, params={"sampling": sampling}, headers={"Accept": accept})
+            answer = api.request(
+                "GET", path, params={"sampling": sampling}, headers={"Accept": accept}
+            )
             assert (answer.status_code, answer.headers["content-type"]) == (200, media_type), accept
 
 
-def test_every_answer_says_by_which_rule_it_kept_how_many_of_how_many(api, experiment_id, monkeypatch):
+def test_every_answer_says_by_which_rule_it_kept_how_many_of_how_many(
+    api, experiment_id, monkeypatch
+):
     path = f"/experiments/{experiment_id}/scalars/data"
     for piece_bytes in (limits.SCAN_CHUNK_BYTES, 100):
         monkeypatch.setattr(limits, "SCAN_CHUNK_BYTES", piece_bytes)
@@ -245,9 +290,17 @@ def test_every_answer_says_by_which_rule_it_kept_how_many_of_how_many(api, exper
 
 def test_a_format_that_there_is_not_is_refused(api, experiment_id):
     path = f"/experiments/{experiment_id}/scalars/data"
-    assert api.request("GET", path, headers={"Accept": "image/png, text/html"}).json()["code"] == "not_acceptable"
+    assert (
+        api.request("GET", path, headers={"Accept": "image/png, text/html"}).json()["code"]
+        == "not_acceptable"
+    )
     assert api.request("GET", path, params={"format": "xlsx"}).status_code == 422
-    assert api.request("GET", path, params={"format": "csv"}, headers={"Accept": "image/png"}).status_code == 200
+    assert (
+        api.request(
+            "GET", path, params={"format": "csv"}, headers={"Accept": "image/png"}
+        ).status_code
+        == 200
+    )
 
 
 def test_an_experiment_without_series_is_empty_in_every_format(api):
@@ -266,7 +319,9 @@ def test_blobs_come_with_what_is_needed_to_ask_for_them(api, experiment_id):
         assert api.request("GET", f"/blobs/{blob.key}").content == b"png"
 
 
-def test_only_so_many_streams_are_sent_at_once_and_one_that_has_ended_makes_room(api, client, experiment_id):
+def test_only_so_many_streams_are_sent_at_once_and_one_that_has_ended_makes_room(
+    api, client, experiment_id
+):
     path = f"/experiments/{experiment_id}/scalars/data"
     for _ in range(3):
         assert api.request("GET", path, params={"sampling": "all"}).status_code == 200
@@ -284,7 +339,9 @@ def test_what_is_deleted_meanwhile_is_left_out_but_without_the_experiment_nothin
     chosen = ReadGrant(WORKSPACE, experiment_id), Selection(), DataClass.SCALAR
     parts = stream_all(database, *chosen)
     assert next(parts).series.run == "a"
-    api.request("DELETE", f"/experiments/{experiment_id}/runs", params={"run": "b"}).raise_for_status()
+    api.request(
+        "DELETE", f"/experiments/{experiment_id}/runs", params={"run": "b"}
+    ).raise_for_status()
     assert {part.series.run for part in parts} == {"a", NAME}
     parts = stream_all(database, *chosen)
     next(parts)
@@ -293,7 +350,9 @@ def test_what_is_deleted_meanwhile_is_left_out_but_without_the_experiment_nothin
         list(parts)
 
 
-def test_a_large_sample_takes_a_stream_s_place_and_a_small_one_none(api, client, experiment_id, monkeypatch):
+def test_a_large_sample_takes_a_stream_s_place_and_a_small_one_none(
+    api, client, experiment_id, monkeypatch
+):
     path = f"/experiments/{experiment_id}/tensors/data"
     with used_up(client.app.state.shares.streams, limits.FULL_SCAN_STREAMS_MAX):
         assert api.request("GET", path).status_code == 200

@@ -48,7 +48,13 @@ def test_handler_server_ends_quietly_with_its_worker():
     ours, theirs = socket.socketpair()
     job, other = socket.socketpair()
     with job, other, theirs, ours:
-        command = [sys.executable, "-m", "tbservice.handlers.fork_server", str(theirs.fileno()), "1000000000"]
+        command = [
+            sys.executable,
+            "-m",
+            "tbservice.handlers.fork_server",
+            str(theirs.fileno()),
+            "1000000000",
+        ]
         server = subprocess.Popen(command, stderr=subprocess.PIPE, pass_fds=[theirs.fileno()])
         socket.send_fds(ours, [MESSAGE.pack(FORK, 0)], [other.fileno()])
         ours.close()  # before it can answer: it has not imported anything yet
@@ -77,7 +83,10 @@ def test_handler_over_its_time_is_killed_and_replaced(pool, monkeypatch):
 def test_handler_over_its_memory_is_refused(pool):
     with pytest.raises(TooLarge, match="handler_memory_bytes_max"):
         run(pool, "allocate", 2 * limits.HANDLER_MEMORY_BYTES_MAX)
-    assert run(pool, "allocate", limits.HANDLER_MEMORY_BYTES_MAX // 4) == limits.HANDLER_MEMORY_BYTES_MAX // 4
+    assert (
+        run(pool, "allocate", limits.HANDLER_MEMORY_BYTES_MAX // 4)
+        == limits.HANDLER_MEMORY_BYTES_MAX // 4
+    )
     assert run(pool, "echo", 1) == 1
 
 
@@ -90,7 +99,9 @@ def test_handler_that_dies_fails_its_request_alone(pool):
 def test_handler_has_no_secret_and_no_connection(monkeypatch, database):
     monkeypatch.setenv("TBHUB_DATABASE_URL", "postgresql://secret")
     database.check()
-    pool = HandlerPool("support.handler_jobs", "support.handler_jobs")  # forked from a program that starts now
+    pool = HandlerPool(
+        "support.handler_jobs", "support.handler_jobs"
+    )  # forked from a program that starts now
     names, files = run(pool, "describe")
     pool.close()
     assert not [name for name in names if "TBHUB" in name or "AWS" in name]
@@ -112,16 +123,26 @@ def described(tag, description):
 def test_markdown_that_takes_too_long_is_plain_text(api, client, experiment):
     api.write(
         experiment,
-        segment(stream(), 0, 9, texts("note", [0, 1], [HOSTILE, b"**good**"]), described("loss", HOSTILE.decode())),
+        segment(
+            stream(),
+            0,
+            9,
+            texts("note", [0, 1], [HOSTILE, b"**good**"]),
+            described("loss", HOSTILE.decode()),
+        ),
     )
     url = f"/experiment/{experiment}/data/plugin/"
     hostile, good = client.get(f"{url}text/text?run=train&tag=note", headers=api.headers).json()
     assert SLOW in hostile["text"]
     assert HOSTILE.decode() in hostile["text"]
     assert "<strong>good</strong>" in good["text"]
-    about = client.get(f"{url}scalars/tags", headers=api.headers).json()["train"]["loss"]["description"]
+    about = client.get(f"{url}scalars/tags", headers=api.headers).json()["train"]["loss"][
+        "description"
+    ]
     assert SLOW in about
-    about = client.get(f"{url}timeseries/tags", headers=api.headers).json()["scalars"]["tagDescriptions"]["loss"]
+    about = client.get(f"{url}timeseries/tags", headers=api.headers).json()["scalars"][
+        "tagDescriptions"
+    ]["loss"]
     assert SLOW in about
 
 
@@ -182,13 +203,17 @@ def test_handler_ends_when_its_client_leaves(live_service):
     with httpx2.Client(base_url=live_service.url, trust_env=False, timeout=60) as client:
         api = ApiClient(client, live_service.new_owner())
         experiment = api.new_experiment(visibility="link")
-        api.write(experiment, segment(stream(), 0, 9, texts("note", list(range(50)), [HOSTILE] * 50)))
+        api.write(
+            experiment, segment(stream(), 0, 9, texts("note", list(range(50)), [HOSTILE] * 50))
+        )
         page = f"/experiment/{experiment}/data/plugin/text"
         assert client.get(f"{page}/tags").status_code == 200  # a process is there now
         before = computed(live_service)
         host, port = live_service.url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port))) as leaving:
-            leaving.sendall(f"GET {page}/text?run=train&tag=note HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            leaving.sendall(
+                f"GET {page}/text?run=train&tag=note HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()
+            )
             working = wait_for(lambda: busy(computed(live_service), before))
         wait_for(lambda: not working.is_running())
 

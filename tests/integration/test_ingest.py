@@ -47,7 +47,9 @@ def test_what_is_written_is_read_back_bit_by_bit(api, experiment):
 
 
 def test_numbers_that_are_not_finite_travel_as_strings(api, experiment):
-    api.write(experiment, segment(stream(), 0, 100, scalars("loss", [0, 1, 2], [np.nan, np.inf, -np.inf])))
+    api.write(
+        experiment, segment(stream(), 0, 100, scalars("loss", [0, 1, 2], [np.nan, np.inf, -np.inf]))
+    )
     assert read(api, experiment)["train"]["loss"]["values"] == ["NaN", "Infinity", "-Infinity"]
 
 
@@ -68,9 +70,13 @@ def test_a_segment_that_leaves_a_gap_or_straddles_is_refused_with_the_cursor(api
     assert read(api, experiment)["train"]["loss"]["total"] == 1
 
 
-def test_a_file_that_changed_before_the_segment_is_noticed_and_starts_a_new_generation(api, experiment):
+def test_a_file_that_changed_before_the_segment_is_noticed_and_starts_a_new_generation(
+    api, experiment
+):
     api.write(experiment, segment(stream(), 0, 100, scalars("loss", [0])))
-    answer = api.send(experiment, segment(stream(), 100, 200, scalars("loss", [1]), start_checksum=7))
+    answer = api.send(
+        experiment, segment(stream(), 100, 200, scalars("loss", [1]), start_checksum=7)
+    )
     assert (answer.status_code, answer.json()["code"]) == (409, "stream_replaced")
     api.write(experiment, segment(stream(generation=1), 0, 50, scalars("loss", [0, 5])))
     assert read(api, experiment)["train"]["loss"]["steps"] == [0, 5]
@@ -105,20 +111,30 @@ def test_the_newest_point_of_a_step_wins_in_whatever_order_they_come(api, experi
 
 
 def test_the_greatest_wall_time_is_that_of_whichever_step_has_it(api, experiment):
-    api.write(experiment, segment(stream(), 0, 9, scalars("loss", [1, 2, 9], [1, 2, 9], [100, 900, 300])))
+    api.write(
+        experiment, segment(stream(), 0, 9, scalars("loss", [1, 2, 9], [1, 2, 9], [100, 900, 300]))
+    )
     assert api.get(experiment, "scalars")["train"]["loss"]["max_wall_time"] == 900
-    api.write(experiment, segment(stream(), 9, 19, scalars("loss", [3, 4], [3, 4], [1_000, 950])))  # restarted
+    api.write(
+        experiment, segment(stream(), 9, 19, scalars("loss", [3, 4], [3, 4], [1_000, 950]))
+    )  # restarted
     listed = api.get(experiment, "scalars")["train"]["loss"]
     assert (listed["max_step"], listed["max_wall_time"]) == (9, 1_000)
 
 
 def test_the_newest_tensor_and_blob_sequence_of_a_step_win_too(api, experiment):
     api.write(experiment, segment(stream(file_name="b"), 0, 9, texts("note", [1], [b"new"], [200])))
-    api.write(experiment, segment(stream(file_name="a"), 0, 9, texts("note", [1, 2], [b"old", b"two"], [100, 100])))
+    api.write(
+        experiment,
+        segment(stream(file_name="a"), 0, 9, texts("note", [1, 2], [b"old", b"two"], [100, 100])),
+    )
     series = read(api, experiment, "tensors/data")["train"]["note"]
     assert [value["data"] for value in series["values"]] == [["new"], ["two"]]
     assert series["total"] == 2
-    api.write(experiment, segment(stream(file_name="c"), 0, 9, images("cat", [1, 1], [[b"a"], [b"b", b"c"]])))
+    api.write(
+        experiment,
+        segment(stream(file_name="c"), 0, 9, images("cat", [1, 1], [[b"a"], [b"b", b"c"]])),
+    )
     series = read(api, experiment, "blob_sequences/data")["train"]["cat"]
     assert [len(value) for value in series["values"]] == [2]
     assert api.get(experiment, "blob_sequences")["train"]["cat"]["max_length"] == 2
@@ -126,7 +142,9 @@ def test_the_newest_tensor_and_blob_sequence_of_a_step_win_too(api, experiment):
 
 def test_steps_may_be_negative_repeated_backwards_and_as_great_as_they_get(api, experiment):
     steps = [2**63 - 1, -(2**63), 5, 5, 0, -7]
-    api.write(experiment, segment(stream(), 0, 9, scalars("loss", steps, [1, 2, 3, 4, 5, 6], [10] * 6)))
+    api.write(
+        experiment, segment(stream(), 0, 9, scalars("loss", steps, [1, 2, 3, 4, 5, 6], [10] * 6))
+    )
     series = read(api, experiment)["train"]["loss"]
     assert series["steps"] == [-(2**63), -7, 0, 5, 2**63 - 1]
     assert series["values"] == [2, 6, 5, 4, 1]
@@ -134,27 +152,55 @@ def test_steps_may_be_negative_repeated_backwards_and_as_great_as_they_get(api, 
 
 
 @pytest.mark.parametrize(
-    "name", ["a b", "a/b//c", 'it\'s "quoted"', "../..", "😀", "x" * 10_000, "%(x)s :y $1", "", ".", "a\nb"]
+    "name",
+    [
+        "a b",
+        "a/b//c",
+        'it\'s "quoted"',
+        "../..",
+        "😀",
+        "x" * 10_000,
+        "%(x)s :y $1",
+        "",
+        ".",
+        "a\nb",
+    ],
 )
 def test_runs_and_tags_may_have_any_name(api, experiment, name):
-    api.write(experiment, segment(stream(name), 0, 9, scalars(name, [0]), texts(name[1:] + "!", [0], [b"t"])))
+    api.write(
+        experiment,
+        segment(stream(name), 0, 9, scalars(name, [0]), texts(name[1:] + "!", [0], [b"t"])),
+    )
     assert read(api, experiment)[name][name]["total"] == 1
-    chosen = api.request("POST", f"/experiments/{experiment}/scalars/data", json={"run": [name], "tag": [name]})
+    chosen = api.request(
+        "POST", f"/experiments/{experiment}/scalars/data", json={"run": [name], "tag": [name]}
+    )
     assert list(chosen.json()) == [name]
-    api.request("DELETE", f"/experiments/{experiment}/series", params={"run": name, "tag": name}).raise_for_status()
+    api.request(
+        "DELETE", f"/experiments/{experiment}/series", params={"run": name, "tag": name}
+    ).raise_for_status()
     assert read(api, experiment) == {}
 
 
 def test_runs_are_listed_in_the_order_in_which_they_came(api, experiment):
     for name in ("z", "m", "a"):
-        api.write(experiment, *[segment(stream(f"{name}{n}"), 0, 9, scalars("loss", [0])) for n in range(3)])
+        api.write(
+            experiment,
+            *[segment(stream(f"{name}{n}"), 0, 9, scalars("loss", [0])) for n in range(3)],
+        )
     listed = [run["run"] for run in api.get(experiment, "runs")["runs"]]
     assert listed == [f"{name}{n}" for name in "zma" for n in range(3)]
 
 
 def test_a_series_that_is_new_needs_its_metadata_and_a_known_one_does_not(api, experiment):
-    answer = api.send(experiment, segment(stream(), 0, 9, scalars("loss", [0], summary_metadata=b"")))
-    assert (answer.status_code, answer.json()["code"], answer.json()["segment"]) == (409, "metadata_missing", 0)
+    answer = api.send(
+        experiment, segment(stream(), 0, 9, scalars("loss", [0], summary_metadata=b""))
+    )
+    assert (answer.status_code, answer.json()["code"], answer.json()["segment"]) == (
+        409,
+        "metadata_missing",
+        0,
+    )
     api.write(experiment, segment(stream(), 0, 9, scalars("loss", [0])))
     api.write(experiment, segment(stream(), 9, 19, scalars("loss", [1], summary_metadata=b"")))
     assert read(api, experiment)["train"]["loss"]["total"] == 2
@@ -162,7 +208,10 @@ def test_a_series_that_is_new_needs_its_metadata_and_a_known_one_does_not(api, e
 
 def test_a_tag_of_another_plugin_is_counted_as_skipped_and_the_rest_is_kept(api, experiment):
     api.write(experiment, segment(stream(), 0, 9, scalars("loss", [0])))
-    result = api.write(experiment, segment(stream(), 9, 19, texts("loss", [0, 1], [b"a", b"b"]), scalars("acc", [0])))
+    result = api.write(
+        experiment,
+        segment(stream(), 9, 19, texts("loss", [0, 1], [b"a", b"b"]), scalars("acc", [0])),
+    )
     (skipped,) = result.cursors[0].skipped
     assert (skipped.count, "loss" in skipped.reason, result.tensors) == (2, True, 0)
     assert set(read(api, experiment)["train"]) == {"loss", "acc"}
@@ -183,7 +232,9 @@ def test_values_of_no_plugin_go_to_the_series_of_their_tag(api, experiment):
 def test_what_a_client_skipped_is_added_up_and_told_with_the_cursor(api, experiment):
     api.write(experiment, segment(stream(), 0, 9, skipped={"bad record": 2}))
     result = api.write(experiment, segment(stream(), 9, 19, skipped={"bad record": 3}))
-    assert [(skipped.reason, skipped.count) for skipped in result.cursors[0].skipped] == [("bad record", 5)]
+    assert [(skipped.reason, skipped.count) for skipped in result.cursors[0].skipped] == [
+        ("bad record", 5)
+    ]
 
 
 def test_the_metadata_of_hparams_is_the_newest_and_of_others_the_first(api, experiment):
@@ -193,7 +244,10 @@ def test_the_metadata_of_hparams_is_the_newest_and_of_others_the_first(api, expe
         return series
 
     for name, text, wall_time in (("a", "second", 20), ("b", "first", 10), ("c", "third", 30)):
-        sent = [described("h", "hparams", 2, text, wall_time), described("t", "text", 2, text, wall_time)]
+        sent = [
+            described("h", "hparams", 2, text, wall_time),
+            described("t", "text", 2, text, wall_time),
+        ]
         api.write(experiment, segment(stream(file_name=name), 0, 9, *sent))
     listed = api.get(experiment, "tensors")["train"]
     assert listed["h"]["summary_metadata"]["description"] == "third"
@@ -203,13 +257,19 @@ def test_the_metadata_of_hparams_is_the_newest_and_of_others_the_first(api, expe
 def test_a_batch_may_be_gzip(api, experiment):
     body = gzip.compress(batches.batch(segment(stream(), 0, 9, scalars("loss", [0]))))
     headers = batches.PROTOBUF | {"Content-Encoding": "gzip"}
-    answer = api.request("POST", f"/experiments/{experiment}/batches", content=body, headers=headers)
+    answer = api.request(
+        "POST", f"/experiments/{experiment}/batches", content=body, headers=headers
+    )
     assert answer.status_code == 200, answer.text
     for bad in (body[:-3], b"no gzip"):
-        answer = api.request("POST", f"/experiments/{experiment}/batches", content=bad, headers=headers)
+        answer = api.request(
+            "POST", f"/experiments/{experiment}/batches", content=bad, headers=headers
+        )
         assert (answer.status_code, answer.json()["code"]) == (400, "malformed")
     bomb = gzip.compress(bytes(17 * 1024 * 1024))
-    answer = api.request("POST", f"/experiments/{experiment}/batches", content=bomb, headers=headers)
+    answer = api.request(
+        "POST", f"/experiments/{experiment}/batches", content=bomb, headers=headers
+    )
     assert answer.status_code == 413
 
 
@@ -235,10 +295,14 @@ def test_batches_that_lie_are_refused_with_a_reason(api, experiment):
         answer = api.send(experiment, sent)
         assert answer.status_code == status, (answer.text, str(sent)[:200])
         assert answer.json()["detail"]
-    answer = api.request("POST", f"/experiments/{experiment}/batches", content=b"\xff", headers=batches.PROTOBUF)
+    answer = api.request(
+        "POST", f"/experiments/{experiment}/batches", content=b"\xff", headers=batches.PROTOBUF
+    )
     assert (answer.status_code, answer.json()["code"]) == (400, "malformed")
     huge = bytes(16 * 1024 * 1024 + 1)
-    answer = api.request("POST", f"/experiments/{experiment}/batches", content=huge, headers=batches.PROTOBUF)
+    answer = api.request(
+        "POST", f"/experiments/{experiment}/batches", content=huge, headers=batches.PROTOBUF
+    )
     assert answer.status_code == 413
     assert read(api, experiment) == {}
 
@@ -247,12 +311,18 @@ def test_packed_blocks_are_kept_as_they_came_and_read_like_any_points(api, exper
     values = np.random.default_rng(0).normal(size=20_000).astype(np.float32)
     sent = packed_scalars("loss", np.arange(20_000), values, block_points=4000)
     assert api.write(experiment, segment(stream(), 0, 100, sent)).scalars == 20_000
-    assert api.write(experiment, segment(stream(), 100, 200, scalars("loss", [20_000], [7.0]))).scalars == 1
+    assert (
+        api.write(experiment, segment(stream(), 100, 200, scalars("loss", [20_000], [7.0]))).scalars
+        == 1
+    )
     series = read(api, experiment)["train"]["loss"]
     assert series["steps"] == list(range(20_001))
     assert series["values"] == [*values.astype(np.float64).tolist(), 7.0]
     with database.snapshot(1) as db:
-        kept = [bytes(row.data) for row in db.execute(sql("SELECT data FROM scalar_blocks ORDER BY block_id"))]
+        kept = [
+            bytes(row.data)
+            for row in db.execute(sql("SELECT data FROM scalar_blocks ORDER BY block_id"))
+        ]
     assert kept == list(sent.scalars.blocks)
 
 
@@ -288,7 +358,9 @@ def test_packed_blocks_that_lie_are_refused_with_a_reason(api, experiment, serie
     assert (answer.status_code, reason in answer.json()["detail"]) == (status, True), answer.text
 
 
-def test_a_large_blob_goes_before_its_batch_and_only_its_own_workspace_may_name_it(api, experiment, client, settings):
+def test_a_large_blob_goes_before_its_batch_and_only_its_own_workspace_may_name_it(
+    api, experiment, client, settings
+):
     content = b"\x89PNG\r\n\x1a\n" + bytes(1_000_000)
     digest = hashlib.sha256(content)
     reference = wire_pb2.BlobReference(sha256=digest.digest(), size=len(content))
@@ -310,18 +382,23 @@ def test_a_large_blob_goes_before_its_batch_and_only_its_own_workspace_may_name_
 
 def test_gzip_with_anything_behind_its_end_is_refused_and_not_cut_short(api, experiment):
     first, second = (
-        gzip.compress(batches.batch(segment(stream(file_name=name), 0, 9, scalars("loss", [0])))) for name in "ab"
+        gzip.compress(batches.batch(segment(stream(file_name=name), 0, 9, scalars("loss", [0]))))
+        for name in "ab"
     )
     for body in (first + second, first + b"junk", first[:-1]):
         headers = batches.PROTOBUF | {"Content-Encoding": "gzip"}
-        answer = api.request("POST", f"/experiments/{experiment}/batches", content=body, headers=headers)
+        answer = api.request(
+            "POST", f"/experiments/{experiment}/batches", content=body, headers=headers
+        )
         assert (answer.status_code, answer.json()["code"]) == (400, "malformed")
     assert read(api, experiment) == {}
 
 
 def test_counts_of_what_was_skipped_end_where_the_wire_does_and_are_told_again(api, experiment):
     for start in (0, 10, 10):
-        sent = segment(stream(), start, start + 10, scalars("loss", [start]), skipped={"odd": 2**64 - 1})
+        sent = segment(
+            stream(), start, start + 10, scalars("loss", [start]), skipped={"odd": 2**64 - 1}
+        )
         assert api.write(experiment, sent).cursors[0].skipped[0].count == 2**63 - 1
     assert api.get(experiment, "streams")["streams"][0]["skipped"] == {"odd": 2**63 - 1}
 
@@ -338,7 +415,12 @@ def test_an_empty_tensor_with_dimensions_no_array_has_is_refused(api, experiment
 def test_a_deleted_run_can_be_uploaded_again(api, experiment):
     sent = segment(stream(), 0, 100, scalars("loss", [0, 1]), texts("note", [0], [b"t"]))
     api.write(experiment, sent)
-    assert api.request("DELETE", f"/experiments/{experiment}/runs", params={"run": "train"}).status_code == 204
+    assert (
+        api.request(
+            "DELETE", f"/experiments/{experiment}/runs", params={"run": "train"}
+        ).status_code
+        == 204
+    )
     assert api.get(experiment, "runs") == {"runs": []}
     assert api.get(experiment, "streams")["streams"] == []
     assert api.write(experiment, sent).scalars == 2
@@ -359,7 +441,12 @@ def test_a_client_that_goes_away_in_the_middle_of_its_body_commits_nothing(live_
         connection.shutdown(socket.SHUT_WR)  # the client is gone in the middle of its body
         connection.recv(1)
     with httpx2.Client(base_url=live_service.url, trust_env=False) as client:
-        assert ApiClient(client, api.headers["Authorization"].split()[1]).get(experiment, "streams")["streams"] == []
+        assert (
+            ApiClient(client, api.headers["Authorization"].split()[1]).get(experiment, "streams")[
+                "streams"
+            ]
+            == []
+        )
 
 
 def test_a_batch_takes_as_many_statements_however_many_series_it_has(api, experiment, monkeypatch):
@@ -374,7 +461,10 @@ def test_a_batch_takes_as_many_statements_however_many_series_it_has(api, experi
     def count(start, tags, **more):
         statements.clear()
         sent = [scalars(f"tag {tag}", [start], **more) for tag in range(tags)]
-        api.write(experiment, *(segment(stream(f"run {run}"), start, start + 1, *sent) for run in range(3)))
+        api.write(
+            experiment,
+            *(segment(stream(f"run {run}"), start, start + 1, *sent) for run in range(3)),
+        )
         return len(statements)
 
     count(0, 1)
@@ -387,7 +477,11 @@ def prepared_statements(database):
     """Of each statement of the pool's one connection its text, how often it was planned anew, and its lasting plan."""
     with database.transaction() as db:
         fetch_binary(db, "SELECT set_config('plan_cache_mode', 'force_generic_plan', true)", {})
-        found = fetch_binary(db, "SELECT name, statement, custom_plans, parameter_types FROM pg_prepared_statements", {})
+        found = fetch_binary(
+            db,
+            "SELECT name, statement, custom_plans, parameter_types FROM pg_prepared_statements",
+            {},
+        )
         for name, statement, custom_plans, types in found:
             values = f"({', '.join(['NULL'] * len(types))})" if types else ""
             plan = db.execute(sql(f"EXPLAIN EXECUTE {name}{values}")).scalars()
@@ -395,28 +489,43 @@ def prepared_statements(database):
 
 
 @pytest.mark.parametrize("count", [1, 50])
-def test_a_flush_into_known_series_takes_six_trips_and_no_planning(api, experiment, database_url, monkeypatch, count):
-    monkeypatch.setattr(limits, "WRITE_BUFFER_ROW_POINTS_MIN", 1)  # a row of the tail for each point, which is more work
-    secret, tags = api.headers["Authorization"].split()[1], [f"tag {number}" for number in range(count)]
+def test_a_flush_into_known_series_takes_six_trips_and_no_planning(
+    api, experiment, database_url, monkeypatch, count
+):
+    monkeypatch.setattr(
+        limits, "WRITE_BUFFER_ROW_POINTS_MIN", 1
+    )  # a row of the tail for each point, which is more work
+    secret, tags = (
+        api.headers["Authorization"].split()[1],
+        [f"tag {number}" for number in range(count)],
+    )
     with postgres_faults(database_url) as proxy:
         database = Database(proxy.url, 1)
-        for step in range(16):  # five times until a statement is prepared, and as often planned anew
+        for step in range(
+            16
+        ):  # five times until a statement is prepared, and as often planned anew
             proxy.disarm()
             more = {"summary_metadata": b""} if step else {}
-            sent = batches.batch(segment(stream(), step, step + 1, *(scalars(tag, [step], **more) for tag in tags)))
+            sent = batches.batch(
+                segment(stream(), step, step + 1, *(scalars(tag, [step], **more) for tag in tags))
+            )
             with database.without_transaction() as db:
                 grant = grants.grant_append(db, experiment, secret)
             with database.transaction(grant.workspace_id) as db:
                 assert commit.write_batch(db, grant, decode_batch(sent)).counts.scalars == count
         words = [statement.split(maxsplit=1)[0].strip(";") for statement in proxy.statements]
-        assert words == ["SELECT", "BEGIN"] + ["SELECT"] * 2 + ["INSERT"] * 2 + ["UPDATE"] * 2 + ["COMMIT"]
+        assert words == ["SELECT", "BEGIN"] + ["SELECT"] * 2 + ["INSERT"] * 2 + ["UPDATE"] * 2 + [
+            "COMMIT"
+        ]
         assert proxy.trips == 6
         prepared = list(prepared_statements(database))
         database.close()
     assert len(prepared) == 7
     assert max(custom_plans for _, custom_plans, _ in prepared) <= 5
     (writing,) = (plan for _, _, plan in prepared if " on time_series " in plan.splitlines()[0])
-    assert not {"Join", "Nested"} & set(writing.split()), "where values are joined, some day all are compared with all"
+    assert not {"Join", "Nested"} & set(writing.split()), (
+        "where values are joined, some day all are compared with all"
+    )
     assert {one["total"] for one in read(api, experiment)["train"].values()} == {16}
 
 

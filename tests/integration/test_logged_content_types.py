@@ -34,16 +34,22 @@ def clips(logged, tag="clip", contents=None, wall_times=None):
     contents = contents or [[WAV]] * len(logged)
     series = images(tag, list(logged), contents, wall_times)
     series.summary_metadata = metadata("audio", 3)
-    for sequence, content_type in zip(series.blob_sequences.sequences, logged.values(), strict=True):
+    for sequence, content_type in zip(
+        series.blob_sequences.sequences, logged.values(), strict=True
+    ):
         sequence.logged_content_type = content_type
     return series
 
 
 def read_logged(api, experiment, **query):
     """{step: what was logged with the one blob} by the data API's JSON; an answer without it is an empty one."""
-    columns = api.get(experiment, "blob_sequences/data", run="train", tag="clip", **query)["train"]["clip"]
+    columns = api.get(experiment, "blob_sequences/data", run="train", tag="clip", **query)["train"][
+        "clip"
+    ]
     values = [blob for (blob,) in columns["values"]]
-    return dict(zip(columns["steps"], [blob.get("logged_content_type", "") for blob in values], strict=True))
+    return dict(
+        zip(columns["steps"], [blob.get("logged_content_type", "") for blob in values], strict=True)
+    )
 
 
 def test_logged_content_types_come_back_for_the_same_clip(api, experiment):
@@ -51,7 +57,9 @@ def test_logged_content_types_come_back_for_the_same_clip(api, experiment):
     assert read_logged(api, experiment) == read_logged(api, experiment, sampling="all") == ODD
     answer = api.get(experiment, "blob_sequences/new")
     found = answer["points"]["train"]["clip"]
-    assert [blob.get("logged_content_type", "") for (blob,) in found["values"]] == list(ODD.values())
+    assert [blob.get("logged_content_type", "") for (blob,) in found["values"]] == list(
+        ODD.values()
+    )
     for query in ({"sampling": "all"}, {}):
         path = f"/experiments/{experiment}/blob_sequences/data"
         sent = api.request("POST", path, json={"format": "points", **query}).content
@@ -87,20 +95,29 @@ def test_tables_of_clips_have_keys_alone_as_before(api, experiment):
     path = f"/experiments/{experiment}/blob_sequences/data"
     header, *lines = api.request("GET", path, params={"format": "csv"}).text.splitlines()
     assert (header, len(lines)) == ("run,tag,step,wall_time,keys", len(ODD))
-    table = pa.ipc.open_stream(api.request("GET", path, params={"format": "arrow"}).content).read_all()
-    assert json.loads(lines[0].split(",", 4)[4].strip('"').replace('""', '"')) == table["keys"][0].as_py()
+    table = pa.ipc.open_stream(
+        api.request("GET", path, params={"format": "arrow"}).content
+    ).read_all()
+    assert (
+        json.loads(lines[0].split(",", 4)[4].strip('"').replace('""', '"'))
+        == table["keys"][0].as_py()
+    )
 
 
 def test_classic_audio_tells_the_logged_content_type(api, client, experiment):
     api.write(experiment, segment(stream(), 0, 9, clips(ODD)))
     query = {"run": "train", "tag": "clip"}
-    listed = client.get(f"/api/v0/experiments/{experiment}/audio", params=query, headers=api.headers).json()
+    listed = client.get(
+        f"/api/v0/experiments/{experiment}/audio", params=query, headers=api.headers
+    ).json()
     assert {clip["step"]: clip["content_type"] for clip in listed} == ODD | {7: "audio/wav"}
 
 
 def test_logged_content_type_is_never_a_header(api, client, experiment):
     contents = [[b"<script>alert(1)</script>"], *[[WAV]] * len(ODD)]
-    api.write(experiment, segment(stream(), 0, 9, clips({0: "text/html", **ODD}, contents=contents)))
+    api.write(
+        experiment, segment(stream(), 0, 9, clips({0: "text/html", **ODD}, contents=contents))
+    )
     base = f"/api/v0/experiments/{experiment}"
     query = {"run": "train", "tag": "clip"}
     listed = client.get(f"{base}/audio", params=query, headers=api.headers).json()
@@ -125,7 +142,9 @@ def test_logged_content_type_is_never_a_header(api, client, experiment):
         ([WAV, WAV], "audio/wav", 422, "logged with one blob; this step has 2"),
     ],
 )
-def test_logged_content_type_that_cannot_be_kept_is_refused(api, experiment, blobs, logged, status, words):
+def test_logged_content_type_that_cannot_be_kept_is_refused(
+    api, experiment, blobs, logged, status, words
+):
     answer = api.send(experiment, segment(stream(), 0, 9, clips({1: logged}, contents=[blobs])))
     assert (answer.status_code, words in answer.json()["detail"]) == (status, True), answer.text
     assert api.get(experiment, "blob_sequences") == {}
@@ -142,7 +161,9 @@ def test_point_that_replaces_another_brings_its_content_type(api, experiment):
     assert read_logged(api, experiment)[1] == ""
     pieces = [({1: "audio/a", 4: "audio/d"}, [9, 9]), ({5: "audio/e", 1: "audio/b"}, [8, 8])]
     series = [clips(logged, wall_times=wall_times) for logged, wall_times in pieces]
-    together = [segment(stream(file_name=f"piece {place}"), 0, 9, each) for place, each in enumerate(series)]
+    together = [
+        segment(stream(file_name=f"piece {place}"), 0, 9, each) for place, each in enumerate(series)
+    ]
     api.write(experiment, *together)
     found = read_logged(api, experiment)
     assert (found[1], found[4], found[5]) == ("audio/a", "audio/d", "audio/e")
@@ -161,4 +182,6 @@ def test_digest_differs_by_the_logged_content_type(api, experiment):
 
 def test_uploader_learns_how_long_a_content_type_may_be(api, experiment):
     result = api.write(experiment, segment(stream(), 0, 9, clips({1: ""})))
-    assert result.limits.logged_content_type_chars_max == limits.logged_content_type_chars_max == 255
+    assert (
+        result.limits.logged_content_type_chars_max == limits.logged_content_type_chars_max == 255
+    )

@@ -43,11 +43,12 @@ sys.exit(main(["serve"]))
 
 def written_by(program):
     """What a process with the service's log configuration writes to standard error."""
-    head = (
-        "import logging, warnings\nfrom tbservice import logs\nlogs.configure()\nlog = logging.getLogger('stranger')\n"
-    )
+    head = "import logging, warnings\nfrom tbservice import logs\nlogs.configure()\nlog = logging.getLogger('stranger')\n"
     ended = subprocess.run(
-        [sys.executable, "-c", head + textwrap.dedent(program)], capture_output=True, check=True, timeout=60
+        [sys.executable, "-c", head + textwrap.dedent(program)],
+        capture_output=True,
+        check=True,
+        timeout=60,
     )
     return ended.stderr.decode()
 
@@ -63,7 +64,10 @@ def test_log_record_of_a_hostile_text_is_one_line():
     text = written_by(f"log.error('user %s', {FORGED!r})\nlog.error({FORGED!r})")
     assert_is_a_log(text)
     assert text.count("\n") == 2
-    assert r"x\n2026-11-22 00:00:00,000 ERROR tbservice.server.app: forged\r\x1b[31m\x85\u2028\u202e" in text
+    assert (
+        r"x\n2026-11-22 00:00:00,000 ERROR tbservice.server.app: forged\r\x1b[31m\x85\u2028\u202e"
+        in text
+    )
 
 
 def test_log_traceback_lines_cannot_pass_for_records():

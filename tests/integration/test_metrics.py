@@ -42,7 +42,9 @@ PATIENCE_SECONDS = 30
 @pytest.fixture
 def here(settings):
     """A client on the service's own machine."""
-    with TestClient(create_app(settings), base_url=f"http://{LOOPBACK}", client=(LOOPBACK, 50_000)) as client:
+    with TestClient(
+        create_app(settings), base_url=f"http://{LOOPBACK}", client=(LOOPBACK, 50_000)
+    ) as client:
         yield client
 
 
@@ -55,7 +57,10 @@ def figures(content=None):
     """Every sample of a scrape, {(name, values of its labels by their names' order): value}, of every test so far."""
     content = expose("")[0] if content is None else content
     return {
-        (sample.name.removeprefix("tbhub_"), *(value for _, value in sorted(sample.labels.items()))): sample.value
+        (
+            sample.name.removeprefix("tbhub_"),
+            *(value for _, value in sorted(sample.labels.items())),
+        ): sample.value
         for family in text_string_to_metric_families(content.decode())
         for sample in family.samples
     }
@@ -87,13 +92,22 @@ def test_a_batch_moves_the_counters_by_what_it_brought_once(api):
     api.write(experiment, first, second)
     assert moved(before, within="batches") == {("batches_total", "committed"): 1}
     assert moved(before, within="segments") == {("segments_total", "committed"): 2}
-    assert moved(before, within="points") == {("points_total", "scalar"): 3, ("points_total", "tensor"): 2}
+    assert moved(before, within="points") == {
+        ("points_total", "scalar"): 3,
+        ("points_total", "tensor"): 2,
+    }
     assert moved(before, within="blobs") == {("blobs_total",): 3}
 
     api.write(experiment, first, second)
     api.write(experiment, second, segment(stream(), 9, 20, scalars("loss", [3])))
-    assert moved(before, within="batches") == {("batches_total", "committed"): 2, ("batches_total", "repeated"): 1}
-    assert moved(before, within="segments") == {("segments_total", "committed"): 3, ("segments_total", "repeated"): 3}
+    assert moved(before, within="batches") == {
+        ("batches_total", "committed"): 2,
+        ("batches_total", "repeated"): 1,
+    }
+    assert moved(before, within="segments") == {
+        ("segments_total", "committed"): 3,
+        ("segments_total", "repeated"): 3,
+    }
     assert moved(before, within="points")["points_total", "scalar"] == 4
 
 
@@ -104,9 +118,13 @@ def test_bytes_are_counted_as_received_and_as_decompressed(api):
     body = gzip.compress(content)
     assert len(body) < len(content)
     path = f"/experiments/{experiment}/batches"
-    api.request("POST", path, content=body, headers=PROTOBUF | {"Content-Encoding": "gzip"}).raise_for_status()
+    api.request(
+        "POST", path, content=body, headers=PROTOBUF | {"Content-Encoding": "gzip"}
+    ).raise_for_status()
     assert moved(before, within="batch_body_bytes") == {("batch_body_bytes_total",): len(body)}
-    assert moved(before, within="batch_content_bytes") == {("batch_content_bytes_total",): len(content)}
+    assert moved(before, within="batch_content_bytes") == {
+        ("batch_content_bytes_total",): len(content)
+    }
 
 
 def test_each_part_of_a_batch_is_timed(api):
@@ -117,7 +135,8 @@ def test_each_part_of_a_batch_is_timed(api):
     elapsed = time.perf_counter() - begin
     parts = moved(before, within="batch_part_seconds_count")
     assert parts == {
-        ("batch_part_seconds_count", part): 1 for part in ("body", "turn", "decode", "blobs", "transaction")
+        ("batch_part_seconds_count", part): 1
+        for part in ("body", "turn", "decode", "blobs", "transaction")
     }
     assert 0 < sum(moved(before, within="batch_part_seconds_sum").values()) < elapsed
 
@@ -126,12 +145,19 @@ def test_refused_batches_are_counted_by_the_code_they_are_refused_with(api):
     experiment = api.new_experiment()
     before = figures()
     assert api.send(experiment, segment(stream(), 5, 9, scalars("loss", [0]))).status_code == 409
-    assert api.send(experiment, segment(stream(), 0, 9, scalars("loss", [0], summary_metadata=b""))).status_code == 409
+    assert (
+        api.send(
+            experiment, segment(stream(), 0, 9, scalars("loss", [0], summary_metadata=b""))
+        ).status_code
+        == 409
+    )
     assert ApiClient(api.client, None).send(experiment).status_code == 401
     path = f"/experiments/{experiment}/batches"
     assert api.request("POST", path, content=b"nonsense", headers=PROTOBUF).status_code == 400
     codes = ("cursor_conflict", "metadata_missing", "unauthenticated", "malformed")
-    assert moved(before, within="http_errors") == {("http_errors_total", code, BATCHES): 1 for code in codes}
+    assert moved(before, within="http_errors") == {
+        ("http_errors_total", code, BATCHES): 1 for code in codes
+    }
     assert not moved(before, within="batches")
     assert not moved(before, within="points")
     requests = moved(before, within="http_requests")
@@ -149,7 +175,11 @@ def test_merge_work_is_counted_with_its_backlog(api):
     changed = moved(before, within="merge")
     assert changed["merged_runs_total", "due"] >= 1
     assert changed["merged_series_total",] == changed["merge_seconds_count",] == 1
-    assert changed["merged_points_total",] == changed["merge_written_points_total", "open"] == points * writes
+    assert (
+        changed["merged_points_total",]
+        == changed["merge_written_points_total", "open"]
+        == points * writes
+    )
     assert changed["merge_written_blocks_total", "open"] == 1
     assert "merge_failures_total" not in changed
     now = figures()
@@ -170,12 +200,20 @@ def test_a_merge_that_fails_is_counted_and_uploads_go_on(api, database):
     assert not moved(before, within="merge_seconds")
 
 
-def test_requests_are_counted_by_the_routes_template_and_no_label_holds_a_tenants_data(here, api, owner_token):
+def test_requests_are_counted_by_the_routes_template_and_no_label_holds_a_tenants_data(
+    here, api, owner_token
+):
     experiment = api.new_experiment(name="precious")
     api.write(experiment, segment(stream("secret run"), 0, 9, scalars("secret tag", [0])))
     before = figures()
     api.get(experiment, "runs")
-    for path in ("", "data/runs", "defaultExperimentId/data/environment", "data/plugin/scalars/tags", "x.js"):
+    for path in (
+        "",
+        "data/runs",
+        "defaultExperimentId/data/environment",
+        "data/plugin/scalars/tags",
+        "x.js",
+    ):
         address = f"/experiment/{experiment}/{path.replace('default', 'experiment/default')}"
         here.get(address, headers=api.headers)
     here.get(f"/nowhere/{experiment}?token={owner_token}")
@@ -196,7 +234,11 @@ def test_requests_are_counted_by_the_routes_template_and_no_label_holds_a_tenant
     counted = moved(before, within="http_request_seconds_count")
     assert counted["http_request_seconds_count", "GET", f"{page}/data/runs"] == 1
     content = here.get("/metrics").text
-    assert not [word for word in (experiment, owner_token, "secret", "precious", "nowhere") if word in content]
+    assert not [
+        word
+        for word in (experiment, owner_token, "secret", "precious", "nowhere")
+        if word in content
+    ]
     labels = {
         name
         for family in text_string_to_metric_families(content)
@@ -212,18 +254,24 @@ def test_a_failure_of_the_server_is_counted_as_one(settings, owner_token, databa
             db.execute(text("ALTER TABLE experiments RENAME TO away"))
         before = figures()
         assert ApiClient(client, owner_token).request("GET", "/experiments").status_code == 500
-    assert moved(before, within="http_errors") == {("http_errors_total", "internal", "/api/v1/experiments"): 1}
+    assert moved(before, within="http_errors") == {
+        ("http_errors_total", "internal", "/api/v1/experiments"): 1
+    }
     requests = moved(before, within="http_requests")
     assert requests == {("http_requests_total", "GET", "/api/v1/experiments", "500"): 1}
 
 
 def test_connections_in_use_are_those_taken_at_the_moment(database, here, settings):
     here.get("/readyz")
-    wait_until(lambda: "compactor's search" not in {thread.name for thread in threading.enumerate()})
+    wait_until(
+        lambda: "compactor's search" not in {thread.name for thread in threading.enumerate()}
+    )
     before = figures()
     assert before["database_connections_max",] == settings.database_pool_size
     with database.transaction(), database.snapshot():
-        assert moved(before, within="database_connections_in_use") == {("database_connections_in_use",): 2}
+        assert moved(before, within="database_connections_in_use") == {
+            ("database_connections_in_use",): 2
+        }
     assert moved(before, within="database_conn") == {
         ("database_connection_wait_seconds_count",): 2,
         ("database_connection_wait_seconds_sum",): pytest.approx(1, abs=PATIENCE_SECONDS),
@@ -275,7 +323,9 @@ def unguarded(request):
 def test_without_a_token_of_its_own_this_machine_may_look(unguarded):
     for client in (LOOPBACK, "::1", f"::ffff:{LOOPBACK}"):
         for host in (LOOPBACK, "localhost", "[::1]", f"{LOOPBACK}:6060"):
-            answer = TestClient(unguarded, client=(client, 1)).get("/metrics", headers={"Host": host})
+            answer = TestClient(unguarded, client=(client, 1)).get(
+                "/metrics", headers={"Host": host}
+            )
             assert answer.status_code == 200, (client, host)
 
 

@@ -17,7 +17,9 @@ from tbservice.store.pg import migrate
 from tbservice.store.pg.engine import make_engine
 
 MIGRATIONS_AFTER_0005 = sorted(
-    number for path in migrate.find_migrations().glob("versions/0*.py") if (number := path.name[:4]) > "0005"
+    number
+    for path in migrate.find_migrations().glob("versions/0*.py")
+    if (number := path.name[:4]) > "0005"
 )
 
 
@@ -49,7 +51,9 @@ def old_database_url(empty_database_url):
 
 
 def is_waiting_for_a_lock(db):
-    return db.execute("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'").fetchone() != (0,)
+    return db.execute(
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    ).fetchone() != (0,)
 
 
 def test_migrate_behind_reader_lets_writers_pass(old_database_url, monkeypatch, capsys):
@@ -57,8 +61,13 @@ def test_migrate_behind_reader_lets_writers_pass(old_database_url, monkeypatch, 
     monkeypatch.setattr(limits, "MIGRATE_PAUSE_SECONDS", 0.5)
     migrated = []
     thread = threading.Thread(target=lambda: migrated.extend(migrate.upgrade(old_database_url)))
-    with psycopg.connect(old_database_url) as reader, psycopg.connect(old_database_url, autocommit=True) as writer:
-        reader.execute("SELECT count(*) FROM time_series")  # an export's snapshot: its lock lasts until it commits
+    with (
+        psycopg.connect(old_database_url) as reader,
+        psycopg.connect(old_database_url, autocommit=True) as writer,
+    ):
+        reader.execute(
+            "SELECT count(*) FROM time_series"
+        )  # an export's snapshot: its lock lasts until it commits
         thread.start()
         wait_until(lambda: is_waiting_for_a_lock(writer))
         writer.execute("SET statement_timeout = '30s'")
@@ -74,14 +83,20 @@ def test_migrate_gives_up_with_words_on_what_to_do(old_database_url, monkeypatch
         monkeypatch.setattr(limits, f"MIGRATE_{name}", value)
     with psycopg.connect(old_database_url) as reader:
         reader.execute("SELECT count(*) FROM time_series")
-        with pytest.raises(StartupError, match=r"2 attempts \(the oldest transaction is of .*\); wait .* migrate again"):
+        with pytest.raises(
+            StartupError,
+            match=r"2 attempts \(the oldest transaction is of .*\); wait .* migrate again",
+        ):
             migrate.upgrade(old_database_url)
     assert [name[:4] for name in missing(old_database_url)] == MIGRATIONS_AFTER_0005
 
 
 def test_two_processes_that_migrate_at_once_both_succeed_and_one_does_the_work(empty_database_url):
     results = []
-    threads = [threading.Thread(target=lambda: results.append(migrate.upgrade(empty_database_url))) for _ in range(3)]
+    threads = [
+        threading.Thread(target=lambda: results.append(migrate.upgrade(empty_database_url)))
+        for _ in range(3)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -98,13 +113,17 @@ def test_a_database_that_was_migrated_by_a_newer_program_is_refused(database_url
 
 def test_the_migrations_run_as_a_role_without_privileges(database_url):
     with psycopg.connect(database_url) as db:
-        role = db.execute("SELECT rolsuper, rolbypassrls, rolcreaterole FROM pg_roles WHERE rolname = current_user")
+        role = db.execute(
+            "SELECT rolsuper, rolbypassrls, rolcreaterole FROM pg_roles WHERE rolname = current_user"
+        )
         assert role.fetchone() == (False, False, False)
 
 
 def test_every_sample_slot_has_a_rank_and_each_rank_is_about_half_of_the_one_above(database_url):
     with psycopg.connect(database_url) as db:
-        counts = dict(db.execute("SELECT rank, count(*) FROM sample_slots GROUP BY rank").fetchall())
+        counts = dict(
+            db.execute("SELECT rank, count(*) FROM sample_slots GROUP BY rank").fetchall()
+        )
     assert sum(counts.values()) == 65_536
     assert all(1.8 < counts[rank + 1] / counts[rank] < 2.2 for rank in range(9, 14))
 

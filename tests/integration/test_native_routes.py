@@ -59,7 +59,13 @@ STEPS = (-(2**63), -1, 0, 1, 2**31, 2**53 + 1, 2**63 - 2, 2**63 - 1)
 
 
 ALL_SESSIONS = json.dumps(
-    {"allowedStatuses": [0, 1, 2, 3], "colParams": [], "startIndex": 0, "sliceSize": 1000000, "aggregationType": 1}
+    {
+        "allowedStatuses": [0, 1, 2, 3],
+        "colParams": [],
+        "startIndex": 0,
+        "sliceSize": 1000000,
+        "aggregationType": 1,
+    }
 )
 
 
@@ -67,7 +73,9 @@ ALL_SESSIONS = json.dumps(
 def unmodified():
     """TensorBoard's application with its own plugins throughout, over our data provider."""
     stock_application.get_stock_application()  # what it prepares once for the process
-    plugins = [HParamsPlugin if one is LeanHParamsPlugin else one for one in stock_application._PLUGINS]
+    plugins = [
+        HParamsPlugin if one is LeanHParamsPlugin else one for one in stock_application._PLUGINS
+    ]
     auth = {READER_KEY: ReaderAuth()}
     return application.TensorBoardWSGIApp(
         stock_application._FLAGS, plugins, data_provider=StoreProvider(), auth_providers=auth
@@ -86,9 +94,14 @@ class Both:
         """Status and body of the running service's answer."""
         environ = builder.get_environ()
         path = f"/experiment/{self.reader.grant.experiment_id}{builder.path}"
-        headers = {"Authorization": f"Bearer {self.owner}", "Content-Type": builder.content_type or ""}
+        headers = {
+            "Authorization": f"Bearer {self.owner}",
+            "Content-Type": builder.content_type or "",
+        }
         body = environ["wsgi.input"].read()
-        answer = self.client.request(builder.method, f"{path}?{environ['QUERY_STRING']}", content=body, headers=headers)
+        answer = self.client.request(
+            builder.method, f"{path}?{environ['QUERY_STRING']}", content=body, headers=headers
+        )
         return answer.status_code, answer.content
 
     def stock(self, builder):
@@ -115,7 +128,9 @@ class Both:
         if options.get("query_string", {}).get("format") == "csv":
             assert ours[1] == theirs[1]
             return ours[1]
-        decoded, expected = (json.loads(body, parse_constant=_refuse) for body in (ours[1], theirs[1]))
+        decoded, expected = (
+            json.loads(body, parse_constant=_refuse) for body in (ours[1], theirs[1])
+        )
         assert _exact(decoded) == _exact(expected), (path, options)
         return decoded
 
@@ -160,7 +175,9 @@ def both(settings, service, tmp_path_factory):
     write_demo_logdir(logdir / "demo")
     shutil.copytree(TEST_DATA, logdir / "real", ignore=shutil.ignore_patterns("*.py", "*.md"))
     owner = service.new_owner()
-    uploaded = Uploader(service.url, owner, tmp_path_factory.mktemp("uploader")).run("--logdir", logdir, "--one-shot")
+    uploaded = Uploader(service.url, owner, tmp_path_factory.mktemp("uploader")).run(
+        "--logdir", logdir, "--one-shot"
+    )
     experiment = uploaded.experiment_id
     database, objects = Database(service.database_url, 5), ObjectStore(settings)
     with httpx2.Client(base_url=service.url, trust_env=False, timeout=60) as client:
@@ -176,21 +193,34 @@ def hostile_segments():
     """Segments of hostile runs and tags, numbers at the edges, metadata that differs between runs, odd tensors."""
     for number, name in enumerate(HOSTILE):
         series = [
-            scalars(tag, range(len(NUMBERS)), NUMBERS, summary_metadata=described(f"# of {number}\n{name}", name))
+            scalars(
+                tag,
+                range(len(NUMBERS)),
+                NUMBERS,
+                summary_metadata=described(f"# of {number}\n{name}", name),
+            )
             for tag in (name, "shared")
         ]
         yield segment(
-            stream(name, f"file.{number}"), 0, 9, *series, images(name + "i", [1, 2], [[b"1", b"2", PNG]] * 2)
+            stream(name, f"file.{number}"),
+            0,
+            9,
+            *series,
+            images(name + "i", [1, 2], [[b"1", b"2", PNG]] * 2),
         )
     later = metadata(content=b"\x08\x05")  # version 5
     odd = [
         scalars("steps", STEPS),
         scalars("later", [1], summary_metadata=later),
-        histogram("bfloat16", 14, [1, 3], (np.array([1, 2, 3.5], "<f4").view("<u4") >> 16).astype("<u2")),
+        histogram(
+            "bfloat16", 14, [1, 3], (np.array([1, 2, 3.5], "<f4").view("<u4") >> 16).astype("<u2")
+        ),
         histogram("empty", 2, [0, 3], np.empty(0)),
         histogram("not finite", 2, [2, 3], np.array([math.nan, math.inf, 1, -math.inf, 0, 2])),
         histogram("one column", 2, [3], np.array([1.0, 2, 3])),
-        images("uneven", [1, 2, 3], [[b"1", b"2"], [b"1", b"2", PNG], [b"1", b"2", PNG, PNG + b"x"]]),
+        images(
+            "uneven", [1, 2, 3], [[b"1", b"2"], [b"1", b"2", PNG], [b"1", b"2", PNG, PNG + b"x"]]
+        ),
     ]
     yield segment(stream("odd"), 0, 9, *odd)
     yield segment(stream("only later"), 0, 9, scalars("later", [1], summary_metadata=later))
@@ -208,7 +238,9 @@ def session(hparams):
     content = summary_v2.hparams_pb(hparams).value[0].metadata.plugin_data.content
     points = histogram("", 1, [], np.empty(1, "<f4")).tensors
     tag = "_hparams_/session_start_info"
-    return wire_pb2.Series(tag=tag, summary_metadata=metadata("hparams", 2, content=content), tensors=points)
+    return wire_pb2.Series(
+        tag=tag, summary_metadata=metadata("hparams", 2, content=content), tensors=points
+    )
 
 
 def histogram(tag, dtype, shape, elements):
@@ -222,7 +254,11 @@ def histogram(tag, dtype, shape, elements):
 
 
 def test_listings_are_the_stock_ones(both):
-    for path in ("/data/plugins_listing", "/data/plugins_listing?experimentalPlugin=x", "/data/plugin/scalars/tags/"):
+    for path in (
+        "/data/plugins_listing",
+        "/data/plugins_listing?experimentalPlugin=x",
+        "/data/plugin/scalars/tags/",
+    ):
         assert both.check(path)
     shown = both.check("/data/plugin/scalars/tags")
     assert shown["only later"] == {}
@@ -234,7 +270,9 @@ def test_listings_are_the_stock_ones(both):
     assert len(tags["histograms"]["runTagInfo"]) > 10
     assert len(tags["images"]["tagRunSampledInfo"]) > 10
     ours, theirs = both.ours(EnvironBuilder("/data/runs")), both.stock(EnvironBuilder("/data/runs"))
-    assert sorted(json.loads(ours[1])) == sorted(json.loads(theirs[1]))  # ours are in the order they came in
+    assert sorted(json.loads(ours[1])) == sorted(
+        json.loads(theirs[1])
+    )  # ours are in the order they came in
 
 
 def test_every_point_of_every_card_is_the_stock_handlers(both):
@@ -263,7 +301,9 @@ def test_the_scalars_dashboard_gets_the_stock_points(both):
     multirun = "/data/plugin/scalars/scalars_multirun"
     for tag in {tag for of_run in tags.values() for tag in of_run}:
         assert both.check(multirun, "POST", data={"tag": tag, "runs": list(tags)})
-    values = both.check(multirun, "POST", data={"tag": "shared", "runs": [HOSTILE[0], "no such run"]})
+    values = both.check(
+        multirun, "POST", data={"tag": "shared", "runs": [HOSTILE[0], "no such run"]}
+    )
     assert [type(value) for _, _, value in values[HOSTILE[0]]] == [
         str if not math.isfinite(n) else float for n in NUMBERS
     ]
@@ -277,14 +317,24 @@ def test_the_scalars_dashboard_gets_the_stock_points(both):
 def test_hparams_are_the_stock_ones(both):
     experiment = both.check("/data/plugin/hparams/experiment", "POST", data="{}")
     assert {info["name"]["tag"] for info in experiment["metricInfos"]}
-    assert both.check("/data/plugin/hparams/experiment", "POST", data='{"includeMetrics": false}')["metricInfos"] == []
+    assert (
+        both.check("/data/plugin/hparams/experiment", "POST", data='{"includeMetrics": false}')[
+            "metricInfos"
+        ]
+        == []
+    )
     found = both.check("/data/plugin/hparams/session_groups", "POST", data=ALL_SESSIONS)
     sessions = [session for group in found["sessionGroups"] for session in group["sessions"]]
     assert len(sessions) > 4
     assert sum(len(session["metricValues"]) for session in sessions) > 10
-    assert both.check("/data/plugin/hparams/session_groups", query_string={"request": ALL_SESSIONS}) == found
+    assert (
+        both.check("/data/plugin/hparams/session_groups", query_string={"request": ALL_SESSIONS})
+        == found
+    )
     session = next(session for session in sessions if session["metricValues"])
-    asked = json.dumps({"sessionName": session["name"], "metricName": session["metricValues"][0]["name"]})
+    asked = json.dumps(
+        {"sessionName": session["name"], "metricName": session["metricValues"][0]["name"]}
+    )
     assert both.check("/data/plugin/hparams/metric_evals", "POST", data=asked)
     for body in ("", "{", '{"sliceSize": "x"}', '{"colParams": [{}], "sliceSize": 9}'):
         assert both.check("/data/plugin/hparams/session_groups", "POST", data=body) is None, body
@@ -297,7 +347,10 @@ def test_what_cannot_be_answered_is_refused_as_the_stock_handlers_refuse_it(both
         (series, "GET", {}),
         (series, "POST", {"data": {"requests": ""}}),
         (series, "POST", {"data": "requests=[]", "content_type": "application/json"}),
-        *((series, "POST", {"data": {"requests": text}}) for text in ("{", "7", "null", "[7]", '["a"]', "[" * 50_000)),
+        *(
+            (series, "POST", {"data": {"requests": text}})
+            for text in ("{", "7", "null", "[7]", '["a"]', "[" * 50_000)
+        ),
         (series, "POST", {"data": {"requests": "x" * 600_000}}),
         (multirun, "GET", {}),
         (multirun, "POST", {}),
@@ -332,7 +385,17 @@ def test_a_card_that_cannot_be_is_answered_with_the_stock_error_and_others_besid
         {"plugin": "histograms", "tag": "empty"},
         {"plugin": "images", "tag": "uneven", "run": "odd", "sample": -1},
     )
-    assert ["error" in answer for answer in answers] == [True, False, False, False, False, True, True, True, False]
+    assert ["error" in answer for answer in answers] == [
+        True,
+        False,
+        False,
+        False,
+        False,
+        True,
+        True,
+        True,
+        False,
+    ]
     assert answers[2]["runToSeries"] == {}
     assert both.check("/data/plugin/timeseries/timeSeries", "POST", data={"requests": "[]"}) == []
     query = {"requests": json.dumps([{"plugin": "scalars", "tag": "steps"}])}
@@ -342,7 +405,9 @@ def test_a_card_that_cannot_be_is_answered_with_the_stock_error_and_others_besid
 def test_numbers_are_written_bit_for_bit():
     random = np.random.default_rng(0)
     bits = random.integers(0, 2**63, 20_000).astype("<u8") << np.uint64(1)
-    values = np.concatenate([bits.view("<f8"), NUMBERS, np.float32(random.normal(size=1000)).astype(float)])
+    values = np.concatenate(
+        [bits.view("<f8"), NUMBERS, np.float32(random.normal(size=1000)).astype(float)]
+    )
     steps = random.integers(-(2**63), 2**63 - 1, len(values))
     written = json.loads(number_columns.format_rows(b"[%b,%b]", values, steps))
     known = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -359,13 +424,20 @@ def test_no_dashboard_imports_tensorflow(both, service):
         f"/data/plugin/{plugin}/tags"
         for plugin in ("audio", "distributions", "histograms", "mesh", "pr_curves", "text")
     ]
-    asked += ["/data/plugin/graphs/info", "/data/plugin/custom_scalars/layout", "/data/plugins_listing"]
+    asked += [
+        "/data/plugin/graphs/info",
+        "/data/plugin/custom_scalars/layout",
+        "/data/plugins_listing",
+    ]
     asked += ["/data/plugin/text/text?run=demo/adam&tag=about", "/data/plugin/projector/runs"]
     for path in asked:
         assert both.ours(EnvironBuilder(path))[0] in {200, 404}, path
     assert both.check("/data/plugin/custom_scalars/layout")
     for name in ("experiment", "session_groups"):
-        assert both.ours(EnvironBuilder(f"/data/plugin/hparams/{name}", method="POST", data="{}"))[0] == httpx2.codes.OK
+        assert (
+            both.ours(EnvironBuilder(f"/data/plugin/hparams/{name}", method="POST", data="{}"))[0]
+            == httpx2.codes.OK
+        )
     assert service.process.poll() is None
 
 
@@ -389,7 +461,10 @@ def test_the_number_of_queries_does_not_grow_with_runs_and_tags(both, service):
         "/data/plugin/scalars/tags": {},
         "/data/plugin/timeseries/tags": {},
         "/data/plugin/timeseries/timeSeries": {"method": "POST", "data": card},
-        "/data/plugin/scalars/scalars_multirun": {"method": "POST", "data": {"tag": "t0", "runs": runs}},
+        "/data/plugin/scalars/scalars_multirun": {
+            "method": "POST",
+            "data": {"tag": "t0", "runs": runs},
+        },
         "/data/plugin/hparams/experiment": {"method": "POST", "data": "{}"},
         "/data/plugin/hparams/session_groups": {"method": "POST", "data": ALL_SESSIONS},
     }
@@ -399,17 +474,32 @@ def test_the_number_of_queries_does_not_grow_with_runs_and_tags(both, service):
         for run_count, tag_count in ((2, 2), (12, 9)):
             tags = [f"t{number}" for number in range(tag_count)]
             for run in runs[:run_count]:
-                steps = range(tag_count * 100)  # the second time there are more, and all of the first are there again
+                steps = range(
+                    tag_count * 100
+                )  # the second time there are more, and all of the first are there again
                 begin, end = (0, 9) if tag_count == 2 else (9, 18)
-                series = [*(scalars(tag, steps) for tag in tags), images("photo", [1], [[b"1", b"2", PNG]])]
-                api.write(experiment, segment(stream(run, f"{run}.{begin}"), 0, end, *series, session({"lr": 0.5})))
+                series = [
+                    *(scalars(tag, steps) for tag in tags),
+                    images("photo", [1], [[b"1", b"2", PNG]]),
+                ]
+                api.write(
+                    experiment,
+                    segment(stream(run, f"{run}.{begin}"), 0, end, *series, session({"lr": 0.5})),
+                )
             grant = replace(both.reader.grant, experiment_id=experiment)
             counts.append({})
             for path, options in asked.items():
-                for _ in range(9):  # until every statement is prepared, and what is read once has been
-                    content = ask(ExperimentReader(grant, database, both.reader.objects), path, **options)
+                for _ in range(
+                    9
+                ):  # until every statement is prepared, and what is read once has been
+                    content = ask(
+                        ExperimentReader(grant, database, both.reader.objects), path, **options
+                    )
                 proxy.disarm()
-                assert ask(ExperimentReader(grant, database, both.reader.objects), path, **options) == content
+                assert (
+                    ask(ExperimentReader(grant, database, both.reader.objects), path, **options)
+                    == content
+                )
                 counts[-1][path] = len(proxy.statements)
                 assert "t0" in json.dumps(content) or "session" not in path
         database.close()

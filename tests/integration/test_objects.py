@@ -63,7 +63,8 @@ def test_a_bucket_in_another_region_than_the_first_is_made_there(settings):
 
 
 @pytest.mark.parametrize(
-    ("start", "end"), [(0, 1), (0, 256), (1, 3), (255, 300_001), (len(CONTENT) - 1, len(CONTENT)), (7, 7), (0, 0)]
+    ("start", "end"),
+    [(0, 1), (0, 256), (1, 3), (255, 300_001), (len(CONTENT) - 1, len(CONTENT)), (7, 7), (0, 0)],
 )
 def test_a_range_is_exactly_its_bytes(store, start, end):
     store.put("w1/ranges", CONTENT)
@@ -127,7 +128,9 @@ def test_a_server_that_is_away_is_unavailable_within_seconds(settings):
         assert time.monotonic() - begin < 30
 
 
-def test_a_server_that_takes_connections_and_never_answers_is_found_not_ready_within_seconds(settings):
+def test_a_server_that_takes_connections_and_never_answers_is_found_not_ready_within_seconds(
+    settings,
+):
     with socket.create_server((LOOPBACK, 0)) as silent:
         endpoint = f"http://{LOOPBACK}:{silent.getsockname()[1]}"
         with open_store(settings, s3_endpoint=endpoint) as store:
@@ -143,18 +146,29 @@ def test_buckets_are_addressed_by_path_when_asked_and_else_by_host_name(settings
         (True, "s3.example.org", f"/{bucket}/w1/x"),
         (False, f"{bucket}.s3.example.org", "/w1/x"),
     ):
-        with open_store(settings, s3_endpoint="https://s3.example.org", s3_path_style=by_path) as store:
-            address = urlsplit(store._client.generate_presigned_url("get_object", {"Bucket": bucket, "Key": "w1/x"}))
+        with open_store(
+            settings, s3_endpoint="https://s3.example.org", s3_path_style=by_path
+        ) as store:
+            address = urlsplit(
+                store._client.generate_presigned_url(
+                    "get_object", {"Bucket": bucket, "Key": "w1/x"}
+                )
+            )
         assert (address.netloc, address.path) == (host, path)
 
 
-def test_a_server_whose_authority_only_the_ca_file_knows_is_trusted_and_without_the_file_is_not(settings, tmp_path):
+def test_a_server_whose_authority_only_the_ca_file_knows_is_trusted_and_without_the_file_is_not(
+    settings, tmp_path
+):
     with tls_proxy(urlsplit(settings.s3_endpoint).port, tmp_path) as proxy:
         with open_store(settings, s3_endpoint=proxy.url, s3_ca_file=proxy.ca_file) as store:
             store.ensure_bucket()
             store.put("w1/tls", CONTENT)
             assert whole(store, "w1/tls") == CONTENT
-        with open_store(settings, s3_endpoint=proxy.url) as store, pytest.raises(Unavailable) as error:
+        with (
+            open_store(settings, s3_endpoint=proxy.url) as store,
+            pytest.raises(Unavailable) as error,
+        ):
             store.check()
     assert "CERTIFICATE_VERIFY_FAILED" in str(error.value.__cause__)
 
@@ -165,22 +179,29 @@ def test_encryption_by_the_server_is_asked_for_with_every_object_and_only_when_s
         encrypting.put("w1/encrypted", CONTENT)
         upload_id = encrypting.create_multipart("w1/parts")
         assert encrypting.put_part("w1/parts", upload_id, 1, CONTENT)
-        encrypting.complete_multipart("w1/parts", upload_id, encrypting.list_parts("w1/parts", upload_id))
+        encrypting.complete_multipart(
+            "w1/parts", upload_id, encrypting.list_parts("w1/parts", upload_id)
+        )
     with closing(s3_client(settings)) as plain:
         # Not by the store, which reads ranges: SeaweedFS 4.48 fetches those of objects that it encrypted without TLS,
         # and its inner ports want TLS here.
         bodies = [
-            plain.get_object(Bucket=settings.s3_bucket, Key=f"w1/{name}")["Body"] for name in ("encrypted", "parts")
+            plain.get_object(Bucket=settings.s3_bucket, Key=f"w1/{name}")["Body"]
+            for name in ("encrypted", "parts")
         ]
         assert [body.read() for body in bodies] == [CONTENT, CONTENT]
         kept = {
-            name: plain.head_object(Bucket=settings.s3_bucket, Key=f"w1/{name}").get("ServerSideEncryption")
+            name: plain.head_object(Bucket=settings.s3_bucket, Key=f"w1/{name}").get(
+                "ServerSideEncryption"
+            )
             for name in ("plain", "encrypted", "parts")
         }
     assert kept == {"plain": None, "encrypted": "AES256", "parts": "AES256"}
 
 
-def test_an_upload_in_parts_that_has_ended_is_told_from_an_object_store_that_is_away(settings, store):
+def test_an_upload_in_parts_that_has_ended_is_told_from_an_object_store_that_is_away(
+    settings, store
+):
     upload_id = store.create_multipart("w1/parts")
     assert store.list_parts("w1/parts", upload_id) == []
     store.abort_multipart("w1/parts", upload_id)
@@ -198,9 +219,13 @@ def test_an_upload_in_parts_that_has_ended_is_told_from_an_object_store_that_is_
                 call("w1/parts")
 
 
-def test_a_server_that_lacks_the_key_management_asked_for_refuses_and_keeps_nothing(settings, store):
+def test_a_server_that_lacks_the_key_management_asked_for_refuses_and_keeps_nothing(
+    settings, store
+):
     with (
-        open_store(settings, s3_server_side_encryption="aws:kms", s3_kms_key_id="a-key") as encrypting,
+        open_store(
+            settings, s3_server_side_encryption="aws:kms", s3_kms_key_id="a-key"
+        ) as encrypting,
         pytest.raises(Unavailable),
     ):
         encrypting.put("w1/secret", b"x")

@@ -41,7 +41,9 @@ def is_allowed(answer, element):
     """Whether the answer's policy allows the content of its inline elements of that name."""
     policy = answer.headers["content-security-policy"]
     contents = re.findall(f"<{element}>(.*?)</{element}>", answer.text, re.DOTALL)
-    digests = [base64.b64encode(hashlib.sha256(content.encode()).digest()).decode() for content in contents]
+    digests = [
+        base64.b64encode(hashlib.sha256(content.encode()).digest()).decode() for content in contents
+    ]
     return bool(contents) and all(f"'sha256-{digest}'" in policy for digest in digests)
 
 
@@ -53,7 +55,11 @@ def test_the_bar_is_inert_whatever_the_owner_wrote(client, api):
     assert not re.search("<(script|img|h1)", bar)
     assert "Private" in bar
     assert is_allowed(answer, "script")
-    assert answer.text.index("</header>") < answer.text.index("<tb-webapp>") < answer.text.index("<script async ")
+    assert (
+        answer.text.index("</header>")
+        < answer.text.index("<tb-webapp>")
+        < answer.text.index("<script async ")
+    )
 
 
 def test_the_bar_says_what_has_no_name_and_who_may_read(client, api):
@@ -83,9 +89,7 @@ def test_what_there_is_can_be_downloaded_as_the_api_gives_it(client, api):
         of_api = api.request("GET", f"/experiments/{experiment}/{kind}/data", params=query)
         assert (file.status_code, file.content) == (200, of_api.content), path
         assert file.headers["content-type"] == of_api.headers["content-type"]
-        expected = (
-            f"attachment; filename=\"R_seau 1_2-{kind}.{name}\"; filename*=UTF-8''R%C3%A9seau%201_2-{kind}.{name}"
-        )
+        expected = f"attachment; filename=\"R_seau 1_2-{kind}.{name}\"; filename*=UTF-8''R%C3%A9seau%201_2-{kind}.{name}"
         assert file.headers["content-disposition"] == expected
         assert file.headers["cache-control"] == "no-store"
         assert "content-length" not in file.headers
@@ -93,7 +97,9 @@ def test_what_there_is_can_be_downloaded_as_the_api_gives_it(client, api):
         assert (head.status_code, head.content) == (200, b"")
         assert head.headers["content-disposition"] == expected
     for path in ("download/scalars.json", "download/scalars", "download/runs.csv", "download/"):
-        assert client.get(f"/experiment/{experiment}/{path}", headers=api.headers).status_code == 404
+        assert (
+            client.get(f"/experiment/{experiment}/{path}", headers=api.headers).status_code == 404
+        )
 
 
 NAMES = {
@@ -111,9 +117,13 @@ def test_a_file_has_a_name_that_every_system_takes(client, api):
         experiment = new_experiment(api, name=name)
         answer = client.head(f"/experiment/{experiment}/download/scalars.csv", headers=api.headers)
         plain, coded = re.fullmatch(
-            r"attachment; filename=\"([^\"%]*)\"; filename\*=UTF-8''(\S*)", answer.headers["content-disposition"]
+            r"attachment; filename=\"([^\"%]*)\"; filename\*=UTF-8''(\S*)",
+            answer.headers["content-disposition"],
         ).groups()
-        assert (plain, unquote(coded)) == (f"{kept.replace('%', '_')}-scalars.csv", f"{kept}-scalars.csv")
+        assert (plain, unquote(coded)) == (
+            f"{kept.replace('%', '_')}-scalars.csv",
+            f"{kept}-scalars.csv",
+        )
 
 
 def test_a_file_that_cannot_be_sent_now_says_why_and_where_to_go(client, api):
@@ -135,7 +145,9 @@ def test_a_file_that_cannot_be_sent_now_says_why_and_where_to_go(client, api):
 
 def test_the_form_in_the_place_of_a_file_leads_to_the_page(client, api):
     experiment = new_experiment(api)
-    form = client.get(f"/experiment/{experiment}/download/scalars.csv", headers={"Cookie": "tbhub_read=tbh_stale"})
+    form = client.get(
+        f"/experiment/{experiment}/download/scalars.csv", headers={"Cookie": "tbhub_read=tbh_stale"}
+    )
     assert form.status_code == 401
     assert "has expired or was revoked" in form.text
     assert 'action="../"' in form.text
@@ -148,7 +160,10 @@ def test_the_page_travels_compressed_to_who_takes_it_so(client, api):
         for kind in ("identity", "gzip")
     )
     assert plain.content == packed.content
-    assert (plain.headers.get("content-encoding"), packed.headers["content-encoding"]) == (None, "gzip")
+    assert (plain.headers.get("content-encoding"), packed.headers["content-encoding"]) == (
+        None,
+        "gzip",
+    )
     assert int(packed.headers["content-length"]) < len(plain.content) / 4
     assert plain.headers["vary"] == packed.headers["vary"] == "Accept-Encoding"
 
@@ -156,10 +171,16 @@ def test_the_page_travels_compressed_to_who_takes_it_so(client, api):
 def test_an_empty_experiment_says_how_to_upload_until_there_is_data(client, api):
     experiment = api.new_experiment(name=HOSTILE, description=HOSTILE)
     address = f"/experiment/{experiment}/"
-    for answer in (client.get(address, headers=api.headers), client.head(address, headers=api.headers)):
+    for answer in (
+        client.get(address, headers=api.headers),
+        client.head(address, headers=api.headers),
+    ):
         assert (answer.status_code, answer.headers[STATE_HEADER]) == (200, "data")
     empty = client.get(address, headers=api.headers)
-    assert f"tbupload --logdir runs/ --experiment {experiment} --server http://testserver" in empty.text
+    assert (
+        f"tbupload --logdir runs/ --experiment {experiment} --server http://testserver"
+        in empty.text
+    )
     assert "<script>alert" not in empty.text
     assert is_allowed(empty, "script")
     assert is_allowed(empty, "style")
@@ -167,10 +188,14 @@ def test_an_empty_experiment_says_how_to_upload_until_there_is_data(client, api)
     assert STATE_HEADER not in client.head(address, headers=api.headers).headers
 
 
-def test_a_link_that_has_ended_is_told_from_none_but_not_from_one_of_an_experiment_that_is_gone(client, api):
+def test_a_link_that_has_ended_is_told_from_none_but_not_from_one_of_an_experiment_that_is_gone(
+    client, api
+):
     experiment = new_experiment(api)
     stale = {"Cookie": "tbhub_read=tbh_stale"}
-    ended, gone = (client.get(f"/experiment/{id_}/", headers=stale) for id_ in (experiment, experiment[::-1]))
+    ended, gone = (
+        client.get(f"/experiment/{id_}/", headers=stale) for id_ in (experiment, experiment[::-1])
+    )
     assert "has expired or was revoked" in ended.text
     assert (ended.status_code, ended.text) == (gone.status_code, gone.text)
     assert "has expired or was revoked" not in client.get(f"/experiment/{experiment}/").text
@@ -185,7 +210,9 @@ def close_database(servers, shared_settings):
 
         def close():
             db.execute(sql.SQL(allow).format(sql.Identifier(name), sql.SQL("false")))
-            db.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,))
+            db.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,)
+            )
 
         yield close
         db.execute(sql.SQL(allow).format(sql.Identifier(name), sql.SQL("true")))

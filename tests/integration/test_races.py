@@ -26,8 +26,15 @@ def api(client, owner_token):
 def held_series(database, experiment_id):
     """Holds every series' row; gives a function that waits until so many others wait."""
     with database.engine.connect() as db, database.engine.connect() as watcher, db.begin():
-        db.execute(text("SELECT set_config('tbhub.workspace_id', workspace_id::text, true) FROM workspaces"))
-        held = db.execute(text("SELECT FROM time_series WHERE experiment_id = :id FOR UPDATE"), {"id": experiment_id})
+        db.execute(
+            text(
+                "SELECT set_config('tbhub.workspace_id', workspace_id::text, true) FROM workspaces"
+            )
+        )
+        held = db.execute(
+            text("SELECT FROM time_series WHERE experiment_id = :id FOR UPDATE"),
+            {"id": experiment_id},
+        )
         assert held.rowcount
 
         def wait_for(count):
@@ -49,11 +56,14 @@ def delete_under_upload(api, database, experiment_id, path, segments):
 
     with held_series(database, experiment_id) as wait_for:
         deletion = threading.Thread(
-            target=run, args=("deleted", lambda: api.request("DELETE", f"/experiments/{experiment_id}/{path}"))
+            target=run,
+            args=("deleted", lambda: api.request("DELETE", f"/experiments/{experiment_id}/{path}")),
         )
         deletion.start()
         wait_for(1)
-        upload = threading.Thread(target=run, args=("sent", lambda: api.send(experiment_id, *segments)))
+        upload = threading.Thread(
+            target=run, args=("sent", lambda: api.send(experiment_id, *segments))
+        )
         upload.start()
         wait_for(2)
     deletion.join(20)
@@ -63,7 +73,9 @@ def delete_under_upload(api, database, experiment_id, path, segments):
 
 
 @pytest.mark.parametrize("path", ["runs?run=train", "series?run=train&tag=loss"])
-def test_a_deletion_that_overtakes_a_batch_sends_the_uploader_back_to_the_start(api, database, path):
+def test_a_deletion_that_overtakes_a_batch_sends_the_uploader_back_to_the_start(
+    api, database, path
+):
     experiment_id = api.new_experiment()
     first = segment(stream(), 0, 100, scalars("loss", range(10)))
     second = segment(stream(), 100, 200, scalars("loss", range(10, 20)))
@@ -93,7 +105,10 @@ def test_of_two_who_go_on_at_one_place_one_is_told_how_far_the_other_has_come(ap
     experiment_id, answers = api.new_experiment(), []
 
     def send(start):
-        parts = [segment(stream(run), start, start + 100, scalars("loss", range(start, start + 10))) for run in runs]
+        parts = [
+            segment(stream(run), start, start + 100, scalars("loss", range(start, start + 10)))
+            for run in runs
+        ]
         answers.append(api.send(experiment_id, *parts))
 
     send(0)
@@ -107,9 +122,9 @@ def test_of_two_who_go_on_at_one_place_one_is_told_how_far_the_other_has_come(ap
     *_, refused = sorted(answers, key=lambda answer: answer.status_code)
     assert [answer.status_code for answer in answers if answer is not refused] == [200, 200]
     assert (refused.json()["code"], refused.json()["offset"]) == ("cursor_conflict", 200)
-    assert {run: tags["loss"]["count"] for run, tags in api.get(experiment_id, "scalars").items()} == dict.fromkeys(
-        runs, 20
-    )
+    assert {
+        run: tags["loss"]["count"] for run, tags in api.get(experiment_id, "scalars").items()
+    } == dict.fromkeys(runs, 20)
 
 
 def test_two_who_bring_the_same_names_in_opposite_order_never_wait_in_a_circle(api):
@@ -117,10 +132,16 @@ def test_two_who_bring_the_same_names_in_opposite_order_never_wait_in_a_circle(a
 
     def send_all(name, order):
         for number in range(5):
-            names = [f"tag {number // 2} {index}" for index in range(2_000)][::order]  # new and known in turns
+            names = [f"tag {number // 2} {index}" for index in range(2_000)][
+                ::order
+            ]  # new and known in turns
             series = [scalars(name, [number]) for name in names]
             together.wait(60)
-            answers.append(api.send(experiment_id, segment(stream(file_name=name), number, number + 1, *series)))
+            answers.append(
+                api.send(
+                    experiment_id, segment(stream(file_name=name), number, number + 1, *series)
+                )
+            )
 
     threads = [threading.Thread(target=send_all, args=each) for each in (("a", 1), ("b", -1))]
     for thread in threads:

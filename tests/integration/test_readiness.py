@@ -26,7 +26,15 @@ SMALL_BYTES = FREE_BYTES_MIN + (64 << 20)
 def test_readiness_on_full_disk_says_so(tmp_path):
     (tmp_path / "small").mkdir()
     mount = f"mount -t tmpfs -o size={SMALL_BYTES} none {tmp_path}/small"
-    command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", f'{mount} && exec "$0" "$@"']
+    command = [
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "sh",
+        "-c",
+        f'{mount} && exec "$0" "$@"',
+    ]
     tests = Path(__file__).parents[1]
     command += [sys.executable, str(tests / "support" / "full_disk.py"), str(tmp_path / "small")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
@@ -42,10 +50,18 @@ def test_readiness_without_object_store_is_200_and_told(settings, owner_token):
     application.state.has_found_servers = True  # it went away after the start
     with TestClient(application) as client:
         assert client.get("/readyz").status_code == 200
-        wait_until(lambda: client.get("/readyz").json() == {"database": "writable", "object_store": "unavailable"})
+        wait_until(
+            lambda: (
+                client.get("/readyz").json()
+                == {"database": "writable", "object_store": "unavailable"}
+            )
+        )
         assert b"\ntbhub_object_store_up 0.0" in expose("")[0]
         api = ApiClient(client, owner_token)
-        assert api.write(api.new_experiment(), segment(stream(), 0, 9, scalars("loss", [0]))).scalars == 1
+        assert (
+            api.write(api.new_experiment(), segment(stream(), 0, 9, scalars("loss", [0]))).scalars
+            == 1
+        )
 
 
 @pytest.fixture
@@ -69,7 +85,9 @@ def test_readiness_of_read_only_database_is_503(database, settings, set_read_onl
         assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
         assert "takes no writes" in answer.json()["detail"]
         set_read_only(False)
-        assert client.get("/readyz").status_code == 200  # another host of the URL may take writes: it reconnects
+        assert (
+            client.get("/readyz").status_code == 200
+        )  # another host of the URL may take writes: it reconnects
 
 
 def test_write_to_read_only_database_is_unavailable_until_it_is_not(database, set_read_only):

@@ -20,8 +20,19 @@ from tbservice.store import sample_slots
 from tbservice.types import DataClass, ReadGrant, Sampling, SamplingRule, Selection, StepRange
 
 INT64_MAX = 2**63 - 1
-RANGES = [{}, {"step_min": 100}, {"step_max": 901}, {"step_min": 64, "step_max": 1_300}, {"step_min": 5_000}]
-ACROSS = [{"step_min": 8_200}, {"step_min": 9_999, "step_max": 10_001}, {"last": 20_000}, {"step_max": 18_500}]
+RANGES = [
+    {},
+    {"step_min": 100},
+    {"step_max": 901},
+    {"step_min": 64, "step_max": 1_300},
+    {"step_min": 5_000},
+]
+ACROSS = [
+    {"step_min": 8_200},
+    {"step_min": 9_999, "step_max": 10_001},
+    {"last": 20_000},
+    {"step_max": 18_500},
+]
 LASTS = [{"last": 0}, {"last": 1}, {"last": 150}, {"last": 10_000}]
 
 
@@ -42,7 +53,10 @@ def sampled_from(steps, where):
     indices = np.arange(len(steps))
     if "last" in where:
         return indices[max(0, len(steps) - where["last"]) :]
-    return indices[(steps >= where.get("step_min", -INT64_MAX - 1)) & (steps <= where.get("step_max", INT64_MAX))]
+    return indices[
+        (steps >= where.get("step_min", -INT64_MAX - 1))
+        & (steps <= where.get("step_max", INT64_MAX))
+    ]
 
 
 def linear(steps, k):
@@ -64,7 +78,11 @@ def expected_steps(steps, how, ranks, drawn):
         kept = drawn[compute_slots(steps)]
         kept[0] = kept[-1] = True
         return steps[kept].tolist()
-    return linear(steps, k) if rule == "linear" else steps[choose_uniform_sample(steps, k, ranks)].tolist()
+    return (
+        linear(steps, k)
+        if rule == "linear"
+        else steps[choose_uniform_sample(steps, k, ranks)].tolist()
+    )
 
 
 HOW = [
@@ -88,7 +106,9 @@ def grow(writer):
 def disturb(writer):
     """Steps in between, and newer points for older steps: the count is not exact any more, and a block stays open."""
     for number in range(4):
-        writer.write([2 * number + 1, 1_279 - 2 * number])  # far apart: too much to rewrite for so few points
+        writer.write(
+            [2 * number + 1, 1_279 - 2 * number]
+        )  # far apart: too much to rewrite for so few points
     writer.merge()
     assert writer.levels()[-1]
     writer.write([5, 101, 640, 1_291], [1.0, 2.0, 3.0, 4.0])
@@ -144,7 +164,9 @@ def test_what_came_in_large_and_small_is_read_in_the_order_of_steps(api, experim
             assert np.array_equal(found["values"], np.where(is_again, 0.0, expected / 3)), asked
 
 
-def test_extremes_keep_every_spike_and_nan_and_are_no_more_than_asked_for(api, experiment, writer, monkeypatch):
+def test_extremes_keep_every_spike_and_nan_and_are_no_more_than_asked_for(
+    api, experiment, writer, monkeypatch
+):
     monkeypatch.setattr(limits, "BLOCK_POINTS_MAX", 16)
     monkeypatch.setattr(limits, "SCAN_CHUNK_POINTS", 50)
     steps = np.arange(0, 1_280, 2)
@@ -154,7 +176,9 @@ def test_extremes_keep_every_spike_and_nan_and_are_no_more_than_asked_for(api, e
         writer.write(steps[part : part + 80], values[part : part + 80])
         writer.merge()
     for k, where in itertools.product((5, 37, 100, 1_000), [*RANGES, *LASTS]):
-        found = api.get(experiment, "scalars/data", sampling="extremes", downsample=k, **where)["train"]["loss"]
+        found = api.get(experiment, "scalars/data", sampling="extremes", downsample=k, **where)[
+            "train"
+        ]["loss"]
         chosen = sampled_from(steps, where)
         assert len(found["steps"]) == min(found["kept"], k)
         assert set(found["steps"]) <= set(steps[chosen].tolist())
@@ -168,11 +192,16 @@ def test_extremes_keep_every_spike_and_nan_and_are_no_more_than_asked_for(api, e
             assert found["steps"] == steps[chosen].tolist()
 
 
-def test_samples_of_tensors_and_blob_sequences_are_what_the_rule_says(api, experiment, ranks, drawn):
+def test_samples_of_tensors_and_blob_sequences_are_what_the_rule_says(
+    api, experiment, ranks, drawn
+):
     steps = np.random.default_rng(0).choice(np.arange(-300, 1_500), 700, replace=False)
     words = [b"at %d" % step for step in steps]
     blobs = [[b"%d" % step, b"second"] for step in steps % 9]
-    api.write(experiment, segment(stream(), 0, 9, texts("words", steps, words), images("pictures", steps, blobs)))
+    api.write(
+        experiment,
+        segment(stream(), 0, 9, texts("words", steps, words), images("pictures", steps, blobs)),
+    )
     ordered = np.sort(steps)
     for how, where in itertools.product(HOW, [*RANGES[:1], *RANGES[3:], *LASTS[2:]]):
         chosen = ordered[sampled_from(ordered, where)]
@@ -181,8 +210,13 @@ def test_samples_of_tensors_and_blob_sequences_are_what_the_rule_says(api, exper
             found = api.get(experiment, f"{kind}/data", **how, **where)["train"][tag]
             assert found["steps"] == expected, (kind, how, where)
             assert found["wall_times"] == [1.7e9 + step for step in expected]
-            assert (found["kept"], found["total"]) == (len(expected), 700 if "last" in where else len(chosen))
-        words_found = api.get(experiment, "tensors/data", **how, **where)["train"]["words"]["values"]
+            assert (found["kept"], found["total"]) == (
+                len(expected),
+                700 if "last" in where else len(chosen),
+            )
+        words_found = api.get(experiment, "tensors/data", **how, **where)["train"]["words"][
+            "values"
+        ]
         assert [value["data"] for value in words_found] == [[f"at {step}"] for step in expected]
 
 
@@ -199,41 +233,66 @@ INDICES = [
 
 
 def test_the_blobs_of_a_point_are_chosen_by_index(api, experiment):
-    api.write(experiment, segment(stream(), 0, 9, images("pictures", [3], [[b"%d" % index for index in range(4)]])))
+    api.write(
+        experiment,
+        segment(stream(), 0, 9, images("pictures", [3], [[b"%d" % index for index in range(4)]])),
+    )
     for asked, expected in INDICES:
         (keys,) = api.get(experiment, "blob_sequences/data", **asked)["train"]["pictures"]["values"]
         read = [api.request("GET", f"/blobs/{one['key']}").content for one in keys]
         assert read == [b"%d" % index for index in expected], asked
         for one in keys:
-            assert api.client.get(f"/data/blob/{one['key']}", headers=api.headers).status_code == 200
+            assert (
+                api.client.get(f"/data/blob/{one['key']}", headers=api.headers).status_code == 200
+            )
             for address in (f"/data/blob/{one['key']}", f"/api/v1/blobs/{one['key']}"):
                 head = api.client.head(address, headers=api.headers)
-                assert (head.status_code, head.headers["Content-Length"], head.content) == (200, "1", b"")
+                assert (head.status_code, head.headers["Content-Length"], head.content) == (
+                    200,
+                    "1",
+                    b"",
+                )
                 assert api.client.head(address).status_code == 401
 
 
-def test_so_many_blobs_and_bytes_of_tensors_are_in_one_answer_and_no_more(api, experiment, monkeypatch):
+def test_so_many_blobs_and_bytes_of_tensors_are_in_one_answer_and_no_more(
+    api, experiment, monkeypatch
+):
     api.write(experiment, segment(stream(), 0, 9, images("pictures", range(3), [[b"x"] * 4] * 3)))
     monkeypatch.setattr(limits, "READ_BLOBS_MAX", 11)
     monkeypatch.setattr(limits, "READ_BYTES_MAX", 11)
-    assert len(api.get(experiment, "blob_sequences/data", downsample=2)["train"]["pictures"]["steps"]) == 2
+    assert (
+        len(api.get(experiment, "blob_sequences/data", downsample=2)["train"]["pictures"]["steps"])
+        == 2
+    )
     refused = api.request("GET", f"/experiments/{experiment}/blob_sequences/data")
-    assert (refused.status_code, "11 blobs (read_blobs_max)" in refused.json()["detail"]) == (413, True)
+    assert (refused.status_code, "11 blobs (read_blobs_max)" in refused.json()["detail"]) == (
+        413,
+        True,
+    )
     api.write(experiment, segment(stream(), 9, 19, texts("words", range(3), [b"aaa"] * 3)))
     refused = api.request("GET", f"/experiments/{experiment}/tensors/data")
-    assert (refused.status_code, "11 bytes of tensors (read_bytes_max)" in refused.json()["detail"]) == (413, True)
+    assert (
+        refused.status_code,
+        "11 bytes of tensors (read_bytes_max)" in refused.json()["detail"],
+    ) == (413, True)
 
 
 def test_scalar_series_are_found_by_their_last_value(api, experiment):
     last = {"low": 0.5, "good": 0.9, "better": 0.95, "broken": math.nan, "endless": math.inf}
     api.write(
         experiment,
-        *(segment(stream(run), 0, 9, scalars("accuracy", [0, 1], [1.0, value])) for run, value in last.items()),
+        *(
+            segment(stream(run), 0, 9, scalars("accuracy", [0, 1], [1.0, value]))
+            for run, value in last.items()
+        ),
     )
     for path in ("scalars", "scalars/data"):
         assert set(api.get(experiment, path, last_value_min=0.9)) == {"good", "better", "endless"}
         assert set(api.get(experiment, path, last_value_max=0.9)) == {"low", "good"}
-        assert set(api.get(experiment, path, last_value_min=0.9, last_value_max=0.9, tag="accuracy")) == {"good"}
+        assert set(
+            api.get(experiment, path, last_value_min=0.9, last_value_max=0.9, tag="accuracy")
+        ) == {"good"}
         assert api.get(experiment, path, last_value_min=0.6, last_value_max=0.7) == {}
 
 
@@ -298,7 +357,10 @@ def test_what_there_is_not_is_absent(api, experiment, writer):
     writer.write(range(3))
     for sampling in ("uniform", "linear", "extremes"):
         asked = {"sampling": sampling, "downsample": 9}
-        assert api.get(experiment, "scalars/data", run=["train", "nowhere"], tag="nothing", **asked) == {}
+        assert (
+            api.get(experiment, "scalars/data", run=["train", "nowhere"], tag="nothing", **asked)
+            == {}
+        )
         many = {"run": [f"r{n}" for n in range(5_000)] + ["train"], **asked}
         answer = api.request("POST", f"/experiments/{experiment}/scalars/data", json=many)
         assert list(answer.json()) == ["train"]
@@ -368,7 +430,11 @@ def fill_tables(database):
     }
     with database.transaction(WORKSPACE) as db:
         for table, (columns, values) in kinds.items():
-            statement = MANY_ROWS.replace("{table}", table).replace("{columns}", columns).replace("{values}", values)
+            statement = (
+                MANY_ROWS.replace("{table}", table)
+                .replace("{columns}", columns)
+                .replace("{values}", values)
+            )
             db.execute(text(statement))
 
 
@@ -378,7 +444,10 @@ def write_tags(api, count):
     Each run has an early series besides, so that its series do not stand next to each other.
     """
     experiment = api.new_experiment()
-    for file_name, tags in (("early", lambda _run: ["early"]), ("late", lambda run: range(1 if run else count))):
+    for file_name, tags in (
+        ("early", lambda _run: ["early"]),
+        ("late", lambda run: range(1 if run else count)),
+    ):
         segments = []
         for run in range(count):
             series = [
@@ -407,17 +476,27 @@ SAMPLINGS = [
 
 def reads_of(database, grant):
     """Every way to read many series, by name."""
-    samples = {"scalars": catalog.read_scalars, "tensors": catalog.read_tensors, "blobs": catalog.read_blob_sequences}
+    samples = {
+        "scalars": catalog.read_scalars,
+        "tensors": catalog.read_tensors,
+        "blobs": catalog.read_blob_sequences,
+    }
     found = {
-        f"{kind} {sampling}": lambda db, read=read, sampling=sampling: read(db, grant, Selection(), sampling)
+        f"{kind} {sampling}": lambda db, read=read, sampling=sampling: read(
+            db, grant, Selection(), sampling
+        )
         for kind, read in samples.items()
         for sampling in SAMPLINGS
     }
     for data_class in DataClass:
         chosen = Selection(data_class=data_class)
         found |= {
-            f"all {data_class}": lambda _db, one=data_class: list(stream_all(database, grant, Selection(), one)),
-            f"new {data_class}": lambda db, chosen=chosen: changes.read_changes(db, grant, chosen, None, 10_000),
+            f"all {data_class}": lambda _db, one=data_class: list(
+                stream_all(database, grant, Selection(), one)
+            ),
+            f"new {data_class}": lambda db, chosen=chosen: changes.read_changes(
+                db, grant, chosen, None, 10_000
+            ),
         }
     return found | {
         "names": lambda db: tag_groups.list_tags_by_run(db, grant),
@@ -425,13 +504,18 @@ def reads_of(database, grant):
         "page": lambda db: catalog.list_series_page(db, grant, Selection(), "", 1_000),
         "classic": lambda db: list(
             reservoir.read_scalars(
-                db, grant, catalog.list_series(db, grant, Selection(data_class=DataClass.SCALAR)), reservoir.equally_spaced(2)
+                db,
+                grant,
+                catalog.list_series(db, grant, Selection(data_class=DataClass.SCALAR)),
+                reservoir.equally_spaced(2),
             )
         ),
     }
 
 
-def test_no_read_looks_through_a_table_and_queries_do_not_grow_with_runs_and_tags(api, database, ranks):
+def test_no_read_looks_through_a_table_and_queries_do_not_grow_with_runs_and_tags(
+    api, database, ranks
+):
     assert len(ranks)  # they are read once for a process
     fill_tables(database)
     counts = []
@@ -441,7 +525,10 @@ def test_no_read_looks_through_a_table_and_queries_do_not_grow_with_runs_and_tag
         for name, plan in ((name, plan) for name, of_read in plans.items() for plan in of_read):
             for table in ("scalar_blocks", "scalar_tail", "tensor_points", "blob_points"):
                 assert f"Seq Scan on {table}" not in plan, (name, plan)
-            for table in ("runs", "tags"):  # those of an experiment that has just come are looked through for each row
+            for table in (
+                "runs",
+                "tags",
+            ):  # those of an experiment that has just come are looked through for each row
                 assert "Nested Loop" not in plan or f" on {table}" not in plan, (name, plan)
         counts.append({name: len(of_read) for name, of_read in plans.items()})
     assert counts[0] == counts[1]

@@ -51,7 +51,9 @@ def reader_of(database, followers, experiment, secret, query=None):
     with database.transaction() as db:
         grant = grants.grant_read(db, experiment, secret)
     objects = None  # scalars have none
-    return tail._TailReader(database, objects, followers, grant, secret, "scalars", query or FollowQuery())
+    return tail._TailReader(
+        database, objects, followers, grant, secret, "scalars", query or FollowQuery()
+    )
 
 
 async def events_of(reader, since=None):
@@ -81,11 +83,15 @@ def steps_of(event):
 def test_a_tail_sends_what_is_there_then_comments_then_what_comes(api, database, experiment):
     async def follow():
         async with following(database) as followers:
-            reader = reader_of(database, followers, experiment, api.headers["Authorization"].split()[1])
+            reader = reader_of(
+                database, followers, experiment, api.headers["Authorization"].split()[1]
+            )
             events = events_of(reader)
             first, second = await anext(events), await anext(events)
             assert (steps_of(first), second) == ([0, 1], None)
-            await asyncio.to_thread(api.write, experiment, segment(stream(), 9, 19, scalars("loss", [2])))
+            await asyncio.to_thread(
+                api.write, experiment, segment(stream(), 9, 19, scalars("loss", [2]))
+            )
             assert steps_of(await until(events, steps_of)) == [2]
             reader.notifier.close()
             assert await until(events, lambda _: True) is None
@@ -102,7 +108,9 @@ def test_a_tail_ends_when_its_token_does(api, database, experiment, column):
             events = events_of(reader_of(database, followers, experiment, secret))
             await anext(events)
             with database.transaction(1) as db:
-                db.execute(text(f"UPDATE tokens SET {column} = now() WHERE experiment_id IS NOT NULL"))  # noqa: S608 - a column's name
+                db.execute(
+                    text(f"UPDATE tokens SET {column} = now() WHERE experiment_id IS NOT NULL")
+                )  # noqa: S608 - a column's name
             name, content = await until(events, lambda event: event[0] == "end")
             assert (name, content["code"]) == ("end", "unauthenticated")
 
@@ -112,11 +120,15 @@ def test_a_tail_ends_when_its_token_does(api, database, experiment, column):
 def test_readers_at_one_place_share_a_look(api, database, experiment, monkeypatch):
     seen = []
     find_news = tail.find_changes
-    monkeypatch.setattr(tail, "find_changes", lambda *arguments: seen.append(arguments) or find_news(*arguments))
+    monkeypatch.setattr(
+        tail, "find_changes", lambda *arguments: seen.append(arguments) or find_news(*arguments)
+    )
 
     async def follow():
         async with following(database) as followers:
-            readers = [reader_of(database, followers, experiment, api.headers["Authorization"].split()[1])] * 30
+            readers = [
+                reader_of(database, followers, experiment, api.headers["Authorization"].split()[1])
+            ] * 30
             answers = await asyncio.gather(*(tail._open_stream(reader, None) for reader in readers))
             assert len(seen) == 1
             for answer in answers:
@@ -134,7 +146,9 @@ def test_a_worker_serves_so_many_tails_and_no_more(api, client, database, experi
 
     async def follow():
         async with following(database) as followers:
-            reader = reader_of(database, followers, experiment, api.headers["Authorization"].split()[1])
+            reader = reader_of(
+                database, followers, experiment, api.headers["Authorization"].split()[1]
+            )
             answer = await tail._open_stream(reader, None)
             with pytest.raises(TooManyRequests):
                 await tail._open_stream(reader, None)
@@ -149,7 +163,9 @@ def test_tail_reader_who_takes_nothing_is_cut_off(api, database, experiment, mon
 
     async def follow():
         async with following(database) as followers:
-            reader = reader_of(database, followers, experiment, api.headers["Authorization"].split()[1])
+            reader = reader_of(
+                database, followers, experiment, api.headers["Authorization"].split()[1]
+            )
             stream = await tail._open_stream(reader, None)
             taken = asyncio.Event()
 
@@ -179,7 +195,9 @@ def test_tail_reader_who_takes_nothing_is_cut_off(api, database, experiment, mon
 def test_tail_event_waits_for_room_among_unread_answers(api, database, experiment):
     async def follow():
         async with following(database) as followers:
-            events = events_of(reader_of(database, followers, experiment, api.headers["Authorization"].split()[1]))
+            events = events_of(
+                reader_of(database, followers, experiment, api.headers["Authorization"].split()[1])
+            )
             await anext(events)
             unread = admitted.current().shares.unread_bytes
             unread.acquire_unchecked(CALLER, limits.CALLER_UNSENT_RESPONSE_BYTES_MAX)
@@ -196,13 +214,15 @@ def test_tail_keeps_no_event_that_was_sent(api, database, experiment):
     async def follow():
         async with following(database) as followers:
             answer = await tail._open_stream(
-                reader_of(database, followers, experiment, api.headers["Authorization"].split()[1]), None
+                reader_of(database, followers, experiment, api.headers["Authorization"].split()[1]),
+                None,
             )
             events = answer.body_iterator
             while await anext(events) != tail._KEEPALIVE:
                 pass
             assert not any(
-                isinstance(value, bytes | tail._PointsEvent) and value for value in events.ag_frame.f_locals.values()
+                isinstance(value, bytes | tail._PointsEvent) and value
+                for value in events.ag_frame.f_locals.values()
             )
             await events.aclose()
             answer._close()
@@ -226,7 +246,9 @@ def test_tails_of_one_stranger_begin_with_one_turn(api, database, monkeypatch):
         async with following(database) as followers:
             shares = come_in()
             starts = ["beginning", "beginning", "now"]
-            await asyncio.gather(*(asyncio.create_task(begin(followers, shares, start)) for start in starts))
+            await asyncio.gather(
+                *(asyncio.create_task(begin(followers, shares, start)) for start in starts)
+            )
             assert not shares.turns._used
             assert not shares.tails._used
 

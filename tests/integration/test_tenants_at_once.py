@@ -53,7 +53,11 @@ def targets(live_service):
                 api.write(experiment, segment(stream(f"run {mark}"), 0, 9, *series))
                 shown = api.get(experiment, "blob_sequences/data", downsample=1)
                 blob = shown[f"run {mark}"]["photo"]["values"][0][2]["key"]
-                token = api.new_token(experiment, "read") if number else api.headers["Authorization"].split()[1]
+                token = (
+                    api.new_token(experiment, "read")
+                    if number
+                    else api.headers["Authorization"].split()[1]
+                )
                 found.append(Target(experiment, mark, blob, tenant, token))
     return found
 
@@ -62,7 +66,9 @@ def page_of(shown):
     """The address of an experiment's page, or of the comparison of several."""
     if len(shown) == 1:
         return f"/experiment/{shown[0].experiment}"
-    return "/compare/" + ",".join(f"part{number}:{target.experiment}" for number, target in enumerate(shown))
+    return "/compare/" + ",".join(
+        f"part{number}:{target.experiment}" for number, target in enumerate(shown)
+    )
 
 
 def requests_for(shown, pictured):
@@ -83,7 +89,11 @@ def requests_for(shown, pictured):
         ("GET", f"{base}/data/runs", None),
         ("GET", f"{base}/data/environment", None),
         ("GET", f"{base}/data/plugins_listing", None),
-        ("GET", f"{base}/data/plugin/hparams/session_groups?{urlencode({'request': sessions})}", None),
+        (
+            "GET",
+            f"{base}/data/plugin/hparams/session_groups?{urlencode({'request': sessions})}",
+            None,
+        ),
         ("GET", f"{base}/data/blob/{pictured.blob}", None),
         ("GET", f"{base}/data/plugin/timeseries/imageData?imageId={pictured.blob}", None),
     )
@@ -100,7 +110,12 @@ def choose_shown(chance, reader, targets):
     """Mostly one experiment, the reader's own or any; else two of the reader's tenant, or any two."""
     of_tenant = [target for target in targets if target.tenant == reader.tenant]
     return chance.choices(
-        [(reader,), (chance.choice(targets),), chance.sample(of_tenant, 2), chance.sample(targets, 2)],
+        [
+            (reader,),
+            (chance.choice(targets),),
+            chance.sample(of_tenant, 2),
+            chance.sample(targets, 2),
+        ],
         weights=[8, 8, 3, 1],
     )[0]
 
@@ -113,7 +128,10 @@ def expected_marks(path, shown, pictured):
     """The marks in the answer to one who may read all that is shown."""
     if any(name in path for name in MARKLESS):
         return set()
-    return {target.mark.encode() for target in ([pictured] if any(name in path for name in OF_A_BLOB) else shown)}
+    return {
+        target.mark.encode()
+        for target in ([pictured] if any(name in path for name in OF_A_BLOB) else shown)
+    }
 
 
 def test_another_tenants_data_is_never_served(live_service, targets):
@@ -132,8 +150,13 @@ def test_another_tenants_data_is_never_served(live_service, targets):
         header = chance.choice([cookie, {"Authorization": f"Bearer {reader.token}"}])
         if "/api/" in path:
             header = {"Authorization": f"Bearer {reader.token}"}
-        spoof = {"Tensorboard-Experiment-Id": other.experiment, "X-Forwarded-Host": other.experiment}
-        options = {} if form is None else {"fields": form, "encode_multipart": chance.random() < 0.5}
+        spoof = {
+            "Tensorboard-Experiment-Id": other.experiment,
+            "X-Forwarded-Host": other.experiment,
+        }
+        options = (
+            {} if form is None else {"fields": form, "encode_multipart": chance.random() < 0.5}
+        )
         answer = pool.request(method, live_service.url + path, headers=header | spoof, **options)
         is_owner = (reader.tenant, reader.token) in owners
         may_read = all(reader is one or (is_owner and reader.tenant == one.tenant) for one in shown)

@@ -21,11 +21,19 @@ FLOAT, STRING = 1, 7
 ROWS = np.array([[0, 1, 3], [1, 2, 5], [2, 4, 1]], "<f4")
 HISTOGRAM = wire_pb2.Tensor(dtype=FLOAT, shape=ROWS.shape, data=ROWS.tobytes())
 MESH = wire_pb2.Tensor(dtype=FLOAT, shape=[1, 2, 3], data=np.arange(6, dtype="<f4").tobytes())
-TEXT = wire_pb2.Tensor(dtype=STRING, shape=[2], data=tensors.pack_strings([b"a text", "zwölf".encode()]))
-LEGACY = wire_pb2.Tensor(dtype=FLOAT, shape=ROWS.shape, data=ROWS.tobytes(), histogram={"num": 9.0, "bucket": [1.0]})
+TEXT = wire_pb2.Tensor(
+    dtype=STRING, shape=[2], data=tensors.pack_strings([b"a text", "zwölf".encode()])
+)
+LEGACY = wire_pb2.Tensor(
+    dtype=FLOAT, shape=ROWS.shape, data=ROWS.tobytes(), histogram={"num": 9.0, "bucket": [1.0]}
+)
 
 MESH_CONTENT = plugin_data_pb2.MeshPluginData(
-    version=0, name="cloud", content_type=plugin_data_pb2.MeshPluginData.VERTEX, json_config="{}", components=1
+    version=0,
+    name="cloud",
+    content_type=plugin_data_pb2.MeshPluginData.VERTEX,
+    json_config="{}",
+    components=1,
 ).SerializeToString()
 
 SERIES = {
@@ -42,7 +50,9 @@ def digest(content):
 
 def put(api, experiment, content):
     """Stores the bytes as an object."""
-    answer = api.request("PUT", f"/experiments/{experiment}/blobs/{digest(content).hex()}", content=content)
+    answer = api.request(
+        "PUT", f"/experiments/{experiment}/blobs/{digest(content).hex()}", content=content
+    )
     assert answer.status_code == 204, answer.text
 
 
@@ -62,7 +72,9 @@ def series(tag, plugin, *sent, wall_time=1.7e9):
         tag=tag,
         summary_metadata=metadata(plugin, 2, content=MESH_CONTENT if plugin == "mesh" else b""),
         tensors=wire_pb2.TensorPoints(
-            steps=steps.tobytes(), wall_times=(wall_time + steps).astype("<f8").tobytes(), tensors=sent
+            steps=steps.tobytes(),
+            wall_times=(wall_time + steps).astype("<f8").tobytes(),
+            tensors=sent,
         ),
     )
 
@@ -100,7 +112,9 @@ def in_objects(api):
     experiment = api.new_experiment()
     for _, tensor in SERIES.values():
         put(api, experiment, tensor.data)
-    every = [series(tag, plugin, tensor, referenced(tensor)) for tag, (plugin, tensor) in SERIES.items()]
+    every = [
+        series(tag, plugin, tensor, referenced(tensor)) for tag, (plugin, tensor) in SERIES.items()
+    ]
     assert api.write(experiment, segment(stream(), 0, 9, *every)).tensors == 2 * len(SERIES)
     return experiment
 
@@ -112,7 +126,8 @@ QUERIES = ({}, {"sampling": "all"}, {"last": 1}, {"sampling": "linear"})
 def test_tensor_object_reads_as_one_in_its_row(api, in_row, in_objects):
     for params in ({"format": format_, **query} for format_ in FORMATS for query in QUERIES):
         found = [
-            api.request("GET", f"/experiments/{each}/tensors/data", params=params) for each in (in_row, in_objects)
+            api.request("GET", f"/experiments/{each}/tensors/data", params=params)
+            for each in (in_row, in_objects)
         ]
         assert found[0].status_code == 200, found[0].text
         assert found[0].content == found[1].content, params
@@ -149,7 +164,10 @@ PAGES = [
 
 def test_tensor_object_shows_on_the_page(client, api, in_row, in_objects):
     for path in PAGES:
-        found = [client.get(f"/experiment/{each}/{path}", headers=api.headers) for each in (in_row, in_objects)]
+        found = [
+            client.get(f"/experiment/{each}/{path}", headers=api.headers)
+            for each in (in_row, in_objects)
+        ]
         assert found[0].status_code == 200, found[0].text
         assert found[0].content == found[1].content, path
         assert found[0].content not in (b"", b"[]"), path
@@ -171,7 +189,12 @@ def test_point_moves_between_row_and_object(api, experiment):
     other = wire_pb2.Tensor(dtype=FLOAT, shape=[1], data=b"\0\0\x80?")
     sent = [(other, 1.0), (referenced(MESH), 2.0), (other, 3.0)]
     for index, (tensor, wall_time) in enumerate(sent):
-        api.write(experiment, segment(stream(), index, index + 1, series("mesh", "mesh", tensor, wall_time=wall_time)))
+        api.write(
+            experiment,
+            segment(
+                stream(), index, index + 1, series("mesh", "mesh", tensor, wall_time=wall_time)
+            ),
+        )
         (value,) = api.get(experiment, "tensors/data")["train"]["mesh"]["values"]
         assert value["data"] == ([1.0] if tensor is other else list(range(6)))
 
@@ -192,7 +215,9 @@ def test_objects_of_tensors_are_checked(api, in_objects, database, settings):
 
 def owner_workspace(database, experiment):
     with database.transaction() as db:
-        db.exec_driver_sql("SELECT set_config('tbhub.experiment_id', %(id)s, true)", {"id": experiment})
+        db.exec_driver_sql(
+            "SELECT set_config('tbhub.experiment_id', %(id)s, true)", {"id": experiment}
+        )
         return db.exec_driver_sql("SELECT workspace_id FROM experiments").scalar_one()
 
 
@@ -217,7 +242,11 @@ LIES = {
     "long table": (changed(referenced(TEXT), shape=[10**9]), 422, "invalid"),
     "digest": (referenced(MESH, sha256=b"short"), 422, "invalid"),
     "both": (changed(referenced(MESH), data=b"1234"), 422, "invalid"),
-    "too large": (changed(referenced(MESH, size=limits.TENSOR_OBJECT_BYTES_MAX + 4), shape=[1]), 413, "too_large"),
+    "too large": (
+        changed(referenced(MESH, size=limits.TENSOR_OBJECT_BYTES_MAX + 4), shape=[1]),
+        413,
+        "too_large",
+    ),
 }
 
 
@@ -233,7 +262,9 @@ def test_reference_that_lies_is_refused(api, experiment):
 def test_reference_that_lies_beside_a_true_one_is_refused(api, experiment):
     put(api, experiment, MESH.data)
     lie = changed(referenced(MESH, size=20), shape=[5])
-    answer = api.send(experiment, segment(stream(), 0, 9, series("mesh", "mesh", lie, referenced(MESH))))
+    answer = api.send(
+        experiment, segment(stream(), 0, 9, series("mesh", "mesh", lie, referenced(MESH)))
+    )
     assert (answer.status_code, answer.json()["code"]) == (409, "blob_missing")
 
 
@@ -255,7 +286,9 @@ def test_batch_of_too_many_objects_is_refused(api, experiment, monkeypatch):
 def test_answer_over_the_limit_fetches_no_object(api, in_objects, monkeypatch):
     monkeypatch.setattr(limits, "READ_BYTES_MAX", 100)
     monkeypatch.setattr(ObjectStore, "read", None)
-    answer = api.request("GET", f"/experiments/{in_objects}/tensors/data", params={"last": 1})  # objects alone
+    answer = api.request(
+        "GET", f"/experiments/{in_objects}/tensors/data", params={"last": 1}
+    )  # objects alone
     assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
 
 
@@ -271,7 +304,9 @@ def test_object_that_was_lost_is_an_error(api, in_objects, database, settings):
                 plain.put_object(Bucket=settings.s3_bucket, Key=key, Body=bytes(size))
             for query in ({}, {"sampling": "all"}):
                 answer = api.request("GET", path, params={**tag, **query})
-                assert (answer.status_code, answer.json()["code"]) == (410, "object_missing"), damage
+                assert (answer.status_code, answer.json()["code"]) == (410, "object_missing"), (
+                    damage
+                )
                 assert digest(MESH.data).hex() in answer.json()["detail"]
 
 
@@ -279,10 +314,16 @@ def read_frames(api, experiment, **query):
     """The frames of an answer that names what is lost: the bytes of its table, its lost points, its parts and end."""
     body = {"sampling": "all", "lost": "name", **query}
     answer = api.request("POST", f"/experiments/{experiment}/tensors/data", json=body)
-    assert (answer.status_code, answer.headers["Content-Type"]) == (200, frames.MEDIA_TYPE), answer.text
+    assert (answer.status_code, answer.headers["Content-Type"]) == (200, frames.MEDIA_TYPE), (
+        answer.text
+    )
     begin, *between, end = frames.decode_frames([answer.content])
     assert (begin.begin.sampling, end.WhichOneof("frame")) == ("all", "end")
-    lost = {(frame.lost.run, frame.lost.tag, frame.lost.step) for frame in between if frame.HasField("lost")}
+    lost = {
+        (frame.lost.run, frame.lost.tag, frame.lost.step)
+        for frame in between
+        if frame.HasField("lost")
+    }
     parts = [frame.part for frame in between if frame.HasField("part")]
     return b"".join(frame.table for frame in between), lost, parts, end.end
 

@@ -59,13 +59,21 @@ def experiment(api):
 def new_experiment(api, **fields):
     """An experiment with a scalar, a text and an image series, of one run."""
     experiment = api.new_experiment(**fields)
-    media = [texts("note", [0, 1], [b"**one**", b"<script>two</script>"]), images("photo", [0], [[b"1", b"1", PNG]])]
-    api.write(experiment, segment(stream(), 0, 100, scalars("loss", [0, 1, 2], [0.5, np.nan, 2.0]), *media))
+    media = [
+        texts("note", [0, 1], [b"**one**", b"<script>two</script>"]),
+        images("photo", [0], [[b"1", b"1", PNG]]),
+    ]
+    api.write(
+        experiment,
+        segment(stream(), 0, 100, scalars("loss", [0, 1, 2], [0.5, np.nan, 2.0]), *media),
+    )
     return experiment
 
 
 def blob_key(api, experiment):
-    answer = api.get(experiment, "blob_sequences/data", run="train", tag="photo", plugin="images", downsample=10)
+    answer = api.get(
+        experiment, "blob_sequences/data", run="train", tag="photo", plugin="images", downsample=10
+    )
     return answer["train"]["photo"]["values"][0][2]["key"]
 
 
@@ -73,7 +81,9 @@ def request_context(client, api, experiment):
     """What a stock handler hands to the data provider in a request of the owner's."""
     with client.app.state.database.transaction() as db:
         grant = grants.grant_read(db, experiment, api.headers["Authorization"].split()[1])
-    environ = {READER_KEY: ExperimentReader(grant, client.app.state.database, client.app.state.objects)}
+    environ = {
+        READER_KEY: ExperimentReader(grant, client.app.state.database, client.app.state.objects)
+    }
     return RequestContext(auth=AuthContext({READER_KEY: ReaderAuth()}, environ))
 
 
@@ -104,12 +114,16 @@ def all_of(status, **others):
 
 OPEN = all_of(200, no=404, **{"chart_worker.js": 308})  # to the copy that serves all experiments
 CLOSED = all_of(401)
-FORMS = dict.fromkeys([("GET", ""), ("GET", "download/scalars.csv"), ("GET", "download/tensors.parquet")], 401)
+FORMS = dict.fromkeys(
+    [("GET", ""), ("GET", "download/scalars.csv"), ("GET", "download/tensors.parquet")], 401
+)
 
 
 def test_every_address_opens_only_for_who_may_read(client, api, experiment):
     other = ApiClient(client, api.headers["Authorization"].split()[1]).new_experiment()
-    expired = api.new_token(experiment, "read", expires_at=(datetime.now(UTC) + timedelta(seconds=1)).isoformat())
+    expired = api.new_token(
+        experiment, "read", expires_at=(datetime.now(UTC) + timedelta(seconds=1)).isoformat()
+    )
     table = {
         "no token": ({}, CLOSED),
         "nonsense": (bearer("tbh_nonsense"), CLOSED),
@@ -121,7 +135,10 @@ def test_every_address_opens_only_for_who_may_read(client, api, experiment):
         "a read cookie": (cookie(api.new_token(experiment, "read")), OPEN),
         "another experiment's cookie": (cookie(api.new_token(other, "read")), CLOSED),
         "an append cookie": (cookie(api.new_token(experiment, "append")), CLOSED),
-        "a good cookie, a bad header": (cookie(api.new_token(experiment, "read")) | bearer("tbh_no"), CLOSED),
+        "a good cookie, a bad header": (
+            cookie(api.new_token(experiment, "read")) | bearer("tbh_no"),
+            CLOSED,
+        ),
     }
     for who, (headers, expected) in table.items():
         assert statuses(client, api, experiment, headers) == expected, who
@@ -131,7 +148,9 @@ def test_every_address_opens_only_for_who_may_read(client, api, experiment):
 
 
 def test_a_revoked_token_closes_the_page_at_once(client, api, experiment):
-    answer = api.request("POST", f"/experiments/{experiment}/tokens", json={"scopes": ["read"]}).json()
+    answer = api.request(
+        "POST", f"/experiments/{experiment}/tokens", json={"scopes": ["read"]}
+    ).json()
     assert statuses(client, api, experiment, cookie(answer["token"])) == OPEN
     token_id = api.get(experiment, "tokens")["tokens"][0]["id"]
     assert api.request("DELETE", f"/experiments/{experiment}/tokens/{token_id}").status_code == 204
@@ -152,17 +171,26 @@ def test_an_experiment_that_does_not_exist_looks_like_a_private_one(client, api,
         for headers in ({}, bearer(api.new_token(api.new_experiment(), "read"))):
             there = client.get(f"/experiment/{experiment}/{path}", headers=headers)
             gone = client.get(f"/experiment/{missing}/{path}", headers=headers)
-            assert (there.status_code, there.text, there.headers) == (gone.status_code, gone.text, gone.headers)
+            assert (there.status_code, there.text, there.headers) == (
+                gone.status_code,
+                gone.text,
+                gone.headers,
+            )
             assert there.status_code in {401, 404}
 
 
-def test_a_share_link_leaves_its_token_in_a_cookie_of_this_experiment_alone(client, api, experiment):
+def test_a_share_link_leaves_its_token_in_a_cookie_of_this_experiment_alone(
+    client, api, experiment
+):
     token = api.new_token(experiment, "read")
     link = f"/experiment/{experiment}?tagFilter=a%20b&token={token}&darkMode=true"
     slash = client.get(link, follow_redirects=False)
     assert slash.headers["location"] == link.replace("?", "/?")
     answer = client.get(slash.headers["location"], follow_redirects=False)
-    assert (answer.status_code, answer.headers["location"]) == (303, "./?tagFilter=a+b&darkMode=true")
+    assert (answer.status_code, answer.headers["location"]) == (
+        303,
+        "./?tagFilter=a+b&darkMode=true",
+    )
     assert answer.headers["cache-control"] == "no-store"
     assert answer.headers["referrer-policy"] == "no-referrer"
     expected = f"tbhub_read={token}; HttpOnly; Path=/experiment/{experiment}/; SameSite=lax"
@@ -172,7 +200,9 @@ def test_a_share_link_leaves_its_token_in_a_cookie_of_this_experiment_alone(clie
 
 def test_the_cookie_is_for_https_alone_where_the_service_is(client, api, experiment):
     token = api.new_token(experiment, "read")
-    answer = client.get(f"https://testserver/experiment/{experiment}/?token={token}", follow_redirects=False)
+    answer = client.get(
+        f"https://testserver/experiment/{experiment}/?token={token}", follow_redirects=False
+    )
     assert "; Secure" in answer.headers["set-cookie"]
 
 
@@ -181,7 +211,9 @@ def kept_token(answer):
 
 
 @pytest.mark.parametrize("scopes", [None, ("append", "read")])
-def test_a_token_that_can_do_more_than_read_is_not_kept_in_the_browser(client, api, owner_token, experiment, scopes):
+def test_a_token_that_can_do_more_than_read_is_not_kept_in_the_browser(
+    client, api, owner_token, experiment, scopes
+):
     token = api.new_token(experiment, *scopes) if scopes else owner_token
     answer = client.get(f"/experiment/{experiment}/?token={token}", follow_redirects=False)
     kept = kept_token(answer)
@@ -191,7 +223,9 @@ def test_a_token_that_can_do_more_than_read_is_not_kept_in_the_browser(client, a
     assert ApiClient(client, kept).request("POST", "/experiments", json={}).status_code == 403
     (session,) = api.get(experiment, "tokens", sessions=True)["tokens"]
     assert (session["label"], session["scopes"]) == ("browser session", ["read"])
-    life = datetime.fromisoformat(session["expires_at"]) - datetime.fromisoformat(session["created_at"])
+    life = datetime.fromisoformat(session["expires_at"]) - datetime.fromisoformat(
+        session["created_at"]
+    )
     assert timedelta(hours=11) < life < timedelta(hours=13)
 
 
@@ -219,7 +253,9 @@ def test_the_form_takes_a_pasted_token_and_says_when_it_is_wrong(client, api, ex
         right = client.post(address, data={"token": pasted}, follow_redirects=False)
         assert (right.status_code, right.headers["location"]) == (303, "./?darkMode=true")
         assert kept_token(right) == token
-    other_site = client.post(address, data={"token": token}, headers={"Sec-Fetch-Site": "cross-site"})
+    other_site = client.post(
+        address, data={"token": token}, headers={"Sec-Fetch-Site": "cross-site"}
+    )
     assert other_site.status_code == 403
     assert client.post(address, content=b"token=" + b"x" * 100_000).status_code == 413
 
@@ -230,7 +266,9 @@ def test_a_header_cannot_name_another_experiment(client, api, experiment):
     url = f"/experiment/{experiment}/data/plugin/scalars/tags"
     for header in ("Tensorboard-Experiment-Id", "Tensorboard_Experiment_Id"):
         for target in (url, url.replace(experiment, other)):
-            assert client.get(target, headers=reader | {header: other}).status_code == (200 if target == url else 404)
+            assert client.get(target, headers=reader | {header: other}).status_code == (
+                200 if target == url else 404
+            )
         answer = client.get(url, headers=reader | {header: other}).json()
         assert answer == {"train": {"loss": {"displayName": "", "description": ""}}}
 
@@ -241,8 +279,16 @@ def test_the_provider_reads_no_experiment_but_the_grants(client, api, experiment
     whose = {"experiment_id": experiment, "plugin_name": "scalars"}
     assert list(provider.list_scalars(ctx, **whose)["train"]) == ["loss"]
     assert provider.list_scalars(ctx, **whose, run_tag_filter=RunTagFilter(runs=[])) == {}
-    assert provider.list_scalars(ctx, **whose, run_tag_filter=RunTagFilter(runs=["train"], tags=[])) == {}
-    assert provider.read_scalars(ctx, **whose, downsample=9, run_tag_filter=RunTagFilter(tags=["other"])) == {}
+    assert (
+        provider.list_scalars(ctx, **whose, run_tag_filter=RunTagFilter(runs=["train"], tags=[]))
+        == {}
+    )
+    assert (
+        provider.read_scalars(
+            ctx, **whose, downsample=9, run_tag_filter=RunTagFilter(tags=["other"])
+        )
+        == {}
+    )
     assert provider.read_last_scalars(ctx, **whose)["train"]["loss"].value == 2.0
     assert provider.read_blob(ctx, blob_key=blob_key(api, experiment)) == PNG
     with pytest.raises(PermissionDeniedError):
@@ -263,7 +309,9 @@ def tensor_series(tag, plugin, dtype, shape, data, content=b""):
         wall_times=np.array([5.0], "<f8").tobytes(),
         tensors=[wire_pb2.Tensor(dtype=dtype, shape=shape, data=data)],
     )
-    return wire_pb2.Series(tag=tag, summary_metadata=metadata(plugin, 2, content=content), tensors=points)
+    return wire_pb2.Series(
+        tag=tag, summary_metadata=metadata(plugin, 2, content=content), tensors=points
+    )
 
 
 def test_tensors_reach_the_stock_handlers_as_arrays_of_their_type(client, api, experiment):
@@ -275,10 +323,17 @@ def test_tensors_reach_the_stock_handlers_as_arrays_of_their_type(client, api, e
     ]
     api.write(experiment, segment(stream("other"), 0, 9, *sent))
     read = StoreProvider().read_tensors(
-        request_context(client, api, experiment), experiment_id=experiment, plugin_name="mine", downsample=10
+        request_context(client, api, experiment),
+        experiment_id=experiment,
+        plugin_name="mine",
+        downsample=10,
     )
     points = {tag: series[0] for tag, series in read["other"].items()}
-    assert (points["a"].step, points["a"].wall_time, points["a"].numpy.tolist()) == (3, 5.0, [[1.0, 2.0]])
+    assert (points["a"].step, points["a"].wall_time, points["a"].numpy.tolist()) == (
+        3,
+        5.0,
+        [[1.0, 2.0]],
+    )
     assert points["b"].numpy.tolist() == [1.5, -2.0]
     assert points["c"].numpy.item() == b"\xffx"
 
@@ -333,7 +388,9 @@ def test_the_stock_handlers_answer_with_the_uploaded_data(page):
     tags = page.get("data/plugin/timeseries/tags").json()
     assert tags["scalars"]["runTagInfo"] == {"train": ["loss"]}
     assert tags["images"]["tagRunSampledInfo"] == {"photo": {"train": {"maxSamplesPerStep": 1}}}
-    series = page.get("data/plugin/scalars/scalars_multirun", "POST", data={"tag": "loss", "runs": ["train"]}).json()
+    series = page.get(
+        "data/plugin/scalars/scalars_multirun", "POST", data={"tag": "loss", "runs": ["train"]}
+    ).json()
     assert series == {"train": [[1.7e9, 0, 0.5], [1.7e9 + 1, 1, "NaN"], [1.7e9 + 2, 2, 2.0]]}
     notes = page.get("data/plugin/text/text?run=train&tag=note&markdown=true").json()
     assert "<strong>one</strong>" in notes[0]["text"]
@@ -341,7 +398,9 @@ def test_the_stock_handlers_answer_with_the_uploaded_data(page):
     (image,) = page.get("data/plugin/images/images?run=train&tag=photo&sample=0").json()
     answer = page.get(f"data/plugin/images/individualImage?{image['query']}")
     assert (answer.content, answer.headers["content-type"]) == (PNG, "image/png")
-    part = page.get(f"data/plugin/images/individualImage?{image['query']}", headers={"Range": "bytes=0-3"})
+    part = page.get(
+        f"data/plugin/images/individualImage?{image['query']}", headers={"Range": "bytes=0-3"}
+    )
     assert (part.status_code, part.content) == (206, PNG[:4])
 
 
@@ -353,12 +412,16 @@ def test_only_plugins_that_are_safe_between_tenants_are_there(page):
         "images",
         "text",
     ]
-    assert listing.keys().isdisjoint({"debugger-v2", "profile", "profile_redirect", "whatif", "wit_redirect"})
+    assert listing.keys().isdisjoint(
+        {"debugger-v2", "profile", "profile_redirect", "whatif", "wit_redirect"}
+    )
     for path in ("projector/index.js", "debugger-v2/runs", "profile/tools"):
         assert page.get(f"data/plugin/{path}").status_code == 404
 
 
-def test_input_that_a_stock_handler_chokes_on_is_the_clients_error_and_logged_without_its_query(page, caplog):
+def test_input_that_a_stock_handler_chokes_on_is_the_clients_error_and_logged_without_its_query(
+    page, caplog
+):
     broken = (
         ("GET", "data/plugin/images/images?run=train&tag=photo&sample=abc&token=tbh_secret", {}),
         ("GET", "data/plugin/images/images?sample=0", {}),
@@ -367,7 +430,11 @@ def test_input_that_a_stock_handler_chokes_on_is_the_clients_error_and_logged_wi
         ("POST", "data/plugin/timeseries/timeSeries", {"data": {"requests": "7"}}),
         ("POST", "data/plugin/hparams/session_groups", {"content": "{"}),
         ("GET", "data/runs/../environment?x", {"headers": {"X-TensorBoard-Feature-Flags": "{"}}),
-        ("GET", "data/plugin/scalars/tags", {"headers": {"X-TensorBoard-Feature-Flags": "[" * 50_000}}),
+        (
+            "GET",
+            "data/plugin/scalars/tags",
+            {"headers": {"X-TensorBoard-Feature-Flags": "[" * 50_000}},
+        ),
     )
     with caplog.at_level(logging.WARNING):
         for method, path, options in broken:
@@ -388,16 +455,26 @@ def test_no_regular_expression_keeps_the_server_busy(api, experiment, page):
     session = tensor_series("_hparams_/session_start_info", "hparams", 1, [], bytes(4), start_info)
     api.write(experiment, segment(stream("session"), 0, 9, scalars(tag, [0], [7.0]), session))
     start = time.monotonic()
-    answer = page.get("data/plugin/custom_scalars/scalars", params={"run": "session", "tag": "(a+)+$"}).json()
+    answer = page.get(
+        "data/plugin/custom_scalars/scalars", params={"run": "session", "tag": "(a+)+$"}
+    ).json()
     assert answer == {"regex_valid": True, "tag_to_events": {}}
     assert time.monotonic() - start < 5
-    matching = page.get("data/plugin/custom_scalars/scalars", params={"run": "session", "tag": "a+"}).json()
+    matching = page.get(
+        "data/plugin/custom_scalars/scalars", params={"run": "session", "tag": "a+"}
+    ).json()
     assert matching["tag_to_events"] == {tag: [[1.7e9, 0, 7.0]]}
     for pattern in ("", "(", "(?=a)", "x" * 10_001):
-        answer = page.get("data/plugin/custom_scalars/scalars", params={"run": "session", "tag": pattern})
+        answer = page.get(
+            "data/plugin/custom_scalars/scalars", params={"run": "session", "tag": pattern}
+        )
         assert answer.json() == {"regex_valid": False, "tag_to_events": {}}
     for pattern, size in (("(a+)+$", 0), ("a+!", 1)):
-        columns = {"colParams": [{"hparam": "word", "filterRegexp": pattern}], "allowedStatuses": [0], "sliceSize": 9}
+        columns = {
+            "colParams": [{"hparam": "word", "filterRegexp": pattern}],
+            "allowedStatuses": [0],
+            "sliceSize": 9,
+        }
         found = page.get("data/plugin/hparams/session_groups", "POST", json=columns).json()
         assert found["totalSize"] == size
     columns["colParams"][0]["filterRegexp"] = "(?=a)"
@@ -407,13 +484,29 @@ def test_no_regular_expression_keeps_the_server_busy(api, experiment, page):
 
 def test_the_front_ends_files_are_everybodys_and_kept_for_ever(client, page):
     script = re.search(r'src="\.\./\.\.(/static/tensorboard/\w+/index\.js)\?', page.get("").text)[1]
-    plain, packed = (client.get(script, headers={"Accept-Encoding": kind}) for kind in ("identity", "gzip"))
+    plain, packed = (
+        client.get(script, headers={"Accept-Encoding": kind}) for kind in ("identity", "gzip")
+    )
     assert plain.content == packed.content
-    assert (plain.headers.get("content-encoding"), packed.headers["content-encoding"]) == (None, "gzip")
+    assert (plain.headers.get("content-encoding"), packed.headers["content-encoding"]) == (
+        None,
+        "gzip",
+    )
     assert "immutable" in plain.headers["cache-control"]
     folder = script.removesuffix("index.js")
-    assert client.get(f"{folder}font-roboto/oMMgfZMQthOryQo9n22dcuvvDin1pK8aKteLpeZ5c0A.woff2").status_code == 200
-    for path in ("index.html", "../version.py", "%2e%2e/version.py", "tf-imports/vs/python/python.js", ""):
+    assert (
+        client.get(
+            f"{folder}font-roboto/oMMgfZMQthOryQo9n22dcuvvDin1pK8aKteLpeZ5c0A.woff2"
+        ).status_code
+        == 200
+    )
+    for path in (
+        "index.html",
+        "../version.py",
+        "%2e%2e/version.py",
+        "tf-imports/vs/python/python.js",
+        "",
+    ):
         assert client.get(folder + path).status_code == 404
     assert client.get("/static/tensorboard/0000/index.js").status_code == 404
     worker = page.get("chart_worker.js", follow_redirects=False)

@@ -23,18 +23,25 @@ def open_page(client, experiment, token):
 
 def count_tokens(database, condition="true"):
     with database.transaction(1) as db:
-        statement = text(f"SELECT count(*) FROM tokens WHERE experiment_id IS NOT NULL AND {condition}")  # noqa: S608 - a test's own
+        statement = text(
+            f"SELECT count(*) FROM tokens WHERE experiment_id IS NOT NULL AND {condition}"
+        )  # noqa: S608 - a test's own
         return db.execute(statement).scalar()
 
 
 def age(database, condition, interval):
     """Moves the end of some tokens into the past."""
     with database.transaction(1) as db:
-        ends = ", ".join(f"{column} = {column} - interval '{interval}'" for column in ("expires_at", "revoked_at"))
+        ends = ", ".join(
+            f"{column} = {column} - interval '{interval}'"
+            for column in ("expires_at", "revoked_at")
+        )
         db.execute(text(f"UPDATE tokens SET {ends} WHERE {condition}"))  # noqa: S608 - a test's own
 
 
-def test_session_tokens_are_deleted_after_they_expired(client, api, experiment, database, owner_token):
+def test_session_tokens_are_deleted_after_they_expired(
+    client, api, experiment, database, owner_token
+):
     for _ in range(SESSIONS):
         open_page(client, experiment, owner_token)
     age(database, "is_session", "1 day")
@@ -49,12 +56,17 @@ def test_session_tokens_are_deleted_after_they_expired(client, api, experiment, 
 def test_session_tokens_are_listed_apart_and_can_be_revoked(client, api, experiment, owner_token):
     api.new_token(experiment, "read", label="made by a person")
     open_page(client, experiment, owner_token)
-    assert [token["label"] for token in api.get(experiment, "tokens")["tokens"]] == ["made by a person"]
+    assert [token["label"] for token in api.get(experiment, "tokens")["tokens"]] == [
+        "made by a person"
+    ]
     (session,) = api.get(experiment, "tokens", sessions=True)["tokens"]
     assert (session["label"], session["scopes"]) == ("browser session", ["read"])
     page = f"/experiment/{experiment}/"
     assert client.get(page).status_code == 200
-    assert api.request("DELETE", f"/experiments/{experiment}/tokens/{session['id']}").status_code == 204
+    assert (
+        api.request("DELETE", f"/experiments/{experiment}/tokens/{session['id']}").status_code
+        == 204
+    )
     assert client.get(page).status_code == 401
     assert api.get(experiment, "tokens", sessions=True)["tokens"] == []
 
@@ -78,7 +90,10 @@ def test_token_listing_has_pages_of_all_tokens(api, experiment):
 def test_ended_tokens_are_kept_for_90_days(api, experiment, database, interval, kept):
     for label in ("revoked", "expired"):
         api.new_token(
-            experiment, "read", label=label, expires_at="2100-01-01T00:00:00Z" if label == "expired" else None
+            experiment,
+            "read",
+            label=label,
+            expires_at="2100-01-01T00:00:00Z" if label == "expired" else None,
         )
     api.new_token(experiment, "read", label="counts")
     with database.transaction(1) as db:
@@ -90,7 +105,9 @@ def test_ended_tokens_are_kept_for_90_days(api, experiment, database, interval, 
     assert count_tokens(database, "label IN ('counts', 'another')") == 2
 
 
-def test_migration_marks_the_sessions_there_are(client, experiment, api, database, database_url, owner_token):
+def test_migration_marks_the_sessions_there_are(
+    client, experiment, api, database, database_url, owner_token
+):
     open_page(client, experiment, owner_token)
     api.new_token(experiment, "read", label="browser session", expires_at="2100-01-01T00:00:00Z")
     with database.transaction(1) as db:
@@ -98,5 +115,7 @@ def test_migration_marks_the_sessions_there_are(client, experiment, api, databas
     migration = ScriptDirectory(migrate.find_migrations()).get_revision("0009").module
     with psycopg.connect(database_url) as db:
         db.execute(migration.MARK)
-        assert db.execute("SELECT relforcerowsecurity FROM pg_class WHERE relname = 'tokens'").fetchone() == (True,)
+        assert db.execute(
+            "SELECT relforcerowsecurity FROM pg_class WHERE relname = 'tokens'"
+        ).fetchone() == (True,)
     assert count_tokens(database, "is_session") == 1

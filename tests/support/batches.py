@@ -41,7 +41,10 @@ def segment(of, start, end, *series, start_checksum=None, end_checksum=None, ski
         start_checksum=start if start_checksum is None else start_checksum,
         end_checksum=end if end_checksum is None else end_checksum,
         series=series,
-        skipped=[wire_pb2.Skipped(reason=reason, count=count) for reason, count in (skipped or {}).items()],
+        skipped=[
+            wire_pb2.Skipped(reason=reason, count=count)
+            for reason, count in (skipped or {}).items()
+        ],
     )
 
 
@@ -49,7 +52,9 @@ def scalars(tag, steps, values=None, wall_times=None, *, summary_metadata=None):
     """A scalar series; values follow from the steps unless given."""
     steps = np.asarray(steps, "<i8")
     values = steps.astype("<f8") / 3 if values is None else np.asarray(values, "<f8")
-    wall_times = 1.7e9 + steps.astype("<f8") if wall_times is None else np.asarray(wall_times, "<f8")
+    wall_times = (
+        1.7e9 + steps.astype("<f8") if wall_times is None else np.asarray(wall_times, "<f8")
+    )
     return wire_pb2.Series(
         tag=tag,
         summary_metadata=metadata() if summary_metadata is None else summary_metadata,
@@ -63,23 +68,31 @@ def packed_scalars(tag, steps, values=None, wall_times=None, *, block_points=409
     """The same, in packed blocks of so many points."""
     steps = np.asarray(steps, "<i8")
     values = steps.astype("<f8") / 3 if values is None else np.asarray(values)
-    wall_times = 1.7e9 + steps.astype("<f8") if wall_times is None else np.asarray(wall_times, "<f8")
+    wall_times = (
+        1.7e9 + steps.astype("<f8") if wall_times is None else np.asarray(wall_times, "<f8")
+    )
     parts = [slice(start, start + block_points) for start in range(0, len(steps), block_points)]
     blocks = [packing.pack(steps[part], wall_times[part], values[part]) for part in parts]
-    return wire_pb2.Series(tag=tag, summary_metadata=metadata(), scalars=wire_pb2.ScalarPoints(blocks=blocks))
+    return wire_pb2.Series(
+        tag=tag, summary_metadata=metadata(), scalars=wire_pb2.ScalarPoints(blocks=blocks)
+    )
 
 
 def texts(tag, steps, strings, wall_times=None):
     """A text series: one string tensor of shape [1] a step."""
     steps = np.asarray(steps, "<i8")
-    wall_times = 1.7e9 + steps.astype("<f8") if wall_times is None else np.asarray(wall_times, "<f8")
+    wall_times = (
+        1.7e9 + steps.astype("<f8") if wall_times is None else np.asarray(wall_times, "<f8")
+    )
     return wire_pb2.Series(
         tag=tag,
         summary_metadata=metadata("text", 2),
         tensors=wire_pb2.TensorPoints(
             steps=steps.tobytes(),
             wall_times=wall_times.tobytes(),
-            tensors=[wire_pb2.Tensor(dtype=7, shape=[1], data=tensors.pack_strings([s])) for s in strings],
+            tensors=[
+                wire_pb2.Tensor(dtype=7, shape=[1], data=tensors.pack_strings([s])) for s in strings
+            ],
         ),
     )
 
@@ -87,14 +100,18 @@ def texts(tag, steps, strings, wall_times=None):
 def images(tag, steps, sequences, wall_times=None):
     """A blob sequence series of inline blobs; a blob that is a BlobReference is sent as one."""
     steps = np.asarray(steps, "<i8")
-    wall_times = 1.7e9 + steps.astype("<f8") if wall_times is None else np.asarray(wall_times, "<f8")
+    wall_times = (
+        1.7e9 + steps.astype("<f8") if wall_times is None else np.asarray(wall_times, "<f8")
+    )
     return wire_pb2.Series(
         tag=tag,
         summary_metadata=metadata("images", 3),
         blob_sequences=wire_pb2.BlobSequencePoints(
             steps=steps.tobytes(),
             wall_times=wall_times.tobytes(),
-            sequences=[wire_pb2.BlobSequence(blobs=[_blob(blob) for blob in blobs]) for blobs in sequences],
+            sequences=[
+                wire_pb2.BlobSequence(blobs=[_blob(blob) for blob in blobs]) for blobs in sequences
+            ],
         ),
     )
 
@@ -130,7 +147,12 @@ class ApiClient:
 
     def send(self, experiment_id, *segments):
         """Posts a batch and gives the response."""
-        return self.request("POST", f"/experiments/{experiment_id}/batches", content=batch(*segments), headers=PROTOBUF)
+        return self.request(
+            "POST",
+            f"/experiments/{experiment_id}/batches",
+            content=batch(*segments),
+            headers=PROTOBUF,
+        )
 
     def write(self, experiment_id, *segments):
         """Posts a batch that must be taken, and gives the WriteResult."""
@@ -146,6 +168,8 @@ class ApiClient:
 
     def new_token(self, experiment_id, *scopes, **fields):
         """Makes a token for an experiment and gives its secret."""
-        answer = self.request("POST", f"/experiments/{experiment_id}/tokens", json={"scopes": scopes, **fields})
+        answer = self.request(
+            "POST", f"/experiments/{experiment_id}/tokens", json={"scopes": scopes, **fields}
+        )
         assert answer.status_code == 201, answer.text
         return answer.json()["token"]

@@ -43,7 +43,11 @@ class Bucket:
 
         Gives a function that changes them back.
         """
-        found = [(path, place) for path in self._files.rglob("*.dat") if (place := _find(path, content)) >= 0]
+        found = [
+            (path, place)
+            for path in self._files.rglob("*.dat")
+            if (place := _find(path, content)) >= 0
+        ]
         ((path, place),) = found
         _write(path, place, bytes(byte ^ 0xFF for byte in content[:8]))
         return lambda: _write(path, place, content[:8])

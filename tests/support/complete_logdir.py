@@ -12,10 +12,17 @@ from support import event_files
 REAL_FILES = Path(__file__).parent.parent / "data"
 RESTARTED = "restarted"
 """The run whose second and third file overlap the steps of the one before."""
-REAL_RUNS = ("pytorch/hparams", "tensorflow2/train", "tensorflow2/graph", "tensorboard_plugins/pr_curves")
+REAL_RUNS = (
+    "pytorch/hparams",
+    "tensorflow2/train",
+    "tensorflow2/graph",
+    "tensorboard_plugins/pr_curves",
+)
 
 
-def write_complete_logdir(logdir: Path, seed: int = 0, host: str = "host", seconds_later: float = 0.0) -> Path:
+def write_complete_logdir(
+    logdir: Path, seed: int = 0, host: str = "host", seconds_later: float = 0.0
+) -> Path:
     """Fills the directory; other seeds give other values and blobs, other hosts other files of the same runs."""
     rng = np.random.default_rng(seed)
     for name in REAL_RUNS:
@@ -26,7 +33,13 @@ def write_complete_logdir(logdir: Path, seed: int = 0, host: str = "host", secon
         write_scalars(logdir / RESTARTED / name, steps, start, rng)
     name = f"events.out.tfevents.1700000000.{host}"
     for run in ("a", "a/b", "c"):
-        write_scalars(logdir / run / name, range(90), event_files.WALL_TIME + seconds_later, rng, style="tensor")
+        write_scalars(
+            logdir / run / name,
+            range(90),
+            event_files.WALL_TIME + seconds_later,
+            rng,
+            style="tensor",
+        )
     write_media(logdir / "media" / name, event_files.WALL_TIME + seconds_later, rng)
     return logdir
 

@@ -69,7 +69,8 @@ def encode_record(payload: bytes) -> bytes:
 def encode_records(payloads: Iterable[bytes | pb.Event]) -> bytes:
     """The bytes of a file with these records; an event is serialized, bytes are taken as they are."""
     return b"".join(
-        encode_record(payload.SerializeToString() if isinstance(payload, pb.Event) else payload) for payload in payloads
+        encode_record(payload.SerializeToString() if isinstance(payload, pb.Event) else payload)
+        for payload in payloads
     )
 
 
@@ -127,7 +128,9 @@ def cut(path: Path, size: int) -> None:
 # Tensors
 
 
-def tensor_proto(values: npt.ArrayLike, packing: Literal["content", "values"] = "content") -> pb.TensorProto:
+def tensor_proto(
+    values: npt.ArrayLike, packing: Literal["content", "values"] = "content"
+) -> pb.TensorProto:
     """A numeric tensor in `tensor_content`; or, for float32, float64, int32, int64 and bool, in `*_val`."""
     array = np.asarray(values)
     proto = pb.TensorProto(dtype=_NUMPY_TYPES[array.dtype.name], tensor_shape=_shape(array.shape))
@@ -145,10 +148,14 @@ def tensor_proto(values: npt.ArrayLike, packing: Literal["content", "values"] = 
     return proto
 
 
-def string_tensor_proto(strings: Sequence[bytes], shape: Sequence[int] | None = None) -> pb.TensorProto:
+def string_tensor_proto(
+    strings: Sequence[bytes], shape: Sequence[int] | None = None
+) -> pb.TensorProto:
     """A string tensor: a vector unless `shape` says otherwise (`()` for a scalar)."""
     return pb.TensorProto(
-        dtype=7, tensor_shape=_shape([len(strings)] if shape is None else shape), string_val=list(strings)
+        dtype=7,
+        tensor_shape=_shape([len(strings)] if shape is None else shape),
+        string_val=list(strings),
     )
 
 
@@ -184,9 +191,12 @@ def plugin_event(
     Real writers set no data class (0): the reader infers it from the plugin.
     """
     metadata = pb.SummaryMetadata(
-        plugin_data=pb.SummaryMetadata.PluginData(plugin_name=plugin, content=content), data_class=data_class
+        plugin_data=pb.SummaryMetadata.PluginData(plugin_name=plugin, content=content),
+        data_class=data_class,
     )
-    return summary_event(step, wall_time, pb.Summary.Value(tag=tag, metadata=metadata, tensor=tensor))
+    return summary_event(
+        step, wall_time, pb.Summary.Value(tag=tag, metadata=metadata, tensor=tensor)
+    )
 
 
 def scalar_event(
@@ -231,7 +241,9 @@ def histogram_event(
     return summary_event(step, wall_time, pb.Summary.Value(tag=tag, histo=histogram))
 
 
-def text_event(tag: str, step: int, texts: Sequence[str] | str, wall_time: float = WALL_TIME) -> pb.Event:
+def text_event(
+    tag: str, step: int, texts: Sequence[str] | str, wall_time: float = WALL_TIME
+) -> pb.Event:
     """Text: a scalar string tensor for a string, a vector for a list of them."""
     single = isinstance(texts, str)
     encoded = [text.encode() for text in ([texts] if single else texts)]
@@ -253,7 +265,9 @@ def image_event(
     if style == "tensor":
         tensor = string_tensor_proto([str(width).encode(), str(height).encode(), *images])
         return plugin_event("images", tag, step, tensor, wall_time)
-    image = pb.Summary.Image(height=height, width=width, colorspace=3, encoded_image_string=images[0])
+    image = pb.Summary.Image(
+        height=height, width=width, colorspace=3, encoded_image_string=images[0]
+    )
     return summary_event(step, wall_time, pb.Summary.Value(tag=tag, image=image))
 
 
@@ -276,7 +290,11 @@ def audio_event(
         # AudioPluginData {encoding: WAV = 11}, tensorboard/plugins/audio/plugin_data.proto
         return plugin_event("audio", tag, step, tensor, wall_time, content=b"\x10\x0b")
     audio = pb.Summary.Audio(
-        sample_rate=8000.0, num_channels=1, length_frames=4, encoded_audio_string=clips[0], content_type=content_type
+        sample_rate=8000.0,
+        num_channels=1,
+        length_frames=4,
+        encoded_audio_string=clips[0],
+        content_type=content_type,
     )
     return summary_event(step, wall_time, pb.Summary.Value(tag=tag, audio=audio))
 
@@ -286,13 +304,17 @@ def graph_event(graph_def: bytes, wall_time: float = WALL_TIME) -> pb.Event:
     return pb.Event(wall_time=wall_time, graph_def=graph_def)
 
 
-def run_metadata_event(tag: str, step: int, run_metadata: bytes, wall_time: float = WALL_TIME) -> pb.Event:
+def run_metadata_event(
+    tag: str, step: int, run_metadata: bytes, wall_time: float = WALL_TIME
+) -> pb.Event:
     """TensorFlow 1's serialized RunMetadata of one step."""
     tagged = pb.TaggedRunMetadata(tag=tag, run_metadata=run_metadata)
     return pb.Event(step=step, wall_time=wall_time, tagged_run_metadata=tagged)
 
 
-def keras_graph_event(tag: str, step: int, model_json: str, wall_time: float = WALL_TIME) -> pb.Event:
+def keras_graph_event(
+    tag: str, step: int, model_json: str, wall_time: float = WALL_TIME
+) -> pb.Event:
     """A Keras model's configuration, a scalar string as the Keras callback writes it."""
     tensor = string_tensor_proto([model_json.encode()], ())
     return plugin_event("graph_keras_model", tag, step, tensor, wall_time, content=b"1")

@@ -40,7 +40,9 @@ class Request:
     body: bytes
 
 
-def refusal(status: int, code: str = "some_code", *, headers: dict[str, str] | None = None, **fields) -> Reply:
+def refusal(
+    status: int, code: str = "some_code", *, headers: dict[str, str] | None = None, **fields
+) -> Reply:
     """An error as the service writes it."""
     content = {"code": code, "detail": f"the detail of {code}", **fields}
     return Reply(status, json.dumps(content).encode(), headers or {})
@@ -73,7 +75,10 @@ class FaultyServer:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 reply = faulty.take(
                     Request(
-                        self.command, self.path, {name.title(): value for name, value in self.headers.items()}, body
+                        self.command,
+                        self.path,
+                        {name.title(): value for name, value in self.headers.items()},
+                        body,
                     )
                 )
                 if reply.fault == "drop":
@@ -86,7 +91,9 @@ class FaultyServer:
                 if reply.status != 204:
                     self.send_header("Content-Length", str(len(reply.body)))
                 self.end_headers()
-                self.wfile.write(reply.body[: len(reply.body) // 2] if reply.fault == "half" else reply.body)
+                self.wfile.write(
+                    reply.body[: len(reply.body) // 2] if reply.fault == "half" else reply.body
+                )
                 self.close_connection = self.close_connection or reply.fault == "half"
 
             def log_message(self, *_arguments) -> None:

@@ -11,7 +11,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx2
 
-_OF_ONE_CONNECTION = frozenset({"connection", "host", "content-length", "transfer-encoding", "date", "server"})
+_OF_ONE_CONNECTION = frozenset(
+    {"connection", "host", "content-length", "transfer-encoding", "date", "server"}
+)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -21,7 +23,9 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         fault = self.server.next_fault() if self.command in {"POST", "PUT"} else ""
         if len(body) > self.server.bytes_max:
-            self._send(413, {"Content-Type": "text/html"}, b"<html>413 Request Entity Too Large</html>")
+            self._send(
+                413, {"Content-Type": "text/html"}, b"<html>413 Request Entity Too Large</html>"
+            )
         elif fault == "503":
             self._send(503, {"Retry-After": "0"}, b"{}")
         else:
@@ -39,7 +43,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _forward(self, body: bytes) -> httpx2.Response:
         url = self.server.target + self.path
-        return self.server.client.request(self.command, url, headers=_end_to_end(self.headers), content=body)
+        return self.server.client.request(
+            self.command, url, headers=_end_to_end(self.headers), content=body
+        )
 
     def _send(self, status: int, headers: dict[str, str], body: bytes) -> None:
         self.send_response(status)
@@ -55,7 +61,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class _Proxy(ThreadingHTTPServer):
-    def __init__(self, target: str, faults: Iterable[str], bytes_max: int, client: httpx2.Client) -> None:
+    def __init__(
+        self, target: str, faults: Iterable[str], bytes_max: int, client: httpx2.Client
+    ) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.target = target
         self.bytes_max = bytes_max
@@ -69,7 +77,9 @@ class _Proxy(ThreadingHTTPServer):
 
 
 def _end_to_end(headers) -> dict[str, str]:
-    return {name: value for name, value in headers.items() if name.lower() not in _OF_ONE_CONNECTION}
+    return {
+        name: value for name, value in headers.items() if name.lower() not in _OF_ONE_CONNECTION
+    }
 
 
 @contextmanager

@@ -8,7 +8,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from support.hostile_events import ITEM_BYTES, SHAPES, TAGS, WALL_TIMES, histogram
-from support.wire_format import FIXED32, FIXED64, LENGTH, VARINT, Choices, Field, double, message, text, varint
+from support.wire_format import (
+    FIXED32,
+    FIXED64,
+    LENGTH,
+    VARINT,
+    Choices,
+    Field,
+    double,
+    message,
+    text,
+    varint,
+)
 from tbservice import limits
 from tbservice.errors import ServiceError
 from tbservice.ingest import decode
@@ -36,14 +47,23 @@ def _segment(choices: Choices) -> bytes:
     fields: list[Field] = [
         (1, LENGTH, _stream(choices)),
         (2, VARINT, varint(start)),
-        (3, VARINT, varint(choices.pick([start, start + 100]) if not choices.seldom() else choices.pick(SIZES))),
+        (
+            3,
+            VARINT,
+            varint(
+                choices.pick([start, start + 100]) if not choices.seldom() else choices.pick(SIZES)
+            ),
+        ),
         (4, FIXED32, bytes(4)),
         (5, FIXED32, b"\xff\xff\xff\xff"),
         *((6, LENGTH, _series(choices, tag)) for tag in TAGS[: 1 + choices.below(4)]),
         (8, FIXED64, double(choices.pick(WALL_TIMES))),
     ]
     if choices.seldom(4):
-        skipped = [(1, LENGTH, text(choices, ["a reason", "another"])), (2, VARINT, varint(choices.pick(SIZES)))]
+        skipped = [
+            (1, LENGTH, text(choices, ["a reason", "another"])),
+            (2, VARINT, varint(choices.pick(SIZES))),
+        ]
         fields += [(7, LENGTH, message(choices, skipped))] * choices.pick([1, 2, 200])
     return message(choices, fields)
 
@@ -70,7 +90,9 @@ def _series(choices: Choices, tag: str) -> bytes:
     if choices.below(4) != 1:
         said = data_class if not choices.seldom() else choices.pick([0, 1, 2, 3, 4])
         plugin = message(choices, [(1, LENGTH, text(choices, PLUGINS))])
-        fields.append((2, LENGTH, message(choices, [(1, LENGTH, plugin), (4, VARINT, varint(said))])))
+        fields.append(
+            (2, LENGTH, message(choices, [(1, LENGTH, plugin), (4, VARINT, varint(said))]))
+        )
     if choices.seldom(20):
         other = choices.pick([1, 2, 3])
         fields.append((2 + other, LENGTH, points[other](choices)))
@@ -89,7 +111,10 @@ def _columns(choices: Choices) -> tuple[int, list[Field]]:
 
 def _scalars(choices: Choices) -> bytes:
     if choices.seldom(4):
-        return message(choices, [(5, LENGTH, _block(choices, first)) for first in (0, 100, 50)[: 1 + choices.below(3)]])
+        return message(
+            choices,
+            [(5, LENGTH, _block(choices, first)) for first in (0, 100, 50)[: 1 + choices.below(3)]],
+        )
     count, fields = _columns(choices)
     width = choices.pick([8, 4])
     values = choices.pick([b"\x00", b"\x3f", b"\xff", b"\x7f"]) * (width * count)
@@ -111,7 +136,9 @@ def _block(choices: Choices, first: int) -> bytes:
         return block
     at = choices.pick([0, 1, 2, 3, 4, 5, 7, 8, 16, 24, 32, 40, 48, 56])
     odd = bytes([choices.pick([0, 1, 2, 3, 8, 255])])
-    return choices.pick([block[:at] + odd + block[at + 1 :], block[:at], block[:-1], block + b"\0", b""])
+    return choices.pick(
+        [block[:at] + odd + block[at + 1 :], block[:at], block[:-1], block + b"\0", b""]
+    )
 
 
 def _tensors(choices: Choices) -> bytes:
@@ -188,10 +215,20 @@ def _check_refusal(error: ServiceError) -> None:
 def _plain(segment: Segment) -> tuple:
     stream = segment.stream
     series = [
-        (series.tag, series.metadata.serialized if series.metadata else b"", *_plain_points(series.points))
+        (
+            series.tag,
+            series.metadata.serialized if series.metadata else b"",
+            *_plain_points(series.points),
+        )
         for series in segment.series
     ]
-    names = stream.run, stream.file_name, stream.first_record_digest, stream.generation, stream.filters_digest
+    names = (
+        stream.run,
+        stream.file_name,
+        stream.first_record_digest,
+        stream.generation,
+        stream.filters_digest,
+    )
     span = segment.start, segment.end, segment.start_checksum, segment.end_checksum
     return names, span, series, segment.skipped
 
@@ -199,7 +236,10 @@ def _plain(segment: Segment) -> tuple:
 def _plain_points(points: object) -> tuple:
     columns = points.steps.tolist(), points.wall_times.tolist()
     if isinstance(points, TensorPoints):
-        return *columns, [(each.dtype, each.shape, _plain_data(each), each.histogram or b"") for each in points.tensors]
+        return *columns, [
+            (each.dtype, each.shape, _plain_data(each), each.histogram or b"")
+            for each in points.tensors
+        ]
     if isinstance(points, BlobSequencePoints):
         sequences = [[_plain_blob(blob) for blob in sequence] for sequence in points.sequences]
         return *columns, list(zip(sequences, points.logged_content_types, strict=True))
@@ -217,7 +257,13 @@ def _plain_blob(blob: object) -> bytes | tuple:
 def _said(segment: wire_pb2.Segment) -> tuple:
     """The same of the message, without numpy."""
     stream = segment.stream
-    names = stream.run, stream.file_name, stream.first_record_digest, stream.generation, stream.filters_digest
+    names = (
+        stream.run,
+        stream.file_name,
+        stream.first_record_digest,
+        stream.generation,
+        stream.filters_digest,
+    )
     span = segment.start, segment.end, segment.start_checksum, segment.end_checksum
     series = [(each.tag, each.summary_metadata, *_said_points(each)) for each in segment.series]
     return names, span, series, {skipped.reason: skipped.count for skipped in segment.skipped}
@@ -231,11 +277,14 @@ def _said_points(series: wire_pb2.Series) -> tuple:
         return *columns, [_said_tensor(each) for each in points.tensors]
     if kind == "blob_sequences":
         sequences = [[_said_blob(blob) for blob in sequence.blobs] for sequence in points.sequences]
-        return *columns, list(zip(sequences, [each.logged_content_type for each in points.sequences], strict=True))
+        return *columns, list(
+            zip(sequences, [each.logged_content_type for each in points.sequences], strict=True)
+        )
     if points.blocks:
         unpacked = [packing.unpack(block) for block in points.blocks]
         steps, wall_times, values = (
-            [each for part in parts for each in part.tolist()] for parts in zip(*unpacked, strict=True)
+            [each for part in parts for each in part.tolist()]
+            for parts in zip(*unpacked, strict=True)
         )
         return steps, wall_times, repr(values)
     return *columns, repr(_numbers("f", points.values32) + _numbers("d", points.values64))
@@ -247,7 +296,11 @@ def _said_tensor(sent: wire_pb2.Tensor) -> tuple:
 
 
 def _said_blob(sent: wire_pb2.Blob) -> bytes | tuple:
-    return sent.content if sent.WhichOneof("source") == "content" else (sent.reference.sha256, sent.reference.size)
+    return (
+        sent.content
+        if sent.WhichOneof("source") == "content"
+        else (sent.reference.sha256, sent.reference.size)
+    )
 
 
 def _numbers(kind: str, column: bytes) -> list:

@@ -26,9 +26,22 @@ LIMITS = {
     "metadata_bytes_max": 4 << 20,
     "packed_points_max": 8_192,
 }
-STREAM = {"run": "old", "file_name": "f", "first_record_digest": "00" * 32, "generation": 0, "filters_digest": "aa"}
+STREAM = {
+    "run": "old",
+    "file_name": "f",
+    "first_record_digest": "00" * 32,
+    "generation": 0,
+    "filters_digest": "aa",
+}
 STREAM |= {"offset": 10, "checksum": 7, "skipped": {"a reason": 1}}
-TOKEN = {"id": "t1", "scopes": ["read"], "label": "l", "prefix": "tbh_ab", "expires_at": None, "revoked_at": None}
+TOKEN = {
+    "id": "t1",
+    "scopes": ["read"],
+    "label": "l",
+    "prefix": "tbh_ab",
+    "expires_at": None,
+    "revoked_at": None,
+}
 DIGEST = {"run": ".", "tag": "loss", "plugin": "scalars", "data_class": "scalar", "count": 1}
 DIGEST |= {"sha256": "00" * 32, "metadata_sha256": "00" * 32}
 RECORDS = {"records": base64.b64encode(bytes(24)).decode(), "next": None}
@@ -48,7 +61,12 @@ def _frames(kind: str) -> bytes:
     part = read_pb2.Part(is_last=True)
     data_class = {"scalars": 1, "tensors": 2, "blob_sequences": 3}[kind]
     metadata = pb.SummaryMetadata(plugin_data={"plugin_name": "scalars"}, data_class=data_class)
-    part.series.run, part.series.tag, part.series.plugin, part.series.data_class = "a", "loss", "scalars", data_class
+    part.series.run, part.series.tag, part.series.plugin, part.series.data_class = (
+        "a",
+        "loss",
+        "scalars",
+        data_class,
+    )
     part.series.summary_metadata, part.series.total = metadata.SerializeToString(), 1
     columns = getattr(part, kind)
     columns.steps, columns.wall_times = _STEPS, _TIMES
@@ -58,9 +76,13 @@ def _frames(kind: str) -> bytes:
         columns.tensors.add(dtype=1, shape=[1], data=bytes(4))
     else:
         digest = hashlib.sha256(BLOB).digest()
-        columns.sequences.add().blobs.add(key="k", sha256=digest, size=len(BLOB), content_type="image/png")
+        columns.sequences.add().blobs.add(
+            key="k", sha256=digest, size=len(BLOB), content_type="image/png"
+        )
     found = [read_pb2.Frame(begin={"sampling": "all"}), read_pb2.Frame(part=part)]
-    return b"".join(map(frames.encode_frame, [*found, read_pb2.Frame(end={"series": 1, "points": 1})]))
+    return b"".join(
+        map(frames.encode_frame, [*found, read_pb2.Frame(end={"series": 1, "points": 1})])
+    )
 
 
 def _data(request: Request, kind: str) -> Reply:
@@ -74,13 +96,17 @@ def _data(request: Request, kind: str) -> Reply:
 
 def _table_frames(table: bytes) -> bytes:
     found = [read_pb2.Frame(begin={"sampling": "all"}), read_pb2.Frame(table=table)]
-    return b"".join(map(frames.encode_frame, [*found, read_pb2.Frame(end={"series": 1, "points": 1})]))
+    return b"".join(
+        map(frames.encode_frame, [*found, read_pb2.Frame(end={"series": 1, "points": 1})])
+    )
 
 
 def _with_lost(content: bytes) -> bytes:
     """The same frames with a point that was left out behind the first."""
     first, *rest = frames.decode_frames([content])
-    lost = read_pb2.LostPoint(run="a", tag="loss", step=2, detail="the object is missing\x1b]0;x\x07")
+    lost = read_pb2.LostPoint(
+        run="a", tag="loss", step=2, detail="the object is missing\x1b]0;x\x07"
+    )
     return b"".join(map(frames.encode_frame, [first, read_pb2.Frame(lost=lost), *rest]))
 
 
@@ -104,8 +130,16 @@ def _fixed(content: object) -> Callable[..., Reply]:
 
 ROUTES = [
     ("POST", r"batches", _write),
-    ("GET", r"streams", _fixed({**EXPERIMENT, "limits": LIMITS, "streams": [STREAM], "next": None})),
-    ("GET", r"blobs/\w+", _fixed({"is_stored": False, "received_bytes": 0, "piece_bytes": 1 << 30})),
+    (
+        "GET",
+        r"streams",
+        _fixed({**EXPERIMENT, "limits": LIMITS, "streams": [STREAM], "next": None}),
+    ),
+    (
+        "GET",
+        r"blobs/\w+",
+        _fixed({"is_stored": False, "received_bytes": 0, "piece_bytes": 1 << 30}),
+    ),
     ("PUT", r"blobs/\w+", lambda _: Reply(204, b"")),
     ("GET", r"runs", _fixed({"runs": [{"run": "a", "start_time": 1.5}]})),
     ("GET", r"names", _fixed({"a": ["loss"]})),
@@ -114,7 +148,11 @@ ROUTES = [
     ("POST", r"tokens", _fixed({**TOKEN, "token": "tbh_secret"})),
     ("GET", r"tokens", _fixed({"tokens": [TOKEN]})),
     ("DELETE", r"tokens/\w+", lambda _: Reply(204, b"")),
-    ("GET", r"(scalars|tensors|blob_sequences)", _fixed({"series": {"a": {"loss": SERIES}}, "next": None})),
+    (
+        "GET",
+        r"(scalars|tensors|blob_sequences)",
+        _fixed({"series": {"a": {"loss": SERIES}}, "next": None}),
+    ),
     ("POST", r"(scalars|tensors|blob_sequences)/data", _data),
     ("POST", r"(scalars|tensors|blob_sequences)/tail", lambda request, _kind: _tail(request)),
     ("GET", r"", _fixed(EXPERIMENT)),
@@ -201,8 +239,23 @@ def spoilt_json(content: object) -> Iterator[bytes]:
 
 def spoilt_bytes(body: bytes) -> Iterator[bytes]:
     """What is no JSON, and no frames or message either."""
-    yield from (b"", b"null", b"[]", b'"x"', b"{}", b"[" * 100_000, b'{"a":' * 100_000, b"\xff\xfe", b"NaN", b"\0" * 99)
-    yield from (b'{"experiment_id": ' + b"9" * 10_000 + b"}", b'{"next": 1e999}', b"<html>\x1b[2J</html>")
+    yield from (
+        b"",
+        b"null",
+        b"[]",
+        b'"x"',
+        b"{}",
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+        b"\xff\xfe",
+        b"NaN",
+        b"\0" * 99,
+    )
+    yield from (
+        b'{"experiment_id": ' + b"9" * 10_000 + b"}",
+        b'{"next": 1e999}',
+        b"<html>\x1b[2J</html>",
+    )
     for place in range(0, len(body), max(1, len(body) // 40)):
         yield body[:place]
         yield body[:place] + b"\xff" + body[place + 1 :]
@@ -210,7 +263,13 @@ def spoilt_bytes(body: bytes) -> Iterator[bytes]:
 
 
 def _paths(content: object, path: tuple = ()) -> Iterator[tuple]:
-    items = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    items = (
+        content.items()
+        if isinstance(content, dict)
+        else enumerate(content)
+        if isinstance(content, list)
+        else ()
+    )
     for key, value in items:
         yield (*path, key)
         yield from _paths(value, (*path, key))

@@ -70,7 +70,10 @@ class _Handler(BaseHTTPRequestHandler):
             call = Call(self.command, self.path, list(self.headers.items()), self._body())
             try:
                 reply = proxy.treat(call, self._hang_up)
-            except (OSError, http.client.HTTPException):  # the server has gone, or the fault is that it seems so
+            except (
+                OSError,
+                http.client.HTTPException,
+            ):  # the server has gone, or the fault is that it seems so
                 reply = None
             if reply is None:
                 self._hang_up()
@@ -97,7 +100,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _send(self, reply: Reply) -> None:
         self.send_response_only(reply.status, reply.reason)
         for name, value in reply.headers:
-            if name.lower() not in _OF_ONE_CONNECTION or (name.lower() == "content-length" and self.command == "HEAD"):
+            if name.lower() not in _OF_ONE_CONNECTION or (
+                name.lower() == "content-length" and self.command == "HEAD"
+            ):
                 self.send_header(name, value)
         if self.command != "HEAD" and reply.status not in {204, 304}:
             self.send_header("Content-Length", str(len(reply.body)))
@@ -147,7 +152,9 @@ class HttpFaults:
         if fault is not None and then is not None:
             then()
         try:
-            return call.forward(self.target) if fault is None else FAULTS[fault](self, call, hang_up)
+            return (
+                call.forward(self.target) if fault is None else FAULTS[fault](self, call, hang_up)
+            )
         finally:
             with self._changes:
                 self._answered += 1
@@ -174,7 +181,9 @@ class HttpFaults:
     def wait_idle(self) -> None:
         """Returns when no call is under way any more, also none whose client has gone."""
         with self._changes:
-            assert self._changes.wait_for(lambda: not self._busy, SECONDS_MAX), "calls that do not end"
+            assert self._changes.wait_for(lambda: not self._busy, SECONDS_MAX), (
+                "calls that do not end"
+            )
 
 
 def _lost(_proxy: HttpFaults, _call: Call, _hang_up: Callable[[], None]) -> None:

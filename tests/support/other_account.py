@@ -45,7 +45,9 @@ def try_as_other(attempts):
 def ask_http(port, method, path, headers, key):
     """Return the status, or the error's name. `key` is "" (no TLS), "none", "own" (one just made) or a file."""
     if key:
-        connection = http.client.HTTPSConnection(LOOPBACK, port, timeout=SECONDS, context=_context(key))
+        connection = http.client.HTTPSConnection(
+            LOOPBACK, port, timeout=SECONDS, context=_context(key)
+        )
     else:
         connection = http.client.HTTPConnection(LOOPBACK, port, timeout=SECONDS)
     body = b"x" if method in ("POST", "PUT") else None
@@ -63,7 +65,9 @@ def ask_grpc(port, method, request, key, authority):
     address = f"{LOOPBACK}:{port}"
     if key:
         pem = None if key == "none" else _own_key() if key == "own" else Path(key).read_bytes()
-        channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(authority.encode(), pem, pem))
+        channel = grpc.secure_channel(
+            address, grpc.ssl_channel_credentials(authority.encode(), pem, pem)
+        )
     else:
         channel = grpc.insecure_channel(address)
     with channel:
@@ -117,12 +121,16 @@ def _context(key):
 def main():
     """Read the attempts, become somebody else, try them, print what they gave."""
     attempts = json.load(sys.stdin)
-    ask_http(CLOSED_PORT, "GET", "/", {}, "own")  # imports all that it takes, while that can still be read
+    ask_http(
+        CLOSED_PORT, "GET", "/", {}, "own"
+    )  # imports all that it takes, while that can still be read
     ask_grpc(CLOSED_PORT, "/x/y", "", "own", _own_key().decode())
     if IS_OTHER:
         nobody = pwd.getpwnam("nobody")
         drop_privileges(nobody.pw_uid, nobody.pw_gid)
-    functions = {function.__name__: function for function in (ask_http, ask_grpc, connect_unix, read_file)}
+    functions = {
+        function.__name__: function for function in (ask_http, ask_grpc, connect_unix, read_file)
+    }
     print(json.dumps([functions[name](*arguments) for name, *arguments in attempts]))  # noqa: T201 - its answer
 
 

@@ -35,7 +35,9 @@ class PostgresFaults:
         self._target = (parts.hostname, parts.port)
         self._listener = socket.create_server((LOOPBACK, 0))
         port = self._listener.getsockname()[1]
-        self.url = urlunsplit(parts._replace(netloc=f"{parts.username}:{parts.password}@{LOOPBACK}:{port}"))
+        self.url = urlunsplit(
+            parts._replace(netloc=f"{parts.username}:{parts.password}@{LOOPBACK}:{port}")
+        )
         self._lock = threading.Lock()
         self.disarm()
 
@@ -102,7 +104,9 @@ class PostgresFaults:
 class _Connection:
     """One client's connection, and the one behind it."""
 
-    def __init__(self, faults: PostgresFaults, client: socket.socket, server: socket.socket) -> None:
+    def __init__(
+        self, faults: PostgresFaults, client: socket.socket, server: socket.socket
+    ) -> None:
         self._faults = faults
         self._client = client
         self._server = server
@@ -145,7 +149,9 @@ class _Connection:
         self._is_mute = fault == "after"
         self._server.sendall(unit)
         if self._is_mute:
-            self._server.sendall(_FLUSH)  # it may be one of several that are to be answered together
+            self._server.sendall(
+                _FLUSH
+            )  # it may be one of several that are to be answered together
             back.join()  # it ends with the answer
         return not self._is_mute
 

@@ -8,13 +8,18 @@ import numpy as np
 from PIL import Image
 
 ROWS, COLUMNS = 60, 8
-IN_CHECKPOINT = 'embeddings { tensor_name: "layer/kernel" metadata_path: "00000/words/metadata.tsv" }'
+IN_CHECKPOINT = (
+    'embeddings { tensor_name: "layer/kernel" metadata_path: "00000/words/metadata.tsv" }'
+)
 
 
 def write_projector_run(directory, seed=0, rows=ROWS, more=""):
     """A tensor as text with labels and a sprite, one binary with bookmarks; `more` config. Answers the two matrices."""
     rng = np.random.default_rng(seed)
-    words, points = rng.normal(size=(rows, COLUMNS)).astype("<f4"), rng.normal(size=(rows, 3)).astype("<f4")
+    words, points = (
+        rng.normal(size=(rows, COLUMNS)).astype("<f4"),
+        rng.normal(size=(rows, 3)).astype("<f4"),
+    )
     parts = directory / "00000" / "words"
     parts.mkdir(parents=True, exist_ok=True)
     np.savetxt(parts / "tensors.tsv", words, delimiter="\t", fmt="%.9g")

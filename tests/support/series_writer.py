@@ -27,8 +27,14 @@ class SeriesWriter:
         """One batch; each is later than the one before unless told when."""
         count = len(self._arrived)
         steps = np.asarray(steps, np.int64)
-        values = np.random.default_rng(count).normal(size=len(steps)) if values is None else np.array(values)
-        wall_times = np.full(len(steps), 1.7e9 + count) if wall_times is None else np.array(wall_times)
+        values = (
+            np.random.default_rng(count).normal(size=len(steps))
+            if values is None
+            else np.array(values)
+        )
+        wall_times = (
+            np.full(len(steps), 1.7e9 + count) if wall_times is None else np.array(wall_times)
+        )
         series = scalars("loss", steps, values, wall_times)
         self._api.write(self._experiment, segment(stream("train"), count, count + 1, series))
         self._arrived.append(scalar_records(steps, wall_times, values))
@@ -46,8 +52,13 @@ class SeriesWriter:
         with self._database.snapshot(WORKSPACE) as db:
             rows = db.execute(text("SELECT level, count(*) FROM scalar_blocks GROUP BY 1")).all()
             found = {level: count for level, count in rows}  # noqa: C416 - rows are no pairs to a type checker
-            ends = db.execute(text("SELECT count(*) FROM time_series WHERE tail_end <> ''")).scalar()
-            return found | {"tail": db.execute(text("SELECT count(*) FROM scalar_tail")).scalar(), "end": ends}
+            ends = db.execute(
+                text("SELECT count(*) FROM time_series WHERE tail_end <> ''")
+            ).scalar()
+            return found | {
+                "tail": db.execute(text("SELECT count(*) FROM scalar_tail")).scalar(),
+                "end": ends,
+            }
 
     def expected(self):
         """What a read in full gives, as records."""

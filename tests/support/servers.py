@@ -45,7 +45,9 @@ class Servers:
         """The URL of a new database, which is gone afterwards."""
         name = f"test_{next(self._numbers)}"
         template = "tbhub" if migrated else "template0"
-        create = sql.SQL("CREATE DATABASE {} OWNER tbhub TEMPLATE {}").format(*map(sql.Identifier, (name, template)))
+        create = sql.SQL("CREATE DATABASE {} OWNER tbhub TEMPLATE {}").format(
+            *map(sql.Identifier, (name, template))
+        )
         self._execute(create)
         try:
             yield self.instance.postgres.url(name)
@@ -53,7 +55,9 @@ class Servers:
             self._execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
     def _execute(self, statement: sql.Composed) -> None:
-        with self.instance.postgres.connect_as_superuser("postgres") as db:  # anew: a test may restart PostgreSQL
+        with self.instance.postgres.connect_as_superuser(
+            "postgres"
+        ) as db:  # anew: a test may restart PostgreSQL
             db.execute(statement)
 
     @contextmanager
@@ -61,7 +65,11 @@ class Servers:
         """Settings with that database and a bucket of their own, made when the service first needs it."""
         base = make_settings(self.instance, host=LOOPBACK, port=0, public_url="http://testserver")
         bucket = f"test-{next(self._numbers)}"
-        values = base.model_dump() | {"database_url": database_url, "s3_bucket": bucket, "database_pool_size": 8}
+        values = base.model_dump() | {
+            "database_url": database_url,
+            "s3_bucket": bucket,
+            "database_pool_size": 8,
+        }
         yield type(base)(**values)
         delete_bucket(base, bucket)
 
@@ -135,15 +143,21 @@ SERVE = ("-m", "tbservice", "serve")
 
 
 @contextmanager
-def live_service(settings, port: int, log: Path, *, program: Sequence[str | Path] = SERVE, **more: str):
+def live_service(
+    settings, port: int, log: Path, *, program: Sequence[str | Path] = SERVE, **more: str
+):
     """Runs `tbservice serve` on the port until the block ends; its output goes to `log`, `more` to its environment.
 
     `program` are other arguments of Python, which serve the same way.
     """
     url = f"http://{LOOPBACK}:{port}"
-    environment = environment_of(settings) | {"TBHUB_PORT": str(port), "TBHUB_PUBLIC_URL": url} | more
+    environment = (
+        environment_of(settings) | {"TBHUB_PORT": str(port), "TBHUB_PUBLIC_URL": url} | more
+    )
     with log.open("wb") as output:
-        process = subprocess.Popen([sys.executable, *program], env=environment, stdout=output, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            [sys.executable, *program], env=environment, stdout=output, stderr=subprocess.STDOUT
+        )
     try:
         wait_ready(process, url, log)
         yield LiveService(url, settings.database_url.get_secret_value(), process, settings)

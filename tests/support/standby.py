@@ -27,14 +27,18 @@ class Standby:
         with primary.connect_as_superuser("postgres") as db:
             (written,) = db.execute("SELECT pg_current_wal_lsn()").fetchone()
         with self.postgres.connect_as_superuser("postgres") as db:
-            return db.execute("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", [written]).fetchone() == (True,)
+            return db.execute(
+                "SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", [written]
+            ).fetchone() == (True,)
 
     def cut_off(self) -> None:
         """Stop receiving: whatever the primary commits from now on is lost when this server is promoted."""
         with self.postgres.connect_as_superuser("postgres") as db:
             db.execute("ALTER SYSTEM SET primary_conninfo = ''")
             db.execute("SELECT pg_reload_conf()")
-            wait_until(lambda: db.execute("SELECT count(*) FROM pg_stat_wal_receiver").fetchone() == (0,))
+            wait_until(
+                lambda: db.execute("SELECT count(*) FROM pg_stat_wal_receiver").fetchone() == (0,)
+            )
 
     def promote(self) -> None:
         """Become a primary; return when writes are possible."""
@@ -49,7 +53,11 @@ def standby_of(instance: Instance, path: Path):
     directory.secrets = instance.directory.secrets
     port = choose_ports(["standby"], {})["standby"]
     run_program(
-        instance, "pg_basebackup", f"--pgdata={path / 'postgres'}", "--checkpoint=fast", "--write-recovery-conf"
+        instance,
+        "pg_basebackup",
+        f"--pgdata={path / 'postgres'}",
+        "--checkpoint=fast",
+        "--write-recovery-conf",
     )
     postgres = Postgres(directory, port)
     child = postgres.start()
@@ -66,12 +74,19 @@ def restore(instance: Instance, database: str, dump: Path) -> None:
     """Put a dump in a database's place: it is restored beside it, then every connection is ended and names change."""
     draft, old = f"{database}_draft", f"{database}_old"
     with instance.postgres.connect_as_superuser("postgres") as db:
-        create = sql.SQL("CREATE DATABASE {} OWNER tbhub TEMPLATE template0").format(sql.Identifier(draft))
+        create = sql.SQL("CREATE DATABASE {} OWNER tbhub TEMPLATE template0").format(
+            sql.Identifier(draft)
+        )
         db.execute(create)
         run_program(instance, "pg_restore", f"--dbname={draft}", "--exit-on-error", str(dump))
         rename = sql.SQL("ALTER DATABASE {} RENAME TO {}")
-        db.execute(sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS false").format(sql.Identifier(database)))
-        db.execute("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = %s", [database])
+        db.execute(
+            sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS false").format(sql.Identifier(database))
+        )
+        db.execute(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = %s",
+            [database],
+        )
         for before, after in ((database, old), (draft, database)):
             db.execute(rename.format(sql.Identifier(before), sql.Identifier(after)))
         db.execute(sql.SQL("DROP DATABASE {}").format(sql.Identifier(old)))
@@ -86,5 +101,7 @@ def run_program(instance: Instance, program: str, *arguments: str) -> None:
         "PGPASSWORD": instance.directory.secrets.postgres_password,
     }
     command = [find_programs() / program, *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
     assert done.returncode == 0, done.stderr

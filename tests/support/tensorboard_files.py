@@ -30,9 +30,15 @@ STANDS_FOR = {
         f"{WEB_FILES}/index.html": "the page is put together from its parts, and finds its script and fonts elsewhere",
         f"{WEB_FILES}/index.js": "is served as it is, below an address of its own",
     },
-    f"{PAGE}/bar.html": {f"{WEB_FILES}/index.html": "the style makes room in <body> beside <tb-webapp>"},
-    f"{PAGE}/page.py": {f"{WEB_FILES}/index.js": "the Content-Security-Policy allows what it does and no more"},
-    f"{PAGE}/page_script.js": {f"{WEB_FILES}/index.js": "changes `reload` of <tf-hparams-query-pane>"},
+    f"{PAGE}/bar.html": {
+        f"{WEB_FILES}/index.html": "the style makes room in <body> beside <tb-webapp>"
+    },
+    f"{PAGE}/page.py": {
+        f"{WEB_FILES}/index.js": "the Content-Security-Policy allows what it does and no more"
+    },
+    f"{PAGE}/page_script.js": {
+        f"{WEB_FILES}/index.js": "changes `reload` of <tf-hparams-query-pane>"
+    },
     f"{PAGE}/mount.py": {
         f"{WEB_FILES}/index.js": "asks below the page's address, for /experiment/defaultExperimentId/ at times",
         "backend/application.py": "the addresses of the data routes, and what is done around each request",
@@ -43,14 +49,22 @@ STANDS_FOR = {
         "plugins/image/images_plugin.py": "`individualImage` is answered in its place",
         "plugins/metrics/metrics_plugin.py": "`imageData` is answered in its place",
     },
-    f"{PAGE}/hot/answers.py": {"backend/http_util.py": "answers are written as its `Respond` writes them"},
-    f"{PAGE}/hot/plugins.py": {"backend/application.py": "`plugins_listing` is answered in its place"},
-    f"{PAGE}/hot/scalars.py": {"plugins/scalar/scalars_plugin.py": "answers `scalars` and `scalars_multirun` for it"},
+    f"{PAGE}/hot/answers.py": {
+        "backend/http_util.py": "answers are written as its `Respond` writes them"
+    },
+    f"{PAGE}/hot/plugins.py": {
+        "backend/application.py": "`plugins_listing` is answered in its place"
+    },
+    f"{PAGE}/hot/scalars.py": {
+        "plugins/scalar/scalars_plugin.py": "answers `scalars` and `scalars_multirun` for it"
+    },
     f"{PAGE}/hot/tags.py": {
         "plugins/metrics/metrics_plugin.py": "answers `timeseries/tags` in its place",
         "plugins/scalar/scalars_plugin.py": "answers `scalars/tags` in its place",
     },
-    f"{PAGE}/hot/time_series.py": {"plugins/metrics/metrics_plugin.py": "answers `timeSeries` in its place"},
+    f"{PAGE}/hot/time_series.py": {
+        "plugins/metrics/metrics_plugin.py": "answers `timeSeries` in its place"
+    },
     f"{PAGE}/projector.py": {
         "plugins/projector/projector_plugin.py": "answers all of its routes in its place",
         "plugins/projector/tf_projector_plugin/index.js": "is served as it is",
@@ -73,7 +87,9 @@ STANDS_FOR = {
         "plugins/distribution/compressor.py": "compresses at the same points"
     },
     "uploader/tbupload/events/decode/legacy.py": {"data_compat.py": "has the same rules, in bulk"},
-    "uploader/tbupload/events/tag_registry.py": {"dataclass_compat.py": "has the same table of data classes"},
+    "uploader/tbupload/events/tag_registry.py": {
+        "dataclass_compat.py": "has the same table of data classes"
+    },
     "uploader/tbupload/events/decode/summaries.py": {
         "dataclass_compat.py": "makes the same series of graphs and of tagged run metadata",
         "backend/event_processing/event_file_loader.py": "reads the same kinds of events",
@@ -90,12 +106,21 @@ STANDS_FOR = {
 
 NAMES_USED = {
     f"{PAGE}/assets.py": {
-        f"{WEB_FILES}/index.html": ("<title>TensorBoard</title>", "<tb-webapp>", '<script src="index.js')
+        f"{WEB_FILES}/index.html": (
+            "<title>TensorBoard</title>",
+            "<tb-webapp>",
+            '<script src="index.js',
+        )
     },
     f"{PAGE}/mount.py": {f"{WEB_FILES}/index.js": ("defaultExperimentId", "tb-relative-root")},
     f"{PAGE}/page_script.js": {
         f"{WEB_FILES}/index.js": (
-            *("tf-hparams-query-pane", "_computeExperimentAndRelatedProps", "_maxNumHparamsToLoad", "getExperiment"),
+            *(
+                "tf-hparams-query-pane",
+                "_computeExperimentAndRelatedProps",
+                "_maxNumHparamsToLoad",
+                "getExperiment",
+            ),
             *("hparamInfos", "metricInfos", "experimentName", "_experiment"),
         )
     },

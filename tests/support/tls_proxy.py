@@ -55,7 +55,9 @@ def tls_proxy(port: int, directory: Path, host: str = "localhost"):
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            yield TlsProxy(f"https://{LOOPBACK}:{server.server_address[1]}", directory / "authority.pem")
+            yield TlsProxy(
+                f"https://{LOOPBACK}:{server.server_address[1]}", directory / "authority.pem"
+            )
         finally:
             server.shutdown()
             thread.join()
@@ -73,14 +75,29 @@ def _make_certificate(directory: Path, host: str) -> Path:
     """A key and its certificate in one file; `authority.pem` beside it."""
     program = shutil.which("openssl")
     assert program, "the tests need openssl: install it (Debian: apt-get install openssl)"
-    authority, key, made = (directory / name for name in ("authority.pem", "key.pem", "certificate.pem"))
+    authority, key, made = (
+        directory / name for name in ("authority.pem", "key.pem", "certificate.pem")
+    )
     request = [program, "req", "-x509", "-newkey", "rsa:2048", "-noenc", "-days", "1"]
     signed_by = directory / "authority-key.pem"
     commands = [
         [*request, "-subj", "/CN=a test's authority", "-keyout", signed_by, "-out", authority],
         [
-            *(*request, "-subj", "/CN=a test's server", "-addext", f"subjectAltName=IP:{LOOPBACK},DNS:{host}"),
-            *("-addext", "basicConstraints=critical,CA:FALSE", "-CA", authority, "-CAkey", signed_by),
+            *(
+                *request,
+                "-subj",
+                "/CN=a test's server",
+                "-addext",
+                f"subjectAltName=IP:{LOOPBACK},DNS:{host}",
+            ),
+            *(
+                "-addext",
+                "basicConstraints=critical,CA:FALSE",
+                "-CA",
+                authority,
+                "-CAkey",
+                signed_by,
+            ),
             *("-keyout", key, "-out", made),
         ],
     ]

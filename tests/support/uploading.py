@@ -98,7 +98,9 @@ class Uploader:
         out, err = self.directory / f"{name}.out", self.directory / f"{name}.err"
         command = self._command(("--logdir", logdir, "--poll-seconds", "0.05", *arguments))
         with out.open("w") as stdout, err.open("w") as stderr:
-            process = subprocess.Popen(command, env=self.environment(), stdout=stdout, stderr=stderr)
+            process = subprocess.Popen(
+                command, env=self.environment(), stdout=stdout, stderr=stderr
+            )
         try:
             yield Following(process, out, err)
         finally:
@@ -122,7 +124,9 @@ class Reader:
 
     def __init__(self, server: str, token: str) -> None:
         headers = {"Authorization": f"Bearer {token}"}
-        self.http = httpx2.Client(base_url=server, headers=headers, trust_env=False, timeout=SECONDS_MAX)
+        self.http = httpx2.Client(
+            base_url=server, headers=headers, trust_env=False, timeout=SECONDS_MAX
+        )
 
     def get(self, experiment_id: str, path: str, **query):
         """The JSON of something of an experiment."""
@@ -133,12 +137,18 @@ class Reader:
     def scalars(self, experiment_id: str) -> dict:
         """{run: {tag: {step: (wall time, value)}}}, every point."""
         found = self.get(experiment_id, "scalars/data", downsample=10_000)
-        return {run: {tag: _points(columns) for tag, columns in tags.items()} for run, tags in found.items()}
+        return {
+            run: {tag: _points(columns) for tag, columns in tags.items()}
+            for run, tags in found.items()
+        }
 
     def blobs(self, experiment_id: str, run: str, tag: str) -> list[list[bytes]]:
         """The bytes of each step's blobs."""
         columns = self.get(experiment_id, "blob_sequences/data", run=run, tag=tag)[run][tag]
-        return [[self.http.get(f"/api/v1/blobs/{blob['key']}").content for blob in step] for step in columns["values"]]
+        return [
+            [self.http.get(f"/api/v1/blobs/{blob['key']}").content for blob in step]
+            for step in columns["values"]
+        ]
 
 
 def _points(columns: dict) -> dict:
@@ -181,4 +191,9 @@ def _tensorboard_points(path: Path):
         for value in event.summary.value:
             plugins.setdefault(value.tag, value.metadata.plugin_data.plugin_name)
             if plugins[value.tag] == "scalars":
-                yield value.tag, event.step, event.wall_time, float(np.float64(make_ndarray(value.tensor).item()))
+                yield (
+                    value.tag,
+                    event.step,
+                    event.wall_time,
+                    float(np.float64(make_ndarray(value.tensor).item())),
+                )

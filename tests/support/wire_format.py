@@ -95,8 +95,14 @@ def encode_field(choices: Choices, field: Field) -> bytes:
         return start + content
     length = len(content)
     if choices.seldom(40):
-        length = choices.pick([length + 1, max(0, length - 1), 0, 127, 2**31 - 1, 2**31, 2**32 + 1, 2**63, 2**64 - 1])
-    return start + varint(length, padding=choices.pick([1, 2, 4, 8]) if choices.seldom(40) else 0) + content
+        length = choices.pick(
+            [length + 1, max(0, length - 1), 0, 127, 2**31 - 1, 2**31, 2**32 + 1, 2**63, 2**64 - 1]
+        )
+    return (
+        start
+        + varint(length, padding=choices.pick([1, 2, 4, 8]) if choices.seldom(40) else 0)
+        + content
+    )
 
 
 def unknown_field(choices: Choices) -> bytes:

@@ -51,7 +51,9 @@ def type_name(field):
         return field.message_type.name
     if field.enum_type is not None:
         return field.enum_type.name
-    kinds = {value: name for name, value in vars(FieldDescriptor).items() if name.startswith("TYPE_")}
+    kinds = {
+        value: name for name, value in vars(FieldDescriptor).items() if name.startswith("TYPE_")
+    }
     return kinds[field.type].removeprefix("TYPE_").lower()
 
 

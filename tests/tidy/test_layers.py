@@ -30,7 +30,9 @@ MAY_IMPORT = {
     "tbservice.auth": PLAIN | STORE,
     "tbservice.experiments": PLAIN | STORE | {"tbservice.auth"},
     "tbservice.ingest": PLAIN | METRICS | STORE | {"tbservice.scalars"},
-    "tbservice.reading": PLAIN | STORE | {"tbservice.scalars", "tbservice.experiments", "tbservice.auth"},
+    "tbservice.reading": PLAIN
+    | STORE
+    | {"tbservice.scalars", "tbservice.experiments", "tbservice.auth"},
     "tbservice.admission": PLAIN | METRICS | SESSIONS | {"tbservice.auth"},
     "tbservice.handlers": PLAIN | {"tbservice.admission", "tbservice.launch"},
     "tbservice.api.http": PLAIN
@@ -39,7 +41,12 @@ MAY_IMPORT = {
     | USE_CASES
     | {"tbservice.admission", "tbservice.settings"},
     "tbservice.api.formats": PLAIN | SESSIONS | {"tbservice.reading", "tbservice.api.http"},
-    "tbservice.api.v1": PLAIN | METRICS | SESSIONS | USE_CASES | HTTP | {"tbservice.admission", "tbservice.settings"},
+    "tbservice.api.v1": PLAIN
+    | METRICS
+    | SESSIONS
+    | USE_CASES
+    | HTTP
+    | {"tbservice.admission", "tbservice.settings"},
     "tbservice.api.v0_classic": PLAIN
     | SESSIONS
     | HTTP
@@ -47,14 +54,32 @@ MAY_IMPORT = {
     "tbservice.pages": PLAIN
     | SESSIONS
     | HTTP
-    | {"tbservice.admission", "tbservice.auth", "tbservice.reading", "tbservice.api.v1.point_queries"},
+    | {
+        "tbservice.admission",
+        "tbservice.auth",
+        "tbservice.reading",
+        "tbservice.api.v1.point_queries",
+    },
     "tbservice.tensorboard": PLAIN
     | SESSIONS
     | HTTP
-    | {"tbservice.admission", "tbservice.handlers", "tbservice.experiments", "tbservice.reading", "tbservice.pages"}
+    | {
+        "tbservice.admission",
+        "tbservice.handlers",
+        "tbservice.experiments",
+        "tbservice.reading",
+        "tbservice.pages",
+    }
     | {"tbservice.api.v1.blobs"},
-    "tbservice.local": PLAIN | STORE | {"tbservice.auth", "tbservice.server", "tbservice.settings", "tbservice.launch"},
-    "tbservice.local.embedded": {"tbservice.settings", "tbservice.errors", "tbservice.limits", "tbservice.launch"},
+    "tbservice.local": PLAIN
+    | STORE
+    | {"tbservice.auth", "tbservice.server", "tbservice.settings", "tbservice.launch"},
+    "tbservice.local.embedded": {
+        "tbservice.settings",
+        "tbservice.errors",
+        "tbservice.limits",
+        "tbservice.launch",
+    },
     "tbservice.local.demo": set(),
     "tbservice.launch": set(),
     "tbupload.events": {"tbwire", "tbupload.errors", "tbupload.limits"},
@@ -90,7 +115,10 @@ ONLY_IN = {
 }
 
 SQL_IS_IN = {"tbservice.store"}
-SQL_WITHOUT_STATEMENTS = {"sqlalchemy.Connection", "sqlalchemy.exc"}  # an annotation, and an error's name
+SQL_WITHOUT_STATEMENTS = {
+    "sqlalchemy.Connection",
+    "sqlalchemy.exc",
+}  # an annotation, and an error's name
 
 SERVICE = modules("service/tbservice")
 EVERYTHING = [*SERVICE, *modules("uploader/tbupload", "uploader/tbwire")]
@@ -117,12 +145,18 @@ def test_layers_import_the_next_and_never_one_above(layer):
 
 def test_layers_of_the_service_are_all_listed():
     packages = {module.name.split(".")[1] for module in SERVICE if module.name.count(".") > 1}
-    assert packages <= {name.split(".")[1] for name in [*MAY_IMPORT, "tbservice.server"] if "." in name}
+    assert packages <= {
+        name.split(".")[1] for name in [*MAY_IMPORT, "tbservice.server"] if "." in name
+    }
 
 
 def test_service_and_uploader_never_import_each_other():
     assert not [module.name for module in SERVICE if "tbupload" in module.packages]
-    assert not [module.name for module in EVERYTHING if module not in SERVICE and "tbservice" in module.packages]
+    assert not [
+        module.name
+        for module in EVERYTHING
+        if module not in SERVICE and "tbservice" in module.packages
+    ]
 
 
 @pytest.mark.parametrize("package", ONLY_IN)
@@ -137,5 +171,7 @@ def test_sql_is_written_in_the_store_alone():
         (module.name, name)
         for module in SERVICE
         for name in module.imports
-        if name.startswith("sqlalchemy") and not is_in(module.name, SQL_IS_IN) and name not in SQL_WITHOUT_STATEMENTS
+        if name.startswith("sqlalchemy")
+        and not is_in(module.name, SQL_IS_IN)
+        and name not in SQL_WITHOUT_STATEMENTS
     }

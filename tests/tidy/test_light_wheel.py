@@ -56,6 +56,8 @@ def test_the_uploader_reads_real_files_with_nothing_else_installed():
     allowed = {*MODULES_OF.values(), "tbupload", "tbwire"}
     arguments = ["--dry-run", "--logdir", str(ROOT / "tests/data/pytorch")]
     script = PLAIN_INSTALL.format(allowed=allowed, arguments=arguments)
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
     assert ended.returncode == 0, ended.stderr
     assert "scalars" in ended.stdout + ended.stderr

@@ -10,9 +10,15 @@ import pytest
 from support.source_code import ROOT, modules
 from tbservice.settings import Settings
 
-UNITS = re.compile(r"bytes|characters|chars|points|rows|seconds|segments|blobs|dimensions|items|streams|tokens|tags")
+UNITS = re.compile(
+    r"bytes|characters|chars|points|rows|seconds|segments|blobs|dimensions|items|streams|tokens|tags"
+)
 
-LIMITS = [module for module in modules("service/tbservice", "uploader/tbupload") if module.path.name == "limits.py"]
+LIMITS = [
+    module
+    for module in modules("service/tbservice", "uploader/tbupload")
+    if module.path.name == "limits.py"
+]
 
 
 def documented_names(tree):
@@ -26,7 +32,11 @@ def documented_names(tree):
 
 @pytest.mark.parametrize("module", LIMITS, ids=lambda module: module.name)
 def test_every_limit_has_a_docstring_and_a_unit(module):
-    limits = {name: text for name, text in documented_names(module.tree) if name not in {"KIB", "MIB", "GIB"}}
+    limits = {
+        name: text
+        for name, text in documented_names(module.tree)
+        if name not in {"KIB", "MIB", "GIB"}
+    }
     assert limits
     assert not {name: text for name, text in limits.items() if text is None}
     assert not [name for name, text in limits.items() if not UNITS.search(f"{name} {text}".lower())]

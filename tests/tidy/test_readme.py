@@ -36,13 +36,17 @@ def test_the_readme_shows_the_two_commands_and_both_programs():
     assert {words[0].rpartition("/")[2] for words in shown} >= PROGRAMS
 
 
-@pytest.mark.parametrize("words", [words for words in commands() if words[0] == "make"], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [words for words in commands() if words[0] == "make"], ids=" ".join
+)
 def test_a_target_that_is_shown_exists(words):
     targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert {word for word in words[1:] if "=" not in word} <= set(targets)
 
 
-@pytest.mark.parametrize("words", [words for words in commands() if words[0] != "make"], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [words for words in commands() if words[0] != "make"], ids=" ".join
+)
 def test_a_command_that_is_shown_exists_with_its_options(words):
     program, *rest = words
     verb = []

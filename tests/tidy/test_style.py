@@ -12,18 +12,34 @@ from support.source_code import modules, product
 LINES_MAX = 500
 FUNCTION_LINES_MAX = 50
 DRAWERS = {"utils", "util", "helpers", "common", "manager", "misc"}
-MOCKS = {"unittest.mock", "mock", "pytest_mock", "moto", "responses", "respx", "vcr", "fakeredis", "freezegun"}
+MOCKS = {
+    "unittest.mock",
+    "mock",
+    "pytest_mock",
+    "moto",
+    "responses",
+    "respx",
+    "vcr",
+    "fakeredis",
+    "freezegun",
+}
 OTHER_MACHINES = ("sys.platform", "os.geteuid()", "os.name")
 
 EXCEPTION = re.compile(r"[#] (ruff: )?noqa\b|[#] type: ignore\b")
-EXPLAINED = re.compile(r"^\s*# (?!noqa|type:|ruff:)\w|(noqa: [A-Z0-9, ]+|type: ignore\[[\w, -]+\]) +(-|#) \w")
+EXPLAINED = re.compile(
+    r"^\s*# (?!noqa|type:|ruff:)\w|(noqa: [A-Z0-9, ]+|type: ignore\[[\w, -]+\]) +(-|#) \w"
+)
 
 PRODUCT = product()
 TESTS = modules("tests")
 
 
 def functions(module):
-    return [node for node in ast.walk(module.tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return [
+        node
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
 
 
 def attributes_of(module):
@@ -31,7 +47,9 @@ def attributes_of(module):
 
 
 def test_no_module_is_too_long():
-    assert not [(module.name, n) for module in PRODUCT if (n := len(module.text.splitlines())) > LINES_MAX]
+    assert not [
+        (module.name, n) for module in PRODUCT if (n := len(module.text.splitlines())) > LINES_MAX
+    ]
 
 
 def test_no_function_is_too_long():
@@ -44,7 +62,11 @@ def test_no_function_is_too_long():
 
 
 def test_no_module_is_a_drawer_for_everything():
-    assert not [module.name for module in [*PRODUCT, *TESTS] if DRAWERS & set(re.split(r"[._]", module.name))]
+    assert not [
+        module.name
+        for module in [*PRODUCT, *TESTS]
+        if DRAWERS & set(re.split(r"[._]", module.name))
+    ]
 
 
 def unexplained(lines):
@@ -58,17 +80,30 @@ def unexplained(lines):
 
 
 def test_every_exception_to_a_linter_has_a_reason_beside_it():
-    found = [(module.name, n) for module in [*PRODUCT, *TESTS] for n in unexplained(module.text.splitlines())]
+    found = [
+        (module.name, n)
+        for module in [*PRODUCT, *TESTS]
+        for n in unexplained(module.text.splitlines())
+    ]
     assert not found
 
 
 def test_no_test_pretends():
-    assert not [(module.name, name) for module in TESTS for name in module.imports if name.startswith(tuple(MOCKS))]
+    assert not [
+        (module.name, name)
+        for module in TESTS
+        for name in module.imports
+        if name.startswith(tuple(MOCKS))
+    ]
 
 
 def test_no_test_is_skipped_but_for_another_kind_of_machine():
     attributes = [(module.name, text) for module in TESTS for text in attributes_of(module)]
-    assert not [found for found in attributes if re.search(r"pytest\.(mark\.)?(skip|xfail|importorskip)$", found[1])]
+    assert not [
+        found
+        for found in attributes
+        if re.search(r"pytest\.(mark\.)?(skip|xfail|importorskip)$", found[1])
+    ]
     conditions = [
         (module.name, ast.unparse(node.args[0]))
         for module in TESTS
@@ -104,7 +139,9 @@ def written_past_the_console(module):
             r"(sys\.(stdout|stderr)|_?stream|tqdm)\.write(lines)?$", name
         )
         is_bar = name.endswith((".set_description_str", ".set_description", ".set_postfix_str"))
-        texts = node.args[:1] + [keyword.value for keyword in node.keywords if keyword.arg == "desc"]
+        texts = node.args[:1] + [
+            keyword.value for keyword in node.keywords if keyword.arg == "desc"
+        ]
         is_escaped = all(ast.unparse(text).startswith("escaped(") for text in texts)
         if (
             (is_print or is_bar or name.endswith("tqdm"))
@@ -115,9 +152,15 @@ def written_past_the_console(module):
 
 
 def is_empty_bar(call, name):
-    return name.endswith("tqdm") and not [keyword for keyword in call.keywords if keyword.arg == "desc"]
+    return name.endswith("tqdm") and not [
+        keyword for keyword in call.keywords if keyword.arg == "desc"
+    ]
 
 
 def test_uploader_prints_through_its_console_alone():
-    uploader = [module for module in modules("uploader/tbupload") if module.name != "tbupload.console.terminal"]
+    uploader = [
+        module
+        for module in modules("uploader/tbupload")
+        if module.name != "tbupload.console.terminal"
+    ]
     assert not [found for module in uploader for found in written_past_the_console(module)]

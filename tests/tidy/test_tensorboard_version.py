@@ -13,7 +13,13 @@ PINS = ("pyproject.toml", "requirements.lock", "requirements-test.lock")
 WORDS = re.compile(
     r"(?:tensorboard==|TensorBoard(?:'s)? |projector_config\.proto |plugin_data\.proto |compat/proto )(2\.\d+)"
 )
-SPEAK_OF_IT = ("service/**/*.py", "uploader/**/*.py", "uploader/**/*.proto", "tests/data/**/*.py", "tests/data/*.md")
+SPEAK_OF_IT = (
+    "service/**/*.py",
+    "uploader/**/*.py",
+    "uploader/**/*.proto",
+    "tests/data/**/*.py",
+    "tests/data/*.md",
+)
 
 RENEW = "PYTHONPATH=tests python -m support.tensorboard_files"
 RAISED = """TensorBoard {version} is not the one that these files of ours were compared with.
@@ -24,8 +30,12 @@ Then look at the pictures that the browser tests leave, and note what you have s
 
 def test_one_version_is_pinned_installed_and_spoken_of():
     installed = version("tensorboard")
-    pinned = {name: re.findall(r"\btensorboard==([\w.]+)", (ROOT / name).read_text()) for name in PINS}
-    assert {name: set(found) for name, found in pinned.items()} == {name: {installed} for name in PINS}
+    pinned = {
+        name: re.findall(r"\btensorboard==([\w.]+)", (ROOT / name).read_text()) for name in PINS
+    }
+    assert {name: set(found) for name, found in pinned.items()} == {
+        name: {installed} for name in PINS
+    }
     release = installed.rpartition(".")[0]
     others = [
         f"{path.relative_to(ROOT)}:{number} speaks of TensorBoard {spoken}"
@@ -35,21 +45,27 @@ def test_one_version_is_pinned_installed_and_spoken_of():
         for spoken in WORDS.findall(line)
         if spoken != release
     ]
-    assert not others, f"these are of another version than {installed}: look whether they still hold"
+    assert not others, (
+        f"these are of another version than {installed}: look whether they still hold"
+    )
 
 
 def test_what_leans_on_tensorboard_was_compared_with_this_version():
     leaning = leanings()
     noted = json.loads(NOTED.read_text())
     found = digests({theirs for of in leaning.values() for theirs in of})
-    assert noted.keys() == found.keys(), f"there are other files to lean on; compare ours with them, and then: {RENEW}"
+    assert noted.keys() == found.keys(), (
+        f"there are other files to lean on; compare ours with them, and then: {RENEW}"
+    )
     changed = [
         f"  {ours}: {theirs} {'is gone' if found[theirs] == 'gone' else 'is another'} ({why})"
         for ours, of in sorted(leaning.items())
         for theirs, why in of.items()
         if found[theirs] != noted.get(theirs) or found[theirs] == "gone"
     ]
-    assert not changed, RAISED.format(version=version("tensorboard"), places="\n".join(changed), renew=RENEW)
+    assert not changed, RAISED.format(
+        version=version("tensorboard"), places="\n".join(changed), renew=RENEW
+    )
     assert all((ROOT / ours).is_file() for ours in leaning)
 
 

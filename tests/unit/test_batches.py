@@ -28,7 +28,9 @@ LIMITS = WireLimits(
     name_chars_max=100,
     metadata_bytes_max=1 << 20,
 )
-STREAM = wire_pb2.Stream(run="run", file_name="tfevents.1", first_record_digest=b"d" * 32, filters_digest=b"f" * 32)
+STREAM = wire_pb2.Stream(
+    run="run", file_name="tfevents.1", first_record_digest=b"d" * 32, filters_digest=b"f" * 32
+)
 STEPS = np.array([3, -1, 2**63 - 1], dtype=np.int64)
 WALL_TIMES = np.array([1.5, 2.5, 3.5])
 
@@ -48,7 +50,9 @@ def tensors(size, tag="tensor", histogram=None):
 
 
 def blobs(*contents, tag="images"):
-    return SeriesPoints(tag, "images", b"m", BlobSequenceColumns(STEPS[:1], WALL_TIMES[:1], [list(contents)], [""]))
+    return SeriesPoints(
+        tag, "images", b"m", BlobSequenceColumns(STEPS[:1], WALL_TIMES[:1], [list(contents)], [""])
+    )
 
 
 def encoded(chunk, acknowledged=None, limits=LIMITS):
@@ -66,7 +70,8 @@ def test_a_segment_says_which_bytes_of_which_stream_it_covers():
 
 
 @pytest.mark.parametrize(
-    ("dtype", "column", "other"), [(np.float32, "values32", "values64"), (np.float64, "values64", "values32")]
+    ("dtype", "column", "other"),
+    [(np.float32, "values32", "values64"), (np.float64, "values64", "values32")],
 )
 def test_scalars_travel_bit_by_bit_in_the_column_of_their_type(dtype, column, other):
     segment, sent = encoded(chunk_of(scalars(dtype=dtype)))
@@ -80,12 +85,17 @@ def test_scalars_travel_bit_by_bit_in_the_column_of_their_type(dtype, column, ot
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_many_scalars_whose_steps_rise_travel_in_packed_blocks_to_a_server_that_takes_them(dtype):
-    steps, values = np.arange(20_000) * 3, np.random.default_rng(0).normal(size=20_000).astype(dtype)
+    steps, values = (
+        np.arange(20_000) * 3,
+        np.random.default_rng(0).normal(size=20_000).astype(dtype),
+    )
     chunk = chunk_of(SeriesPoints("loss", "scalars", b"m", ScalarColumns(steps, steps / 7, values)))
     _, wire = encoded(chunk, limits=replace(LIMITS, packed_points_max=8192))
     blocks = [packing.unpack(block) for block in wire.series[0].scalars.blocks]
     assert [len(block[0]) for block in blocks] == [6666, 6667, 6667]
-    for column, sent in zip(zip(*blocks, strict=True), (steps, steps / 7, values.astype(np.float64)), strict=True):
+    for column, sent in zip(
+        zip(*blocks, strict=True), (steps, steps / 7, values.astype(np.float64)), strict=True
+    ):
         assert np.concatenate(column).tobytes() == sent.tobytes()
     assert not wire.series[0].scalars.steps
     _, plain = encoded(chunk)
@@ -95,7 +105,9 @@ def test_many_scalars_whose_steps_rise_travel_in_packed_blocks_to_a_server_that_
 
 def test_scalars_with_a_step_that_does_not_rise_travel_in_columns():
     steps = np.append(np.arange(5_000), 4_999)
-    chunk = chunk_of(SeriesPoints("loss", "scalars", b"m", ScalarColumns(steps, steps / 7, steps / 3)))
+    chunk = chunk_of(
+        SeriesPoints("loss", "scalars", b"m", ScalarColumns(steps, steps / 7, steps / 3))
+    )
     _, wire = encoded(chunk, limits=replace(LIMITS, packed_points_max=8192))
     assert not wire.series[0].scalars.blocks
     assert wire.series[0].scalars.steps == steps.tobytes()
@@ -103,7 +115,9 @@ def test_scalars_with_a_step_that_does_not_rise_travel_in_columns():
 
 def test_strided_columns_arrive_in_order():
     matrix = np.arange(12, dtype=np.int64).reshape(6, 2)
-    columns = ScalarColumns(matrix[:, 1], matrix[:, 0].astype(float)[::-1], matrix[:, 0].astype(np.float32))
+    columns = ScalarColumns(
+        matrix[:, 1], matrix[:, 0].astype(float)[::-1], matrix[:, 0].astype(np.float32)
+    )
     _, sent = encoded(chunk_of(SeriesPoints("t", "scalars", b"m", columns)))
     assert np.frombuffer(sent.series[0].scalars.steps, "<i8").tolist() == [1, 3, 5, 7, 9, 11]
     assert np.frombuffer(sent.series[0].scalars.wall_times, "<f8").tolist() == [10, 8, 6, 4, 2, 0]
@@ -131,22 +145,32 @@ def test_small_blobs_travel_inside_and_large_ones_by_their_digest():
 
 
 def test_content_types_travel_beside_their_clips():
-    columns = BlobSequenceColumns(STEPS, WALL_TIMES, [[b"a"], [b"a"], [b"b", b"c"]], ["audio/x-my", "ж", ""])
+    columns = BlobSequenceColumns(
+        STEPS, WALL_TIMES, [[b"a"], [b"a"], [b"b", b"c"]], ["audio/x-my", "ж", ""]
+    )
     _, sent = encoded(chunk_of(SeriesPoints("clips", "audio", b"m", columns)))
     sequences = sent.series[0].blob_sequences.sequences
-    assert [(len(each.blobs), each.logged_content_type) for each in sequences] == [(1, "audio/x-my"), (1, "ж"), (2, "")]
+    assert [(len(each.blobs), each.logged_content_type) for each in sequences] == [
+        (1, "audio/x-my"),
+        (1, "ж"),
+        (2, ""),
+    ]
 
 
 def test_when_inline_blobs_are_too_many_for_one_request_they_are_put_before_it():
     contents = [bytes([number]) * 900 for number in range(20)]
-    segment, _ = encoded(chunk_of(blobs(*contents)), limits=WireLimits(5000, 1000, 1 << 30, 1 << 20, 100, 1 << 20))
+    segment, _ = encoded(
+        chunk_of(blobs(*contents)), limits=WireLimits(5000, 1000, 1 << 30, 1 << 20, 100, 1 << 20)
+    )
     assert len(segment.body) < 5000
     assert len(segment.blobs) == 20
 
 
 def test_tensor_over_the_limit_travels_by_its_digest():
     limits = replace(LIMITS, batch_bytes_max=8 << 20, tensor_object_bytes_max=64 << 20)
-    segment, sent = encoded(chunk_of(tensors(1 << 20, "small"), tensors((1 << 20) + 1, "large")), limits=limits)
+    segment, sent = encoded(
+        chunk_of(tensors(1 << 20, "small"), tensors((1 << 20) + 1, "large")), limits=limits
+    )
     (small,), (large,) = (series.tensors.tensors for series in sent.series)
     assert (len(small.data), small.HasField("reference")) == (1 << 20, False)
     assert (large.data, large.reference.size) == (b"", (1 << 20) + 1)
@@ -154,10 +178,14 @@ def test_tensor_over_the_limit_travels_by_its_digest():
 
 
 def test_tensors_too_many_for_one_request_are_put_before_it():
-    limits = replace(LIMITS, batch_bytes_max=4 << 20, tensor_bytes_max=3 << 20, tensor_object_bytes_max=64 << 20)
+    limits = replace(
+        LIMITS, batch_bytes_max=4 << 20, tensor_bytes_max=3 << 20, tensor_object_bytes_max=64 << 20
+    )
     several = [tensors((2 << 20) + number, str(number)) for number in range(3)]
     segment, sent = encoded(chunk_of(*several, tensors(500_000, "small")), limits=limits)
-    assert [series.tensors.tensors[0].HasField("reference") for series in sent.series] == [True] * 3 + [False]
+    assert [series.tensors.tensors[0].HasField("reference") for series in sent.series] == [
+        True
+    ] * 3 + [False]
     assert len(segment.blobs) == 3
 
 
@@ -197,6 +225,8 @@ def test_a_batch_takes_nothing_over_the_servers_limit():
 
 
 def test_dropping_the_largest_series_counts_its_points():
-    chunk = drop_largest_series(chunk_of(tensors(500, tag="large"), tensors(5, tag="small"), skipped={"bad": 1}))
+    chunk = drop_largest_series(
+        chunk_of(tensors(500, tag="large"), tensors(5, tag="small"), skipped={"bad": 1})
+    )
     assert [series.tag for series in chunk.series] == ["small"]
     assert chunk.skipped == {"bad": 1, "too much in one record for one request": 1}

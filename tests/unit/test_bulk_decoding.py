@@ -18,7 +18,7 @@ from support.event_files import (
     tensor_proto,
     version_event,
 )
-from support.reading import assert_same_both_ways, decode
+from support.read_events import assert_same_both_ways, decode
 from tbupload.events import skip_reasons
 from tbupload.events.decode.event_layout import parse_layout
 from tbupload.events.decode.layout_cache import find_layout
@@ -45,7 +45,9 @@ def varint(number, padding=0):
     return bytes([*encoded, number])
 
 
-tags = st.sampled_from(["a", "b", "loss", "lost", "accuracy/top 1", "accuracy/top 5", "ä/漢", "x" * 70])
+tags = st.sampled_from(
+    ["a", "b", "loss", "lost", "accuracy/top 1", "accuracy/top 5", "ä/漢", "x" * 70]
+)
 steps = st.sampled_from([0, 1, 127, 128, 300, 16_383, 16_384, 2**31, 2**63 - 1, -1, -5, -(2**63)])
 wall_times = st.sampled_from([0.0, 1.5, 1_700_000_000.25, -3.0]) | st.sampled_from([NAN, INFINITE])
 floats = st.sampled_from([0.0, -0.0, 1 / 3, NAN, INFINITE, -INFINITE, 1e-45, 3.4e38])
@@ -55,10 +57,14 @@ metadatas = st.sampled_from(
         None,
         None,
         pb.SummaryMetadata(plugin_data={"plugin_name": "scalars"}).SerializeToString(),
-        pb.SummaryMetadata(plugin_data={"plugin_name": "scalars"}, display_name="x").SerializeToString(),
+        pb.SummaryMetadata(
+            plugin_data={"plugin_name": "scalars"}, display_name="x"
+        ).SerializeToString(),
         pb.SummaryMetadata(plugin_data={"plugin_name": "other"}).SerializeToString(),
         pb.SummaryMetadata(plugin_data={"plugin_name": "other"}, data_class=1).SerializeToString(),
-        pb.SummaryMetadata(plugin_data={"plugin_name": "hparams"}, data_class=1).SerializeToString(),
+        pb.SummaryMetadata(
+            plugin_data={"plugin_name": "hparams"}, data_class=1
+        ).SerializeToString(),
         pb.SummaryMetadata(plugin_data={"plugin_name": "a\0"}).SerializeToString(),
         pb.SummaryMetadata().SerializeToString(),
         b"\x1a\x01\xff",  # a display name that is no UTF-8
@@ -72,7 +78,15 @@ def tensors(draw):
     """Tensors of one element or nearly so, in the ways writers have, fields in any order."""
     dtype, pack, number = draw(
         st.sampled_from(
-            [(1, "<f", 5), (2, "<d", 6), (3, "<i", 7), (9, "<q", 10), (4, "<B", 7), (19, "<e", 13), (10, "<?", 11)]
+            [
+                (1, "<f", 5),
+                (2, "<d", 6),
+                (3, "<i", 7),
+                (9, "<q", 10),
+                (4, "<B", 7),
+                (19, "<e", 13),
+                (10, "<?", 11),
+            ]
         )
     )
     content = struct.pack(pack, draw(st.sampled_from([0, 1, 2.5 if pack[1] in "fde" else 2])))
@@ -81,7 +95,11 @@ def tensors(draw):
             [
                 field(4, 2, content),
                 field(number, 2, content) if dtype in (1, 2) else field(number, 0, varint(1)),
-                field(number, {4: 5, 8: 1}.get(len(content), 0), content if dtype in (1, 2, 3, 9) else b"\1"),
+                field(
+                    number,
+                    {4: 5, 8: 1}.get(len(content), 0),
+                    content if dtype in (1, 2, 3, 9) else b"\1",
+                ),
                 field(4, 2, content + content),
                 field(4, 2, content[:-1]),
                 b"",
@@ -89,9 +107,21 @@ def tensors(draw):
         )
     )
     shape = draw(
-        st.sampled_from([field(2, 2, b""), b"", field(2, 2, b"\x12\x02\x08\x01"), field(2, 2, b"\x12\x02\x08\x02")])
+        st.sampled_from(
+            [
+                field(2, 2, b""),
+                b"",
+                field(2, 2, b"\x12\x02\x08\x01"),
+                field(2, 2, b"\x12\x02\x08\x02"),
+            ]
+        )
     )
-    parts = [field(1, 0, varint(dtype)), shape, value, draw(st.sampled_from([b"", b"", field(3, 0, b"\1")]))]
+    parts = [
+        field(1, 0, varint(dtype)),
+        shape,
+        value,
+        draw(st.sampled_from([b"", b"", field(3, 0, b"\1")])),
+    ]
     return b"".join(draw(st.permutations(parts)))
 
 
@@ -115,7 +145,9 @@ def events(draw):
         parts.append(field(1, 1, struct.pack("<d", draw(wall_times))))
     if draw(st.booleans()):
         step = draw(steps)
-        parts.append(field(2, 0, varint(step, padding=draw(st.integers(0, 1)) if 0 <= step < 2**31 else 0)))
+        parts.append(
+            field(2, 0, varint(step, padding=draw(st.integers(0, 1)) if 0 <= step < 2**31 else 0))
+        )
     return b"".join(draw(st.permutations(parts)))
 
 
@@ -136,7 +168,9 @@ oddities = st.sampled_from(
 @st.composite
 def files(draw):
     """Events repeated often enough to be decoded in bulk, and shuffled."""
-    kinds = draw(st.lists(st.tuples(events() | oddities, st.integers(1, 12)), min_size=1, max_size=8))
+    kinds = draw(
+        st.lists(st.tuples(events() | oddities, st.integers(1, 12)), min_size=1, max_size=8)
+    )
     payloads = [payload for payload, count in kinds for _ in range(count)]
     return draw(st.permutations(payloads)) if draw(st.booleans()) else payloads
 
@@ -146,18 +180,21 @@ def files(draw):
 def test_both_ways_give_the_same(payloads, data):
     spoilt = data.draw(st.sets(st.integers(0, len(payloads) - 1), max_size=3))
     series_filter = data.draw(
-        st.sampled_from([SeriesFilter(), SeriesFilter(plugins=frozenset({"scalars"}))]) | st.just(SeriesFilter())
+        st.sampled_from([SeriesFilter(), SeriesFilter(plugins=frozenset({"scalars"}))])
+        | st.just(SeriesFilter())
     )
     assert_same_both_ways(payloads, spoilt=spoilt, series_filter=series_filter)
 
 
 @settings(max_examples=50, deadline=None)
 @given(
-    st.lists(st.tuples(tags, steps, wall_times, floats), min_size=8, max_size=60), st.sampled_from(["simple", "tensor"])
+    st.lists(st.tuples(tags, steps, wall_times, floats), min_size=8, max_size=60),
+    st.sampled_from(["simple", "tensor"]),
 )
 def test_what_writers_produce_is_decoded_without_protobuf(scalars, style):
     payloads = [
-        scalar_event(tag, step, value, wall_time, style).SerializeToString() for tag, step, value, wall_time in scalars
+        scalar_event(tag, step, value, wall_time, style).SerializeToString()
+        for tag, step, value, wall_time in scalars
     ]
     assert_same_both_ways(payloads)
     assert all(parse_layout(payload) is not None for payload in payloads)
@@ -178,7 +215,9 @@ def test_a_length_longer_than_protobuf_takes_is_refused_in_bulk_too(size_bytes):
     value = field(1, 2, b"t") + field(2, 5, struct.pack("<f", 1))
     summary = b"\x0a" + varint(len(value), padding=size_bytes - 1) + value
     series, skipped = assert_same_both_ways([field(5, 2, summary)] * 20)
-    assert (len(series), skipped) == ((1, {}) if size_bytes <= 5 else (0, {skip_reasons.NOT_AN_EVENT: 20}))
+    assert (len(series), skipped) == (
+        (1, {}) if size_bytes <= 5 else (0, {skip_reasons.NOT_AN_EVENT: 20})
+    )
 
 
 @settings(max_examples=150, deadline=None)
@@ -197,7 +236,10 @@ def test_several_values_of_an_event_keep_their_order():
         summary_event(
             step,
             1.0,
-            *(pb.Summary.Value(tag=tag, simple_value=step + place) for place, tag in enumerate(["a", "b", "a"])),
+            *(
+                pb.Summary.Value(tag=tag, simple_value=step + place)
+                for place, tag in enumerate(["a", "b", "a"])
+            ),
         )
         for step in range(20)
     ]
@@ -213,22 +255,27 @@ def test_a_tensor_of_float64_is_not_rounded():
 
 
 def test_float32_and_wider_values_of_one_tag_become_float64_together():
-    payloads = [plugin_event("scalars", "t", step, tensor_proto(1 / 3 if step % 2 else 0.5)) for step in range(20)] + [
-        scalar_event("t", step, 1 / 3) for step in range(20, 40)
-    ]
+    payloads = [
+        plugin_event("scalars", "t", step, tensor_proto(1 / 3 if step % 2 else 0.5))
+        for step in range(20)
+    ] + [scalar_event("t", step, 1 / 3) for step in range(20, 40)]
     series, _ = assert_same_both_ways(payloads)
     assert [step for step, *_ in series["t"].points] == list(range(40))
     assert {value[0] for *_, value in series["t"].points} == {"float64"}
 
 
 def test_only_the_first_value_of_a_tag_needs_metadata():
-    payloads = [scalar_event("t", step, step, style="tensor", metadata=step == 0) for step in range(100)]
+    payloads = [
+        scalar_event("t", step, step, style="tensor", metadata=step == 0) for step in range(100)
+    ]
     series, skipped = assert_same_both_ways(payloads)
     assert (len(series["t"].points), skipped) == (100, {})
 
 
 def test_a_tag_that_begins_without_a_plugin_stays_without_one():
-    payloads = [scalar_event("t", step, step, style="tensor", metadata=step == 50) for step in range(100)]
+    payloads = [
+        scalar_event("t", step, step, style="tensor", metadata=step == 50) for step in range(100)
+    ]
     series, skipped = assert_same_both_ways(payloads)
     assert (series["t"].plugin, series["t"].metadata.data_class) == ("", pb.DATA_CLASS_TENSOR)
     assert [step for step, *_ in series["t"].points] == [step for step in range(100) if step != 50]
@@ -253,8 +300,12 @@ def test_the_first_value_of_a_tag_decides_its_plugin_wherever_the_others_stand()
 
 
 def test_damaged_records_are_counted_and_the_rest_is_read():
-    series, skipped = assert_same_both_ways([scalar_event("t", step, step) for step in range(100)], spoilt=[0, 7, 99])
-    assert [step for step, *_ in series["t"].points] == [step for step in range(100) if step not in (0, 7, 99)]
+    series, skipped = assert_same_both_ways(
+        [scalar_event("t", step, step) for step in range(100)], spoilt=[0, 7, 99]
+    )
+    assert [step for step, *_ in series["t"].points] == [
+        step for step in range(100) if step not in (0, 7, 99)
+    ]
     assert skipped == {skip_reasons.RECORD_DAMAGED: 3}
 
 
@@ -267,7 +318,9 @@ def test_wall_times_that_are_no_numbers_are_counted():
 @pytest.mark.parametrize("count", [1, 5, 500, 2000])
 def test_many_tags_of_one_length_are_told_apart(count):
     payloads = [
-        scalar_event(f"layer_{tag:04}/weight_{tag:05}", step, tag) for step in range(10) for tag in range(count)
+        scalar_event(f"layer_{tag:04}/weight_{tag:05}", step, tag)
+        for step in range(10)
+        for tag in range(count)
     ]
     series, skipped = decode(payloads)
     assert len(series) == count

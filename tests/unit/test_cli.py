@@ -75,7 +75,16 @@ def run(server, capsys, monkeypatch):
 def test_help_names_every_verb_and_the_exit_codes(run):
     code, out, _ = run("--help")
     assert code == 0
-    for word in ("upload", "list", "show", "update-metadata", "delete", "share", "login", "exit codes"):
+    for word in (
+        "upload",
+        "list",
+        "show",
+        "update-metadata",
+        "delete",
+        "share",
+        "login",
+        "exit codes",
+    ):
         assert word in out
 
 
@@ -121,7 +130,9 @@ def test_a_logdir_that_is_none_ends_with_1_and_asks_no_server(run, server, tmp_p
 
 
 @pytest.mark.parametrize("spelling", ["--one-shot", "--one_shot"])
-def test_an_empty_logdir_read_once_ends_with_1_and_makes_no_experiment(run, server, tmp_path, spelling):
+def test_an_empty_logdir_read_once_ends_with_1_and_makes_no_experiment(
+    run, server, tmp_path, spelling
+):
     code, _, err = run("--logdir", str(tmp_path), spelling)
     assert code == 1
     assert "no event files found" in err
@@ -155,7 +166,10 @@ def test_a_resumed_upload_takes_no_new_name(run, server, tmp_path):
 def test_list_prints_one_line_an_experiment(run, server):
     server.replies = [reply({"experiments": [EXPERIMENT], "next": None})]
     code, out, _ = run("list")
-    assert (code, out) == (0, "abc  2026-11-01T00:00:00Z  http://tbhub.example/experiment/abc/  a name\n")
+    assert (code, out) == (
+        0,
+        "abc  2026-11-01T00:00:00Z  http://tbhub.example/experiment/abc/  a name\n",
+    )
     assert json.loads(run("list", "--json")[1]) == EXPERIMENT
 
 
@@ -169,7 +183,10 @@ def test_show_takes_an_id_or_the_url_of_the_experiment(run, server):
 
 def test_update_metadata_sends_what_was_given_and_nothing_else(run, server):
     assert run("update-metadata", "abc", "--name", "")[0] == 0
-    assert (server.requests[0].method, json.loads(server.requests[0].body)) == ("PATCH", {"name": ""})
+    assert (server.requests[0].method, json.loads(server.requests[0].body)) == (
+        "PATCH",
+        {"name": ""},
+    )
     assert run("update-metadata", "abc")[0] == 2
 
 
@@ -206,7 +223,10 @@ def test_share_lists_and_revokes_tokens(run, server):
     assert run("share", "abc", "--list")[1] == "t1  read  tbh_ab…  expires never  for the paper\n"
     server.replies = [Reply(204, b"")]
     assert run("share", "abc", "--revoke", "t1")[0] == 0
-    assert (server.requests[-1].method, server.requests[-1].path) == ("DELETE", "/api/v1/experiments/abc/tokens/t1")
+    assert (server.requests[-1].method, server.requests[-1].path) == (
+        "DELETE",
+        "/api/v1/experiments/abc/tokens/t1",
+    )
 
 
 def test_an_expiry_is_a_number_and_a_unit():
@@ -225,9 +245,19 @@ def test_what_is_no_experiment_is_refused_before_any_request():
 
 
 @pytest.mark.parametrize("wall_time", [0.0, -1e300, 1e300, 1.7e9])
-@pytest.mark.parametrize("value", [0.5, "NaN", {"dtype": "string", "shape": [1], "data": ["a\x1b[2J\nb"]}])
+@pytest.mark.parametrize(
+    "value", [0.5, "NaN", {"dtype": "string", "shape": [1], "data": ["a\x1b[2J\nb"]}]
+)
 def test_a_tail_prints_one_line_a_point_whatever_was_logged(capsys, wall_time, value):
-    _print_point({"run": "r\x1b]0;x\x07", "tag": "t\n", "step": -(2**63), "wall_time": wall_time, "value": value})
+    _print_point(
+        {
+            "run": "r\x1b]0;x\x07",
+            "tag": "t\n",
+            "step": -(2**63),
+            "wall_time": wall_time,
+            "value": value,
+        }
+    )
     printed = capsys.readouterr().out
     assert (printed.count("\n"), printed.removesuffix("\n").isprintable()) == (1, True)
     assert "step -9,223,372,036,854,775,808" in printed

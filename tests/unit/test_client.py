@@ -53,11 +53,15 @@ def test_requests_carry_the_token_and_answers_are_json(server, connect):
     assert server.requests[0].path == "/api/v1/experiments/abc"
 
 
-def test_a_body_is_sent_in_small_pieces_as_on_a_slow_line_each_has_a_time_of_its_own(server, connect, monkeypatch):
+def test_a_body_is_sent_in_small_pieces_as_on_a_slow_line_each_has_a_time_of_its_own(
+    server, connect, monkeypatch
+):
     sizes = []
     send = http.client.HTTPConnection.send
     monkeypatch.setattr(
-        http.client.HTTPConnection, "send", lambda self, data: sizes.append(len(data)) or send(self, data)
+        http.client.HTTPConnection,
+        "send",
+        lambda self, data: sizes.append(len(data)) or send(self, data),
     )
     server.replies = [LATER, RESULT]
     body = bytes(range(256)) * 8_000
@@ -177,9 +181,14 @@ def take_and_leave(slots):
         pass
 
 
-@pytest.mark.parametrize("value", ["²", "1e9", "-5", "Wed, 99 Nov", "Mon, 01 Jan 0001 00:00:00 GMT", "9" * 400, ""])
+@pytest.mark.parametrize(
+    "value", ["²", "1e9", "-5", "Wed, 99 Nov", "Mon, 01 Jan 0001 00:00:00 GMT", "9" * 400, ""]
+)
 def test_retry_after_that_says_nothing_is_ignored(server, connect, value):
-    server.replies = [refusal(503, headers={"Retry-After": value.encode().decode("latin-1")}), Reply()]
+    server.replies = [
+        refusal(503, headers={"Retry-After": value.encode().decode("latin-1")}),
+        Reply(),
+    ]
     assert connect().get_experiment("abc") == EXPERIMENT
 
 
@@ -227,7 +236,9 @@ def test_listing_that_repeats_a_page_is_refused(server, connect):
 
 def test_listing_without_an_end_is_refused(server, connect, monkeypatch):
     monkeypatch.setattr("tbupload.http.pagination.LISTING_PAGES_MAX", 3)
-    server.replies = [Reply(body=json.dumps({"experiments": [], "next": f"{n}"}).encode()) for n in range(9)]
+    server.replies = [
+        Reply(body=json.dumps({"experiments": [], "next": f"{n}"}).encode()) for n in range(9)
+    ]
     with pytest.raises(Refused, match="more than 3 pages"):
         list(connect().list_experiments())
 
@@ -247,7 +258,9 @@ def test_a_server_that_is_down_is_tried_until_patience_ends(connect, server, sai
     assert len(said) == 1
 
 
-def test_after_an_orderly_stop_a_server_that_is_away_is_not_tried_for_ever(connect, server, monkeypatch):
+def test_after_an_orderly_stop_a_server_that_is_away_is_not_tried_for_ever(
+    connect, server, monkeypatch
+):
     monkeypatch.setattr("tbupload.http.retry.STOP_GRACE_SECONDS", 0.5)
     server.replies = [LATER]
     patience = RetryPolicy(float("inf"))
@@ -289,7 +302,12 @@ def test_a_conflict_carries_where_to_go_back_to(server, connect):
     with pytest.raises(Conflict) as caught:
         connect().write_batch("abc", b"x")
     conflict = caught.value
-    assert (conflict.code, conflict.segment, conflict.offset, conflict.checksum) == ("cursor_conflict", 2, 4096, 99)
+    assert (conflict.code, conflict.segment, conflict.offset, conflict.checksum) == (
+        "cursor_conflict",
+        2,
+        4096,
+        99,
+    )
 
 
 def test_a_redirect_is_not_followed_with_the_token(server, connect):
@@ -319,25 +337,55 @@ def test_lists_are_read_to_their_last_page(server, connect):
 
 
 def test_token_listing_follows_pages_and_needs_none(server, connect):
-    known = {"prefix": "tbh_", "label": "", "scopes": ["read"], "expires_at": None, "revoked_at": None}
-    pages = [{"tokens": [{"id": "a", **known}], "next": "behind"}, {"tokens": [{"id": "b", **known}]}]
+    known = {
+        "prefix": "tbh_",
+        "label": "",
+        "scopes": ["read"],
+        "expires_at": None,
+        "revoked_at": None,
+    }
+    pages = [
+        {"tokens": [{"id": "a", **known}], "next": "behind"},
+        {"tokens": [{"id": "b", **known}]},
+    ]
     server.replies = [Reply(body=json.dumps(page).encode()) for page in pages]
     assert [token["id"] for token in connect().list_tokens("abc")] == ["a", "b"]
     assert [request.path.partition("?")[2] for request in server.requests] == ["", "after=behind"]
 
 
 def test_streams_come_with_their_cursors_and_the_limits(server, connect):
-    limits = {"batch_bytes_max": 1, "blob_inline_bytes_max": 2, "blob_bytes_max": 3, "tensor_bytes_max": 4}
+    limits = {
+        "batch_bytes_max": 1,
+        "blob_inline_bytes_max": 2,
+        "blob_bytes_max": 3,
+        "tensor_bytes_max": 4,
+    }
     limits |= {"name_chars_max": 5, "metadata_bytes_max": 6, "a_limit_of_a_newer_server": 7}
-    stream = {"run": "r", "file_name": "f", "first_record_digest": "00ff", "generation": 2, "filters_digest": "aa"}
+    stream = {
+        "run": "r",
+        "file_name": "f",
+        "first_record_digest": "00ff",
+        "generation": 2,
+        "filters_digest": "aa",
+    }
     stream |= {"offset": 10, "checksum": 4294967295, "skipped": {"bad": 3}}
-    page = {"experiment_id": "abc", "url": "http://x/", "limits": limits, "streams": [stream], "next": None}
+    page = {
+        "experiment_id": "abc",
+        "url": "http://x/",
+        "limits": limits,
+        "streams": [stream],
+        "next": None,
+    }
     server.replies = [Reply(body=json.dumps(page).encode())]
     streams = connect().get_streams("abc")
     (cursor,) = streams.cursors
     assert streams.limits.metadata_bytes_max == 6
     assert streams.limits.tensor_rank_max == 64  # of a server that does not say
-    assert (cursor.stream.first_record_digest, cursor.offset, cursor.checksum) == (b"\x00\xff", 10, 4294967295)
+    assert (cursor.stream.first_record_digest, cursor.offset, cursor.checksum) == (
+        b"\x00\xff",
+        10,
+        4294967295,
+    )
     assert [(skipped.reason, skipped.count) for skipped in cursor.skipped] == [("bad", 3)]
 
 
@@ -355,7 +403,10 @@ def test_batches_are_compressed_on_their_way_to_another_machine_only(server, con
 def test_connections_are_used_again(server, connect):
     handled = []
     process_request = server.server.process_request
-    server.server.process_request = lambda *arguments: (handled.append(1), process_request(*arguments))
+    server.server.process_request = lambda *arguments: (
+        handled.append(1),
+        process_request(*arguments),
+    )
     client = connect()
     for _ in range(5):
         client.get_experiment("abc")
@@ -387,4 +438,6 @@ def test_a_request_goes_through_the_proxy_with_its_credentials(server, connect, 
 
 def test_a_certificate_file_that_is_missing_is_a_usage_error(tmp_path, said):
     with pytest.raises(UsageError, match="--cacert"):
-        Transport("https://tbhub.example", None, tmp_path / "missing.pem", RetryPolicy(1.0), said.append)
+        Transport(
+            "https://tbhub.example", None, tmp_path / "missing.pem", RetryPolicy(1.0), said.append
+        )

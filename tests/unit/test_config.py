@@ -4,7 +4,15 @@ import stat
 
 import pytest
 
-from tbupload.config import Config, check_server, check_token, config_path, find_access, read_config, write_config
+from tbupload.config import (
+    Config,
+    check_server,
+    check_token,
+    config_path,
+    find_access,
+    read_config,
+    write_config,
+)
 from tbupload.errors import UsageError
 
 
@@ -73,7 +81,12 @@ def test_a_token_that_others_can_read_is_warned_of(path, environment):
 def test_a_token_on_an_open_connection_is_warned_of_but_not_on_this_machine(environment):
     environment["TBHUB_TOKEN"] = "tbh_x"
     assert "not https" in find_access("http://tbhub.example", environment).warnings[0]
-    for server in ("http://127.0.0.1:6060", "http://localhost:6060", "http://[::1]:6060", "https://tbhub.example"):
+    for server in (
+        "http://127.0.0.1:6060",
+        "http://localhost:6060",
+        "http://[::1]:6060",
+        "https://tbhub.example",
+    ):
         assert find_access(server, environment).warnings == ()
 
 

@@ -27,7 +27,7 @@ from support.event_files import (
     version_event,
     write_records,
 )
-from support.reading import LIMITS, join, open_file, points, read_all, read_chunks
+from support.read_events import LIMITS, join, open_file, points, read_all, read_chunks
 from tbupload.errors import CorruptRecord, FileReplaced, NotAnEventFile
 from tbupload.events import skip_reasons
 from tbupload.events.event_file import EventFileReader
@@ -127,15 +127,22 @@ def test_reading_on_from_any_record_gives_what_comes_after_it(path, record):
 @pytest.mark.parametrize("chunk_bytes", [1, LIMITS.chunk_bytes])
 @pytest.mark.parametrize("long_bytes_min", [-1, LIMITS.streamed_record_bytes_min])
 def test_the_part_not_read_decides_whose_a_tag_of_two_plugins_is(path, chunk_bytes, long_bytes_min):
-    pairs = [(scalar_event("x", step, step), histogram_event("x", step, [[0, 1, 2]])) for step in range(12)]
-    path.write_bytes(encode_records([version_event(), *(event for pair in pairs for event in pair)]))
+    pairs = [
+        (scalar_event("x", step, step), histogram_event("x", step, [[0, 1, 2]]))
+        for step in range(12)
+    ]
+    path.write_bytes(
+        encode_records([version_event(), *(event for pair in pairs for event in pair)])
+    )
     limits = replace(LIMITS, chunk_bytes=chunk_bytes, streamed_record_bytes_min=long_bytes_min)
     whole, skipped = read_all(path)
     assert (whole["x"].plugin, skipped.total()) == ("scalars", 12)
     for number, offset in enumerate(record_offsets(path)[2:-1]):
         chunks = read_chunks(open_file(path, start=offset, limits=limits))
         # What is taken for another plugin's at first is left out by the server.
-        owned = [series for chunk in chunks for series in chunk.series if series.plugin == "scalars"]
+        owned = [
+            series for chunk in chunks for series in chunk.series if series.plugin == "scalars"
+        ]
         found = [point for series in owned for point in points(series.columns)]
         assert found == whole["x"].points[1 + number // 2 :]
 
@@ -143,7 +150,9 @@ def test_the_part_not_read_decides_whose_a_tag_of_two_plugins_is(path, chunk_byt
 def test_metadata_of_the_part_not_read_is_looked_up_only_when_a_value_needs_it(path, monkeypatch):
     calls = []
     recall = EventFileReader._replay_prefix
-    monkeypatch.setattr(EventFileReader, "_replay_prefix", lambda file: calls.append(file) or recall(file))
+    monkeypatch.setattr(
+        EventFileReader, "_replay_prefix", lambda file: calls.append(file) or recall(file)
+    )
     offsets = record_offsets(path)
     read_chunks(open_file(path, start=offsets[20], limits=replace(LIMITS, chunk_bytes=1)))
     assert not calls
@@ -152,11 +161,17 @@ def test_metadata_of_the_part_not_read_is_looked_up_only_when_a_value_needs_it(p
 
 
 def test_a_value_waits_while_the_part_that_may_name_its_plugin_cannot_be_read(path, monkeypatch):
-    named, nameless = (scalar_event("t", step, 1, style="tensor", metadata=step == 0) for step in range(2))
+    named, nameless = (
+        scalar_event("t", step, 1, style="tensor", metadata=step == 0) for step in range(2)
+    )
     path.write_bytes(encode_records([named, nameless]))
     failures = [OSError("stale handle"), FileReplaced(path)]
     recall = EventFileReader._replay_prefix
-    monkeypatch.setattr(EventFileReader, "_replay_prefix", lambda file: recall(file) if not failures else raise_(failures.pop()))
+    monkeypatch.setattr(
+        EventFileReader,
+        "_replay_prefix",
+        lambda file: recall(file) if not failures else raise_(failures.pop()),
+    )
     file = open_file(path, start=record_offsets(path)[1])
     for _ in range(2):
         with pytest.raises((OSError, FileReplaced)):
@@ -172,7 +187,12 @@ def test_an_empty_file_has_nothing_to_say_yet(tmp_path):
     path = tmp_path / "empty"
     path.touch()
     file = open_file(path)
-    assert (file.read(), file.first_record_digest(), file.start_time, file.offset) == (None, None, None, 0)
+    assert (file.read(), file.first_record_digest(), file.start_time, file.offset) == (
+        None,
+        None,
+        None,
+        0,
+    )
 
 
 def test_a_file_that_is_not_there_is_an_os_error(tmp_path):
@@ -213,7 +233,9 @@ def test_a_damaged_payload_costs_that_record_only(path):
 
 
 def test_a_record_that_is_no_event_is_counted(tmp_path):
-    write_records(tmp_path / "file", [version_event(), b"\xff\xff\xff", scalar_event("loss", 1, 1.0)])
+    write_records(
+        tmp_path / "file", [version_event(), b"\xff\xff\xff", scalar_event("loss", 1, 1.0)]
+    )
     series, skipped = read_all(tmp_path / "file")
     assert (list(series), skipped) == (["loss"], {skip_reasons.NOT_AN_EVENT: 1})
 
@@ -342,7 +364,10 @@ def test_a_file_with_other_bytes_was_replaced_and_is_read_when_it_is_opened_anew
     file = open_file(path)
     read_chunks(file)
     digest = file.first_record_digest()
-    other = [version_event(1_800_000_000.0), *(scalar_event("other", step, step) for step in range(500))]
+    other = [
+        version_event(1_800_000_000.0),
+        *(scalar_event("other", step, step) for step in range(500)),
+    ]
     target = path if in_place else path.with_name("new")
     write_records(target, other)
     target.replace(path)
@@ -355,7 +380,9 @@ def test_a_file_with_other_bytes_was_replaced_and_is_read_when_it_is_opened_anew
     assert (list(series), len(series["other"].points), skipped) == (["other"], 500, {})
 
 
-def test_a_file_replaced_by_one_whose_bytes_before_the_offset_are_alike_is_noticed_by_its_first_record(tmp_path):
+def test_a_file_replaced_by_one_whose_bytes_before_the_offset_are_alike_is_noticed_by_its_first_record(
+    tmp_path,
+):
     path, filler = tmp_path / "file", text_event("notes", 1, "x" * 2000)
     write_records(path, [version_event(1.0), filler])
     file = open_file(path)
@@ -370,7 +397,9 @@ def test_a_copy_that_grew_under_a_new_inode_goes_on_as_the_same_file(path):
     file = open_file(path)
     read_chunks(file)
     copy = path.with_name("copy")
-    copy.write_bytes(path.read_bytes() + encode_record(scalar_event("loss", 100, 1.0).SerializeToString()))
+    copy.write_bytes(
+        path.read_bytes() + encode_record(scalar_event("loss", 100, 1.0).SerializeToString())
+    )
     copy.replace(path)
     series, _ = join(read_chunks(file))
     assert [step for step, *_ in series["loss"].points] == [100]

@@ -15,7 +15,13 @@ from support.event_files import encode_record
 from tbupload.events.points import ScalarColumns
 from tbupload.export.destination import atomic_file
 from tbupload.export.directory_names import event_file_name, run_directory
-from tbupload.export.event_records import audio_record_head, blob_record_head, header, record, scalar_records
+from tbupload.export.event_records import (
+    audio_record_head,
+    blob_record_head,
+    header,
+    record,
+    scalar_records,
+)
 from tbwire import frames, read_pb2
 from tbwire import tensorboard_pb2 as pb
 
@@ -31,19 +37,26 @@ def test_scalars_are_the_records_that_protobuf_reads_bit_by_bit(points, tag, has
     (kind,) = {value.tensor.dtype for event in events for value in event.summary.value}
     content = b"".join(event.summary.value[0].tensor.tensor_content for event in events)
     with np.errstate(all="ignore"):
-        assert np.frombuffer(content, {1: "<f4", 2: "<f8"}[kind]).astype("<f8").tobytes() == values.tobytes()
+        assert (
+            np.frombuffer(content, {1: "<f4", 2: "<f8"}[kind]).astype("<f8").tobytes()
+            == values.tobytes()
+        )
     described = [event.summary.value[0].HasField("metadata") for event in events]
     assert described == [has_metadata] + [False] * (len(events) - 1)
 
 
-@given(st.dictionaries(STEPS, st.floats(width=32, allow_nan=False), min_size=1), st.text(max_size=20))
+@given(
+    st.dictionaries(STEPS, st.floats(width=32, allow_nan=False), min_size=1), st.text(max_size=20)
+)
 @example({0: float("inf"), 127: -0.0, 128: 2**-149, -1: 1.5}, "a" * 5000)
 def test_scalars_that_came_as_simple_values_go_as_such(points, tag):
     events, steps, values = written_scalars(points, tag, METADATA, is_simple=True)
     assert [event.summary.value[0].simple_value for event in events] == values.tolist()
     assert not any(event.summary.value[0].HasField("metadata") for event in events)
     steps, values = [*steps, 2**62], [*values, 1 / 3]  # which no simple value holds
-    events, *_ = written_scalars(dict(zip(steps, values, strict=True)), tag, METADATA, is_simple=True)
+    events, *_ = written_scalars(
+        dict(zip(steps, values, strict=True)), tag, METADATA, is_simple=True
+    )
     assert events[0].summary.value[0].metadata.SerializeToString() == METADATA
     assert {event.summary.value[0].WhichOneof("value") for event in events} == {"tensor"}
 
@@ -70,13 +83,18 @@ def written_scalars(points, tag, metadata, *, is_simple=False):
 @given(st.lists(st.binary(max_size=300), max_size=4), STEPS, st.booleans())
 def test_blobs_are_a_string_vector_wherever_they_come_from(blobs, step, has_metadata):
     metadata = METADATA if has_metadata else None
-    head, befores, size = blob_record_head("tag", step, 1.5, [len(blob) for blob in blobs], metadata)
+    head, befores, size = blob_record_head(
+        "tag", step, 1.5, [len(blob) for blob in blobs], metadata
+    )
     payload = head + b"".join(before + blob for before, blob in zip(befores, blobs, strict=True))
     assert len(payload) == size
     event = pb.Event.FromString(payload)
     (value,) = event.summary.value
     assert (event.step, event.wall_time, value.tag) == (step, 1.5, "tag")
-    assert (list(value.tensor.string_val), value.tensor.tensor_shape.dim[0].size) == (blobs, len(blobs))
+    assert (list(value.tensor.string_val), value.tensor.tensor_shape.dim[0].size) == (
+        blobs,
+        len(blobs),
+    )
     assert value.metadata.SerializeToString() == (metadata or b"")
     assert record(payload) == encode_record(payload)
     assert header(size) == encode_record(payload)[:12]
@@ -97,7 +115,10 @@ def test_clip_with_content_type_is_legacy_audio(clip, content_type, step, has_me
     assert (value.metadata == metadata) == value.HasField("metadata") == has_metadata
 
 
-@given(st.text(st.sampled_from("ab./%\0\\:é "), max_size=12), st.text(st.sampled_from("ab./%\0é "), max_size=12))
+@given(
+    st.text(st.sampled_from("ab./%\0\\:é "), max_size=12),
+    st.text(st.sampled_from("ab./%\0é "), max_size=12),
+)
 @example("..", "a/..")
 @example("tbhub-export.json", "a/" + event_file_name("x", 1))
 @example("x" * 201, "/x")
@@ -114,7 +135,9 @@ def test_every_run_has_a_file_of_its_own_below_the_directory(run, other):
 
 
 ODD_NAMES = st.text(st.sampled_from("a/%0A1b2e\n\r\x1b\x9b\u202e\u200d\ud800é 🙂"), max_size=14)
-HARMFUL = set(map(chr, [*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xD800]))
+HARMFUL = set(
+    map(chr, [*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xD800])
+)
 
 
 @given(st.sets(ODD_NAMES, max_size=5))
@@ -138,9 +161,15 @@ def test_directory_of_a_harmless_run_is_the_run():
 
 @given(st.lists(st.binary(max_size=300), max_size=5), st.integers(1, 50))
 def test_frames_come_back_however_they_are_cut(contents, size):
-    sent = [read_pb2.Frame(part=read_pb2.Part(series=read_pb2.Series(summary_metadata=each))) for each in contents]
+    sent = [
+        read_pb2.Frame(part=read_pb2.Part(series=read_pb2.Series(summary_metadata=each)))
+        for each in contents
+    ]
     whole = b"".join(map(frames.encode_frame, sent))
-    assert list(frames.decode_frames(whole[at : at + size] for at in range(0, len(whole), size))) == sent
+    assert (
+        list(frames.decode_frames(whole[at : at + size] for at in range(0, len(whole), size)))
+        == sent
+    )
 
 
 def test_a_file_has_its_name_when_it_is_whole_and_not_before(tmp_path):

@@ -20,10 +20,18 @@ def test_an_open_filter_accepts_everything():
 
 @pytest.mark.parametrize(
     ("name", "accepted"),
-    [("train/loss", True), ("train/lost", True), ("train", False), ("a/train/loss", False), ("train/loss\n", False)],
+    [
+        ("train/loss", True),
+        ("train/lost", True),
+        ("train", False),
+        ("a/train/loss", False),
+        ("train/loss\n", False),
+    ],
 )
 def test_an_expression_must_match_the_whole_name(name, accepted):
-    assert SeriesFilter(include_tags=RE("train/los."), include_runs=None).accepts_tag(name) is accepted
+    assert (
+        SeriesFilter(include_tags=RE("train/los."), include_runs=None).accepts_tag(name) is accepted
+    )
     assert SeriesFilter(include_runs=RE("train/los.")).accepts_run(name) is accepted
 
 
@@ -59,7 +67,9 @@ def test_every_choice_has_a_digest_of_its_own():
 
 
 def test_a_choice_of_runs_does_not_change_how_a_file_is_read():
-    assert SeriesFilter(include_runs=RE("x"), exclude_runs=RE("y")).digest() == SeriesFilter().digest()
+    assert (
+        SeriesFilter(include_runs=RE("x"), exclude_runs=RE("y")).digest() == SeriesFilter().digest()
+    )
 
 
 def test_a_new_decoder_has_other_digests(monkeypatch):

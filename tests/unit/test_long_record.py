@@ -31,7 +31,7 @@ from support.event_files import (
     version_event,
     write_records,
 )
-from support.reading import LIMITS, join, open_file, read_all, read_chunks
+from support.read_events import LIMITS, join, open_file, read_all, read_chunks
 from tbupload.errors import FileReplaced
 from tbupload.events import skip_reasons
 from tbupload.events.filters import SeriesFilter
@@ -66,7 +66,11 @@ def read(path, limits, **options):
                 found.points[index] = (step, wall_time, [in_memory(blob) for blob in value])
             elif isinstance(value, Tensor) and value.in_file is not None:
                 count += 1
-                found.points[index] = (step, wall_time, replace(value, data=in_memory(value.in_file), in_file=None))
+                found.points[index] = (
+                    step,
+                    wall_time,
+                    replace(value, data=in_memory(value.in_file), in_file=None),
+                )
     return series, skipped, count
 
 
@@ -87,8 +91,16 @@ EVENTS = [
     image_event("image/none", 2, []),
     audio_event("clip/1", 1, [b"a clip", b"another clip"]),
     audio_event("clip/2", 2, [b"a legacy clip"], style="legacy"),
-    audio_event("clip/3", 2, [b"one of a type of its own"], style="legacy", content_type="audio/x-" + "y" * 240),
-    audio_event("clip/4", 2, [b"one of too long a type"], style="legacy", content_type="z" * 60_000),
+    audio_event(
+        "clip/3",
+        2,
+        [b"one of a type of its own"],
+        style="legacy",
+        content_type="audio/x-" + "y" * 240,
+    ),
+    audio_event(
+        "clip/4", 2, [b"one of too long a type"], style="legacy", content_type="z" * 60_000
+    ),
     graph_event(b"a graph definition"),
     graph_event(b""),
     run_metadata_event("step 7", 7, b"some metadata of a run"),
@@ -98,7 +110,9 @@ EVENTS = [
     hparams_event("_hparams_/session_start_info", b"hyperparameters"),
     histogram_event("weights", 4, [(0, 1, 5), (1, 2, 6), (2, 4, 0)]),
     histogram_event("weights/legacy", 4, [(0, 1, 5), (1, 2, 6)], style="legacy"),
-    plugin_event("mesh", "cloud_VERTEX", 5, tensor_proto(np.arange(12, dtype=np.float32), "values")),
+    plugin_event(
+        "mesh", "cloud_VERTEX", 5, tensor_proto(np.arange(12, dtype=np.float32), "values")
+    ),
     plugin_event("mesh", "cloud_COLOR", 5, tensor_proto(np.arange(12, dtype=np.int64), "values")),
     plugin_event("unknown", "kept", 5, tensor_proto(np.arange(12))),
     plugin_event("images", "image/wrong", 5, tensor_proto(np.arange(12))),
@@ -133,12 +147,22 @@ def mutated(payload, position, byte):
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.sampled_from(EVENTS), st.sampled_from(EVENTS), st.integers(0, 2**16), st.integers(0, 255), st.booleans())
-def test_an_event_that_was_written_wrongly_is_the_same_both_ways(tmp_path_factory, event, next_event, at, byte, joined):
+@given(
+    st.sampled_from(EVENTS),
+    st.sampled_from(EVENTS),
+    st.integers(0, 2**16),
+    st.integers(0, 255),
+    st.booleans(),
+)
+def test_an_event_that_was_written_wrongly_is_the_same_both_ways(
+    tmp_path_factory, event, next_event, at, byte, joined
+):
     path = tmp_path_factory.mktemp("wrong") / "tfevents"
     payload = mutated(event.SerializeToString(), at, byte)
     rest = next_event.SerializeToString()
-    payloads = [payload + rest] if joined else [payload, rest]  # messages joined end to end are one, merged
+    payloads = (
+        [payload + rest] if joined else [payload, rest]
+    )  # messages joined end to end are one, merged
     write_records(path, [version_event(), *payloads])
     assert_same_both_ways(path)
 
@@ -155,9 +179,19 @@ def test_limits_are_the_same_and_what_is_over_one_is_never_digested(tmp_path, mo
         blob_sequence_length_max=3,
     )
     _, skipped, _ = assert_same_both_ways(path, limits)
-    assert {reason.split(" over ")[0] for reason in skipped if " over " in reason} >= {"blob", "tensor"}
+    assert {reason.split(" over ")[0] for reason in skipped if " over " in reason} >= {
+        "blob",
+        "tensor",
+    }
     only = tmp_path / "only"
-    write_records(only, [version_event(), graph_event(b"x" * 100), image_event("i", 1, [b"x" * 100], style="legacy")])
+    write_records(
+        only,
+        [
+            version_event(),
+            graph_event(b"x" * 100),
+            image_event("i", 1, [b"x" * 100], style="legacy"),
+        ],
+    )
     monkeypatch.setattr(field_placeholders.FieldPlaceholders, "_digest_field", None)
     assert read_all(only, limits=replace(STREAMED, blob_bytes_max=99))[1] == Counter(
         {"blob sequence over the limit of 99 bytes": 1, "blob over the limit of 99 bytes": 1}
@@ -169,8 +203,18 @@ OBJECTS = [
     plugin_event("mesh", "doubles", 1, tensor_proto(np.arange(12, dtype=np.float64), "values")),
     plugin_event("mesh", "integers", 1, tensor_proto(np.arange(12, dtype=np.int64), "values")),
     plugin_event("mesh", "content", 1, tensor_proto(np.arange(12))),
-    plugin_event("mesh", "fewer", 1, pb.TensorProto(dtype=1, tensor_shape={"dim": [{"size": 30}]}, float_val=[1, 2])),
-    plugin_event("mesh", "more", 1, pb.TensorProto(dtype=1, tensor_shape={"dim": [{"size": 8}]}, float_val=[1] * 9)),
+    plugin_event(
+        "mesh",
+        "fewer",
+        1,
+        pb.TensorProto(dtype=1, tensor_shape={"dim": [{"size": 30}]}, float_val=[1, 2]),
+    ),
+    plugin_event(
+        "mesh",
+        "more",
+        1,
+        pb.TensorProto(dtype=1, tensor_shape={"dim": [{"size": 8}]}, float_val=[1] * 9),
+    ),
     text_event("texts", 1, ["several", "", "texts", "x", "y", "of some length"]),
     text_event("text", 1, "one text that is a little longer"),
     plugin_event("text", "repeated", 1, string_tensor_proto([b"aaaaaa", b"bbbbbb"], [4])),
@@ -188,7 +232,9 @@ def test_tensor_that_becomes_an_object_is_the_same_both_ways(tmp_path):
 def test_tensors_of_a_long_record_stay_in_the_file_when_many(tmp_path):
     path = tmp_path / "tfevents"
     tensor = tensor_proto(np.arange(1 << 20, dtype=np.float32))
-    values = [plugin_event("other", f"tensor/{number}", 1, tensor).summary.value[0] for number in range(8)]
+    values = [
+        plugin_event("other", f"tensor/{number}", 1, tensor).summary.value[0] for number in range(8)
+    ]
     write_records(path, [version_event(), summary_event(1, 1.0, *values)])
     limits = replace(LIMITS, tensor_object_bytes_max=64 << 20)
     (found, skipped), peak_bytes = traced(lambda: read_all(path, limits=limits))
@@ -221,7 +267,9 @@ def test_a_damaged_long_record_is_counted_once_it_is_sure_and_costs_that_record_
 
 
 @pytest.mark.parametrize(
-    "event", [image_event("image", 1, [bytes(1 << 20)]), graph_event(bytes(1 << 20))], ids=["image", "graph"]
+    "event",
+    [image_event("image", 1, [bytes(1 << 20)]), graph_event(bytes(1 << 20))],
+    ids=["image", "graph"],
 )
 def test_a_file_that_ends_while_a_long_record_is_read_was_replaced(tmp_path, monkeypatch, event):
     path = tmp_path / "tfevents"
@@ -254,15 +302,29 @@ def dims(*sizes):
 @pytest.mark.parametrize(
     ("event", "reason"),
     [
-        (large_tensor(dims(len(LARGE) // 4), tensor_content=LARGE), "tensor over the limit of 4,194,304 bytes"),
+        (
+            large_tensor(dims(len(LARGE) // 4), tensor_content=LARGE),
+            "tensor over the limit of 4,194,304 bytes",
+        ),
         (large_tensor(dims(3), tensor_content=LARGE), skip_reasons.TENSOR_MALFORMED),
         (text_event("text", 1, "x" * len(LARGE)), "tensor over the limit of 4,194,304 bytes"),
-        (text_event("x" * len(LARGE), 1, "x"), "tag or plugin name over the limit of 10,000 characters"),
-        (text_event("\u6f22" * (len(LARGE) // 3), 1, "x"), "tag or plugin name over the limit of 10,000 characters"),
-        (hparams_event("_hparams_", LARGE), "summary metadata over the limit of 4,194,304 bytes"),
-        (summary_event(1, 1.0, pb.Summary.Value(tag="old", obsolete_old_style_histogram=LARGE)), skip_reasons.VALUE_MISMATCH),
         (
-            summary_event(1, 1.0, pb.Summary.Value(tag="h", histo={"bucket": np.zeros(len(LARGE) // 8)})),
+            text_event("x" * len(LARGE), 1, "x"),
+            "tag or plugin name over the limit of 10,000 characters",
+        ),
+        (
+            text_event("\u6f22" * (len(LARGE) // 3), 1, "x"),
+            "tag or plugin name over the limit of 10,000 characters",
+        ),
+        (hparams_event("_hparams_", LARGE), "summary metadata over the limit of 4,194,304 bytes"),
+        (
+            summary_event(1, 1.0, pb.Summary.Value(tag="old", obsolete_old_style_histogram=LARGE)),
+            skip_reasons.VALUE_MISMATCH,
+        ),
+        (
+            summary_event(
+                1, 1.0, pb.Summary.Value(tag="h", histo={"bucket": np.zeros(len(LARGE) // 8)})
+            ),
             skip_reasons.RECORD_TOO_LARGE,
         ),
     ],
@@ -288,7 +350,10 @@ def traced(work):
 def test_a_tensor_of_very_many_strings_is_counted_without_reading_them_all(tmp_path):
     path = tmp_path / "tfevents"
     proto = pb.TensorProto(dtype=7, tensor_shape=dims(3), string_val=[b""] * (len(LARGE) // 4))
-    write_records(path, [version_event(), plugin_event("text", "strings", 1, proto), scalar_event("after", 9, 1.0)])
+    write_records(
+        path,
+        [version_event(), plugin_event("text", "strings", 1, proto), scalar_event("after", 9, 1.0)],
+    )
     series, skipped = read_all(path)
     assert (set(series), skipped) == ({"after"}, {skip_reasons.TENSOR_MALFORMED: 1})
 
@@ -297,7 +362,9 @@ def test_a_large_blob_takes_little_memory_and_the_small_values_beside_it_are_rea
     path = tmp_path / "tfevents"
     note = text_event("note", 1, "a text beside it").summary.value[0]
     large = image_event("image", 1, [LARGE * 3]).summary.value[0]
-    write_records(path, [version_event(), summary_event(1, 1.0, note, large, note), graph_event(LARGE)])
+    write_records(
+        path, [version_event(), summary_event(1, 1.0, note, large, note), graph_event(LARGE)]
+    )
     (series, skipped), peak_bytes = traced(lambda: read_all(path))
     blob = series["image"].points[0][2][2]
     assert blob == FileBlob(path, blob.offset, 3 * len(LARGE), hashlib.sha256(LARGE * 3).digest())
@@ -309,7 +376,9 @@ def test_a_large_blob_takes_little_memory_and_the_small_values_beside_it_are_rea
 def test_more_tensors_than_any_request_takes_are_left_out_one_by_one(tmp_path):
     path = tmp_path / "tfevents"
     tensor = tensor_proto(np.zeros(1 << 20, np.float32))
-    values = [plugin_event("other", f"tensor/{number}", 1, tensor).summary.value[0] for number in range(8)]
+    values = [
+        plugin_event("other", f"tensor/{number}", 1, tensor).summary.value[0] for number in range(8)
+    ]
     write_records(path, [version_event(), summary_event(1, 1.0, *values)])
     series, skipped = read_all(path)
     assert (len(series), skipped) == (6, {skip_reasons.RECORD_TOO_LARGE: 2})
@@ -320,11 +389,15 @@ def test_what_came_before_is_recalled_without_digesting_it(tmp_path, monkeypatch
     write_records(path, [version_event(), image_event("image", 1, [bytes(CHUNK_BYTES)])])
     size = path.stat().st_size
     tensor = string_tensor_proto([b"1", b"1", PNG])
-    write_records(path, [summary_event(2, 1.0, pb.Summary.Value(tag="image", tensor=tensor))], append=True)
+    write_records(
+        path, [summary_event(2, 1.0, pb.Summary.Value(tag="image", tensor=tensor))], append=True
+    )
     digested = []
     stream = field_placeholders.FieldPlaceholders._stream
     monkeypatch.setattr(
-        field_placeholders.FieldPlaceholders, "_stream", lambda self, cut: digested.append(cut.offset) or stream(self, cut)
+        field_placeholders.FieldPlaceholders,
+        "_stream",
+        lambda self, cut: digested.append(cut.offset) or stream(self, cut),
     )
     series, _ = join(read_chunks(open_file(path, start=size, limits=STREAMED)))
     assert series["image"].plugin == "images"

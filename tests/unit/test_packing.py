@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tbservice.scalars.dedup import deduplicate_steps
-from tbservice.store.scalar_format import ScalarPoints, concatenate, pack, pack_raw, unpack, unpack_raw
+from tbservice.store.scalar_format import (
+    ScalarPoints,
+    concatenate,
+    pack,
+    pack_raw,
+    unpack,
+    unpack_raw,
+)
 from tbwire import packing
 
 POINT = st.tuples(st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), st.floats(width=64))
@@ -16,7 +23,9 @@ POINT = st.tuples(st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), 
 
 def points_of(rows):
     steps, wall_times, values = zip(*rows, strict=True)
-    return ScalarPoints(np.array(steps, np.int64), np.array(wall_times, np.float64), np.array(values, np.float64))
+    return ScalarPoints(
+        np.array(steps, np.int64), np.array(wall_times, np.float64), np.array(values, np.float64)
+    )
 
 
 def bits(points):
@@ -28,16 +37,23 @@ def test_packed_points_come_back_bit_by_bit(points):
     assert bits(unpack(pack(points))) == bits(points)
 
 
-@given(st.lists(POINT, min_size=1, max_size=50).map(points_of), st.lists(POINT, min_size=1, max_size=5).map(points_of))
+@given(
+    st.lists(POINT, min_size=1, max_size=50).map(points_of),
+    st.lists(POINT, min_size=1, max_size=5).map(points_of),
+)
 def test_raw_rows_concatenate(first, second):
-    assert bits(unpack_raw(pack_raw(first) + pack_raw(second))) == bits(concatenate([first, second]))
+    assert bits(unpack_raw(pack_raw(first) + pack_raw(second))) == bits(
+        concatenate([first, second])
+    )
 
 
 def test_a_block_of_an_ordinary_series_takes_eight_bytes_a_point():
     rng = np.random.default_rng(0)
     n = 8192
     points = ScalarPoints(
-        np.arange(n) * 10, 1.7e9 + np.cumsum(rng.random(n)), rng.normal(size=n).astype(np.float32).astype(np.float64)
+        np.arange(n) * 10,
+        1.7e9 + np.cumsum(rng.random(n)),
+        rng.normal(size=n).astype(np.float32).astype(np.float64),
     )
     assert len(pack(points)) < 8.1 * n
 
@@ -75,7 +91,12 @@ def test_float32_values_are_packed_as_they_are_and_come_back_wider():
     assert len(block) == len(packing.pack(np.arange(4), np.arange(4.0), values.astype(np.float64)))
 
 
-@given(st.lists(st.tuples(st.integers(0, 5), st.floats(0, 3).map(round).map(float), st.floats(0, 9)), min_size=1))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 5), st.floats(0, 3).map(round).map(float), st.floats(0, 9)),
+        min_size=1,
+    )
+)
 def test_of_each_step_the_greatest_wall_time_wins_then_the_later_arrival(rows):
     kept = deduplicate_steps(points_of(rows))
     expected = {}

@@ -21,7 +21,9 @@ from tbupload.console.throughput import Rates, ThroughputMeter, duration_text
 from tbupload.upload.summary import Summary
 
 MIB = 1 << 20
-HALF = ProgressState(MIB, 2 * MIB, scalars=1234, runs=2, series=6, sent_bytes=MIB, points=1300, skipped={"bad": 3})
+HALF = ProgressState(
+    MIB, 2 * MIB, scalars=1234, runs=2, series=6, sent_bytes=MIB, points=1300, skipped={"bad": 3}
+)
 URL = "http://tbhub.example/experiment/abc/"
 
 
@@ -44,7 +46,9 @@ def clock(monkeypatch):
     return clock
 
 
-def test_a_plain_line_tells_amounts_points_rates_time_left_what_was_skipped_and_where(stream, clock):
+def test_a_plain_line_tells_amounts_points_rates_time_left_what_was_skipped_and_where(
+    stream, clock
+):
     plain = ConsoleProgress(stream=stream)
     clock.now += 1000  # the time before the first point could be sent
     plain.begin(URL)
@@ -129,12 +133,21 @@ def test_live_lines_move_and_go_away(stream, clock):
     bar = LiveProgress(stream=stream)
     bar.begin(URL)
     bar.show(ProgressState(0, 2 * MIB, 0, 0, 0))
-    for part in (HALF, ProgressState(2 * MIB, 2 * MIB, 5678, 2, 6, sent_bytes=2 * MIB, points=5678)):
+    for part in (
+        HALF,
+        ProgressState(2 * MIB, 2 * MIB, 5678, 2, 6, sent_bytes=2 * MIB, points=5678),
+    ):
         clock.now += 1
         bar.show(part)
     bar.info("a sentence")
     shown = stream.getvalue()
-    for words in ("1.0 of 2.0 MiB", "1,300 points", "2.0 of 2.0 MiB", "5,678 points", f"6 series in 2 runs  {URL}"):
+    for words in (
+        "1.0 of 2.0 MiB",
+        "1,300 points",
+        "2.0 of 2.0 MiB",
+        "5,678 points",
+        f"6 series in 2 runs  {URL}",
+    ):
         assert words in shown
     assert "skipped so far: 3 bad" in shown
     bar.close()
@@ -194,7 +207,11 @@ def test_a_summary_does_not_repeat_what_was_said_and_says_how_much_that_was(stre
     plain = ConsoleProgress(-1, stream)
     for number in range(3):
         plain.report_problem(f"path{number}: no")
-    lines = list(Summary(problems=[f"path{number}: no" for number in range(4)]).lines("sent", plain.has_reported))
+    lines = list(
+        Summary(problems=[f"path{number}: no" for number in range(4)]).lines(
+            "sent", plain.has_reported
+        )
+    )
     assert lines[-2:] == ["  path3: no", "  3 paths were named above"]
 
 

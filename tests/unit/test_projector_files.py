@@ -43,7 +43,12 @@ def test_text_and_binary_tensors_arrive_as_float32_with_what_stands_beside_them(
     words, points = write_projector_run(logdir / "run", more=IN_CHECKPOINT)
     (text, binary), troubles = files(logdir).embeddings()
     about, tensor, metadata, sprite = text.blobs
-    described = {"name": "words", "shape": [60, 8], "parts": ["tensor", "metadata", "sprite"], "sprite_size": [8, 8]}
+    described = {
+        "name": "words",
+        "shape": [60, 8],
+        "parts": ["tensor", "metadata", "sprite"],
+        "sprite_size": [8, 8],
+    }
     assert json.loads(about) == described
     assert tensor == words.tobytes()
     assert metadata == (logdir / "run/00000/words/metadata.tsv").read_bytes()
@@ -87,13 +92,20 @@ def test_what_is_no_file_or_no_tensor_is_said_and_nothing_hangs(logdir):
     (logdir / "run" / "uneven.tsv").write_text("1\t2\n3\n")
     (logdir / "run" / "empty.tsv").write_text("\n")
     for path, told in (
-        *(("pipe", "no regular file"), (".", "no regular file"), ("none", "cannot be read"), ("a\0b", "no path")),
+        *(
+            ("pipe", "no regular file"),
+            (".", "no regular file"),
+            ("none", "cannot be read"),
+            ("a\0b", "no path"),
+        ),
         *(("words.tsv", "neither"), ("uneven.tsv", "neither"), ("empty.tsv", "empty")),
     ):
         assert told in read_tensor(logdir, path), path
 
 
-@pytest.mark.parametrize("config", ["embeddings {", "\0", "x" * ((1 << 20) + 1), "embeddings {}" * 101])
+@pytest.mark.parametrize(
+    "config", ["embeddings {", "\0", "x" * ((1 << 20) + 1), "embeddings {}" * 101]
+)
 def test_a_config_that_is_none_is_an_error_of_that_file(logdir, config):
     with pytest.raises(ReadError, match=CONFIG_NAME):
         files(logdir, config).embeddings()

@@ -30,7 +30,10 @@ def stream(logdir, series_filter):
     [
         (SeriesFilter(), ["_projector_/words", "_projector_/points"]),
         (SeriesFilter(exclude_tags=re.compile(".*words")), ["_projector_/points"]),
-        (SeriesFilter(plugins=frozenset({"projector"})), ["_projector_/words", "_projector_/points"]),
+        (
+            SeriesFilter(plugins=frozenset({"projector"})),
+            ["_projector_/words", "_projector_/points"],
+        ),
         (SeriesFilter(plugins=frozenset({"scalars"})), []),
     ],
 )

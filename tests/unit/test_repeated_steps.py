@@ -9,7 +9,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbupload.upload.repeated_steps import INEXACT, ONE_STEP_SERIES, SUPERSEDED, RepeatedSteps, step_span
+from tbupload.upload.repeated_steps import (
+    INEXACT,
+    ONE_STEP_SERIES,
+    SUPERSEDED,
+    RepeatedSteps,
+    step_span,
+)
 from tbupload.upload.summary import Summary
 
 
@@ -46,10 +52,15 @@ def test_span_knows_steps_that_rise():
 
 
 def test_summary_tells_superseded_points_and_what_to_do():
-    summary = Summary(scalars=10, empty_values=2, repeated=Counter({SUPERSEDED: 9, ONE_STEP_SERIES: 1}))
+    summary = Summary(
+        scalars=10, empty_values=2, repeated=Counter({SUPERSEDED: 9, ONE_STEP_SERIES: 1})
+    )
     assert summary.is_complete
     _, superseded, hint, empty = summary.lines("sent")
-    assert superseded == "  9 superseded: a step keeps one point, and their file has more of the same step"
+    assert (
+        superseded
+        == "  9 superseded: a step keeps one point, and their file has more of the same step"
+    )
     assert "log with a step (global_step=...)" in hint
     assert empty.startswith("  ignored 2 empty values")
     assert (summary.as_json()["superseded"], summary.as_json()["empty_values"]) == (9, 2)

@@ -18,10 +18,14 @@ from tbservice.sample_order import (
 
 # As the migration draws it: each rank holds about half of the slots of the rank above.
 DRAW = np.random.default_rng(1).random(65536)
-RANKS = np.sum([0.5 ** (RANK_MAX - rank) <= DRAW for rank in range(RANK_MAX)], axis=0).astype(np.uint8)
+RANKS = np.sum([0.5 ** (RANK_MAX - rank) <= DRAW for rank in range(RANK_MAX)], axis=0).astype(
+    np.uint8
+)
 
 INT64S = st.integers(-(2**63), 2**63 - 1)
-STEPS = st.lists(INT64S, unique=True, max_size=300).map(lambda steps: np.array(sorted(steps), np.int64))
+STEPS = st.lists(INT64S, unique=True, max_size=300).map(
+    lambda steps: np.array(sorted(steps), np.int64)
+)
 
 
 def test_splitmix64_is_the_published_one():
@@ -66,10 +70,14 @@ def test_a_level_gives_the_same_sample_as_all_points(n, k):
     steps = np.arange(n) * 7
     rank, _ = compute_rank_and_key(steps, RANKS)
     whole = steps[choose_uniform_sample(steps, k, RANKS)]
-    level = find_coarsest_level(n, k, [float(np.mean(get_level_rank_max(level) >= RANKS)) for level in range(6)])
+    level = find_coarsest_level(
+        n, k, [float(np.mean(get_level_rank_max(level) >= RANKS)) for level in range(6)]
+    )
     assert level > 0 or k * 8 > n / 2
     held = (rank <= get_level_rank_max(level)) | (steps == steps[0]) | (steps == steps[-1])
-    assert np.array_equal(steps[held][choose_uniform_sample(steps[held], k, RANKS, get_level_rank_max(level))], whole)
+    assert np.array_equal(
+        steps[held][choose_uniform_sample(steps[held], k, RANKS, get_level_rank_max(level))], whole
+    )
 
 
 def test_a_level_with_too_few_points_says_so():
@@ -84,7 +92,10 @@ def test_a_sample_is_unbiased_over_many_offsets(stride):
     """
     n, k, offsets = 1_000, 52, 400
     means = [
-        choose_uniform_sample(np.arange(n) * stride + offset * 12_345_678_901, k, RANKS)[1:-1].mean() for offset in range(offsets)
+        choose_uniform_sample(np.arange(n) * stride + offset * 12_345_678_901, k, RANKS)[
+            1:-1
+        ].mean()
+        for offset in range(offsets)
     ]
     deviation = ((n + 1) * (n - k + 2) / 12 / (k - 2)) ** 0.5
     assert abs(np.mean(means) - (n - 1) / 2) < 4 * deviation / offsets**0.5
@@ -94,7 +105,12 @@ def test_a_sample_is_unbiased_over_many_offsets(stride):
 def test_every_position_is_as_likely_as_any_other():
     """A chi-squared test, of 9 degrees of freedom: how often each tenth of a series is in a sample, over offsets."""
     n, k, offsets = 1_000, 52, 400
-    chosen = [choose_uniform_sample(np.arange(n) * 3 + offset * 987_654_321, k, RANKS)[1:-1] for offset in range(offsets)]
+    chosen = [
+        choose_uniform_sample(np.arange(n) * 3 + offset * 987_654_321, k, RANKS)[1:-1]
+        for offset in range(offsets)
+    ]
     counts = np.bincount(np.concatenate(chosen) * 10 // n, minlength=10)
     expected = (k - 2) * offsets / 10
-    assert ((counts - expected) ** 2 / expected).sum() < 33.7  # one in ten thousand uniform draws is over it
+    assert (
+        (counts - expected) ** 2 / expected
+    ).sum() < 33.7  # one in ten thousand uniform draws is over it

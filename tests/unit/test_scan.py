@@ -164,7 +164,10 @@ def test_a_projector_config_is_of_the_run_it_lies_in_also_among_the_runs_assets(
     scan = scan_logdir(tmp_path, only_train, NAME_CHARS_MAX)
     assert [folder.run for folder in scan.projector_folders] == ["train", f"train/{assets}"]
     nothing = SeriesFilter(include_runs=re.compile("none"))
-    assert (scan_logdir(tmp_path, nothing, NAME_CHARS_MAX).is_empty, has_uploadable_files(tmp_path, nothing)) == (True, False)
+    assert (
+        scan_logdir(tmp_path, nothing, NAME_CHARS_MAX).is_empty,
+        has_uploadable_files(tmp_path, nothing),
+    ) == (True, False)
 
 
 def test_a_logdir_that_is_none_is_refused_with_a_sentence(tmp_path):

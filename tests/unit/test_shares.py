@@ -33,7 +33,9 @@ def scope_of(path=JSON_PATH, client="192.0.2.1", query=b"", **headers):
 
 
 def strangers_of(line, count):
-    return [Caller(f"address {line} {number}", is_anonymous=True, line=line) for number in range(count)]
+    return [
+        Caller(f"address {line} {number}", is_anonymous=True, line=line) for number in range(count)
+    ]
 
 
 def test_shares_bound_one_caller_and_all():
@@ -240,7 +242,11 @@ def body_of(*messages, path=JSON_PATH, check=None, caller=CALLER, shares=None, *
         return
 
     admitted = admit(caller, shares or WorkerShares(10))
-    return RequestBody(scope_of(path, **headers), receive, admitted, check or allow), admitted, admitted.turn
+    return (
+        RequestBody(scope_of(path, **headers), receive, admitted, check or allow),
+        admitted,
+        admitted.turn,
+    )
 
 
 def part(content, *, more_body=True):
@@ -286,7 +292,9 @@ def test_body_that_is_large_is_read_after_the_check():
         for headers in ({"content_length": str(size + 1)}, {"transfer_encoding": "chunked"}):
             with pytest.raises(TooManyRequests, match="checked"):
                 await body_of(part(b"ab", more_body=False), check=refuse, **headers)[0].receive()
-        small = body_of(part(b"a" * size, more_body=False), check=refuse, content_length=str(size))[0]
+        small = body_of(part(b"a" * size, more_body=False), check=refuse, content_length=str(size))[
+            0
+        ]
         assert len((await small.receive())["body"]) == size
 
     asyncio.run(run())
@@ -316,14 +324,23 @@ def test_body_under_way_holds_bytes_and_no_turn(monkeypatch):
         bodies = []
         for _ in range(limits.CALLER_REQUEST_BODIES_BYTES_MAX // limits.BATCH_BYTES_MAX):
             body, _admitted, turn = body_of(
-                part(b"x"), path=BATCH_PATH, shares=shares, content_length=str(limits.BATCH_BYTES_MAX)
+                part(b"x"),
+                path=BATCH_PATH,
+                shares=shares,
+                content_length=str(limits.BATCH_BYTES_MAX),
             )
             await turn.wait()
             await body.receive()
             assert not turn._is_held
             bodies.append(body)
-        assert await body_of(part(b"x"), path=BATCH_PATH, shares=shares, content_length="9")[0].receive() == part(b"x")
-        options = {"path": BATCH_PATH, "shares": shares, "content_length": str(limits.BATCH_BYTES_MAX)}
+        assert await body_of(part(b"x"), path=BATCH_PATH, shares=shares, content_length="9")[
+            0
+        ].receive() == part(b"x")
+        options = {
+            "path": BATCH_PATH,
+            "shares": shares,
+            "content_length": str(limits.BATCH_BYTES_MAX),
+        }
         with pytest.raises(TooManyRequests, match="bytes of request bodies"):
             await body_of(part(b"x"), **options)[0].receive()
         assert await body_of(part(b"x"), caller=OTHER, **options)[0].receive() == part(b"x")

@@ -9,9 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.damage import Bench
-from support.event_files import encode_records, histogram_event, image_event, scalar_event, summary_event, version_event
-from support.reading import assert_same_both_ways, decode
+from support.damaged_files import Bench
+from support.event_files import (
+    encode_records,
+    histogram_event,
+    image_event,
+    scalar_event,
+    summary_event,
+    version_event,
+)
+from support.read_events import assert_same_both_ways, decode
 from tbupload.events import skip_reasons
 from tbupload.events.decode import decoder, record_periods, step_rows
 from tbupload.events.decode.record_periods import find_periodic_records
@@ -49,7 +56,9 @@ def left(monkeypatch):
     found = []
     group_by_length = decoder.group_by_length
     monkeypatch.setattr(
-        decoder, "group_by_length", lambda frames, rest: found.append(len(rest)) or group_by_length(frames, rest)
+        decoder,
+        "group_by_length",
+        lambda frames, rest: found.append(len(rest)) or group_by_length(frames, rest),
     )
     return found
 
@@ -66,13 +75,18 @@ def damaged(tmp_path_factory):
 
 
 def step_events(step, tags, value=0.5, wall_time=1.0):
-    return [scalar_event(tag, step, value + place, wall_time, style) for place, (tag, style) in enumerate(tags)]
+    return [
+        scalar_event(tag, step, value + place, wall_time, style)
+        for place, (tag, style) in enumerate(tags)
+    ]
 
 
 def job(tags, steps):
     """The events of a job that writes these tags at each of these steps."""
     return [
-        event for step in steps for event in step_events(step, tags, value=step, wall_time=1_700_000_000 + step / 7)
+        event
+        for step in steps
+        for event in step_events(step, tags, value=step, wall_time=1_700_000_000 + step / 7)
     ]
 
 
@@ -83,9 +97,15 @@ def jobs(draw):
     for _ in range(draw(st.integers(1, 3))):
         tags = draw(st.lists(st.tuples(names, styles), min_size=1, max_size=6))
         first = draw(st.sampled_from([0, 1, 100, 16_300, 2**21 - 20, 2**31, -50]))
-        walls = draw(st.lists(st.sampled_from([1.5, 1.5, 1.5, 1_700_000_000.25, NAN]), min_size=1, max_size=3))
+        walls = draw(
+            st.lists(
+                st.sampled_from([1.5, 1.5, 1.5, 1_700_000_000.25, NAN]), min_size=1, max_size=3
+            )
+        )
         for number in range(draw(st.integers(60, 140))):
-            events = events + step_events(first + number, tags, number / 3, walls[number % len(walls)])
+            events = events + step_events(
+                first + number, tags, number / 3, walls[number % len(walls)]
+            )
         events = events + draw(interruptions)
     return events
 
@@ -95,7 +115,9 @@ def jobs(draw):
 def test_both_ways_give_the_same(events, data):
     spoilt = data.draw(st.sets(st.integers(0, len(events) - 1), max_size=3))
     series_filter = data.draw(
-        st.sampled_from([SeriesFilter(), SeriesFilter(), SeriesFilter(plugins=frozenset({"images"}))])
+        st.sampled_from(
+            [SeriesFilter(), SeriesFilter(), SeriesFilter(plugins=frozenset({"images"}))]
+        )
     )
     assert_same_both_ways(events, spoilt=spoilt, series_filter=series_filter)
 
@@ -105,7 +127,11 @@ def test_both_ways_give_the_same(events, data):
     [
         [("loss", "simple"), ("accuracy", "simple")],
         [("loss", "simple"), ("accuracy", "tensor"), ("lr", "tensor")],
-        [("a", "simple"), ("b", "simple"), ("c", "simple")],  # of one size: only their names tell them apart
+        [
+            ("a", "simple"),
+            ("b", "simple"),
+            ("c", "simple"),
+        ],  # of one size: only their names tell them apart
         [("a", "simple"), ("bb", "simple"), ("c", "simple"), ("dd", "simple")],
     ],
 )
@@ -116,7 +142,9 @@ def test_nothing_that_repeats_is_read_record_by_record(tags, left):
 
 def test_steps_that_are_interrupted_are_read_as_one_matrix(left, monkeypatch):
     tags, calls = [("loss", "simple"), ("accuracy", "simple")], []
-    monkeypatch.setattr(decoder, "decode_steps", lambda *args: calls.append(args) or step_rows.decode_steps(*args))
+    monkeypatch.setattr(
+        decoder, "decode_steps", lambda *args: calls.append(args) or step_rows.decode_steps(*args)
+    )
     events = [
         version_event(),
         *job(tags, range(200, 400)),
@@ -140,7 +168,9 @@ def test_records_that_repeat_in_two_ways_are_read_once(left):
 
 
 def test_a_tag_that_gets_another_name_is_no_reason_to_read_its_neighbours_twice():
-    before, after = ([(tag, "simple") for tag in (name, "a", "bb")] for name in ("train/loss", "finetune/loss"))
+    before, after = (
+        [(tag, "simple") for tag in (name, "a", "bb")] for name in ("train/loss", "finetune/loss")
+    )
     series, _ = assert_same_both_ways([*job(before, range(200, 300)), *job(after, range(300, 400))])
     assert {tag: len(read.points) for tag, read in series.items()} == {
         "train/loss": 100,
@@ -159,9 +189,16 @@ def test_tags_that_are_written_twice_a_step_keep_their_order():
 
 def test_wall_times_that_are_no_numbers_are_counted():
     tags = [("loss", "simple"), ("accuracy", "simple")]
-    events = [event for step in range(200) for event in step_events(step, tags, wall_time=NAN if step == 150 else 1.0)]
+    events = [
+        event
+        for step in range(200)
+        for event in step_events(step, tags, wall_time=NAN if step == 150 else 1.0)
+    ]
     series, skipped = assert_same_both_ways(events)
-    assert ({len(read.points) for read in series.values()}, skipped) == ({199}, {skip_reasons.WALL_TIME_NOT_FINITE: 2})
+    assert ({len(read.points) for read in series.values()}, skipped) == (
+        {199},
+        {skip_reasons.WALL_TIME_NOT_FINITE: 2},
+    )
 
 
 def test_damaged_steps_are_read_record_by_record(left):
@@ -174,7 +211,10 @@ def test_damaged_steps_are_read_record_by_record(left):
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_cut_or_damaged_steps_give_what_a_plain_reading_gives(data, damaged, steps_of_a_file):
-    offset, mask = data.draw(st.integers(0, len(steps_of_a_file) - 1)), data.draw(st.integers(1, 255))
+    offset, mask = (
+        data.draw(st.integers(0, len(steps_of_a_file) - 1)),
+        data.draw(st.integers(1, 255)),
+    )
     damaged.check_flip(steps_of_a_file, offset, mask)
     damaged.check_resealed(steps_of_a_file, offset, mask)
     damaged.check_cut(steps_of_a_file, offset)
@@ -195,13 +235,17 @@ def test_other_records_among_those_that_repeat_are_left(left):
 @settings(max_examples=200, deadline=None)
 @given(
     st.lists(
-        st.tuples(st.lists(st.integers(1, 3), min_size=1, max_size=5), st.integers(1, 90)), min_size=1, max_size=6
+        st.tuples(st.lists(st.integers(1, 3), min_size=1, max_size=5), st.integers(1, 90)),
+        min_size=1,
+        max_size=6,
     ),
     st.data(),
 )
 def test_no_record_is_in_two_steps_and_all_steps_of_a_kind_are_alike(patterns, data):
     sizes = np.array([size for pattern, count in patterns for size in pattern * count], np.uint32)
-    stops = np.array([*sorted(data.draw(st.sets(st.integers(1, len(sizes)), max_size=3))), len(sizes)])
+    stops = np.array(
+        [*sorted(data.draw(st.sets(st.integers(1, len(sizes)), max_size=3))), len(sizes)]
+    )
     seen: list[int] = []
     for found in find_periodic_records(sizes, stops):
         records = found.first_records()[:, None] + np.arange(found.period)
@@ -217,4 +261,6 @@ def test_no_step_lies_in_two_files():
     (found,) = find_periodic_records(sizes, np.array([100, 200, 900]))
     assert (found.begins.tolist(), found.counts.tolist()) == ([0, 102, 201], [33, 32, 233])
     firsts = found.first_records().tolist()
-    assert not any({first < stop, first + 2 < stop} == {True, False} for first in firsts for stop in (100, 200))
+    assert not any(
+        {first < stop, first + 2 < stop} == {True, False} for first in firsts for stop in (100, 200)
+    )

@@ -114,7 +114,12 @@ def test_extremes_of_nothing_are_nothing():
 CUTS = st.lists(st.integers(0, 120), max_size=6)
 
 
-@given(SERIES, CUTS, st.sampled_from(["uniform", "linear", "extremes", "bernoulli"]), st.integers(5, 60))
+@given(
+    SERIES,
+    CUTS,
+    st.sampled_from(["uniform", "linear", "extremes", "bernoulli"]),
+    st.integers(5, 60),
+)
 def test_a_sample_of_pieces_is_that_of_the_whole(series, cuts, rule, k):
     steps, values = series
     choose_whole, choose_pieces = chooser(rule, k, steps), chooser(rule, k, steps)
@@ -129,7 +134,10 @@ def test_a_sample_of_pieces_is_that_of_the_whole(series, cuts, rule, k):
 
 @given(STEPS, st.integers(0, 60))
 def test_the_last_points_can_be_sampled_like_any_others(steps, k):
-    assert chooser("uniform", k, steps)(steps, np.empty(0)).tolist() == choose_uniform_sample(steps, k, RANKS).tolist()
+    assert (
+        chooser("uniform", k, steps)(steps, np.empty(0)).tolist()
+        == choose_uniform_sample(steps, k, RANKS).tolist()
+    )
 
 
 def test_of_a_bernoulli_sample_about_the_percentage_is_kept_and_the_ends_always():

@@ -31,7 +31,7 @@ from support.event_files import (
     text_event,
     version_event,
 )
-from support.reading import LIMITS, join, read_all
+from support.read_events import LIMITS, join, read_all
 from tbupload.events import framing, skip_reasons
 from tbupload.events.decode import legacy
 from tbupload.events.decode.decoder import ChunkDecoder, FilePart
@@ -71,7 +71,9 @@ def reason_of(event, **options):
 
 def make_ndarray(proto):
     if proto.dtype == tensors.BFLOAT16:  # TensorBoard needs TensorFlow for these
-        return np.frombuffer(proto.tensor_content, "<u2").reshape([dim.size for dim in proto.tensor_shape.dim])
+        return np.frombuffer(proto.tensor_content, "<u2").reshape(
+            [dim.size for dim in proto.tensor_shape.dim]
+        )
     return tensor_util.make_ndarray(proto)
 
 
@@ -106,7 +108,9 @@ def test_real_files_are_read_as_tensorboard_reads_them(path):
             assert ours.metadata.SerializeToString() == metadata.SerializeToString()
         else:
             assert ours.metadata.data_class == pb.DATA_CLASS_TENSOR
-        assert [(step, np.frombuffer(wall)[0]) for step, wall, _ in ours.points] == [point[:2] for point in points]
+        assert [(step, np.frombuffer(wall)[0]) for step, wall, _ in ours.points] == [
+            point[:2] for point in points
+        ]
         for (*_, value), (*_, theirs) in zip(ours.points, points, strict=True):
             array = as_array(value)
             assert array.shape == theirs.shape
@@ -116,17 +120,29 @@ def test_real_files_are_read_as_tensorboard_reads_them(path):
 finite = st.floats(allow_nan=False, allow_infinity=False)
 
 
-@given(st.lists(st.tuples(finite, st.sampled_from([0.0, 0.0, 1.0, 2.5, 1e300])), max_size=8), finite, finite)
+@given(
+    st.lists(st.tuples(finite, st.sampled_from([0.0, 0.0, 1.0, 2.5, 1e300])), max_size=8),
+    finite,
+    finite,
+)
 def test_a_legacy_histogram_becomes_the_tensor_tensorboard_makes(buckets, low, high):
     histogram = pb.HistogramProto(
-        min=low, max=high, num=3, bucket_limit=[limit for limit, _ in buckets], bucket=[count for _, count in buckets]
+        min=low,
+        max=high,
+        num=3,
+        bucket_limit=[limit for limit, _ in buckets],
+        bucket=[count for _, count in buckets],
     )
     encoded = pb.Summary.Value(tag="t", histo=histogram).SerializeToString()
     with np.errstate(over="ignore"):
-        theirs = tensor_util.make_ndarray(migrate_value(summary_pb2.Summary.Value.FromString(encoded)).tensor)
+        theirs = tensor_util.make_ndarray(
+            migrate_value(summary_pb2.Summary.Value.FromString(encoded)).tensor
+        )
     tensor = legacy.histogram_tensor(histogram)
     assert (tensor.dtype, tensor.shape, tensor.data) == (1, theirs.shape, theirs.tobytes())
-    assert tensor.histogram == LegacyHistogram(low, high, 3, 0, 0, list(histogram.bucket_limit), list(histogram.bucket))
+    assert tensor.histogram == LegacyHistogram(
+        low, high, 3, 0, 0, list(histogram.bucket_limit), list(histogram.bucket)
+    )
 
 
 def test_a_histogram_with_fewer_limits_than_counts_need_is_refused():
@@ -149,7 +165,9 @@ def test_audio_is_its_clips_without_labels(style):
     assert series["t"].metadata.data_class == pb.DATA_CLASS_BLOB_SEQUENCE
 
 
-@pytest.mark.parametrize("logged", ["audio/wav", "audio/x-my", "", "ж" * 255, 'text/html; x="\r\n\x1b"', " "])
+@pytest.mark.parametrize(
+    "logged", ["audio/wav", "audio/x-my", "", "ж" * 255, 'text/html; x="\r\n\x1b"', " "]
+)
 def test_legacy_audio_keeps_its_content_type(logged):
     event = audio_event("t", 0, [b"clip"], style="legacy", content_type=logged)
     assert decode(event)[0]["t"].content_types == [logged]
@@ -190,13 +208,20 @@ def test_audio_of_several_clips_and_of_none():
 def test_graphs_are_blob_sequences_of_one_blob(event, tag, plugin, blobs):
     series, skipped = decode(event)
     assert not skipped
-    assert (series[tag].plugin, series[tag].metadata.data_class) == (plugin, pb.DATA_CLASS_BLOB_SEQUENCE)
+    assert (series[tag].plugin, series[tag].metadata.data_class) == (
+        plugin,
+        pb.DATA_CLASS_BLOB_SEQUENCE,
+    )
     assert [value for *_, value in series[tag].points] == [blobs]
 
 
 def test_text_is_a_tensor_of_strings_of_its_shape():
-    assert value_of(text_event("t", 0, "über")) == Tensor(7, (), tensors.pack_strings(["über".encode()]))
-    assert value_of(text_event("t", 0, ["a", ""])) == Tensor(7, (2,), tensors.pack_strings([b"a", b""]))
+    assert value_of(text_event("t", 0, "über")) == Tensor(
+        7, (), tensors.pack_strings(["über".encode()])
+    )
+    assert value_of(text_event("t", 0, ["a", ""])) == Tensor(
+        7, (2,), tensors.pack_strings([b"a", b""])
+    )
 
 
 def test_hparams_without_a_tensor_get_an_empty_one_and_their_latest_metadata():
@@ -207,15 +232,26 @@ def test_hparams_without_a_tensor_get_an_empty_one_and_their_latest_metadata():
 
 
 def test_any_other_plugin_keeps_its_first_metadata():
-    series, _ = decode(*(plugin_event("text", "t", 0, tensor_proto(1.0), content=content) for content in (b"1", b"2")))
+    series, _ = decode(
+        *(
+            plugin_event("text", "t", 0, tensor_proto(1.0), content=content)
+            for content in (b"1", b"2")
+        )
+    )
     assert series["t"].metadata.plugin_data.content == b"1"
 
 
 def test_a_plugin_nobody_knows_keeps_its_tensors_or_uses_the_data_class_it_names():
     tensor = string_tensor_proto([b"x", b"y"])
-    assert value_of(plugin_event("mine", "t", 0, tensor)) == Tensor(7, (2,), tensors.pack_strings([b"x", b"y"]))
-    assert value_of(plugin_event("mine", "t", 0, tensor, data_class=pb.DATA_CLASS_BLOB_SEQUENCE)) == [b"x", b"y"]
-    scalar = plugin_event("mine", "t", 0, tensor_proto(np.float32(2)), data_class=pb.DATA_CLASS_SCALAR)
+    assert value_of(plugin_event("mine", "t", 0, tensor)) == Tensor(
+        7, (2,), tensors.pack_strings([b"x", b"y"])
+    )
+    assert value_of(
+        plugin_event("mine", "t", 0, tensor, data_class=pb.DATA_CLASS_BLOB_SEQUENCE)
+    ) == [b"x", b"y"]
+    scalar = plugin_event(
+        "mine", "t", 0, tensor_proto(np.float32(2)), data_class=pb.DATA_CLASS_SCALAR
+    )
     assert as_array(value_of(scalar)) == 2
     assert value_of(plugin_event("mine", "t", 0, tensor_proto(np.float32(2)))).shape == ()
 
@@ -249,14 +285,19 @@ def test_display_name_and_description_of_a_legacy_value_are_kept():
     value.metadata.display_name, value.metadata.summary_description = "shown", "told"
     series, _ = decode(summary_event(0, 1.0, value))
     assert series["t"].metadata == pb.SummaryMetadata(
-        plugin_data={"plugin_name": "scalars"}, display_name="shown", summary_description="told", data_class=1
+        plugin_data={"plugin_name": "scalars"},
+        display_name="shown",
+        summary_description="told",
+        data_class=1,
     )
 
 
 # Scalars
 
 
-@pytest.mark.parametrize("dtype", ["float64", "int32", "int64", "uint8", "int8", "int16", "uint16", "uint32", "uint64"])
+@pytest.mark.parametrize(
+    "dtype", ["float64", "int32", "int64", "uint8", "int8", "int16", "uint16", "uint32", "uint64"]
+)
 def test_scalars_of_other_types_become_float64(dtype):
     assert value_of(plugin_event("scalars", "t", 0, tensor_proto(np.array(100, dtype)))) == (
         "float64",
@@ -298,15 +339,22 @@ SIGNALLING_NAN = b"\x01\x00\x80\x7f"
 def test_every_nan_keeps_its_bits():
     simple = pb.Summary.Value.FromString(b"\x15" + SIGNALLING_NAN)
     simple.tag = "t"
-    content = plugin_event("scalars", "t", 0, pb.TensorProto(dtype=1, tensor_content=SIGNALLING_NAN))
-    values = plugin_event("scalars", "t", 0, pb.TensorProto.FromString(b"\x08\x01\x2a\x04" + SIGNALLING_NAN))
+    content = plugin_event(
+        "scalars", "t", 0, pb.TensorProto(dtype=1, tensor_content=SIGNALLING_NAN)
+    )
+    values = plugin_event(
+        "scalars", "t", 0, pb.TensorProto.FromString(b"\x08\x01\x2a\x04" + SIGNALLING_NAN)
+    )
     for event in (summary_event(0, 1.0, simple), content, values):
         assert value_of(event) == ("float32", SIGNALLING_NAN)
 
 
 def test_a_signalling_nan_beside_wider_numbers_stays_a_nan():
     wide = plugin_event("scalars", "t", 0, tensor_proto(1.5))
-    series, _ = decode(wide, plugin_event("scalars", "t", 1, pb.TensorProto(dtype=1, tensor_content=SIGNALLING_NAN)))
+    series, _ = decode(
+        wide,
+        plugin_event("scalars", "t", 1, pb.TensorProto(dtype=1, tensor_content=SIGNALLING_NAN)),
+    )
     assert np.isnan(as_array(series["t"].points[1][2]))
 
 
@@ -321,7 +369,22 @@ def shaped(shape, **fields):
     "array",
     [
         np.arange(6).astype(dtype).reshape(2, 3)
-        for dtype in ["f4", "f8", "i4", "u1", "i2", "i1", "c8", "i8", "?", "u2", "c16", "f2", "u4", "u8"]
+        for dtype in [
+            "f4",
+            "f8",
+            "i4",
+            "u1",
+            "i2",
+            "i1",
+            "c8",
+            "i8",
+            "?",
+            "u2",
+            "c16",
+            "f2",
+            "u4",
+            "u8",
+        ]
     ],
     ids=lambda array: str(array.dtype),
 )
@@ -332,8 +395,17 @@ def test_tensors_of_every_type_are_the_same_by_content_and_by_values(array):
         flat = [part for number in array.ravel() for part in (number.real, number.imag)]
         getattr(other, "scomplex_val" if array.dtype == "c8" else "dcomplex_val").extend(flat)
     else:
-        column = {"f4": "float", "f8": "double", "i8": "int64", "b1": "bool", "u4": "uint32", "u8": "uint64"}
-        numbers = array.ravel().view("u2").tolist() if array.dtype == "f2" else array.ravel().tolist()
+        column = {
+            "f4": "float",
+            "f8": "double",
+            "i8": "int64",
+            "b1": "bool",
+            "u4": "uint32",
+            "u8": "uint64",
+        }
+        numbers = (
+            array.ravel().view("u2").tolist() if array.dtype == "f2" else array.ravel().tolist()
+        )
         name = "half" if array.dtype == "f2" else column.get(array.dtype.str[1:], "int")
         getattr(other, f"{name}_val").extend(numbers)
     expected = Tensor(proto.dtype, (2, 3), array.tobytes())
@@ -381,7 +453,10 @@ def test_a_malformed_tensor_is_refused(proto):
 
 @pytest.mark.parametrize("dtype", [0, 11, 12, 20, 21, 101, 999, -1])
 def test_a_data_type_we_do_not_carry_is_refused(dtype):
-    assert reason_of(plugin_event("p", "t", 0, pb.TensorProto(dtype=dtype))) == skip_reasons.TENSOR_TYPE_UNSUPPORTED
+    assert (
+        reason_of(plugin_event("p", "t", 0, pb.TensorProto(dtype=dtype)))
+        == skip_reasons.TENSOR_TYPE_UNSUPPORTED
+    )
 
 
 # Limits: at the limit kept, over it refused, and the reason names it
@@ -396,14 +471,21 @@ def test_tensors_over_the_limit():
         plugin_event("p", "t", 0, shaped([2**20, 2**20], dtype=1, float_val=[1])),
         plugin_event("p", "t", 0, shaped([2**50], dtype=7)),
         plugin_event("text", "t", 0, string_tensor_proto([b"x" * 37])),
-        summary_event(0, 1.0, pb.Summary.Value(tag="t", histo={"bucket": [1] * 4, "bucket_limit": [1, 2, 3, 4]})),
+        summary_event(
+            0,
+            1.0,
+            pb.Summary.Value(tag="t", histo={"bucket": [1] * 4, "bucket_limit": [1, 2, 3, 4]}),
+        ),
     ):
         assert reason_of(event, limits=limits) == "tensor over the limit of 40 bytes"
 
 
 def test_tensors_of_too_many_dimensions():
     assert value_of(plugin_event("p", "t", 0, shaped([1] * 64, dtype=1))).shape == (1,) * 64
-    assert reason_of(plugin_event("p", "t", 0, shaped([1] * 65, dtype=1))) == "tensor over the limit of 64 dimensions"
+    assert (
+        reason_of(plugin_event("p", "t", 0, shaped([1] * 65, dtype=1)))
+        == "tensor over the limit of 64 dimensions"
+    )
 
 
 def test_blobs_over_the_limits():
@@ -412,7 +494,10 @@ def test_blobs_over_the_limits():
     assert value_of(image, limits=limits) == [b"x", b"y", b"z"]
     long = plugin_event("images", "t", 0, string_tensor_proto([b"x"] * 4))
     assert reason_of(long, limits=limits) == "blob sequence over the limit of 3 blobs"
-    assert reason_of(graph_event(bytes(101)), limits=limits) == "blob sequence over the limit of 100 bytes"
+    assert (
+        reason_of(graph_event(bytes(101)), limits=limits)
+        == "blob sequence over the limit of 100 bytes"
+    )
     assert (
         reason_of(image_event("t", 0, [bytes(101)], style="legacy"), limits=limits)
         == "blob over the limit of 100 bytes"
@@ -423,13 +508,18 @@ def test_blobs_over_the_limits():
 def test_a_blob_sequence_that_is_no_vector_is_refused(shape):
     event = plugin_event("images", "t", 0, string_tensor_proto([b"x"], shape))
     assert reason_of(event) == skip_reasons.NOT_A_VECTOR
-    assert reason_of(plugin_event("images", "t", 0, tensor_proto([1.0]))) == skip_reasons.NOT_A_VECTOR
+    assert (
+        reason_of(plugin_event("images", "t", 0, tensor_proto([1.0]))) == skip_reasons.NOT_A_VECTOR
+    )
 
 
 def test_names_and_metadata_over_the_limits():
     limits = replace(LIMITS, name_chars_max=7, metadata_bytes_max=60)
     assert value_of(scalar_event("漢" * 7, 0, 1), "漢" * 7, limits=limits)
-    assert reason_of(scalar_event("漢" * 8, 0, 1), limits=limits) == "tag or plugin name over the limit of 7 characters"
+    assert (
+        reason_of(scalar_event("漢" * 8, 0, 1), limits=limits)
+        == "tag or plugin name over the limit of 7 characters"
+    )
     long = plugin_event("p", "t", 0, tensor_proto(1.0), content=bytes(60))
     assert reason_of(long, limits=limits) == "summary metadata over the limit of 60 bytes"
 
@@ -439,7 +529,9 @@ def test_a_nul_in_a_name_is_refused(tag, plugin):
     assert reason_of(plugin_event(plugin, tag, 0, tensor_proto(1.0))) == skip_reasons.TAG_NUL
 
 
-@pytest.mark.parametrize("offered", [None, {}, {"display_name": "x"}, {"data_class": pb.DATA_CLASS_SCALAR}])
+@pytest.mark.parametrize(
+    "offered", [None, {}, {"display_name": "x"}, {"data_class": pb.DATA_CLASS_SCALAR}]
+)
 @pytest.mark.parametrize("proto", [tensor_proto(1.0), string_tensor_proto([b"x", b"y"])])
 def test_a_tensor_of_no_plugin_stays_as_it_is(offered, proto):
     metadata = None if offered is None else pb.SummaryMetadata(**offered)
@@ -447,7 +539,9 @@ def test_a_tensor_of_no_plugin_stays_as_it_is(offered, proto):
     series, skipped = decode(summary_event(0, 1.0, value))
     assert (series["t"].plugin, len(series["t"].points), skipped) == ("", 1, {})
     assert isinstance(series["t"].points[0][2], Tensor)
-    kept = pb.SummaryMetadata(data_class=pb.DATA_CLASS_TENSOR, display_name=value.metadata.display_name)
+    kept = pb.SummaryMetadata(
+        data_class=pb.DATA_CLASS_TENSOR, display_name=value.metadata.display_name
+    )
     assert series["t"].metadata == kept
 
 
@@ -461,16 +555,28 @@ def test_values_without_content_or_time_are_refused():
     metadata = pb.SummaryMetadata(plugin_data={"plugin_name": "text"})
     for value, reason in [
         (pb.Summary.Value(tag="t", metadata=metadata), skip_reasons.EMPTY_VALUE),
-        (pb.Summary.Value(tag="t", metadata=metadata, obsolete_old_style_histogram=b"x"), skip_reasons.VALUE_MISMATCH),
+        (
+            pb.Summary.Value(tag="t", metadata=metadata, obsolete_old_style_histogram=b"x"),
+            skip_reasons.VALUE_MISMATCH,
+        ),
         (pb.Summary.Value(tag="t", obsolete_old_style_histogram=b"x"), skip_reasons.VALUE_MISMATCH),
         (pb.Summary.Value(tag="t"), skip_reasons.EMPTY_VALUE),
         (pb.Summary.Value(tag="\0"), skip_reasons.EMPTY_VALUE),
-        (pb.Summary.Value(tag="t", metadata={"plugin_data": {"plugin_name": "hparams\0"}}), skip_reasons.EMPTY_VALUE),
-        (pb.Summary.Value(tag="\0", metadata={"plugin_data": {"plugin_name": "hparams"}}), skip_reasons.TAG_NUL),
+        (
+            pb.Summary.Value(tag="t", metadata={"plugin_data": {"plugin_name": "hparams\0"}}),
+            skip_reasons.EMPTY_VALUE,
+        ),
+        (
+            pb.Summary.Value(tag="\0", metadata={"plugin_data": {"plugin_name": "hparams"}}),
+            skip_reasons.TAG_NUL,
+        ),
     ]:
         assert reason_of(summary_event(0, 1.0, value)) == reason
     assert reason_of(text_event("t", 0, "x", float("nan"))) == skip_reasons.WALL_TIME_NOT_FINITE
-    assert reason_of(summary_event(0, float("nan"), pb.Summary.Value(tag="t"))) == skip_reasons.EMPTY_VALUE
+    assert (
+        reason_of(summary_event(0, float("nan"), pb.Summary.Value(tag="t")))
+        == skip_reasons.EMPTY_VALUE
+    )
 
 
 def test_bytes_that_are_no_event_are_refused():
@@ -482,6 +588,10 @@ def test_bytes_that_are_no_event_are_refused():
 
 def test_what_a_filter_leaves_out_is_not_counted():
     bad = plugin_event("images", "bad", 0, tensor_proto([1.0]))
-    events = [bad, scalar_event("kept", 0, 1), *(scalar_event("t", step, 1, float("nan")) for step in range(20))]
+    events = [
+        bad,
+        scalar_event("kept", 0, 1),
+        *(scalar_event("t", step, 1, float("nan")) for step in range(20)),
+    ]
     series, skipped = decode(*events, series_filter=SeriesFilter(plugins=frozenset({"scalars"})))
     assert (list(series), skipped) == (["kept"], {skip_reasons.WALL_TIME_NOT_FINITE: 20})

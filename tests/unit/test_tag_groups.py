@@ -26,9 +26,12 @@ def test_tag_groups_convert_each_tag_id_once():
     tags = {CountedId(number): f"tag{number % 7}/{number}" for number in range(1, 101)}
     own = [np.array([1 + run, 51 + run], np.int64) for run in range(50)]
     rows = [
-        TagGroupRow(run, "scalars", DataClass.SCALAR, b"", ids, np.zeros(2, np.int64)) for run, ids in enumerate(own)
+        TagGroupRow(run, "scalars", DataClass.SCALAR, b"", ids, np.zeros(2, np.int64))
+        for run, ids in enumerate(own)
     ]
-    groups = tag_groups.group_tags(tag_groups.TagGroupRows({run: f"run{run}" for run in range(50)}, tags, rows))
+    groups = tag_groups.group_tags(
+        tag_groups.TagGroupRows({run: f"run{run}" for run in range(50)}, tags, rows)
+    )
     assert groups[0].tags == ("tag1/1", "tag2/51")
     assert [group.run for group in groups] == [f"run{run}" for run in range(50)]
     assert CountedId.conversions == len(tags)

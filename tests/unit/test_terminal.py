@@ -21,7 +21,9 @@ def is_one_safe_line(text):
     """Whether it is lines of harmless characters, each ended by a line feed."""
     bad = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
     return text.endswith("\n") and not [
-        char for char in text[:-1] if unicodedata.category(char) in bad and char not in "\u200c\u200d"
+        char
+        for char in text[:-1]
+        if unicodedata.category(char) in bad and char not in "\u200c\u200d"
     ]
 
 
@@ -66,7 +68,13 @@ EXPERIMENT = {
     "created_at": HOSTILE,
     "visibility": "link",
 }
-TOKEN = {"id": HOSTILE, "token": HOSTILE, "prefix": HOSTILE, "label": HOSTILE, "scopes": ["read", HOSTILE]}
+TOKEN = {
+    "id": HOSTILE,
+    "token": HOSTILE,
+    "prefix": HOSTILE,
+    "label": HOSTILE,
+    "scopes": ["read", HOSTILE],
+}
 ANSWERS = {
     ("list",): {"experiments": [EXPERIMENT], "next": None},
     ("show", "abc"): EXPERIMENT,
@@ -98,7 +106,9 @@ def test_answers_of_a_server_cannot_steer_a_terminal(server, capsys, command, op
     assert not options or [json.loads(line) for line in printed.out.splitlines()]
 
 
-@pytest.mark.parametrize("command", [("list",), ("show", "abc"), ("delete", "abc", "--yes"), ("tail", "abc")])
+@pytest.mark.parametrize(
+    "command", [("list",), ("show", "abc"), ("delete", "abc", "--yes"), ("tail", "abc")]
+)
 def test_error_details_of_a_server_cannot_steer_a_terminal(server, capsys, command):
     server.replies = [refusal(418, detail=HOSTILE)]
     assert main(command) == 1

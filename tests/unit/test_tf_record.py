@@ -30,10 +30,18 @@ def payloads_of(buffer, frames):
 
 
 repeating = st.tuples(
-    st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=140), max_size=4), st.integers(1, 600), st.binary()
+    st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=140), max_size=4),
+    st.integers(1, 600),
+    st.binary(),
 )
 fillings = st.sampled_from(
-    [bytes(1), b"\xff", encode_record(b""), encode_record(b"\0" * 9), encode_records([b"x" * 300, b""])]
+    [
+        bytes(1),
+        b"\xff",
+        encode_record(b""),
+        encode_record(b"\0" * 9),
+        encode_records([b"x" * 300, b""]),
+    ]
 )
 
 
@@ -45,7 +53,11 @@ def test_the_walk_finds_what_a_plain_loop_finds(lengths, start, filling, unsound
     pieces = [bytes(start)]
     for block in blocks:
         for length in (block * (count // len(block) + 1))[:count]:
-            header = encode_record(bytes(length))[:12] if len(pieces) not in unsound else struct.pack("<QI", length, 0)
+            header = (
+                encode_record(bytes(length))[:12]
+                if len(pieces) not in unsound
+                else struct.pack("<QI", length, 0)
+            )
             pieces.append(header + (filling * (length + 4))[: length + 4])
     pieces.insert(len(pieces) // 2, encode_record(bytes(70_000)))
     buffer = b"".join(pieces) + tail
@@ -56,7 +68,9 @@ def test_the_walk_finds_what_a_plain_loop_finds(lengths, start, filling, unsound
 def test_the_walk_of_short_records_is_no_loop(monkeypatch):
     buffer = encode_records([b"x" * (number % 37) for number in range(10_000)])
     step, looked = record_walk._walk_few, []
-    monkeypatch.setattr(record_walk, "_walk_few", lambda *arguments: looked.append(arguments) or step(*arguments))
+    monkeypatch.setattr(
+        record_walk, "_walk_few", lambda *arguments: looked.append(arguments) or step(*arguments)
+    )
     starts, _ = find_record_starts(buffer, 0)
     assert len(starts) == 10_000
     assert len(looked) == 1
@@ -119,10 +133,14 @@ def test_a_spoilt_payload_or_footer_is_noticed_and_no_other(payloads, data):
         buffer[record * 36 + data.draw(st.integers(12, 35))] ^= data.draw(st.integers(1, 255))
     frames = framing.find_records(bytes(buffer), 0)
     (group,) = framing.group_by_length(frames, np.arange(len(frames.starts)))
-    rows = record_rows.gather_payloads(bytes(buffer) + b"\xa5" * 8, frames.starts + 12, group.length, group.records)
+    rows = record_rows.gather_payloads(
+        bytes(buffer) + b"\xa5" * 8, frames.starts + 12, group.length, group.records
+    )
     sound = record_rows.match_checksums(rows)
     assert np.flatnonzero(~sound).tolist() == sorted(spoilt)
-    alone = [framing.payload(bytes(buffer), start, 20) is not None for start in frames.starts.tolist()]
+    alone = [
+        framing.payload(bytes(buffer), start, 20) is not None for start in frames.starts.tolist()
+    ]
     assert alone == sound.tolist()
 
 

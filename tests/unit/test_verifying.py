@@ -17,7 +17,13 @@ from tbupload.errors import UploadError
 from tbupload.verify.findings import Finding, Status, VerifyResult
 from tbupload.verify.local_series import LocalRuns
 from tbupload.verify.spool import Spool
-from tbupload.verify.step_order import Differences, RecordSource, StepSample, compare, merge_in_step_order
+from tbupload.verify.step_order import (
+    Differences,
+    RecordSource,
+    StepSample,
+    compare,
+    merge_in_step_order,
+)
 from tbwire import digests
 
 POINTS = st.lists(st.tuples(st.integers(-9, 9), st.integers(0, 2), st.integers(0, 3)), max_size=12)
@@ -65,14 +71,19 @@ def test_pieces_that_overlap_are_merged_in_step_order_the_newest_of_each_step(pi
 
 
 @given(POINTS, POINTS, st.integers(1, 3), st.integers(1, 3))
-def test_differences_are_counted_by_kind_and_the_first_are_named(ours, theirs, our_size, their_size):
+def test_differences_are_counted_by_kind_and_the_first_are_named(
+    ours, theirs, our_size, their_size
+):
     ours, theirs = newest(ours), newest(theirs)
     found = compare(in_parts(records(ours), our_size), in_parts(records(theirs), their_size))
     local, stored = ({step: rest for step, *rest in points} for points in (ours, theirs))
     for steps, expected in (
         (found.missing, sorted(local.keys() - stored.keys())),
         (found.extra, sorted(stored.keys() - local.keys())),
-        (found.different, sorted(step for step in local.keys() & stored.keys() if local[step] != stored[step])),
+        (
+            found.different,
+            sorted(step for step in local.keys() & stored.keys() if local[step] != stored[step]),
+        ),
     ):
         assert (steps.count, steps.first) == (len(expected), expected[:5])
 
@@ -93,18 +104,23 @@ def test_a_run_too_large_for_memory_gives_the_same_digests(spool, held_bytes_max
     for _ in range(20):
         for tag, points in arrived.items():
             fresh = [
-                (int(step), 1.0 * random.integers(3), float(random.integers(9))) for step in random.integers(0, 99, 30)
+                (int(step), 1.0 * random.integers(3), float(random.integers(9)))
+                for step in random.integers(0, 99, 30)
             ]
             points.extend(fresh)
             sent = batches.scalars(
-                tag, *zip(*[(step, value, wall_time) for step, wall_time, value in fresh], strict=True)
+                tag,
+                *zip(*[(step, value, wall_time) for step, wall_time, value in fresh], strict=True),
             )
             local.add("run", batches.batch(batches.segment(batches.stream(), 0, 1, sent)))
     for (_, tag), series in local.series.items():
         expected = records(newest(arrived[tag]))
         assert bool(series.extents) == (held_bytes_max < 10**9)
         digest = local.digest(series)
-        assert (digest.count, digest.hexdigest()) == (len(expected), hashlib.sha256(expected.tobytes()).hexdigest())
+        assert (digest.count, digest.hexdigest()) == (
+            len(expected),
+            hashlib.sha256(expected.tobytes()).hexdigest(),
+        )
         assert not compare(local.records(series), [expected]).different.count
 
 
@@ -118,11 +134,15 @@ def test_a_tag_belongs_to_the_plugin_that_came_first_in_its_run(spool):
     assert not add(local, batches.scalars("x", [1]))
     reason = "tag 'x' belongs to plugin 'scalars' in this run already"
     assert add(local, batches.texts("x", [2, 3], [b"a", b"b"])) == Counter({reason: 2})
-    assert add(local, batches.scalars("x", [4], summary_metadata=batches.metadata("other", 1))) == Counter({reason: 1})
+    assert add(
+        local, batches.scalars("x", [4], summary_metadata=batches.metadata("other", 1))
+    ) == Counter({reason: 1})
     other_class = batches.texts("x", [2], [b"a"])
     other_class.summary_metadata = batches.metadata("scalars", 2)
     assert add(local, other_class) == Counter({reason: 1})
-    assert not add(local, batches.scalars("x", [5], summary_metadata=plain))  # no plugin named: the tag's own
+    assert not add(
+        local, batches.scalars("x", [5], summary_metadata=plain)
+    )  # no plugin named: the tag's own
     (series,) = local.series.values()
     assert [int(step) for part in local.records(series) for step in part["step"]] == [1, 5]
 
@@ -132,7 +152,10 @@ def test_of_hparams_the_newest_metadata_counts_and_of_others_the_first(spool):
     for plugin in ("hparams", "scalars"):
         for content, wall_time in ((b"first", 5.0), (b"older", 4.0), (b"newest", 5.0)):
             metadata = batches.metadata(plugin, 1, content=content)
-            add(local, batches.scalars(plugin, [0], wall_times=[wall_time], summary_metadata=metadata))
+            add(
+                local,
+                batches.scalars(plugin, [0], wall_times=[wall_time], summary_metadata=metadata),
+            )
     sha256 = {
         tag: hashlib.sha256(batches.metadata(tag, 1, content=content)).hexdigest()
         for tag, content in (("hparams", b"newest"), ("scalars", b"first"))
@@ -142,13 +165,19 @@ def test_of_hparams_the_newest_metadata_counts_and_of_others_the_first(spool):
 
 def test_without_room_for_a_large_run_it_is_said_what_to_do(spool, monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
-    with pytest.raises(UploadError, match=r"No such file or directory; .* set TMPDIR to a directory with room"):
+    with pytest.raises(
+        UploadError, match=r"No such file or directory; .* set TMPDIR to a directory with room"
+    ):
         spool.append(records([(1, 1, 1)]))
 
 
 def finding(**fields):
     return Finding(
-        "run", "tag", "scalars", "scalar", **{"status": Status.DIFFERENT, "points": 3, "stored_points": 4} | fields
+        "run",
+        "tag",
+        "scalars",
+        "scalar",
+        **{"status": Status.DIFFERENT, "points": 3, "stored_points": 4} | fields,
     )
 
 
@@ -181,8 +210,14 @@ def test_what_is_missing_different_or_skipped_is_not_proven_and_what_is_extra_on
 
 
 def test_a_verdict_says_first_whether_it_is_proven():
-    assert next(VerifyResult("e", is_strict=False).lines()).startswith("proven: experiment e holds every point")
-    lines = list(VerifyResult("e", is_strict=False, extra_runs=["old"], skipped=Counter({"reason": 2})).lines())
+    assert next(VerifyResult("e", is_strict=False).lines()).startswith(
+        "proven: experiment e holds every point"
+    )
+    lines = list(
+        VerifyResult(
+            "e", is_strict=False, extra_runs=["old"], skipped=Counter({"reason": 2})
+        ).lines()
+    )
     assert lines[0].startswith("NOT proven")
     assert "  cannot be uploaded: 2: reason" in lines
     assert "runs that are not in the logdir: 1 (old)" in lines
@@ -191,12 +226,18 @@ def test_a_verdict_says_first_whether_it_is_proven():
 @pytest.fixture
 def server(monkeypatch, tmp_path):
     with faulty_server() as server:
-        for name, value in (("SERVER", server.url), ("TOKEN", "tbh_secret"), ("CONFIG", str(tmp_path / "config.toml"))):
+        for name, value in (
+            ("SERVER", server.url),
+            ("TOKEN", "tbh_secret"),
+            ("CONFIG", str(tmp_path / "config.toml")),
+        ):
             monkeypatch.setenv(f"TBHUB_{name}", value)
         yield server
 
 
-def test_a_server_that_is_away_means_later_and_a_wrong_command_wrong_usage(server: FaultyServer, tmp_path, capsys):
+def test_a_server_that_is_away_means_later_and_a_wrong_command_wrong_usage(
+    server: FaultyServer, tmp_path, capsys
+):
     server.replies = [Reply(503)]
     verify = ["verify", "--logdir", str(tmp_path), "--give-up-seconds", "0.1"]
     assert main([*verify, "--experiment", "abc"]) == 75

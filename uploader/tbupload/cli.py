@@ -11,11 +11,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn, cast
 
-from tbupload.commands.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TEMPORARY_FAILURE, EXIT_USAGE
+from tbupload.commands.exit_codes import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_TEMPORARY_FAILURE,
+    EXIT_USAGE,
+)
 from tbupload.console.output import discard_stdout, print_line, print_message
 from tbupload.errors import Unreachable, UploadError, UsageError
 
-DESCRIPTION: Final = "Uploads TensorBoard logdirs to a tbhub server and prints the URL where they can be seen."
+DESCRIPTION: Final = (
+    "Uploads TensorBoard logdirs to a tbhub server and prints the URL where they can be seen."
+)
 
 EXAMPLES: Final = """\
 examples:
@@ -118,9 +125,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _load_command(name: str) -> Command:
     """The function of a command, `module:function`: what it needs is loaded now, and for it alone."""
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy starts a thread a core for what is never done here
+    os.environ.setdefault(
+        "OPENBLAS_NUM_THREADS", "1"
+    )  # numpy starts a thread a core for what is never done here
     module, _, function = name.partition(":")
-    return cast("Command", getattr(importlib.import_module(f"tbupload.commands.{module}"), function))
+    return cast(
+        "Command", getattr(importlib.import_module(f"tbupload.commands.{module}"), function)
+    )
 
 
 def _run(command: Command, options: argparse.Namespace) -> int:
@@ -146,18 +157,41 @@ def _report_error(error: UploadError, code: int) -> int:
 
 def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
     parser = argparse.ArgumentParser(
-        prog="tbupload", description=DESCRIPTION, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="tbupload",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action=_Version, help="show program's version number and exit")
     verbs = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name, add_options, command, text in (
         ("upload", _upload_options, "upload:upload", "upload a logdir (the default)"),
-        ("verify", _verify_options, "verify:verify", "prove that an experiment holds everything that is in a logdir"),
-        ("export", _export_options, "export:export", "write experiments into files: Parquet, CSV or event files"),
+        (
+            "verify",
+            _verify_options,
+            "verify:verify",
+            "prove that an experiment holds everything that is in a logdir",
+        ),
+        (
+            "export",
+            _export_options,
+            "export:export",
+            "write experiments into files: Parquet, CSV or event files",
+        ),
         ("tail", _tail_options, "tail:tail", "print an experiment's new points as they come"),
-        ("list", _list_options, "experiments:list_experiments", "list your experiments, the newest first"),
+        (
+            "list",
+            _list_options,
+            "experiments:list_experiments",
+            "list your experiments, the newest first",
+        ),
         ("show", _id_option, "experiments:show", "show one experiment"),
-        ("update-metadata", _update_options, "experiments:update_metadata", "change name, description or visibility"),
+        (
+            "update-metadata",
+            _update_options,
+            "experiments:update_metadata",
+            "change name, description or visibility",
+        ),
         ("delete", _delete_options, "experiments:delete", "delete an experiment and all its data"),
         (
             "share",
@@ -165,7 +199,12 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
             "experiments:share",
             "make a link that opens an experiment, list or revoke its tokens",
         ),
-        ("login", _add_no_options, "experiments:login", "keep a server's address and a token (read from stdin) for later"),
+        (
+            "login",
+            _add_no_options,
+            "experiments:login",
+            "keep a server's address and a token (read from stdin) for later",
+        ),
     ):
         verb = verbs.add_parser(
             name,
@@ -202,20 +241,41 @@ class _Version(argparse.Action):
 def _common_options(verb: argparse.ArgumentParser) -> None:
     group = verb.add_argument_group("server and output")
     group.add_argument("--server", metavar="URL", help="the server's address")
-    group.add_argument("--cacert", metavar="FILE", type=Path, help="certificate authorities to trust, as a PEM file")
-    group.add_argument("--json", action="store_true", help="print JSON on stdout, one object a line")
+    group.add_argument(
+        "--cacert",
+        metavar="FILE",
+        type=Path,
+        help="certificate authorities to trust, as a PEM file",
+    )
+    group.add_argument(
+        "--json", action="store_true", help="print JSON on stdout, one object a line"
+    )
     loudness = group.add_mutually_exclusive_group()
     loudness.add_argument("--verbose", "-v", action="store_true", help="say more on stderr")
-    loudness.add_argument("--quiet", "-q", action="store_true", help="say on stderr only what went wrong")
+    loudness.add_argument(
+        "--quiet", "-q", action="store_true", help="say on stderr only what went wrong"
+    )
 
 
 def _upload_options(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--logdir", metavar="DIR", type=Path, required=True, help="the directory that holds the runs")
     verb.add_argument(
-        "--one-shot", "--one_shot", action="store_true", help="end when everything there is committed; follow no files"
+        "--logdir",
+        metavar="DIR",
+        type=Path,
+        required=True,
+        help="the directory that holds the runs",
     )
     verb.add_argument(
-        "--dry-run", "--dry_run", action="store_true", help="read everything, send nothing, say what would be sent"
+        "--one-shot",
+        "--one_shot",
+        action="store_true",
+        help="end when everything there is committed; follow no files",
+    )
+    verb.add_argument(
+        "--dry-run",
+        "--dry_run",
+        action="store_true",
+        help="read everything, send nothing, say what would be sent",
     )
     verb.add_argument(
         "--experiment",
@@ -230,7 +290,11 @@ def _upload_options(verb: argparse.ArgumentParser) -> None:
     new = verb.add_argument_group("a new experiment")
     new.add_argument("--name", help="its name")
     new.add_argument("--description", help="its description, Markdown")
-    new.add_argument("--visibility", choices=("private", "link"), help="who may read it: you, or all who have the link")
+    new.add_argument(
+        "--visibility",
+        choices=("private", "link"),
+        help="who may read it: you, or all who have the link",
+    )
     _series_filter_options(verb, "what is uploaded")
     pace = verb.add_argument_group("pace")
     pace.add_argument(
@@ -243,7 +307,11 @@ def _upload_options(verb: argparse.ArgumentParser) -> None:
     )
     _retry_timeout_option(pace, None, "300 with --one-shot, for ever without")
     starter = verb.add_argument_group("for programs that start this one")
-    starter.add_argument("--wait-for-logdir", action="store_true", help="a logdir that is not there yet is waited for")
+    starter.add_argument(
+        "--wait-for-logdir",
+        action="store_true",
+        help="a logdir that is not there yet is waited for",
+    )
     starter.add_argument(
         "--end-with-stdin",
         action="store_true",
@@ -253,23 +321,43 @@ def _upload_options(verb: argparse.ArgumentParser) -> None:
 
 def _series_filter_options(verb: argparse.ArgumentParser, title: str) -> None:
     choice = verb.add_argument_group(f"{title} (regular expressions have to match a whole name)")
-    choice.add_argument("--plugins", metavar="A,B", type=_names, help="only series of these plugins")
+    choice.add_argument(
+        "--plugins", metavar="A,B", type=_names, help="only series of these plugins"
+    )
     for side in ("runs", "tags"):
-        choice.add_argument(f"--include-{side}", metavar="REGEX", type=_pattern, help=f"only {side} that match")
-        choice.add_argument(f"--exclude-{side}", metavar="REGEX", type=_pattern, help=f"no {side} that match")
+        choice.add_argument(
+            f"--include-{side}", metavar="REGEX", type=_pattern, help=f"only {side} that match"
+        )
+        choice.add_argument(
+            f"--exclude-{side}", metavar="REGEX", type=_pattern, help=f"no {side} that match"
+        )
 
 
-def _retry_timeout_option(verb: argparse.ArgumentParser | argparse._ArgumentGroup, default: float | None, shown: str) -> None:
+def _retry_timeout_option(
+    verb: argparse.ArgumentParser | argparse._ArgumentGroup, default: float | None, shown: str
+) -> None:
     words = f"how long a server that does not answer is tried (default: {shown})"
     verb.add_argument("--give-up-seconds", metavar="N", type=_seconds, default=default, help=words)
 
 
 def _verify_options(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--logdir", metavar="DIR", type=Path, required=True, help="the directory that holds the runs")
-    verb.add_argument("--experiment", metavar="ID", required=True, help="the experiment's id, or its URL")
+    verb.add_argument(
+        "--logdir",
+        metavar="DIR",
+        type=Path,
+        required=True,
+        help="the directory that holds the runs",
+    )
+    verb.add_argument(
+        "--experiment", metavar="ID", required=True, help="the experiment's id, or its URL"
+    )
     verb.add_argument("--strict", action="store_true", help="it must hold nothing besides, either")
-    verb.add_argument("--deep", action="store_true", help="read every stored object and compare its SHA-256")
-    verb.add_argument("--repair", action="store_true", help="send again what the object store has lost")
+    verb.add_argument(
+        "--deep", action="store_true", help="read every stored object and compare its SHA-256"
+    )
+    verb.add_argument(
+        "--repair", action="store_true", help="send again what the object store has lost"
+    )
     _series_filter_options(verb, "what was uploaded")
     _retry_timeout_option(verb, READ_RETRY_TIMEOUT_SECONDS, "%(default)s")
 
@@ -278,15 +366,24 @@ def _export_options(verb: argparse.ArgumentParser) -> None:
     what = verb.add_mutually_exclusive_group(required=True)
     what.add_argument("--experiment", metavar="ID", help="the experiment's id, or its URL")
     what.add_argument("--all", action="store_true", help="every experiment of the workspace")
-    verb.add_argument("--format", choices=("parquet", "csv", "events"), default="parquet", help="default: %(default)s")
-    verb.add_argument("--output", metavar="DIR", type=Path, required=True, help="the directory to write to")
+    verb.add_argument(
+        "--format",
+        choices=("parquet", "csv", "events"),
+        default="parquet",
+        help="default: %(default)s",
+    )
+    verb.add_argument(
+        "--output", metavar="DIR", type=Path, required=True, help="the directory to write to"
+    )
     _series_filter_options(verb, "what is exported")
     _retry_timeout_option(verb, READ_RETRY_TIMEOUT_SECONDS, "%(default)s")
 
 
 def _tail_options(verb: argparse.ArgumentParser) -> None:
     _id_option(verb)
-    verb.add_argument("--from-start", action="store_true", help="begin with the points that are there already")
+    verb.add_argument(
+        "--from-start", action="store_true", help="begin with the points that are there already"
+    )
     verb.add_argument(
         "--kind",
         choices=("scalars", "tensors", "blob_sequences"),
@@ -298,7 +395,9 @@ def _tail_options(verb: argparse.ArgumentParser) -> None:
 
 
 def _list_options(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--query", metavar="TEXT", help="only those with this text in their name or description")
+    verb.add_argument(
+        "--query", metavar="TEXT", help="only those with this text in their name or description"
+    )
 
 
 def _id_option(verb: argparse.ArgumentParser) -> None:
@@ -310,21 +409,28 @@ def _update_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--name", help="the new name")
     verb.add_argument("--description", help="the new description, Markdown")
     verb.add_argument(
-        "--visibility", choices=("private", "link"), help="who may read it: you, or all who have the link"
+        "--visibility",
+        choices=("private", "link"),
+        help="who may read it: you, or all who have the link",
     )
 
 
 def _delete_options(verb: argparse.ArgumentParser) -> None:
     _id_option(verb)
     verb.add_argument(
-        "--yes", "-y", action="store_true", help="do not ask; needed where there is no terminal to ask on"
+        "--yes",
+        "-y",
+        action="store_true",
+        help="do not ask; needed where there is no terminal to ask on",
     )
 
 
 def _share_options(verb: argparse.ArgumentParser) -> None:
     _id_option(verb)
     verb.add_argument(
-        "--expires", metavar="TIME", help="when the link ends, as 12h, 30d or 8w from now (default: never)"
+        "--expires",
+        metavar="TIME",
+        help="when the link ends, as 12h, 30d or 8w from now (default: never)",
     )
     verb.add_argument("--label", help="a word to tell the link by")
     action = verb.add_mutually_exclusive_group()

@@ -57,16 +57,22 @@ def read_config(path: Path) -> Config:
 def write_config(path: Path, config: Config) -> None:
     """Writes the config file whole or not at all, readable by its owner only."""
     lines = [
-        f"{key} = {json.dumps(value)}\n" for key, value in (("server", config.server), ("token", config.token)) if value
+        f"{key} = {json.dumps(value)}\n"
+        for key, value in (("server", config.server), ("token", config.token))
+        if value
     ]
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # made with mode 0600
+    descriptor, name = tempfile.mkstemp(
+        dir=path.parent, prefix=f".{path.name}."
+    )  # made with mode 0600
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.writelines(lines)
     Path(name).replace(path)
 
 
-def find_access(server: str | None, environment: Mapping[str, str], *, link: str | None = None) -> Access:
+def find_access(
+    server: str | None, environment: Mapping[str, str], *, link: str | None = None
+) -> Access:
     """The server and token in force; `server` is the flag's value, if it was given.
 
     `link` is the server that an experiment's URL names, which somebody else may have written: a token that is meant for
@@ -77,12 +83,22 @@ def find_access(server: str | None, environment: Mapping[str, str], *, link: str
     configured = environment.get("TBHUB_SERVER") or config.server
     chosen = server or link or configured
     if not chosen:
-        raise UsageError("no server: give --server URL, set TBHUB_SERVER, or run `tbupload login --server URL`")
+        raise UsageError(
+            "no server: give --server URL, set TBHUB_SERVER, or run `tbupload login --server URL`"
+        )
     address = check_server(chosen)
     warnings = []
     token = environment.get("TBHUB_TOKEN") or None
-    if token is not None and link and not server and configured and check_server(configured) != address:
-        warnings.append(f"the token of {configured} is not sent to {address}: give token=, or a share link")
+    if (
+        token is not None
+        and link
+        and not server
+        and configured
+        and check_server(configured) != address
+    ):
+        warnings.append(
+            f"the token of {configured} is not sent to {address}: give token=, or a share link"
+        )
         token = None
     if token is None and config.token and config.server and check_server(config.server) == address:
         token = config.token
@@ -103,7 +119,9 @@ def check_server(server: str) -> str:
     except ValueError:
         is_address = False
     if not is_address or parts.query or parts.fragment or parts.username is not None:
-        raise UsageError(f"{server!r} is no server address; it should look like https://tbhub.example.org")
+        raise UsageError(
+            f"{server!r} is no server address; it should look like https://tbhub.example.org"
+        )
     return urllib.parse.urlunsplit(parts).rstrip("/")
 
 

@@ -44,7 +44,9 @@ class CorruptRecord(ReadError):
     """The length of the record at `offset` (bytes) fails its checksum: where the next record begins cannot be known."""
 
     def __init__(self, path: Path, offset: int) -> None:
-        super().__init__(path, f"the record at byte {offset:,} is corrupt, and nothing after it can be read")
+        super().__init__(
+            path, f"the record at byte {offset:,} is corrupt, and nothing after it can be read"
+        )
         self.offset = offset
 
 
@@ -108,7 +110,13 @@ class Conflict(Refused):
     """
 
     def __init__(
-        self, explanation: str, *, code: str, segment: int | None, offset: int | None, checksum: int | None
+        self,
+        explanation: str,
+        *,
+        code: str,
+        segment: int | None,
+        offset: int | None,
+        checksum: int | None,
     ) -> None:
         super().__init__(explanation, status=409, code=code)
         self.segment = segment

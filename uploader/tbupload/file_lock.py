@@ -13,7 +13,9 @@ from typing import Final
 
 LOCK_POLL_SECONDS: Final = 0.02
 
-LOCKS_UNSUPPORTED_ERRNOS: Final = frozenset({errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK})
+LOCKS_UNSUPPORTED_ERRNOS: Final = frozenset(
+    {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK}
+)
 """What a file system without locks answers, as some of computing clusters do."""
 
 if sys.platform == "win32":
@@ -54,5 +56,7 @@ def _acquire(descriptor: int, path: Path, seconds_max: float) -> None:
             if error.errno not in {errno.EAGAIN, errno.EACCES, errno.EDEADLK}:
                 raise
             if time.monotonic() > deadline:
-                raise TimeoutError(errno.ETIMEDOUT, f"locked by another process for {seconds_max:g} s", path) from error
+                raise TimeoutError(
+                    errno.ETIMEDOUT, f"locked by another process for {seconds_max:g} s", path
+                ) from error
         time.sleep(LOCK_POLL_SECONDS)

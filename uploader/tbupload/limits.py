@@ -84,7 +84,9 @@ class ReadLimits:
     name_chars_max: int  # characters, not bytes
     metadata_bytes_max: int
     tensor_rank_max: int = TENSOR_RANK_MAX
-    tensor_object_bytes_max: int = 0  # of a tensor over `tensor_bytes_max`; 0 where the server takes none
+    tensor_object_bytes_max: int = (
+        0  # of a tensor over `tensor_bytes_max`; 0 where the server takes none
+    )
     blob_sequence_length_max: int = BLOB_SEQUENCE_LENGTH_MAX
     logged_content_type_chars_max: int = 0  # characters; 0 where the server keeps none
     record_bytes_max: int = RECORD_BYTES_MAX

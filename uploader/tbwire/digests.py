@@ -33,7 +33,9 @@ def record_dtype(*, is_scalar: bool) -> np.dtype[Any]:
     return SCALAR_RECORD if is_scalar else VALUE_RECORD
 
 
-def scalar_records(steps: npt.NDArray[Any], wall_times: npt.NDArray[Any], values: npt.NDArray[Any]) -> Records:
+def scalar_records(
+    steps: npt.NDArray[Any], wall_times: npt.NDArray[Any], values: npt.NDArray[Any]
+) -> Records:
     """Scalar points as records, in the order given; values are float32 or float64."""
     records = np.empty(len(steps), SCALAR_RECORD)
     records["step"], records["wall_time"] = steps, wall_times
@@ -42,7 +44,9 @@ def scalar_records(steps: npt.NDArray[Any], wall_times: npt.NDArray[Any], values
     return records
 
 
-def value_records(steps: npt.ArrayLike, wall_times: npt.ArrayLike, digests: Sequence[bytes]) -> Records:
+def value_records(
+    steps: npt.ArrayLike, wall_times: npt.ArrayLike, digests: Sequence[bytes]
+) -> Records:
     """Points of tensors or blob sequences as records, in the order given; each digest is 32 bytes."""
     records = np.empty(len(digests), VALUE_RECORD)
     records["step"], records["wall_time"] = steps, wall_times
@@ -50,7 +54,9 @@ def value_records(steps: npt.ArrayLike, wall_times: npt.ArrayLike, digests: Sequ
     return records
 
 
-def tensor_digest(dtype: int, shape: Sequence[int], data_sha256: bytes, histogram_sha256: bytes | None) -> bytes:
+def tensor_digest(
+    dtype: int, shape: Sequence[int], data_sha256: bytes, histogram_sha256: bytes | None
+) -> bytes:
     """SHA-256 of: data type int32, rank int32, the dimensions int64, and the SHA-256 of the data (`tensors.py`).
 
     Where a legacy histogram stands beside the tensor, the SHA-256 of its serialized message comes last.
@@ -73,7 +79,9 @@ def deduplicate_steps(records: Records) -> Records:
     steps = records["step"]
     if bool(np.all(steps[1:] > steps[:-1])):
         return records
-    order = np.lexsort((records["wall_time"], steps))  # stable: on equal keys the later one stays last
+    order = np.lexsort(
+        (records["wall_time"], steps)
+    )  # stable: on equal keys the later one stays last
     ordered = steps[order]
     chosen: Records = records[order[np.append(ordered[1:] != ordered[:-1], True)]]
     return chosen

@@ -53,8 +53,12 @@ def unpack(block: bytes) -> tuple[Steps, WallTimes, Values]:
     values_at = wall_at + wall_width * (points - 1)
     if len(block) != values_at + value_width * points:
         raise ValueError("a packed block's length is not what its header says")
-    steps = _unpack_integers(block, _HEADER.size, points, step_width, first_step, step_low, step_unit)
-    wall_times = _unpack_integers(block, wall_at, points, wall_width, first_wall, wall_low, wall_unit)
+    steps = _unpack_integers(
+        block, _HEADER.size, points, step_width, first_step, step_low, step_unit
+    )
+    wall_times = _unpack_integers(
+        block, wall_at, points, wall_width, first_wall, wall_low, wall_unit
+    )
     values = np.frombuffer(block, f"<f{value_width}", points, values_at)
     with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one
         return steps.view(np.int64), wall_times.view(np.float64), values.astype(np.float64)
@@ -67,7 +71,12 @@ def _header(block: bytes) -> tuple[int, ...]:
     version, step_width, wall_width, value_width, points = header[:5]
     if version != _VERSION:
         raise ValueError(f"a packed block of format {version} was made by a newer tbhub")
-    if step_width not in _WIDTHS or wall_width not in _WIDTHS or value_width not in {4, 8} or not points:
+    if (
+        step_width not in _WIDTHS
+        or wall_width not in _WIDTHS
+        or value_width not in {4, 8}
+        or not points
+    ):
         raise ValueError("a packed block's header says what cannot be")
     return header
 
@@ -98,7 +107,9 @@ def _pack_integers(bits: _UInt64s) -> tuple[int, int, int, bytes]:
     return width, int(low), unit, units.astype(f"<u{width}").tobytes()
 
 
-def _unpack_integers(block: bytes, at: int, points: int, width: int, first: int, low: int, unit: int) -> _UInt64s:
+def _unpack_integers(
+    block: bytes, at: int, points: int, width: int, first: int, low: int, unit: int
+) -> _UInt64s:
     bits = np.empty(points, np.uint64)
     bits[0] = first
     if width:

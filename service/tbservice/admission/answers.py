@@ -66,7 +66,9 @@ class ResponseSender:
             return
         if message["type"] == "http.response.start":
             self._admitted.turn.finish()
-            self._start = message  # sent with the first bytes, until which it can still become a 429
+            self._start = (
+                message  # sent with the first bytes, until which it can still become a 429
+            )
             return
         size = len(message.get("body", b""))
         unread, caller = self._admitted.shares.unread_bytes, self._admitted.caller
@@ -105,7 +107,11 @@ class ResponseSender:
         if self._has_ended:
             return
         await self._in_time(lambda: self._send(message))
-        if self._outgoing is not None and not self._has_ended and not message.get("more_body", True):
+        if (
+            self._outgoing is not None
+            and not self._has_ended
+            and not message.get("more_body", True)
+        ):
             await self._in_time(self._outgoing.wait_until_sent)
 
     async def _in_time(self, act: Callable[[], Awaitable[None]]) -> None:
@@ -122,7 +128,9 @@ class ResponseSender:
                 self._has_ended = self._unsent_bytes() >= unsent_bytes
             else:
                 return
-        _log.warning("a client took nothing of its answer for %s seconds", limits.RESPONSE_STALL_SECONDS_MAX)
+        _log.warning(
+            "a client took nothing of its answer for %s seconds", limits.RESPONSE_STALL_SECONDS_MAX
+        )
         abort = self._scope.get(ABORT_KEY)
         if abort is not None:
             abort()

@@ -34,7 +34,11 @@ class RequestBody:
     """
 
     def __init__(
-        self, scope: Scope, receive: Receive, admitted: AdmittedRequest, check: Callable[[], Awaitable[None]]
+        self,
+        scope: Scope,
+        receive: Receive,
+        admitted: AdmittedRequest,
+        check: Callable[[], Awaitable[None]],
     ) -> None:
         """`check` raises for a caller without any right to what the request names; it is asked before large bodies."""
         self._receive = receive
@@ -124,7 +128,9 @@ class RequestBody:
                         raise _too_large()
                     self._is_open = message.get("more_body", False)
         except TimeoutError as error:
-            raise RequestTimeout(f"the body did not arrive within {limits.REQUEST_BODY_SECONDS_MAX} seconds") from error
+            raise RequestTimeout(
+                f"the body did not arrive within {limits.REQUEST_BODY_SECONDS_MAX} seconds"
+            ) from error
         finally:
             content = b"" if self._is_open else bytes(body)
             body.clear()  # an error's traceback holds this frame, and garbage collection comes late

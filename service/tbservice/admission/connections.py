@@ -57,7 +57,9 @@ class Connection(H11Protocol):
         """Count the connection, and expect a request soon."""
         super().connection_made(transport)
         self.address = customer_of(self.client[0]) if self.client else ""
-        transport.set_write_buffer_limits(0)  # what is sent waits until what was sent before is taken
+        transport.set_write_buffer_limits(
+            0
+        )  # what is sent waits until what was sent before is taken
         self.app = _with_connection(self.app, transport, Outgoing(transport, self.flow))
         transport.max_size = _RECEIVED_BYTES_MAX  # type: ignore[attr-defined] # of asyncio's own transports
         _connections.add(self)
@@ -72,7 +74,9 @@ class Connection(H11Protocol):
     def _parse(self) -> None:
         """Parse what was received, a few bytes at a time until they are known to be a body's."""
         while self._unparsed and not self.transport.is_closing():
-            if self.conn.their_state is h11.DONE and not self.is_idle:  # a next request, before the answer to this one
+            if (
+                self.conn.their_state is h11.DONE and not self.is_idle
+            ):  # a next request, before the answer to this one
                 self.flow.pause_reading()
                 return
             is_body, has_lines = self.conn.their_state is h11.SEND_BODY, not self._is_plain_body()
@@ -82,7 +86,11 @@ class Connection(H11Protocol):
                 self.transport.abort()
                 return
             super().data_received(data)
-            if not has_lines and self.conn.their_state is h11.DONE and self._lacks_bytes(self.conn.trailing_data[0]):
+            if (
+                not has_lines
+                and self.conn.their_state is h11.DONE
+                and self._lacks_bytes(self.conn.trailing_data[0])
+            ):
                 self.transport.abort()
             self._expect_headers()
 
@@ -127,10 +135,14 @@ class Connection(H11Protocol):
         self._unset_header_timer()
         super().connection_lost(exc)
         if self.cycle is not None:
-            self.cycle.body = bytearray()  # an error's traceback may hold the request until garbage is collected
+            self.cycle.body = (
+                bytearray()
+            )  # an error's traceback may hold the request until garbage is collected
 
     def _set_header_timer(self) -> None:
-        self._header_timer = self.loop.call_later(limits.REQUEST_HEADER_SECONDS_MAX, self._end_headers)
+        self._header_timer = self.loop.call_later(
+            limits.REQUEST_HEADER_SECONDS_MAX, self._end_headers
+        )
 
     def _unset_header_timer(self) -> None:
         if self._header_timer is not None:
@@ -159,8 +171,12 @@ def _with_connection(application: Any, transport: asyncio.Transport, outgoing: O
             if not _is_cancelled():
                 raise
             transport.abort()
-            with contextlib.suppress(asyncio.CancelledError):  # the loop's own end cancels once more
-                await asyncio.sleep(0)  # until `connection_lost` was called: uvicorn then misses no answer
+            with contextlib.suppress(
+                asyncio.CancelledError
+            ):  # the loop's own end cancels once more
+                await asyncio.sleep(
+                    0
+                )  # until `connection_lost` was called: uvicorn then misses no answer
 
     return run
 
@@ -184,7 +200,9 @@ class _ConnectionRegistry:
         self._by_address.setdefault(connection.address, OrderedDict())[connection] = None
         if self._count > connections_max():
             most = max(self._by_address.values(), key=len)
-            idle = next((one for one in most if one.is_idle), None)  # most often soon: not all are looked at
+            idle = next(
+                (one for one in most if one.is_idle), None
+            )  # most often soon: not all are looked at
             closed = idle or min(most, key=lambda one: one.importance)  # of equals the first
             self.forget(closed)
             closed.transport.abort()
@@ -210,7 +228,10 @@ _connections: Final = _ConnectionRegistry()
 
 def connections_max() -> int:
     """Return how many connections a worker holds open: `CONNECTIONS_ITEMS_MAX`, or as many as it may open files."""
-    return min(limits.CONNECTIONS_ITEMS_MAX, max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _OTHER_FILES))
+    return min(
+        limits.CONNECTIONS_ITEMS_MAX,
+        max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _OTHER_FILES),
+    )
 
 
 def raise_file_limit() -> None:

@@ -105,7 +105,9 @@ class Shares:
         metrics.observe_over_share(self.what)
         whose = "callers without a token" if caller.is_anonymous else "one workspace"
         share = f"{self.caller_max(caller)} of {self._total} {self.what}"
-        return TooManyRequests(f"{whose} may use {share} of this server at once, and others use it, too; try again")
+        return TooManyRequests(
+            f"{whose} may use {share} of this server at once, and others use it, too; try again"
+        )
 
     def _group_max(self, caller: SharingParty) -> int:
         return max(1, self._total // 4) if caller.is_anonymous else self._caller_max
@@ -144,7 +146,11 @@ class FairQueue(Shares):
     """
 
     def __init__(
-        self, what: str, total: int, caller_max: int, waiting_max: int = limits.CALLER_QUEUED_REQUESTS_ITEMS_MAX
+        self,
+        what: str,
+        total: int,
+        caller_max: int,
+        waiting_max: int = limits.CALLER_QUEUED_REQUESTS_ITEMS_MAX,
     ) -> None:
         """`waiting_max` is how many requests of one caller may wait."""
         super().__init__(what, total, caller_max)
@@ -337,10 +343,22 @@ class WorkerShares:
         self.activity = Activity()
         self.body_rate = BodyRate(self.activity)
         self.turns = Turns(at_once, min(at_once, limits.CALLER_REQUESTS_ITEMS_MAX), self.activity)
-        self.body_bytes = FairQueue("bytes of request bodies", limits.REQUEST_BODIES_BYTES_MAX, limits.CALLER_REQUEST_BODIES_BYTES_MAX)
+        self.body_bytes = FairQueue(
+            "bytes of request bodies",
+            limits.REQUEST_BODIES_BYTES_MAX,
+            limits.CALLER_REQUEST_BODIES_BYTES_MAX,
+        )
         self.decoded_bytes = FairQueue(
             "bytes of batches being decoded", limits.DECODING_BYTES_MAX, limits.BATCH_BYTES_MAX
         )
-        self.unread_bytes = Shares("bytes of unread answers", limits.UNSENT_RESPONSE_BYTES_MAX, limits.CALLER_UNSENT_RESPONSE_BYTES_MAX)
-        self.streams = Shares("streams at full resolution", limits.FULL_SCAN_STREAMS_MAX, limits.CALLER_FULL_SCAN_STREAMS_MAX)
+        self.unread_bytes = Shares(
+            "bytes of unread answers",
+            limits.UNSENT_RESPONSE_BYTES_MAX,
+            limits.CALLER_UNSENT_RESPONSE_BYTES_MAX,
+        )
+        self.streams = Shares(
+            "streams at full resolution",
+            limits.FULL_SCAN_STREAMS_MAX,
+            limits.CALLER_FULL_SCAN_STREAMS_MAX,
+        )
         self.tails = Shares("live tails", limits.LIVE_STREAMS_MAX, limits.CALLER_LIVE_STREAMS_MAX)

@@ -60,7 +60,9 @@ def grant_append(db: Connection, experiment_id: str, secret: str | None) -> Appe
     """The right to add to an experiment and to read its cursors. Raises Unauthenticated, NotFound or Forbidden."""
     identity = _authorize(db, experiment_id, secret, Scope.APPEND)
     return AppendGrant(
-        identity.workspace_id, ExperimentId(experiment_id), may_name_workspace_blobs=identity.experiment_id is None
+        identity.workspace_id,
+        ExperimentId(experiment_id),
+        may_name_workspace_blobs=identity.experiment_id is None,
     )
 
 
@@ -85,19 +87,29 @@ def find_caller(db: Connection, digest: bytes) -> tuple[WorkspaceId, bool] | Non
     return None if identity is None else (identity.workspace_id, identity.scopes == {Scope.READ})
 
 
-def _authorize(db: Connection, experiment_id: str, secret: str | None, scope: Scope) -> TokenIdentity:
+def _authorize(
+    db: Connection, experiment_id: str, secret: str | None, scope: Scope
+) -> TokenIdentity:
     owner, identity = _look_up(db, experiment_id, secret)
     return _check_scope(experiment_id, owner, _require_token(db, secret, identity), scope)
 
 
-def _look_up(db: Connection, experiment_id: str | None, secret: str | None) -> tuple[ExperimentOwner | None, TokenIdentity | None]:
+def _look_up(
+    db: Connection, experiment_id: str | None, secret: str | None
+) -> tuple[ExperimentOwner | None, TokenIdentity | None]:
     is_id = experiment_id is not None and secrets.is_experiment_id(experiment_id)
     known_id = ExperimentId(experiment_id) if experiment_id is not None and is_id else None
     digest = parse_token_digest(secret)
-    return (None, None) if known_id is None and digest is None else auth_lookup.find_owner_and_identity(db, known_id, digest)
+    return (
+        (None, None)
+        if known_id is None and digest is None
+        else auth_lookup.find_owner_and_identity(db, known_id, digest)
+    )
 
 
-def _require_token(db: Connection, secret: str | None, identity: TokenIdentity | None) -> TokenIdentity:
+def _require_token(
+    db: Connection, secret: str | None, identity: TokenIdentity | None
+) -> TokenIdentity:
     """The holder, of whose token it is noted that it was used."""
     if secret is None:
         raise Unauthenticated("a token is needed: send it as 'Authorization: Bearer <token>'")
@@ -108,10 +120,14 @@ def _require_token(db: Connection, secret: str | None, identity: TokenIdentity |
     return identity
 
 
-def _check_scope(experiment_id: str, owner: ExperimentOwner | None, identity: TokenIdentity, scope: Scope) -> TokenIdentity:
+def _check_scope(
+    experiment_id: str, owner: ExperimentOwner | None, identity: TokenIdentity, scope: Scope
+) -> TokenIdentity:
     is_for_it = identity.experiment_id in {None, experiment_id}
     if owner is None or owner.workspace_id != identity.workspace_id or not is_for_it:
         raise NotFound("there is no such experiment, or it is not yours")
     if not identity.scopes & {scope, Scope.ADMIN}:
-        raise Forbidden(f"this token may not {scope.value} here; it may {', '.join(sorted(identity.scopes))}")
+        raise Forbidden(
+            f"this token may not {scope.value} here; it may {', '.join(sorted(identity.scopes))}"
+        )
     return identity

@@ -46,7 +46,11 @@ def generate_token() -> str:
 def is_token(candidate: str) -> bool:
     """Whether it looks like a token and its checksum holds."""
     body, checksum = candidate[:-_CHECKSUM_CHARS], candidate[-_CHECKSUM_CHARS:]
-    is_shaped = len(body) == len(_TOKEN_PREFIX) + _RANDOM_CHARS and body.startswith(_TOKEN_PREFIX) and body.isascii()
+    is_shaped = (
+        len(body) == len(_TOKEN_PREFIX) + _RANDOM_CHARS
+        and body.startswith(_TOKEN_PREFIX)
+        and body.isascii()
+    )
     return is_shaped and checksum == _checksum(body)
 
 

@@ -20,7 +20,11 @@ SESSION_LIFETIME: Final = timedelta(hours=12)
 
 
 def create_token(
-    db: Connection, grant: AdminGrant, scopes: Iterable[Scope], label: str = "", expires_at: datetime | None = None
+    db: Connection,
+    grant: AdminGrant,
+    scopes: Iterable[Scope],
+    label: str = "",
+    expires_at: datetime | None = None,
 ) -> tuple[Token, str]:
     """A new token for one experiment, to append, to read, or both; and its secret, which is told only now.
 
@@ -44,9 +48,15 @@ def create_session_token(db: Connection, grant: ReadGrant) -> str:
     tokens.delete_ended_sessions(db, grant.workspace_id, limits.TOKEN_SWEEP_ITEMS_MAX)
     expires_at = datetime.now(UTC) + SESSION_LIFETIME
     scopes = (Scope.READ,)
-    return _create(db, grant.workspace_id, grant.experiment_id, scopes, "browser session", expires_at, is_session=True)[
-        1
-    ]
+    return _create(
+        db,
+        grant.workspace_id,
+        grant.experiment_id,
+        scopes,
+        "browser session",
+        expires_at,
+        is_session=True,
+    )[1]
 
 
 def create_owner_token(db: Connection, workspace_id: WorkspaceId, label: str) -> tuple[Token, str]:
@@ -85,7 +95,9 @@ def _create(
     is_session: bool = False,
 ) -> tuple[Token, str]:
     if len(label) > limits.EXPERIMENT_NAME_CHARS_MAX or "\0" in label:
-        raise Invalid(f"a label has at most {limits.EXPERIMENT_NAME_CHARS_MAX} characters, and no NUL")
+        raise Invalid(
+            f"a label has at most {limits.EXPERIMENT_NAME_CHARS_MAX} characters, and no NUL"
+        )
     secret = secrets.generate_token()
     token = tokens.create(
         db,

@@ -13,7 +13,9 @@ from tbservice.types import WorkspaceId
 def create_workspace(db: Connection, name: str) -> WorkspaceId:
     """A new workspace. Raises Invalid for a name that is empty or too long."""
     if not name or len(name) > limits.EXPERIMENT_NAME_CHARS_MAX or "\0" in name:
-        raise Invalid(f"a workspace's name has 1 to {limits.EXPERIMENT_NAME_CHARS_MAX} characters, and no NUL")
+        raise Invalid(
+            f"a workspace's name has 1 to {limits.EXPERIMENT_NAME_CHARS_MAX} characters, and no NUL"
+        )
     return workspaces.create(db, name)
 
 

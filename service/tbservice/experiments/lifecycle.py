@@ -26,7 +26,9 @@ def create_experiment(
     _check_texts(name, description)
     _check_text("an Idempotency-Key", request_key or "", limits.EXPERIMENT_NAME_CHARS_MAX)
     experiment_id = secrets.generate_experiment_id()
-    return experiments.create(db, grant.workspace_id, experiment_id, name, description, visibility, request_key)
+    return experiments.create(
+        db, grant.workspace_id, experiment_id, name, description, visibility, request_key
+    )
 
 
 def get_experiment(db: Connection, grant: ReadGrant) -> Experiment:
@@ -97,7 +99,9 @@ def delete_series(db: Connection, grant: AdminGrant, run: str, tag: str) -> None
     """Deletes one series, and the cursors of its run, so that an upload can bring it back. Raises NotFound."""
     run_id = _lock_run(db, grant, run)
     tag_id = runs_tags.find_tag(db, grant.experiment_id, tag)
-    series_ids = [] if tag_id is None else time_series.delete(db, grant.experiment_id, run_id, tag_id)
+    series_ids = (
+        [] if tag_id is None else time_series.delete(db, grant.experiment_id, run_id, tag_id)
+    )
     if not series_ids:
         raise NotFound("the run has no such tag")
     points.delete_series_points(db, grant.experiment_id, series_ids)

@@ -40,7 +40,9 @@ def main() -> None:
     """Fork and kill as the control socket says, until it is closed."""
     control = socket.socket(fileno=int(sys.argv[1]))
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # sent to a whole group: requests under way have the stop time still
+        signal.signal(
+            number, signal.SIG_IGN
+        )  # sent to a whole group: requests under way have the stop time still
     jobs: dict[str, Job] = {}
     for module in sys.argv[3:]:
         jobs |= importlib.import_module(module).JOBS
@@ -53,7 +55,9 @@ def main() -> None:
             _kill(process_id)
         else:
             process_id = _fork(control, descriptor, int(sys.argv[2]), jobs)
-            with contextlib.suppress(ConnectionError):  # the worker has ended meanwhile: `_receive` tells it
+            with contextlib.suppress(
+                ConnectionError
+            ):  # the worker has ended meanwhile: `_receive` tells it
                 control.sendall(MESSAGE.pack(FORK, process_id))
 
 
@@ -70,7 +74,9 @@ def _kill(process_id: int) -> None:
         os.waitpid(process_id, 0)
 
 
-def _fork(control: socket.socket, descriptor: int, memory_bytes_max: int, jobs: Mapping[str, Job]) -> int:
+def _fork(
+    control: socket.socket, descriptor: int, memory_bytes_max: int, jobs: Mapping[str, Job]
+) -> int:
     server = os.getpid()
     process_id = os.fork()
     if process_id:

@@ -31,7 +31,9 @@ class HandlerPool:
         self._server = get_fork_server(modules)
         self._threads = DaemonThreadPool(_THREADS, "page")
         self._waiters = DaemonThreadPool(limits.HANDLER_ITEMS_MAX, "handler")
-        self._slots = FairQueue("handler processes", limits.HANDLER_ITEMS_MAX, limits.HANDLER_SHARE_ITEMS_MAX)
+        self._slots = FairQueue(
+            "handler processes", limits.HANDLER_ITEMS_MAX, limits.HANDLER_SHARE_ITEMS_MAX
+        )
         self._lock = threading.Lock()
         self._idle: list[HandlerProcess] = []
         self._working: set[_RunningJob] = set()
@@ -55,12 +57,17 @@ class HandlerPool:
         self._waiters.close()
 
     async def in_thread(
-        self, function: Callable[_Parameters, _Result], *args: _Parameters.args, **kwargs: _Parameters.kwargs
+        self,
+        function: Callable[_Parameters, _Result],
+        *args: _Parameters.args,
+        **kwargs: _Parameters.kwargs,
     ) -> _Result:
         """Return what the function returns, called in a thread; a cancelled call that waits for one is never made."""
         return await asyncio.wrap_future(self._threads.submit(function, *args, **kwargs))
 
-    async def in_process(self, job: str, *arguments: Any, calls: Calls, cancel: Callable[[], object]) -> Any:
+    async def in_process(
+        self, job: str, *arguments: Any, calls: Calls, cancel: Callable[[], object]
+    ) -> Any:
         """Return what a job of the modules' returns, done in a process within the limits named `handler_…`.
 
         Args:
@@ -85,7 +92,9 @@ class HandlerPool:
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(self._slots.release, caller)
 
-        future.add_done_callback(release)  # not when the client leaves: the thread may still be at work
+        future.add_done_callback(
+            release
+        )  # not when the client leaves: the thread may still be at work
         try:
             async with asyncio.timeout(limits.HANDLER_SECONDS_MAX):
                 return await asyncio.wrap_future(future)
@@ -99,7 +108,9 @@ class HandlerPool:
                 # Not here: asking PostgreSQL to end a statement would hold up the event loop.
                 threading.Thread(target=cancel, name="cancel", daemon=True).start()
 
-    def _run_job(self, work: _RunningJob, job: str, arguments: tuple[Any, ...], calls: Calls) -> Any:
+    def _run_job(
+        self, work: _RunningJob, job: str, arguments: tuple[Any, ...], calls: Calls
+    ) -> Any:
         process = self._acquire_process(work)
         try:
             work.begin(process)

@@ -27,7 +27,16 @@ Calls = Mapping[str, Callable[..., Any]]
 _MESSAGE_BYTES_MAX: Final = 2**31 - 1
 
 # Not among them: every setting and secret of the service.
-_ENVIRONMENT: Final = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONHOME")
+_ENVIRONMENT: Final = (
+    "PATH",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+    "TMPDIR",
+    "LD_LIBRARY_PATH",
+    "PYTHONHOME",
+)
 
 _PROCESS_DIED: Final = "the process that worked on this ended before its time; try again"
 
@@ -76,7 +85,11 @@ class ForkServer:
                 self._process = subprocess.Popen(
                     [
                         *(sys.executable, "-P", "-m", "tbservice.handlers.fork_server"),
-                        *(str(theirs.fileno()), str(limits.HANDLER_MEMORY_BYTES_MAX), *self._modules),
+                        *(
+                            str(theirs.fileno()),
+                            str(limits.HANDLER_MEMORY_BYTES_MAX),
+                            *self._modules,
+                        ),
                     ],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
@@ -164,7 +177,13 @@ class _RestrictedUnpickler(pickle.Unpickler):
     """Makes plain values and those of `tbservice.types` alone: what comes from a handler process is not trusted."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if module == "tbservice.types" and name in {"Selection", "Sampling", "SamplingRule", "StepRange", "DataClass"}:
+        if module == "tbservice.types" and name in {
+            "Selection",
+            "Sampling",
+            "SamplingRule",
+            "StepRange",
+            "DataClass",
+        }:
             return super().find_class(module, name)
         if (module, name) == ("builtins", "frozenset"):
             return frozenset
@@ -194,4 +213,7 @@ def _result(outcome: list[Any], failure: BaseException | None) -> Any:
 
 def _environment() -> dict[str, str]:
     kept = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
-    return kept | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "OPENBLAS_NUM_THREADS": "1"}
+    return kept | {
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        "OPENBLAS_NUM_THREADS": "1",
+    }

@@ -19,12 +19,17 @@ class DaemonThreadPool:
     def __init__(self, count: int, name: str) -> None:
         self._count = count
         self._name = name
-        self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = (
+            queue.SimpleQueue()
+        )
         self._lock = threading.Lock()
         self._is_started = False
 
     def submit(
-        self, function: Callable[_Parameters, _Result], *args: _Parameters.args, **kwargs: _Parameters.kwargs
+        self,
+        function: Callable[_Parameters, _Result],
+        *args: _Parameters.args,
+        **kwargs: _Parameters.kwargs,
     ) -> Future[_Result]:
         """Call the function in a thread, with the caller's context variables; a cancelled future that waits is left."""
         self._start()
@@ -45,7 +50,9 @@ class DaemonThreadPool:
             if not self._is_started:
                 self._is_started = True
                 for number in range(self._count):
-                    threading.Thread(target=self._work, name=f"{self._name}-{number}", daemon=True).start()
+                    threading.Thread(
+                        target=self._work, name=f"{self._name}-{number}", daemon=True
+                    ).start()
 
     def _work(self) -> None:
         while (call := self._calls.get()) is not None:

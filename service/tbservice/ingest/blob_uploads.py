@@ -34,14 +34,22 @@ class BlobState:
 
 
 def get_state(
-    database: Database, objects: ObjectStore, grant: AppendGrant, sha256: bytes, size: int, *, is_repair: bool = False
+    database: Database,
+    objects: ObjectStore,
+    grant: AppendGrant,
+    sha256: bytes,
+    size: int,
+    *,
+    is_repair: bool = False,
 ) -> BlobState:
     """Return how far a blob of `size` bytes has come. What the grant may not name is never told.
 
     A blob whose object is lost or has another size is not stored: it has to be sent again. With `is_repair`, no blob
     counts as stored: its object may be damaged, which only reading it would tell.
     """
-    is_stored, upload = _find_blob_or_upload(database, objects, grant, sha256, size, is_repair=is_repair)
+    is_stored, upload = _find_blob_or_upload(
+        database, objects, grant, sha256, size, is_repair=is_repair
+    )
     if is_stored:
         return BlobState(is_stored=True, received_bytes=size)
     if upload is None:
@@ -52,7 +60,10 @@ def get_state(
     if objects.find_size(upload.object_key) != size:
         return BlobState(is_stored=False, received_bytes=0)
     # They were joined, but nobody lived to verify them: that is done when the last piece comes again.
-    return BlobState(is_stored=False, received_bytes=(size - 1) // limits.BLOB_PART_BYTES * limits.BLOB_PART_BYTES)
+    return BlobState(
+        is_stored=False,
+        received_bytes=(size - 1) // limits.BLOB_PART_BYTES * limits.BLOB_PART_BYTES,
+    )
 
 
 def store_part(
@@ -79,7 +90,12 @@ def store_part(
     if upload is None:
         return BlobState(is_stored=True, received_bytes=size)
     number = offset // limits.BLOB_PART_BYTES + 1
-    if _store_object_part(database, objects, grant, upload, ObjectPart(number, length, ""), content) and offset + length < size:
+    if (
+        _store_object_part(
+            database, objects, grant, upload, ObjectPart(number, length, ""), content
+        )
+        and offset + length < size
+    ):
         return BlobState(is_stored=False, received_bytes=offset + length)
     received_bytes = _join_parts(database, objects, grant, upload)
     if received_bytes < size:
@@ -88,7 +104,12 @@ def store_part(
 
 
 def _store_object_part(
-    database: Database, objects: ObjectStore, grant: AppendGrant, upload: BlobUpload, part: ObjectPart, content: IO[bytes]
+    database: Database,
+    objects: ObjectStore,
+    grant: AppendGrant,
+    upload: BlobUpload,
+    part: ObjectPart,
+    content: IO[bytes],
 ) -> bool:
     """Put a part of an upload, unless it is there; return whether it is, False when the upload has ended.
 
@@ -106,7 +127,9 @@ def _store_object_part(
         return objects.put_part(upload.object_key, upload.upload_id, part.number, content)
 
 
-def _join_parts(database: Database, objects: ObjectStore, grant: AppendGrant, upload: BlobUpload) -> int:
+def _join_parts(
+    database: Database, objects: ObjectStore, grant: AppendGrant, upload: BlobUpload
+) -> int:
     """Makes the object when all parts are there; answers how many bytes from the start on there are.
 
     One request at a time: while an upload is being joined, S3 may show neither all of its parts nor its object.
@@ -127,14 +150,24 @@ def _check_part(size: int, offset: int, length: int) -> None:
     if size > limits.BLOB_BYTES_MAX:
         raise TooLarge(f"a blob has at most {limits.BLOB_BYTES_MAX} bytes")
     is_last = offset + length == size
-    if length == 0 or offset % limits.BLOB_PART_BYTES or not (is_last or length == limits.BLOB_PART_BYTES):
+    if (
+        length == 0
+        or offset % limits.BLOB_PART_BYTES
+        or not (is_last or length == limits.BLOB_PART_BYTES)
+    ):
         raise Invalid(
             f"a piece begins at a multiple of {limits.BLOB_PART_BYTES} bytes and has as many, or ends with its blob"
         )
 
 
 def _find_blob_or_upload(
-    database: Database, objects: ObjectStore, grant: AppendGrant, sha256: bytes, size: int, *, is_repair: bool = False
+    database: Database,
+    objects: ObjectStore,
+    grant: AppendGrant,
+    sha256: bytes,
+    size: int,
+    *,
+    is_repair: bool = False,
 ) -> tuple[bool, BlobUpload | None]:
     """Return whether a blob is stored for this grant, its object included; if not, its upload, if one was begun."""
     with database.transaction(grant.workspace_id) as db:
@@ -149,20 +182,32 @@ def _find_blob_or_upload(
 
 
 def _begin_upload(
-    database: Database, objects: ObjectStore, grant: AppendGrant, sha256: bytes, size: int, *, is_repair: bool
+    database: Database,
+    objects: ObjectStore,
+    grant: AppendGrant,
+    sha256: bytes,
+    size: int,
+    *,
+    is_repair: bool,
 ) -> BlobUpload | None:
     """The upload that is under way, or a new one; None when the blob is stored."""
-    is_stored, upload = _find_blob_or_upload(database, objects, grant, sha256, size, is_repair=is_repair)
+    is_stored, upload = _find_blob_or_upload(
+        database, objects, grant, sha256, size, is_repair=is_repair
+    )
     while upload is None and not is_stored:
         _delete_stale_uploads(database, objects)
         suffix = f".{secrets.token_hex(8)}"
         upload_id = objects.create_multipart(blobs.object_key(grant.workspace_id, sha256, suffix))
-        upload = BlobUpload(grant.workspace_id, grant.experiment_id, sha256, size, suffix, upload_id)
+        upload = BlobUpload(
+            grant.workspace_id, grant.experiment_id, sha256, size, suffix, upload_id
+        )
         with database.transaction(grant.workspace_id) as db:
             is_first = blob_uploads.create(db, upload)
         if not is_first:
             objects.abort_multipart(upload.object_key, upload_id)
-            is_stored, upload = _find_blob_or_upload(database, objects, grant, sha256, size, is_repair=is_repair)
+            is_stored, upload = _find_blob_or_upload(
+                database, objects, grant, sha256, size, is_repair=is_repair
+            )
     return upload
 
 
@@ -170,14 +215,21 @@ def _count_received_bytes(parts: Sequence[ObjectPart], size: int) -> int:
     """How many bytes from the blob's start on its parts hold without a gap."""
     sizes = {part.number: part.size for part in parts}
     received_bytes, number = 0, 1
-    while received_bytes < size and sizes.get(number) == min(limits.BLOB_PART_BYTES, size - received_bytes):
+    while received_bytes < size and sizes.get(number) == min(
+        limits.BLOB_PART_BYTES, size - received_bytes
+    ):
         received_bytes += sizes[number]
         number += 1
     return received_bytes
 
 
 def _verify_and_record(
-    database: Database, objects: ObjectStore, grant: AppendGrant, upload: BlobUpload, *, is_repair: bool
+    database: Database,
+    objects: ObjectStore,
+    grant: AppendGrant,
+    upload: BlobUpload,
+    *,
+    is_repair: bool,
 ) -> BlobState:
     """Verifies the object that the pieces became, and records it; two requests may do so at once."""
     if objects.find_size(upload.object_key) != upload.size:
@@ -221,7 +273,9 @@ def _record_blob(
     return BlobState(is_stored=True, received_bytes=upload.size)
 
 
-def _choose_object(db: Connection, objects: ObjectStore, upload: BlobUpload, *, is_repair: bool) -> str | None:
+def _choose_object(
+    db: Connection, objects: ObjectStore, upload: BlobUpload, *, is_repair: bool
+) -> str | None:
     """Decide which of two objects of the same blob its row names; return the key of the other, None without two."""
     known = blobs.find(db, upload.workspace_id, upload.sha256)
     if known is None or known.object_key == upload.object_key:
@@ -231,7 +285,9 @@ def _choose_object(db: Connection, objects: ObjectStore, upload: BlobUpload, *, 
     return blobs.move(db, upload.workspace_id, upload.sha256, upload.object_suffix)
 
 
-def _discard_upload(database: Database, objects: ObjectStore, grant: AppendGrant, upload: BlobUpload) -> None:
+def _discard_upload(
+    database: Database, objects: ObjectStore, grant: AppendGrant, upload: BlobUpload
+) -> None:
     """Forgets an upload and deletes what there is of it, unless another request has decided about it."""
     with database.transaction(grant.workspace_id) as db:
         if blob_uploads.delete(db, upload):
@@ -241,7 +297,9 @@ def _discard_upload(database: Database, objects: ObjectStore, grant: AppendGrant
 def _delete_stale_uploads(database: Database, objects: ObjectStore) -> None:
     """Deletes what is left of blobs that nobody went on sending: here, so that no process has to wait for it."""
     with database.transaction() as db:
-        for upload in blob_uploads.delete_stale(db, limits.BLOB_UNFINISHED_SECONDS_MAX, limits.BLOB_SWEEP_ITEMS_MAX):
+        for upload in blob_uploads.delete_stale(
+            db, limits.BLOB_UNFINISHED_SECONDS_MAX, limits.BLOB_SWEEP_ITEMS_MAX
+        ):
             _delete_objects(objects, upload)
 
 

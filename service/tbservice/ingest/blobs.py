@@ -45,10 +45,15 @@ def content_type(head: bytes) -> str:
     """What a blob that begins with `head` is served as: only types a browser shows without running anything."""
     if head[:4] == b"RIFF" and head[8:12] in {b"WAVE", b"WEBP"}:
         return "audio/wav" if head[8:12] == b"WAVE" else "image/webp"
-    return next((kind for signature, kind in _SIGNATURES if head.startswith(signature)), "application/octet-stream")
+    return next(
+        (kind for signature, kind in _SIGNATURES if head.startswith(signature)),
+        "application/octet-stream",
+    )
 
 
-def store_inline(database: Database, objects: ObjectStore, grant: AppendGrant, segments: Sequence[Segment]) -> None:
+def store_inline(
+    database: Database, objects: ObjectStore, grant: AppendGrant, segments: Sequence[Segment]
+) -> None:
     """Put the blobs that came inside a batch into the object store: new ones, and those whose object is lost.
 
     The object of each blob that the workspace has is looked for: that takes half the time of putting it again. A lost
@@ -77,7 +82,12 @@ def store_inline(database: Database, objects: ObjectStore, grant: AppendGrant, s
 
 
 def store(
-    database: Database, objects: ObjectStore, grant: AppendGrant, sha256: bytes, content: IO[bytes], size: int
+    database: Database,
+    objects: ObjectStore,
+    grant: AppendGrant,
+    sha256: bytes,
+    content: IO[bytes],
+    size: int,
 ) -> None:
     """Puts one blob of `size` bytes from a seekable file; putting it again repairs its object, if that was damaged.
 
@@ -94,13 +104,17 @@ def store(
     content.seek(0)
     with database.transaction(grant.workspace_id) as db:
         known = blobs.find(db, grant.workspace_id, sha256)
-    objects.put(known.object_key if known else blobs.object_key(grant.workspace_id, sha256), content)
+    objects.put(
+        known.object_key if known else blobs.object_key(grant.workspace_id, sha256), content
+    )
     with database.transaction(grant.workspace_id) as db:
         blobs.record(db, grant.workspace_id, [StoredBlob(sha256, size, content_type(head))])
         blobs.add_to_experiment(db, grant, sha256)
 
 
-def make_blob_key(experiment_id: ExperimentId, series_id: int, step: int, index: int, sha256: bytes) -> str:
+def make_blob_key(
+    experiment_id: ExperimentId, series_id: int, step: int, index: int, sha256: bytes
+) -> str:
     """The key of the blob at `index` of a step."""
     return f"{experiment_id}.{series_id}.{step}.{index}.{sha256.hex()[:_KEY_DIGEST_CHARS]}"
 
@@ -116,8 +130,14 @@ def find_blob(db: Connection, grant: ReadGrant, key: str) -> Blob:
     if experiment_id != grant.experiment_id:
         raise NotFound(_BLOB_NOT_FOUND)
     rank, sample_key = compute_rank_and_key(np.array([step]), sample_slots.get_ranks(db))
-    digests = blob_points.find_digests(db, experiment_id, series_id, int(rank[0]), int(sample_key[0]))
-    if digests is None or index >= len(digests) or not digests[index].hex().startswith(digest_start):
+    digests = blob_points.find_digests(
+        db, experiment_id, series_id, int(rank[0]), int(sample_key[0])
+    )
+    if (
+        digests is None
+        or index >= len(digests)
+        or not digests[index].hex().startswith(digest_start)
+    ):
         raise NotFound(_BLOB_NOT_FOUND)
     blob = blobs.find(db, grant.workspace_id, digests[index])
     if blob is None:
@@ -132,7 +152,9 @@ def parse_blob_key(key: str) -> tuple[ExperimentId, int, int, int, str]:
         numbers = int(series_id), int(step), int(index)
     except ValueError as error:
         raise NotFound(_BLOB_NOT_FOUND) from error
-    is_possible = 0 <= numbers[0] < 2**63 and -(2**63) <= numbers[1] < 2**63 and 0 <= numbers[2] < 2**31
+    is_possible = (
+        0 <= numbers[0] < 2**63 and -(2**63) <= numbers[1] < 2**63 and 0 <= numbers[2] < 2**31
+    )
     if not is_possible or len(digest_start) != _KEY_DIGEST_CHARS:
         raise NotFound(_BLOB_NOT_FOUND)
     return ExperimentId(experiment_id), *numbers, digest_start

@@ -79,7 +79,9 @@ def write_batch(db: Connection, grant: AppendGrant, segments: Sequence[Segment])
     )
 
 
-def _lock_streams(db: Connection, grant: AppendGrant, segments: Iterable[Segment]) -> dict[bytes, LockedStream]:
+def _lock_streams(
+    db: Connection, grant: AppendGrant, segments: Iterable[Segment]
+) -> dict[bytes, LockedStream]:
     digests = {segment.stream_digest for segment in segments}
     return upload_streams.lock_streams(db, grant.experiment_id, list(digests))
 
@@ -88,7 +90,9 @@ def _get_cursor(segment: Segment, cursors: dict[bytes, Cursor]) -> Cursor:
     return cursors.get(segment.stream_digest) or Cursor(segment.stream, 0, 0)
 
 
-def _select_new_segments(segments: Iterable[Segment], cursors: dict[bytes, Cursor]) -> list[Segment]:
+def _select_new_segments(
+    segments: Iterable[Segment], cursors: dict[bytes, Cursor]
+) -> list[Segment]:
     """Those that are next; a stream may have several in a batch, each going on where the one before ends."""
     new = []
     cursor_ends = {digest: (cursor.offset, cursor.checksum) for digest, cursor in cursors.items()}
@@ -110,9 +114,7 @@ def _check_repeat(segment: Segment, offset: int, checksum: int) -> None:
 
 def _check_start(segment: Segment, offset: int, checksum: int) -> None:
     if segment.start != offset:
-        detail = (
-            f"the segment starts at byte {segment.start}, the stream's cursor is at byte {offset}: go on from there"
-        )
+        detail = f"the segment starts at byte {segment.start}, the stream's cursor is at byte {offset}: go on from there"
         raise CursorConflict(detail, segment=segment.index, offset=offset, checksum=checksum)
     if segment.start and segment.start_checksum != checksum:
         raise _make_replaced_error(segment, offset, checksum)
@@ -120,19 +122,29 @@ def _check_start(segment: Segment, offset: int, checksum: int) -> None:
 
 def _make_replaced_error(segment: Segment, offset: int, checksum: int) -> CursorConflict:
     detail = f"the file is not the one whose first {offset} bytes were committed: start a new generation at 0"
-    return CursorConflict(detail, segment=segment.index, offset=offset, checksum=checksum, code="stream_replaced")
+    return CursorConflict(
+        detail, segment=segment.index, offset=offset, checksum=checksum, code="stream_replaced"
+    )
 
 
 def _check_references(db: Connection, grant: AppendGrant, segments: Sequence[Segment]) -> None:
     """Raise Conflict for references to blobs that the grant may not name: a digest alone opens nobody's blob."""
     wanted = {(blob.sha256, blob.size) for blob in iter_referenced_blobs(segments)}
     usable = blobs.find_usable(db, grant, {digest for digest, _ in wanted}) if wanted else {}
-    missing = sorted({digest.hex() for digest, size in wanted if digest not in usable or usable[digest].size != size})
+    missing = sorted(
+        {
+            digest.hex()
+            for digest, size in wanted
+            if digest not in usable or usable[digest].size != size
+        }
+    )
     if missing:
         raise Conflict(f"put these blobs first: {', '.join(missing[:10])}", code="blob_missing")
 
 
-def _set_start_times(db: Connection, grant: AppendGrant, segments: Iterable[Segment], run_ids: dict[str, int]) -> None:
+def _set_start_times(
+    db: Connection, grant: AppendGrant, segments: Iterable[Segment], run_ids: dict[str, int]
+) -> None:
     times: dict[int, float] = {}
     for segment in segments:
         if segment.start == 0 and segment.run_start_time:
@@ -146,7 +158,9 @@ def _resolve_runs(
     db: Connection, grant: AppendGrant, segments: Iterable[Segment], locked: Iterable[LockedStream]
 ) -> dict[str, int]:
     run_ids = {stream.cursor.stream.run: stream.run_id for stream in locked}
-    others = dict.fromkeys(segment.stream.run for segment in segments if segment.stream.run not in run_ids)
+    others = dict.fromkeys(
+        segment.stream.run for segment in segments if segment.stream.run not in run_ids
+    )
     return run_ids | runs_tags.resolve_runs(db, grant, others) if others else run_ids
 
 
@@ -171,12 +185,16 @@ def _plan_cursor_moves(
             for reason, count in [*segment.skipped.items(), *misfits[segment.index]]:
                 counts[reason] = min(counts[reason] + count, _SKIPPED_COUNT_MAX)
         stream = stream_segments[-1].stream
-        cursor = Cursor(stream, stream_segments[-1].end, stream_segments[-1].end_checksum, dict(counts))
+        cursor = Cursor(
+            stream, stream_segments[-1].end, stream_segments[-1].end_checksum, dict(counts)
+        )
         moves.append(CursorMove(digest, cursor, run_ids[stream.run], stream_segments[0].start))
     return moves
 
 
-def _check_all_moved(db: Connection, grant: AppendGrant, moved: set[bytes], new: Sequence[Segment]) -> None:
+def _check_all_moved(
+    db: Connection, grant: AppendGrant, moved: set[bytes], new: Sequence[Segment]
+) -> None:
     """Raises when another uploader was quicker, or the run was deleted, and tells where to go on."""
     firsts = {segment.stream_digest: segment for segment in reversed(new)}
     if moved == firsts.keys():

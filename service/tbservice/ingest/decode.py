@@ -88,7 +88,9 @@ class SentSeries:
         """What the points are, whatever the metadata says."""
         if isinstance(self.points, ScalarPoints):
             return DataClass.SCALAR
-        return DataClass.TENSOR if isinstance(self.points, TensorPoints) else DataClass.BLOB_SEQUENCE
+        return (
+            DataClass.TENSOR if isinstance(self.points, TensorPoints) else DataClass.BLOB_SEQUENCE
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +125,18 @@ def decode_batch(body: bytes) -> list[Segment]:
     try:
         batch = wire_pb2.WriteBatch.FromString(body)
     except DecodeError as error:
-        raise MalformedRequest("the body is no WriteBatch: it cannot be decoded as protobuf") from error
+        raise MalformedRequest(
+            "the body is no WriteBatch: it cannot be decoded as protobuf"
+        ) from error
     if len(batch.segments) > limits.BATCH_SEGMENTS_MAX:
-        raise TooLarge(f"a batch has at most {limits.BATCH_SEGMENTS_MAX} segments; this has {len(batch.segments)}")
+        raise TooLarge(
+            f"a batch has at most {limits.BATCH_SEGMENTS_MAX} segments; this has {len(batch.segments)}"
+        )
     segments = [_decode_segment(index, sent) for index, sent in enumerate(batch.segments)]
     if sum(1 for _ in iter_referenced_tensors(segments)) > limits.BATCH_TENSOR_OBJECTS_MAX:
-        raise TooLarge(f"a batch has at most {limits.BATCH_TENSOR_OBJECTS_MAX} tensors that are objects")
+        raise TooLarge(
+            f"a batch has at most {limits.BATCH_TENSOR_OBJECTS_MAX} tensors that are objects"
+        )
     return segments
 
 
@@ -144,7 +152,9 @@ def iter_referenced_blobs(segments: Sequence[Segment]) -> Iterator[ReferencedBlo
         yield ReferencedBlob(reference.sha256, reference.size)
 
 
-def iter_referenced_tensors(segments: Sequence[Segment]) -> Iterator[tuple[TensorValue, ObjectReference]]:
+def iter_referenced_tensors(
+    segments: Sequence[Segment],
+) -> Iterator[tuple[TensorValue, ObjectReference]]:
     """Every tensor whose bytes are an object, and which."""
     for segment in segments:
         for series in segment.series:
@@ -178,7 +188,9 @@ def _decode_segment(index: int, sent: wire_pb2.Segment) -> Segment:
         start_checksum=sent.start_checksum,
         end_checksum=sent.end_checksum,
         series=[_decode_series(series) for series in sent.series],
-        skipped={_check_name("a reason", skipped.reason): skipped.count for skipped in sent.skipped},
+        skipped={
+            _check_name("a reason", skipped.reason): skipped.count for skipped in sent.skipped
+        },
         run_start_time=sent.run_start_time if math.isfinite(sent.run_start_time) else 0.0,
     )
 
@@ -209,7 +221,9 @@ def _decode_series(sent: wire_pb2.Series) -> SentSeries:
     tag = _check_name("a tag", sent.tag)
     series = SentSeries(tag, _decode_metadata(sent.summary_metadata), _decode_points(sent))
     if series.metadata is not None and series.metadata.data_class is not series.data_class:
-        raise Invalid(f"tag {tag[:100]!r}: its metadata and its points are of different data classes")
+        raise Invalid(
+            f"tag {tag[:100]!r}: its metadata and its points are of different data classes"
+        )
     return series
 
 
@@ -229,13 +243,17 @@ def _decode_metadata(serialized: bytes) -> SentMetadata | None:
     if not serialized:
         return None
     if len(serialized) > limits.METADATA_BYTES_MAX:
-        raise TooLarge(f"a summary metadata has at most {limits.METADATA_BYTES_MAX} bytes; this has {len(serialized)}")
+        raise TooLarge(
+            f"a summary metadata has at most {limits.METADATA_BYTES_MAX} bytes; this has {len(serialized)}"
+        )
     try:
         metadata = SummaryMetadata.FromString(serialized)
         data_class = DataClass(metadata.data_class)
     except (DecodeError, ValueError) as error:
         raise Invalid("a summary metadata cannot be decoded, or has no data class") from error
-    return SentMetadata(_check_name("a plugin's name", metadata.plugin_data.plugin_name), data_class, serialized)
+    return SentMetadata(
+        _check_name("a plugin's name", metadata.plugin_data.plugin_name), data_class, serialized
+    )
 
 
 def _decode_column(data: bytes, dtype: str) -> np.ndarray[Any, Any]:
@@ -244,9 +262,13 @@ def _decode_column(data: bytes, dtype: str) -> np.ndarray[Any, Any]:
     return np.frombuffer(data, dtype)
 
 
-def _decode_steps_and_wall_times(steps: bytes, wall_times: bytes, count: int | None) -> tuple[Int64s, Float64s]:
+def _decode_steps_and_wall_times(
+    steps: bytes, wall_times: bytes, count: int | None
+) -> tuple[Int64s, Float64s]:
     step_column, wall_time_column = _decode_column(steps, "<i8"), _decode_column(wall_times, "<f8")
-    if len(step_column) != len(wall_time_column) or (count is not None and count != len(step_column)):
+    if len(step_column) != len(wall_time_column) or (
+        count is not None and count != len(step_column)
+    ):
         raise Invalid("a series' columns are of unequal length")
     if not len(step_column):
         raise Invalid("a series has no points")
@@ -261,7 +283,11 @@ def _decode_scalars(sent: wire_pb2.ScalarPoints) -> ScalarPoints:
     if sent.values32 and sent.values64:
         raise Invalid("a scalar series has two columns of values")
     with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one
-        values = _decode_column(sent.values64, "<f8") if sent.values64 else _decode_column(sent.values32, "<f4").astype(np.float64)
+        values = (
+            _decode_column(sent.values64, "<f8")
+            if sent.values64
+            else _decode_column(sent.values32, "<f4").astype(np.float64)
+        )
     steps, wall_times = _decode_steps_and_wall_times(sent.steps, sent.wall_times, len(values))
     return ScalarPoints(steps, wall_times, values)
 
@@ -272,7 +298,9 @@ def _decode_packed_scalars(sent: wire_pb2.ScalarPoints) -> ScalarPoints:
     try:
         counts = [packing.count(block) for block in sent.blocks]
         if max(counts) > limits.PACKED_POINTS_MAX:
-            raise TooLarge(f"a packed block has at most {limits.PACKED_POINTS_MAX} points; this has {max(counts)}")
+            raise TooLarge(
+                f"a packed block has at most {limits.PACKED_POINTS_MAX} points; this has {max(counts)}"
+            )
         points = concatenate([unpack(block) for block in sent.blocks])
     except ValueError as error:
         raise Invalid(str(error)) from error
@@ -280,7 +308,9 @@ def _decode_packed_scalars(sent: wire_pb2.ScalarPoints) -> ScalarPoints:
         raise Invalid("the steps of packed blocks do not rise all the way; send them as columns")
     if not np.isfinite(points.wall_times).all():
         raise Invalid("a wall time is NaN or infinite")
-    is_stored_packed = min(counts) >= limits.PACKED_POINTS_MIN  # a row of the store should not hold less
+    is_stored_packed = (
+        min(counts) >= limits.PACKED_POINTS_MIN
+    )  # a row of the store should not hold less
     return replace(points, blocks=tuple(sent.blocks)) if is_stored_packed else points
 
 
@@ -292,9 +322,13 @@ def _decode_tensors(sent: wire_pb2.TensorPoints) -> TensorPoints:
 def _decode_tensor(sent: wire_pb2.Tensor) -> TensorValue:
     if len(sent.data) > limits.TENSOR_BYTES_MAX:
         limit = f"a tensor in a batch has at most {limits.TENSOR_BYTES_MAX} bytes"
-        raise TooLarge(f"{limit}; this has {len(sent.data)}: PUT it before and name it by its SHA-256")
+        raise TooLarge(
+            f"{limit}; this has {len(sent.data)}: PUT it before and name it by its SHA-256"
+        )
     if len(sent.shape) > limits.TENSOR_RANK_MAX:
-        raise TooLarge(f"a tensor has at most {limits.TENSOR_RANK_MAX} dimensions; this has {len(sent.shape)}")
+        raise TooLarge(
+            f"a tensor has at most {limits.TENSOR_RANK_MAX} dimensions; this has {len(sent.shape)}"
+        )
     reference = _decode_tensor_reference(sent) if sent.HasField("reference") else None
     try:
         if reference is None:
@@ -314,34 +348,46 @@ def _decode_tensor_reference(sent: wire_pb2.Tensor) -> ObjectReference:
     if len(reference.sha256) != _SHA256_BYTES:
         raise Invalid("a tensor's reference has no SHA-256 of 32 bytes")
     if reference.size > limits.TENSOR_OBJECT_BYTES_MAX:
-        limit = f"a tensor has at most {limits.TENSOR_OBJECT_BYTES_MAX} bytes (tensor_object_bytes_max)"
+        limit = (
+            f"a tensor has at most {limits.TENSOR_OBJECT_BYTES_MAX} bytes (tensor_object_bytes_max)"
+        )
         raise TooLarge(f"{limit}; this has {reference.size}")
     return ObjectReference(reference.sha256, reference.size)
 
 
 def _decode_blob_sequences(sent: wire_pb2.BlobSequencePoints) -> BlobSequencePoints:
-    steps, wall_times = _decode_steps_and_wall_times(sent.steps, sent.wall_times, len(sent.sequences))
+    steps, wall_times = _decode_steps_and_wall_times(
+        sent.steps, sent.wall_times, len(sent.sequences)
+    )
     sequences = [_decode_sequence(sequence) for sequence in sent.sequences]
-    return BlobSequencePoints(steps, wall_times, sequences, [_logged_content_type(each) for each in sent.sequences])
+    return BlobSequencePoints(
+        steps, wall_times, sequences, [_logged_content_type(each) for each in sent.sequences]
+    )
 
 
 def _decode_sequence(sent: wire_pb2.BlobSequence) -> list[SentBlob]:
     if len(sent.blobs) > limits.BLOB_SEQUENCE_LENGTH_MAX:
-        raise TooLarge(f"a step has at most {limits.BLOB_SEQUENCE_LENGTH_MAX} blobs; this has {len(sent.blobs)}")
+        raise TooLarge(
+            f"a step has at most {limits.BLOB_SEQUENCE_LENGTH_MAX} blobs; this has {len(sent.blobs)}"
+        )
     return [_decode_blob(blob) for blob in sent.blobs]
 
 
 def _logged_content_type(sent: wire_pb2.BlobSequence) -> str:
     if sent.logged_content_type and len(sent.blobs) != 1:
         raise Invalid(f"a content type is logged with one blob; this step has {len(sent.blobs)}")
-    return _check_name("a logged content type", sent.logged_content_type, limits.logged_content_type_chars_max)
+    return _check_name(
+        "a logged content type", sent.logged_content_type, limits.logged_content_type_chars_max
+    )
 
 
 def _decode_blob(sent: wire_pb2.Blob) -> SentBlob:
     kind = sent.WhichOneof("source")
     if kind == "content":
         if len(sent.content) > limits.BLOB_INLINE_BYTES_MAX:
-            raise TooLarge(f"a blob inside a batch has at most {limits.BLOB_INLINE_BYTES_MAX} bytes; PUT it before")
+            raise TooLarge(
+                f"a blob inside a batch has at most {limits.BLOB_INLINE_BYTES_MAX} bytes; PUT it before"
+            )
         return InlineBlob(_sha256(sent.content), sent.content)
     if kind is None or len(sent.reference.sha256) != _SHA256_BYTES:
         raise Invalid("a blob has neither content nor a SHA-256 of 32 bytes")

@@ -38,8 +38,12 @@ class _Inside(dict[int, "_Inside"]):
     varints, each of which counts.
     """
 
-    def __init__(self, inside: dict[int, _Inside], weight: int = 1, packed_field: int | None = None) -> None:
-        super().__init__({number << 3 | _LENGTH_DELIMITED: fields for number, fields in inside.items()})
+    def __init__(
+        self, inside: dict[int, _Inside], weight: int = 1, packed_field: int | None = None
+    ) -> None:
+        super().__init__(
+            {number << 3 | _LENGTH_DELIMITED: fields for number, fields in inside.items()}
+        )
         self.weight = weight
         self.packed_field = None if packed_field is None else packed_field << 3 | _LENGTH_DELIMITED
 
@@ -48,7 +52,9 @@ _SERIES: Final = _Inside({4: _Inside({}), 5: _Inside({3: _Inside({})})})
 _FIELDS: Final = _Inside({1: _Inside({6: _SERIES})})
 """Where wire.proto has messages that repeat: segments, series, reasons for skipping, tensors, sequences, blobs."""
 
-_POINTS: Final = _Inside({3: _Inside({}), 4: _Inside({3: _Inside({}, packed_field=2)}, weight=0)}, weight=0)
+_POINTS: Final = _Inside(
+    {3: _Inside({}), 4: _Inside({3: _Inside({}, packed_field=2)}, weight=0)}, weight=0
+)
 _ELEMENTS: Final = _Inside({1: _Inside({6: _POINTS}, weight=0)}, weight=0)
 """Where it has values that repeat and take more room than bytes: the blocks of scalars, the dimensions of tensors."""
 
@@ -68,7 +74,9 @@ def check_counts(body: bytes) -> None:
         raise MalformedRequest("the body is no WriteBatch: it ends within a field") from error
 
 
-def _count_fields(body: bytes, position: int, end: int, counted: _Inside, count: int, limit: _Limit) -> int:
+def _count_fields(
+    body: bytes, position: int, end: int, counted: _Inside, count: int, limit: _Limit
+) -> int:
     """`count` and the fields from `position` to `end`. One loop, as it is a tenth of what decoding scalars takes."""
     while position < end:
         count += counted.weight
@@ -84,7 +92,9 @@ def _count_fields(body: bytes, position: int, end: int, counted: _Inside, count:
             if size >= _CONTINUATION_BIT:
                 size, position = _read_varint(body, position - 1)
             if key in counted:
-                count = _count_fields(body, position, min(position + size, end), counted[key], count, limit)
+                count = _count_fields(
+                    body, position, min(position + size, end), counted[key], count, limit
+                )
             elif key == counted.packed_field:
                 count += len(body[position : position + size].translate(None, _CONTINUATION_BYTES))
             position += size
@@ -93,7 +103,9 @@ def _count_fields(body: bytes, position: int, end: int, counted: _Inside, count:
         elif wire_type in _FIXED_BYTES:
             position += _FIXED_BYTES[wire_type]
         else:
-            raise MalformedRequest("the body is no WriteBatch: it has a group, or a wire type that there is not")
+            raise MalformedRequest(
+                "the body is no WriteBatch: it has a group, or a wire type that there is not"
+            )
         if count > limit[0]:
             raise TooLarge(f"a batch has at most {limit[0]} {limit[1]}; send it in parts")
     return count

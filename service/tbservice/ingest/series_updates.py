@@ -55,7 +55,9 @@ class SeriesUpdate:
     is_new: bool = False
     opens_blocks: bool = False
     tail_rows: list[BufferRow] = field(default_factory=list)
-    skipped: list[tuple[int, str, int]] = field(default_factory=list)  # by segment: why, and how many points
+    skipped: list[tuple[int, str, int]] = field(
+        default_factory=list
+    )  # by segment: why, and how many points
 
     @property
     def series_id(self) -> int:
@@ -70,7 +72,9 @@ def group_by_series(segments: Iterable[Segment], run_ids: dict[str, int]) -> Inc
     for segment in segments:
         run_id = run_ids[segment.stream.run]
         for series in segment.series:
-            tag_digest = tag_digests.get(series.tag) or tag_digests.setdefault(series.tag, runs_tags.hash_name(series.tag))
+            tag_digest = tag_digests.get(series.tag) or tag_digests.setdefault(
+                series.tag, runs_tags.hash_name(series.tag)
+            )
             incoming[run_id, tag_digest].append(IncomingPoints(segment, series))
     return incoming
 
@@ -78,7 +82,9 @@ def group_by_series(segments: Iterable[Segment], run_ids: dict[str, int]) -> Inc
 def plan_new_series(ids: RunTagIds, incoming: Sequence[IncomingPoints]) -> SeriesUpdate:
     """What makes a series: the first metadata says what it is."""
     metadata, points = next(
-        (part.series.metadata, part.series.points) for part in incoming if part.series.metadata is not None
+        (part.series.metadata, part.series.points)
+        for part in incoming
+        if part.series.metadata is not None
     )
     step, early = int(points.steps[0]), -np.inf
     state = SeriesState(
@@ -127,7 +133,10 @@ def plan_update(incoming: Sequence[IncomingPoints], state: SeriesState) -> Serie
         if state.plugin == HPARAMS and part.series.metadata is not None:
             wall_time = float(points.wall_times.max())
             if wall_time >= state.metadata_wall_time:
-                update.metadata, state.metadata_wall_time = part.series.metadata.serialized, wall_time
+                update.metadata, state.metadata_wall_time = (
+                    part.series.metadata.serialized,
+                    wall_time,
+                )
     if update.accepted:
         _deduplicate(update)
     return update
@@ -143,14 +152,20 @@ def _deduplicate(update: SeriesUpdate) -> None:
         state.count_is_exact &= is_append
         state.count += len(deduplicated)
         state.tail_points += len(deduplicated)
-        update.opens_blocks = len(deduplicated) >= limits.PACKED_POINTS_MIN and not state.tail_rows and not state.tail_end
+        update.opens_blocks = (
+            len(deduplicated) >= limits.PACKED_POINTS_MIN
+            and not state.tail_rows
+            and not state.tail_end
+        )
         if not update.opens_blocks:
             _append_to_buffer(update, deduplicated, is_append=is_append)
         _update_first_and_last(state, deduplicated)
     else:
         steps = np.concatenate([part.steps for part in update.accepted])
         wall_times = np.concatenate([part.wall_times for part in update.accepted])
-        deduplicated = deduplicate_steps(ScalarPoints(steps, wall_times, np.arange(len(steps), dtype=np.float64)))
+        deduplicated = deduplicate_steps(
+            ScalarPoints(steps, wall_times, np.arange(len(steps), dtype=np.float64))
+        )
         _record_rewrite(state, deduplicated)
         _update_first_and_last(state, deduplicated)
         state.first_value = state.last_value = None
@@ -197,10 +212,22 @@ def _update_first_and_last(state: SeriesState, points: ScalarPoints) -> None:
     """
     first, first_wall_time = int(points.steps[0]), float(points.wall_times[0])
     last, last_wall_time = int(points.steps[-1]), float(points.wall_times[-1])
-    if first < state.first_step or (first == state.first_step and first_wall_time >= state.first_wall_time):
-        state.first_step, state.first_wall_time, state.first_value = first, first_wall_time, float(points.values[0])
-    if last > state.last_step or (last == state.last_step and last_wall_time >= state.last_wall_time):
-        state.last_step, state.last_wall_time, state.last_value = last, last_wall_time, float(points.values[-1])
+    if first < state.first_step or (
+        first == state.first_step and first_wall_time >= state.first_wall_time
+    ):
+        state.first_step, state.first_wall_time, state.first_value = (
+            first,
+            first_wall_time,
+            float(points.values[0]),
+        )
+    if last > state.last_step or (
+        last == state.last_step and last_wall_time >= state.last_wall_time
+    ):
+        state.last_step, state.last_wall_time, state.last_value = (
+            last,
+            last_wall_time,
+            float(points.values[-1]),
+        )
     state.max_wall_time = max(state.max_wall_time, float(points.wall_times.max()))
 
 

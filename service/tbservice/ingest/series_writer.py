@@ -28,7 +28,15 @@ from tbservice.ingest.series_updates import (
     select_type,
 )
 from tbservice.sample_order import compute_rank_and_key
-from tbservice.store import blob_points, runs_tags, sample_slots, scalar_blocks, scalar_tail, series_rows, tensor_points
+from tbservice.store import (
+    blob_points,
+    runs_tags,
+    sample_slots,
+    scalar_blocks,
+    scalar_tail,
+    series_rows,
+    tensor_points,
+)
 from tbservice.store.points import PointKeys
 from tbservice.store.scalar_blocks import OPEN, NewBlock
 from tbservice.store.scalar_format import ScalarPoints, concatenate
@@ -49,7 +57,9 @@ class Counts:
     blobs: int = 0
 
 
-def lock_or_create(db: Connection, grant: AppendGrant, incoming: IncomingBySeries) -> list[SeriesUpdate]:
+def lock_or_create(
+    db: Connection, grant: AppendGrant, incoming: IncomingBySeries
+) -> list[SeriesUpdate]:
     """Makes the series that are new, locks the others, and says what each is given; their points are not in yet.
 
     Raises `metadata_missing` when a series is new and came without metadata.
@@ -61,7 +71,9 @@ def lock_or_create(db: Connection, grant: AppendGrant, incoming: IncomingBySerie
     return [*new.values(), *(plan_update(incoming[key], states[key]) for key in known)]
 
 
-def _create_missing(db: Connection, grant: AppendGrant, incoming: IncomingBySeries) -> dict[SeriesKey, SeriesUpdate]:
+def _create_missing(
+    db: Connection, grant: AppendGrant, incoming: IncomingBySeries
+) -> dict[SeriesKey, SeriesUpdate]:
     """Create the series that do not exist, except those that another transaction creates meanwhile."""
     described = [key for key, parts in incoming.items() if _has_metadata(parts)]
     if not described:
@@ -74,7 +86,9 @@ def _create_missing(db: Connection, grant: AppendGrant, incoming: IncomingBySeri
     keys = {(key[0], tag_ids[tag]): key for key, tag in tags.items()}
     new = {name: plan_new_series(name, incoming[keys[name]]) for name in sorted(keys)}
     states = [update.state for update in new.values()]
-    made = series_rows.create(db, grant, states, [update.metadata or b"" for update in new.values()])
+    made = series_rows.create(
+        db, grant, states, [update.metadata or b"" for update in new.values()]
+    )
     for name, series_id in made.items():
         new[name].state.series_id = series_id
     return {keys[name]: new[name] for name in made}
@@ -84,7 +98,9 @@ def _has_metadata(parts: Sequence[IncomingPoints]) -> bool:
     return any(part.series.metadata is not None for part in parts)
 
 
-def _check_all_exist(incoming: IncomingBySeries, known: Iterable[SeriesKey], states: Collection[SeriesKey]) -> None:
+def _check_all_exist(
+    incoming: IncomingBySeries, known: Iterable[SeriesKey], states: Collection[SeriesKey]
+) -> None:
     for key in known:
         if key not in states:
             first = incoming[key][0]
@@ -104,11 +120,17 @@ class _MetadataMissing(CursorConflict):
 def count_points(updates: Sequence[SeriesUpdate]) -> Counts:
     """How many points and blobs the additions are, those that others take the place of included."""
     scalars, tensors, sequences = _group_by_data_class(updates)
-    blobs = sum(len(blobs) for part in _iter_accepted(BlobSequencePoints, sequences) for blobs in part.sequences)
+    blobs = sum(
+        len(blobs)
+        for part in _iter_accepted(BlobSequencePoints, sequences)
+        for blobs in part.sequences
+    )
     return Counts(_count_points(scalars), _count_points(tensors), blobs)
 
 
-def insert_tensors_and_blobs(db: Connection, grant: AppendGrant, updates: Sequence[SeriesUpdate]) -> None:
+def insert_tensors_and_blobs(
+    db: Connection, grant: AppendGrant, updates: Sequence[SeriesUpdate]
+) -> None:
     """Inserts tensors and blob sequences, and notes in their series' states how many steps were new."""
     _, tensors, sequences = _group_by_data_class(updates)
     if tensors:
@@ -125,7 +147,9 @@ def insert_scalars(db: Connection, grant: AppendGrant, updates: Sequence[SeriesU
     _update_series_rows(db, grant, [*scalars, *tensors, *sequences])
 
 
-def _group_by_data_class(updates: Iterable[SeriesUpdate]) -> tuple[list[SeriesUpdate], list[SeriesUpdate], list[SeriesUpdate]]:
+def _group_by_data_class(
+    updates: Iterable[SeriesUpdate],
+) -> tuple[list[SeriesUpdate], list[SeriesUpdate], list[SeriesUpdate]]:
     by_class: defaultdict[int, list[SeriesUpdate]] = defaultdict(list)
     for update in updates:
         if update.accepted:
@@ -141,11 +165,15 @@ def _iter_accepted(points_type: type[T], updates: Iterable[SeriesUpdate]) -> Ite
     return chain.from_iterable(select_type(points_type, update.accepted) for update in updates)
 
 
-def _update_series_rows(db: Connection, grant: AppendGrant, updates: Sequence[SeriesUpdate]) -> None:
+def _update_series_rows(
+    db: Connection, grant: AppendGrant, updates: Sequence[SeriesUpdate]
+) -> None:
     known = [update for update in updates if not update.is_new]
     if known:
         series_rows.update(db, grant, [update.state for update in known])
-    metadata = {update.series_id: update.metadata for update in known if update.metadata is not None}
+    metadata = {
+        update.series_id: update.metadata for update in known if update.metadata is not None
+    }
     if metadata:
         series_rows.update_metadata(db, grant.experiment_id, metadata)
 
@@ -180,13 +208,19 @@ def _upsert_tensors(db: Connection, grant: AppendGrant, updates: Sequence[Series
     tensors = [
         values[index]
         for update in updates
-        for values in [[value for part in select_type(TensorPoints, update.accepted) for value in part.tensors]]
+        for values in [
+            [value for part in select_type(TensorPoints, update.accepted) for value in part.tensors]
+        ]
         for index in _get_value_indices(update)
     ]
-    _add_new_step_counts(tensor_points.upsert(db, grant, _make_point_keys(db, updates), tensors), updates)
+    _add_new_step_counts(
+        tensor_points.upsert(db, grant, _make_point_keys(db, updates), tensors), updates
+    )
 
 
-def _upsert_blob_sequences(db: Connection, grant: AppendGrant, updates: Sequence[SeriesUpdate]) -> None:
+def _upsert_blob_sequences(
+    db: Connection, grant: AppendGrant, updates: Sequence[SeriesUpdate]
+) -> None:
     sequences: list[list[bytes]] = []
     content_types: list[str] = []
     for update in updates:

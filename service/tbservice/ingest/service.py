@@ -28,7 +28,9 @@ class Ingest:
     objects: ObjectStore
     compactor: Compactor
 
-    def accept(self, grant: AppendGrant, content: bytes, hold_decoding: HoldDecoding) -> CommitResult:
+    def accept(
+        self, grant: AppendGrant, content: bytes, hold_decoding: HoldDecoding
+    ) -> CommitResult:
         """Commit a serialized WriteBatch whole, or nothing of it. Repeating it changes nothing.
 
         Args:
@@ -47,10 +49,15 @@ class Ingest:
         with metrics.time_batch_phase("blobs"):
             blobs.store_inline(self.database, self.objects, grant, segments)
             tensor_objects.check_string_lengths(self.database, self.objects, grant, segments)
-        with metrics.time_batch_phase("transaction"), self.database.transaction(grant.workspace_id) as db:
+        with (
+            metrics.time_batch_phase("transaction"),
+            self.database.transaction(grant.workspace_id) as db,
+        ):
             result = commit.write_batch(db, grant, segments)
         counts = result.counts
-        metrics.observe_batch(len(segments), result.new_segments, counts.scalars, counts.tensors, counts.blobs)
+        metrics.observe_batch(
+            len(segments), result.new_segments, counts.scalars, counts.tensors, counts.blobs
+        )
         self.compactor.enqueue(grant, result.pending)
         return result
 
@@ -58,7 +65,9 @@ class Ingest:
 def _decode(content: bytes, hold_decoding: HoldDecoding) -> list[Segment]:
     with ExitStack() as held:
         with metrics.time_batch_phase("turn"):
-            if len(content) >= limits.QUEUED_DECODING_BYTES_MIN:  # may take some 100 MB before it can be refused
+            if (
+                len(content) >= limits.QUEUED_DECODING_BYTES_MIN
+            ):  # may take some 100 MB before it can be refused
                 held.enter_context(hold_decoding(len(content)))
         with metrics.time_batch_phase("decode"):
             return decode.decode_batch(content)

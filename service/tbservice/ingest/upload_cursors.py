@@ -11,7 +11,9 @@ from tbservice.store import upload_streams
 from tbservice.types import AppendGrant, Cursor
 
 
-def list_cursors(db: Connection, grant: AppendGrant, after: str, limit: int) -> tuple[list[Cursor], str | None]:
+def list_cursors(
+    db: Connection, grant: AppendGrant, after: str, limit: int
+) -> tuple[list[Cursor], str | None]:
     """A page of cursors and where the next begins, None at the end. Raises MalformedRequest for a place that is none."""
     try:
         place = binascii.unhexlify(after)

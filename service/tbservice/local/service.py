@@ -41,7 +41,9 @@ def prepare(instance: Instance, url: str, report: Report) -> str:
     return token
 
 
-def serve(instance: Instance, bound: socket.socket, host: str, when_ready: Callable[[str], None]) -> None:
+def serve(
+    instance: Instance, bound: socket.socket, host: str, when_ready: Callable[[str], None]
+) -> None:
     """Serves until a signal; `when_ready` is told the public URL. Raises StartupError when a server stops by itself.
 
     `when_ready` is called in the event loop: it must not block.

@@ -40,7 +40,9 @@ def up(options: Options) -> None:
                 _run(instance, bound, options)
             finally:
                 for number in STOP_SIGNALS:
-                    signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C must not leave a server behind
+                    signal.signal(
+                        number, signal.SIG_IGN
+                    )  # a second Ctrl-C must not leave a server behind
                 instance.stop()
         except OSError as error:
             if error.filename is None:
@@ -54,7 +56,11 @@ def default_data_dir() -> Path:
     Root on a system without user namespaces runs PostgreSQL as another account, which cannot enter root's home.
     """
     home = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
-    if os.geteuid() == 0 and not is_reachable(Path.home()) and not can_use_namespace(find_programs() / "postgres"):
+    if (
+        os.geteuid() == 0
+        and not is_reachable(Path.home())
+        and not can_use_namespace(find_programs() / "postgres")
+    ):
         return Path("/var/lib/tbhub")
     return home / "tbhub"
 

@@ -27,8 +27,12 @@ FILES: Final = {
 
 _UNNAMED: Final = "experiment"
 _NAME_CHARS_MAX: Final = 100
-_FORBIDDEN_IN_FILE_NAME: Final = re.compile(r'[<>:"/\\|?*]')  # what a file's name cannot hold on one system or another
-_FORBIDDEN_IN_HEADER: Final = re.compile(r"[^ -~]|%")  # what browsers read differently in a header's plain field
+_FORBIDDEN_IN_FILE_NAME: Final = re.compile(
+    r'[<>:"/\\|?*]'
+)  # what a file's name cannot hold on one system or another
+_FORBIDDEN_IN_HEADER: Final = re.compile(
+    r"[^ -~]|%"
+)  # what browsers read differently in a header's plain field
 
 
 def send_file(request: Request) -> Response:
@@ -57,10 +61,14 @@ def _send(request: Request) -> Response:
     }
     if request.method == "HEAD":
         return StreamingResponse(iter(()), headers=headers, media_type=MEDIA_TYPES[chosen])
-    return stream_response(lambda: _encode_chunks(experiment, data_class, chosen), headers, MEDIA_TYPES[chosen])
+    return stream_response(
+        lambda: _encode_chunks(experiment, data_class, chosen), headers, MEDIA_TYPES[chosen]
+    )
 
 
-def _encode_chunks(experiment: ExperimentReader, data_class: DataClass, chosen: Format) -> Iterator[bytes]:
+def _encode_chunks(
+    experiment: ExperimentReader, data_class: DataClass, chosen: Format
+) -> Iterator[bytes]:
     rule = SamplingRule.ALL.value
 
     def as_json(sample: Any) -> Json:
@@ -71,6 +79,9 @@ def _encode_chunks(experiment: ExperimentReader, data_class: DataClass, chosen: 
 
 def _content_disposition(experiment_name: str, file: str) -> str:
     """The header that has a file kept under the experiment's name; in letters of any script where browsers can."""
-    safe = "".join(letter if letter.isprintable() else "_" for letter in _FORBIDDEN_IN_FILE_NAME.sub("_", experiment_name))
+    safe = "".join(
+        letter if letter.isprintable() else "_"
+        for letter in _FORBIDDEN_IN_FILE_NAME.sub("_", experiment_name)
+    )
     name = f"{safe[:_NAME_CHARS_MAX].strip(' .') or _UNNAMED}-{file}"
     return f"attachment; filename=\"{_FORBIDDEN_IN_HEADER.sub('_', name)}\"; filename*=UTF-8''{quote(name, safe='')}"

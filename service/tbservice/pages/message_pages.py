@@ -23,7 +23,11 @@ _WAITING_TEMPLATE: Final = Path(__file__).with_name("waiting.html").read_text(en
 def show_empty(experiment: Experiment, server: str) -> Response:
     """How to upload into an experiment that has no data; `server` is the URL uploaders reach this service by."""
     command = f"tbupload --logdir runs/ --experiment {experiment.experiment_id} --server {server}"
-    about = f'<p class="about" dir="auto">{html.escape(experiment.description)}</p>' if experiment.description else ""
+    about = (
+        f'<p class="about" dir="auto">{html.escape(experiment.description)}</p>'
+        if experiment.description
+        else ""
+    )
     content = (
         f"{about}<p>Nothing has been uploaded to this experiment yet. Whoever may write to it does so with</p>"
         f'<pre tabindex="0"><code>{html.escape(command)}</code></pre>'
@@ -71,6 +75,8 @@ _POLICY: Final = (
 def _render(state: str, title: str, content: str, status: int) -> Response:
     """A page that waits for `state`; with none, one that stays as it is."""
     content += _WAITING_TEMPLATE if state else ""
-    page = Template(_MESSAGE_TEMPLATE).substitute(state=state, title=html.escape(title), content=content)
+    page = Template(_MESSAGE_TEMPLATE).substitute(
+        state=state, title=html.escape(title), content=content
+    )
     headers = {"Content-Security-Policy": _POLICY, "Cache-Control": "no-store"}
     return HTMLResponse(page, status, {**headers, STATE_HEADER: state} if state else headers)

@@ -40,7 +40,14 @@ def open_source(request: Request) -> Source:
     if text is None:
         return open_experiment(request)
     return ComparisonReader(
-        text, dict(zip([part.name for part in comparison_spec.parse(text)], _open_readers(request), strict=True))
+        text,
+        dict(
+            zip(
+                [part.name for part in comparison_spec.parse(text)],
+                _open_readers(request),
+                strict=True,
+            )
+        ),
     )
 
 
@@ -67,9 +74,14 @@ def set_read_cookie(response: Response, request: Request, offered: Sequence[str]
     Raises as `open_source` does.
     """
     pairs = list(zip(_list_experiment_ids(request), _cookie_tokens(request), strict=True))
-    found = [_find_valid_token(request, experiment_id, kept, offered) for experiment_id, kept in pairs]
+    found = [
+        _find_valid_token(request, experiment_id, kept, offered) for experiment_id, kept in pairs
+    ]
     if any(found):
-        chosen = [kept if one is None else _make_read_only_token(request, *one) for one, (_, kept) in zip(found, pairs, strict=True)]
+        chosen = [
+            kept if one is None else _make_read_only_token(request, *one)
+            for one, (_, kept) in zip(found, pairs, strict=True)
+        ]
         response.set_cookie(
             COOKIE,
             callers.TOKEN_SEPARATOR.join(chosen),
@@ -100,7 +112,10 @@ def _cookie_tokens(request: Request) -> list[str]:
 def _open_readers(request: Request) -> list[ExperimentReader]:
     database, objects = get_database(request), get_object_store(request)
     pairs = zip(_list_experiment_ids(request), _cookie_tokens(request), strict=True)
-    return [ExperimentReader(_read_grant(request, experiment_id, kept), database, objects) for experiment_id, kept in pairs]
+    return [
+        ExperimentReader(_read_grant(request, experiment_id, kept), database, objects)
+        for experiment_id, kept in pairs
+    ]
 
 
 def _read_grant(request: Request, experiment_id: str, kept: str) -> ReadGrant:
@@ -133,7 +148,9 @@ def _find_valid_token(
     return None
 
 
-def _make_read_only_token(request: Request, grant: ReadGrant, token: str, can_only_read: bool) -> str:
+def _make_read_only_token(
+    request: Request, grant: ReadGrant, token: str, can_only_read: bool
+) -> str:
     """The token itself where it can only read, else a new one that can do no more."""
     if can_only_read:
         return token

@@ -18,7 +18,9 @@ from tbservice.api.http.security_headers import content_hash
 from tbservice.errors import Forbidden
 from tbservice.pages import page_auth
 
-_ACCESS_ENDED: Final = "Your access has ended: the link or token you came with has expired or was revoked."
+_ACCESS_ENDED: Final = (
+    "Your access has ended: the link or token you came with has expired or was revoked."
+)
 
 _FORM_TEMPLATE: Final = Path(__file__).with_name("token_form.html").read_text(encoding="utf-8")
 _POLICY: Final = (
@@ -73,7 +75,11 @@ def ask_for_token(request: Request, action: str, *, is_refused: bool = False) ->
         error=f'<p class="error" id="error" role="alert">{error}</p>' if error else "",
         field=f'aria-describedby="{"error " if error else ""}hint" aria-invalid="{is_invalid}"',
     )
-    headers = {"Content-Security-Policy": _POLICY, "Cache-Control": "no-store", "WWW-Authenticate": "Bearer"}
+    headers = {
+        "Content-Security-Policy": _POLICY,
+        "Cache-Control": "no-store",
+        "WWW-Authenticate": "Bearer",
+    }
     return HTMLResponse(page, status_code=401, headers=headers)
 
 

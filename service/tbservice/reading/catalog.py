@@ -78,26 +78,42 @@ def list_series_page(
     `after` is where it does, or empty. Raises MalformedRequest for a place that is none.
     """
     place = decode_page_numbers(after, 2) or [0, 0]
-    series_list = time_series.list_page(db, grant.experiment_id, selection, (place[0], place[1]), limit + 1)
+    series_list = time_series.list_page(
+        db, grant.experiment_id, selection, (place[0], place[1]), limit + 1
+    )
     page = series_list[:limit]
-    next_page_token = f"{int(page[-1].data_class)}.{page[-1].series_id}" if len(series_list) > limit else None
+    next_page_token = (
+        f"{int(page[-1].data_class)}.{page[-1].series_id}" if len(series_list) > limit else None
+    )
     return _with_exact_counts(db, grant, page), next_page_token
 
 
 def _with_exact_counts(db: Connection, grant: ReadGrant, series_list: list[Series]) -> list[Series]:
     counts = {series.series_id: 0 for series in series_list if not series.count_is_exact}
-    pieces = read_scalar_chunks(db, grant.experiment_id, list(counts), ALL_STEPS, limits.SCAN_CHUNK_POINTS)
+    pieces = read_scalar_chunks(
+        db, grant.experiment_id, list(counts), ALL_STEPS, limits.SCAN_CHUNK_POINTS
+    )
     for id_, records in pieces if counts else ():
         counts[id_] += len(records)
     return [
-        series if series.count_is_exact else replace(series, count=counts[series.series_id], count_is_exact=True)
+        series
+        if series.count_is_exact
+        else replace(series, count=counts[series.series_id], count_is_exact=True)
         for series in series_list
     ]
 
 
-def read_all_scalars(db: Connection, grant: ReadGrant, series_list: Sequence[Series]) -> dict[int, ScalarPoints]:
+def read_all_scalars(
+    db: Connection, grant: ReadGrant, series_list: Sequence[Series]
+) -> dict[int, ScalarPoints]:
     """All points of these scalar series, by series id, in step order."""
-    return uniform.read_levels(db, grant.experiment_id, {series.series_id: 0 for series in series_list}, {}) if series_list else {}
+    return (
+        uniform.read_levels(
+            db, grant.experiment_id, {series.series_id: 0 for series in series_list}, {}
+        )
+        if series_list
+        else {}
+    )
 
 
 def read_scalars(
@@ -110,7 +126,9 @@ def read_scalars(
     """
     series_list = _list_selected(db, grant, selection, DataClass.SCALAR, sampling)
     if sampling.rule is SamplingRule.UNIFORM and sampling.last is None:
-        samples = uniform.sample_scalars(db, grant.experiment_id, series_list, sampling.k, sampling.steps)
+        samples = uniform.sample_scalars(
+            db, grant.experiment_id, series_list, sampling.k, sampling.steps
+        )
     else:
         samples = bernoulli_and_full.sample_scalars(db, grant.experiment_id, series_list, sampling)
     return _by_run_and_tag(series_list, samples)
@@ -124,25 +142,38 @@ def read_tensors(
     Raises as `read_scalars`; TooLarge over `READ_BYTES_MAX`, objects included.
     """
     series_list = _list_selected(db, grant, selection, DataClass.TENSOR, sampling)
-    plan = tensor_and_blob.plan_sample(db, grant.experiment_id, DataClass.TENSOR, series_list, sampling)
+    plan = tensor_and_blob.plan_sample(
+        db, grant.experiment_id, DataClass.TENSOR, series_list, sampling
+    )
     read = []
     size = 0
-    with closing(tensor_points.sample(db, grant.experiment_id, plan.k, plan.ranks_and_keys)) as points:
+    with closing(
+        tensor_points.sample(db, grant.experiment_id, plan.k, plan.ranks_and_keys)
+    ) as points:
         for point in points:
             size += point.value.size
             check_tensor_bytes(size)
             read.append(point)
     samples = {}
     for id_, chosen in tensor_and_blob.select_rows(db, plan, read).items():
-        values = tensor_objects.attach_object_keys(db, grant.workspace_id, [point.value for point in chosen])
+        values = tensor_objects.attach_object_keys(
+            db, grant.workspace_id, [point.value for point in chosen]
+        )
         samples[id_] = TensorSample(
-            tensor_and_blob.steps_of(chosen), tensor_and_blob.wall_times_of(chosen), values, plan.totals[id_]
+            tensor_and_blob.steps_of(chosen),
+            tensor_and_blob.wall_times_of(chosen),
+            values,
+            plan.totals[id_],
         )
     return _by_run_and_tag(series_list, samples)
 
 
 def read_blob_sequences(
-    db: Connection, grant: ReadGrant, selection: Selection, sampling: Sampling, indices: slice = ALL_BLOBS
+    db: Connection,
+    grant: ReadGrant,
+    selection: Selection,
+    sampling: Sampling,
+    indices: slice = ALL_BLOBS,
 ) -> ByRunAndTag[BlobSequenceSample]:
     """A sample of every selected blob sequence series: the keys of the blobs at `indices`.
 
@@ -150,10 +181,14 @@ def read_blob_sequences(
     than `READ_BYTES_MAX`.
     """
     series_list = _list_selected(db, grant, selection, DataClass.BLOB_SEQUENCE, sampling)
-    plan = tensor_and_blob.plan_sample(db, grant.experiment_id, DataClass.BLOB_SEQUENCE, series_list, sampling)
+    plan = tensor_and_blob.plan_sample(
+        db, grant.experiment_id, DataClass.BLOB_SEQUENCE, series_list, sampling
+    )
     read: dict[tuple[int, int], BlobPoint] = {}
     count = size = 0
-    with closing(blob_points.sample(db, grant.experiment_id, plan.k, plan.ranks_and_keys)) as points:
+    with closing(
+        blob_points.sample(db, grant.experiment_id, plan.k, plan.ranks_and_keys)
+    ) as points:
         for point in points:
             place = point.series_id, point.step
             if place in read:
@@ -186,10 +221,16 @@ def _check_blobs(count: int) -> None:
 
 
 def _list_selected(
-    db: Connection, grant: ReadGrant, selection: Selection, data_class: DataClass, sampling: Sampling
+    db: Connection,
+    grant: ReadGrant,
+    selection: Selection,
+    data_class: DataClass,
+    sampling: Sampling,
 ) -> list[Series]:
     _check_sampling(sampling, data_class)
-    series_list = time_series.list_series(db, grant.experiment_id, replace(selection, data_class=data_class))
+    series_list = time_series.list_series(
+        db, grant.experiment_id, replace(selection, data_class=data_class)
+    )
     points = sum(sampling.points_max(series.count) for series in series_list)
     if points > limits.READ_POINTS_MAX:
         detail = f"the samples of {len(series_list)} series are {points} points"
@@ -204,9 +245,13 @@ def _check_sampling(sampling: Sampling, data_class: DataClass) -> None:
         if data_class is not DataClass.SCALAR:
             raise Invalid("only scalars have extremes; take another sampling")
         if 0 < sampling.k < BUCKET_POINTS_MAX:
-            raise Invalid(f"extremes keep {BUCKET_POINTS_MAX} points at least; ask for 0, or for no fewer than those")
+            raise Invalid(
+                f"extremes keep {BUCKET_POINTS_MAX} points at least; ask for 0, or for no fewer than those"
+            )
     if sampling.rule is SamplingRule.LINEAR and sampling.k > limits.READ_POINTS_MAX:
-        raise Invalid(f"a linear sample has at most {limits.READ_POINTS_MAX} points (read_points_max)")
+        raise Invalid(
+            f"a linear sample has at most {limits.READ_POINTS_MAX} points (read_points_max)"
+        )
 
 
 def _by_run_and_tag(series_list: Iterable[Series], samples: Mapping[int, T]) -> ByRunAndTag[T]:

@@ -64,7 +64,11 @@ def selection_digest(experiment_id: ExperimentId, selection: Selection) -> bytes
     """Eight bytes that tell what is followed: a cursor says nothing of other series."""
     parts: list[str] = [experiment_id, str(selection.plugin), str(selection.data_class)]
     for names in (selection.runs, selection.tags):
-        parts += ["*"] if names is None else [hashlib.sha256(name.encode()).hexdigest() for name in sorted(names)]
+        parts += (
+            ["*"]
+            if names is None
+            else [hashlib.sha256(name.encode()).hexdigest() for name in sorted(names)]
+        )
         parts.append("")
     return hashlib.sha256("\n".join(parts).encode()).digest()[:8]
 
@@ -72,14 +76,18 @@ def selection_digest(experiment_id: ExperimentId, selection: Selection) -> bytes
 def encode(cursor: ChangeCursor) -> str:
     """The cursor as text of letters, digits, `-` and `_`."""
     columns = (cursor.series_ids, cursor.rewrites, cursor.last_steps)
-    content = _HEAD.pack(_FORMAT, cursor.version, cursor.selection_digest) + b"".join(map(_to_byte_planes, columns))
+    content = _HEAD.pack(_FORMAT, cursor.version, cursor.selection_digest) + b"".join(
+        map(_to_byte_planes, columns)
+    )
     return base64.urlsafe_b64encode(zlib.compress(content)).decode().rstrip("=")
 
 
 def decode(text: str, selection: bytes) -> ChangeCursor:
     """The cursor that `encode` wrote. Raises MalformedRequest when it is none, Invalid when it is of another selection."""
     try:
-        content = _inflate(base64.b64decode(text.encode() + b"=" * (-len(text) % 4), altchars=b"-_", validate=True))
+        content = _inflate(
+            base64.b64decode(text.encode() + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        )
         format_version, version, selected = _HEAD.unpack_from(content)
         columns = np.frombuffer(content, np.uint8, offset=_HEAD.size).reshape(_COLUMNS, -1)
         series_ids, rewrites, last_steps = map(_from_byte_planes, columns)
@@ -88,7 +96,9 @@ def decode(text: str, selection: bytes) -> ChangeCursor:
     if format_version != _FORMAT or not _is_ascending(series_ids):
         raise MalformedRequest("'since' is not a cursor of an earlier answer")
     if selected != selection:
-        raise Invalid("'since' is a cursor of other series or another experiment: begin without one")
+        raise Invalid(
+            "'since' is a cursor of other series or another experiment: begin without one"
+        )
     return ChangeCursor(version, selected, series_ids, rewrites, last_steps)
 
 
@@ -125,10 +135,14 @@ def find_pending(progress: SeriesProgress, cursor: ChangeCursor | None) -> Pendi
     """
     if cursor is None:
         places = np.arange(len(progress))
-        return PendingChanges(places, np.full(len(progress), _STEP_MIN), places < 0, np.empty(0, np.int64))
+        return PendingChanges(
+            places, np.full(len(progress), _STEP_MIN), places < 0, np.empty(0, np.int64)
+        )
     is_known, places = _find_indices(progress.series_ids, cursor.series_ids)
     last_steps = _take_or_zero(cursor.last_steps, is_known, places)
-    is_rewritten = is_known & (progress.rewrites != _take_or_zero(cursor.rewrites, is_known, places))
+    is_rewritten = is_known & (
+        progress.rewrites != _take_or_zero(cursor.rewrites, is_known, places)
+    )
     behind = np.where(last_steps < _STEP_MAX, last_steps, _STEP_MAX - 1) + 1
     firsts = np.where(is_rewritten, np.minimum(progress.rewritten_from, behind), behind)
     firsts[~is_known] = _STEP_MIN
@@ -139,7 +153,12 @@ def find_pending(progress: SeriesProgress, cursor: ChangeCursor | None) -> Pendi
 
 
 def advance(
-    progress: SeriesProgress, before: ChangeCursor | None, pending: PendingChanges, complete_count: int, cut_step: int | None, head_cursor: ChangeCursor
+    progress: SeriesProgress,
+    before: ChangeCursor | None,
+    pending: PendingChanges,
+    complete_count: int,
+    cut_step: int | None,
+    head_cursor: ChangeCursor,
 ) -> ChangeCursor:
     """The cursor of a reader who was sent the first `complete_count` of the unread series, and the next one up to `cut_step`.
 
@@ -159,14 +178,20 @@ def advance(
         is_kept[waiting] = False
     if cut_step is not None:
         first = waiting[0]
-        rewrites[first], last_steps[first], is_kept[first] = head_cursor.rewrites[first], cut_step, True
+        rewrites[first], last_steps[first], is_kept[first] = (
+            head_cursor.rewrites[first],
+            cut_step,
+            True,
+        )
     columns = (head_cursor.series_ids[is_kept], rewrites[is_kept], last_steps[is_kept])
     return ChangeCursor(INCOMPLETE, head_cursor.selection_digest, *columns)
 
 
 def head(progress: SeriesProgress, version: int, selection: bytes) -> ChangeCursor:
     """The cursor of one who has all there is."""
-    return ChangeCursor(version, selection, progress.series_ids, progress.rewrites, progress.last_steps)
+    return ChangeCursor(
+        version, selection, progress.series_ids, progress.rewrites, progress.last_steps
+    )
 
 
 def _find_indices(wanted: Int64s, among: Int64s) -> tuple[npt.NDArray[np.bool_], Int64s]:

@@ -71,14 +71,19 @@ class ChangeSet:
     series: Sequence[NewPoints]
 
 
-def read_changes(db: Connection, grant: ReadGrant, selection: Selection, since: str | None, points_max: int) -> ChangeSet:
+def read_changes(
+    db: Connection, grant: ReadGrant, selection: Selection, since: str | None, points_max: int
+) -> ChangeSet:
     """What a reader with the cursor `since` is missing of the selected series, from the beginning with None.
 
     `selection` names one data class. At most `points_max` points and `CHANGES_BYTES_MAX` bytes of tensors, but one point
     at least when there is any. Raises MalformedRequest or Invalid for a cursor that is none or of other series, TooLarge for
     more than `CURSOR_SERIES_ITEMS_MAX` series, NotFound when the experiment has been deleted.
     """
-    version, selection_digest = _get_version(db, grant), change_cursor.selection_digest(grant.experiment_id, selection)
+    version, selection_digest = (
+        _get_version(db, grant),
+        change_cursor.selection_digest(grant.experiment_id, selection),
+    )
     before = None if since is None else change_cursor.decode(since, selection_digest)
     if since is not None and before is not None and before.version == version:
         return ChangeSet(since, has_more=False, removed=[], series=[])
@@ -87,22 +92,32 @@ def read_changes(db: Connection, grant: ReadGrant, selection: Selection, since: 
     series_to_read = _choose_series(progress, pending, points_max)
     read = _read(db, grant, selection.data_class, series_to_read, points_max)
     head = change_cursor.head(progress, version, selection_digest)
-    cursor = change_cursor.advance(progress, before, pending, read.complete_count, read.cut_step, head)
+    cursor = change_cursor.advance(
+        progress, before, pending, read.complete_count, read.cut_step, head
+    )
     labels = series_progress.get_labels(db, grant.experiment_id, list(read.samples))
     replaced = {one.series_id: one.first_step for one in series_to_read if one.is_replacing}
-    series = [NewPoints(id_, labels[id_], replaced.get(id_), points) for id_, points in read.samples.items()]
+    series = [
+        NewPoints(id_, labels[id_], replaced.get(id_), points)
+        for id_, points in read.samples.items()
+    ]
     is_incomplete = cursor.version == change_cursor.INCOMPLETE
     return ChangeSet(change_cursor.encode(cursor), is_incomplete, pending.removed.tolist(), series)
 
 
 def cursor_at_head(db: Connection, grant: ReadGrant, selection: Selection) -> ChangeSet:
     """The cursor of a reader who wants only what comes from now on. Raises as `read_changes`."""
-    version, selection_digest = _get_version(db, grant), change_cursor.selection_digest(grant.experiment_id, selection)
+    version, selection_digest = (
+        _get_version(db, grant),
+        change_cursor.selection_digest(grant.experiment_id, selection),
+    )
     head = change_cursor.head(_list_progress(db, grant, selection), version, selection_digest)
     return ChangeSet(change_cursor.encode(head), has_more=False, removed=[], series=[])
 
 
-def list_versions(db: Connection, experiment_ids: Sequence[ExperimentId]) -> dict[ExperimentId, int]:
+def list_versions(
+    db: Connection, experiment_ids: Sequence[ExperimentId]
+) -> dict[ExperimentId, int]:
     """The version of each of these experiments of one workspace; those that are gone are left out."""
     return experiments.list_versions(db, experiment_ids)
 
@@ -135,19 +150,32 @@ class _PendingSeries(NamedTuple):
     held_points_max: int
 
 
-def _choose_series(progress: SeriesProgress, pending: PendingChanges, points_max: int) -> list[_PendingSeries]:
+def _choose_series(
+    progress: SeriesProgress, pending: PendingChanges, points_max: int
+) -> list[_PendingSeries]:
     """The first of the unread series, as many as surely fit into a portion and into memory; at least one of them."""
     places, firsts = pending.indices, pending.first_steps.astype(np.float64)
     counts = progress.counts[places].astype(np.float64)
-    points = np.minimum(counts, progress.last_steps[places] - firsts + 1)  # steps are whole numbers, one point each
+    points = np.minimum(
+        counts, progress.last_steps[places] - firsts + 1
+    )  # steps are whole numbers, one point each
     held_points = np.minimum(counts, points + progress.tail_points[places])
     fitting = min(
         np.searchsorted(np.cumsum(points), points_max, "right"),
         np.searchsorted(np.cumsum(held_points), limits.SCAN_CHUNK_POINTS, "right"),
     )
     chosen = slice(max(1, int(fitting)))
-    columns = (progress.series_ids[places], pending.first_steps, pending.is_replacing, points.astype(int), held_points.astype(int))
-    return [_PendingSeries(*row) for row in zip(*(column[chosen].tolist() for column in columns), strict=True)]
+    columns = (
+        progress.series_ids[places],
+        pending.first_steps,
+        pending.is_replacing,
+        points.astype(int),
+        held_points.astype(int),
+    )
+    return [
+        _PendingSeries(*row)
+        for row in zip(*(column[chosen].tolist() for column in columns), strict=True)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +188,11 @@ class _ReadResult:
 
 
 def _read(
-    db: Connection, grant: ReadGrant, data_class: DataClass | None, wanted: Sequence[_PendingSeries], points_max: int
+    db: Connection,
+    grant: ReadGrant,
+    data_class: DataClass | None,
+    wanted: Sequence[_PendingSeries],
+    points_max: int,
 ) -> _ReadResult:
     if not wanted:
         return _ReadResult({}, 0)
@@ -169,17 +201,28 @@ def _read(
             tensors = partial(_tensor_sample, db)
             return _read_values(db, grant, wanted, points_max, value_scan.stream_tensors, tensors)
         case DataClass.BLOB_SEQUENCE:
-            return _read_values(db, grant, wanted, points_max, value_scan.stream_blob_sequences, _blob_sequence_sample)
+            return _read_values(
+                db,
+                grant,
+                wanted,
+                points_max,
+                value_scan.stream_blob_sequences,
+                _blob_sequence_sample,
+            )
     if wanted[0].points > points_max or wanted[0].held_points_max > limits.SCAN_CHUNK_POINTS:
         return _read_long_series(db, grant, wanted[0], points_max)
     return _read_scalars(db, grant, wanted)
 
 
-def _read_long_series(db: Connection, grant: ReadGrant, wanted: _PendingSeries, points_max: int) -> _ReadResult:
+def _read_long_series(
+    db: Connection, grant: ReadGrant, wanted: _PendingSeries, points_max: int
+) -> _ReadResult:
     """The first `points_max` of a scalar series that may be of any length."""
     pieces: list[Records] = []
     steps = StepRange(wanted.first_step)
-    for _, piece in read_scalar_chunks(db, grant.experiment_id, [wanted.series_id], steps, limits.SCAN_CHUNK_POINTS):
+    for _, piece in read_scalar_chunks(
+        db, grant.experiment_id, [wanted.series_id], steps, limits.SCAN_CHUNK_POINTS
+    ):
         pieces.append(piece)
         if sum(map(len, pieces)) > points_max:
             break
@@ -191,7 +234,9 @@ def _read_long_series(db: Connection, grant: ReadGrant, wanted: _PendingSeries, 
     return _ReadResult({wanted.series_id: points}, 0, int(taken["step"][-1]))
 
 
-def _read_scalars(db: Connection, grant: ReadGrant, wanted: Sequence[_PendingSeries]) -> _ReadResult:
+def _read_scalars(
+    db: Connection, grant: ReadGrant, wanted: Sequence[_PendingSeries]
+) -> _ReadResult:
     """All that is wanted of scalar series, at once."""
     firsts = {one.series_id: one.first_step for one in wanted}
     ranges = {series_id: StepRange(first) for series_id, first in firsts.items()}
@@ -200,7 +245,9 @@ def _read_scalars(db: Connection, grant: ReadGrant, wanted: Sequence[_PendingSer
     samples: dict[int, Sample] = {}
     for id_, first in firsts.items():
         parts = [*blocks.get(id_, []), *([tails[id_]] if id_ in tails else [])]
-        points = deduplicate_steps(concatenate([part.select(part.steps >= first) for part in parts]))
+        points = deduplicate_steps(
+            concatenate([part.select(part.steps >= first) for part in parts])
+        )
         samples[id_] = ScalarSample(points.steps, points.wall_times, points.values, len(points))
     return _ReadResult(samples, len(wanted))
 
@@ -221,12 +268,16 @@ def _read_values(
         size += row.size
         if rows and (len(rows) == points_max or size > limits.CHANGES_BYTES_MAX):
             last = rows[-1]
-            complete_count = next(place for place, one in enumerate(wanted) if one.series_id == last.series_id)
+            complete_count = next(
+                place for place, one in enumerate(wanted) if one.series_id == last.series_id
+            )
             cut_step = last.step
             break
         rows.append(row)
     by_series = groupby(rows, lambda row: row.series_id)
-    return _ReadResult({id_: convert(grant, list(group)) for id_, group in by_series}, complete_count, cut_step)
+    return _ReadResult(
+        {id_: convert(grant, list(group)) for id_, group in by_series}, complete_count, cut_step
+    )
 
 
 def _stream_rows(
@@ -242,17 +293,26 @@ def _stream_rows(
 
 
 def _tensor_sample(db: Connection, grant: ReadGrant, rows: Sequence[TensorRow]) -> TensorSample:
-    values = tensor_objects.attach_object_keys(db, grant.workspace_id, [value_scan.make_tensor_value(row) for row in rows])
+    values = tensor_objects.attach_object_keys(
+        db, grant.workspace_id, [value_scan.make_tensor_value(row) for row in rows]
+    )
     return TensorSample(*_steps_and_times(rows), values, len(rows))
 
 
 def _blob_sequence_sample(grant: ReadGrant, rows: Sequence[BlobRow]) -> BlobSequenceSample:
     keys = [
-        [make_blob_key(grant.experiment_id, row.series_id, row.step, index, d) for index, d in enumerate(row.digests)]
+        [
+            make_blob_key(grant.experiment_id, row.series_id, row.step, index, d)
+            for index, d in enumerate(row.digests)
+        ]
         for row in rows
     ]
-    return BlobSequenceSample(*_steps_and_times(rows), keys, [row.logged_content_type for row in rows], len(rows))
+    return BlobSequenceSample(
+        *_steps_and_times(rows), keys, [row.logged_content_type for row in rows], len(rows)
+    )
 
 
 def _steps_and_times(rows: Sequence[TensorRow] | Sequence[BlobRow]) -> tuple[Int64s, Float64s]:
-    return np.array([row.step for row in rows], np.int64), np.array([row.wall_time for row in rows], np.float64)
+    return np.array([row.step for row in rows], np.int64), np.array(
+        [row.wall_time for row in rows], np.float64
+    )

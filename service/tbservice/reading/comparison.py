@@ -53,7 +53,9 @@ class ComparisonReader:
 
     def list_experiments(self) -> list[Experiment]:
         """The experiments that are compared."""
-        return [experiment for part in self.readers.values() for experiment in part.list_experiments()]
+        return [
+            experiment for part in self.readers.values() for experiment in part.list_experiments()
+        ]
 
     def list_kinds(self) -> list[tuple[str, DataClass]]:
         """The kinds of series (plugin and data class) that any of the experiments has, by the plugin's name."""
@@ -62,7 +64,9 @@ class ComparisonReader:
     def list_runs(self) -> list[Run]:
         """Every run: the first experiment's, then the second's, each in the order in which they came."""
         return [
-            replace(run, name=_comparison_run(name, run.name)) for name, part in self.readers.items() for run in part.list_runs()
+            replace(run, name=_comparison_run(name, run.name))
+            for name, part in self.readers.items()
+            for run in part.list_runs()
         ]
 
     def list_series(self, selection: Selection) -> list[Series]:
@@ -87,19 +91,29 @@ class ComparisonReader:
 
     def read_scalars(self, selection: Selection, downsample: int) -> ByRunAndTag[ScalarSample]:
         """A sample of every selected scalar series; TooLarge also when they are too much together."""
-        return self._read_merged(selection, lambda part, own: part.read_scalars(own, downsample), _check_points)
+        return self._read_merged(
+            selection, lambda part, own: part.read_scalars(own, downsample), _check_points
+        )
 
     def read_tensors(self, selection: Selection, downsample: int) -> ByRunAndTag[TensorSample]:
         """A sample of every selected tensor series; TooLarge also when they are too much together."""
-        return self._read_merged(selection, lambda part, own: part.read_tensors(own, downsample), _check_tensors)
+        return self._read_merged(
+            selection, lambda part, own: part.read_tensors(own, downsample), _check_tensors
+        )
 
-    def read_blob_sequences(self, selection: Selection, downsample: int) -> ByRunAndTag[BlobSequenceSample]:
+    def read_blob_sequences(
+        self, selection: Selection, downsample: int
+    ) -> ByRunAndTag[BlobSequenceSample]:
         """A sample of every selected blob sequence series; TooLarge also when they are too much together."""
-        return self._read_merged(selection, lambda part, own: part.read_blob_sequences(own, downsample), _check_points)
+        return self._read_merged(
+            selection, lambda part, own: part.read_blob_sequences(own, downsample), _check_points
+        )
 
     def experiment_name_of(self, run: str) -> str:
         """The name of the experiment that has the run."""
-        return run.partition("/")[0]  # there is no slash in a name: it would not be one part of an address
+        return run.partition("/")[
+            0
+        ]  # there is no slash in a name: it would not be one part of an address
 
     def find_blob(self, key: str) -> Blob:
         """The blob of this key, by the grant on the very experiment that the key bears; NotFound for any other."""
@@ -126,7 +140,11 @@ class ComparisonReader:
             if selection.runs is None:
                 yield name, part, selection
                 continue
-            runs = frozenset(run for run in (_experiment_run(name, run) for run in selection.runs) if run is not None)
+            runs = frozenset(
+                run
+                for run in (_experiment_run(name, run) for run in selection.runs)
+                if run is not None
+            )
             if runs:
                 yield name, part, replace(selection, runs=runs)
 
@@ -158,11 +176,20 @@ def _experiment_run(name: str, run_in_comparison: str) -> str | None:
 def _check_points(samples: ByRunAndTag[ScalarSample] | ByRunAndTag[BlobSequenceSample]) -> None:
     points = sum(len(sample.steps) for tags in samples.values() for sample in tags.values())
     if points > limits.READ_POINTS_MAX:
-        raise TooLarge(f"the experiments have over {limits.READ_POINTS_MAX} points together; compare fewer of them")
+        raise TooLarge(
+            f"the experiments have over {limits.READ_POINTS_MAX} points together; compare fewer of them"
+        )
 
 
 def _check_tensors(samples: ByRunAndTag[TensorSample]) -> None:
-    catalog.check_tensor_bytes(sum(one.size for tags in samples.values() for sample in tags.values() for one in sample.tensors))
+    catalog.check_tensor_bytes(
+        sum(
+            one.size
+            for tags in samples.values()
+            for sample in tags.values()
+            for one in sample.tensors
+        )
+    )
 
 
 def namespace_group(series: Series, name: str) -> Series:

@@ -29,12 +29,16 @@ def parse(spec: str) -> tuple[ComparedExperiment, ...]:
     if not _ITEMS_MIN <= len(texts) <= limits.COMPARISON_ITEMS_MAX:
         counted = f"{len(texts)} experiment{'s' if len(texts) > 1 else ''}"
         most = limits.COMPARISON_ITEMS_MAX
-        raise MalformedRequest(f"the address names {counted}; a comparison is of {_ITEMS_MIN} to {most}")
+        raise MalformedRequest(
+            f"the address names {counted}; a comparison is of {_ITEMS_MIN} to {most}"
+        )
     experiments = tuple(map(_parse_experiment, texts))
     names = [experiment.name for experiment in experiments]
     duplicate = next((name for name in names if names.count(name) > 1), None)
     if duplicate is not None:
-        raise MalformedRequest(f"two experiments are named {duplicate!r}: give each a name of its own")
+        raise MalformedRequest(
+            f"two experiments are named {duplicate!r}: give each a name of its own"
+        )
     return experiments
 
 
@@ -46,13 +50,21 @@ def quote_spec(spec: str) -> str:
 def _parse_experiment(text: str) -> ComparedExperiment:
     name, colon, experiment_id = text.partition(":")
     if not colon:
-        raise MalformedRequest(f"{text!r} has no colon: write a name, a colon and an experiment's id")
+        raise MalformedRequest(
+            f"{text!r} has no colon: write a name, a colon and an experiment's id"
+        )
     if not name:
-        raise MalformedRequest(f"the experiment {experiment_id!r} has no name: write one before the colon")
+        raise MalformedRequest(
+            f"the experiment {experiment_id!r} has no name: write one before the colon"
+        )
     if len(name) > limits.COMPARISON_NAME_CHARS_MAX:
-        raise MalformedRequest(f"a name has at most {limits.COMPARISON_NAME_CHARS_MAX} characters: {name!r} is too long")
+        raise MalformedRequest(
+            f"a name has at most {limits.COMPARISON_NAME_CHARS_MAX} characters: {name!r} is too long"
+        )
     if name in _RESERVED_NAMES or not name.isprintable():
         raise MalformedRequest(f"{name!r} cannot be a name: take letters and digits")
     if not secrets.is_experiment_id(experiment_id):
-        raise MalformedRequest(f"{experiment_id!r} is no experiment's id: copy the one in the address of its page")
+        raise MalformedRequest(
+            f"{experiment_id!r} is no experiment's id: copy the one in the address of its page"
+        )
     return ComparedExperiment(name, ExperimentId(experiment_id))

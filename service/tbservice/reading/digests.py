@@ -22,8 +22,23 @@ from tbservice.reading.tag_groups import decode_page_numbers
 from tbservice.scalars.scan import read_scalar_chunks
 from tbservice.store import digest_scan, time_series
 from tbservice.store.digest_scan import BlobDigestRow, TensorDigestRow
-from tbservice.types import ALL_STEPS, DataClass, ExperimentId, ReadGrant, Selection, Series, StepRange
-from tbwire.digests import Records, SeriesDigest, blob_sequence_digest, record_dtype, tensor_digest, value_records
+from tbservice.types import (
+    ALL_STEPS,
+    DataClass,
+    ExperimentId,
+    ReadGrant,
+    Selection,
+    Series,
+    StepRange,
+)
+from tbwire.digests import (
+    Records,
+    SeriesDigest,
+    blob_sequence_digest,
+    record_dtype,
+    tensor_digest,
+    value_records,
+)
 
 _VALUE_POINTS_PER_QUERY: Final = 20_000
 """Points of tensors and blob sequences after which a query takes no further series."""
@@ -64,7 +79,9 @@ def list_digests(
     """
     started = time.monotonic()
     place = decode_page_numbers(after, 2) or [0, 0]
-    series_list = time_series.list_page(db, grant.experiment_id, selection, (place[0], place[1]), limit + 1)
+    series_list = time_series.list_page(
+        db, grant.experiment_id, selection, (place[0], place[1]), limit + 1
+    )
     page: list[Digest] = []
     for digest in _compute_digests(db, grant.experiment_id, series_list[:limit]):
         page.append(digest)
@@ -76,26 +93,36 @@ def list_digests(
     return page, f"{int(last.data_class)}.{last.series_id}"
 
 
-def read_records(db: Connection, grant: ReadGrant, run: str, tag: str, after: str, limit: int) -> RecordPage:
+def read_records(
+    db: Connection, grant: ReadGrant, run: str, tag: str, after: str, limit: int
+) -> RecordPage:
     """The `limit` points of a series that come after step `after` (from the beginning, when empty), as records.
 
     Raises NotFound when there is no such series, MalformedRequest for a place that is none.
     """
     place = decode_page_numbers(after, 1)
-    series_list = time_series.list_series(db, grant.experiment_id, Selection(runs=frozenset({run}), tags=frozenset({tag})))
+    series_list = time_series.list_series(
+        db, grant.experiment_id, Selection(runs=frozenset({run}), tags=frozenset({tag}))
+    )
     if not series_list:
         raise NotFound("the experiment has no such series")
     chunks = [np.empty(0, record_dtype(is_scalar=series_list[0].data_class is DataClass.SCALAR))]
-    for _, chunk in _stream_records(db, grant.experiment_id, series_list, place[0] if place else None, limit + 1):
+    for _, chunk in _stream_records(
+        db, grant.experiment_id, series_list, place[0] if place else None, limit + 1
+    ):
         chunks.append(chunk)
         if sum(map(len, chunks)) > limit:
             break
     whole = np.concatenate(chunks)
     records = whole[:limit]
-    return RecordPage(series_list[0], records, str(records["step"][-1]) if len(whole) > limit else None)
+    return RecordPage(
+        series_list[0], records, str(records["step"][-1]) if len(whole) > limit else None
+    )
 
 
-def _compute_digests(db: Connection, experiment_id: ExperimentId, series_list: Sequence[Series]) -> Iterator[Digest]:
+def _compute_digests(
+    db: Connection, experiment_id: ExperimentId, series_list: Sequence[Series]
+) -> Iterator[Digest]:
     """The digest of each series, in their order; a series whose points are gone has that of none."""
     pieces = _stream_records(db, experiment_id, series_list, None, None)
     waiting = next(pieces, None)
@@ -105,11 +132,17 @@ def _compute_digests(db: Connection, experiment_id: ExperimentId, series_list: S
             digest.add(waiting[1])
             waiting = next(pieces, None)
         metadata = hashlib.sha256(series.summary_metadata).hexdigest()
-        yield Digest(series, digest.count, digest.first_step, digest.last_step, digest.hexdigest(), metadata)
+        yield Digest(
+            series, digest.count, digest.first_step, digest.last_step, digest.hexdigest(), metadata
+        )
 
 
 def _stream_records(
-    db: Connection, experiment_id: ExperimentId, series_list: Sequence[Series], after: int | None, limit: int | None
+    db: Connection,
+    experiment_id: ExperimentId,
+    series_list: Sequence[Series],
+    after: int | None,
+    limit: int | None,
 ) -> Iterator[tuple[int, Records]]:
     """Series id and records, by series as they are found and then by step; none, or more, a series.
 
@@ -120,13 +153,19 @@ def _stream_records(
         ids = [series.series_id for series in group]
         match group[0].data_class:
             case DataClass.SCALAR:
-                yield from read_scalar_chunks(db, experiment_id, ids, _steps_after(after), points_max, skip_damaged=True)
+                yield from read_scalar_chunks(
+                    db, experiment_id, ids, _steps_after(after), points_max, skip_damaged=True
+                )
             case DataClass.TENSOR:
                 for rows in digest_scan.stream_tensors(db, experiment_id, ids, after, limit):
                     yield from _split_by_series(rows, [_tensor_digest(row) for row in rows])
             case DataClass.BLOB_SEQUENCE:
-                for parts in digest_scan.stream_blob_sequences(db, experiment_id, ids, after, limit):
-                    yield from _split_by_series(parts, [_blob_sequence_digest(row) for row in parts])
+                for parts in digest_scan.stream_blob_sequences(
+                    db, experiment_id, ids, after, limit
+                ):
+                    yield from _split_by_series(
+                        parts, [_blob_sequence_digest(row) for row in parts]
+                    )
 
 
 def _group_by_points(series_list: Sequence[Series]) -> Iterator[list[Series]]:
@@ -136,7 +175,9 @@ def _group_by_points(series_list: Sequence[Series]) -> Iterator[list[Series]]:
     for series in series_list:
         is_scalar = series.data_class is DataClass.SCALAR
         points_max = _SCALAR_POINTS_PER_QUERY if is_scalar else _VALUE_POINTS_PER_QUERY
-        if group and (group[0].data_class is not series.data_class or points + series.count > points_max):
+        if group and (
+            group[0].data_class is not series.data_class or points + series.count > points_max
+        ):
             yield group
             group, points = [], 0
         group.append(series)
@@ -160,7 +201,9 @@ def _blob_sequence_digest(row: BlobDigestRow) -> bytes:
     return blob_sequence_digest(row.digests, row.logged_content_type)
 
 
-def _split_by_series(rows: Sequence[TensorDigestRow] | Sequence[BlobDigestRow], digests: Sequence[bytes]) -> Iterator[tuple[int, Records]]:
+def _split_by_series(
+    rows: Sequence[TensorDigestRow] | Sequence[BlobDigestRow], digests: Sequence[bytes]
+) -> Iterator[tuple[int, Records]]:
     """The rows as records, by series."""
     records = value_records([row.step for row in rows], [row.wall_time for row in rows], digests)
     ids = np.array([row.series_id for row in rows], np.int64)

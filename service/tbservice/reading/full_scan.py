@@ -101,7 +101,9 @@ def stream_all(
     in the range comes as one empty part. Tensors that are objects are still to be loaded (`load_tensors`).
     """
     with database.snapshot(grant.workspace_id) as db:
-        series_list = time_series.list_series(db, grant.experiment_id, replace(selection, data_class=data_class))
+        series_list = time_series.list_series(
+            db, grant.experiment_id, replace(selection, data_class=data_class)
+        )
     series_list.sort(key=lambda series: (series.run_id, series.series_id))
     return _stream_chunks(database, grant, series_list, steps, indices)
 
@@ -115,7 +117,9 @@ def load_tensors(objects: ObjectStore, chunks: Iterable[SeriesChunk]) -> Iterato
         try:
             sample = tensor_objects.load_sample(objects, chunk.sample)
         except (ObjectMissing, ObjectUnreadable) as error:
-            detail = f"run {chunk.series.run[:100]!r}, tag {chunk.series.tag[:100]!r}: {error.detail}"
+            detail = (
+                f"run {chunk.series.run[:100]!r}, tag {chunk.series.tag[:100]!r}: {error.detail}"
+            )
             raise type(error)(detail) from error
         yield replace(chunk, sample=sample)
 
@@ -136,7 +140,10 @@ def load_intact_parts(
 
 
 def _load_intact(
-    objects: ObjectStore, series: Series, sample: TensorSample, left_out: Callable[[LostPoint], None]
+    objects: ObjectStore,
+    series: Series,
+    sample: TensorSample,
+    left_out: Callable[[LostPoint], None],
 ) -> TensorSample:
     places: list[int] = []
     tensors = []
@@ -149,11 +156,17 @@ def _load_intact(
             places.append(place)
     if len(places) == len(sample.tensors):
         return replace(sample, tensors=tensors)
-    return replace(sample, steps=sample.steps[places], wall_times=sample.wall_times[places], tensors=tensors)
+    return replace(
+        sample, steps=sample.steps[places], wall_times=sample.wall_times[places], tensors=tensors
+    )
 
 
 def _stream_chunks(
-    database: Database, grant: ReadGrant, series_list: Sequence[Series], steps: StepRange, indices: slice
+    database: Database,
+    grant: ReadGrant,
+    series_list: Sequence[Series],
+    steps: StepRange,
+    indices: slice,
 ) -> Iterator[SeriesChunk]:
     for group in _group_by_points(series_list):
         waiting, rest = group, steps
@@ -161,14 +174,24 @@ def _stream_chunks(
             # A series whose first part was given is read to its end alone: its range is no other's.
             is_begun = rest != steps
             with database.snapshot(grant.workspace_id) as db:
-                get_experiment(db, grant)  # without it, all that is missing would look deleted, and the rest whole
-                read = list(_read_group(db, grant, waiting[:1] if is_begun else waiting, rest, indices))
+                get_experiment(
+                    db, grant
+                )  # without it, all that is missing would look deleted, and the rest whole
+                read = list(
+                    _read_group(db, grant, waiting[:1] if is_begun else waiting, rest, indices)
+                )
             for series_read in read:
                 if is_begun or not _is_deleted(series_read, steps):
                     sample = series_read.sample
                     if series_read.is_complete and not is_begun:
                         sample = replace(sample, total=len(sample.steps))
-                    yield SeriesChunk(series_read.series, sample, not is_begun, series_read.is_complete, series_read.blobs)
+                    yield SeriesChunk(
+                        series_read.series,
+                        sample,
+                        not is_begun,
+                        series_read.is_complete,
+                        series_read.blobs,
+                    )
             waiting, rest = _list_remaining(waiting, read, steps)
 
 
@@ -186,7 +209,9 @@ def _group_by_points(series_list: Sequence[Series]) -> Iterator[Sequence[Series]
     """Series next to each other that have about as many points as may be held at once."""
     start = points = 0
     for place, series in enumerate(series_list):
-        is_full = points + series.count > limits.SCAN_CHUNK_POINTS or place - start >= _SERIES_PER_READ
+        is_full = (
+            points + series.count > limits.SCAN_CHUNK_POINTS or place - start >= _SERIES_PER_READ
+        )
         if place > start and is_full:
             yield series_list[start:place]
             start, points = place, 0
@@ -197,7 +222,11 @@ def _group_by_points(series_list: Sequence[Series]) -> Iterator[Sequence[Series]
 
 def _is_deleted(series_read: _SeriesRead, steps: StepRange) -> bool:
     """Whether the series was deleted since it was listed: it cannot have lost its points otherwise."""
-    return series_read.is_complete and not len(series_read.sample.steps) and steps.covers(series_read.series)
+    return (
+        series_read.is_complete
+        and not len(series_read.sample.steps)
+        and steps.covers(series_read.series)
+    )
 
 
 def _read_group(
@@ -207,28 +236,42 @@ def _read_group(
     ids = [series.series_id for series in group]
     match group[0].data_class:
         case DataClass.SCALAR:
-            pieces = read_scalar_chunks(db, grant.experiment_id, ids, steps, limits.SCAN_CHUNK_POINTS)
+            pieces = read_scalar_chunks(
+                db, grant.experiment_id, ids, steps, limits.SCAN_CHUNK_POINTS
+            )
             yield from _read_scalars(pieces, group, steps.last)
         case DataClass.TENSOR:
             tensors = value_scan.stream_tensors(db, grant.experiment_id, ids, steps)
             for series, rows, is_complete in _by_series(tensors, group):
                 yield _SeriesRead(series, _tensor_sample(db, grant, series, rows), is_complete)
         case DataClass.BLOB_SEQUENCE:
-            sequences = list(_by_series(value_scan.stream_blob_sequences(db, grant.experiment_id, ids, steps), group))
+            sequences = list(
+                _by_series(
+                    value_scan.stream_blob_sequences(db, grant.experiment_id, ids, steps), group
+                )
+            )
             digests = {digest for _, rows, _ in sequences for row in rows for digest in row.digests}
             known = blobs.find_all(db, grant.workspace_id, digests)
             for series, blob_rows, is_complete in sequences:
-                yield _read_sequence(grant, series, blob_rows, known, indices, is_complete=is_complete)
+                yield _read_sequence(
+                    grant, series, blob_rows, known, indices, is_complete=is_complete
+                )
 
 
-def _read_scalars(pieces: Iterable[tuple[int, Records]], group: Sequence[Series], last_step: int) -> Iterator[_SeriesRead]:
+def _read_scalars(
+    pieces: Iterable[tuple[int, Records]], group: Sequence[Series], last_step: int
+) -> Iterator[_SeriesRead]:
     points = 0
     for series, (_, of_series) in zip(group, groupby(pieces, itemgetter(0)), strict=False):
         taken: list[Records] = []
         for _, records in of_series:
             taken.append(records)
             points += len(records)
-            if points > limits.SCAN_CHUNK_POINTS and len(records) and int(records["step"][-1]) < last_step:
+            if (
+                points > limits.SCAN_CHUNK_POINTS
+                and len(records)
+                and int(records["step"][-1]) < last_step
+            ):
                 yield _SeriesRead(series, _scalar_sample(series, taken), is_complete=False)
                 return
         yield _SeriesRead(series, _scalar_sample(series, taken), is_complete=True)
@@ -236,11 +279,15 @@ def _read_scalars(pieces: Iterable[tuple[int, Records]], group: Sequence[Series]
 
 def _scalar_sample(series: Series, chunks: Sequence[Records]) -> ScalarSample:
     records = chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
-    steps, wall_times, values = (np.ascontiguousarray(records[name]) for name in ("step", "wall_time", "value"))
+    steps, wall_times, values = (
+        np.ascontiguousarray(records[name]) for name in ("step", "wall_time", "value")
+    )
     return ScalarSample(steps, wall_times, values, series.count)
 
 
-def _by_series(rows: Iterator[_Row], group: Sequence[Series]) -> Iterator[tuple[Series, list[_Row], bool]]:
+def _by_series(
+    rows: Iterator[_Row], group: Sequence[Series]
+) -> Iterator[tuple[Series, list[_Row], bool]]:
     """Each series with its rows, and whether these are all; ends when as many bytes were read as may be held."""
     size = 0
     waiting = next(rows, None)
@@ -259,8 +306,12 @@ def _by_series(rows: Iterator[_Row], group: Sequence[Series]) -> Iterator[tuple[
     assert waiting is None  # noqa: S101 - the rows come by series in the order of the group
 
 
-def _tensor_sample(db: Connection, grant: ReadGrant, series: Series, rows: Sequence[TensorRow]) -> TensorSample:
-    values = tensor_objects.attach_object_keys(db, grant.workspace_id, [value_scan.make_tensor_value(row) for row in rows])
+def _tensor_sample(
+    db: Connection, grant: ReadGrant, series: Series, rows: Sequence[TensorRow]
+) -> TensorSample:
+    values = tensor_objects.attach_object_keys(
+        db, grant.workspace_id, [value_scan.make_tensor_value(row) for row in rows]
+    )
     return TensorSample(*_steps_and_times(rows), values, series.count)
 
 
@@ -288,4 +339,6 @@ def _read_sequence(
 
 
 def _steps_and_times(rows: Sequence[TensorRow] | Sequence[BlobRow]) -> tuple[Int64s, Float64s]:
-    return np.array([row.step for row in rows], np.int64), np.array([row.wall_time for row in rows], np.float64)
+    return np.array([row.step for row in rows], np.int64), np.array(
+        [row.wall_time for row in rows], np.float64
+    )

@@ -93,7 +93,9 @@ def check_objects(
     deadline = time.monotonic() + limits.DIGEST_PAGE_SECONDS
     with database.snapshot(grant.workspace_id) as db:
         series = _list_referring_series(db, grant, selection)
-        digests = object_references.list_digests(db, grant.experiment_id, list(series), _parse_page_token(after), limit + 1)
+        digests = object_references.list_digests(
+            db, grant.experiment_id, list(series), _parse_page_token(after), limit + 1
+        )
         known = blobs.find_all(db, grant.workspace_id, digests[:limit])
 
     problems: dict[bytes, Problem] = {}
@@ -102,20 +104,30 @@ def check_objects(
         found, count = _check_chunk(objects, chunk, known, deadline if is_deep else None)
         problems |= found
         checked += count
-        if count < len(chunk) or time.monotonic() > deadline or len(problems) >= limits.OBJECT_FAULTS_PAGE_ITEMS_MAX:
+        if (
+            count < len(chunk)
+            or time.monotonic() > deadline
+            or len(problems) >= limits.OBJECT_FAULTS_PAGE_ITEMS_MAX
+        ):
             break
 
     size = sum(known[digest].size for digest in digests[:checked] if digest in known)
     next_page_token = digests[checked - 1].hex() if checked < len(digests) else None
-    return ObjectPage(checked, size, _list_faults(database, grant, series, known, problems), next_page_token)
+    return ObjectPage(
+        checked, size, _list_faults(database, grant, series, known, problems), next_page_token
+    )
 
 
-def _list_referring_series(db: Connection, grant: ReadGrant, selection: Selection) -> dict[int, Series]:
+def _list_referring_series(
+    db: Connection, grant: ReadGrant, selection: Selection
+) -> dict[int, Series]:
     """Return the selected series whose points may refer to objects, by id."""
     return {
         series.series_id: series
         for data_class in object_references.REFERRING_CLASSES
-        for series in time_series.list_series(db, grant.experiment_id, replace(selection, data_class=data_class))
+        for series in time_series.list_series(
+            db, grant.experiment_id, replace(selection, data_class=data_class)
+        )
     }
 
 
@@ -126,7 +138,9 @@ def _parse_page_token(after: str) -> bytes:
         raise MalformedRequest("'after' is not the 'next' of an earlier page") from error
 
 
-def _chunks(digests: Sequence[bytes], known: Mapping[bytes, Blob], *, is_deep: bool) -> Iterator[list[bytes]]:
+def _chunks(
+    digests: Sequence[bytes], known: Mapping[bytes, Blob], *, is_deep: bool
+) -> Iterator[list[bytes]]:
     chunk: list[bytes] = []
     size = 0
     for digest in digests:
@@ -140,7 +154,10 @@ def _chunks(digests: Sequence[bytes], known: Mapping[bytes, Blob], *, is_deep: b
 
 
 def _check_chunk(
-    objects: ObjectStore, chunk: Sequence[bytes], known: Mapping[bytes, Blob], deep_until: float | None
+    objects: ObjectStore,
+    chunk: Sequence[bytes],
+    known: Mapping[bytes, Blob],
+    deep_until: float | None,
 ) -> tuple[dict[bytes, Problem], int]:
     """Return what is wrong with which of these objects, in the order of their SHA-256s, and how many were checked.
 
@@ -160,17 +177,31 @@ def _check_chunk(
 
     with ThreadPoolExecutor(_CONCURRENT_READS_MAX) as pool:
         sample = present[:_SAMPLE_OBJECTS]
-        read = dict(zip(sample, pool.map(lambda digest: _read_end(objects, wanted[digest]), sample), strict=True))
+        read = dict(
+            zip(
+                sample,
+                pool.map(lambda digest: _read_end(objects, wanted[digest]), sample),
+                strict=True,
+            )
+        )
         if sample and all(problem is Problem.UNREADABLE for problem in read.values()):
             return problems | dict.fromkeys(present, Problem.UNREADABLE), len(chunk)
         if deep_until is None:
             joined = [digest for digest in present if wanted[digest].size > limits.BLOB_PART_BYTES]
-            read |= zip(joined, pool.map(lambda digest: _read_part_ends(objects, wanted[digest]), joined), strict=True)
+            read |= zip(
+                joined,
+                pool.map(lambda digest: _read_part_ends(objects, wanted[digest]), joined),
+                strict=True,
+            )
         else:
             read = {}
             while len(read) < len(present) and (not read or time.monotonic() < deep_until):
                 group = present[len(read) : len(read) + _CONCURRENT_READS_MAX]
-                read |= zip(group, pool.map(lambda digest: _read_all(objects, wanted[digest]), group), strict=True)
+                read |= zip(
+                    group,
+                    pool.map(lambda digest: _read_all(objects, wanted[digest]), group),
+                    strict=True,
+                )
     problems |= {digest: problem for digest, problem in read.items() if problem is not None}
     if deep_until is None or len(read) == len(present):
         return problems, len(chunk)
@@ -202,7 +233,9 @@ def _find_sizes(objects: ObjectStore, keys: Sequence[str]) -> dict[str, int]:
 def _read_part_ends(objects: ObjectStore, blob: Blob) -> Problem | None:
     """Read the last byte of each part of an object that was put in parts: any of them may have been lost."""
     ends = [*range(limits.BLOB_PART_BYTES, blob.size, limits.BLOB_PART_BYTES), blob.size]
-    return next((problem for end in ends if (problem := _read_end(objects, blob, end)) is not None), None)
+    return next(
+        (problem for end in ends if (problem := _read_end(objects, blob, end)) is not None), None
+    )
 
 
 def _read_end(objects: ObjectStore, blob: Blob, end: int | None = None) -> Problem | None:
@@ -241,7 +274,9 @@ def _list_faults(
     if not problems:
         return []
     with database.snapshot(grant.workspace_id) as db:
-        referring = object_references.list_referring_series(db, grant.experiment_id, list(series), list(problems))
+        referring = object_references.list_referring_series(
+            db, grant.experiment_id, list(series), list(problems)
+        )
     return [
         Fault(
             series[one.series_id],

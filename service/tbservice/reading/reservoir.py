@@ -21,7 +21,17 @@ from tbservice.reading import catalog, tensor_objects
 from tbservice.reading.sampling.bernoulli_and_full import check_scan_points, group_by_points
 from tbservice.sample_order import compute_rank_and_key, splitmix64
 from tbservice.store import blob_points, blobs, points, sample_slots, tensor_points
-from tbservice.types import Blob, DataClass, Float64s, Int64s, ReadGrant, ScalarSample, Selection, Series, TensorSample
+from tbservice.types import (
+    Blob,
+    DataClass,
+    Float64s,
+    Int64s,
+    ReadGrant,
+    ScalarSample,
+    Selection,
+    Series,
+    TensorSample,
+)
 
 PositionSampler = Callable[[int], Int64s]
 """How many points there are, to the positions of those to keep, ascending."""
@@ -76,9 +86,13 @@ def equally_spaced(size: int) -> PositionSampler:
     return choose
 
 
-def get_series(db: Connection, grant: ReadGrant, run: str, tag: str, plugins: Sequence[str]) -> Series:
+def get_series(
+    db: Connection, grant: ReadGrant, run: str, tag: str, plugins: Sequence[str]
+) -> Series:
     """The series of this run and tag, if one of these plugins owns it. Raises NotFound."""
-    series_list = catalog.list_series(db, grant, Selection(runs=frozenset({run}), tags=frozenset({tag})))
+    series_list = catalog.list_series(
+        db, grant, Selection(runs=frozenset({run}), tags=frozenset({tag}))
+    )
     for series in series_list:
         if series.plugin in plugins:
             return series
@@ -108,21 +122,29 @@ def read_scalars(
             yield series, ScalarSample(kept.steps, kept.wall_times, kept.values, len(series_points))
 
 
-def read_tensors(db: Connection, grant: ReadGrant, series: Series, positions: PositionSampler) -> TensorSample:
+def read_tensors(
+    db: Connection, grant: ReadGrant, series: Series, positions: PositionSampler
+) -> TensorSample:
     """A sample of a tensor series, its objects to be loaded. Raises TooLarge when it is over `READ_BYTES_MAX`."""
     steps, wall_times, total = _choose_steps(db, grant, series, positions)
     size = 0
     values = {}
-    with closing(tensor_points.sample(db, grant.experiment_id, 0, _ranks_and_keys(db, series, steps))) as rows:
+    with closing(
+        tensor_points.sample(db, grant.experiment_id, 0, _ranks_and_keys(db, series, steps))
+    ) as rows:
         for point in rows:
             size += point.value.size
             catalog.check_tensor_bytes(size)
             values[point.step] = point.value
-    ordered = tensor_objects.attach_object_keys(db, grant.workspace_id, [values[step] for step in steps.tolist()])
+    ordered = tensor_objects.attach_object_keys(
+        db, grant.workspace_id, [values[step] for step in steps.tolist()]
+    )
     return TensorSample(steps, wall_times, ordered, total)
 
 
-def read_blobs(db: Connection, grant: ReadGrant, series: Series, positions: PositionSampler) -> list[StepBlobs]:
+def read_blobs(
+    db: Connection, grant: ReadGrant, series: Series, positions: PositionSampler
+) -> list[StepBlobs]:
     """A sample of a blob sequence series."""
     steps, wall_times, _total = _choose_steps(db, grant, series, positions)
     sequences, _ = _read_sequences(db, grant, series, steps)
@@ -150,7 +172,13 @@ def read_blob_items(
 
     items = zip(steps[rows].tolist(), wall_times[rows].tolist(), indices.tolist(), strict=True)
     return [
-        BlobItem(step, wall_time, sequences[step][:head_length], sequences[step][index], content_types[step])
+        BlobItem(
+            step,
+            wall_time,
+            sequences[step][:head_length],
+            sequences[step][index],
+            content_types[step],
+        )
         for step, wall_time, index in items
     ]
 
@@ -175,7 +203,9 @@ def _choose_steps(
     return steps[chosen], wall_times[chosen], len(steps)
 
 
-def _ranks_and_keys(db: Connection, series: Series, steps: Int64s) -> dict[int, list[tuple[int, int]]]:
+def _ranks_and_keys(
+    db: Connection, series: Series, steps: Int64s
+) -> dict[int, list[tuple[int, int]]]:
     """Where the rows of these steps stand in the order to sample by."""
     ranks, keys = compute_rank_and_key(steps, sample_slots.get_ranks(db))
     return {series.series_id: list(zip(ranks.tolist(), keys.tolist(), strict=True))}

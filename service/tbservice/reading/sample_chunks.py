@@ -41,7 +41,9 @@ def make_chunks(
     samples: Mapping[str, Mapping[str, Sample]],
 ) -> list[SeriesChunk]:
     """One part a series. `samples` were made of this selection in the same snapshot."""
-    series_list = time_series.list_series(db, grant.experiment_id, replace(selection, data_class=data_class))
+    series_list = time_series.list_series(
+        db, grant.experiment_id, replace(selection, data_class=data_class)
+    )
     chunks = [SeriesChunk(series, samples[series.run][series.tag]) for series in series_list]
     if data_class is not DataClass.BLOB_SEQUENCE:
         return chunks
@@ -51,7 +53,9 @@ def make_chunks(
 
 def estimate_bytes(samples: Mapping[str, Mapping[str, Sample]]) -> int:
     """Return the bytes of these samples, about. With more than `SCAN_CHUNK_BYTES` they are not encoded at once."""
-    return sum(int(_point_sizes(sample).sum()) for tags in samples.values() for sample in tags.values())
+    return sum(
+        int(_point_sizes(sample).sum()) for tags in samples.values() for sample in tags.values()
+    )
 
 
 def split_chunks(chunks: Iterable[SeriesChunk]) -> Iterator[SeriesChunk]:
@@ -70,10 +74,14 @@ def _point_sizes(sample: Sample) -> Int64s:
     sizes = np.full(len(sample.steps), _POINT_BYTES, np.int64)
     match sample:
         case TensorSample():
-            sizes += np.array([value.size + len(value.histogram or b"") for value in sample.tensors], np.int64)
+            sizes += np.array(
+                [value.size + len(value.histogram or b"") for value in sample.tensors], np.int64
+            )
         case BlobSequenceSample():
             sizes += _BLOB_BYTES * np.array([len(keys) for keys in sample.sequences], np.int64)
-            sizes += np.array([len(logged.encode()) for logged in sample.logged_content_types], np.int64)
+            sizes += np.array(
+                [len(logged.encode()) for logged in sample.logged_content_types], np.int64
+            )
     return sizes
 
 
@@ -82,21 +90,35 @@ def _slice_sample(sample: Sample, indices: slice) -> Sample:
     steps, wall_times = sample.steps[indices], sample.wall_times[indices]
     match sample:
         case ScalarSample():
-            return replace(sample, steps=steps, wall_times=wall_times, values=sample.values[indices])
+            return replace(
+                sample, steps=steps, wall_times=wall_times, values=sample.values[indices]
+            )
         case TensorSample():
-            return replace(sample, steps=steps, wall_times=wall_times, tensors=sample.tensors[indices])
+            return replace(
+                sample, steps=steps, wall_times=wall_times, tensors=sample.tensors[indices]
+            )
         case BlobSequenceSample():
-            sequences, content_types = sample.sequences[indices], sample.logged_content_types[indices]
+            sequences, content_types = (
+                sample.sequences[indices],
+                sample.logged_content_types[indices],
+            )
             return BlobSequenceSample(steps, wall_times, sequences, content_types, sample.total)
 
 
 def _find_blobs(db: Connection, grant: ReadGrant, chunks: Iterable[SeriesChunk]) -> dict[str, Blob]:
     """The blobs of these parts, by key."""
     samples = (chunk.sample for chunk in chunks)
-    sequences = (keys for sample in samples if isinstance(sample, BlobSequenceSample) for keys in sample.sequences)
+    sequences = (
+        keys
+        for sample in samples
+        if isinstance(sample, BlobSequenceSample)
+        for keys in sample.sequences
+    )
     places = {key: parse_blob_key(key)[1:4] for keys in sequences for key in keys}
     points = {(series_id, step) for series_id, step, _ in places.values()}
     digests = value_scan.get_digests(db, grant.experiment_id, sorted(points))
-    by_key = {key: digests[series_id, step][index] for key, (series_id, step, index) in places.items()}
+    by_key = {
+        key: digests[series_id, step][index] for key, (series_id, step, index) in places.items()
+    }
     known = blobs.find_all(db, grant.workspace_id, set(by_key.values()))
     return {key: known[digest] for key, digest in by_key.items()}

@@ -75,7 +75,9 @@ class Source(Protocol):
     def read_tensors(self, selection: Selection, downsample: int) -> ByRunAndTag[TensorSample]:
         """A sample of every selected tensor series."""
 
-    def read_blob_sequences(self, selection: Selection, downsample: int) -> ByRunAndTag[BlobSequenceSample]:
+    def read_blob_sequences(
+        self, selection: Selection, downsample: int
+    ) -> ByRunAndTag[BlobSequenceSample]:
         """A sample of every selected blob sequence series."""
 
     def find_blob(self, key: str) -> Blob:
@@ -138,7 +140,9 @@ class ExperimentReader:
         samples = self.read(catalog.read_tensors, selection, Sampling(k=downsample))
         return tensor_objects.load_samples(self.objects, samples)
 
-    def read_blob_sequences(self, selection: Selection, downsample: int) -> ByRunAndTag[BlobSequenceSample]:
+    def read_blob_sequences(
+        self, selection: Selection, downsample: int
+    ) -> ByRunAndTag[BlobSequenceSample]:
         """At most `downsample` points of each series, in step order; a point is the keys of its blobs."""
         return self.read(catalog.read_blob_sequences, selection, Sampling(k=downsample))
 
@@ -156,7 +160,9 @@ class ExperimentReader:
         blob = self.find_blob(key)
         if blob.size > limits.GRAPH_TEXT_BYTES_MAX:
             most = f"{limits.GRAPH_TEXT_BYTES_MAX} bytes (graph_text_bytes_max)"
-            raise TooLarge(f"it has {blob.size} bytes, and at most {most} can be shown; read the blob itself instead")
+            raise TooLarge(
+                f"it has {blob.size} bytes, and at most {most} can be shown; read the blob itself instead"
+            )
         self.cancellation.check()
         return b"".join(self.objects.read(blob.object_key, 0, blob.size))
 

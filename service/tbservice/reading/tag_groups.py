@@ -42,7 +42,9 @@ class TagGroupRows:
     rows: Sequence[TagGroupRow]
 
 
-def read_tag_group_rows(db: Connection, grant: ReadGrant, kinds: Collection[tuple[str, DataClass]]) -> TagGroupRows:
+def read_tag_group_rows(
+    db: Connection, grant: ReadGrant, kinds: Collection[tuple[str, DataClass]]
+) -> TagGroupRows:
     """Read the series of these kinds (plugin and data class), for `group_tags`."""
     return TagGroupRows(
         runs=runs_tags.list_run_names(db, grant.experiment_id),
@@ -71,7 +73,9 @@ def group_tags(group_rows: TagGroupRows) -> list[TagGroup]:
             known[key] = tuple(tag_names[in_order[at]] for at in places[order].tolist())
         lengths = tuple(row.lengths_max[order].tolist())
         run = group_rows.runs[row.run_id]
-        groups.append(TagGroup(run, row.plugin, row.data_class, row.summary_metadata, known[key], lengths))
+        groups.append(
+            TagGroup(run, row.plugin, row.data_class, row.summary_metadata, known[key], lengths)
+        )
     return groups
 
 
@@ -101,6 +105,8 @@ def decode_page_numbers(after: str, count: int) -> list[int]:
         numbers = [int(number) for number in after.split(".")]
     except ValueError:
         numbers = []
-    if len(numbers) != count or not all(-_INT64_MAX <= number + 1 <= _INT64_MAX + 1 for number in numbers):
+    if len(numbers) != count or not all(
+        -_INT64_MAX <= number + 1 <= _INT64_MAX + 1 for number in numbers
+    ):
         raise MalformedRequest("'after' is not the 'next' of an earlier page")
     return numbers

@@ -34,7 +34,9 @@ from tbwire import tensors
 _S = TypeVar("_S", bound=ScalarSample | TensorSample | BlobSequenceSample)
 
 
-def check_string_lengths(database: Database, objects: ObjectStore, grant: AppendGrant, segments: Sequence[Segment]) -> None:
+def check_string_lengths(
+    database: Database, objects: ObjectStore, grant: AppendGrant, segments: Sequence[Segment]
+) -> None:
     """Raise Invalid unless the lengths of each referenced string tensor add up to the bytes of its object.
 
     Runs before the batch's transaction, so that no connection waits for S3. What is not there, or is of another size,
@@ -49,9 +51,13 @@ def check_string_lengths(database: Database, objects: ObjectStore, grant: Append
         return
     if sum(4 * count for _, count in wanted) > limits.BATCH_TENSOR_TABLES_BYTES_MAX:
         limit = f"{limits.BATCH_TENSOR_TABLES_BYTES_MAX} bytes (batch_tensor_tables_bytes_max)"
-        raise TooLarge(f"the tables of lengths of a batch's string tensors have over {limit}; send it in parts")
+        raise TooLarge(
+            f"the tables of lengths of a batch's string tensors have over {limit}; send it in parts"
+        )
     with database.transaction(grant.workspace_id) as db:
-        known = blobs.find_all(db, grant.workspace_id, {reference.sha256 for reference, _ in wanted})
+        known = blobs.find_all(
+            db, grant.workspace_id, {reference.sha256 for reference, _ in wanted}
+        )
     for reference, count in wanted:
         blob = known.get(reference.sha256)
         if blob is not None and blob.size == reference.size:
@@ -69,18 +75,29 @@ def _check_string_length(objects: ObjectStore, blob: Blob, count: int) -> None:
         raise Invalid("a string tensor's lengths do not add up to its bytes")
 
 
-def attach_object_keys(db: Connection, workspace_id: WorkspaceId, values: Sequence[TensorValue]) -> Sequence[TensorValue]:
+def attach_object_keys(
+    db: Connection, workspace_id: WorkspaceId, values: Sequence[TensorValue]
+) -> Sequence[TensorValue]:
     """Return the same tensors with the keys of their objects; an object nobody knows of gets none."""
     wanted = {value.reference.sha256 for value in values if value.reference is not None}
     if not wanted:
         return values
     known = blobs.find_all(db, workspace_id, wanted)
-    return [value if value.reference is None else _with_object_key(value, value.reference, known) for value in values]
+    return [
+        value if value.reference is None else _with_object_key(value, value.reference, known)
+        for value in values
+    ]
 
 
-def _with_object_key(value: TensorValue, reference: ObjectReference, known: Mapping[bytes, Blob]) -> TensorValue:
+def _with_object_key(
+    value: TensorValue, reference: ObjectReference, known: Mapping[bytes, Blob]
+) -> TensorValue:
     blob = known.get(reference.sha256)
-    return value if blob is None else replace(value, reference=replace(reference, object_key=blob.object_key))
+    return (
+        value
+        if blob is None
+        else replace(value, reference=replace(reference, object_key=blob.object_key))
+    )
 
 
 def load(objects: ObjectStore, value: TensorValue, *, is_brief: bool = False) -> TensorValue:
@@ -105,14 +122,21 @@ def load(objects: ObjectStore, value: TensorValue, *, is_brief: bool = False) ->
 
 def load_sample(objects: ObjectStore, sample: _S) -> _S:
     """Return the same points with the bytes of every tensor. Raises as `load`."""
-    if not isinstance(sample, TensorSample) or all(value.reference is None for value in sample.tensors):
+    if not isinstance(sample, TensorSample) or all(
+        value.reference is None for value in sample.tensors
+    ):
         return sample
     return replace(sample, tensors=[load(objects, value) for value in sample.tensors])
 
 
-def load_samples(objects: ObjectStore, samples: Mapping[str, Mapping[str, _S]]) -> dict[str, dict[str, _S]]:
+def load_samples(
+    objects: ObjectStore, samples: Mapping[str, Mapping[str, _S]]
+) -> dict[str, dict[str, _S]]:
     """Return the same samples, by run and tag, with the bytes of every tensor. Raises as `load`."""
-    return {run: {tag: load_sample(objects, sample) for tag, sample in tags.items()} for run, tags in samples.items()}
+    return {
+        run: {tag: load_sample(objects, sample) for tag, sample in tags.items()}
+        for run, tags in samples.items()
+    }
 
 
 def _missing(reference: ObjectReference) -> ObjectMissing:

@@ -69,17 +69,25 @@ class _SeriesCompaction:
     seal_in_place: list[OpenBlock] = field(default_factory=list)
     repack: list[OpenBlock] = field(default_factory=list)
     is_disjoint: bool = True  # whether what was packed shares no step with a sealed block
-    already_thinned: ScalarPoints | None = None  # points of sealed blocks that are packed anew: their copies are there
+    already_thinned: ScalarPoints | None = (
+        None  # points of sealed blocks that are packed anew: their copies are there
+    )
 
 
 def is_above_threshold(state: SeriesState) -> bool:
     """Whether enough has come into a series since it was merged."""
-    return state.tail_rows >= limits.WRITE_BUFFER_ROWS_MAX or state.tail_points >= limits.WRITE_BUFFER_POINTS_MAX
+    return (
+        state.tail_rows >= limits.WRITE_BUFFER_ROWS_MAX
+        or state.tail_points >= limits.WRITE_BUFFER_POINTS_MAX
+    )
 
 
 def is_urgent(state: SeriesState) -> bool:
     """Whether it is to be merged although more is coming in: after many rows, or so many points that they take long."""
-    return state.tail_rows >= limits.WRITE_BUFFER_ROWS_MAX or state.tail_points >= _URGENT_FACTOR * limits.WRITE_BUFFER_POINTS_MAX
+    return (
+        state.tail_rows >= limits.WRITE_BUFFER_ROWS_MAX
+        or state.tail_points >= _URGENT_FACTOR * limits.WRITE_BUFFER_POINTS_MAX
+    )
 
 
 def is_worth_compacting(state: SeriesState) -> bool:
@@ -110,17 +118,32 @@ def group_pending_runs(states: Sequence[SeriesState]) -> PendingRuns:
 
 
 def compact_run(
-    db: Connection, grant: ExperimentGrant, run_id: int, after_tag_id: int = 0, *, compact_idle: bool = False
+    db: Connection,
+    grant: ExperimentGrant,
+    run_id: int,
+    after_tag_id: int = 0,
+    *,
+    compact_idle: bool = False,
 ) -> CompactionResult:
     """Merges some series of a run that are due, at most SERIES_PER_COMPACTION, behind the given tag in the order of their ids.
 
     Of none when none is left: call it until then. A series is due with `WRITE_BUFFER_ROWS_MAX` rows or `WRITE_BUFFER_POINTS_MAX`
     points that no merge has seen; with `compact_idle`, with a few.
     """
-    rows_min, points_min = IDLE_THRESHOLD if compact_idle else (limits.WRITE_BUFFER_ROWS_MAX, limits.WRITE_BUFFER_POINTS_MAX)
-    locked = series_rows.lock_above_threshold(db, grant.experiment_id, run_id, after_tag_id, rows_min, points_min, SERIES_PER_COMPACTION)
+    rows_min, points_min = (
+        IDLE_THRESHOLD
+        if compact_idle
+        else (limits.WRITE_BUFFER_ROWS_MAX, limits.WRITE_BUFFER_POINTS_MAX)
+    )
+    locked = series_rows.lock_above_threshold(
+        db, grant.experiment_id, run_id, after_tag_id, rows_min, points_min, SERIES_PER_COMPACTION
+    )
     points_before = accumulate((state.tail_points for state in locked), initial=0)
-    states = [state for state, before in zip(locked, points_before, strict=False) if before < _POINTS_PER_COMPACTION]
+    states = [
+        state
+        for state, before in zip(locked, points_before, strict=False)
+        if before < _POINTS_PER_COMPACTION
+    ]
     if not states:
         return CompactionResult()
     compactions = _plan(db, grant, states)
@@ -131,13 +154,19 @@ def compact_run(
     return CompactionResult(
         series=len(states),
         last_tag_id=states[-1].tag_id,
-        tail_points=sum(len(compaction.buffered) for compaction in compactions if compaction.buffered is not None),
+        tail_points=sum(
+            len(compaction.buffered)
+            for compaction in compactions
+            if compaction.buffered is not None
+        ),
         sealed_in_place=sum(len(compaction.seal_in_place) for compaction in compactions),
         blocks=[(block.level, len(block.points)) for block in written],
     )
 
 
-def _plan(db: Connection, grant: ExperimentGrant, states: Sequence[SeriesState]) -> list[_SeriesCompaction]:
+def _plan(
+    db: Connection, grant: ExperimentGrant, states: Sequence[SeriesState]
+) -> list[_SeriesCompaction]:
     """Takes the tails, and decides what becomes of each open block."""
     series_ids = [state.series_id for state in states]
     tails = scalar_tail.delete_returning(db, grant.experiment_id, series_ids)
@@ -147,26 +176,40 @@ def _plan(db: Connection, grant: ExperimentGrant, states: Sequence[SeriesState])
         tail = [tails[state.series_id]] if state.series_id in tails else []
         if state.tail_end:
             tail.append(unpack_raw(state.tail_end))
-        compaction = _SeriesCompaction(state, concatenate(tail) if tail else None, open_blocks.get(state.series_id, []))
-        compaction.seal_in_place = [block for block in compaction.open_blocks if _can_seal_in_place(db, grant, compaction, block)]
+        compaction = _SeriesCompaction(
+            state, concatenate(tail) if tail else None, open_blocks.get(state.series_id, [])
+        )
+        compaction.seal_in_place = [
+            block
+            for block in compaction.open_blocks
+            if _can_seal_in_place(db, grant, compaction, block)
+        ]
         compaction.repack = _select_repack(compaction)
         compactions.append(compaction)
     return compactions
 
 
-def _can_seal_in_place(db: Connection, grant: ExperimentGrant, compaction: _SeriesCompaction, block: OpenBlock) -> bool:
+def _can_seal_in_place(
+    db: Connection, grant: ExperimentGrant, compaction: _SeriesCompaction, block: OpenBlock
+) -> bool:
     """Whether an open block is large, and no other point of the series lies among its steps."""
     if block.count < limits.SEALED_POINTS_MIN:
         return False
     if compaction.state.count_is_exact:  # then everything came in step order
         return True
-    others = [(other.first_step, other.last_step) for other in compaction.open_blocks if other is not block]
+    others = [
+        (other.first_step, other.last_step)
+        for other in compaction.open_blocks
+        if other is not block
+    ]
     if compaction.buffered is not None:
         others.append((int(compaction.buffered.steps.min()), int(compaction.buffered.steps.max())))
     if any(first <= block.last_step and last >= block.first_step for first, last in others):
         return False
     ends = (block.first_step, block.last_step)
-    return not scalar_blocks.count_sealed_between(db, grant.experiment_id, compaction.state.series_id, *ends)
+    return not scalar_blocks.count_sealed_between(
+        db, grant.experiment_id, compaction.state.series_id, *ends
+    )
 
 
 def _select_repack(compaction: _SeriesCompaction) -> list[OpenBlock]:
@@ -176,21 +219,37 @@ def _select_repack(compaction: _SeriesCompaction) -> list[OpenBlock]:
     the later.
     """
     rest = [block for block in compaction.open_blocks if block not in compaction.seal_in_place]
-    newer_count = len(compaction.buffered) if compaction.buffered is not None else rest[-1].count if rest else 0
+    newer_count = (
+        len(compaction.buffered)
+        if compaction.buffered is not None
+        else rest[-1].count
+        if rest
+        else 0
+    )
     joined: list[OpenBlock] = []
     while rest and rest[-1].count <= newer_count:
         joined.insert(0, rest.pop())
         newer_count += joined[0].count
-    is_as_it_will_be = compaction.buffered is None and len(joined) == 1 and compaction.state.count_is_exact
+    is_as_it_will_be = (
+        compaction.buffered is None and len(joined) == 1 and compaction.state.count_is_exact
+    )
     return [] if is_as_it_will_be else joined
 
 
-def _apply(db: Connection, grant: ExperimentGrant, compactions: Sequence[_SeriesCompaction]) -> list[NewBlock]:
+def _apply(
+    db: Connection, grant: ExperimentGrant, compactions: Sequence[_SeriesCompaction]
+) -> list[NewBlock]:
     """Does what was planned, and gives the blocks it has written."""
     sealed_in_place = scalar_blocks.seal_in_place(
-        db, grant.experiment_id, [block.key for compaction in compactions for block in compaction.seal_in_place]
+        db,
+        grant.experiment_id,
+        [block.key for compaction in compactions for block in compaction.seal_in_place],
     )
-    old = scalar_blocks.delete_returning(db, grant.experiment_id, [block.key for compaction in compactions for block in compaction.repack])
+    old = scalar_blocks.delete_returning(
+        db,
+        grant.experiment_id,
+        [block.key for compaction in compactions for block in compaction.repack],
+    )
     blocks: list[NewBlock] = []
     sealed: dict[int, ScalarPoints] = {}
     for compaction in compactions:
@@ -203,7 +262,11 @@ def _apply(db: Connection, grant: ExperimentGrant, compactions: Sequence[_Series
         compaction.state.sealed_count += sum(map(len, newly))
         if newly:
             fresh = concatenate(newly)
-            sealed[compaction.state.series_id] = fresh if compaction.already_thinned is None else _subtract(fresh, compaction.already_thinned)
+            sealed[compaction.state.series_id] = (
+                fresh
+                if compaction.already_thinned is None
+                else _subtract(fresh, compaction.already_thinned)
+            )
         _update_exact_count(compaction, packed)
         blocks += packed
     blocks += _thin(db, grant, sealed)
@@ -212,7 +275,9 @@ def _apply(db: Connection, grant: ExperimentGrant, compactions: Sequence[_Series
     return blocks
 
 
-def _pack(db: Connection, grant: ExperimentGrant, compaction: _SeriesCompaction, parts: list[ScalarPoints]) -> list[NewBlock]:
+def _pack(
+    db: Connection, grant: ExperimentGrant, compaction: _SeriesCompaction, parts: list[ScalarPoints]
+) -> list[NewBlock]:
     """The blocks that take the place of these points and of the sealed blocks among whose steps they lie."""
     state = compaction.state
     input_points = deduplicate_steps(concatenate(parts))
@@ -229,16 +294,25 @@ def _pack(db: Connection, grant: ExperimentGrant, compaction: _SeriesCompaction,
     return _pack_at_end(state, merged)
 
 
-def _pack_in_order(db: Connection, grant: ExperimentGrant, compaction: _SeriesCompaction, input_points: ScalarPoints) -> list[NewBlock]:
+def _pack_in_order(
+    db: Connection,
+    grant: ExperimentGrant,
+    compaction: _SeriesCompaction,
+    input_points: ScalarPoints,
+) -> list[NewBlock]:
     """The blocks of points that came in step order: no block lies across those that were sealed between them."""
     state = compaction.state
     starts: list[int] = []
-    if compaction.seal_in_place or compaction.repack:  # otherwise it is a tail, and all that is sealed lies before it
+    if (
+        compaction.seal_in_place or compaction.repack
+    ):  # otherwise it is a tail, and all that is sealed lies before it
         ends = int(input_points.steps[0]), int(input_points.steps[-1])
         starts = scalar_blocks.list_sealed_starts(db, grant.experiment_id, state.series_id, *ends)
     cuts = [0, *np.unique(np.searchsorted(input_points.steps, np.array(starts, np.int64))).tolist()]
     between = (input_points.select(slice(start, end)) for start, end in pairwise(cuts))
-    blocks = [block for points in between for block in _split_into_blocks(state.series_id, SEALED, points)]
+    blocks = [
+        block for points in between for block in _split_into_blocks(state.series_id, SEALED, points)
+    ]
     return [*blocks, *_pack_at_end(state, input_points.select(slice(cuts[-1], None)))]
 
 
@@ -256,7 +330,10 @@ def _update_exact_count(compaction: _SeriesCompaction, packed: Sequence[NewBlock
     is_whole = len(compaction.open_blocks) == len(compaction.seal_in_place) + len(compaction.repack)
     if is_whole and compaction.is_disjoint:
         open_count = sum(len(block.points) for block in packed if block.level == OPEN)
-        compaction.state.count, compaction.state.count_is_exact = compaction.state.sealed_count + open_count, True
+        compaction.state.count, compaction.state.count_is_exact = (
+            compaction.state.sealed_count + open_count,
+            True,
+        )
 
 
 def _delete_overlapped_sealed(
@@ -264,15 +341,21 @@ def _delete_overlapped_sealed(
 ) -> list[ScalarPoints] | None:
     """The sealed blocks among whose steps the gathered ones lie, taken; None when they are too many to take."""
     first, last = int(input_points.steps[0]), int(input_points.steps[-1])
-    count = scalar_blocks.count_sealed_between(db, grant.experiment_id, state.series_id, first, last)
+    count = scalar_blocks.count_sealed_between(
+        db, grant.experiment_id, state.series_id, first, last
+    )
     if count > _REWRITE_FACTOR * max(len(input_points), limits.BLOCK_POINTS_MAX):
         return None
     if not count:
         return []
-    return scalar_blocks.delete_sealed_returning(db, grant.experiment_id, state.series_id, first, last)
+    return scalar_blocks.delete_sealed_returning(
+        db, grant.experiment_id, state.series_id, first, last
+    )
 
 
-def _thin(db: Connection, grant: ExperimentGrant, sealed: Mapping[int, ScalarPoints]) -> Iterator[NewBlock]:
+def _thin(
+    db: Connection, grant: ExperimentGrant, sealed: Mapping[int, ScalarPoints]
+) -> Iterator[NewBlock]:
     """The thinned copies of newly sealed points, by series, each merged with the small blocks of its level.
 
     A point may be copied again, as one that was in an open block meanwhile: copies are equal, or the older loses to the
@@ -282,12 +365,22 @@ def _thin(db: Connection, grant: ExperimentGrant, sealed: Mapping[int, ScalarPoi
         return
     ranks = sample_slots.get_ranks(db)
     thinned = {
-        (series_id, level): points for series_id, whole in sealed.items() for level, points in _select_levels(whole, ranks)
+        (series_id, level): points
+        for series_id, whole in sealed.items()
+        for level, points in _select_levels(whole, ranks)
     }
-    small = scalar_blocks.delete_small_returning(db, grant.experiment_id, list(thinned), _SMALL_BLOCK_POINTS_MAX) if thinned else {}
+    small = (
+        scalar_blocks.delete_small_returning(
+            db, grant.experiment_id, list(thinned), _SMALL_BLOCK_POINTS_MAX
+        )
+        if thinned
+        else {}
+    )
     for (series_id, level), points in thinned.items():
         yield from _split_into_blocks(
-            series_id, level, deduplicate_steps(concatenate([*small.get((series_id, level), []), points]))
+            series_id,
+            level,
+            deduplicate_steps(concatenate([*small.get((series_id, level), []), points])),
         )
 
 
@@ -312,4 +405,6 @@ def _select_levels(points: ScalarPoints, ranks: Ranks) -> Iterator[tuple[int, Sc
 
 def _split_into_blocks(series_id: int, level: int, points: ScalarPoints) -> Iterator[NewBlock]:
     for start in range(0, len(points), limits.BLOCK_POINTS_MAX):
-        yield NewBlock(series_id, level, points.select(slice(start, start + limits.BLOCK_POINTS_MAX)))
+        yield NewBlock(
+            series_id, level, points.select(slice(start, start + limits.BLOCK_POINTS_MAX))
+        )

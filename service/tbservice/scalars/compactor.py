@@ -40,7 +40,9 @@ class Compactor:
         self._idle: dict[_RunKey, float] = {}
         self._stop_deadline: float | None = None  # None until it is told to stop
         self._thread = threading.Thread(target=self._run, name="compactor", daemon=True)
-        self._search = threading.Thread(target=self._enqueue_backlog, name="compactor's search", daemon=True)
+        self._search = threading.Thread(
+            target=self._enqueue_backlog, name="compactor's search", daemon=True
+        )
 
     def start(self) -> None:
         """Starts the threads."""
@@ -69,7 +71,9 @@ class Compactor:
                     self._observe_queue()
                     self._condition.notify()
         except ServiceError as error:
-            _log.warning("the search for unmerged runs stopped, the next start repeats it: %s", error)
+            _log.warning(
+                "the search for unmerged runs stopped, the next start repeats it: %s", error
+            )
         except Exception:  # noqa: BLE001 - a fault of the search is for the log, with its traceback
             _log.exception("the search for unmerged runs failed")
 
@@ -95,7 +99,9 @@ class Compactor:
             metrics.observe_run_compaction(is_idle=is_idle)
             try:
                 self._compact(grant, run_id, compact_idle=is_idle)
-            except ServiceError as error:  # the database is away; whatever is not merged stays readable
+            except (
+                ServiceError
+            ) as error:  # the database is away; whatever is not merged stays readable
                 metrics.observe_compaction_failure()
                 _log.warning("merging stopped: %s", error)
                 if self._stop_deadline is not None:
@@ -104,7 +110,9 @@ class Compactor:
                 time.sleep(1)
             except Exception:  # noqa: BLE001 - a thread that died here would leave every later tail unmerged
                 metrics.observe_compaction_failure()
-                _log.exception("merging run %s of experiment %s failed", run_id, grant.experiment_id)
+                _log.exception(
+                    "merging run %s of experiment %s failed", run_id, grant.experiment_id
+                )
 
     def _requeue(self, run_key: _RunKey, *, is_idle: bool) -> None:
         with self._condition:
@@ -144,16 +152,22 @@ class Compactor:
         return self._stop_deadline is not None and time.monotonic() >= self._stop_deadline
 
     def _observe_queue(self) -> None:
-        metrics.observe_compaction_queue(len(self._urgent) + len(self._above_threshold), len(self._idle))
+        metrics.observe_compaction_queue(
+            len(self._urgent) + len(self._above_threshold), len(self._idle)
+        )
 
     def _compact(self, grant: AppendGrant, run_id: int, *, compact_idle: bool) -> None:
         last_tag_id = 0
         while not self._is_past_deadline():
             begin = time.perf_counter()
             with self._database.transaction(grant.workspace_id) as db:
-                work = compaction.compact_run(db, grant, run_id, last_tag_id, compact_idle=compact_idle)
+                work = compaction.compact_run(
+                    db, grant, run_id, last_tag_id, compact_idle=compact_idle
+                )
             if not work.series:
                 return
             last_tag_id = work.last_tag_id
             seconds = time.perf_counter() - begin
-            metrics.observe_compaction(seconds, work.series, work.tail_points, work.sealed_in_place, work.blocks)
+            metrics.observe_compaction(
+                seconds, work.series, work.tail_points, work.sealed_in_place, work.blocks
+            )

@@ -11,7 +11,9 @@ def deduplicate_steps(points: ScalarPoints) -> ScalarPoints:
     """The points in step order, one a step. `points` come in order of arrival; wall times are never NaN."""
     if bool(np.all(points.steps[1:] > points.steps[:-1])):
         return points
-    order = np.lexsort((points.wall_times, points.steps))  # stable: on equal keys the later arrival stays last
+    order = np.lexsort(
+        (points.wall_times, points.steps)
+    )  # stable: on equal keys the later arrival stays last
     steps = points.steps[order]
     is_last = np.append(steps[1:] != steps[:-1], True)
     return points.select(order[is_last])

@@ -46,7 +46,9 @@ class UnsortedRows:
     Only points up to the step `last` are looked at.
     """
 
-    def __init__(self, read: Callable[[], Iterable[RowRecords]], points_max: int, last: int) -> None:
+    def __init__(
+        self, read: Callable[[], Iterable[RowRecords]], points_max: int, last: int
+    ) -> None:
         self._read = read
         self._points_max = points_max
         self._last = last
@@ -56,7 +58,9 @@ class UnsortedRows:
         kept = _StepWindow(np.empty(0, SCALAR_RECORD), np.empty(0, np.int64), None)
         waiting: list[_StepWindow] = []
         for row in self._read():
-            records = _slice_steps(row.records, after, self._last if kept.through is None else kept.through)
+            records = _slice_steps(
+                row.records, after, self._last if kept.through is None else kept.through
+            )
             waiting.append(_StepWindow(records, np.full(len(records), row.order), None))
             if sum(len(part.records) for part in waiting) > self._points_max:
                 kept, waiting = self._keep_least_steps([kept, *waiting]), []
@@ -70,7 +74,9 @@ class UnsortedRows:
         return newest.split(int(newest.records["step"][self._points_max - 1]))[0]
 
 
-def merge_rows(unsorted: UnsortedRows, sealed: Iterable[RowRecords], steps: StepRange) -> Iterator[Records]:
+def merge_rows(
+    unsorted: UnsortedRows, sealed: Iterable[RowRecords], steps: StepRange
+) -> Iterator[Records]:
     """All points of these steps, in step order and in pieces; `unsorted` ends with them, and blocks are in order."""
     after = None if steps.first == ALL_STEPS.first else steps.first - 1
     window = unsorted.read_window(after)

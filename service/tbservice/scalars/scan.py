@@ -45,14 +45,22 @@ def read_scalar_chunks(
     listed = scalar_scan.list_scalar_rows(db, experiment_id, ids, steps)
 
     def read(rows: Iterable[ScalarRow]) -> Iterator[RowRecords]:
-        return map(_make_row_records, scalar_scan.read_scalar_rows(db, experiment_id, rows, points_max, skip_damaged))
+        return map(
+            _make_row_records,
+            scalar_scan.read_scalar_rows(db, experiment_id, rows, points_max, skip_damaged),
+        )
 
     unsealed = {id_: [row for row in rows if row.level != SEALED] for id_, rows in listed.items()}
-    in_windows = {id_ for id_, rows in unsealed.items() if sum(row.count for row in rows) > points_max}
+    in_windows = {
+        id_ for id_, rows in unsealed.items() if sum(row.count for row in rows) > points_max
+    }
     sequence = read(
         row
         for id_ in ids
-        for row in (*(unsealed.get(id_, ()) if id_ not in in_windows else ()), *_select_sealed(listed.get(id_, ())))
+        for row in (
+            *(unsealed.get(id_, ()) if id_ not in in_windows else ()),
+            *_select_sealed(listed.get(id_, ())),
+        )
     )
     for id_ in ids:
         rows = unsealed.get(id_, [])
@@ -70,5 +78,10 @@ def _select_sealed(rows: Iterable[ScalarRow]) -> list[ScalarRow]:
 
 def _make_row_records(read: tuple[ScalarRow, ScalarPoints]) -> RowRecords:
     row, points = read
-    order = {SEALED: 0, OPEN: row.block_id, WRITE_BUFFER: _WRITE_BUFFER_ORDER + row.block_id, INLINE_BUFFER: _INLINE_BUFFER_ORDER}[row.level]
+    order = {
+        SEALED: 0,
+        OPEN: row.block_id,
+        WRITE_BUFFER: _WRITE_BUFFER_ORDER + row.block_id,
+        INLINE_BUFFER: _INLINE_BUFFER_ORDER,
+    }[row.level]
     return RowRecords(scalar_records(points.steps, points.wall_times, points.values), order)

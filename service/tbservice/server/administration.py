@@ -22,7 +22,9 @@ def upgrade_database() -> list[str]:
     try:
         return migrate.upgrade(read_settings().database_url.get_secret_value())
     except exc.DBAPIError as error:
-        raise StartupError(f"the database cannot be migrated, and is as it was: {error.orig}") from error
+        raise StartupError(
+            f"the database cannot be migrated, and is as it was: {error.orig}"
+        ) from error
 
 
 def add_workspace(name: str) -> WorkspaceId:
@@ -40,7 +42,9 @@ def read_workspaces() -> list[tuple[WorkspaceId, str]]:
 def issue_owner_token(workspace_id: int, label: str) -> str:
     """Makes an owner token and returns its secret, which is told only now. Raises NotFound for no such workspace."""
     if workspace_id not in dict(read_workspaces()):
-        raise NotFound(f"there is no workspace {workspace_id}: `tbservice workspace list` shows them")
+        raise NotFound(
+            f"there is no workspace {workspace_id}: `tbservice workspace list` shows them"
+        )
     workspace = WorkspaceId(workspace_id)
     with _open_database() as database, database.transaction(workspace) as db:
         return create_owner_token(db, workspace, label)[1]

@@ -41,7 +41,14 @@ from tbservice.api.v1 import (
     tail,
     tokens,
 )
-from tbservice.errors import CursorConflict, ObjectMissing, ServiceError, TooManyRequests, Unauthenticated, Unavailable
+from tbservice.errors import (
+    CursorConflict,
+    ObjectMissing,
+    ServiceError,
+    TooManyRequests,
+    Unauthenticated,
+    Unavailable,
+)
 from tbservice.handlers.pool import HandlerPool
 from tbservice.ingest.service import Ingest
 from tbservice.scalars.compactor import Compactor
@@ -55,7 +62,10 @@ from tbservice.tensorboard.mount import mount
 
 _log = logging.getLogger(__name__)
 
-_HANDLER_MODULES: Final = ("tbservice.tensorboard.handler_jobs", "tbservice.api.v0_classic.graph_text")
+_HANDLER_MODULES: Final = (
+    "tbservice.tensorboard.handler_jobs",
+    "tbservice.api.v0_classic.graph_text",
+)
 """What handler processes can do; they import these, and the workers need not."""
 
 _PROBLEMS_SHOWN = 10
@@ -105,7 +115,9 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.settings = settings
     app.state.has_found_servers = False
-    app.state.database = Database(settings.database_url.get_secret_value(), settings.database_pool_size)
+    app.state.database = Database(
+        settings.database_url.get_secret_value(), settings.database_pool_size
+    )
     figures.observe_pool_size(settings.database_pool_size)
     app.state.objects = ObjectStore(settings)
     app.state.shares = WorkerShares(settings.database_pool_size)
@@ -119,7 +131,9 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.forced_exit = ForcedExit()
     add_docs(app)
     mount(app)
-    app.add_middleware(TrustedHostMiddleware, allowed_hosts=settings.allowed_hosts, www_redirect=False)
+    app.add_middleware(
+        TrustedHostMiddleware, allowed_hosts=settings.allowed_hosts, www_redirect=False
+    )
     app.add_middleware(AdmissionMiddleware, database=app.state.database, shares=app.state.shares)
     app.add_middleware(SecurityHeadersMiddleware)
     app.add_middleware(MetricsMiddleware)  # the outermost: it sees what the others refuse
@@ -185,7 +199,9 @@ async def _render_invalid(request: Request, error: Exception) -> JSONResponse:
     _forget_request(error)
     if any(problem["type"] == "json_invalid" for problem in problems):
         return _error_response(request, 400, "malformed", "the body is no JSON")
-    detail = "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems)
+    detail = "; ".join(
+        f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems
+    )
     return _error_response(request, 422, "invalid", detail)
 
 
@@ -223,8 +239,15 @@ async def _render_unexpected(request: Request, error: Exception) -> JSONResponse
 
 
 def _error_response(
-    request: Request, status: int, code: str, detail: str, headers: Mapping[str, str] | None = None, **more: int | str
+    request: Request,
+    status: int,
+    code: str,
+    detail: str,
+    headers: Mapping[str, str] | None = None,
+    **more: int | str,
 ) -> JSONResponse:
     set_error_code(request.scope, code)
     # An unexpected error is answered outside of every middleware.
-    return JSONResponse({"code": code, "detail": detail, **more}, status, {**NOSNIFF, **(headers or {})})
+    return JSONResponse(
+        {"code": code, "detail": detail, **more}, status, {**NOSNIFF, **(headers or {})}
+    )

@@ -13,7 +13,9 @@ WILDCARD_ADDRESSES = ("0.0.0.0", "::")  # noqa: S104 - compared with, never a de
 def bind_socket(host: str, port: int) -> socket.socket:
     """A socket bound to the address, not listening yet. Raises StartupError when it is taken or not ours to have."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM
+        )[0]
         bound = socket.socket(family, kind, protocol)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)

@@ -28,7 +28,13 @@ LOGGING: Final[dict[str, Any]] = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"line": {"()": f"{__name__}.LineFormatter"}},
-    "handlers": {"stderr": {"()": f"{__name__}.RateLimitedHandler", "formatter": "line", "stream": "ext://sys.stderr"}},
+    "handlers": {
+        "stderr": {
+            "()": f"{__name__}.RateLimitedHandler",
+            "formatter": "line",
+            "stream": "ext://sys.stderr",
+        }
+    },
     "root": {"handlers": ["stderr"], "level": "WARNING"},
 }
 
@@ -77,9 +83,7 @@ def shorten(text: str, chars_max: int) -> str:
     """Return the text with its middle left out where it has over `chars_max` characters: both ends tell most."""
     if len(text) <= chars_max:
         return text
-    return (
-        f"{text[: chars_max // 2]} [{len(text) - chars_max} characters left out] {text[len(text) - chars_max // 2 :]}"
-    )
+    return f"{text[: chars_max // 2]} [{len(text) - chars_max} characters left out] {text[len(text) - chars_max // 2 :]}"
 
 
 class LineFormatter(logging.Formatter):
@@ -153,10 +157,16 @@ class RateLimitedHandler(logging.StreamHandler[TextIO]):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
         """Say that a record could not be written; what it holds is not shown, as it could not be escaped."""
         with suppress(OSError, ValueError):  # standard error is gone: there is nowhere to say it
-            self.stream.write(f"a log record of {record.pathname}:{record.lineno} could not be written\n")
+            self.stream.write(
+                f"a log record of {record.pathname}:{record.lineno} could not be written\n"
+            )
 
     def _close_windows(self, began_until: float) -> None:
-        ended = [(origin, window) for origin, window in self._windows.items() if window.began_at <= began_until]
+        ended = [
+            (origin, window)
+            for origin, window in self._windows.items()
+            if window.began_at <= began_until
+        ]
         for origin, window in ended:
             del self._windows[origin]
             if window.suppressed:
@@ -165,11 +175,23 @@ class RateLimitedHandler(logging.StreamHandler[TextIO]):
 
 def _origin_of(record: logging.LogRecord) -> _Origin:
     exception = record.exc_info[1] if record.exc_info else None
-    places: set[tuple[str, int]] = set()  # a set, as a stranger may choose how deep a recursion goes
+    places: set[tuple[str, int]] = (
+        set()
+    )  # a set, as a stranger may choose how deep a recursion goes
     if exception is not None:
-        places.update((frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(exception.__traceback__))
+        places.update(
+            (frame.f_code.co_filename, line)
+            for frame, line in traceback.walk_tb(exception.__traceback__)
+        )
     kind = None if exception is None else type(exception)
-    return record.name, record.levelno, record.pathname, record.lineno, kind, hash(frozenset(places))
+    return (
+        record.name,
+        record.levelno,
+        record.pathname,
+        record.lineno,
+        kind,
+        hash(frozenset(places)),
+    )
 
 
 def _is_logged_failure(record: logging.LogRecord) -> bool:

@@ -46,7 +46,9 @@ class ForcedExit:
             self._timer.cancel()
 
     def _exit(self) -> None:
-        _log.warning("stopped with work under way that took longer than %s seconds", EXIT_SECONDS_MAX)
+        _log.warning(
+            "stopped with work under way that took longer than %s seconds", EXIT_SECONDS_MAX
+        )
         try:
             self.before()
         finally:

@@ -69,7 +69,9 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Starts listening, then calls `when_ready`."""
-        signal.signal(signal.SIGHUP, self.handle_exit)  # a closed terminal; uvicorn itself knows the other two
+        signal.signal(
+            signal.SIGHUP, self.handle_exit
+        )  # a closed terminal; uvicorn itself knows the other two
         await super().startup(sockets)
         if self.started:
             self._when_ready()
@@ -105,23 +107,30 @@ def serve() -> None:
     with bind.bind_socket(settings.host, settings.port) as bound:
         if settings.workers == 1:
             app = create_app(settings)
-            prepare_backends(app)  # an error here is one line; in the application's start-up it would be a traceback
+            prepare_backends(
+                app
+            )  # an error here is one line; in the application's start-up it would be a traceback
             run(Server(configure(app, settings), lambda: _announce(settings)), bound)
         else:
             _announce(settings)
             factory = f"{__name__}:{create_worker_app.__name__}"
             with multiprocess_metrics():
                 supervisor = Supervisor(
-                    configure(factory, settings, factory=True, workers=settings.workers), sockets=[bound]
+                    configure(factory, settings, factory=True, workers=settings.workers),
+                    sockets=[bound],
                 )
                 supervisor.run()
             if supervisor.has_given_up:
-                raise StartupError("a worker did not start, so all were stopped: the lines above say why")
+                raise StartupError(
+                    "a worker did not start, so all were stopped: the lines above say why"
+                )
 
 
 def openapi_json() -> str:
     """The OpenAPI document as JSON; needs neither settings nor servers."""
-    return json.dumps(create_app(Settings(database_url=SecretStr("postgresql://"))).openapi(), indent=2)
+    return json.dumps(
+        create_app(Settings(database_url=SecretStr("postgresql://"))).openapi(), indent=2
+    )
 
 
 def run(server: Server, bound: socket.socket) -> None:

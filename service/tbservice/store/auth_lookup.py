@@ -52,10 +52,18 @@ def find_owner_and_identity(
     )
     owner_id, visibility, token_id, workspace_id, bound_to, scopes, is_use_recorded = rows[0]
     return (
-        None if owner_id is None else ExperimentOwner(WorkspaceId(owner_id), Visibility(visibility)),
+        None
+        if owner_id is None
+        else ExperimentOwner(WorkspaceId(owner_id), Visibility(visibility)),
         None
         if token_id is None
-        else TokenIdentity(token_id, WorkspaceId(workspace_id), bound_to, frozenset(map(Scope, scopes)), is_use_recorded),
+        else TokenIdentity(
+            token_id,
+            WorkspaceId(workspace_id),
+            bound_to,
+            frozenset(map(Scope, scopes)),
+            is_use_recorded,
+        ),
     )
 
 

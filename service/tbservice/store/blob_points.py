@@ -64,7 +64,10 @@ def upsert(
             "workspace_id": grant.workspace_id,
             **keys.to_parameters(),
             # unnest flattens an array of arrays, so that each sequence travels as its text.
-            "digests": encode_array("text", ["{" + ",".join(f'"\\\\x{d.hex()}"' for d in each) + "}" for each in sequences]),
+            "digests": encode_array(
+                "text",
+                ["{" + ",".join(f'"\\\\x{d.hex()}"' for d in each) + "}" for each in sequences],
+            ),
             "content_types": encode_array("text", content_types),
         },
     )
@@ -72,7 +75,10 @@ def upsert(
 
 
 def sample(
-    db: Connection, experiment_id: ExperimentId, k: int, ends: Mapping[int, Sequence[tuple[int, int]]]
+    db: Connection,
+    experiment_id: ExperimentId,
+    k: int,
+    ends: Mapping[int, Sequence[tuple[int, int]]],
 ) -> Generator[BlobPoint, None, None]:
     """For each series, the points at its `ends` (series id to (rank, sample key) pairs) and the k that come first.
 
@@ -109,12 +115,19 @@ def find_digests(
         SELECT digests FROM blob_points
         WHERE experiment_id = :experiment_id AND series_id = :series_id AND rank = :rank AND sample_key = :sample_key
     """)
-    parameters = {"experiment_id": experiment_id, "series_id": series_id, "rank": rank, "sample_key": sample_key}
+    parameters = {
+        "experiment_id": experiment_id,
+        "series_id": series_id,
+        "rank": rank,
+        "sample_key": sample_key,
+    }
     digests = db.execute(statement, parameters).scalar()
     return None if digests is None else [bytes(digest) for digest in digests]
 
 
-def list_lengths(db: Connection, experiment_id: ExperimentId, series: Series) -> tuple[Int64s, Float64s, Int64s]:
+def list_lengths(
+    db: Connection, experiment_id: ExperimentId, series: Series
+) -> tuple[Int64s, Float64s, Int64s]:
     """Steps, wall times and numbers of blobs of all points of a series, by wall time, then step."""
     rows = db.execute(
         text("""
@@ -125,4 +138,8 @@ def list_lengths(db: Connection, experiment_id: ExperimentId, series: Series) ->
         {"experiment_id": experiment_id, "series_id": series.series_id},
     )
     steps, wall_times, lengths = rows.one()
-    return np.array(steps or [], np.int64), np.array(wall_times or [], np.float64), np.array(lengths or [], np.int64)
+    return (
+        np.array(steps or [], np.int64),
+        np.array(wall_times or [], np.float64),
+        np.array(lengths or [], np.int64),
+    )

@@ -78,7 +78,9 @@ def delete(db: Connection, upload: BlobUpload) -> bool:
 
 def delete_stale(db: Connection, seconds: int, items_max: int) -> list[BlobUpload]:
     """Ends those uploads, of any workspace, that nobody has touched for so long; answers them, longest ago first."""
-    left_before = db.execute(text("SELECT (now() - make_interval(secs => :seconds))::text"), {"seconds": seconds})
+    left_before = db.execute(
+        text("SELECT (now() - make_interval(secs => :seconds))::text"), {"seconds": seconds}
+    )
     set_local(db, "left_before", left_before.scalar_one())
     statement = text("""
         DELETE FROM blob_uploads WHERE (workspace_id, experiment_id, sha256, size) IN (
@@ -88,7 +90,10 @@ def delete_stale(db: Connection, seconds: int, items_max: int) -> list[BlobUploa
         ) RETURNING workspace_id, experiment_id, sha256, size, object_suffix, upload_id
     """)
     rows = db.execute(statement, {"items_max": items_max})
-    return [BlobUpload(WorkspaceId(row[0]), ExperimentId(row[1]), bytes(row[2]), *row[3:]) for row in rows]
+    return [
+        BlobUpload(WorkspaceId(row[0]), ExperimentId(row[1]), bytes(row[2]), *row[3:])
+        for row in rows
+    ]
 
 
 def _parameters(upload: BlobUpload) -> dict[str, object]:

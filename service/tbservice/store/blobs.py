@@ -62,11 +62,17 @@ def add_to_experiment(db: Connection, grant: AppendGrant, sha256: bytes) -> None
         INSERT INTO experiment_blobs (experiment_id, sha256, workspace_id)
         VALUES (:experiment_id, :sha256, :workspace_id) ON CONFLICT DO NOTHING
     """)
-    parameters = {"experiment_id": grant.experiment_id, "sha256": sha256, "workspace_id": grant.workspace_id}
+    parameters = {
+        "experiment_id": grant.experiment_id,
+        "sha256": sha256,
+        "workspace_id": grant.workspace_id,
+    }
     db.execute(statement, parameters)
 
 
-def find_usable(db: Connection, grant: AppendGrant, digests: Collection[bytes]) -> dict[bytes, Blob]:
+def find_usable(
+    db: Connection, grant: AppendGrant, digests: Collection[bytes]
+) -> dict[bytes, Blob]:
     """Return the blobs with these digests that a batch may name with this grant."""
     if grant.may_name_workspace_blobs:
         return find_all(db, grant.workspace_id, digests)
@@ -84,7 +90,9 @@ def find(db: Connection, workspace_id: WorkspaceId, sha256: bytes) -> Blob | Non
     return find_all(db, workspace_id, [sha256]).get(sha256)
 
 
-def find_all(db: Connection, workspace_id: WorkspaceId, digests: Collection[bytes]) -> dict[bytes, Blob]:
+def find_all(
+    db: Connection, workspace_id: WorkspaceId, digests: Collection[bytes]
+) -> dict[bytes, Blob]:
     """Those of a workspace's blobs that have these digests."""
     statement = text("""
         SELECT sha256, size, content_type, object_suffix FROM blobs

@@ -15,12 +15,17 @@ _SEARCH_LOCK_ID: Final = 8_317_446_904
 
 def try_lock_search(db: Connection) -> bool:
     """Take the right to search, until the transaction ends; False when another process has it."""
-    locked: bool = db.execute(text("SELECT pg_try_advisory_xact_lock(:number)"), {"number": _SEARCH_LOCK_ID}).scalar_one()
+    locked: bool = db.execute(
+        text("SELECT pg_try_advisory_xact_lock(:number)"), {"number": _SEARCH_LOCK_ID}
+    ).scalar_one()
     return locked
 
 
 def list_backlog_runs(
-    db: Connection, experiment_id: ExperimentId, idle_threshold: tuple[int, int], threshold: tuple[int, int]
+    db: Connection,
+    experiment_id: ExperimentId,
+    idle_threshold: tuple[int, int],
+    threshold: tuple[int, int],
 ) -> list[tuple[int, bool]]:
     """Return the ids of the experiment's runs with a series to merge, and whether one of them is due.
 

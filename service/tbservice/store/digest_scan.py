@@ -42,7 +42,11 @@ class BlobDigestRow:
 
 
 def stream_tensors(
-    db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int], after: int | None, limit: int | None
+    db: Connection,
+    experiment_id: ExperimentId,
+    series_ids: Sequence[int],
+    after: int | None,
+    limit: int | None,
 ) -> Iterator[list[TensorDigestRow]]:
     """The series' points with a step greater than `after`, at most `limit`, in pieces: by series id, then by step."""
     rows = _stream(
@@ -57,7 +61,12 @@ def stream_tensors(
                 ORDER BY series_id, step LIMIT CAST(:limit AS bigint)
             ) AS p ORDER BY series_id, step
         """,
-        {"experiment_id": experiment_id, "series_ids": list(series_ids), "after": after, "limit": limit},
+        {
+            "experiment_id": experiment_id,
+            "series_ids": list(series_ids),
+            "after": after,
+            "limit": limit,
+        },
         _TENSOR_ROWS_PER_FETCH,
     )
     for part in rows:
@@ -76,7 +85,11 @@ def stream_tensors(
 
 
 def stream_blob_sequences(
-    db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int], after: int | None, limit: int | None
+    db: Connection,
+    experiment_id: ExperimentId,
+    series_ids: Sequence[int],
+    after: int | None,
+    limit: int | None,
 ) -> Iterator[list[BlobDigestRow]]:
     """The series' points with a step greater than `after`, at most `limit`, in pieces: by series id, then by step."""
     rows = _stream(
@@ -87,7 +100,12 @@ def stream_blob_sequences(
                 AND (CAST(:after AS bigint) IS NULL OR step > :after)
             ORDER BY series_id, step LIMIT CAST(:limit AS bigint)
         """,
-        {"experiment_id": experiment_id, "series_ids": list(series_ids), "after": after, "limit": limit},
+        {
+            "experiment_id": experiment_id,
+            "series_ids": list(series_ids),
+            "after": after,
+            "limit": limit,
+        },
         _BLOB_ROWS_PER_FETCH,
     )
     for part in rows:
@@ -103,8 +121,12 @@ def stream_blob_sequences(
         ]
 
 
-def _stream(db: Connection, statement: str, parameters: dict[str, Any], rows_per_fetch: int) -> Iterator[Sequence[Any]]:
+def _stream(
+    db: Connection, statement: str, parameters: dict[str, Any], rows_per_fetch: int
+) -> Iterator[Sequence[Any]]:
     """The rows in lists, from a cursor in the server."""
-    result = db.execution_options(stream_results=True, max_row_buffer=rows_per_fetch).execute(text(statement), parameters)
+    result = db.execution_options(stream_results=True, max_row_buffer=rows_per_fetch).execute(
+        text(statement), parameters
+    )
     with result:
         yield from result.partitions(rows_per_fetch)

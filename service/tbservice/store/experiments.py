@@ -26,11 +26,15 @@ def create(
 ) -> Experiment:
     """Makes an experiment, or gives the one that the same request key made before."""
     db.execute(
-        text("SELECT pg_advisory_xact_lock(hashtextextended(:workspace_id || '/' || :request_key, 0))"),
+        text(
+            "SELECT pg_advisory_xact_lock(hashtextextended(:workspace_id || '/' || :request_key, 0))"
+        ),
         {"workspace_id": str(workspace_id), "request_key": request_key or experiment_id},
     )
     found = db.execute(
-        text(f"SELECT {_COLUMNS} FROM experiments WHERE workspace_id = :workspace_id AND request_key = :request_key"),  # noqa: S608 - a constant above
+        text(
+            f"SELECT {_COLUMNS} FROM experiments WHERE workspace_id = :workspace_id AND request_key = :request_key"
+        ),  # noqa: S608 - a constant above
         {"workspace_id": workspace_id, "request_key": request_key},
     ).one_or_none()
     if found is not None:
@@ -60,7 +64,11 @@ def find(db: Connection, experiment_id: ExperimentId) -> Experiment | None:
 
 
 def list_page(
-    db: Connection, workspace_id: WorkspaceId, search_text: str, before: tuple[datetime, str] | None, limit: int
+    db: Connection,
+    workspace_id: WorkspaceId,
+    search_text: str,
+    before: tuple[datetime, str] | None,
+    limit: int,
 ) -> list[Experiment]:
     """The newest experiments whose name or description holds `search_text`, from just before a (created_at, id) place on."""
     rows = db.execute(
@@ -108,9 +116,13 @@ def update(
     return None if row is None else _experiment(row)
 
 
-def list_versions(db: Connection, experiment_ids: Sequence[ExperimentId]) -> dict[ExperimentId, int]:
+def list_versions(
+    db: Connection, experiment_ids: Sequence[ExperimentId]
+) -> dict[ExperimentId, int]:
     """The versions of those of the experiments that there are, of the transaction's tenant."""
-    statement = text("SELECT experiment_id, version FROM experiments WHERE experiment_id = ANY (CAST(:ids AS text[]))")
+    statement = text(
+        "SELECT experiment_id, version FROM experiments WHERE experiment_id = ANY (CAST(:ids AS text[]))"
+    )
     rows = db.execute(statement, {"ids": encode_array("text", experiment_ids)})
     return {row.experiment_id: row.version for row in rows}
 

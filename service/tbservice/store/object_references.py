@@ -44,7 +44,12 @@ def list_digests(
     statement = text(f"""
         SELECT DISTINCT sha256 FROM ({_REFERENCES}) AS r WHERE sha256 > :after ORDER BY sha256 LIMIT :limit
     """)  # noqa: S608 - a constant
-    parameters = {"experiment_id": experiment_id, "series_ids": list(series_ids), "after": after, "limit": limit}
+    parameters = {
+        "experiment_id": experiment_id,
+        "series_ids": list(series_ids),
+        "after": after,
+        "limit": limit,
+    }
     return [bytes(sha256) for sha256 in db.execute(statement, parameters).scalars()]
 
 
@@ -56,6 +61,13 @@ def list_referring_series(
         SELECT series_id, sha256, min(step) AS first_step, count(*) AS points FROM ({_REFERENCES}) AS r
         WHERE sha256 = ANY (CAST(:digests AS bytea[])) GROUP BY series_id, sha256 ORDER BY series_id, first_step
     """)  # noqa: S608 - a constant
-    parameters = {"experiment_id": experiment_id, "series_ids": list(series_ids), "digests": list(digests)}
+    parameters = {
+        "experiment_id": experiment_id,
+        "series_ids": list(series_ids),
+        "digests": list(digests),
+    }
     rows = db.execute(statement, parameters)
-    return [ReferringSeries(row.series_id, bytes(row.sha256), row.first_step, row.points) for row in rows]
+    return [
+        ReferringSeries(row.series_id, bytes(row.sha256), row.first_step, row.points)
+        for row in rows
+    ]

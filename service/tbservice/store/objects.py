@@ -21,7 +21,9 @@ _CHUNK_BYTES = 256 * 1024
 _CONNECTIONS_MAX = 32
 _OBJECT_MISSING = "the object store has lost these bytes: `tbupload verify --repair` sends them again from the files"
 _OBJECT_UNREADABLE = "the object store fails to read this object; try again, or check it with `tbupload verify --deep`"
-_PROBE_SECONDS_MAX = 3  # whoever asks whether we are ready, or briefly for an object, asks again soon
+_PROBE_SECONDS_MAX = (
+    3  # whoever asks whether we are ready, or briefly for an object, asks again soon
+)
 
 
 _CODE_CHARS_MAX = 64
@@ -64,7 +66,10 @@ class ObjectStore:
         try:
             self._client.create_bucket(Bucket=self._bucket, **options)
         except ClientError as error:  # another process was quicker
-            if error.response["Error"]["Code"] not in {"BucketAlreadyOwnedByYou", "BucketAlreadyExists"}:
+            if error.response["Error"]["Code"] not in {
+                "BucketAlreadyOwnedByYou",
+                "BucketAlreadyExists",
+            }:
                 raise
 
     def put(self, key: str, content: bytes | IO[bytes]) -> None:
@@ -83,7 +88,9 @@ class ObjectStore:
             return iter(())
         client = self._probe if is_brief else self._client
         with _translate_client_errors(), _translate_object_errors():
-            answer = client.get_object(Bucket=self._bucket, Key=key, Range=f"bytes={start}-{end - 1}")
+            answer = client.get_object(
+                Bucket=self._bucket, Key=key, Range=f"bytes={start}-{end - 1}"
+            )
         if answer["ContentLength"] != end - start:
             answer["Body"].close()
             raise ObjectMissing(_OBJECT_MISSING)
@@ -102,8 +109,12 @@ class ObjectStore:
         A few keys before it may be among them.
         """
         prefix = first_key.partition("/")[0] + "/"
-        with _translate_client_errors():  # S3 lists what comes after a key: after the beginning of this one
-            answer = self._client.list_objects_v2(Bucket=self._bucket, Prefix=prefix, StartAfter=first_key[:-1])
+        with (
+            _translate_client_errors()
+        ):  # S3 lists what comes after a key: after the beginning of this one
+            answer = self._client.list_objects_v2(
+                Bucket=self._bucket, Prefix=prefix, StartAfter=first_key[:-1]
+            )
         return {found["Key"]: found["Size"] for found in answer.get("Contents", [])}
 
     def delete(self, key: str) -> None:
@@ -114,23 +125,31 @@ class ObjectStore:
     def create_multipart(self, key: str) -> str:
         """Begins an object that is put in parts, and answers the id of its upload."""
         with _translate_client_errors():
-            answer = self._client.create_multipart_upload(Bucket=self._bucket, Key=key, **self._put_options)
+            answer = self._client.create_multipart_upload(
+                Bucket=self._bucket, Key=key, **self._put_options
+            )
         upload_id: str = answer["UploadId"]
         return upload_id
 
     def put_part(self, key: str, upload_id: str, number: int, content: bytes | IO[bytes]) -> bool:
         """Writes a part, numbered from 1; writing it again is fine. False when the upload has ended."""
         with _translate_client_errors(), suppress(_Absent), _translate_absence():
-            self._client.upload_part(Bucket=self._bucket, Key=key, UploadId=upload_id, PartNumber=number, Body=content)
+            self._client.upload_part(
+                Bucket=self._bucket, Key=key, UploadId=upload_id, PartNumber=number, Body=content
+            )
             return True
         return False
 
     def list_parts(self, key: str, upload_id: str) -> list[ObjectPart] | None:
         """The parts that are there, by number; None when the upload has ended."""
         with _translate_client_errors(), suppress(_Absent), _translate_absence():
-            pages = self._client.get_paginator("list_parts").paginate(Bucket=self._bucket, Key=key, UploadId=upload_id)
+            pages = self._client.get_paginator("list_parts").paginate(
+                Bucket=self._bucket, Key=key, UploadId=upload_id
+            )
             return [
-                ObjectPart(part["PartNumber"], part["Size"], part["ETag"]) for page in pages for part in page.get("Parts", [])
+                ObjectPart(part["PartNumber"], part["Size"], part["ETag"])
+                for page in pages
+                for part in page.get("Parts", [])
             ]
         return None
 
@@ -170,8 +189,12 @@ def _make_client(settings: Settings, *, read_timeout: int, attempts: int) -> Any
         "s3",
         endpoint_url=settings.s3_endpoint,
         region_name=settings.s3_region,
-        aws_access_key_id=settings.s3_access_key.get_secret_value() if settings.s3_access_key else None,
-        aws_secret_access_key=settings.s3_secret_key.get_secret_value() if settings.s3_secret_key else None,
+        aws_access_key_id=settings.s3_access_key.get_secret_value()
+        if settings.s3_access_key
+        else None,
+        aws_secret_access_key=settings.s3_secret_key.get_secret_value()
+        if settings.s3_secret_key
+        else None,
         verify=str(settings.s3_ca_file) if settings.s3_ca_file else None,
         config=Config(
             max_pool_connections=_CONNECTIONS_MAX,
@@ -200,7 +223,9 @@ def _count_failure(event_name: str, **_: object) -> None:
 def _addressing_style(settings: Settings) -> str:
     if settings.s3_path_style:
         return "path"
-    return "virtual" if settings.s3_endpoint else "auto"  # with an endpoint of our own, "auto" means by path
+    return (
+        "virtual" if settings.s3_endpoint else "auto"
+    )  # with an endpoint of our own, "auto" means by path
 
 
 def _encryption_options(settings: Settings) -> dict[str, str]:
@@ -254,14 +279,20 @@ def _translate_client_errors() -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        raise Unavailable(f"the object store refuses: {_describe_error(error)}; nothing was lost, try again") from error
+        raise Unavailable(
+            f"the object store refuses: {_describe_error(error)}; nothing was lost, try again"
+        ) from error
     except BotoCoreError as error:  # its text names our servers, which is for the log alone
         kind = type(error).__name__
-        raise Unavailable(f"the object store cannot be used ({kind}); nothing was lost, try again") from error
+        raise Unavailable(
+            f"the object store cannot be used ({kind}); nothing was lost, try again"
+        ) from error
 
 
 def _describe_error(error: ClientError) -> str:
     """Return S3's own code, as NoSuchBucket, and the operation; an answer to HEAD has a status instead."""
-    code = re.sub(r"[^A-Za-z0-9.]", "", str(error.response.get("Error", {}).get("Code", "")))[:_CODE_CHARS_MAX]
+    code = re.sub(r"[^A-Za-z0-9.]", "", str(error.response.get("Error", {}).get("Code", "")))[
+        :_CODE_CHARS_MAX
+    ]
     meaning = _STATUS_MEANINGS.get(code, "")
     return f"S3 says {code or 'nothing'}{meaning} to {error.operation_name}"

@@ -37,11 +37,15 @@ class PointKeys:
         }
 
 
-def delete_series_points(db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int]) -> None:
+def delete_series_points(
+    db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int]
+) -> None:
     """Deletes every point of these series, as no foreign key does. The objects of their blobs stay until swept."""
     for table in _TABLES:
         db.execute(
-            text(f"DELETE FROM {table} WHERE experiment_id = :id AND series_id = ANY (CAST(:series_ids AS bigint[]))"),  # noqa: S608 - a constant above
+            text(
+                f"DELETE FROM {table} WHERE experiment_id = :id AND series_id = ANY (CAST(:series_ids AS bigint[]))"
+            ),  # noqa: S608 - a constant above
             {"id": experiment_id, "series_ids": list(series_ids)},
         )
 
@@ -53,7 +57,11 @@ def delete_experiment_points(db: Connection, experiment_id: ExperimentId) -> Non
 
 
 def list_steps(
-    db: Connection, experiment_id: ExperimentId, data_class: DataClass, series_ids: Sequence[int], sampling: Sampling
+    db: Connection,
+    experiment_id: ExperimentId,
+    data_class: DataClass,
+    series_ids: Sequence[int],
+    sampling: Sampling,
 ) -> dict[int, Int64s]:
     """The steps of tensor or blob sequence series, ascending, that a sampling samples from; none is left out."""
     table = "tensor_points" if data_class is DataClass.TENSOR else "blob_points"
@@ -82,7 +90,9 @@ def list_steps(
     return steps | {series_id: decode_int8s(sent) for series_id, sent in rows}
 
 
-def list_steps_by_wall_time(db: Connection, experiment_id: ExperimentId, series: Series) -> tuple[Int64s, Float64s]:
+def list_steps_by_wall_time(
+    db: Connection, experiment_id: ExperimentId, series: Series
+) -> tuple[Int64s, Float64s]:
     """Steps and wall times of all points of a tensor or blob sequence series, by wall time, without their values."""
     table = "tensor_points" if series.data_class is DataClass.TENSOR else "blob_points"
     rows = db.execute(

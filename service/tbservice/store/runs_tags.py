@@ -61,7 +61,9 @@ def resolve_tags(db: Connection, grant: ExperimentGrant, names: Collection[str])
     return _resolve(db, grant, _RESOLVE_TAGS, names)
 
 
-def _resolve(db: Connection, grant: ExperimentGrant, statement: str, names: Collection[str]) -> dict[str, int]:
+def _resolve(
+    db: Connection, grant: ExperimentGrant, statement: str, names: Collection[str]
+) -> dict[str, int]:
     by_digest = {hash_name(name): name for name in names}
     parameters = {
         "experiment_id": grant.experiment_id,
@@ -92,14 +94,23 @@ def set_start_times(
             UPDATE runs SET start_time = earlier.start_time FROM earlier
             WHERE runs.experiment_id = :experiment_id AND runs.run_id = earlier.run_id
         """),
-        {"experiment_id": experiment_id, "run_ids": encode_array("bigint", run_ids), "times": encode_array("float8", times)},
+        {
+            "experiment_id": experiment_id,
+            "run_ids": encode_array("bigint", run_ids),
+            "times": encode_array("float8", times),
+        },
     )
 
 
 def list_runs(db: Connection, experiment_id: ExperimentId) -> list[Run]:
     """Every run, in the order in which they came: that order only ever grows at its end."""
-    statement = text("SELECT name, start_time FROM runs WHERE experiment_id = :experiment_id ORDER BY run_id")
-    return [Run(row.name, row.start_time) for row in db.execute(statement, {"experiment_id": experiment_id})]
+    statement = text(
+        "SELECT name, start_time FROM runs WHERE experiment_id = :experiment_id ORDER BY run_id"
+    )
+    return [
+        Run(row.name, row.start_time)
+        for row in db.execute(statement, {"experiment_id": experiment_id})
+    ]
 
 
 def list_run_names(
@@ -117,13 +128,21 @@ def list_tag_names(
 
 
 def _list_names(
-    db: Connection, table: str, id_column: str, experiment_id: ExperimentId, names: Collection[str] | None
+    db: Connection,
+    table: str,
+    id_column: str,
+    experiment_id: ExperimentId,
+    names: Collection[str] | None,
 ) -> dict[int, str]:
     condition = "" if names is None else "AND name_digest = ANY (CAST(:digests AS bytea[]))"
     statement = text(
         f"SELECT {id_column}, name FROM {table} WHERE experiment_id = :experiment_id {condition} ORDER BY {id_column}"  # noqa: S608 - called with the constants above
     )
-    digests = {} if names is None else {"digests": encode_array("bytea", [hash_name(name) for name in names])}
+    digests = (
+        {}
+        if names is None
+        else {"digests": encode_array("bytea", [hash_name(name) for name in names])}
+    )
     rows = db.execute(statement, {"experiment_id": experiment_id, **digests})
     return {row[0]: row[1] for row in rows}
 
@@ -139,12 +158,19 @@ def find_tag(db: Connection, experiment_id: ExperimentId, name: str) -> int | No
 
 
 def _find_id(
-    db: Connection, table: str, id_column: str, experiment_id: ExperimentId, name: str, lock: str = ""
+    db: Connection,
+    table: str,
+    id_column: str,
+    experiment_id: ExperimentId,
+    name: str,
+    lock: str = "",
 ) -> int | None:
     statement = text(
         f"SELECT {id_column} FROM {table} WHERE experiment_id = :experiment_id AND name_digest = :digest {lock}"  # noqa: S608 - called with the constants above
     )
-    found: int | None = db.execute(statement, {"experiment_id": experiment_id, "digest": hash_name(name)}).scalar()
+    found: int | None = db.execute(
+        statement, {"experiment_id": experiment_id, "digest": hash_name(name)}
+    ).scalar()
     return found
 
 

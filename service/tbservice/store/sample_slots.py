@@ -26,7 +26,9 @@ def get_ranks(db: Connection) -> Ranks:
 
 def draw_slots(db: Connection, percent: float, seed: int) -> Booleans:
     """A live draw of slots: whether each of the 65,536 is in it. The same percentage and seed draw the same slots."""
-    statement = text("SELECT slot FROM sample_slots TABLESAMPLE BERNOULLI (:percent) REPEATABLE (:seed)")
+    statement = text(
+        "SELECT slot FROM sample_slots TABLESAMPLE BERNOULLI (:percent) REPEATABLE (:seed)"
+    )
     slots = db.execute(statement, {"percent": percent, "seed": seed}).scalars().all()
     is_drawn = np.zeros(SLOT_COUNT, np.bool_)
     is_drawn[np.array(slots, np.int64)] = True

@@ -81,7 +81,10 @@ def insert(db: Connection, grant: ExperimentGrant, blocks: Sequence[NewBlock]) -
 
 
 def read(
-    db: Connection, experiment_id: ExperimentId, levels: Mapping[int, int], ranges: Mapping[int, StepRange]
+    db: Connection,
+    experiment_id: ExperimentId,
+    levels: Mapping[int, int],
+    ranges: Mapping[int, StepRange],
 ) -> dict[int, list[ScalarPoints]]:
     """For each series (id to level) the blocks of its level, then those that are open, each the oldest first.
 
@@ -145,7 +148,12 @@ def read_range_ends(
             WHERE place <= 2 OR place > blocks - 2
             ORDER BY series_id, place
         """,
-        {"experiment_id": experiment_id, "series_ids": list(series_ids), "first": steps.first, "last": steps.last},
+        {
+            "experiment_id": experiment_id,
+            "series_ids": list(series_ids),
+            "first": steps.first,
+            "last": steps.last,
+        },
     )
     found: dict[int, RangeEnds] = {}
     for series_id, points, count, data in rows:
@@ -175,7 +183,9 @@ def list_last_ranges(
     return {row.series_id: StepRange(row.first) for row in rows}
 
 
-def list_open_blocks(db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int]) -> dict[int, list[OpenBlock]]:
+def list_open_blocks(
+    db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int]
+) -> dict[int, list[OpenBlock]]:
     """The open blocks of each series, the oldest first; a series without any is left out."""
     rows = db.execute(
         text("""
@@ -192,12 +202,16 @@ def list_open_blocks(db: Connection, experiment_id: ExperimentId, series_ids: Se
     return found
 
 
-def seal_in_place(db: Connection, experiment_id: ExperimentId, keys: Sequence[BlockKey]) -> dict[BlockKey, ScalarPoints]:
+def seal_in_place(
+    db: Connection, experiment_id: ExperimentId, keys: Sequence[BlockKey]
+) -> dict[BlockKey, ScalarPoints]:
     """Makes open blocks sealed ones as they stand, without writing their points again, which it gives."""
     return _change_open_blocks(db, "UPDATE scalar_blocks AS b SET level = 0", experiment_id, keys)
 
 
-def delete_returning(db: Connection, experiment_id: ExperimentId, keys: Sequence[BlockKey]) -> dict[BlockKey, ScalarPoints]:
+def delete_returning(
+    db: Connection, experiment_id: ExperimentId, keys: Sequence[BlockKey]
+) -> dict[BlockKey, ScalarPoints]:
     """Deletes open blocks, and gives exactly what was deleted."""
     return _change_open_blocks(db, "DELETE FROM scalar_blocks AS b", experiment_id, keys)
 
@@ -225,7 +239,9 @@ def _change_open_blocks(
     return {(series_id, block_id): unpack(data) for series_id, block_id, data in rows}
 
 
-def list_sealed_starts(db: Connection, experiment_id: ExperimentId, series_id: int, first: int, last: int) -> list[int]:
+def list_sealed_starts(
+    db: Connection, experiment_id: ExperimentId, series_id: int, first: int, last: int
+) -> list[int]:
     """The first steps of those of the series' sealed blocks that begin between these steps, ascending."""
     statement = text("""
         SELECT first_step FROM scalar_blocks
@@ -233,18 +249,30 @@ def list_sealed_starts(db: Connection, experiment_id: ExperimentId, series_id: i
             AND first_step BETWEEN :first AND :last
         ORDER BY first_step
     """)
-    parameters = {"experiment_id": experiment_id, "series_id": series_id, "first": first, "last": last}
+    parameters = {
+        "experiment_id": experiment_id,
+        "series_id": series_id,
+        "first": first,
+        "last": last,
+    }
     return list(db.execute(statement, parameters).scalars())
 
 
-def count_sealed_between(db: Connection, experiment_id: ExperimentId, series_id: int, first: int, last: int) -> int:
+def count_sealed_between(
+    db: Connection, experiment_id: ExperimentId, series_id: int, first: int, last: int
+) -> int:
     """How many points the sealed blocks hold whose steps may lie in [first, last]."""
     statement = text("""
         SELECT coalesce(sum(count), 0) FROM scalar_blocks
         WHERE experiment_id = :experiment_id AND series_id = :series_id AND level = 0
             AND first_step <= :last AND last_step >= :first
     """)
-    parameters = {"experiment_id": experiment_id, "series_id": series_id, "first": first, "last": last}
+    parameters = {
+        "experiment_id": experiment_id,
+        "series_id": series_id,
+        "first": first,
+        "last": last,
+    }
     return int(db.execute(statement, parameters).scalar_one())
 
 
@@ -268,7 +296,10 @@ def delete_sealed_returning(
 
 
 def delete_small_returning(
-    db: Connection, experiment_id: ExperimentId, series_levels: Sequence[tuple[int, int]], count_max: int
+    db: Connection,
+    experiment_id: ExperimentId,
+    series_levels: Sequence[tuple[int, int]],
+    count_max: int,
 ) -> dict[tuple[int, int], list[ScalarPoints]]:
     """Deletes the blocks of at most `count_max` points of each (series id, level); gives what was deleted, by these."""
     rows = fetch_binary(

@@ -28,12 +28,16 @@ class ScalarPoints:
     def __len__(self) -> int:
         return len(self.steps)
 
-    def select(self, chosen: np.ndarray[tuple[int], np.dtype[np.bool_ | np.int64]] | slice) -> ScalarPoints:
+    def select(
+        self, chosen: np.ndarray[tuple[int], np.dtype[np.bool_ | np.int64]] | slice
+    ) -> ScalarPoints:
         """The points that a mask, indices or a slice choose."""
         return ScalarPoints(self.steps[chosen], self.wall_times[chosen], self.values[chosen])
 
 
-EMPTY_POINTS: Final = ScalarPoints(np.empty(0, np.int64), np.empty(0, np.float64), np.empty(0, np.float64))
+EMPTY_POINTS: Final = ScalarPoints(
+    np.empty(0, np.int64), np.empty(0, np.float64), np.empty(0, np.float64)
+)
 
 
 def concatenate(parts: list[ScalarPoints]) -> ScalarPoints:
@@ -50,7 +54,11 @@ def concatenate(parts: list[ScalarPoints]) -> ScalarPoints:
 def pack_raw(points: ScalarPoints) -> bytes:
     """The points as raw records."""
     records = np.empty(len(points), RECORD_DTYPE)
-    records["step"], records["wall_time"], records["value"] = points.steps, points.wall_times, points.values
+    records["step"], records["wall_time"], records["value"] = (
+        points.steps,
+        points.wall_times,
+        points.values,
+    )
     return records.tobytes()
 
 
@@ -62,7 +70,9 @@ def count_raw(data: bytes) -> int:
 def unpack_raw(data: bytes) -> ScalarPoints:
     """The points of any number of raw rows, concatenated."""
     records = np.frombuffer(data, RECORD_DTYPE)
-    return ScalarPoints(records["step"].copy(), records["wall_time"].copy(), records["value"].copy())
+    return ScalarPoints(
+        records["step"].copy(), records["wall_time"].copy(), records["value"].copy()
+    )
 
 
 def pack(points: ScalarPoints) -> bytes:

@@ -15,7 +15,13 @@ from sqlalchemy import Connection, text
 
 from tbservice.store.pg.database import fetch_binary
 from tbservice.store.scalar_blocks import OPEN, SEALED
-from tbservice.store.scalar_format import EMPTY_POINTS, RECORD_DTYPE, ScalarPoints, unpack, unpack_raw
+from tbservice.store.scalar_format import (
+    EMPTY_POINTS,
+    RECORD_DTYPE,
+    ScalarPoints,
+    unpack,
+    unpack_raw,
+)
 from tbservice.types import ExperimentId, StepRange
 
 _log = logging.getLogger(__name__)
@@ -73,15 +79,23 @@ def list_scalar_rows(
     found: defaultdict[int, list[ScalarRow]] = defaultdict(list)
     for row in rows:
         found[row.series_id].append(
-            ScalarRow(row.series_id, row.level, row.block_id, row.points, row.first_step, row.last_step)
+            ScalarRow(
+                row.series_id, row.level, row.block_id, row.points, row.first_step, row.last_step
+            )
         )
     for parts in found.values():
-        parts.sort(key=lambda row: (-row.level, row.first_step if row.level == SEALED else 0, row.block_id))
+        parts.sort(
+            key=lambda row: (-row.level, row.first_step if row.level == SEALED else 0, row.block_id)
+        )
     return found
 
 
 def read_scalar_rows(
-    db: Connection, experiment_id: ExperimentId, rows: Iterable[ScalarRow], points_max: int, skip_damaged: bool
+    db: Connection,
+    experiment_id: ExperimentId,
+    rows: Iterable[ScalarRow],
+    points_max: int,
+    skip_damaged: bool,
 ) -> Iterator[tuple[ScalarRow, ScalarPoints]]:
     """The rows with their points, in the order given; about `points_max` points are held at once, or one row.
 
@@ -103,7 +117,11 @@ def _read_group(
     db: Connection, experiment_id: ExperimentId, group: Sequence[ScalarRow], skip_damaged: bool
 ) -> Iterator[tuple[ScalarRow, ScalarPoints]]:
     found: dict[tuple[int, int], tuple[bool, bytes]] = {}
-    for levels, read in (({SEALED, OPEN}, _read_blocks), ({WRITE_BUFFER}, _read_write_buffer), ({INLINE_BUFFER}, _read_inline_buffers)):
+    for levels, read in (
+        ({SEALED, OPEN}, _read_blocks),
+        ({WRITE_BUFFER}, _read_write_buffer),
+        ({INLINE_BUFFER}, _read_inline_buffers),
+    ):
         if rows := [row for row in group if row.level in levels]:
             found |= read(db, experiment_id, rows)
     for row in group:
@@ -113,7 +131,9 @@ def _read_group(
         except ValueError as error:
             if not skip_damaged:
                 raise
-            _log.warning("row %d of level %d of series %d: %s", row.block_id, row.level, row.series_id, error)
+            _log.warning(
+                "row %d of level %d of series %d: %s", row.block_id, row.level, row.series_id, error
+            )
             yield row, EMPTY_POINTS
 
 
@@ -165,4 +185,7 @@ def _read_inline_buffers(
 
 
 def _row_keys(rows: Sequence[ScalarRow]) -> dict[str, list[int]]:
-    return {"series_ids": [row.series_id for row in rows], "block_ids": [row.block_id for row in rows]}
+    return {
+        "series_ids": [row.series_id for row in rows],
+        "block_ids": [row.block_id for row in rows],
+    }

@@ -18,7 +18,12 @@ from tbservice.store.pg.database import execute_binary, fetch_binary
 from tbservice.store.scalar_format import ScalarPoints, concatenate, unpack, unpack_raw
 from tbservice.types import ExperimentGrant, ExperimentId
 
-_INSERT_COLUMNS: Final = {"series_id": "bigint", "count": "integer", "is_packed": "boolean", "data": "bytea"}
+_INSERT_COLUMNS: Final = {
+    "series_id": "bigint",
+    "count": "integer",
+    "is_packed": "boolean",
+    "data": "bytea",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +57,9 @@ def append(db: Connection, grant: ExperimentGrant, rows: Sequence[tuple[int, Buf
     )
 
 
-def read(db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int]) -> dict[int, ScalarPoints]:
+def read(
+    db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int]
+) -> dict[int, ScalarPoints]:
     """Each series' tail points in order of arrival, the end of its tail included; one without a tail is left out."""
     return _fetch_points(
         db,
@@ -77,7 +84,9 @@ def read(db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int])
     )
 
 
-def delete_returning(db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int]) -> dict[int, ScalarPoints]:
+def delete_returning(
+    db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int]
+) -> dict[int, ScalarPoints]:
     """Deletes the series' tail rows and gives exactly what was deleted, in order of arrival: not the tails' ends."""
     return _fetch_points(
         db,
@@ -96,7 +105,9 @@ def delete_returning(db: Connection, experiment_id: ExperimentId, series_ids: Se
 def _fetch_points(
     db: Connection, statement: str, experiment_id: ExperimentId, series_ids: Sequence[int]
 ) -> dict[int, ScalarPoints]:
-    rows = fetch_binary(db, statement, {"experiment_id": experiment_id, "series_ids": list(series_ids)})
+    rows = fetch_binary(
+        db, statement, {"experiment_id": experiment_id, "series_ids": list(series_ids)}
+    )
     parts: defaultdict[int, list[ScalarPoints]] = defaultdict(list)
     for series_id, is_packed, data, _ in rows:
         parts[series_id].append(unpack(data) if is_packed else unpack_raw(data))

@@ -39,10 +39,20 @@ class SeriesLabel(NamedTuple):
     plugin: str
 
 
-def list_progress(db: Connection, experiment_id: ExperimentId, selection: Selection, limit: int) -> SeriesProgress:
+def list_progress(
+    db: Connection, experiment_id: ExperimentId, selection: Selection, limit: int
+) -> SeriesProgress:
     """How far the selected series have come, at most `limit` of them: without their names and metadata."""
-    run_ids = runs_tags.list_run_names(db, experiment_id, selection.runs) if selection.runs is not None else ()
-    tag_ids = runs_tags.list_tag_names(db, experiment_id, selection.tags) if selection.tags is not None else ()
+    run_ids = (
+        runs_tags.list_run_names(db, experiment_id, selection.runs)
+        if selection.runs is not None
+        else ()
+    )
+    tag_ids = (
+        runs_tags.list_tag_names(db, experiment_id, selection.tags)
+        if selection.tags is not None
+        else ()
+    )
     conditions, parameters = build_conditions(selection, run_ids, tag_ids)
     rows = fetch_binary(
         db,
@@ -55,7 +65,9 @@ def list_progress(db: Connection, experiment_id: ExperimentId, selection: Select
     return SeriesProgress(*np.array(rows, np.int64).reshape(-1, 6).T)
 
 
-def get_labels(db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int]) -> dict[int, SeriesLabel]:
+def get_labels(
+    db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int]
+) -> dict[int, SeriesLabel]:
     """What each of these series is called."""
     rows = fetch_binary(
         db,
@@ -68,7 +80,10 @@ def get_labels(db: Connection, experiment_id: ExperimentId, series_ids: Sequence
     # In queries of their own, for the reason that `build_conditions` has.
     runs = _get_names(db, "runs", "run_id", experiment_id, {row[1] for row in rows})
     tags = _get_names(db, "tags", "tag_id", experiment_id, {row[2] for row in rows})
-    return {series_id: SeriesLabel(runs[run_id], tags[tag_id], plugin) for series_id, run_id, tag_id, plugin in rows}
+    return {
+        series_id: SeriesLabel(runs[run_id], tags[tag_id], plugin)
+        for series_id, run_id, tag_id, plugin in rows
+    }
 
 
 def _get_names(

@@ -120,7 +120,9 @@ _TAG_ID_QUERY: Final = """
 """
 
 
-def find(db: Connection, experiment_id: ExperimentId, keys: Collection[SeriesKey]) -> set[SeriesKey]:
+def find(
+    db: Connection, experiment_id: ExperimentId, keys: Collection[SeriesKey]
+) -> set[SeriesKey]:
     """Return the keys of the series that exist, without locking them."""
     statement = f"""
         SELECT w.run_id, w.tag_digest FROM {unnest_rows(_KEY_COLUMNS)} AS w
@@ -132,7 +134,9 @@ def find(db: Connection, experiment_id: ExperimentId, keys: Collection[SeriesKey
     return set(fetch_binary(db, statement, {"experiment_id": experiment_id, **_encode_keys(keys)}))
 
 
-def lock(db: Connection, experiment_id: ExperimentId, keys: Collection[SeriesKey]) -> dict[SeriesKey, SeriesState]:
+def lock(
+    db: Connection, experiment_id: ExperimentId, keys: Collection[SeriesKey]
+) -> dict[SeriesKey, SeriesState]:
     """Lock the series that exist until the transaction ends, in the order of their keys, and return their rows."""
     statement = f"""
         SELECT w.tag_digest, s.* FROM {unnest_rows(_KEY_COLUMNS)} AS w
@@ -142,7 +146,9 @@ def lock(db: Connection, experiment_id: ExperimentId, keys: Collection[SeriesKey
             WHERE s.experiment_id = %(experiment_id)s AND s.run_id = w.run_id AND s.tag_id = t.tag_id
             LIMIT 1 FOR UPDATE) AS s
     """  # noqa: S608 - the constants above
-    rows = fetch_binary(db, statement, {"experiment_id": experiment_id, **_encode_keys(sorted(keys))})
+    rows = fetch_binary(
+        db, statement, {"experiment_id": experiment_id, **_encode_keys(sorted(keys))}
+    )
     states = ((tag_digest, _make_state(row)) for tag_digest, *row in rows)
     return {(state.run_id, tag_digest): state for tag_digest, state in states}
 
@@ -227,7 +233,9 @@ def update(db: Connection, grant: ExperimentGrant, states: Sequence[SeriesState]
         _write(db, grant, changed, _HOT_COLUMNS | _COLD_COLUMNS)
 
 
-def _write(db: Connection, grant: ExperimentGrant, states: Sequence[SeriesState], types: dict[str, str]) -> None:
+def _write(
+    db: Connection, grant: ExperimentGrant, states: Sequence[SeriesState], types: dict[str, str]
+) -> None:
     """Writes some columns of rows that are there.
 
     As an insert that always meets its row: that can only be found by its key. In an UPDATE that joins the new values,
@@ -244,11 +252,17 @@ def _write(db: Connection, grant: ExperimentGrant, states: Sequence[SeriesState]
             ON CONFLICT (experiment_id, series_id)
                 DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in types)}
         """,  # noqa: S608 - the columns are the constants above
-        {"experiment_id": grant.experiment_id, "workspace_id": grant.workspace_id, **_encode_columns(states, written)},
+        {
+            "experiment_id": grant.experiment_id,
+            "workspace_id": grant.workspace_id,
+            **_encode_columns(states, written),
+        },
     )
 
 
-def update_metadata(db: Connection, experiment_id: ExperimentId, metadata: dict[int, bytes]) -> None:
+def update_metadata(
+    db: Connection, experiment_id: ExperimentId, metadata: dict[int, bytes]
+) -> None:
     """Gives series that this transaction holds, by their ids, other serialized metadata."""
     execute_binary(
         db,
@@ -268,8 +282,14 @@ def update_metadata(db: Connection, experiment_id: ExperimentId, metadata: dict[
 
 def _encode_keys(keys: Collection[SeriesKey]) -> dict[str, Any]:
     run_ids, tag_digests = zip(*keys, strict=True)
-    return {"run_id": encode_array("bigint", run_ids), "tag_digest": encode_array("bytea", tag_digests)}
+    return {
+        "run_id": encode_array("bigint", run_ids),
+        "tag_digest": encode_array("bytea", tag_digests),
+    }
 
 
 def _encode_columns(states: Sequence[SeriesState], types: dict[str, str]) -> dict[str, Any]:
-    return {name: encode_array(kind, [getattr(state, name) for state in states]) for name, kind in types.items()}
+    return {
+        name: encode_array(kind, [getattr(state, name) for state in states])
+        for name, kind in types.items()
+    }

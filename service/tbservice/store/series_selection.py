@@ -8,7 +8,9 @@ from typing import Any
 from tbservice.types import Selection
 
 
-def build_conditions(selection: Selection, run_ids: Iterable[int], tag_ids: Iterable[int]) -> tuple[str, dict[str, Any]]:
+def build_conditions(
+    selection: Selection, run_ids: Iterable[int], tag_ids: Iterable[int]
+) -> tuple[str, dict[str, Any]]:
     """Conditions, each behind an AND, and their parameters; the ids are those of the selection's runs and tags.
 
     The names are not joined in SQL: of an experiment that has just come in PostgreSQL has no statistics, takes it for

@@ -30,7 +30,9 @@ class TensorPoint:
     value: TensorValue
 
 
-def upsert(db: Connection, grant: ExperimentGrant, keys: PointKeys, values: Sequence[TensorValue]) -> dict[int, int]:
+def upsert(
+    db: Connection, grant: ExperimentGrant, keys: PointKeys, values: Sequence[TensorValue]
+) -> dict[int, int]:
     """Inserts points, at most one a series and step; where there is one, the greater wall time wins, then this one.
 
     Gives, for each series, how many steps are new.
@@ -64,18 +66,29 @@ def upsert(db: Connection, grant: ExperimentGrant, keys: PointKeys, values: Sequ
             **keys.to_parameters(),
             "dtypes": encode_array("smallint", [value.dtype for value in values]),
             # unnest flattens an array of arrays, so that each shape travels as its text.
-            "shapes": encode_array("text", ["{" + ",".join(map(str, value.shape)) + "}" for value in values]),
-            "data": encode_array("bytea", [value.data if value.reference is None else None for value in values]),
+            "shapes": encode_array(
+                "text", ["{" + ",".join(map(str, value.shape)) + "}" for value in values]
+            ),
+            "data": encode_array(
+                "bytea", [value.data if value.reference is None else None for value in values]
+            ),
             "histograms": encode_array("bytea", [value.histogram for value in values]),
-            "object_sha256s": encode_array("bytea", [value.reference and value.reference.sha256 for value in values]),
-            "object_sizes": encode_array("bigint", [value.reference and value.reference.size for value in values]),
+            "object_sha256s": encode_array(
+                "bytea", [value.reference and value.reference.sha256 for value in values]
+            ),
+            "object_sizes": encode_array(
+                "bigint", [value.reference and value.reference.size for value in values]
+            ),
         },
     )
     return {row.series_id: row.new for row in rows}
 
 
 def sample(
-    db: Connection, experiment_id: ExperimentId, k: int, ends: Mapping[int, Sequence[tuple[int, int]]]
+    db: Connection,
+    experiment_id: ExperimentId,
+    k: int,
+    ends: Mapping[int, Sequence[tuple[int, int]]],
 ) -> Generator[TensorPoint, None, None]:
     """For each series, the points at its `ends` (series id to (rank, sample key) pairs) and the k that come first.
 
@@ -102,7 +115,14 @@ def sample(
     parameters = {"experiment_id": experiment_id, "k": k, **ends_to_parameters(ends)}
     with closing(stream_by_bytes(db, TensorSampleRow, statement, parameters)) as rows:
         for row in rows:
-            yield TensorPoint(row.series_id, row.rank, row.sample_key, row.step, row.wall_time, make_tensor_value(row))
+            yield TensorPoint(
+                row.series_id,
+                row.rank,
+                row.sample_key,
+                row.step,
+                row.wall_time,
+                make_tensor_value(row),
+            )
 
 
 def ends_to_parameters(ends: Mapping[int, Sequence[tuple[int, int]]]) -> dict[str, list[int]]:

@@ -23,12 +23,18 @@ def list_series(db: Connection, experiment_id: ExperimentId, selection: Selectio
 
 
 def list_page(
-    db: Connection, experiment_id: ExperimentId, selection: Selection, after: tuple[int, int], limit: int
+    db: Connection,
+    experiment_id: ExperimentId,
+    selection: Selection,
+    after: tuple[int, int],
+    limit: int,
 ) -> list[Series]:
     """The first `limit` of the selected series whose (data class, id) is greater than `after`, in that order."""
     place = {"after_class": after[0], "after_id": after[1], "limit": limit}
     condition = "AND (data_class, series_id) > (%(after_class)s, %(after_id)s)"
-    return _list_where(db, experiment_id, selection, condition, "data_class, series_id LIMIT %(limit)s", place)
+    return _list_where(
+        db, experiment_id, selection, condition, "data_class, series_id LIMIT %(limit)s", place
+    )
 
 
 def _list_where(
@@ -55,7 +61,16 @@ def _list_where(
         {"experiment_id": experiment_id, **chosen.parameters, **place_parameters},
     )
     return [
-        Series(*[*row[:2], chosen.runs[row[2]], chosen.tags[row[3]], row[4], _DATA_CLASSES[row[5]], *row[6:]])
+        Series(
+            *[
+                *row[:2],
+                chosen.runs[row[2]],
+                chosen.tags[row[3]],
+                row[4],
+                _DATA_CLASSES[row[5]],
+                *row[6:],
+            ]
+        )
         for row in rows
         if row[2] in chosen.runs and row[3] in chosen.tags
     ]
@@ -71,7 +86,9 @@ class _ResolvedSelection:
     tags: dict[int, str]
 
 
-def _resolve_selection(db: Connection, experiment_id: ExperimentId, selection: Selection) -> _ResolvedSelection:
+def _resolve_selection(
+    db: Connection, experiment_id: ExperimentId, selection: Selection
+) -> _ResolvedSelection:
     runs = runs_tags.list_run_names(db, experiment_id, selection.runs)
     tags = runs_tags.list_tag_names(db, experiment_id, selection.tags)
     return _ResolvedSelection(*build_conditions(selection, runs, tags), runs, tags)
@@ -87,7 +104,9 @@ class LastPoint(NamedTuple):
     value: float
 
 
-def list_last_points(db: Connection, experiment_id: ExperimentId, selection: Selection) -> list[LastPoint]:
+def list_last_points(
+    db: Connection, experiment_id: ExperimentId, selection: Selection
+) -> list[LastPoint]:
     """The last point of each of the selected series, which have some, by run."""
     chosen = _resolve_selection(db, experiment_id, selection)
     rows = fetch_binary(
@@ -140,7 +159,14 @@ def list_tag_groups(
         },
     )
     return [
-        TagGroupRow(run_id, plugin, _DATA_CLASSES[data_class], metadata, decode_int8s(tag_ids), decode_int8s(lengths))
+        TagGroupRow(
+            run_id,
+            plugin,
+            _DATA_CLASSES[data_class],
+            metadata,
+            decode_int8s(tag_ids),
+            decode_int8s(lengths),
+        )
         for run_id, plugin, data_class, metadata, tag_ids, lengths in rows
     ]
 
@@ -168,7 +194,9 @@ def list_kinds(db: Connection, experiment_id: ExperimentId) -> list[tuple[str, D
     return [(plugin, _DATA_CLASSES[data_class]) for plugin, data_class in rows]
 
 
-def delete(db: Connection, experiment_id: ExperimentId, run_id: int, tag_id: int | None) -> list[int]:
+def delete(
+    db: Connection, experiment_id: ExperimentId, run_id: int, tag_id: int | None
+) -> list[int]:
     """Deletes the rows of a run's series, or of one of them, and gives their ids; the caller deletes their points."""
     statement = text("""
         DELETE FROM time_series WHERE experiment_id = :experiment_id AND run_id = :run_id

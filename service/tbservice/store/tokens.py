@@ -50,7 +50,12 @@ def create(
 
 
 def list_page(
-    db: Connection, experiment_id: ExperimentId, before: tuple[datetime, str] | None, limit: int, *, sessions: bool
+    db: Connection,
+    experiment_id: ExperimentId,
+    before: tuple[datetime, str] | None,
+    limit: int,
+    *,
+    sessions: bool,
 ) -> list[Token]:
     """Return an experiment's tokens, the newest first, from just before a (created_at, id) place on.
 
@@ -88,7 +93,9 @@ def delete_ended_sessions(db: Connection, workspace_id: WorkspaceId, limit: int)
     db.execute(statement, {"workspace_id": workspace_id, "limit": limit})
 
 
-def delete_ended(db: Connection, experiment_id: ExperimentId, ended_before: datetime, limit: int) -> None:
+def delete_ended(
+    db: Connection, experiment_id: ExperimentId, ended_before: datetime, limit: int
+) -> None:
     """Delete at most `limit` of an experiment's tokens that had been revoked or had expired by then."""
     statement = text("""
         DELETE FROM tokens WHERE token_id = ANY (ARRAY(
@@ -96,7 +103,9 @@ def delete_ended(db: Connection, experiment_id: ExperimentId, ended_before: date
             WHERE experiment_id = :experiment_id AND least(revoked_at, expires_at) < :ended_before
             LIMIT :limit FOR UPDATE SKIP LOCKED))
     """)
-    db.execute(statement, {"experiment_id": experiment_id, "ended_before": ended_before, "limit": limit})
+    db.execute(
+        statement, {"experiment_id": experiment_id, "ended_before": ended_before, "limit": limit}
+    )
 
 
 def revoke(db: Connection, experiment_id: ExperimentId, token_id: TokenId) -> bool:
@@ -105,7 +114,9 @@ def revoke(db: Connection, experiment_id: ExperimentId, token_id: TokenId) -> bo
         UPDATE tokens SET revoked_at = coalesce(revoked_at, now())
         WHERE token_id = :token_id AND experiment_id = :experiment_id
     """)
-    return db.execute(statement, {"token_id": token_id, "experiment_id": experiment_id}).rowcount == 1
+    return (
+        db.execute(statement, {"token_id": token_id, "experiment_id": experiment_id}).rowcount == 1
+    )
 
 
 def _token(row: Row[Any]) -> Token:

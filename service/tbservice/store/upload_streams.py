@@ -24,7 +24,9 @@ def stream_digest(stream: Stream) -> bytes:
         str(stream.generation).encode(),
         stream.filters_digest,
     )
-    return hashlib.sha256(b"".join(len(part).to_bytes(8, "little") + part for part in parts)).digest()
+    return hashlib.sha256(
+        b"".join(len(part).to_bytes(8, "little") + part for part in parts)
+    ).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,9 @@ class LockedStream:
     run_id: int
 
 
-def lock_streams(db: Connection, experiment_id: ExperimentId, digests: Sequence[bytes]) -> dict[bytes, LockedStream]:
+def lock_streams(
+    db: Connection, experiment_id: ExperimentId, digests: Sequence[bytes]
+) -> dict[bytes, LockedStream]:
     """Those of the streams that there are, by digest. Their cursors may be moved by others; their runs stay."""
     rows = fetch_binary(
         db,
@@ -80,7 +84,9 @@ _CURSOR_COLUMNS: Final = {
 }
 
 
-def move_cursors(db: Connection, grant: ExperimentGrant, moves: Sequence[CursorMove]) -> PendingResult:
+def move_cursors(
+    db: Connection, grant: ExperimentGrant, moves: Sequence[CursorMove]
+) -> PendingResult:
     """Moves cursors, holding their rows until the transaction ends. At most one advance a stream.
 
     It gives the digests of the streams that were still at their `start`: unless that are all of them, the caller must
@@ -113,7 +119,9 @@ def move_cursors(db: Connection, grant: ExperimentGrant, moves: Sequence[CursorM
     )
 
 
-def _move_existing_cursor(db: Connection, grant: ExperimentGrant, move: CursorMove) -> PendingResult:
+def _move_existing_cursor(
+    db: Connection, grant: ExperimentGrant, move: CursorMove
+) -> PendingResult:
     """Moves one cursor that is there, as most batches do: found by its key, in half the time."""
     return execute_binary(
         db,
@@ -148,10 +156,14 @@ def _encode_columns(moves: Sequence[CursorMove]) -> dict[str, Any]:
         "skipped": [json.dumps(cursor.skipped) for cursor in cursors],
     }
     starts = encode_array("bigint", [move.start for move in moves])
-    return {name: encode_array(kind, values[name]) for name, kind in _CURSOR_COLUMNS.items()} | {"start": starts}
+    return {name: encode_array(kind, values[name]) for name, kind in _CURSOR_COLUMNS.items()} | {
+        "start": starts
+    }
 
 
-def list_cursors(db: Connection, experiment_id: ExperimentId, after: bytes, limit: int) -> list[tuple[bytes, Cursor]]:
+def list_cursors(
+    db: Connection, experiment_id: ExperimentId, after: bytes, limit: int
+) -> list[tuple[bytes, Cursor]]:
     """One page of all cursors, in the order of their stream's digest, with that digest."""
     rows = db.execute(
         text("""
@@ -167,7 +179,9 @@ def list_cursors(db: Connection, experiment_id: ExperimentId, after: bytes, limi
 
 def delete_run_streams(db: Connection, experiment_id: ExperimentId, run_id: int) -> None:
     """Deletes the cursors of a run, so that its files are read again from their start."""
-    statement = text("DELETE FROM upload_streams WHERE experiment_id = :experiment_id AND run_id = :run_id")
+    statement = text(
+        "DELETE FROM upload_streams WHERE experiment_id = :experiment_id AND run_id = :run_id"
+    )
     db.execute(statement, {"experiment_id": experiment_id, "run_id": run_id})
 
 

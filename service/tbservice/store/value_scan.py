@@ -141,7 +141,9 @@ def _stream(
         ORDER BY w.place
     """  # noqa: S608 - a table and columns of ours
     parameters: dict[str, Any] = {"experiment_id": experiment_id, "series_ids": list(series_ids)}
-    return stream_by_bytes(db, row_type, statement, {**parameters, "first": steps.first, "last": steps.last})
+    return stream_by_bytes(
+        db, row_type, statement, {**parameters, "first": steps.first, "last": steps.last}
+    )
 
 
 def stream_by_bytes(
@@ -157,4 +159,6 @@ def stream_by_bytes(
         while fetched := cursor.fetchmany(count):
             rows = [row_type._make(row) for row in fetched]
             yield from rows
-            count = min(_FETCH_ROWS_MAX, 1 + _FETCH_BYTES * len(rows) // sum(row.size for row in rows))
+            count = min(
+                _FETCH_ROWS_MAX, 1 + _FETCH_BYTES * len(rows) // sum(row.size for row in rows)
+            )

@@ -17,7 +17,11 @@ PREFIX: Final = "/static/tensorboard"
 """Where the files are served, once for all experiments: stock TensorBoard serves 6 MB anew under every one."""
 
 _WEBFILES: Final = Path(tensorboard.__file__).with_name("webfiles.zip")
-_TYPES: Final = {".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml", ".woff2": "font/woff2"}
+_TYPES: Final = {
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".woff2": "font/woff2",
+}
 _TITLE: Final = "<title>TensorBoard</title>"
 _WEB_APP: Final = "<tb-webapp>"
 
@@ -62,13 +66,19 @@ def _split_page() -> tuple[str, str, str]:
     page = page.replace("url(/font-roboto/", f"url({static}/font-roboto/")
     script = '<script src="index.js'
     if any(page.count(part) != 1 for part in (script, _TITLE, _WEB_APP)):
-        raise RuntimeError("TensorBoard's index.html is not the one this service knows how to serve")
+        raise RuntimeError(
+            "TensorBoard's index.html is not the one this service knows how to serve"
+        )
     # The app keeps the browser busy for most of a second before it shows anything: as long as it stood in the parser's
     # way, so long was the bar not to be seen. It finds its element whenever it runs.
     page = page.replace(script, f'<script async fetchpriority="high" src="{static}/index.js')
     before, after = page.split(_TITLE)
     head, body = after.split(_WEB_APP)
-    return f'<!doctype html><meta name="tb-relative-root" content="./">{before}', head, _WEB_APP + body
+    return (
+        f'<!doctype html><meta name="tb-relative-root" content="./">{before}',
+        head,
+        _WEB_APP + body,
+    )
 
 
 @functools.cache
@@ -76,11 +86,15 @@ def _asset_paths() -> frozenset[str]:
     with zipfile.ZipFile(_WEBFILES) as files:
         # tf-imports/ is the code editor of Debugger V2, which is not served.
         return frozenset(
-            name for name in files.namelist() if Path(name).suffix in _TYPES and not name.startswith("tf-imports/")
+            name
+            for name in files.namelist()
+            if Path(name).suffix in _TYPES and not name.startswith("tf-imports/")
         )
 
 
 @functools.cache
 def _read_asset(path: str) -> Asset:
     with zipfile.ZipFile(_WEBFILES) as files:
-        return Asset(gzip.compress(files.read(path), compresslevel=6, mtime=0), _TYPES[Path(path).suffix])
+        return Asset(
+            gzip.compress(files.read(path), compresslevel=6, mtime=0), _TYPES[Path(path).suffix]
+        )

@@ -41,13 +41,17 @@ async def serve_data(request: Request) -> Response:
     source = await handlers.in_thread(page_auth.open_source, request)
     body = await read_body(request, limits.JSON_BODY_BYTES_MAX, limits.REQUEST_BODY_SECONDS_MAX)
     path = f"/data/{request.path_params['path']}"
-    environ = wsgi_bridge.wsgi_environ(request, page_auth.page_path(request).rstrip("/"), path, body)
+    environ = wsgi_bridge.wsgi_environ(
+        request, page_auth.page_path(request).rstrip("/"), path, body
+    )
     response = await _while_connected(request, source, _dispatch(handlers, source, environ, body))
     response.headers.update(HEADERS)  # the stock ones let shared caches keep what is private
     return response
 
 
-async def _dispatch(handlers: HandlerPool, source: Source, environ: dict[str, Any], body: bytes) -> Response:
+async def _dispatch(
+    handlers: HandlerPool, source: Source, environ: dict[str, Any], body: bytes
+) -> Response:
     if routes.is_native(environ):
         try:
             return await handlers.in_thread(_answer_in_thread, source, environ, body)
@@ -70,7 +74,9 @@ def _answer_in_thread(source: Source, environ: dict[str, Any], body: bytes) -> R
     return routes.dispatch(whole, is_process=False)
 
 
-async def _while_connected(request: Request, source: Source, work: Coroutine[Any, Any, Response]) -> Response:
+async def _while_connected(
+    request: Request, source: Source, work: Coroutine[Any, Any, Response]
+) -> Response:
     """Return what the work returns; it is cancelled, and what is read for it, when the client leaves."""
     working = asyncio.create_task(work)
     leaving = asyncio.create_task(_wait_disconnected(request))

@@ -17,7 +17,9 @@ RawAnswer = tuple[int, list[tuple[bytes, bytes]], bytes]
 """Status, headers and body."""
 
 
-def answer_request(link: WorkerLink, environ: Mapping[str, Any], body: bytes, about: SourceDescription) -> RawAnswer:
+def answer_request(
+    link: WorkerLink, environ: Mapping[str, Any], body: bytes, about: SourceDescription
+) -> RawAnswer:
     """Answer a request with this WSGI environment, which lacks the streams."""
     markdown.start_time_budget()
     whole = wsgi_bridge.with_streams(environ, body)

@@ -28,7 +28,10 @@ def mount(app: FastAPI) -> None:
 
     Requests use `app.state.database`, `.objects`, `.settings` and `.handlers`.
     """
-    app.mount(assets.PREFIX, Router([Route("/{edition}/{path:path}", page_routes.read_asset)], redirect_slashes=False))
+    app.mount(
+        assets.PREFIX,
+        Router([Route("/{edition}/{path:path}", page_routes.read_asset)], redirect_slashes=False),
+    )
     file = Route("/{experiment_id}/download/{file}", download.send_file)
     app.mount("/experiment", PageApplication("experiment_id", page.show_page, file))
     app.mount("/compare", PageApplication("comparison", comparison_page.show_page))
@@ -54,7 +57,9 @@ class PageApplication:
                 Route(f"{base}/data/plugin/audio/individualAudio", page_routes.read_blob),
                 Route(f"{base}/data/plugin/timeseries/imageData", page_routes.read_blob),
                 *projector.routes(f"{base}/data"),
-                Route(f"{base}/data/{{path:path}}", data_routes.serve_data, methods=["GET", "POST"]),
+                Route(
+                    f"{base}/data/{{path:path}}", data_routes.serve_data, methods=["GET", "POST"]
+                ),
                 *own,
                 Route(f"{base}/{{path:path}}", page_routes.redirect_to_asset),
             ],

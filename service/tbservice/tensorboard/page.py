@@ -66,12 +66,16 @@ def _as_html(request: Request, page: bytes) -> Response:
     headers = {"Content-Security-Policy": PAGE_POLICY, "Vary": "Accept-Encoding"}
     if "gzip" not in request.headers.get("accept-encoding", ""):
         return HTMLResponse(page, headers=headers)
-    return HTMLResponse(gzip.compress(page, _GZIP_LEVEL, mtime=0), headers={**headers, "Content-Encoding": "gzip"})
+    return HTMLResponse(
+        gzip.compress(page, _GZIP_LEVEL, mtime=0), headers={**headers, "Content-Encoding": "gzip"}
+    )
 
 
 async def submit_token(request: Request) -> Response:
     """POST of the form: as opening the address with `?token=`."""
-    return await run_in_threadpool(_redirect_with_cookie, request, await token_form.parse_tokens(request))
+    return await run_in_threadpool(
+        _redirect_with_cookie, request, await token_form.parse_tokens(request)
+    )
 
 
 def display_name(source: Source, experiments: Sequence[Experiment]) -> str:
@@ -79,7 +83,9 @@ def display_name(source: Source, experiments: Sequence[Experiment]) -> str:
     if not isinstance(source, ComparisonReader):
         return experiments[0].name
     names = zip(source.readers, experiments, strict=True)
-    return ", ".join(f"{name}: {experiment.name}" if experiment.name else name for name, experiment in names)
+    return ", ".join(
+        f"{name}: {experiment.name}" if experiment.name else name for name, experiment in names
+    )
 
 
 def page_title(name: str) -> str:
@@ -88,7 +94,9 @@ def page_title(name: str) -> str:
 
 
 def _redirect_with_cookie(request: Request, offered: Sequence[str]) -> Response:
-    response = RedirectResponse(_page_url(request), status_code=303, headers={"Cache-Control": "no-store"})
+    response = RedirectResponse(
+        _page_url(request), status_code=303, headers={"Cache-Control": "no-store"}
+    )
     try:
         page_auth.set_read_cookie(response, request, offered[: limits.COMPARISON_ITEMS_MAX])
     except page_auth.ACCESS_ERRORS:

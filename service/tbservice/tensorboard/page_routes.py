@@ -66,7 +66,9 @@ def redirect_to_asset(request: Request) -> Response:
         raise NotFound(_NO_SUCH_FILE)
     site = request.scope["root_path"].rpartition("/")[0]
     address = f"{site}{assets.PREFIX}/{assets.assets_digest()}/{quote(path)}"
-    return RedirectResponse(address, status_code=308, headers={"Cache-Control": "private, max-age=86400"})
+    return RedirectResponse(
+        address, status_code=308, headers={"Cache-Control": "private, max-age=86400"}
+    )
 
 
 def read_asset(request: Request) -> Response:
@@ -81,4 +83,8 @@ def read_asset(request: Request) -> Response:
     }
     if "gzip" not in request.headers.get("accept-encoding", ""):
         return Response(asset.decompressed(), headers=headers, media_type=asset.content_type)
-    return Response(asset.compressed, headers={**headers, "Content-Encoding": "gzip"}, media_type=asset.content_type)
+    return Response(
+        asset.compressed,
+        headers={**headers, "Content-Encoding": "gzip"},
+        media_type=asset.content_type,
+    )

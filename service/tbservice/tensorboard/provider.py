@@ -16,7 +16,14 @@ from tensorboard.context import RequestContext
 from tensorboard.data import provider
 
 from tbservice.reading.source import Source
-from tbservice.types import BlobSequenceSample, DataClass, ScalarSample, Selection, Series, TensorSample
+from tbservice.types import (
+    BlobSequenceSample,
+    DataClass,
+    ScalarSample,
+    Selection,
+    Series,
+    TensorSample,
+)
 from tbwire import tensors
 from tbwire.tensorboard_pb2 import SummaryMetadata
 
@@ -46,7 +53,10 @@ class StoreProvider(provider.DataProvider):  # type: ignore[misc] # tensorboard 
     def list_runs(self, ctx: RequestContext, *, experiment_id: str) -> list[provider.Run]:
         """The runs in the order they were first uploaded in."""
         runs = _get_source(ctx, experiment_id).list_runs()
-        return [provider.Run(run_id=run.name, run_name=run.name, start_time=run.start_time) for run in runs]
+        return [
+            provider.Run(run_id=run.name, run_name=run.name, start_time=run.start_time)
+            for run in runs
+        ]
 
     def list_scalars(
         self,
@@ -105,7 +115,10 @@ class StoreProvider(provider.DataProvider):  # type: ignore[misc] # tensorboard 
         """At most `downsample` points of each series, in step order."""
         selection = _make_selection(plugin_name, run_tag_filter, DataClass.SCALAR)
         samples = _get_source(ctx, experiment_id).read_scalars(selection, downsample)
-        return {run: {tag: _scalar_data(sample) for tag, sample in tags.items()} for run, tags in samples.items()}
+        return {
+            run: {tag: _scalar_data(sample) for tag, sample in tags.items()}
+            for run, tags in samples.items()
+        }
 
     def read_last_scalars(
         self,
@@ -134,7 +147,10 @@ class StoreProvider(provider.DataProvider):  # type: ignore[misc] # tensorboard 
         """At most `downsample` points of each series, in step order; strings are object arrays of bytes."""
         selection = _make_selection(plugin_name, run_tag_filter, DataClass.TENSOR)
         samples = _get_source(ctx, experiment_id).read_tensors(selection, downsample)
-        return {run: {tag: _tensor_data(sample) for tag, sample in tags.items()} for run, tags in samples.items()}
+        return {
+            run: {tag: _tensor_data(sample) for tag, sample in tags.items()}
+            for run, tags in samples.items()
+        }
 
     def read_blob_sequences(
         self,
@@ -148,7 +164,10 @@ class StoreProvider(provider.DataProvider):  # type: ignore[misc] # tensorboard 
         """At most `downsample` points of each series, in step order; a point is the keys of its blobs."""
         selection = _make_selection(plugin_name, run_tag_filter, DataClass.BLOB_SEQUENCE)
         samples = _get_source(ctx, experiment_id).read_blob_sequences(selection, downsample)
-        return {run: {tag: _blob_data(sample) for tag, sample in tags.items()} for run, tags in samples.items()}
+        return {
+            run: {tag: _blob_data(sample) for tag, sample in tags.items()}
+            for run, tags in samples.items()
+        }
 
     def read_blob(self, ctx: RequestContext, *, blob_key: str) -> bytes:
         """The whole of one blob of what the request may read; NotFound for any other key, TooLarge."""
@@ -164,7 +183,9 @@ def _get_source(ctx: RequestContext, experiment_id: str) -> Source:
     return source
 
 
-def _make_selection(plugin: str, chosen: provider.RunTagFilter | None, data_class: DataClass) -> Selection:
+def _make_selection(
+    plugin: str, chosen: provider.RunTagFilter | None, data_class: DataClass
+) -> Selection:
     """A filter's None selects all and its empty set nothing, as in `Selection`."""
     if chosen is None:
         return Selection(plugin=plugin, data_class=data_class)
@@ -190,7 +211,9 @@ def _description(series: Series) -> dict[str, Any]:
 
 
 def _scalar_data(sample: ScalarSample) -> list[provider.ScalarDatum]:
-    points = zip(sample.steps.tolist(), sample.wall_times.tolist(), sample.values.tolist(), strict=True)
+    points = zip(
+        sample.steps.tolist(), sample.wall_times.tolist(), sample.values.tolist(), strict=True
+    )
     return [provider.ScalarDatum(step, wall_time, value) for step, wall_time, value in points]
 
 
@@ -205,7 +228,9 @@ def _tensor_data(sample: TensorSample) -> list[provider.TensorDatum]:
 def _blob_data(sample: BlobSequenceSample) -> list[provider.BlobSequenceDatum]:
     points = zip(sample.steps.tolist(), sample.wall_times.tolist(), sample.sequences, strict=True)
     return [
-        provider.BlobSequenceDatum(step, wall_time, tuple(provider.BlobReference(key) for key in keys))
+        provider.BlobSequenceDatum(
+            step, wall_time, tuple(provider.BlobReference(key) for key in keys)
+        )
         for step, wall_time, keys in points
     ]
 

@@ -70,7 +70,9 @@ def make_calls(source: Source) -> Mapping[str, Callable[..., Any]]:
 
 def open_remote_source(link: WorkerLink, about: SourceDescription) -> Source:
     """Return the source in a handler process."""
-    readers: dict[str, ExperimentReader] = {name: RemoteReader(grant, link, name) for name, grant in about.readers}
+    readers: dict[str, ExperimentReader] = {
+        name: RemoteReader(grant, link, name) for name, grant in about.readers
+    }
     if about.is_comparison:
         return ComparisonReader(about.experiment_id, readers)
     (reader,) = readers.values()
@@ -94,7 +96,9 @@ class RemoteReader(ExperimentReader):
     ) -> _Result:
         """Have the worker read; its error ends the job."""
         assert not kwargs  # noqa: S101 - none of the functions is called with any
-        return cast("_Result", self._call("read", f"{function.__module__}.{function.__name__}", *args))
+        return cast(
+            "_Result", self._call("read", f"{function.__module__}.{function.__name__}", *args)
+        )
 
     def read_tensors(self, selection: Selection, downsample: int) -> ByRunAndTag[TensorSample]:
         """Have the worker read, and fetch what is in the object store; its error ends the job."""

@@ -26,7 +26,10 @@ from tensorboard.plugins.text.text_plugin import TextPlugin
 from tbservice.reading.source import Source
 from tbservice.tensorboard.plugins.hparams import LeanHParamsPlugin
 from tbservice.tensorboard.plugins.projector_dashboard import ProjectorPlugin
-from tbservice.tensorboard.plugins.regular_expressions import SafeCustomScalarsPlugin, install_in_hparams
+from tbservice.tensorboard.plugins.regular_expressions import (
+    SafeCustomScalarsPlugin,
+    install_in_hparams,
+)
 from tbservice.tensorboard.provider import READER_KEY, ReaderAuth, StoreProvider
 
 # In the order of the tabs. Not here: the stock back end of the projector (reads files named by the working directory's,
@@ -50,7 +53,9 @@ _PLUGINS: Final = (
 )
 
 # All the attributes the application reads: there is no logdir.
-_FLAGS: Final = argparse.Namespace(logdir="", logdir_spec="", samples_per_plugin={}, window_title="", path_prefix="")
+_FLAGS: Final = argparse.Namespace(
+    logdir="", logdir_spec="", samples_per_plugin={}, window_title="", path_prefix=""
+)
 
 
 @functools.cache
@@ -59,7 +64,10 @@ def get_stock_application() -> WSGIApplication:
     _never_import_tensorflow()
     install_in_hparams()
     app: WSGIApplication = application.TensorBoardWSGIApp(
-        _FLAGS, list(_PLUGINS), data_provider=StoreProvider(), auth_providers={READER_KEY: ReaderAuth()}
+        _FLAGS,
+        list(_PLUGINS),
+        data_provider=StoreProvider(),
+        auth_providers={READER_KEY: ReaderAuth()},
     )
     return app
 

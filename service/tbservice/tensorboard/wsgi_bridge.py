@@ -43,7 +43,9 @@ _LOGGED_CHARS_MAX: Final = 200
 """Characters of a path or an error in a log line: TensorBoard's errors hold all of a request's body."""
 
 # Neither secrets nor connection management are the application's business.
-_WITHHELD_HEADERS: Final = frozenset({"authorization", "cookie", "connection", "content-length", "transfer-encoding"})
+_WITHHELD_HEADERS: Final = frozenset(
+    {"authorization", "cookie", "connection", "content-length", "transfer-encoding"}
+)
 
 
 def wsgi_environ(request: Request, script_name: str, path: str, body: bytes) -> dict[str, Any]:
@@ -100,7 +102,9 @@ def call_wsgi(application: WSGIApplication, environ: dict[str, Any]) -> Response
             raise
         # The query stays out of the log: it may hold a token.
         method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
-        _log.warning("TensorBoard refused %s %s: %s", method, _escape_for_log(path), _escape_for_log(error))
+        _log.warning(
+            "TensorBoard refused %s %s: %s", method, _escape_for_log(path), _escape_for_log(error)
+        )
         raise MalformedRequest("TensorBoard can make no sense of this request") from error
     return _as_response(*start[0], b"".join(chunks))
 
@@ -113,7 +117,10 @@ def _escape_for_log(value: object) -> str:
 
 
 def _collect(
-    application: WSGIApplication, environ: dict[str, Any], start_response: StartResponse, chunks: list[bytes]
+    application: WSGIApplication,
+    environ: dict[str, Any],
+    start_response: StartResponse,
+    chunks: list[bytes],
 ) -> None:
     answer: Iterable[bytes] = application(environ, start_response)
     try:
@@ -130,16 +137,21 @@ def _is_raised_by_us(error: BaseException) -> bool:
     Where our code has called TensorBoard's again, it is that which raised it.
     """
     modules: list[str] = [
-        frame.f_globals.get("__name__", "") for frame, _line in traceback.walk_tb(error.__traceback__)
+        frame.f_globals.get("__name__", "")
+        for frame, _line in traceback.walk_tb(error.__traceback__)
     ]
-    innermost = [module for module in modules if module.startswith(("tbservice.", "tensorboard."))][-1]
+    innermost = [module for module in modules if module.startswith(("tbservice.", "tensorboard."))][
+        -1
+    ]
     return innermost.startswith("tbservice.") and innermost != __name__
 
 
 def _as_response(status: str, headers: list[tuple[str, str]], body: bytes) -> Response:
     response = Response(body, int(status.split(" ", 1)[0]))
     # All of the application's own: Content-Length too, which for HEAD is not the length of the body.
-    response.raw_headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+    response.raw_headers = [
+        (name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers
+    ]
     return response
 
 

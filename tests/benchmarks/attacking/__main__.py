@@ -41,7 +41,10 @@ def main() -> None:
         pass
     for number in _ENDING:
         signal.signal(number, signal.SIG_IGN)
-    print(json.dumps({"outcomes": tally.outcomes, "slowest_seconds": tally.slowest_seconds}), flush=True)
+    print(
+        json.dumps({"outcomes": tally.outcomes, "slowest_seconds": tally.slowest_seconds}),
+        flush=True,
+    )
 
 
 def _end(_number: int, _frame: FrameType | None) -> None:

@@ -21,7 +21,9 @@ ABORT_SECONDS_MAX = 180.0
 
 _PROTOBUF = "application/x-protobuf"
 _HYPERPARAMETERS = "data/plugin/hparams/session_groups"
-_ALL_SESSIONS = b'{"allowedStatuses": [4], "colParams": [], "sliceSize": 1000000, "includeMetrics": false}'
+_ALL_SESSIONS = (
+    b'{"allowedStatuses": [4], "colParams": [], "sliceSize": 1000000, "includeMetrics": false}'
+)
 _EXTREMES = "scalars/data?sampling=extremes&downsample=100"
 _COMPARED = 10
 FORGED = "forged-by-a-stranger"
@@ -90,7 +92,9 @@ def _abort_batches(target: Target, tally: Tally) -> None:
     _abort(target, tally, _batch(target, b"\0" * (16 * MIB - 10), 10), 120)
 
 
-def _ask(target: Target, tally: Tally, requests: Iterable[bytes], slots: int, **options: float) -> None:
+def _ask(
+    target: Target, tally: Tally, requests: Iterable[bytes], slots: int, **options: float
+) -> None:
     """Keep requests under way until all are answered, or for SECONDS_MAX."""
     crowd = Crowd(target, tally, **options)  # type: ignore[arg-type]  # each option is passed on as it is
     try:
@@ -104,13 +108,17 @@ def _hold(target: Target, tally: Tally, request: bytes, count: int, **options: f
     crowd = Crowd(target, tally, **options)  # type: ignore[arg-type]  # the same
     try:
         crowd.keep(
-            target.repeated(request, count), target.times(count), 1e9 if target.is_endless else target.hold_seconds
+            target.repeated(request, count),
+            target.times(count),
+            1e9 if target.is_endless else target.hold_seconds,
         )
     finally:
         crowd.close()
 
 
-def _many(path: str, experiment: str, count: int, addresses: int = 1) -> Callable[[Target, Tally], None]:
+def _many(
+    path: str, experiment: str, count: int, addresses: int = 1
+) -> Callable[[Target, Tally], None]:
     """Return an attack that asks the same of the read API, so often at once, from so many addresses."""
 
     def run(target: Target, tally: Tally) -> None:
@@ -124,7 +132,12 @@ def _many_pages(path: str, experiment: str, count: int) -> Callable[[Target, Tal
     """Return an attack that asks the same of the page, so often at once."""
 
     def run(target: Target, tally: Tally) -> None:
-        _ask(target, tally, target.repeated(target.page(experiment, path), count), target.times(count))
+        _ask(
+            target,
+            tally,
+            target.repeated(target.page(experiment, path), count),
+            target.times(count),
+        )
 
     return run
 
@@ -132,7 +145,10 @@ def _many_pages(path: str, experiment: str, count: int) -> Callable[[Target, Tal
 def _list_wide(target: Target, tally: Tally) -> None:
     paths = ("data/plugin/timeseries/tags", "data/plugin/scalars/tags")
     sessions = f"/experiment/{target.experiments['wide']}/{_HYPERPARAMETERS}"
-    requests = [*(target.page("wide", path) for path in paths), target.ask("POST", sessions, _ALL_SESSIONS)]
+    requests = [
+        *(target.page("wide", path) for path in paths),
+        target.ask("POST", sessions, _ALL_SESSIONS),
+    ]
     _ask(target, tally, _cycle(target, requests), len(requests))
 
 
@@ -170,7 +186,12 @@ def _stall_batches(target: Target, tally: Tally) -> None:
 
 def _hostile_batches(target: Target, tally: Tally) -> None:
     body = gzip.compress(b"\x10\x01" * (8 * MIB - 8))  # 8 million fields of two bytes
-    _ask(target, tally, target.repeated(_batch(target, body, encoding="gzip"), 150), target.times(150))
+    _ask(
+        target,
+        tally,
+        target.repeated(_batch(target, body, encoding="gzip"), 150),
+        target.times(150),
+    )
 
 
 def _hold_tails(target: Target, tally: Tally) -> None:
@@ -197,11 +218,18 @@ def _log_bodies(target: Target, tally: Tally) -> None:
 
 def _forge_lines(target: Target, tally: Tally) -> None:
     line = f"x%0a2026-01-01 00:00:00,000 ERROR tbservice: {FORGED}%1b[31m".replace(" ", "%20")
-    _ask(target, tally, target.repeated(target.page("small", f"{_HYPERPARAMETERS}?request={line}"), 10), 1)
+    _ask(
+        target,
+        tally,
+        target.repeated(target.page("small", f"{_HYPERPARAMETERS}?request={line}"), 10),
+        1,
+    )
 
 
 ATTACKS: dict[str, Attack] = {
-    "H1-json": Attack("H1", "10,000 JSON bodies of 1 MiB broken off, one after the other", _abort_json, ("small",)),
+    "H1-json": Attack(
+        "H1", "10,000 JSON bodies of 1 MiB broken off, one after the other", _abort_json, ("small",)
+    ),
     "H1-batch": Attack("H1", "120 batches of 16 MiB broken off", _abort_batches, ("small",)),
     "H2": Attack(
         "H2",
@@ -209,7 +237,12 @@ ATTACKS: dict[str, Attack] = {
         _many_pages("data/plugin/text/text?run=train&tag=note", "text", 8),
         ("text",),
     ),
-    "H4": Attack("H4", "timeseries/tags, scalars/tags, session_groups of many runs and tags", _list_wide, ("wide",)),
+    "H4": Attack(
+        "H4",
+        "timeseries/tags, scalars/tags, session_groups of many runs and tags",
+        _list_wide,
+        ("wide",),
+    ),
     "H4-compare": Attack("H4", "a comparison of 10 such experiments", _compare_wide, ("wide",)),
     "M1": Attack("M1", "100 answers of 15 MB that nobody reads, held", _leave_unread, ("answers",)),
     "M2-json": Attack("M2", "500 JSON bodies of 1 MiB stalled", _stall_json, ("small",)),
@@ -229,16 +262,28 @@ ATTACKS: dict[str, Attack] = {
     ),
     "M4-digests": Attack("M4", "30 x digests", _many("digests", "points", 30), ("points",)),
     "M4-sample": Attack(
-        "M4", "20 x downsample=12500", _many("scalars/data?downsample=12500", "points", 20), ("points",)
+        "M4",
+        "20 x downsample=12500",
+        _many("scalars/data?downsample=12500", "points", 20),
+        ("points",),
     ),
     "M5-tails": Attack("M5", "200 tails held", _hold_tails, ("small",)),
-    "M5-streams": Attack("M5", "8 readers that take 1 kB of a stream each 10 s", _sip_streams, ("points",)),
+    "M5-streams": Attack(
+        "M5", "8 readers that take 1 kB of a stream each 10 s", _sip_streams, ("points",)
+    ),
     "M6": Attack("M6", "3,000 half-sent headers held", _half_headers),
-    "M6-files": Attack("M6", "2,300 of them, worker with 1,024 files", _half_headers_few_files, (), 1024),
-    "M8-bodies": Attack("M8", "10 bodies of 1 MB that the page's handler refuses", _log_bodies, ("small",)),
+    "M6-files": Attack(
+        "M6", "2,300 of them, worker with 1,024 files", _half_headers_few_files, (), 1024
+    ),
+    "M8-bodies": Attack(
+        "M8", "10 bodies of 1 MB that the page's handler refuses", _log_bodies, ("small",)
+    ),
     "M8-lines": Attack("M8", "10 requests with a forged log line", _forge_lines, ("small",)),
     "M9": Attack(
-        "M9", "8 x a graph of 55 MiB as text", _many_pages("data/plugin/graphs/graph?run=train", "graph", 8), ("graph",)
+        "M9",
+        "8 x a graph of 55 MiB as text",
+        _many_pages("data/plugin/graphs/graph?run=train", "graph", 8),
+        ("graph",),
     ),
 }
 
@@ -255,6 +300,8 @@ def _burn(target: Target, _tally: Tally) -> None:
 
 CONTROLS: dict[str, Attack] = {
     "control-healthz": Attack("", "30 connections that ask /healthz", _control),
-    "control-cpu": Attack("", "a process that only counts, beside the service on the same cores", _burn),
+    "control-cpu": Attack(
+        "", "a process that only counts, beside the service on the same cores", _burn
+    ),
 }
 """Load that is no attack: how much the machine itself slows the victim."""

@@ -59,7 +59,10 @@ class _Client:
         with suppress(OSError):  # an old kernel: only many thousands of connections need it
             self.socket.setsockopt(socket.IPPROTO_IP, _IP_BIND_ADDRESS_NO_PORT, 1)
         self.socket.bind((address, 0))
-        if (code := self.socket.connect_ex((target.host, target.port))) not in {0, errno.EINPROGRESS}:
+        if (code := self.socket.connect_ex((target.host, target.port))) not in {
+            0,
+            errno.EINPROGRESS,
+        }:
             self.socket.close()
             raise OSError(code, "not connected")
 
@@ -129,7 +132,9 @@ class Crowd:
     def close(self) -> None:
         """Close all connections; those without an answer count as unanswered, those being answered by their status."""
         for client in self._clients.values():
-            self._tally.add("unanswered" if client.outcome == "closed" else f"{client.outcome} unread")
+            self._tally.add(
+                "unanswered" if client.outcome == "closed" else f"{client.outcome} unread"
+            )
             client.socket.close()
         self._clients.clear()
         self._poll.close()
@@ -182,4 +187,6 @@ class Crowd:
         client.socket.close()
         now = time.monotonic()
         self._tally.add(client.outcome, now - client.began)
-        heapq.heappush(free, now + (_AGAIN_SECONDS if client.outcome == "200" else _REFUSED_AGAIN_SECONDS))
+        heapq.heappush(
+            free, now + (_AGAIN_SECONDS if client.outcome == "200" else _REFUSED_AGAIN_SECONDS)
+        )

@@ -11,7 +11,16 @@ from pathlib import Path
 
 import numpy as np
 
-from support.batches import ApiClient, batch, metadata, packed_scalars, scalars, segment, stream, texts
+from support.batches import (
+    ApiClient,
+    batch,
+    metadata,
+    packed_scalars,
+    scalars,
+    segment,
+    stream,
+    texts,
+)
 from support.event_files import encode_record, graph_event, version_event
 from support.servers import database_name
 from tbservice import limits
@@ -31,7 +40,9 @@ SEND_ATTEMPTS = 10
 
 def write(api: ApiClient, name: str, scale: float, directory: Path) -> str:
     """Write the experiment of that name and return its id; it is private when it is called so, else open by link."""
-    experiment_id = api.new_experiment(name=name, visibility="private" if name == "private" else "link")
+    experiment_id = api.new_experiment(
+        name=name, visibility="private" if name == "private" else "link"
+    )
     _WRITERS[name](api, experiment_id, scale, directory)
     return experiment_id
 
@@ -80,7 +91,8 @@ def _write_answers(api: ApiClient, experiment_id: str, _scale: float, _directory
     random = np.random.default_rng(0)
     for start in range(0, 80, 20):
         series = [
-            scalars(f"metrics/tag_{tag:02d}", steps, random.normal(size=5_000)) for tag in range(start, start + 20)
+            scalars(f"metrics/tag_{tag:02d}", steps, random.normal(size=5_000))
+            for tag in range(start, start + 20)
         ]
         _send(api, experiment_id, segment(stream(), start, start + 20, *series))
 
@@ -115,7 +127,8 @@ def _write_wide(api: ApiClient, experiment_id: str, scale: float, _directory: Pa
 def _write_graph(_api: ApiClient, experiment_id: str, scale: float, directory: Path) -> None:
     """A graph of 55 MiB, sent by `tbupload` as any other."""
     nodes = b"".join(
-        b"\x0a" + _length(node) + node for node in (_node(number) for number in range(round(GRAPH_NODES * scale)))
+        b"\x0a" + _length(node) + node
+        for node in (_node(number) for number in range(round(GRAPH_NODES * scale)))
     )
     logdir = directory / "graph" / "train"
     logdir.mkdir(parents=True)
@@ -128,14 +141,27 @@ def _write_graph(_api: ApiClient, experiment_id: str, scale: float, directory: P
         "TBHUB_TOKEN": _api.headers["Authorization"].removeprefix("Bearer "),
         "TBHUB_CONFIG": str(directory / "config.toml"),
     }
-    command = [sys.executable, "-m", "tbupload", "--logdir", str(logdir.parent), "--one-shot", "--quiet"]
+    command = [
+        sys.executable,
+        "-m",
+        "tbupload",
+        "--logdir",
+        str(logdir.parent),
+        "--one-shot",
+        "--quiet",
+    ]
     command += ["--experiment", experiment_id]
-    subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL, timeout=SEND_SECONDS_MAX)
+    subprocess.run(
+        command, env=environment, check=True, stdout=subprocess.DEVNULL, timeout=SEND_SECONDS_MAX
+    )
 
 
 def _node(number: int) -> bytes:
     """A NodeDef {name = 1, op = 2, input = 3} of about 100 bytes, which follows the one before."""
-    name, before = f"scope_{number % 100}/node_{number}", f"scope_{(number - 1) % 100}/node_{number - 1}"
+    name, before = (
+        f"scope_{number % 100}/node_{number}",
+        f"scope_{(number - 1) % 100}/node_{number - 1}",
+    )
     fields = [(b"\x0a", name), (b"\x12", "Identity" * 6), *([(b"\x1a", before)] if number else [])]
     return b"".join(key + _length(text.encode()) + text.encode() for key, text in fields)
 

@@ -21,7 +21,9 @@ REQUEST_SECONDS_MAX = 20.0
 
 FLUSH_TAGS = 50
 _OK = 200
-_CARD = urlencode({"requests": json.dumps([{"plugin": "scalars", "tag": "metrics/tag_00"}])}).encode()
+_CARD = urlencode(
+    {"requests": json.dumps([{"plugin": "scalars", "tag": "metrics/tag_00"}])}
+).encode()
 _FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 _PAGE = ("", "data/runs", "data/plugin/timeseries/tags")
 
@@ -61,7 +63,8 @@ class Victim:
         by_kind = {kind: Latencies() for kind in kinds}
         ended = threading.Event()
         threads = [
-            threading.Thread(target=_repeat, args=(*works[kind], by_kind[kind], ended), daemon=True) for kind in kinds
+            threading.Thread(target=_repeat, args=(*works[kind], by_kind[kind], ended), daemon=True)
+            for kind in kinds
         ]
         for thread in threads:
             thread.start()
@@ -92,7 +95,13 @@ class Victim:
         base = f"/experiment/{experiment_id}/"
         for path in _PAGE:
             self._request("GET", base + path, token=token)
-        self._request("POST", f"{base}data/plugin/timeseries/timeSeries", token=token, body=_CARD, headers=_FORM)
+        self._request(
+            "POST",
+            f"{base}data/plugin/timeseries/timeSeries",
+            token=token,
+            body=_CARD,
+            headers=_FORM,
+        )
 
     def _flush(self, file: str, steps: list[int]) -> None:
         """Send one step of 50 tags; `steps` holds the next one, which stays the next after a failure."""
@@ -126,7 +135,9 @@ class Victim:
             raise Refused(str(answer.status))
 
 
-def _repeat(work: Callable[[], None], pause: float, latencies: Latencies, ended: threading.Event) -> None:
+def _repeat(
+    work: Callable[[], None], pause: float, latencies: Latencies, ended: threading.Event
+) -> None:
     while not ended.is_set():
         began = time.monotonic()
         try:
@@ -135,5 +146,7 @@ def _repeat(work: Callable[[], None], pause: float, latencies: Latencies, ended:
         except Refused as error:
             latencies.failures[str(error)] += 1
         except (OSError, http.client.HTTPException) as error:
-            latencies.failures["timeout" if isinstance(error, TimeoutError) else type(error).__name__] += 1
+            latencies.failures[
+                "timeout" if isinstance(error, TimeoutError) else type(error).__name__
+            ] += 1
         ended.wait(max(0.0, began + pause - time.monotonic()))

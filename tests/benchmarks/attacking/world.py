@@ -48,7 +48,9 @@ class Serving:
 
     def memory(self) -> tuple[int, int]:
         """Return resident bytes of the worker and, summed, of the processes it has started."""
-        return resident_memory(self.pid), sum(resident_memory(child.pid) for child in self._children())
+        return resident_memory(self.pid), sum(
+            resident_memory(child.pid) for child in self._children()
+        )
 
     def peak_memory(self) -> int:
         """Return the most bytes the worker has had resident."""
@@ -114,8 +116,15 @@ class World:
     def serving(self, open_files_max: int = 0) -> Iterator[Serving]:
         """Run one worker with default settings while the block lasts."""
         self._count += 1
-        port, log = choose_ports(["service"], {})["service"], self.directory / f"service_{self._count}.log"
-        program = ("-c", _FEW_FILES.format(open_files_max)) if open_files_max else ("-m", "tbservice", "serve")
+        port, log = (
+            choose_ports(["service"], {})["service"],
+            self.directory / f"service_{self._count}.log",
+        )
+        program = (
+            ("-c", _FEW_FILES.format(open_files_max))
+            if open_files_max
+            else ("-m", "tbservice", "serve")
+        )
         with live_service(self.settings, port, log, program=program) as live:
             serving = Serving(live, log)
             try:
@@ -141,17 +150,23 @@ class World:
                     self.ids[name] = experiments.write(victim, name, self.scale, self.directory)
             experiments.wait_for_merges(self.servers, self.settings)
 
-    def target(self, serving: Serving, scale: float, *, is_endless: bool = False, is_owner: bool = False) -> Target:
+    def target(
+        self, serving: Serving, scale: float, *, is_endless: bool = False, is_owner: bool = False
+    ) -> Target:
         """Return what an attacker knows of a running worker; `scale` multiplies its counts of requests."""
         port = int(serving.live.url.rpartition(":")[2])
-        ids = {name: self.ids[name] for name in self.ids if name not in {"private", "link", "written"}}
+        ids = {
+            name: self.ids[name] for name in self.ids if name not in {"private", "link", "written"}
+        }
         token = self.attacker if is_owner else ""
         return Target(LOOPBACK, port, token, self.append_token, ids, scale, is_endless)
 
     def victim_of(self, serving: Serving) -> Victim:
         """Return the victim of a running worker."""
         port = int(serving.live.url.rpartition(":")[2])
-        return Victim(LOOPBACK, port, self.victim, self.ids["private"], self.ids["link"], self.ids["written"])
+        return Victim(
+            LOOPBACK, port, self.victim, self.ids["private"], self.ids["link"], self.ids["written"]
+        )
 
 
 @contextmanager
@@ -170,7 +185,10 @@ class Attacker:
         program = str(Path(__file__).parent)
         self._printed: str | None = None
         self._process = subprocess.Popen(
-            [sys.executable, program, name, str(seconds)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, program, name, str(seconds)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         assert self._process.stdin is not None
         self._process.stdin.write(target.to_json())

@@ -22,7 +22,9 @@ def write_scalars(directory: Path) -> None:
             time = WALL_TIME + step
             writer.add_scalar("loss/train", 2.0**-step + 1 / 3, step, time)
             writer.add_scalar("loss/new style", 2.0**-step, step, time, new_style=True)
-            writer.add_scalar("loss/double", 1 / 3, step, time, double_precision=True, new_style=True)
+            writer.add_scalar(
+                "loss/double", 1 / 3, step, time, double_precision=True, new_style=True
+            )
             writer.add_scalars("group", {"a": step, "b": -step}, step, time)
         for step, value in enumerate(["nan", "inf", "-inf"]):
             writer.add_scalar("edges", float(value), step, WALL_TIME)
@@ -41,7 +43,9 @@ def write_media(directory: Path) -> None:
             writer.add_images("grid", torch.rand(4, 3, 6, 8), step, time)
             boxes = torch.tensor([[1.0, 1.0, 9.0, 9.0]])
             writer.add_image_with_boxes("boxes", torch.rand(3, 12, 12), boxes, step, time)
-            writer.add_audio("tone", torch.sin(torch.arange(300) * (step + 1) / 10), step, 8000, time)
+            writer.add_audio(
+                "tone", torch.sin(torch.arange(300) * (step + 1) / 10), step, 8000, time
+            )
             writer.add_text("notes", f"**step** {step} \N{SNOWMAN}", step, time)
             writer.add_tensor("raw tensor", torch.arange(6.0).reshape(2, 3), step, time)
 
@@ -57,18 +61,32 @@ def write_dashboards(directory: Path) -> None:
         colors = torch.tensor([[[255, 0, 0], [0, 255, 0], [0, 0, 255], [255, 255, 0]]])
         faces = torch.tensor([[[0, 2, 1], [0, 1, 3], [0, 3, 2], [1, 2, 3]]])
         writer.add_mesh("tetrahedron", vertices, colors, faces, {}, 0, WALL_TIME)
-        charts = {"training": {"losses": ["Multiline", ["loss/.*"]], "spread": ["Margin", ["m", "l", "u"]]}}
+        charts = {
+            "training": {
+                "losses": ["Multiline", ["loss/.*"]],
+                "spread": ["Margin", ["m", "l", "u"]],
+            }
+        }
         writer.add_custom_scalars(charts)
-        writer.add_graph(torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU()), torch.zeros(1, 2))
+        writer.add_graph(
+            torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU()), torch.zeros(1, 2)
+        )
 
 
 def write_hparams(directory: Path) -> None:
     """Two sessions, as `add_hparams` makes them: a run each, with the experiment's summary in every one."""
     for index in range(2):
         with SummaryWriter(directory / "hparams") as writer:
-            values = {"rate": 0.1 * (index + 1), "optimizer": ["adam", "sgd"][index], "bias": bool(index), "layers": 2}
+            values = {
+                "rate": 0.1 * (index + 1),
+                "optimizer": ["adam", "sgd"][index],
+                "bias": bool(index),
+                "layers": 2,
+            }
             domains = {"optimizer": ["adam", "sgd"], "bias": [True, False]}
-            writer.add_hparams(values, {"accuracy": 0.8 + index / 10}, domains, f"session {index}", 1)
+            writer.add_hparams(
+                values, {"accuracy": 0.8 + index / 10}, domains, f"session {index}", 1
+            )
 
 
 if __name__ == "__main__":

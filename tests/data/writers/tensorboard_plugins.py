@@ -34,7 +34,9 @@ def write_curves(logdir: str) -> None:
         for step in range(3):
             labels = random.random(100) < 0.5
             predictions = np.clip(labels * 0.2 * step + random.random(100) * 0.6, 0, 1)
-            write_raw(pr_curve_summary.pb("validation", labels, predictions, num_thresholds=11), step)
+            write_raw(
+                pr_curve_summary.pb("validation", labels, predictions, num_thresholds=11), step
+            )
         counts = np.array([[10.0, 5.0], [8.0, 1.0], [2.0, 9.0], [0.0, 5.0]])
         ratios = np.array([[10 / 18, 5 / 6], [1.0, 0.5]])
         write_raw(pr_curve_summary.raw_data_pb("raw", *counts, *ratios, num_thresholds=2), 0)
@@ -48,14 +50,18 @@ def write_meshes(logdir: str) -> None:
     config = {"camera": {"cls": "PerspectiveCamera", "fov": 75}}
     with tf.summary.create_file_writer(f"{logdir}/mesh").as_default():
         for step in range(3):
-            mesh_summary.mesh("tetrahedron", vertices * (step + 1), colors, faces, config, step=step)
+            mesh_summary.mesh(
+                "tetrahedron", vertices * (step + 1), colors, faces, config, step=step
+            )
         mesh_summary.mesh("points", vertices, step=0)
 
 
 def write_layout(logdir: str) -> None:
     """A custom scalars layout, and the scalars its charts show."""
     multiline = layout_pb2.MultilineChartContent(tag=["loss/.*"])
-    series = layout_pb2.MarginChartContent.Series(value="loss/mean", lower="loss/low", upper="loss/high")
+    series = layout_pb2.MarginChartContent.Series(
+        value="loss/mean", lower="loss/low", upper="loss/high"
+    )
     margin = layout_pb2.MarginChartContent(series=[series])
     charts = [
         layout_pb2.Chart(title="losses", multiline=multiline),
@@ -80,13 +86,25 @@ def write_hparams(logdir: str) -> None:
         hp.hparams_config([rate, optimizer, layers, bias], metrics, time_created_secs=1_700_000_000)
     for index, name in enumerate(["adam", "sgd"]):
         with tf.summary.create_file_writer(f"{logdir}/hparams/session {index}").as_default():
-            values = {rate: 0.01 * (index + 1), optimizer: name, layers: index + 1, bias: bool(index)}
+            values = {
+                rate: 0.01 * (index + 1),
+                optimizer: name,
+                layers: index + 1,
+                bias: bool(index),
+            }
             hp.hparams(values, trial_id=f"trial-{index}", start_time_secs=1_700_000_000.5)
             tf.summary.scalar("accuracy", 0.8 + index / 10, 1)
     with tf.summary.create_file_writer(f"{logdir}/hparams/session old").as_default():
-        write_raw(hparams_summary.session_start_pb({"learning_rate": 0.03}, start_time_secs=1_700_000_000), 0)
+        write_raw(
+            hparams_summary.session_start_pb(
+                {"learning_rate": 0.03}, start_time_secs=1_700_000_000
+            ),
+            0,
+        )
         tf.summary.scalar("accuracy", 0.7, 1)
-        write_raw(hparams_summary.session_end_pb(api_pb2.STATUS_SUCCESS, end_time_secs=1_700_000_060), 0)
+        write_raw(
+            hparams_summary.session_end_pb(api_pb2.STATUS_SUCCESS, end_time_secs=1_700_000_060), 0
+        )
 
 
 def write_old_metadata(logdir: str) -> None:
@@ -100,10 +118,23 @@ def write_old_metadata(logdir: str) -> None:
 
 def write_unknown(logdir: str) -> None:
     """A plugin nobody knows: without a data class, and with each of the three; tensors of many types."""
-    types = ["float16", "bfloat16", "float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32"]
+    types = [
+        "float16",
+        "bfloat16",
+        "float32",
+        "float64",
+        "int8",
+        "uint8",
+        "int16",
+        "uint16",
+        "int32",
+        "uint32",
+    ]
     types += ["int64", "uint64", "bool", "complex64", "complex128"]
     with tf.summary.create_file_writer(f"{logdir}/unknown").as_default():
-        plugin = summary_pb2.SummaryMetadata.PluginData(plugin_name="seismograph", content=b"\x00\x01 any bytes")
+        plugin = summary_pb2.SummaryMetadata.PluginData(
+            plugin_name="seismograph", content=b"\x00\x01 any bytes"
+        )
         bare = summary_pb2.SummaryMetadata(plugin_data=plugin)
         classes = {
             "scalar": tf.constant(0.5, tf.float64),
@@ -115,9 +146,13 @@ def write_unknown(logdir: str) -> None:
             for number, (tag, tensor) in enumerate(classes.items(), start=1):
                 metadata = summary_pb2.SummaryMetadata(plugin_data=plugin, data_class=number)
                 tf.summary.write(tag, tensor, step, metadata.SerializeToString())
-        tensor_class = summary_pb2.SummaryMetadata(plugin_data=plugin, data_class=summary_pb2.DATA_CLASS_TENSOR)
+        tensor_class = summary_pb2.SummaryMetadata(
+            plugin_data=plugin, data_class=summary_pb2.DATA_CLASS_TENSOR
+        )
         for name in types:
-            tf.summary.write(f"types/{name}", tf.cast([0, 1, 1], name), 0, tensor_class.SerializeToString())
+            tf.summary.write(
+                f"types/{name}", tf.cast([0, 1, 1], name), 0, tensor_class.SerializeToString()
+            )
         tf.summary.write("no metadata", tf.constant([1.0, 2.0]), 0)
 
 

@@ -22,7 +22,9 @@ def write_scalars(directory: Path) -> None:
         for step in range(20):
             time = WALL_TIME + step
             writer.add_scalar("loss/train", 2.0**-step + 1 / 3, step, time)
-            writer.add_scalar("accuracy", 1 - 2.0**-step, step, time, "Accuracy", "of the *validation* set")
+            writer.add_scalar(
+                "accuracy", 1 - 2.0**-step, step, time, "Accuracy", "of the *validation* set"
+            )
             writer.add_scalars("group", {"a": step, "b": -step}, step, time)
         for step, value in enumerate(["nan", "inf", "-inf"]):
             writer.add_scalar("edges", float(value), step, WALL_TIME)
@@ -37,7 +39,9 @@ def write_media(directory: Path) -> None:
             writer.add_histogram("weights", random.normal(step, 1, 300), step, 12, time)
             writer.add_image("image", random.random((3, 6, 8)), step, time)
             writer.add_images("grid", random.random((4, 3, 6, 8)), step, time)
-            writer.add_audio("tone", np.sin(np.arange(300) * (step + 1) / 10)[:, None], step, 8000, time)
+            writer.add_audio(
+                "tone", np.sin(np.arange(300) * (step + 1) / 10)[:, None], step, 8000, time
+            )
             writer.add_text("notes", f"**step** {step} \N{SNOWMAN}", step, time)
 
 
@@ -46,7 +50,9 @@ def write_dashboards(directory: Path) -> None:
     random = np.random.default_rng(0)
     with SummaryWriter(str(directory / "dashboards")) as writer:
         for step in range(2):
-            writer.add_pr_curve("curve", random.integers(0, 2, 50), random.random(50), step, 11, walltime=WALL_TIME)
+            writer.add_pr_curve(
+                "curve", random.integers(0, 2, 50), random.random(50), step, 11, walltime=WALL_TIME
+            )
         vertices = np.float32([[[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]]])
         faces = np.int32([[[0, 2, 1], [0, 1, 3], [0, 3, 2], [1, 2, 3]]])
         writer.add_mesh("tetrahedron", vertices, None, faces, {}, 0, WALL_TIME)
@@ -54,7 +60,11 @@ def write_dashboards(directory: Path) -> None:
         writer.add_graph(torch.nn.Linear(2, 3), torch.zeros(1, 2))
     for index in range(2):
         with SummaryWriter(str(directory / "hparams")) as writer:
-            values = {"rate": 0.1 * (index + 1), "optimizer": ["adam", "sgd"][index], "bias": bool(index)}
+            values = {
+                "rate": 0.1 * (index + 1),
+                "optimizer": ["adam", "sgd"][index],
+                "bias": bool(index),
+            }
             writer.add_hparams(values, {"accuracy": 0.8 + index / 10}, f"session {index}", 1)
 
 

@@ -36,7 +36,9 @@ def write(logdir: str) -> None:
     writer.add_session_log(tf.SessionLog(status=tf.SessionLog.START), 0)
     with tf.Session() as session:
         for number in range(3):
-            options = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE if number == 1 else tf.RunOptions.NO_TRACE)
+            options = tf.RunOptions(
+                trace_level=tf.RunOptions.FULL_TRACE if number == 1 else tf.RunOptions.NO_TRACE
+            )
             metadata = tf.RunMetadata()
             summary = session.run(merged, {step: np.float32(number)}, options, metadata)
             writer.add_summary(summary, number)

@@ -17,7 +17,9 @@ def write_scalars(logdir: str) -> None:
     for run, offset in (("train", 0.0), ("validation", 0.1)):
         with tf.summary.create_file_writer(f"{logdir}/{run}").as_default():
             for step in range(20):
-                tf.summary.scalar("loss", np.exp(-step / 5) + offset, step, description="cross *entropy*")
+                tf.summary.scalar(
+                    "loss", np.exp(-step / 5) + offset, step, description="cross *entropy*"
+                )
                 tf.summary.scalar("accuracy/top 1", 1 - np.exp(-step / 7), step)
     with tf.summary.create_file_writer(f"{logdir}/edges").as_default():
         for step, value in enumerate([1 / 3, np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45]):
@@ -52,7 +54,9 @@ def write_graphs(logdir: str) -> None:
         tf.summary.graph(tf.function(affine).get_concrete_function(tf.TensorSpec((1, 2))).graph)
     for run, profiler in (("trace", False), ("profile", True)):
         with tf.summary.create_file_writer(f"{logdir}/{run}").as_default():
-            tf.summary.trace_on(graph=True, profiler=profiler, profiler_outdir=logdir if profiler else None)
+            tf.summary.trace_on(
+                graph=True, profiler=profiler, profiler_outdir=logdir if profiler else None
+            )
             tf.function(affine)(tf.ones((1, 2)))
             tf.summary.trace_export("affine", step=0)
 
@@ -64,7 +68,9 @@ def write_keras(logdir: str) -> None:
     model.compile("sgd", "mse")
     features = np.random.default_rng(0).random((8, 2))
     callback = keras.callbacks.TensorBoard(f"{logdir}/keras", histogram_freq=1)
-    model.fit(features, features.sum(1), epochs=2, validation_split=0.5, verbose=0, callbacks=[callback])
+    model.fit(
+        features, features.sum(1), epochs=2, validation_split=0.5, verbose=0, callbacks=[callback]
+    )
 
 
 if __name__ == "__main__":

@@ -82,14 +82,18 @@ class Following:
 
     def start(self) -> Self:
         """Starts the uploader, unless it is running, and returns at once."""
-        if self._uploader is not None and (self._uploader.is_running or not self._uploader.is_owned_here):
+        if self._uploader is not None and (
+            self._uploader.is_running or not self._uploader.is_owned_here
+        ):
             return self
         self._result = None
         try:
             self._uploader = UploaderProcess(self._options, self._token)
         except Exception as error:  # noqa: BLE001  # whatever it is, the training goes on
             self._uploader = None
-            self._set_result(Result(None, explanation=f"the uploader could not be started: {error}"))
+            self._set_result(
+                Result(None, explanation=f"the uploader could not be started: {error}")
+            )
         return self
 
     def stop(self, end_seconds: float | None = None) -> Result | None:
@@ -106,7 +110,9 @@ class Following:
             return self._result
         try:
             uploader.request_stop()
-            self._set_result(uploader.wait(self._end_seconds if end_seconds is None else end_seconds))
+            self._set_result(
+                uploader.wait(self._end_seconds if end_seconds is None else end_seconds)
+            )
         except Exception:  # noqa: BLE001  # whatever it is, the training goes on
             logger.exception("tbupload: the uploader could not be ended")
         return self._result
@@ -134,7 +140,12 @@ class Following:
         """How it ended; None before that."""
         uploader = self._uploader
         is_known = self._result is not None and self._result.exit_code is not None
-        if uploader is not None and uploader.is_owned_here and not is_known and not uploader.is_running:
+        if (
+            uploader is not None
+            and uploader.is_owned_here
+            and not is_known
+            and not uploader.is_running
+        ):
             self._result = uploader.wait(0)
         return self._result
 
@@ -143,7 +154,10 @@ class Following:
         return self.start()
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._depth -= 1
         if self._depth == 0:
@@ -159,7 +173,9 @@ class Following:
         self._result = result
         if result.is_complete:
             logger.info("tbupload: everything is uploaded: %s", escape(result.url or ""))
-        elif result.exit_code is None or result.exit_code < 0:  # otherwise the uploader has said it itself
+        elif (
+            result.exit_code is None or result.exit_code < 0
+        ):  # otherwise the uploader has said it itself
             logger.warning("tbupload: %s", escape(result.explanation))
 
 
@@ -169,7 +185,9 @@ def _command_line(arguments: dict[str, Any]) -> list[str]:
         "logdir": os.fsdecode(arguments["logdir"]),
         "cacert": None if arguments["cacert"] is None else os.fsdecode(arguments["cacert"]),
         "plugins": _join_names(arguments["plugins"]),
-        "poll-seconds": None if arguments["poll_seconds"] is None else f"{arguments['poll_seconds']:f}",
+        "poll-seconds": None
+        if arguments["poll_seconds"] is None
+        else f"{arguments['poll_seconds']:f}",
     }
     texts |= {name.replace("_", "-"): arguments[name] for name in TEXT_OPTIONS}
     for name, text in {**texts, "token": arguments["token"]}.items():

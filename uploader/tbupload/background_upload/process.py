@@ -148,16 +148,28 @@ class UploaderProcess:
     def _read_messages(self) -> None:
         for line in _lines(_pipe(self._process.stderr)):
             self._messages = [*self._messages[1 - MESSAGES_MAX :], line]
-            logger.warning("%s", escape(line if line.startswith("tbupload: ") else f"tbupload: {line}"))
+            logger.warning(
+                "%s", escape(line if line.startswith("tbupload: ") else f"tbupload: {line}")
+            )
         code = self._process.wait()
         if not self._is_stop_requested:
             logger.warning(
-                "tbupload: the uploader ended by itself (%s); the script goes on without it", _code_text(code)
+                "tbupload: the uploader ended by itself (%s); the script goes on without it",
+                _code_text(code),
             )
 
     def _result(self, code: int | None) -> Result:
         event, last = self.experiment_event(), self._events[-1] if self._events else {}
-        names = ("scalars", "tensors", "blobs", "bytes", "runs", "series", "empty_values", "superseded")
+        names = (
+            "scalars",
+            "tensors",
+            "blobs",
+            "bytes",
+            "runs",
+            "series",
+            "empty_values",
+            "superseded",
+        )
         return Result(
             code,
             event.get("experiment_id"),
@@ -165,17 +177,23 @@ class UploaderProcess:
             **{name: last.get(name, 0) for name in names},
             skipped=last.get("skipped", {}),
             problems=tuple(last.get("problems", ())),
-            explanation="" if code == 0 else self._explanation(code, event.get("experiment_id"), last),
+            explanation=""
+            if code == 0
+            else self._explanation(code, event.get("experiment_id"), last),
         )
 
-    def _explanation(self, code: int | None, experiment_id: str | None, last: dict[str, Any]) -> str:
+    def _explanation(
+        self, code: int | None, experiment_id: str | None, last: dict[str, Any]
+    ) -> str:
         command = f"tbupload {shlex.quote(self._options[0])} --one-shot"
         if experiment_id:
             command += f" --experiment {experiment_id}"
         if code is None:
             return f"the rest is still being sent by process {self._process.pid}; should that die: {command}"
         if last.get("event") == "done":
-            missing = ", ".join(f"{count:,} {reason}" for reason, count in last.get("skipped", {}).items())
+            missing = ", ".join(
+                f"{count:,} {reason}" for reason, count in last.get("skipped", {}).items()
+            )
             return f"not everything could be sent: {missing or last.get('problems')}"
         why = last.get("error") or (self._messages[-1] if self._messages else "it said nothing")
         return f"the upload failed ({_code_text(code)}): {why.removeprefix('tbupload: ')}; to send the rest: {command}"
@@ -185,11 +203,18 @@ def _start(options: list[str], token: str | None) -> subprocess.Popen[bytes]:
     environment = dict(os.environ)
     if token is not None:
         environment["TBHUB_TOKEN"] = token
-    more: dict[str, Any] = {"start_new_session": True}  # so that Ctrl-C reaches the training, and it alone
+    more: dict[str, Any] = {
+        "start_new_session": True
+    }  # so that Ctrl-C reaches the training, and it alone
     if sys.platform == "win32":
-        more = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.BELOW_NORMAL_PRIORITY_CLASS}
+        more = {
+            "creationflags": subprocess.CREATE_NEW_PROCESS_GROUP
+            | subprocess.BELOW_NORMAL_PRIORITY_CLASS
+        }
     if not sys.executable or getattr(sys, "frozen", False):
-        raise RuntimeError("there is no Python here to run `python -m tbupload` with; run tbupload beside the script")
+        raise RuntimeError(
+            "there is no Python here to run `python -m tbupload` with; run tbupload beside the script"
+        )
     process = subprocess.Popen(
         # -P: a file of the script's directory must not take the place of a module that the uploader needs.
         [sys.executable, "-P", "-m", "tbupload", "upload", *options, *FIXED_OPTIONS],
@@ -202,7 +227,9 @@ def _start(options: list[str], token: str | None) -> subprocess.Popen[bytes]:
     )
     if sys.platform != "win32":
         with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, process.pid, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)
+            os.setpriority(
+                os.PRIO_PROCESS, process.pid, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS
+            )
     return process
 
 

@@ -22,12 +22,24 @@ SHORT_RETRY_TIMEOUT_SECONDS: Final = 20.0
 def make_client(options: argparse.Namespace) -> Client:
     """A client for a short command."""
     progress = progress_from_options(options)
-    return client_from_access(access_from_options(options, progress), options, RetryPolicy(SHORT_RETRY_TIMEOUT_SECONDS), progress)
+    return client_from_access(
+        access_from_options(options, progress),
+        options,
+        RetryPolicy(SHORT_RETRY_TIMEOUT_SECONDS),
+        progress,
+    )
 
 
-def client_from_access(access: Access, options: argparse.Namespace, retry_policy: RetryPolicy, progress: ConsoleProgress) -> Client:
+def client_from_access(
+    access: Access,
+    options: argparse.Namespace,
+    retry_policy: RetryPolicy,
+    progress: ConsoleProgress,
+) -> Client:
     """A client of this server, which tries as long as `patience` lasts and warns of what goes wrong."""
-    return Client(Transport(access.server, access.token, options.cacert, retry_policy, progress.warn))
+    return Client(
+        Transport(access.server, access.token, options.cacert, retry_policy, progress.warn)
+    )
 
 
 def access_from_options(options: argparse.Namespace, progress: ConsoleProgress) -> Access:
@@ -45,7 +57,9 @@ def progress_from_options(options: argparse.Namespace) -> ConsoleProgress:
 
 def find_experiment_id(text: str) -> str:
     """The id in an experiment's URL, or the text itself; UsageError when it can be neither."""
-    match = re.search(r"/experiment/([0-9A-Za-z]+)(?:[/?#]|$)", text) or re.fullmatch(r"([0-9A-Za-z]+)", text)
+    match = re.search(r"/experiment/([0-9A-Za-z]+)(?:[/?#]|$)", text) or re.fullmatch(
+        r"([0-9A-Za-z]+)", text
+    )
     if match is None:
         raise UsageError(f"{text!r} is neither an experiment's id nor its URL")
     return match[1]

@@ -41,7 +41,9 @@ class DryRun:
     what was read until then.
     """
 
-    def __init__(self, logdir: Path, series_filter: SeriesFilter, progress: ConsoleProgress) -> None:
+    def __init__(
+        self, logdir: Path, series_filter: SeriesFilter, progress: ConsoleProgress
+    ) -> None:
         self.wire_bytes = 0
         self._progress = progress
         self._series_filter = series_filter
@@ -63,14 +65,20 @@ class DryRun:
             self._notes.append(no_files_text(self._logdir))
         for problem in self._scan.problems.values():
             self._count_problem("path that could not be used", problem)
-        options = ReadOptions(self._series_filter, DEFAULT_LIMITS, is_final=True, warn=self._progress.warn)
+        options = ReadOptions(
+            self._series_filter, DEFAULT_LIMITS, is_final=True, warn=self._progress.warn
+        )
         cursors = StreamCursors(self._series_filter.digest(), [])
         sources = (FileUpload(found, options, cursors) for found in self._scan.files)
-        for run, of_run in groupby(read_together(sources, is_final=options.is_final), lambda source: source.run):
+        for run, of_run in groupby(
+            read_together(sources, is_final=options.is_final), lambda source: source.run
+        ):
             for source, segment in round_robin(of_run):
                 self._count_next(run, source, segment)
         for folder in self._scan.projector_folders:
-            self._read_projector(ProjectorStream(folder, self._logdir, self._series_filter, DEFAULT_LIMITS))
+            self._read_projector(
+                ProjectorStream(folder, self._logdir, self._series_filter, DEFAULT_LIMITS)
+            )
 
     def summary(self) -> Summary:
         """What would be sent, and what would be missing."""
@@ -122,7 +130,9 @@ class DryRun:
         if segment.metadata:
             self._runs.add(run)
         self.wire_bytes += len(segment.body)
-        self.wire_bytes += sum(len(content) for digest, content in segment.blobs.items() if digest not in self._blobs)
+        self.wire_bytes += sum(
+            len(content) for digest, content in segment.blobs.items() if digest not in self._blobs
+        )
         self._blobs.update(segment.blobs)
         if self._progress.is_due():
             self._progress.show(self._state())

@@ -36,13 +36,19 @@ def list_experiments(options: argparse.Namespace) -> int:
         if options.json:
             print_json(experiment)
         else:
-            print_line("  ".join(experiment[key] for key in ("experiment_id", "created_at", "url", "name")).rstrip())
+            print_line(
+                "  ".join(
+                    experiment[key] for key in ("experiment_id", "created_at", "url", "name")
+                ).rstrip()
+            )
     return 0
 
 
 def show(options: argparse.Namespace) -> int:
     """`tbupload show ID`: its fields, one a line."""
-    _print_experiment(make_client(options).get_experiment(find_experiment_id(options.experiment)), options)
+    _print_experiment(
+        make_client(options).get_experiment(find_experiment_id(options.experiment)), options
+    )
     return 0
 
 
@@ -52,7 +58,10 @@ def update_metadata(options: argparse.Namespace) -> int:
     fields = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     if not fields:
         raise UsageError("nothing to change: give --name, --description or --visibility")
-    _print_experiment(make_client(options).update_experiment(find_experiment_id(options.experiment), fields), options)
+    _print_experiment(
+        make_client(options).update_experiment(find_experiment_id(options.experiment), fields),
+        options,
+    )
     return 0
 
 
@@ -90,7 +99,14 @@ def login(options: argparse.Namespace) -> int:
     """`tbupload login`: keeps a server's address and a token, once the server has accepted them."""
     server = find_access(options.server, os.environ).server
     token = check_token(_read_token(server))
-    _check_accepted(client_from_access(Access(server, token), options, RetryPolicy(SHORT_RETRY_TIMEOUT_SECONDS), progress_from_options(options)))
+    _check_accepted(
+        client_from_access(
+            Access(server, token),
+            options,
+            RetryPolicy(SHORT_RETRY_TIMEOUT_SECONDS),
+            progress_from_options(options),
+        )
+    )
     path = config_path(os.environ)
     write_config(path, Config(server, token))
     print_message(f"kept {server} and its token in {path}")
@@ -132,7 +148,10 @@ def _check_accepted(client: Client) -> None:
 
 def _is_confirmed(client: Client, experiment_id: str) -> bool:
     name = client.get_experiment(experiment_id)["name"]
-    print_message(f"Delete experiment {experiment_id} ({name or 'without a name'}) and all its data? [y/N] ", end="")
+    print_message(
+        f"Delete experiment {experiment_id} ({name or 'without a name'}) and all its data? [y/N] ",
+        end="",
+    )
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
@@ -155,4 +174,8 @@ def _print_token(token: dict[str, Any], options: argparse.Namespace) -> None:
         print_json(token)
         return
     state = "revoked" if token["revoked_at"] else f"expires {token['expires_at'] or 'never'}"
-    print_line("  ".join((token["id"], ",".join(token["scopes"]), f"{token['prefix']}…", state, token["label"])))
+    print_line(
+        "  ".join(
+            (token["id"], ",".join(token["scopes"]), f"{token['prefix']}…", state, token["label"])
+        )
+    )

@@ -62,26 +62,45 @@ def _choices(transport: Transport, options: argparse.Namespace) -> Iterator[Expo
     series_filter = series_filter_from_options(options)
     if options.experiment is not None:
         experiment_id = find_experiment_id(options.experiment)
-        yield ExportOptions(transport.server, experiment_id, options.format, series_filter, directory)
+        yield ExportOptions(
+            transport.server, experiment_id, options.format, series_filter, directory
+        )
         return
-    identity: dict[str, Any] = {"server": transport.server, "format": options.format, **filters_as_json(series_filter)}
+    identity: dict[str, Any] = {
+        "server": transport.server,
+        "format": options.format,
+        **filters_as_json(series_filter),
+    }
     destination = Destination(directory, {"all": True, **identity})
     client = Client(transport)
     destination.begin(None)
     for experiment in client.list_experiments():
-        experiment_id = find_experiment_id(experiment["experiment_id"])  # it becomes a directory's name
-        yield ExportOptions(transport.server, experiment_id, options.format, series_filter, directory / experiment_id)
+        experiment_id = find_experiment_id(
+            experiment["experiment_id"]
+        )  # it becomes a directory's name
+        yield ExportOptions(
+            transport.server,
+            experiment_id,
+            options.format,
+            series_filter,
+            directory / experiment_id,
+        )
 
 
 def _export(
-    server: ExportClient, choice: ExportOptions, progress: ConsoleProgress, options: argparse.Namespace
+    server: ExportClient,
+    choice: ExportOptions,
+    progress: ConsoleProgress,
+    options: argparse.Namespace,
 ) -> ExportSummary:
     shown = ExportProgress(progress, choice.experiment_id)
     try:
         summary = Exporter(server, choice, shown).run()
     except ServerError as error:
         if options.json:
-            print_json({"event": "failed", "experiment_id": choice.experiment_id, "error": str(error)})
+            print_json(
+                {"event": "failed", "experiment_id": choice.experiment_id, "error": str(error)}
+            )
         progress.warn("what is whole is kept: the same command goes on with the rest")
         raise
     finally:
@@ -90,7 +109,12 @@ def _export(
     return summary
 
 
-def _print_summary(summary: ExportSummary, choice: ExportOptions, progress: ConsoleProgress, options: argparse.Namespace) -> None:
+def _print_summary(
+    summary: ExportSummary,
+    choice: ExportOptions,
+    progress: ConsoleProgress,
+    options: argparse.Namespace,
+) -> None:
     if options.json:
         print_json({"event": "done", "directory": str(choice.directory), **summary.as_json()})
     else:
@@ -107,7 +131,9 @@ def _print_summary(summary: ExportSummary, choice: ExportOptions, progress: Cons
         progress.warn(f"{reason}: {count:,} points")
     if summary.renamed_runs:
         count = len(summary.renamed_runs)
-        progress.warn(f"{count:,} runs have names that no directory can have; {MANIFEST} tells which is which")
+        progress.warn(
+            f"{count:,} runs have names that no directory can have; {MANIFEST} tells which is which"
+        )
 
 
 def _warn_of_lost_points(summary: ExportSummary, progress: ConsoleProgress) -> None:

@@ -40,10 +40,16 @@ class Target:
     def resume_advice(self) -> str:
         """What a person types to send the rest."""
         other = f"add --experiment {self.streams.experiment_id}"
-        return other if self.resume_record is None else f"run the same command again (on another machine, {other})"
+        return (
+            other
+            if self.resume_record is None
+            else f"run the same command again (on another machine, {other})"
+        )
 
 
-def resolve_experiment(client: Client, server: str, options: argparse.Namespace, progress: ConsoleProgress) -> Target:
+def resolve_experiment(
+    client: Client, server: str, options: argparse.Namespace, progress: ConsoleProgress
+) -> Target:
     """Finds or creates the experiment and says at once where it is. Raises ServerError."""
     resume_store = ResumeStore(uploads_path(os.environ), progress.warn)
     if options.experiment is not None:
@@ -59,8 +65,12 @@ def resolve_experiment(client: Client, server: str, options: argparse.Namespace,
                 f"going on with experiment {found.experiment_id}, last run {_last_run_text(resume_record)}; --new starts another"
             )
             return Target(found, server, resume_store, resume_record)
-        progress.warn(f"experiment {resume_record.experiment_id}, which this upload made before, is gone: making another one")
-        resume_record = resume_store.find_or_create(upload_key(server, options), replaced=resume_record)
+        progress.warn(
+            f"experiment {resume_record.experiment_id}, which this upload made before, is gone: making another one"
+        )
+        resume_record = resume_store.find_or_create(
+            upload_key(server, options), replaced=resume_record
+        )
     return _create(client, server, resume_store, resume_record, options, progress)
 
 
@@ -79,12 +89,16 @@ def _create(
         visibility=choice["visibility"],
         request_key=resume_record.request_key,
     )
-    resume_record = replace(resume_record, experiment_id=created["experiment_id"], url=created["url"])
+    resume_record = replace(
+        resume_record, experiment_id=created["experiment_id"], url=created["url"]
+    )
     resume_store.save(resume_record)
     streams = client.get_streams(created["experiment_id"])
     _print_target("created", streams, options)
     if choice["visibility"] == "private":
-        progress.info(f"only you can see it; for a link that others can open: tbupload share {streams.experiment_id}")
+        progress.info(
+            f"only you can see it; for a link that others can open: tbupload share {streams.experiment_id}"
+        )
     return Target(streams, server, resume_store, resume_record)
 
 

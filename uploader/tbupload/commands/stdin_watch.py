@@ -16,7 +16,9 @@ PARENT_POLL_SECONDS: Final = 2.0
 
 def stop_on_stdin(retry_policy: RetryPolicy) -> None:
     """From now on anything on stdin, its end, or the parent's death asks for an orderly end."""
-    thread = threading.Thread(target=_wait_and_stop, args=(retry_policy, os.getppid()), name="stdin", daemon=True)
+    thread = threading.Thread(
+        target=_wait_and_stop, args=(retry_policy, os.getppid()), name="stdin", daemon=True
+    )
     thread.start()
 
 
@@ -31,8 +33,12 @@ def _wait_for_stdin(parent: int) -> None:
     if sys.stdin is None:
         return
     descriptor = sys.stdin.fileno()
-    if sys.platform == "win32":  # which can only select from sockets, and tells nobody who adopted them
+    if (
+        sys.platform == "win32"
+    ):  # which can only select from sockets, and tells nobody who adopted them
         os.read(descriptor, 1)
         return
-    while os.getppid() == parent and not select.select([descriptor], [], [], PARENT_POLL_SECONDS)[0]:
+    while (
+        os.getppid() == parent and not select.select([descriptor], [], [], PARENT_POLL_SECONDS)[0]
+    ):
         pass

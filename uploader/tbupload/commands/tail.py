@@ -27,7 +27,9 @@ _TEXT_CHARS: Final = 100
 def tail(options: argparse.Namespace) -> int:
     """Prints new points until Ctrl-C, which is its orderly end."""
     progress = progress_from_options(options)
-    retry_policy = RetryPolicy(math.inf if options.give_up_seconds is None else options.give_up_seconds)
+    retry_policy = RetryPolicy(
+        math.inf if options.give_up_seconds is None else options.give_up_seconds
+    )
     access = access_from_options(options, progress)
     transport = Transport(access.server, access.token, options.cacert, retry_policy, progress.warn)
     experiment_id = find_experiment_id(options.experiment)
@@ -49,14 +51,18 @@ def _points(changes: Json, chosen: SeriesFilter) -> Iterator[dict[str, Any]]:
         for tag, new in tags.items():
             if not chosen.accepts_run(run) or not chosen.accepts_series(tag, new["plugin"]):
                 continue
-            for step, wall_time, value in zip(new["steps"], new["wall_times"], new["values"], strict=True):
+            for step, wall_time, value in zip(
+                new["steps"], new["wall_times"], new["values"], strict=True
+            ):
                 yield {"run": run, "tag": tag, "step": step, "wall_time": wall_time, "value": value}
 
 
 def _print_point(point: dict[str, Any]) -> None:
     """One point on one line."""
     names = f"{point['run']}  {point['tag']}"
-    print_line(f"{_time_text(point['wall_time'])}  {names}  step {point['step']:,}  {_value_text(point['value'])}")
+    print_line(
+        f"{_time_text(point['wall_time'])}  {names}  step {point['step']:,}  {_value_text(point['value'])}"
+    )
 
 
 def _time_text(wall_time: float) -> str:
@@ -70,7 +76,9 @@ def _time_text(wall_time: float) -> str:
 def _value_text(value: Any) -> str:
     """A value in little room: a number, how a tensor looks, how many blobs there are."""
     if isinstance(value, list):
-        return f"{len(value)} blobs: {' '.join(_field_text(blob, 'key') for blob in value)}"[:_TEXT_CHARS]
+        return f"{len(value)} blobs: {' '.join(_field_text(blob, 'key') for blob in value)}"[
+            :_TEXT_CHARS
+        ]
     if isinstance(value, dict):
         sizes = value.get("shape")
         shape = "x".join(map(str, sizes)) if isinstance(sizes, list) and sizes else "scalar"

@@ -74,8 +74,13 @@ def _dry_run(dry_run: DryRun, progress: ConsoleProgress, options: argparse.Names
     return 0 if summary.is_complete else EXIT_FAILED
 
 
-def _upload(options: argparse.Namespace, upload_options: UploadOptions, progress: ConsoleProgress) -> int:
-    retry_policy = RetryPolicy(options.give_up_seconds or (ONE_SHOT_RETRY_TIMEOUT_SECONDS if upload_options.is_one_shot else math.inf))
+def _upload(
+    options: argparse.Namespace, upload_options: UploadOptions, progress: ConsoleProgress
+) -> int:
+    retry_policy = RetryPolicy(
+        options.give_up_seconds
+        or (ONE_SHOT_RETRY_TIMEOUT_SECONDS if upload_options.is_one_shot else math.inf)
+    )
     access = access_from_options(options, progress)
     client = client_from_access(access, options, retry_policy, progress)
     with _stop_on_signals(retry_policy, progress):
@@ -84,7 +89,9 @@ def _upload(options: argparse.Namespace, upload_options: UploadOptions, progress
         target = resolve_experiment(client, access.server, options, progress)
         progress.begin(target.streams.url)
         if options.wait_for_logdir and not _wait_for_logdir(upload_options, retry_policy):
-            return _report_success(Summary(notes=[f"{upload_options.logdir}: it was never there"]), progress, options)
+            return _report_success(
+                Summary(notes=[f"{upload_options.logdir}: it was never there"]), progress, options
+            )
         session = Upload(client, target.streams, upload_options, progress, retry_policy)
         try:
             summary = session.run()
@@ -106,7 +113,9 @@ def _wait_for_logdir(upload_options: UploadOptions, retry_policy: RetryPolicy) -
     return upload_options.logdir.is_dir()
 
 
-def _report_success(summary: Summary, progress: ConsoleProgress, options: argparse.Namespace) -> int:
+def _report_success(
+    summary: Summary, progress: ConsoleProgress, options: argparse.Namespace
+) -> int:
     progress.close()
     _print_end_event({"event": "done"}, summary, options)
     for line in summary.lines("sent", progress.has_reported):
@@ -115,7 +124,11 @@ def _report_success(summary: Summary, progress: ConsoleProgress, options: argpar
 
 
 def _report_failure(
-    error: ServerError, summary: Summary, target: Target, progress: ConsoleProgress, options: argparse.Namespace
+    error: ServerError,
+    summary: Summary,
+    target: Target,
+    progress: ConsoleProgress,
+    options: argparse.Namespace,
 ) -> None:
     """Says how far the upload came; the error itself is said by whoever ends the program."""
     progress.close()
@@ -148,7 +161,9 @@ def _stop_on_signals(retry_policy: RetryPolicy, progress: ConsoleProgress) -> It
         is_asked = True
         retry_policy.stop(STOP_GRACE_SECONDS if number == signal.SIGTERM else math.inf)
         if progress.shows_info:
-            write_raw(clear + b"ending when what is there now has been sent; once more to end at once\n")
+            write_raw(
+                clear + b"ending when what is there now has been sent; once more to end at once\n"
+            )
 
     previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -159,10 +174,18 @@ def _stop_on_signals(retry_policy: RetryPolicy, progress: ConsoleProgress) -> It
 
 
 def _check_options(options: argparse.Namespace) -> None:
-    given = [name for name in ("name", "description", "visibility") if getattr(options, name) is not None]
+    given = [
+        name for name in ("name", "description", "visibility") if getattr(options, name) is not None
+    ]
     if options.experiment is not None and given:
-        raise UsageError(f"--{given[0]} is for a new experiment; change this one with `tbupload update-metadata`")
+        raise UsageError(
+            f"--{given[0]} is for a new experiment; change this one with `tbupload update-metadata`"
+        )
     if options.experiment is not None and options.new:
-        raise UsageError("--new starts an experiment and --experiment goes on with one: give one of them")
+        raise UsageError(
+            "--new starts an experiment and --experiment goes on with one: give one of them"
+        )
     if options.one_shot and options.wait_for_logdir:
-        raise UsageError("--wait-for-logdir is for an upload that follows its files, without --one-shot")
+        raise UsageError(
+            "--wait-for-logdir is for an upload that follows its files, without --one-shot"
+        )

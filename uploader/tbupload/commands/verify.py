@@ -38,10 +38,14 @@ def verify(options: argparse.Namespace) -> int:
     check_logdir(logdir)
     retain_freed_memory()
     experiment_id = find_experiment_id(options.experiment)
-    choice = VerifyOptions(logdir, series_filter_from_options(options), experiment_id, options.strict, options.deep)
+    choice = VerifyOptions(
+        logdir, series_filter_from_options(options), experiment_id, options.strict, options.deep
+    )
     progress = progress_from_options(options)
     retry_policy = RetryPolicy(options.give_up_seconds)
-    client = client_from_access(access_from_options(options, progress), options, retry_policy, progress)
+    client = client_from_access(
+        access_from_options(options, progress), options, retry_policy, progress
+    )
     progress.begin()
     try:
         verification = Verification(client, choice, progress)
@@ -65,12 +69,18 @@ def verify(options: argparse.Namespace) -> int:
     for line in result.lines():
         print_line(line)
     if result.lost_objects and not options.repair:
-        print_line(f"to send what was lost again, from these files: {_repair_command(options, choice)}")
+        print_line(
+            f"to send what was lost again, from these files: {_repair_command(options, choice)}"
+        )
     return 0 if result.is_matching else EXIT_FAILED
 
 
 def _repair(
-    client: Client, choice: VerifyOptions, result: VerifyResult, progress: ConsoleProgress, options: argparse.Namespace
+    client: Client,
+    choice: VerifyOptions,
+    result: VerifyResult,
+    progress: ConsoleProgress,
+    options: argparse.Namespace,
 ) -> None:
     """Sends again what was lost, and says so; whether all of it is there then is for another verification to say."""
     progress.info(f"sending {result.lost_count:,} lost objects again, and verifying once more")
@@ -80,12 +90,21 @@ def _repair(
     else:
         print_line(f"sent again: {repaired.objects:,} objects ({size_text(repaired.bytes)})")
     if repaired.left:
-        progress.warn(f"{repaired.left:,} lost objects are in none of the files: only a copy of the bucket has them")
+        progress.warn(
+            f"{repaired.left:,} lost objects are in none of the files: only a copy of the bucket has them"
+        )
 
 
 def _repair_command(options: argparse.Namespace, choice: VerifyOptions) -> str:
     """The command that repairs, to be pasted into a shell. Without filters: what they leave out is repaired, too."""
-    words = ["tbupload", "verify", "--logdir", str(choice.logdir), "--experiment", choice.experiment_id]
+    words = [
+        "tbupload",
+        "verify",
+        "--logdir",
+        str(choice.logdir),
+        "--experiment",
+        choice.experiment_id,
+    ]
     words += ["--server", options.server] if options.server else []
     words += ["--deep"] if choice.is_deep else []
     return shlex.join([*words, "--repair"])

@@ -105,7 +105,11 @@ class ConsoleProgress:
                 return
             self._problems.add(sentence)
             is_one_too_many = len(self._problems) > PROBLEMS_SHOWN
-        self.warn("more paths are in trouble; from here on they are only counted" if is_one_too_many else sentence)
+        self.warn(
+            "more paths are in trouble; from here on they are only counted"
+            if is_one_too_many
+            else sentence
+        )
 
     def has_reported(self, sentence: str) -> bool:
         """Whether this problem was said, in whole."""
@@ -178,8 +182,14 @@ class LiveProgress(ConsoleProgress):
 
     def _show(self, state: ProgressState, rates: Rates) -> None:
         columns = _terminal_columns(self._stream) - CTRL_C_COLUMNS
-        below = [join_fitting([_series_text(state), escape(self._url or "")], columns), _truncated_skipped_text(state, columns)]
-        texts = [bar_text(state, rates, columns - BAR_COLUMNS_MIN), *(text for text in below if text)]
+        below = [
+            join_fitting([_series_text(state), escape(self._url or "")], columns),
+            _truncated_skipped_text(state, columns),
+        ]
+        texts = [
+            bar_text(state, rates, columns - BAR_COLUMNS_MIN),
+            *(text for text in below if text),
+        ]
         while len(self._lines) < len(texts):
             self._lines.append(self._make_line(len(self._lines), texts[len(self._lines)], columns))
         texts += [""] * (len(self._lines) - len(texts))

@@ -53,7 +53,9 @@ class EventFileReader:
     `start` must be 0 or an offset a chunk of this file ended at.
     """
 
-    def __init__(self, path: Path, *, start: int, series_filter: SeriesFilter, limits: ReadLimits) -> None:
+    def __init__(
+        self, path: Path, *, start: int, series_filter: SeriesFilter, limits: ReadLimits
+    ) -> None:
         self.path = path
         self._start = start
         self._end: int | None = None  # of what may be read; when recalling only
@@ -61,10 +63,14 @@ class EventFileReader:
         self.limits = limits
         self._prefetched: Chunk | None = None
         self._offset = self._start
-        self._preceding_crc: int | None = 0 if self._start == 0 else None  # checksum of the bytes before the offset
+        self._preceding_crc: int | None = (
+            0 if self._start == 0 else None
+        )  # checksum of the bytes before the offset
         self._first_record: FirstRecord | None = None
         self._inode: tuple[int, int] | None = None
-        self._registry = TagRegistry(self._series_filter, self.limits, self._replay_prefix if self._start else None)
+        self._registry = TagRegistry(
+            self._series_filter, self.limits, self._replay_prefix if self._start else None
+        )
 
     @property
     def offset(self) -> int:
@@ -128,7 +134,9 @@ class EventFileReader:
             return 0
         with io.FileIO(self.path) as file:
             status = os.fstat(file.fileno())
-            if status.st_size > min(len(room), self.limits.chunk_bytes, self.limits.streamed_record_bytes_min):
+            if status.st_size > min(
+                len(room), self.limits.chunk_bytes, self.limits.streamed_record_bytes_min
+            ):
                 return 0
             beginning = file.read(min(_HEAD_BYTES, status.st_size))
             first = read_first_record(io.BytesIO(beginning), len(beginning))
@@ -149,7 +157,11 @@ class EventFileReader:
 
     def _decode(self, window: _ReadWindow, frames: RecordFrames, *, final: bool) -> Chunk | None:
         if frames.is_corrupt and not len(frames.starts):
-            raise CorruptRecord(self.path, self._offset) if self._offset else NotAnEventFile(self.path)
+            raise (
+                CorruptRecord(self.path, self._offset)
+                if self._offset
+                else NotAnEventFile(self.path)
+            )
         if not final and self._offset + frames.end - window.base == window.size:
             frames = framing.drop_corrupt_end(window.content, frames)
         if not len(frames.starts):
@@ -178,12 +190,18 @@ class EventFileReader:
         is_sound = long_record.matches_checksum(file, start, length)
         if not is_sound and not final and self._offset + size == os.fstat(file.fileno()).st_size:
             return None
-        series, skipped = self._read_fields(file, start, length) if is_sound else ([], Counter({RECORD_DAMAGED: 1}))
+        series, skipped = (
+            self._read_fields(file, start, length)
+            if is_sound
+            else ([], Counter({RECORD_DAMAGED: 1}))
+        )
         chunk = self._advance(size, _read_preceding(file, self._offset + size))
         chunk.series, chunk.skipped = series, skipped
         return chunk
 
-    def _read_fields(self, file: BinaryIO, start: int, length: int) -> tuple[list[SeriesPoints], Counter[str]]:
+    def _read_fields(
+        self, file: BinaryIO, start: int, length: int
+    ) -> tuple[list[SeriesPoints], Counter[str]]:
         """What is in the payload of a long record, and what of it cannot be sent."""
         placeholders = FieldPlaceholders(file, digests_blobs=self._end is None)
         reader = LongRecordReader(file, self._registry, self.limits, placeholders)
@@ -242,8 +260,12 @@ class EventFileReader:
 
     def _replay_prefix(self) -> TagRegistry:
         """What the part of the file before `start` told about its series."""
-        limits = replace(self.limits, chunk_bytes=CHUNK_BYTES)  # the caller's may be small, to fit a request
-        before = EventFileReader(self.path, start=0, series_filter=self._series_filter, limits=limits)
+        limits = replace(
+            self.limits, chunk_bytes=CHUNK_BYTES
+        )  # the caller's may be small, to fit a request
+        before = EventFileReader(
+            self.path, start=0, series_filter=self._series_filter, limits=limits
+        )
         before._end = self._start
         with contextlib.suppress(CorruptRecord, NotAnEventFile):
             while before.offset < self._start and before.read(final=True) is not None:

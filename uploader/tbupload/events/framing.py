@@ -94,24 +94,41 @@ def _check_headers(buffer: Buffer, starts: Indices, end: int) -> RecordFrames:
     lengths = ends - starts - FRAME_BYTES
     sound = _count_valid_headers(buffer, starts, lengths)
     if sound < len(starts):
-        return RecordFrames(starts[:sound], lengths[:sound], int(starts[sound]), is_corrupt=True, next_bytes=0)
+        return RecordFrames(
+            starts[:sound], lengths[:sound], int(starts[sound]), is_corrupt=True, next_bytes=0
+        )
     if end <= len(buffer):
         return RecordFrames(starts, lengths, end, is_corrupt=False, next_bytes=0)
-    return RecordFrames(starts[:-1], lengths[:-1], int(starts[-1]), is_corrupt=False, next_bytes=end - int(starts[-1]))
+    return RecordFrames(
+        starts[:-1],
+        lengths[:-1],
+        int(starts[-1]),
+        is_corrupt=False,
+        next_bytes=end - int(starts[-1]),
+    )
 
 
 def first_records(frames: RecordFrames, count: int) -> RecordFrames:
     """The first `count` records, fewer than there are."""
     return RecordFrames(
-        frames.starts[:count], frames.lengths[:count], int(frames.starts[count]), is_corrupt=False, next_bytes=0
+        frames.starts[:count],
+        frames.lengths[:count],
+        int(frames.starts[count]),
+        is_corrupt=False,
+        next_bytes=0,
     )
 
 
 def drop_corrupt_end(buffer: Buffer, frames: RecordFrames) -> RecordFrames:
     """The same records but for the last one, if that does not match its checksum."""
-    if not len(frames.starts) or payload(buffer, int(frames.starts[-1]), int(frames.lengths[-1])) is not None:
+    if (
+        not len(frames.starts)
+        or payload(buffer, int(frames.starts[-1]), int(frames.lengths[-1])) is not None
+    ):
         return frames
-    return replace(frames, starts=frames.starts[:-1], lengths=frames.lengths[:-1], end=int(frames.starts[-1]))
+    return replace(
+        frames, starts=frames.starts[:-1], lengths=frames.lengths[:-1], end=int(frames.starts[-1])
+    )
 
 
 def find_joined_records(buffer: Buffer, bounds: list[int]) -> list[RecordFrames]:
@@ -125,11 +142,17 @@ def find_joined_records(buffer: Buffer, bounds: list[int]) -> list[RecordFrames]
     places = np.searchsorted(joined.starts, ends)
     is_whole = (np.append(joined.starts, joined.end)[places] == ends).tolist()
     files, start, are_whole = [], 0, True
-    for bound, end, place, ends_there in zip(bounds, bounds[1:], places.tolist(), is_whole, strict=False):
+    for bound, end, place, ends_there in zip(
+        bounds, bounds[1:], places.tolist(), is_whole, strict=False
+    ):
         are_whole = are_whole and ends_there
         if are_whole:
             part = slice(start, place)
-            files.append(RecordFrames(joined.starts[part], joined.lengths[part], end, is_corrupt=False, next_bytes=0))
+            files.append(
+                RecordFrames(
+                    joined.starts[part], joined.lengths[part], end, is_corrupt=False, next_bytes=0
+                )
+            )
             start = place
         else:
             files.append(find_records(buffer[:end], bound))

@@ -33,10 +33,14 @@ def checksums(rows: Bytes, differing: npt.NDArray[np.intp]) -> Checksums:
     """
     length = rows.shape[1]
     if len(differing) > _COLUMNS_MAX or length > _TABLE_COLUMNS_MAX:
-        return np.fromiter((google_crc32c.value(row.tobytes()) for row in rows), np.uint32, len(rows))
+        return np.fromiter(
+            (google_crc32c.value(row.tobytes()) for row in rows), np.uint32, len(rows)
+        )
     sums = np.zeros(len(rows), np.uint32)
     for column in differing.tolist():
-        sums ^= _table(length - 1 - column).take(rows[:, column], mode="wrap")  # no index needs it, but it is fastest
+        sums ^= _table(length - 1 - column).take(
+            rows[:, column], mode="wrap"
+        )  # no index needs it, but it is fastest
     return np.asarray(sums ^ sums[0] ^ np.uint32(google_crc32c.value(rows[0].tobytes())))
 
 
@@ -56,7 +60,9 @@ def _table(following: int) -> Checksums:
 def _last_byte_table() -> Checksums:
     sums = np.arange(256, dtype=np.uint32)
     for _ in range(8):
-        sums = (sums >> np.uint32(1)) ^ np.where(sums & np.uint32(1), np.uint32(_POLYNOMIAL), np.uint32(0))
+        sums = (sums >> np.uint32(1)) ^ np.where(
+            sums & np.uint32(1), np.uint32(_POLYNOMIAL), np.uint32(0)
+        )
     return sums
 
 

@@ -45,7 +45,9 @@ def read_together(
     group = _FileGroup()
     for item in items:
         file = file_of(item)
-        if len(waiting) >= FILES_MAX or (file is not None and not group.add(file, partial(is_wanted, item))):
+        if len(waiting) >= FILES_MAX or (
+            file is not None and not group.add(file, partial(is_wanted, item))
+        ):
             group.read(final=final)
             yield from waiting
             waiting = []

@@ -106,22 +106,30 @@ class ProjectorFiles:
         path, shape = embedding.tensor_path, list(embedding.tensor_shape)
         with self._open(path) as file:
             size = os.fstat(file.fileno()).st_size
-            is_binary = shape[2:] == [] and size == int(np.prod(shape, dtype=np.float64)) * _NUMBER_BYTES
+            is_binary = (
+                shape[2:] == [] and size == int(np.prod(shape, dtype=np.float64)) * _NUMBER_BYTES
+            )
             if len(shape) == 2 and is_binary and Path(path).suffix not in _TEXT_SUFFIXES:  # noqa: PLR2004 - a matrix
                 return self._read_blob(path), shape
             if size > TABLE_BYTES_MAX:
                 limit = f"{TABLE_BYTES_MAX >> 20} MiB of text"
-                raise self._error(f"{path!r} is over {limit}: write it as binary float32, and its tensor_shape here")
+                raise self._error(
+                    f"{path!r} is over {limit}: write it as binary float32, and its tensor_shape here"
+                )
             if not size:
                 raise self._error(f"{path!r} is empty")
             table = self._parse_table(path, file)
         return table.astype("<f4", copy=False).tobytes(), list(table.shape)
 
-    def _parse_table(self, path: str, file: BinaryIO) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+    def _parse_table(
+        self, path: str, file: BinaryIO
+    ) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
         """The rows of a table of text, line by line: all of it as text would take many times its size."""
         lines = (line.decode() for line in file)
         try:
-            with warnings.catch_warnings(action="error"):  # numpy only warns of a table without rows
+            with warnings.catch_warnings(
+                action="error"
+            ):  # numpy only warns of a table without rows
                 return np.loadtxt(lines, np.float32, comments=None, delimiter="\t", ndmin=2)
         except (ValueError, UserWarning) as error:
             wanted = "neither a table of numbers with tabs between them, nor float32 of the tensor_shape given"
@@ -131,7 +139,9 @@ class ProjectorFiles:
         with self._open(name) as file:
             size = os.fstat(file.fileno()).st_size
             if size > self._blob_bytes_max:
-                raise self._error(f"{name!r} has {size:,} bytes; the server takes {self._blob_bytes_max:,}")
+                raise self._error(
+                    f"{name!r} has {size:,} bytes; the server takes {self._blob_bytes_max:,}"
+                )
             if size <= IN_MEMORY_BYTES_MAX:
                 return file.read(IN_MEMORY_BYTES_MAX)
             digest = hashlib.sha256()
@@ -145,7 +155,9 @@ class ProjectorFiles:
         if len(content) > CONFIG_BYTES_MAX:
             raise self._error(f"is over {CONFIG_BYTES_MAX >> 20} MiB")
         try:
-            config = text_format.Parse(content.decode(), ProjectorConfig(), allow_unknown_field=True)
+            config = text_format.Parse(
+                content.decode(), ProjectorConfig(), allow_unknown_field=True
+            )
         except (text_format.ParseError, UnicodeDecodeError, RecursionError) as error:
             raise self._error(f"is no projector config: {error}") from error
         if len(config.embeddings) > EMBEDDINGS_MAX:
@@ -169,13 +181,20 @@ class ProjectorFiles:
         except ValueError as error:
             raise self._error(f"{name!r} is no path") from error
         if not real.is_relative_to(self._root):
-            raise self._error(f"{name!r} is outside the logdir, and is not read: copy it into the logdir")
+            raise self._error(
+                f"{name!r} is outside the logdir, and is not read: copy it into the logdir"
+            )
         return real
 
     def _open(self, name: str) -> BinaryIO:
         real = self._resolve(name)
         # Without blocking: a pipe would wait for its writer.
-        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        flags = (
+            os.O_RDONLY
+            | getattr(os, "O_NOFOLLOW", 0)
+            | getattr(os, "O_NONBLOCK", 0)
+            | getattr(os, "O_BINARY", 0)
+        )
         try:
             descriptor = os.open(real, flags)
         except OSError as error:
@@ -183,7 +202,9 @@ class ProjectorFiles:
         file = os.fdopen(descriptor, "rb") if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
         try:
             # Looked at again: since it was resolved, one of its directories may have become a link.
-            if file is None or not os.path.samestat(os.fstat(descriptor), self._resolve(name).stat()):
+            if file is None or not os.path.samestat(
+                os.fstat(descriptor), self._resolve(name).stat()
+            ):
                 raise self._error(f"{name!r} is no regular file")
         except (ReadError, OSError):
             os.close(descriptor) if file is None else file.close()

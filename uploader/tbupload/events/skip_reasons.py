@@ -22,7 +22,9 @@ RECORD_TOO_LARGE: Final = "too much in one record for one request"
 HISTOGRAM_MALFORMED: Final = "histogram whose limits and counts do not fit together"
 
 
-class ValueRefused(Exception):  # not an UploadError: it never leaves the reader, which counts it and goes on
+class ValueRefused(
+    Exception
+):  # not an UploadError: it never leaves the reader, which counts it and goes on
     """A value that cannot be sent, and the reason a person is told."""
 
     def __init__(self, reason: str) -> None:

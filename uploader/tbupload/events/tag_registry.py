@@ -56,7 +56,13 @@ class KnownSeries:
     def copy(self) -> KnownSeries:
         """The same, for another file."""
         return KnownSeries(
-            self.index, self.tag, self.plugin, self.data_class, self.metadata, self.is_wanted, self.refusal
+            self.index,
+            self.tag,
+            self.plugin,
+            self.data_class,
+            self.metadata,
+            self.is_wanted,
+            self.refusal,
         )
 
 
@@ -73,7 +79,10 @@ class TagRegistry:
     """
 
     def __init__(
-        self, series_filter: SeriesFilter, limits: ReadLimits, replay_prefix: Callable[[], TagRegistry] | None = None
+        self,
+        series_filter: SeriesFilter,
+        limits: ReadLimits,
+        replay_prefix: Callable[[], TagRegistry] | None = None,
     ) -> None:
         self._filter = series_filter
         self._rules = _series_rules(series_filter, limits)
@@ -127,7 +136,9 @@ class TagRegistry:
         if plugin and plugin != series.plugin:
             self._replay_prefix_once()  # which of the two came first in the file?
             raise ValueRefused(skip_reasons.OTHER_PLUGIN)
-        if plugin == HPARAMS:  # what a session is about lives in its metadata, and may be written again
+        if (
+            plugin == HPARAMS
+        ):  # what a session is about lives in its metadata, and may be written again
             latest = pb.SummaryMetadata()
             latest.CopyFrom(offered)
             latest.data_class = series.data_class
@@ -139,7 +150,9 @@ class TagRegistry:
         if self._replay_prefix is None:
             return
         recalled = self._replay_prefix()
-        self._replay_prefix = None  # not before: when the file cannot be read now, the next attempt needs it again
+        self._replay_prefix = (
+            None  # not before: when the file cannot be read now, the next attempt needs it again
+        )
         since, self._series, self._by_tag = self._series, [], {}
         for series in [*recalled._series, *since]:  # noqa: SLF001 - another memory of the same file
             if series.tag not in self._by_tag:
@@ -156,7 +169,9 @@ class TagRegistry:
 def series_points(registry: TagRegistry, columns: Mapping[int, Columns]) -> list[SeriesPoints]:
     """The columns, by the index of their series, with what the memory says of it; in the order of these indices."""
     known = [(registry[index], columns[index]) for index in sorted(columns)]
-    return [SeriesPoints(series.tag, series.plugin, series.metadata, each) for series, each in known]
+    return [
+        SeriesPoints(series.tag, series.plugin, series.metadata, each) for series, each in known
+    ]
 
 
 class _SeriesRules:

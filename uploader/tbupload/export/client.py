@@ -14,7 +14,14 @@ from typing import Any, Final
 
 from tbupload.errors import BlobLost, Refused, Unreachable, Unreadable
 from tbupload.export.plan import Job, SeriesListing
-from tbupload.export.points import DataClass, LostPoint, RemoteBlob, SeriesPart, read_points, read_table
+from tbupload.export.points import (
+    DataClass,
+    LostPoint,
+    RemoteBlob,
+    SeriesPart,
+    read_points,
+    read_table,
+)
 from tbupload.http.client import RUNS
 from tbupload.http.pagination import read_pages
 from tbupload.http.response_schema import integer, mapping, record, string
@@ -37,7 +44,9 @@ _SERIES_PER_PAGE: Final = 5_000
 """Series of which the server tells what it knows at a time."""
 
 
-_SERIES: Final = record({"series": mapping(mapping(record({"plugin": string, "count": integer()})))})
+_SERIES: Final = record(
+    {"series": mapping(mapping(record({"plugin": string, "count": integer()})))}
+)
 
 
 class ExportClient:
@@ -70,7 +79,10 @@ class ExportClient:
 
         for page in read_pages(read, _SERIES):
             for run, tags in page["series"].items():
-                known = {tag: {"plugin": one["plugin"], "count": one["count"]} for tag, one in tags.items()}
+                known = {
+                    tag: {"plugin": one["plugin"], "count": one["count"]}
+                    for tag, one in tags.items()
+                }
                 listed.setdefault(run, {}).update(known)
         return listed
 
@@ -83,7 +95,9 @@ class ExportClient:
             return closing(read_table(self._transport, self._experiment_id, query, left_out))
         body = json.dumps({"sampling": "all", **query}, ensure_ascii=False).encode()
         headers = {"Content-Type": "application/json", "Accept": MEDIA_TYPES[chosen]}
-        return self._transport.stream("POST", f"{self._path}/{job.kind}/data", body=body, headers=headers)
+        return self._transport.stream(
+            "POST", f"{self._path}/{job.kind}/data", body=body, headers=headers
+        )
 
     def read_points(self, job: Job, left_out: Callable[[LostPoint], None]) -> Iterator[SeriesPart]:
         """A job's series, in parts; `left_out` is told of tensors that are lost."""
@@ -144,7 +158,9 @@ class ExportClient:
         path = f"/api/v1/blobs/{urllib.parse.quote(blob.key, safe='')}"
         with ExitStack() as opened:
             while True:
-                request = self._transport.stream("GET", path, headers={"Accept": "*/*"}, final_codes={_UNREADABLE})
+                request = self._transport.stream(
+                    "GET", path, headers={"Accept": "*/*"}, final_codes={_UNREADABLE}
+                )
                 try:
                     pieces = opened.enter_context(request)
                 except Refused as refusal:
@@ -154,7 +170,9 @@ class ExportClient:
                         raise BlobLost(str(refusal)) from refusal
                     if refusal.status != _NOT_FOUND:
                         raise
-                    raise Unreachable("a blob was replaced while it was exported", is_mid_response=True) from refusal
+                    raise Unreachable(
+                        "a blob was replaced while it was exported", is_mid_response=True
+                    ) from refusal
                 break
             yield pieces
 

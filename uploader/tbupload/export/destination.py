@@ -29,14 +29,20 @@ class Destination:
         """Raises UsageError when the directory holds anything else, OutputError when it cannot be used."""
         self.directory = directory
         self._identity = identity
-        self._manifest: dict[str, Any] = {"tbhub_export": identity, "plan": None, "is_complete": False}
+        self._manifest: dict[str, Any] = {
+            "tbhub_export": identity,
+            "plan": None,
+            "is_complete": False,
+        }
         with as_output_errors(directory):
             directory.mkdir(parents=True, exist_ok=True)
             path = directory / MANIFEST
             if path.exists():
                 self._manifest = _read(path, identity)
             elif any(one.name != LOCK for one in directory.iterdir()):
-                raise UsageError(f"{directory} holds other files: name a directory that is new or empty")
+                raise UsageError(
+                    f"{directory} holds other files: name a directory that is new or empty"
+                )
 
     @property
     def plan(self) -> Any:
@@ -55,7 +61,9 @@ class Destination:
             with locked(self.directory / LOCK, _LOCK_SECONDS):
                 yield
         except TimeoutError as error:
-            raise OutputError(f"{self.directory}: another export is writing here; wait for it, or end it") from error
+            raise OutputError(
+                f"{self.directory}: another export is writing here; wait for it, or end it"
+            ) from error
 
     @property
     def lost_points(self) -> list[dict[str, Any]]:
@@ -66,7 +74,10 @@ class Destination:
     def add_lost_points(self, lost_points: list[dict[str, Any]]) -> None:
         """Keeps what could not be exported: an export that is resumed is told, too. Keeping a point again is fine."""
         if lost_points:
-            points = {(point["run"], point["tag"], point["step"]): point for point in [*self.lost_points, *lost_points]}
+            points = {
+                (point["run"], point["tag"], point["step"]): point
+                for point in [*self.lost_points, *lost_points]
+            }
             self._save({"lost_points": list(points.values())})
 
     def begin(self, plan: Any) -> None:
@@ -80,7 +91,11 @@ class Destination:
     def _save(self, fields: dict[str, Any]) -> None:
         self._manifest |= fields
         with atomic_file(self.directory / MANIFEST) as file:
-            file.write(json.dumps(self._manifest, ensure_ascii=False, indent=1).encode("utf-8", "surrogateescape"))
+            file.write(
+                json.dumps(self._manifest, ensure_ascii=False, indent=1).encode(
+                    "utf-8", "surrogateescape"
+                )
+            )
 
 
 def _read(path: Path, identity: dict[str, Any]) -> dict[str, Any]:
@@ -90,8 +105,12 @@ def _read(path: Path, identity: dict[str, Any]) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{path} is not what an export writes: name another directory") from error
     if held != identity:
-        differing = ", ".join(sorted(name for name in {*held, *identity} if held.get(name) != identity.get(name)))
-        raise UsageError(f"{path.parent} holds an export with other choices ({differing}): name another directory")
+        differing = ", ".join(
+            sorted(name for name in {*held, *identity} if held.get(name) != identity.get(name))
+        )
+        raise UsageError(
+            f"{path.parent} holds an export with other choices ({differing}): name another directory"
+        )
     return dict(manifest)
 
 

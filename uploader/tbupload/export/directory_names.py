@@ -23,10 +23,14 @@ PATH_BYTES_MAX: Final = 1_000
 _LATEST: Final = 10**12
 """Seconds since the epoch: a wall time may be any number, and a file's name has to be short."""
 
-_RESERVED_NAMES: Final = re.compile(r"events\.out\.tfevents\..*\.tbhub-[0-9a-f]{16}|\.?tbhub-export.*", re.IGNORECASE)
+_RESERVED_NAMES: Final = re.compile(
+    r"events\.out\.tfevents\..*\.tbhub-[0-9a-f]{16}|\.?tbhub-export.*", re.IGNORECASE
+)
 """The files that an export writes: no directory may have their names."""
 
-_NOT_ON_WINDOWS: Final = re.compile(r'[<>:"|?*\\\x00-\x1f]|[. ]$|^(con|prn|aux|nul|com\d|lpt\d)(\.|$)', re.IGNORECASE)
+_NOT_ON_WINDOWS: Final = re.compile(
+    r'[<>:"|?*\\\x00-\x1f]|[. ]$|^(con|prn|aux|nul|com\d|lpt\d)(\.|$)', re.IGNORECASE
+)
 
 _LOOKS_ENCODED: Final = re.compile("%[0-9A-Fa-f]{2}")
 
@@ -58,7 +62,12 @@ def event_file_name(run: str, start_time: float) -> str:
 
 
 def _is_safe(part: str) -> bool:
-    if part in {"", ".", ".."} or "\0" in part or _RESERVED_NAMES.fullmatch(part) or len(os.fsencode(part)) > NAME_BYTES_MAX:
+    if (
+        part in {"", ".", ".."}
+        or "\0" in part
+        or _RESERVED_NAMES.fullmatch(part)
+        or len(os.fsencode(part)) > NAME_BYTES_MAX
+    ):
         return False
     return os.sep == "/" or _NOT_ON_WINDOWS.search(part) is None
 
@@ -72,7 +81,10 @@ def _percent_encode(part: str) -> str:
     if part.isprintable() and not looks_encoded:
         return part
     has_harm = looks_encoded or not all(map(is_harmless, part))
-    return "".join(_percent_escape(char) if not is_harmless(char) or (has_harm and char == "%") else char for char in part)
+    return "".join(
+        _percent_escape(char) if not is_harmless(char) or (has_harm and char == "%") else char
+        for char in part
+    )
 
 
 def _percent_escape(char: str) -> str:

@@ -31,10 +31,20 @@ from tbupload.export.event_records import (
     version_record,
 )
 from tbupload.export.plan import RunGroup
-from tbupload.export.points import LostPoint, RemoteBlob, RemoteSequenceColumns, RemoteSeries, SeriesPart
+from tbupload.export.points import (
+    LostPoint,
+    RemoteBlob,
+    RemoteSequenceColumns,
+    RemoteSeries,
+    SeriesPart,
+)
 
-HISTOGRAM_LOST: Final = "legacy histograms are written as tensors, without the fields only they have"
-CONTENT_TYPE_LOST: Final = "blobs are written as tensors, without the content types that were logged with them"
+HISTOGRAM_LOST: Final = (
+    "legacy histograms are written as tensors, without the fields only they have"
+)
+CONTENT_TYPE_LOST: Final = (
+    "blobs are written as tensors, without the content types that were logged with them"
+)
 
 _APPEND_BYTES: Final = 1 << 20
 
@@ -45,7 +55,9 @@ class RunFiles:
     def __init__(self, directory: Path, start_times: Mapping[str, float]) -> None:
         """Of the runs that `start_times` (seconds) names."""
         self.directory = directory
-        self._paths = {run: event_path(directory, run, start_time) for run, start_time in start_times.items()}
+        self._paths = {
+            run: event_path(directory, run, start_time) for run, start_time in start_times.items()
+        }
         self._start_times = start_times
         self._started_runs: set[str] = set()
         self._run: str | None = None
@@ -134,8 +146,14 @@ class EventFileExporter:
                 for job in group.jobs:
                     narrowed = replace(job, runs=[run for run in job.runs if run in wanted])
                     tensors_lost: list[LostPoint] = []
-                    parts = self._client.read_points(narrowed, tensors_lost.append) if narrowed.runs else iter(())
-                    if job.kind == "blob_sequences":  # their bytes take a while, in which nobody should wait for us
+                    parts = (
+                        self._client.read_points(narrowed, tensors_lost.append)
+                        if narrowed.runs
+                        else iter(())
+                    )
+                    if (
+                        job.kind == "blob_sequences"
+                    ):  # their bytes take a while, in which nobody should wait for us
                         parts = iter(list(parts))
                     self._write(parts, files, wanted, notes)
                     self._client.check_readable(tensors_lost)
@@ -148,7 +166,9 @@ class EventFileExporter:
         self.notes += notes
         return size
 
-    def _write(self, parts: Iterator[SeriesPart], files: RunFiles, wanted: set[str], notes: Counter[str]) -> None:
+    def _write(
+        self, parts: Iterator[SeriesPart], files: RunFiles, wanted: set[str], notes: Counter[str]
+    ) -> None:
         is_first = True
         for part in parts:
             series = part.series
@@ -159,11 +179,15 @@ class EventFileExporter:
                 is_first = part.is_last or (is_first and not len(part.columns.steps))
             self._on_points(len(part.columns.steps), int(part.is_last))
 
-    def _write_part(self, file: IO[bytes], part: SeriesPart, metadata: bytes | None, notes: Counter[str]) -> None:
+    def _write_part(
+        self, file: IO[bytes], part: SeriesPart, metadata: bytes | None, notes: Counter[str]
+    ) -> None:
         match part.columns:
             case ScalarColumns() as columns:
                 is_simple = is_simple_value(part.series.tag, part.series.metadata)
-                file.writelines(scalar_records(part.series.tag, columns, metadata, is_simple=is_simple))
+                file.writelines(
+                    scalar_records(part.series.tag, columns, metadata, is_simple=is_simple)
+                )
             case TensorColumns() as columns:
                 _write_tensors(file, part.series.tag, columns, metadata, notes)
             case RemoteSequenceColumns() as columns:
@@ -204,7 +228,9 @@ class _BlobPoint(NamedTuple):
     content_type: str
 
 
-def _blob_points(series: RemoteSeries, columns: RemoteSequenceColumns, metadata: bytes | None) -> list[_BlobPoint]:
+def _blob_points(
+    series: RemoteSeries, columns: RemoteSequenceColumns, metadata: bytes | None
+) -> list[_BlobPoint]:
     """Points of a part; one whose form brings other metadata than the series' does not come first."""
     steps, wall_times = columns.steps.tolist(), columns.wall_times.tolist()
     rows = zip(steps, wall_times, columns.sequences, columns.logged_content_types, strict=True)
@@ -225,7 +251,9 @@ def _blob_head(
 ) -> tuple[bytes, list[bytes], int]:
     sizes = [blob.size for blob in point.blobs]
     if point.content_type and _may_be_audio(series, point, metadata):
-        return audio_record_head(series.tag, point.step, point.wall_time, sizes[0], point.content_type, metadata)
+        return audio_record_head(
+            series.tag, point.step, point.wall_time, sizes[0], point.content_type, metadata
+        )
     notes[CONTENT_TYPE_LOST] += point.content_type != ""
     return blob_record_head(series.tag, point.step, point.wall_time, sizes, metadata)
 
@@ -247,9 +275,15 @@ def _write_tensors(
     file: IO[bytes], tag: str, columns: TensorColumns, metadata: bytes | None, notes: Counter[str]
 ) -> None:
     """Tensors of a part; a value whose form brings other metadata than the series' does not come first."""
-    points = list(zip(columns.steps.tolist(), columns.wall_times.tolist(), columns.tensors, strict=True))
+    points = list(
+        zip(columns.steps.tolist(), columns.wall_times.tolist(), columns.tensors, strict=True)
+    )
     if metadata is not None:
-        points.sort(key=lambda point: point[2].histogram is not None and not is_as_written(tag, point[2], metadata))
+        points.sort(
+            key=lambda point: (
+                point[2].histogram is not None and not is_as_written(tag, point[2], metadata)
+            )
+        )
     for step, wall_time, tensor in points:
         written = tensor
         if tensor.histogram is not None and not is_as_written(tag, tensor, metadata):

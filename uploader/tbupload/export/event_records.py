@@ -79,12 +79,21 @@ def scalar_records(
     is_simple = is_simple and values.dtype == _FLOAT32
     if metadata is not None and len(columns.steps):
         described = None if is_simple else metadata
-        yield _scalar_rows(tag, described, columns.steps[:1], columns.wall_times[:1], values[:1], is_simple=is_simple)
+        yield _scalar_rows(
+            tag,
+            described,
+            columns.steps[:1],
+            columns.wall_times[:1],
+            values[:1],
+            is_simple=is_simple,
+        )
     begin = int(metadata is not None)
     steps = columns.steps[begin:]
     widths = _varint_widths(steps)
     bounds = [0, *(np.flatnonzero(np.diff(widths)) + 1).tolist(), len(steps)]
-    for start, end in pairwise(bounds):  # records of one length: steps rise, and so few of these are parted
+    for start, end in pairwise(
+        bounds
+    ):  # records of one length: steps rise, and so few of these are parted
         if end > start:
             rows = slice(begin + start, begin + end)
             points = columns.steps[rows], columns.wall_times[rows], values[rows]
@@ -99,7 +108,9 @@ def is_simple_value(tag: str, metadata: bytes) -> bool:
     return implied.SerializeToString() == metadata
 
 
-def tensor_record(tag: str, step: int, wall_time: float, tensor: Tensor, metadata: bytes | None) -> bytes:
+def tensor_record(
+    tag: str, step: int, wall_time: float, tensor: Tensor, metadata: bytes | None
+) -> bytes:
     """A tensor, or its legacy histogram where it has one."""
     value = pb.Summary.Value(tag=tag)
     if tensor.histogram is not None:
@@ -160,7 +171,9 @@ def audio_record_head(
 
 def is_legacy_audio(tag: str, metadata: bytes) -> bool:
     """Whether this is the metadata that a reader makes of legacy audio with its name and description."""
-    implied = legacy_metadata(pb.Summary.Value(tag=tag, metadata=_name_and_description(metadata)), "audio")
+    implied = legacy_metadata(
+        pb.Summary.Value(tag=tag, metadata=_name_and_description(metadata)), "audio"
+    )
     assert implied is not None  # noqa: S101 - it is a legacy kind
     implied.data_class = pb.DATA_CLASS_BLOB_SEQUENCE
     return implied.SerializeToString() == metadata
@@ -181,31 +194,48 @@ def _scalar_rows(
         head = _value_head(tag, metadata, bytes(width), _VALUE_SIMPLE, values.itemsize)
     else:
         dtype = _encode_varint(_FLOAT if values.dtype == _FLOAT32 else _DOUBLE)
-        described = _TENSOR_DTYPE + dtype + _encode_field(_TENSOR_SHAPE, b"") + _TENSOR_CONTENT + _encode_varint(values.itemsize)
+        described = (
+            _TENSOR_DTYPE
+            + dtype
+            + _encode_field(_TENSOR_SHAPE, b"")
+            + _TENSOR_CONTENT
+            + _encode_varint(values.itemsize)
+        )
         head = _head(tag, metadata, bytes(width), described, values.itemsize)
     wall_time_at = len(_EVENT_WALL_TIME)
     step_at = wall_time_at + _WALL_TIME.size + len(_EVENT_STEP)
     template = _EVENT_WALL_TIME + bytes(_WALL_TIME.size) + head + bytes(values.itemsize)
     payloads = np.empty((len(steps), len(template)), np.uint8)
     payloads[:] = np.frombuffer(template, np.uint8)
-    payloads[:, wall_time_at : wall_time_at + _WALL_TIME.size] = _column_bytes(wall_times.astype("<f8", copy=False))
+    payloads[:, wall_time_at : wall_time_at + _WALL_TIME.size] = _column_bytes(
+        wall_times.astype("<f8", copy=False)
+    )
     payloads[:, step_at : step_at + width] = _encode_varints(steps, width)
     payloads[:, -values.itemsize :] = _column_bytes(values)
-    differing = [*range(wall_time_at, step_at + width), *range(len(template) - values.itemsize, len(template))]
+    differing = [
+        *range(wall_time_at, step_at + width),
+        *range(len(template) - values.itemsize, len(template)),
+    ]
     rows = np.empty((len(steps), len(template) + FRAME_BYTES), np.uint8)
     rows[:, :HEADER_BYTES] = np.frombuffer(header(len(template)), np.uint8)
     rows[:, HEADER_BYTES:-FOOTER_BYTES] = payloads
-    rows[:, -FOOTER_BYTES:] = _column_bytes(mask(checksums(payloads, np.array(differing))).astype("<u4"))
+    rows[:, -FOOTER_BYTES:] = _column_bytes(
+        mask(checksums(payloads, np.array(differing))).astype("<u4")
+    )
     return rows.tobytes()
 
 
-def _head(tag: str, metadata: bytes | None, step: bytes, tensor_head: bytes, rest_bytes: int) -> bytes:
+def _head(
+    tag: str, metadata: bytes | None, step: bytes, tensor_head: bytes, rest_bytes: int
+) -> bytes:
     """An event from its step on, up to where `rest_bytes` more bytes end its tensor, and with it the event."""
     tensor = _VALUE_TENSOR + _encode_varint(len(tensor_head) + rest_bytes) + tensor_head
     return _value_head(tag, metadata, step, tensor, rest_bytes)
 
 
-def _value_head(tag: str, metadata: bytes | None, step: bytes, begun: bytes, rest_bytes: int) -> bytes:
+def _value_head(
+    tag: str, metadata: bytes | None, step: bytes, begun: bytes, rest_bytes: int
+) -> bytes:
     """The same, up to where `rest_bytes` more bytes end the field that has `begun`."""
     before = _encode_field(_VALUE_TAG, tag.encode())
     if metadata is not None:
@@ -231,14 +261,18 @@ def _legacy_value(tag: str, histogram: LegacyHistogram, metadata: bytes | None) 
 def _name_and_description(metadata: bytes) -> pb.SummaryMetadata:
     """What a reader takes from the metadata that stands beside a legacy value."""
     wanted = pb.SummaryMetadata.FromString(metadata)
-    return pb.SummaryMetadata(display_name=wanted.display_name, summary_description=wanted.summary_description)
+    return pb.SummaryMetadata(
+        display_name=wanted.display_name, summary_description=wanted.summary_description
+    )
 
 
 def _tensor_proto(tensor: Tensor) -> pb.TensorProto:
     shape = pb.TensorShapeProto(dim=[pb.TensorShapeProto.Dim(size=size) for size in tensor.shape])
     proto = pb.TensorProto(dtype=tensor.dtype, tensor_shape=shape)
     if tensor.dtype == tensors.STRING:
-        proto.string_val.extend(tensors.unpack_strings(tensor.data, tensors.element_count(tensor.shape)))
+        proto.string_val.extend(
+            tensors.unpack_strings(tensor.data, tensors.element_count(tensor.shape))
+        )
     else:
         proto.tensor_content = tensor.data
     return proto

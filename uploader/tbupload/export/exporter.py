@@ -77,7 +77,9 @@ def filters_as_json(series_filter: SeriesFilter) -> dict[str, Any]:
     """A choice of series as plain values."""
     patterns = ("include_runs", "exclude_runs", "include_tags", "exclude_tags")
     plugins = None if series_filter.plugins is None else sorted(series_filter.plugins)
-    return {"plugins": plugins} | {name: _pattern(getattr(series_filter, name)) for name in patterns}
+    return {"plugins": plugins} | {
+        name: _pattern(getattr(series_filter, name)) for name in patterns
+    }
 
 
 def _pattern(pattern: re.Pattern[str] | None) -> str | None:
@@ -87,7 +89,9 @@ def _pattern(pattern: re.Pattern[str] | None) -> str | None:
 class Exporter:
     """One run of an export."""
 
-    def __init__(self, client: ExportClient, options: ExportOptions, progress: ExportProgress) -> None:
+    def __init__(
+        self, client: ExportClient, options: ExportOptions, progress: ExportProgress
+    ) -> None:
         self._client = client
         self._options = options
         self._progress = progress
@@ -96,7 +100,9 @@ class Exporter:
         """Writes what is not there yet. Raises UsageError, OutputError, ServerError; what is whole by then stays."""
         destination = Destination(self._options.directory, self._options.identity())
         with destination.locked():
-            summary = ExportSummary(self._options.experiment_id, was_complete=destination.is_complete)
+            summary = ExportSummary(
+                self._options.experiment_id, was_complete=destination.is_complete
+            )
             if summary.was_complete:
                 summary.lost_points = destination.lost_points
                 return summary
@@ -109,7 +115,9 @@ class Exporter:
                 self._write_tables([Job(**fields) for fields in plan], summary, destination)
             summary.lost_points = destination.lost_points
             summary.points -= len(summary.lost_points)
-            destination.mark_complete({name: value for name, value in summary.as_json().items() if name != "was_complete"})
+            destination.mark_complete(
+                {name: value for name, value in summary.as_json().items() if name != "was_complete"}
+            )
         return summary
 
     def _plan(self) -> list[dict[str, Any]]:
@@ -118,15 +126,23 @@ class Exporter:
         if self._options.file_format == EVENTS:
             start_times = self._client.get_start_times()
             return [asdict(group) for group in run_groups(start_times, listed, series_filter)]
-        return [asdict(job) for kind in DATA_CLASSES for job in table_jobs(kind, listed[kind], series_filter)]
+        return [
+            asdict(job)
+            for kind in DATA_CLASSES
+            for job in table_jobs(kind, listed[kind], series_filter)
+        ]
 
-    def _write_tables(self, jobs: list[Job], summary: ExportSummary, destination: Destination) -> None:
+    def _write_tables(
+        self, jobs: list[Job], summary: ExportSummary, destination: Destination
+    ) -> None:
         chosen = self._options.file_format
         self._progress.begin(sum(job.points for job in jobs))
         for number, job in enumerate(jobs, 1):
             path = table_path(self._options.directory, number, job, chosen)
             if not path.exists():
-                summary.bytes += self._retry_job(path.name, self._table_writer(job, path, destination))
+                summary.bytes += self._retry_job(
+                    path.name, self._table_writer(job, path, destination)
+                )
             self._progress.job_done(job.points)
             summary.files += 1
             summary.points += job.points
@@ -137,25 +153,33 @@ class Exporter:
         chosen, arrived = self._options.file_format, self._progress.add_bytes
         return lambda: write_table(self._client, job, chosen, path, arrived, _keeper(destination))
 
-    def _write_events(self, groups: list[RunGroup], summary: ExportSummary, destination: Destination) -> None:
+    def _write_events(
+        self, groups: list[RunGroup], summary: ExportSummary, destination: Destination
+    ) -> None:
         series_filter, arrived = self._options.series_filter, self._progress.add_points
         export = EventFileExporter(self._client, series_filter, arrived, _keeper(destination))
         self._progress.begin(sum(job.points for group in groups for job in group.jobs))
         for group in groups:
             files = RunFiles(self._options.directory, group.start_times)
             if files.missing():
-                summary.bytes += self._retry_job(f"{len(group.runs)} runs", self._group_writer(export, group, files))
+                summary.bytes += self._retry_job(
+                    f"{len(group.runs)} runs", self._group_writer(export, group, files)
+                )
             points = sum(job.points for job in group.jobs)
             self._progress.job_done(points)
             summary.files += len(group.runs)
             summary.runs += len(group.runs)
             summary.points += points
             summary.series += sum(job.series for job in group.jobs)
-            summary.renamed_runs |= {run_directory(run): run for run in group.runs if is_renamed(run)}
+            summary.renamed_runs |= {
+                run_directory(run): run for run in group.runs if is_renamed(run)
+            }
         summary.losses = dict(export.notes)
 
     @staticmethod
-    def _group_writer(export: EventFileExporter, group: RunGroup, files: RunFiles) -> Callable[[], int]:
+    def _group_writer(
+        export: EventFileExporter, group: RunGroup, files: RunFiles
+    ) -> Callable[[], int]:
         return lambda: export.write(group, files)
 
     def _retry_job(self, name: str, job: Callable[[], _JobResult]) -> _JobResult:
@@ -166,7 +190,9 @@ class Exporter:
                 return job()
             except Unreachable as error:
                 self._progress.job_failed()
-                attempts_left -= not isinstance(error, Unreadable)  # these have a bound of their own, in seconds
+                attempts_left -= not isinstance(
+                    error, Unreadable
+                )  # these have a bound of their own, in seconds
                 if not attempts_left or not error.is_mid_response:
                     raise
                 self._progress.warn(f"{name}: {error}; beginning it again")
@@ -177,7 +203,9 @@ def _keeper(destination: Destination) -> Callable[[list[LostPoint]], None]:
 
     def keep(lost: list[LostPoint]) -> None:
         names = ("run", "tag", "step", "reason")
-        destination.add_lost_points([{name: getattr(point, name) for name in names} for point in lost])
+        destination.add_lost_points(
+            [{name: getattr(point, name) for name in names} for point in lost]
+        )
 
     return keep
 

@@ -61,15 +61,21 @@ class RunGroup:
         return list(self.start_times)
 
 
-def table_jobs(kind: DataClass, listed: SeriesListing, series_filter: SeriesFilter) -> Iterator[Job]:
+def table_jobs(
+    kind: DataClass, listed: SeriesListing, series_filter: SeriesFilter
+) -> Iterator[Job]:
     """Jobs that together are exactly the series the filter accepts."""
-    plugins: Iterable[str | None] = [None] if series_filter.plugins is None else sorted(series_filter.plugins)
+    plugins: Iterable[str | None] = (
+        [None] if series_filter.plugins is None else sorted(series_filter.plugins)
+    )
     for plugin in plugins:
         yield from _jobs(kind, _filter_by_plugin(listed, plugin), series_filter, plugin)
 
 
 def run_groups(
-    start_times: Mapping[str, float], listed: Mapping[DataClass, SeriesListing], series_filter: SeriesFilter
+    start_times: Mapping[str, float],
+    listed: Mapping[DataClass, SeriesListing],
+    series_filter: SeriesFilter,
 ) -> Iterator[RunGroup]:
     """Groups of these runs with the jobs for all their kinds, which together are the series the filter accepts.
 
@@ -84,17 +90,28 @@ def run_groups(
             if accepted:
                 chosen.add(run)
                 counts[run] += weight * sum(one["count"] for one in accepted.values())
-    for group_runs in _groups({run: count for run, count in counts.items() if run in chosen}, POINTS_PER_JOB):
+    for group_runs in _groups(
+        {run: count for run, count in counts.items() if run in chosen}, POINTS_PER_JOB
+    ):
         group = RunGroup({run: start_times[run] for run in group_runs})
         for kind in DATA_CLASSES:
             some = {run: listed[kind][run] for run in group_runs if run in listed[kind]}
-            for plugin in [None] if series_filter.plugins is None else sorted(series_filter.plugins):
-                group.jobs += _jobs(kind, _filter_by_plugin(some, plugin), series_filter, plugin, whole=True)
+            for plugin in (
+                [None] if series_filter.plugins is None else sorted(series_filter.plugins)
+            ):
+                group.jobs += _jobs(
+                    kind, _filter_by_plugin(some, plugin), series_filter, plugin, whole=True
+                )
         yield group
 
 
 def _jobs(
-    kind: DataClass, listed: SeriesListing, series_filter: SeriesFilter, plugin: str | None, *, whole: bool = False
+    kind: DataClass,
+    listed: SeriesListing,
+    series_filter: SeriesFilter,
+    plugin: str | None,
+    *,
+    whole: bool = False,
 ) -> Iterator[Job]:
     """Jobs over all the runs; one a set of tags when `whole`, otherwise of about POINTS_PER_JOB points each."""
     chosen = {
@@ -109,21 +126,35 @@ def _jobs(
     points_max = POINTS_PER_JOB if kind == "scalars" else VALUES_PER_JOB
     for runs in [list(counts)] if whole and counts else _groups(counts, points_max):
         for tags in tag_sets:
-            series = [one for run in runs for tag, one in chosen[run].items() if tags is None or tag in tags]
+            series = [
+                one
+                for run in runs
+                for tag, one in chosen[run].items()
+                if tags is None or tag in tags
+            ]
             if series:
                 names = None if tags is None else sorted(tags)
-                yield Job(kind, runs, names, plugin, sum(one["count"] for one in series), len(series))
+                yield Job(
+                    kind, runs, names, plugin, sum(one["count"] for one in series), len(series)
+                )
 
 
 def _filter_by_plugin(listed: SeriesListing, plugin: str | None) -> SeriesListing:
     if plugin is None:
         return listed
-    narrowed = {run: {tag: one for tag, one in tags.items() if one["plugin"] == plugin} for run, tags in listed.items()}
+    narrowed = {
+        run: {tag: one for tag, one in tags.items() if one["plugin"] == plugin}
+        for run, tags in listed.items()
+    }
     return {run: tags for run, tags in narrowed.items() if tags}
 
 
-def _filter_tags(tags: Mapping[str, Mapping[str, Any]], series_filter: SeriesFilter) -> dict[str, Mapping[str, Any]]:
-    return {tag: one for tag, one in tags.items() if series_filter.accepts_series(tag, one["plugin"])}
+def _filter_tags(
+    tags: Mapping[str, Mapping[str, Any]], series_filter: SeriesFilter
+) -> dict[str, Mapping[str, Any]]:
+    return {
+        tag: one for tag, one in tags.items() if series_filter.accepts_series(tag, one["plugin"])
+    }
 
 
 def _groups(counts: Mapping[str, int], points_max: int) -> Iterator[list[str]]:
@@ -132,7 +163,11 @@ def _groups(counts: Mapping[str, int], points_max: int) -> Iterator[list[str]]:
     points = size = 0
     for run, count in counts.items():
         run_bytes = _bytes(run)
-        is_full = points + count > points_max or size + run_bytes > NAME_BYTES_PER_JOB or len(group) >= RUNS_PER_JOB
+        is_full = (
+            points + count > points_max
+            or size + run_bytes > NAME_BYTES_PER_JOB
+            or len(group) >= RUNS_PER_JOB
+        )
         if group and is_full:
             yield group
             group, points, size = [], 0, 0

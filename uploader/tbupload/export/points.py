@@ -20,9 +20,21 @@ import numpy.typing as npt
 from google.protobuf.message import DecodeError
 
 from tbupload.errors import Unreachable
-from tbupload.events.points import LegacyHistogram, ScalarColumns, Steps, Tensor, TensorColumns, WallTimes
+from tbupload.events.points import (
+    LegacyHistogram,
+    ScalarColumns,
+    Steps,
+    Tensor,
+    TensorColumns,
+    WallTimes,
+)
 from tbupload.http.transport import Transport
-from tbupload.limits import ERROR_DETAIL_CHARS_MAX, LOST_POINTS_MAX, RESPONSE_BYTES_MAX, WIRE_LIMIT_MAX
+from tbupload.limits import (
+    ERROR_DETAIL_CHARS_MAX,
+    LOST_POINTS_MAX,
+    RESPONSE_BYTES_MAX,
+    WIRE_LIMIT_MAX,
+)
 from tbwire import frames, packing, read_pb2, tensors, wire_pb2
 from tbwire.tensorboard_pb2 import SummaryMetadata
 
@@ -169,9 +181,17 @@ def join(columns: list[Columns]) -> Columns:
     steps = np.concatenate([one.steps for one in columns])
     wall_times = np.concatenate([one.wall_times for one in columns])
     if isinstance(first, ScalarColumns):
-        return ScalarColumns(steps, wall_times, np.concatenate([one.values for one in _columns_of_type(ScalarColumns, columns)]))
+        return ScalarColumns(
+            steps,
+            wall_times,
+            np.concatenate([one.values for one in _columns_of_type(ScalarColumns, columns)]),
+        )
     if isinstance(first, TensorColumns):
-        return TensorColumns(steps, wall_times, [each for one in _columns_of_type(TensorColumns, columns) for each in one.tensors])
+        return TensorColumns(
+            steps,
+            wall_times,
+            [each for one in _columns_of_type(TensorColumns, columns) for each in one.tensors],
+        )
     stored = list(_columns_of_type(RemoteSequenceColumns, columns))
     sequences = [each for one in stored for each in one.sequences]
     return RemoteSequenceColumns(
@@ -192,7 +212,10 @@ def _parts(
     count = points = 0
     for frame in _but_lost(received, left_out):
         if frame.WhichOneof("frame") != "part":
-            is_end = frame.HasField("end") and (frame.end.series, frame.end.points) == (count, points)
+            is_end = frame.HasField("end") and (frame.end.series, frame.end.points) == (
+                count,
+                points,
+            )
             if not is_end or next(received, None) is not None:
                 raise ValueError("its end does not fit it")
             return
@@ -207,7 +230,9 @@ def _parts(
     raise ValueError("it has no end")
 
 
-def _table(received: Iterator[read_pb2.Frame], left_out: Callable[[LostPoint], None]) -> Iterator[bytes]:
+def _table(
+    received: Iterator[read_pb2.Frame], left_out: Callable[[LostPoint], None]
+) -> Iterator[bytes]:
     """The bytes of the table in these frames. Raises ValueError as `_phases` does."""
     _begin(received)
     for frame in _but_lost(received, left_out):
@@ -241,7 +266,15 @@ def _but_lost(
         if left_out is None or count > LOST_POINTS_MAX:
             raise ValueError(f"it names {count:,} lost points")
         lost = frame.lost
-        left_out(LostPoint(lost.run, lost.tag, lost.step, lost.detail[:ERROR_DETAIL_CHARS_MAX], lost.is_unreadable))
+        left_out(
+            LostPoint(
+                lost.run,
+                lost.tag,
+                lost.step,
+                lost.detail[:ERROR_DETAIL_CHARS_MAX],
+                lost.is_unreadable,
+            )
+        )
 
 
 def _check_lengths(*columns: Sequence[object] | npt.NDArray[Any]) -> None:
@@ -254,7 +287,9 @@ def _series(sent: read_pb2.Series) -> RemoteSeries:
         SummaryMetadata.FromString(sent.summary_metadata)
     except DecodeError as error:
         raise ValueError("summary metadata that is none") from error
-    return RemoteSeries(sent.run, sent.tag, sent.plugin, sent.data_class, sent.summary_metadata, sent.total)
+    return RemoteSeries(
+        sent.run, sent.tag, sent.plugin, sent.data_class, sent.summary_metadata, sent.total
+    )
 
 
 def _columns(part: read_pb2.Part) -> Columns:
@@ -264,10 +299,14 @@ def _columns(part: read_pb2.Part) -> Columns:
     if kind == "tensors":
         steps, wall_times = _steps_and_times(part.tensors)
         _check_lengths(steps, wall_times, part.tensors.tensors)
-        return TensorColumns(steps, wall_times, [_tensor(tensor) for tensor in part.tensors.tensors])
+        return TensorColumns(
+            steps, wall_times, [_tensor(tensor) for tensor in part.tensors.tensors]
+        )
     if kind == "blob_sequences":
         steps, wall_times = _steps_and_times(part.blob_sequences)
-        sequences = [[_blob(blob) for blob in sequence.blobs] for sequence in part.blob_sequences.sequences]
+        sequences = [
+            [_blob(blob) for blob in sequence.blobs] for sequence in part.blob_sequences.sequences
+        ]
         _check_lengths(steps, wall_times, sequences)
         content_types = [sequence.logged_content_type for sequence in part.blob_sequences.sequences]
         return RemoteSequenceColumns(steps, wall_times, sequences, content_types)

@@ -31,7 +31,9 @@ class ExportProgress:
         self._began = self._shown_at = time.monotonic()
         if self._progress.is_live:
             form = "{percentage:3.0f}%|{bar}| {desc}"
-            self._bar = tqdm(total=max(1, total_points), bar_format=form, file=sys.stderr, leave=False)
+            self._bar = tqdm(
+                total=max(1, total_points), bar_format=form, file=sys.stderr, leave=False
+            )
 
     def add_bytes(self, size: int) -> None:
         """So many bytes of a table."""
@@ -64,7 +66,9 @@ class ExportProgress:
 
     def _show(self) -> None:
         now = time.monotonic()
-        if not self._progress.shows_info or now - self._shown_at < (REDRAW_SECONDS if self._bar else LINE_SECONDS):
+        if not self._progress.shows_info or now - self._shown_at < (
+            REDRAW_SECONDS if self._bar else LINE_SECONDS
+        ):
             return
         self._shown_at = now
         points = self._done + self._in_progress

@@ -35,13 +35,22 @@ _TRANSIENT_ENDS: Final = frozenset({"too_many_requests", "unavailable", "busy"})
 
 _END: Final = record({"code": string, "detail": string})
 _SERIES: Final = record(
-    {"plugin": string, "steps": array(integer(-INTEGER_MAX - 1)), "wall_times": array(number), "values": array(plain)}
+    {
+        "plugin": string,
+        "steps": array(integer(-INTEGER_MAX - 1)),
+        "wall_times": array(number),
+        "values": array(plain),
+    }
 )
 _CHANGES: Final = record({"cursor": string, "points": mapping(mapping(_SERIES))})
 
 
 def follow_points(
-    transport: Transport, retry_policy: RetryPolicy, experiment_id: str, kind: DataClass, query: Mapping[str, Any] | None = None
+    transport: Transport,
+    retry_policy: RetryPolicy,
+    experiment_id: str,
+    kind: DataClass,
+    query: Mapping[str, Any] | None = None,
 ) -> Iterator[Json]:
     """Each portion of new points as the server sends it: `{cursor, more, removed, points}`, every point once.
 
@@ -55,7 +64,9 @@ def follow_points(
     while True:
         headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
         try:
-            with transport.stream("POST", path, body=json.dumps(asked).encode(), headers=headers) as pieces:
+            with transport.stream(
+                "POST", path, body=json.dumps(asked).encode(), headers=headers
+            ) as pieces:
                 for event in read_events(pieces):
                     portion = _parse_changes(event)
                     asked["since"] = portion["cursor"]

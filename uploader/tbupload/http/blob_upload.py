@@ -35,7 +35,9 @@ class BlobUpload:
     With `is_repair` all of it is sent, whatever the server says it has: its object may be damaged.
     """
 
-    def __init__(self, transport: Transport, path: str, blob: Blob, *, is_repair: bool = False) -> None:
+    def __init__(
+        self, transport: Transport, path: str, blob: Blob, *, is_repair: bool = False
+    ) -> None:
         self._transport = transport
         self._path = path
         self._blob = blob
@@ -79,11 +81,15 @@ class BlobUpload:
             offset = min(int(state["received_bytes"]), last)
             content = read(offset, min(part_bytes, size - offset))
             path = f"{self._path}?offset={offset}&size={size}{self._repair_query}"
-            state = self._transport.request("PUT", path, body=content, headers=OCTET_STREAM).json(UPLOAD_STATE)
+            state = self._transport.request("PUT", path, body=content, headers=OCTET_STREAM).json(
+                UPLOAD_STATE
+            )
             losses += not state["is_stored"] and int(state["received_bytes"]) <= offset
             requests_left -= 1
             if losses > LOST_PARTS_MAX or not requests_left:
-                raise Unreachable(f"{self._transport.server}: keeps losing what it has received of a large blob")
+                raise Unreachable(
+                    f"{self._transport.server}: keeps losing what it has received of a large blob"
+                )
 
     def _get_state(self) -> Json:
         path = f"{self._path}?size={len(self._blob)}{self._repair_query}"
@@ -127,5 +133,7 @@ def _iter_range(file: BinaryIO, blob: FileBlob, start: int, end: int) -> Iterato
 
 
 def _changed_file_error(blob: FileBlob) -> Conflict:
-    explanation = f"{blob.path}: was truncated, replaced or removed while a large blob in it was being sent"
+    explanation = (
+        f"{blob.path}: was truncated, replaced or removed while a large blob in it was being sent"
+    )
     return Conflict(explanation, code="blob_missing", segment=None, offset=None, checksum=None)

@@ -49,15 +49,21 @@ EXPERIMENT: Final = record(
 )
 EXPERIMENTS: Final = record({"experiments": array(EXPERIMENT)})
 LIMITS: Final = record({"limits": mapping(plain)})
-STREAMS: Final = record({"streams": array(anything)})  # each is checked when it is turned into a cursor
-FIRST_STREAMS: Final = record({"experiment_id": identifier, "url": string, "limits": mapping(plain)})
+STREAMS: Final = record(
+    {"streams": array(anything)}
+)  # each is checked when it is turned into a cursor
+FIRST_STREAMS: Final = record(
+    {"experiment_id": identifier, "url": string, "limits": mapping(plain)}
+)
 RUNS: Final = record({"runs": array(record({"run": string, "start_time": nullable(number)}))})
 DIGESTS: Final = record(
     {
         "series": array(
             record(
                 {
-                    **dict.fromkeys(("run", "tag", "plugin", "data_class", "sha256", "metadata_sha256"), string),
+                    **dict.fromkeys(
+                        ("run", "tag", "plugin", "data_class", "sha256", "metadata_sha256"), string
+                    ),
                     "count": integer(),
                 }
             )
@@ -75,9 +81,17 @@ TOKEN: Final = record(
     rest=plain,
 )
 OBJECT_FAULT: Final = record(
-    {"run": string, "tag": string, "first_step": integer(-(2**63)), "sha256": string, "problem": string}
+    {
+        "run": string,
+        "tag": string,
+        "first_step": integer(-(2**63)),
+        "sha256": string,
+        "problem": string,
+    }
 )
-OBJECT_CHECKS: Final = record({"objects": integer(), "bytes": integer(), "faults": array(OBJECT_FAULT)})
+OBJECT_CHECKS: Final = record(
+    {"objects": integer(), "bytes": integer(), "faults": array(OBJECT_FAULT)}
+)
 TOKENS: Final = record({"tokens": array(TOKEN)})
 
 REQUIRED_LIMITS: Final = (
@@ -122,7 +136,10 @@ class Client:
         """
         fields = {"name": name, "description": description, "visibility": visibility}
         return self._json(
-            "POST", "/api/v1/experiments", fields, {"Idempotency-Key": request_key or str(uuid.uuid4())}
+            "POST",
+            "/api/v1/experiments",
+            fields,
+            {"Idempotency-Key": request_key or str(uuid.uuid4())},
         ).json(EXPERIMENT)
 
     def get_experiment(self, experiment_id: str) -> Json:
@@ -132,7 +149,9 @@ class Client:
     def list_experiments(self, query: str | None = None) -> Iterator[Json]:
         """Every experiment of the token's workspace, newest first; `query` searches names and descriptions."""
         fields = {} if query is None else {"q": query}
-        for page in self._get_pages("/api/v1/experiments", {**fields, "limit": str(PAGE_ITEMS)}, EXPERIMENTS):
+        for page in self._get_pages(
+            "/api/v1/experiments", {**fields, "limit": str(PAGE_ITEMS)}, EXPERIMENTS
+        ):
             yield from page["experiments"]
 
     def update_experiment(self, experiment_id: str, fields: Mapping[str, str]) -> Json:
@@ -148,10 +167,18 @@ class Client:
         pages = self._get_pages(_path(experiment_id, "streams"), {}, STREAMS)
         first = next(pages)
         check(first, FIRST_STREAMS)
-        cursors = (_cursor(fields) for page in itertools.chain([first], pages) for fields in page["streams"])
-        return ExperimentStreams(first["experiment_id"], first["url"], _limits(first["limits"]), cursors)
+        cursors = (
+            _cursor(fields)
+            for page in itertools.chain([first], pages)
+            for fields in page["streams"]
+        )
+        return ExperimentStreams(
+            first["experiment_id"], first["url"], _limits(first["limits"]), cursors
+        )
 
-    def upload_blob(self, experiment_id: str, digest: bytes, blob: Blob, *, is_repair: bool = False) -> None:
+    def upload_blob(
+        self, experiment_id: str, digest: bytes, blob: Blob, *, is_repair: bool = False
+    ) -> None:
         """Stores a blob under its SHA-256, for a batch to refer to; what the server has of it is not sent again.
 
         With `is_repair` all of it is sent again, and takes the place of an object that may be damaged.
@@ -169,7 +196,9 @@ class Client:
         if self._compresses and len(body) >= COMPRESSED_BYTES_MIN:
             body = gzip.compress(body, compresslevel=1)
             headers["Content-Encoding"] = "gzip"
-        answer = self._transport.request("POST", _path(experiment_id, "batches"), body=body, headers=headers)
+        answer = self._transport.request(
+            "POST", _path(experiment_id, "batches"), body=body, headers=headers
+        )
         try:
             return wire_pb2.WriteResult.FromString(answer.body), answer.was_retried
         except DecodeError as error:
@@ -190,7 +219,9 @@ class Client:
         for page in self._post_pages(_path(experiment_id, "digests"), {"run": list(runs)}, DIGESTS):
             yield from page["series"]
 
-    def check_objects(self, experiment_id: str, runs: Sequence[str], *, is_deep: bool) -> Iterator[Json]:
+    def check_objects(
+        self, experiment_id: str, runs: Sequence[str], *, is_deep: bool
+    ) -> Iterator[Json]:
         """Pages of {objects, bytes, faults}: what the server's object store has lost of these runs' blobs.
 
         Each fault is {run, tag, plugin, first_step, points, sha256, size, problem}. A deep check reads all bytes.
@@ -201,7 +232,9 @@ class Client:
     def read_records(self, experiment_id: str, run: str, tag: str) -> Iterator[bytes]:
         """A series' points in step order, in pieces: records of `tbwire.digests`. Refused (404) when there is none."""
         path, fields = _path(experiment_id, "digests", "records"), {"run": run, "tag": tag}
-        for page in self._post_pages(path, fields, RECORDS, bytes_max=math.inf):  # nobody keeps them
+        for page in self._post_pages(
+            path, fields, RECORDS, bytes_max=math.inf
+        ):  # nobody keeps them
             try:
                 yield base64.b64decode(page["records"])
             except ValueError:
@@ -209,7 +242,9 @@ class Client:
 
     def create_token(self, experiment_id: str, fields: Mapping[str, Any]) -> Json:
         """Makes a token for one experiment from {scopes, label?, expires_at?}; its secret is in this answer only."""
-        return self._json("POST", _path(experiment_id, "tokens"), fields, may_retry=False).json(NEW_TOKEN)
+        return self._json("POST", _path(experiment_id, "tokens"), fields, may_retry=False).json(
+            NEW_TOKEN
+        )
 
     def list_tokens(self, experiment_id: str) -> list[Json]:
         """The experiment's tokens, without their secrets."""
@@ -245,7 +280,12 @@ class Client:
         return read_pages(read, schema)
 
     def _post_pages(
-        self, path: str, fields: Mapping[str, Any], schema: Schema, *, bytes_max: float = LISTING_BYTES_MAX
+        self,
+        path: str,
+        fields: Mapping[str, Any],
+        schema: Schema,
+        *,
+        bytes_max: float = LISTING_BYTES_MAX,
     ) -> Iterator[Json]:
         def read(after: str | None) -> Response:
             return self._json("POST", path, {**fields, "after": after or ""})
@@ -284,5 +324,9 @@ def _checked_cursor(fields: Json) -> wire_pb2.Cursor:
         generation=fields["generation"],
         filters_digest=bytes.fromhex(fields["filters_digest"]),
     )
-    skipped = [wire_pb2.Skipped(reason=reason, count=count) for reason, count in fields["skipped"].items()]
-    return wire_pb2.Cursor(stream=stream, offset=fields["offset"], checksum=fields["checksum"], skipped=skipped)
+    skipped = [
+        wire_pb2.Skipped(reason=reason, count=count) for reason, count in fields["skipped"].items()
+    ]
+    return wire_pb2.Cursor(
+        stream=stream, offset=fields["offset"], checksum=fields["checksum"], skipped=skipped
+    )

@@ -25,16 +25,27 @@ def read_pages(
         answer = read(token)
         size += len(answer.body)
         if size > bytes_max:
-            raise Refused(f"the server's listing is over the limit of {LISTING_BYTES_MAX:,} bytes", status=200)
+            raise Refused(
+                f"the server's listing is over the limit of {LISTING_BYTES_MAX:,} bytes", status=200
+            )
         page = answer.json(schema)
         del answer
         yield page
         token = page.get("next")
         if token is None:
             return
-        if not isinstance(token, str) or not token.isprintable() or len(token) > PAGE_TOKEN_CHARS_MAX:
+        if (
+            not isinstance(token, str)
+            or not token.isprintable()
+            or len(token) > PAGE_TOKEN_CHARS_MAX
+        ):
             raise unreadable_answer("next: no page token where one should be")
         if hash(token) in seen:
-            raise Refused("the server's listing does not end: the same page comes again", status=200)
+            raise Refused(
+                "the server's listing does not end: the same page comes again", status=200
+            )
         seen.add(hash(token))
-    raise Refused(f"the server's listing does not end: it has more than {LISTING_PAGES_MAX:,} pages", status=200)
+    raise Refused(
+        f"the server's listing does not end: it has more than {LISTING_PAGES_MAX:,} pages",
+        status=200,
+    )

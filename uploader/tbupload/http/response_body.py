@@ -12,7 +12,12 @@ from typing import Any, Final
 import urllib3
 
 from tbupload.errors import Refused
-from tbupload.limits import ERROR_BYTES_MAX, ERROR_DETAIL_CHARS_MAX, RESPONSE_SECONDS_MAX, RETRY_AFTER_SECONDS_MAX
+from tbupload.limits import (
+    ERROR_BYTES_MAX,
+    ERROR_DETAIL_CHARS_MAX,
+    RESPONSE_SECONDS_MAX,
+    RETRY_AFTER_SECONDS_MAX,
+)
 
 PIECE_BYTES: Final = 1 << 20
 """Bytes of a piece of a response that is read as it arrives, at most."""
@@ -45,7 +50,9 @@ def read_body(response: urllib3.BaseHTTPResponse, bytes_max: int) -> bytes:
         if size > bytes_max or time.monotonic() > deadline:
             response.close()
             limit = f"{bytes_max:,} bytes" if size > bytes_max else f"{RESPONSE_SECONDS_MAX:,.0f} s"
-            raise Refused(f"the server's answer is over the limit of {limit}", status=response.status)
+            raise Refused(
+                f"the server's answer is over the limit of {limit}", status=response.status
+            )
     return b"".join(pieces)
 
 
@@ -65,7 +72,11 @@ def refusal_text(status: int, content: dict[str, Any]) -> str:
     text = f"HTTP {status}"
     if isinstance(detail, str) and detail:
         text += f": {detail[:ERROR_DETAIL_CHARS_MAX]}"
-    return f"{text} (id {number[:ERROR_DETAIL_CHARS_MAX]})" if isinstance(number, str) and number else text
+    return (
+        f"{text} (id {number[:ERROR_DETAIL_CHARS_MAX]})"
+        if isinstance(number, str) and number
+        else text
+    )
 
 
 def retry_after_seconds(value: str | None) -> float | None:

@@ -57,7 +57,9 @@ def check(content: Any, schema: Schema) -> None:
 
 def unreadable_answer(why: str = "") -> Refused:
     """Return the error for a response that cannot be one of our server's."""
-    return Refused(f"{NOT_A_TBHUB_ANSWER}{f' ({why})' if why else ''}: {ADDRESS_ADVICE}", status=200)
+    return Refused(
+        f"{NOT_A_TBHUB_ANSWER}{f' ({why})' if why else ''}: {ADDRESS_ADVICE}", status=200
+    )
 
 
 def anything(_value: Any) -> None:

@@ -74,7 +74,9 @@ class RetryPolicy:
         with self._changed:
             self._changed.wait_for(lambda: self.is_stopping, seconds)
 
-    def wait_before_retry(self, attempt: int, failing_since: float, retry_after: float | None) -> float | None:
+    def wait_before_retry(
+        self, attempt: int, failing_since: float, retry_after: float | None
+    ) -> float | None:
         """Waits before repeating a request; the seconds it meant to wait, or None at once when it is time to give up.
 
         `attempt` counts from 0, `trouble_since` is on the monotonic clock, `retry_after` (seconds) is what

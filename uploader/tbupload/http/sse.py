@@ -34,7 +34,9 @@ def read_events(pieces: Iterable[bytes]) -> Iterator[ServerEvent]:
             continue
         if "data" in fields:
             name, number = fields.get("event", b"message"), fields.get("id")
-            yield ServerEvent(name.decode(), fields["data"], None if number is None else number.decode())
+            yield ServerEvent(
+                name.decode(), fields["data"], None if number is None else number.decode()
+            )
         fields = {}
 
 

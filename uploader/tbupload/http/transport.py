@@ -17,7 +17,13 @@ import urllib3
 
 from tbupload.errors import Conflict, Refused, Unreachable, UsageError
 from tbupload.http.request_slots import RequestSlots
-from tbupload.http.response_body import iter_body, parse_error_body, read_body, refusal_text, retry_after_seconds
+from tbupload.http.response_body import (
+    iter_body,
+    parse_error_body,
+    read_body,
+    refusal_text,
+    retry_after_seconds,
+)
 from tbupload.http.response_schema import INTEGER_MAX, Json, Schema, anything, parse
 from tbupload.http.retry import RetryPolicy
 from tbupload.limits import RESPONSE_BYTES_MAX
@@ -74,14 +80,23 @@ class _RetryableFailure:
 
     def explanation(self) -> str:
         """The reason, and how long the server asks to wait."""
-        return self.reason if not self.retry_after else f"{self.reason}; it asks to wait {self.retry_after:,.0f} s"
+        return (
+            self.reason
+            if not self.retry_after
+            else f"{self.reason}; it asks to wait {self.retry_after:,.0f} s"
+        )
 
 
 class Transport:
     """Sends requests to one server; may be used from several threads. `report` is told when the server stays away."""
 
     def __init__(
-        self, server: str, token: str | None, cacert: Path | None, retry_policy: RetryPolicy, report: Callable[[str], None]
+        self,
+        server: str,
+        token: str | None,
+        cacert: Path | None,
+        retry_policy: RetryPolicy,
+        report: Callable[[str], None],
     ) -> None:
         self.server = server
         self._headers = {"User-Agent": "tbupload", "Accept": "application/json"}
@@ -109,7 +124,9 @@ class Transport:
         raised. Any other HTTP error is Refused, or Conflict, and so is a response over RESPONSE_BYTES_MAX. Without
         `may_repeat`, only what surely was not done is repeated.
         """
-        _, content, is_repeat = self._send_with_retries(method, path, body, headers, may_retry=may_retry, reads_body=True)
+        _, content, is_repeat = self._send_with_retries(
+            method, path, body, headers, may_retry=may_retry, reads_body=True
+        )
         return Response(content, is_repeat)
 
     @contextmanager
@@ -161,7 +178,13 @@ class Transport:
             sent = {**self._headers, **(headers or {})}
             with self._slots.acquire():
                 outcome = self._send_once(
-                    method, path, body, sent, may_retry=may_retry, reads_body=reads_body, final_codes=final_codes
+                    method,
+                    path,
+                    body,
+                    sent,
+                    may_retry=may_retry,
+                    reads_body=reads_body,
+                    final_codes=final_codes,
                 )
             if not isinstance(outcome, _RetryableFailure):
                 self._slots.succeed()
@@ -170,7 +193,10 @@ class Transport:
             if outcome.is_throttled:
                 self._slots.halve()
             self._report_outage(outcome)
-            if self._retry_policy.wait_before_retry(attempt, failing_since, outcome.retry_after) is None:
+            if (
+                self._retry_policy.wait_before_retry(attempt, failing_since, outcome.retry_after)
+                is None
+            ):
                 raise Unreachable(f"{self.server}: {outcome.explanation()}")
             attempt += 1
 
@@ -212,14 +238,22 @@ class Transport:
             raise Refused(_certificate_advice(self.server, error), status=0) from error
         except urllib3.exceptions.HTTPError as error:
             if not may_retry and not isinstance(error, urllib3.exceptions.NewConnectionError):
-                raise Unreachable(f"{self.server}: {_error_text(error)}; whether it was done is not known") from error
+                raise Unreachable(
+                    f"{self.server}: {_error_text(error)}; whether it was done is not known"
+                ) from error
             return _RetryableFailure(_error_text(error))
         content = parse_error_body(response)
         is_final = content.get("code") in final_codes
-        if response.status in RETRIED_STATUSES and not is_final and (may_retry or response.status in {TOO_MANY_REQUESTS, 503}):
+        if (
+            response.status in RETRIED_STATUSES
+            and not is_final
+            and (may_retry or response.status in {TOO_MANY_REQUESTS, 503})
+        ):
             reason = refusal_text(response.status, content)
             wait_seconds = retry_after_seconds(response.headers.get("Retry-After"))
-            return _RetryableFailure(reason, wait_seconds, is_throttled=response.status == TOO_MANY_REQUESTS)
+            return _RetryableFailure(
+                reason, wait_seconds, is_throttled=response.status == TOO_MANY_REQUESTS
+            )
         raise _refused_error(response, content)
 
     def _report_outage(self, failure: _RetryableFailure) -> None:
@@ -227,7 +261,9 @@ class Transport:
         if failure.is_throttled:
             if now - self._throttled_at >= THROTTLED_REPORT_SECONDS:
                 self._throttled_at = now
-                self._report(f"{self.server}: the server asks to wait ({failure.explanation()}); going on after that")
+                self._report(
+                    f"{self.server}: the server asks to wait ({failure.explanation()}); going on after that"
+                )
         elif now - self._reported_at >= REPORT_SECONDS:
             self._reported_at = now
             self._report(f"{self.server}: {failure.explanation()}; trying again")
@@ -259,7 +295,9 @@ def _connection_pool(server: str, cacert: Path | None) -> urllib3.PoolManager:
         return urllib3.PoolManager(**options)
     parts = urllib.parse.urlsplit(proxy)
     if parts.username is not None:
-        credentials = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
+        credentials = (
+            f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
+        )
         options["proxy_headers"] = urllib3.make_headers(proxy_basic_auth=credentials)
     return urllib3.ProxyManager(proxy, **options)
 
@@ -295,7 +333,9 @@ def _refused_error(response: urllib3.BaseHTTPResponse, content: Json) -> Refused
     if response.status in STATUS_ADVICE:
         explanation = f"{STATUS_ADVICE[response.status]} ({explanation})"
     elif 300 <= response.status < 400 and location:  # noqa: PLR2004  # HTTP's own classes
-        explanation = f"the server redirects to {location[:LOCATION_CHARS_MAX]}: use that as its address"
+        explanation = (
+            f"the server redirects to {location[:LOCATION_CHARS_MAX]}: use that as its address"
+        )
     if response.status != 409:  # noqa: PLR2004  # HTTP's own number
         return Refused(explanation, status=response.status, code=code)
     return Conflict(

@@ -36,7 +36,10 @@ class _PollQueue(Generic[Entry]):
 
     def refill(self, seconds: float) -> None:
         """Looks become due with time, never more than there are things."""
-        self.tokens = min(float(len(self.entries)), self.tokens + len(self.entries) * seconds / self.period_seconds)
+        self.tokens = min(
+            float(len(self.entries)),
+            self.tokens + len(self.entries) * seconds / self.period_seconds,
+        )
 
     def pop(self) -> Entry:
         self.tokens -= 1.0
@@ -51,7 +54,11 @@ class PollScheduler(Generic[Entry]):
     """
 
     def __init__(
-        self, period_seconds: float, period_seconds_max: float, share: float, now: Callable[[], float]
+        self,
+        period_seconds: float,
+        period_seconds_max: float,
+        share: float,
+        now: Callable[[], float],
     ) -> None:
         periods = [min(period_seconds, period_seconds_max)]
         while periods[-1] * 2 < period_seconds_max:
@@ -100,7 +107,8 @@ class PollScheduler(Generic[Entry]):
     def pause_seconds(self) -> float:
         """How long nothing is due, at most."""
         pause = min(
-            (lane.period_seconds for lane in self._queues if lane.entries), default=self._queues[-1].period_seconds
+            (lane.period_seconds for lane in self._queues if lane.entries),
+            default=self._queues[-1].period_seconds,
         )
         return min(pause, BACKLOG_SECONDS) if any(lane.is_ready for lane in self._queues) else pause
 

@@ -35,7 +35,9 @@ class LogdirScan:
 def check_logdir(logdir: Path) -> None:
     """Raises LogdirError unless `logdir` is a directory that can be listed."""
     if not logdir.exists():
-        raise LogdirError(f"{logdir}: no such directory (make it first if the training job has not started yet)")
+        raise LogdirError(
+            f"{logdir}: no such directory (make it first if the training job has not started yet)"
+        )
     if not logdir.is_dir():
         raise LogdirError(f"{logdir} is a file; --logdir takes the directory that holds the runs")
     if not os.access(logdir, os.R_OK | os.X_OK):

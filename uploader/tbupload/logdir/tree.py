@@ -42,7 +42,16 @@ class FileEntry:
     `committed` and `size` are bytes. `source` is there while there is something to remember of its content.
     """
 
-    __slots__ = ("changed_at", "committed", "folder", "is_gone", "name", "fingerprint", "size", "upload")
+    __slots__ = (
+        "changed_at",
+        "committed",
+        "folder",
+        "is_gone",
+        "name",
+        "fingerprint",
+        "size",
+        "upload",
+    )
 
     def __init__(self, folder: Folder, name: str) -> None:
         self.folder = folder
@@ -145,7 +154,9 @@ class LogdirTree:
     def problems(self, *, seen_times_min: int = 1) -> dict[str, str]:
         """A sentence for each path that cannot be used now; for folders when that was found so many times in a row."""
         sentences = {
-            folder.path: sentence for folder, (sentence, times) in self._unlistable_folders.items() if times >= seen_times_min
+            folder.path: sentence
+            for folder, (sentence, times) in self._unlistable_folders.items()
+            if times >= seen_times_min
         }
         for unusable in self._unusable_entries.values():
             sentences |= unusable
@@ -185,7 +196,9 @@ class LogdirTree:
             entry.is_gone = True
         changes.gone = [*old_files.values(), *self._mark_gone(old_folders.values())]
         if unusable:
-            self.has_new_problems = self.has_new_problems or self._unusable_entries.get(folder) != unusable
+            self.has_new_problems = (
+                self.has_new_problems or self._unusable_entries.get(folder) != unusable
+            )
             self._unusable_entries[folder] = unusable
         else:
             self._unusable_entries.pop(folder, None)
@@ -208,7 +221,9 @@ class LogdirTree:
                 continue
             is_config = entry.name == CONFIG_NAME
             run = folder.projector_run.run if is_config else own_run
-            if not (is_config or is_event_file_name(entry.name)) or not self._filter.accepts_run(run):
+            if not (is_config or is_event_file_name(entry.name)) or not self._filter.accepts_run(
+                run
+            ):
                 continue
             problem = self._problem(run, entry)
             if problem is not None:
@@ -236,15 +251,23 @@ class LogdirTree:
     def _note_list_error(self, folder: Folder, error: OSError) -> FolderChanges:
         folder.mtime_ns = MTIME_UNKNOWN
         if error.errno in _GONE_ERRNOS and folder.parent is not None:
-            folder.parent.mtime_ns = MTIME_UNKNOWN  # which may show that something else bears the name now
+            folder.parent.mtime_ns = (
+                MTIME_UNKNOWN  # which may show that something else bears the name now
+            )
             return FolderChanges(gone=list(self._mark_gone([folder])))
         times = self._unlistable_folders[folder][1] if folder in self._unlistable_folders else 0
-        self._unlistable_folders[folder] = (f"{printable_path(folder.path)}: {error.strerror}", times + 1)
+        self._unlistable_folders[folder] = (
+            f"{printable_path(folder.path)}: {error.strerror}",
+            times + 1,
+        )
         self.has_new_problems = self.has_new_problems or times < _REPORTED_FAILURES_MAX
         if error.errno not in _GONE_ERRNOS:
             return FolderChanges()
         gone = list(self._mark_gone([folder]))
-        self._unlistable_folders[folder] = (f"{printable_path(folder.path)}: {error.strerror}", times + 1)
+        self._unlistable_folders[folder] = (
+            f"{printable_path(folder.path)}: {error.strerror}",
+            times + 1,
+        )
         folder.is_gone = False  # the logdir itself may come back
         folder.files = folder.folders = ()
         return FolderChanges(gone=gone)
@@ -274,12 +297,18 @@ def printable_path(path: str) -> str:
 
 
 def _is_unchanged(folder: Folder, status: os.stat_result) -> bool:
-    return (folder.mtime_ns, folder.inode, folder.device) == (status.st_mtime_ns, status.st_ino, status.st_dev)
+    return (folder.mtime_ns, folder.inode, folder.device) == (
+        status.st_mtime_ns,
+        status.st_ino,
+        status.st_dev,
+    )
 
 
 def _record_status(folder: Folder, status: os.stat_result) -> None:
     is_like_parent = folder.parent is not None and folder.parent.device == status.st_dev
-    folder.device = folder.parent.device if folder.parent and is_like_parent else status.st_dev  # one number for all
+    folder.device = (
+        folder.parent.device if folder.parent and is_like_parent else status.st_dev
+    )  # one number for all
     folder.inode = status.st_ino
     is_settled = time.time() - status.st_mtime > MTIME_TRUSTED_SECONDS
     folder.mtime_ns = status.st_mtime_ns if is_settled else MTIME_UNKNOWN

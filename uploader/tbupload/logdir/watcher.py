@@ -39,15 +39,21 @@ class LogdirWatcher:
     as that takes no more than its share of the time. `total_bytes` is the size of all files.
     """
 
-    def __init__(self, tree: LogdirTree, poll_seconds: float, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, tree: LogdirTree, poll_seconds: float, now: Callable[[], float] = time.monotonic
+    ) -> None:
         self.total_bytes = 0
         self.file_count = 0
         self._tree = tree
         self._now = now
         self._unlisted = [tree.root]
         self._relist_folders: set[Folder] = set()
-        self._folders: PollScheduler[Folder] = PollScheduler(poll_seconds, 2 * poll_seconds, FOLDER_POLL_TIME_SHARE, now)
-        self._files: PollScheduler[FileEntry] = PollScheduler(FILE_POLL_SECONDS, poll_seconds, FILE_POLL_TIME_SHARE, now)
+        self._folders: PollScheduler[Folder] = PollScheduler(
+            poll_seconds, 2 * poll_seconds, FOLDER_POLL_TIME_SHARE, now
+        )
+        self._files: PollScheduler[FileEntry] = PollScheduler(
+            FILE_POLL_SECONDS, poll_seconds, FILE_POLL_TIME_SHARE, now
+        )
         self._full_listing_at = now() + FULL_LISTING_SECONDS
 
     @property
@@ -99,7 +105,11 @@ class LogdirWatcher:
 
     def pause_seconds(self) -> float:
         """How long nothing has to be looked at."""
-        return 0.0 if self._unlisted else min(self._folders.pause_seconds(), self._files.pause_seconds())
+        return (
+            0.0
+            if self._unlisted
+            else min(self._folders.pause_seconds(), self._files.pause_seconds())
+        )
 
     def _list_due_folders(self) -> Iterator[FolderChanges]:
         """Looks into folders never seen, for a while, then into those whose turn it is."""
@@ -148,7 +158,9 @@ class LogdirWatcher:
 
     def _needs_reread(self, entry: FileEntry) -> bool:
         source = entry.upload
-        return source is not None and source.needs_reread(entry.size, self._now() - entry.changed_at)
+        return source is not None and source.needs_reread(
+            entry.size, self._now() - entry.changed_at
+        )
 
     def _may_change(self, entry: FileEntry) -> bool:
         return entry.upload is not None and entry.upload.may_change(entry.size)
@@ -160,7 +172,10 @@ class LogdirWatcher:
         """
         now = self._now()
         try:
-            status = _status(entry.path, is_fresh=bool(entry.fingerprint) and now - entry.changed_at < ACTIVE_SECONDS)
+            status = _status(
+                entry.path,
+                is_fresh=bool(entry.fingerprint) and now - entry.changed_at < ACTIVE_SECONDS,
+            )
         except OSError as error:
             if error.errno == errno.ENOENT:
                 entry.folder.mtime_ns = MTIME_UNKNOWN
@@ -171,7 +186,9 @@ class LogdirWatcher:
         if seen == entry.fingerprint:
             return False
         # The age of a file met for the first time is all that is known of how lively it is, and clocks may differ.
-        entry.changed_at = now if entry.fingerprint else now - max(ACTIVE_SECONDS, time.time() - status.st_mtime)
+        entry.changed_at = (
+            now if entry.fingerprint else now - max(ACTIVE_SECONDS, time.time() - status.st_mtime)
+        )
         self.total_bytes += status.st_size - entry.size
         entry.fingerprint, entry.size = seen, status.st_size
         return entry.size > 0 or entry.committed > 0 or entry.upload is not None

@@ -38,7 +38,9 @@ def load(library: Library | None = None) -> tuple[Library, Any]:
         if importlib.util.find_spec(name) is not None:
             return name, importlib.import_module(name)
     names = " or ".join(wanted)
-    raise ImportError(f"DataFrames need {names}, which is not installed: run `pip install {wanted[0]}`")
+    raise ImportError(
+        f"DataFrames need {names}, which is not installed: run `pip install {wanted[0]}`"
+    )
 
 
 def make(columns: Mapping[str, Any], library: Library | None = None) -> Any:
@@ -53,7 +55,9 @@ def _in_pandas(pandas: Any, columns: Mapping[str, Any]) -> Any:
             return pandas.Categorical.from_codes(content.codes, categories=list(content.names))
         return content
 
-    return pandas.DataFrame({name: column(content) for name, content in columns.items()}, copy=False)
+    return pandas.DataFrame(
+        {name: column(content) for name, content in columns.items()}, copy=False
+    )
 
 
 def _in_polars(polars: Any, columns: Mapping[str, Any]) -> Any:
@@ -61,7 +65,11 @@ def _in_polars(polars: Any, columns: Mapping[str, Any]) -> Any:
         if isinstance(content, CategoryColumn):
             names = polars.Series(name, list(content.names), dtype=polars.Categorical)
             return names.gather(polars.Series(content.codes, dtype=polars.UInt32))
-        if isinstance(content, list) and content and not isinstance(content[0], str | int | float | None):
+        if (
+            isinstance(content, list)
+            and content
+            and not isinstance(content[0], str | int | float | None)
+        ):
             return polars.Series(name, content, dtype=polars.Object)
         return polars.Series(name, content)
 
@@ -75,9 +83,13 @@ def pivot(frame: Any) -> Any:
     """
     for name in ("run", "step"):
         if (frame["tag"] == name).any():
-            raise UsageError(f"there is a tag {name!r} as well as a column: choose other tags, or take pivot=False")
+            raise UsageError(
+                f"there is a tag {name!r} as well as a column: choose other tags, or take pivot=False"
+            )
     if type(frame).__module__.partition(".")[0] == "polars":
         return frame.pivot(on="tag", index=["run", "step"], values="value").sort("run", "step")
     wide = frame.pivot(index=["run", "step"], columns="tag", values="value")
-    wide.columns = [str(tag) for tag in wide.columns]  # as categories they would take no other column beside them
+    wide.columns = [
+        str(tag) for tag in wide.columns
+    ]  # as categories they would take no other column beside them
     return wide.reset_index()

@@ -61,7 +61,9 @@ class Experiment:
                 _warn(warning)
         secret = access.token if given is None else check_token(given)
         patience = RetryPolicy(RETRY_TIMEOUT_SECONDS)
-        self._transport = Transport(access.server, secret, None if cacert is None else Path(cacert), patience, _warn)
+        self._transport = Transport(
+            access.server, secret, None if cacert is None else Path(cacert), patience, _warn
+        )
         self._path = f"/api/v1/experiments/{self.experiment_id}"
         self._library = library
 
@@ -120,7 +122,12 @@ class Experiment:
         """A row a point, as `scalars`; the values are numpy arrays: histograms, texts (arrays of str), PR curves."""
         name, _ = data_frames.load(library or self._library)
         parts = list(self._read("tensors", run, tag, {"sampling": sampling, **query}))
-        found = [one for part in parts if isinstance(part.columns, TensorColumns) for one in part.columns.tensors]
+        found = [
+            one
+            for part in parts
+            if isinstance(part.columns, TensorColumns)
+            for one in part.columns.tensors
+        ]
         return data_frames.make({**_columns(parts), "value": [_array(one) for one in found]}, name)
 
     def blobs(
@@ -139,7 +146,9 @@ class Experiment:
         """
         name, _ = data_frames.load(library or self._library)
         parts = list(self._read("blob_sequences", run, tag, {"sampling": sampling, **query}))
-        columns = [part.columns for part in parts if isinstance(part.columns, RemoteSequenceColumns)]
+        columns = [
+            part.columns for part in parts if isinstance(part.columns, RemoteSequenceColumns)
+        ]
         sequences = [sequence for one in columns for sequence in one.sequences]
         rows = np.repeat(np.arange(len(sequences)), [len(sequence) for sequence in sequences])
         found = [blob for sequence in sequences for blob in sequence]
@@ -148,7 +157,9 @@ class Experiment:
         return data_frames.make(
             {
                 **points,
-                "index": np.array([index for sequence in sequences for index in range(len(sequence))], np.int64),
+                "index": np.array(
+                    [index for sequence in sequences for index in range(len(sequence))], np.int64
+                ),
                 "key": [blob.key for blob in found],
                 "size": np.array([blob.size for blob in found], np.int64),
                 "content_type": [blob.content_type for blob in found],
@@ -166,7 +177,9 @@ class Experiment:
                 found.append(piece)
                 size += len(piece)
                 if size > WIRE_LIMIT_MAX:
-                    raise Refused(f"the blob is over the limit of {WIRE_LIMIT_MAX:,} bytes", status=200)
+                    raise Refused(
+                        f"the blob is over the limit of {WIRE_LIMIT_MAX:,} bytes", status=200
+                    )
         return b"".join(found)
 
     def hparams(self, *, library: Library | None = None) -> Any:
@@ -177,7 +190,9 @@ class Experiment:
         """
         name, _ = data_frames.load(library or self._library)
         try:
-            sessions = hyperparameters.read_sessions(self._list("tensors", hyperparameters.SESSIONS, plugin="hparams"))
+            sessions = hyperparameters.read_sessions(
+                self._list("tensors", hyperparameters.SESSIONS, plugin="hparams")
+            )
             scalars = self._list("scalars", hyperparameters.SCALARS) if sessions else {}
             metrics = hyperparameters.metrics_by_session(sessions, scalars)
         except (ValueError, DecodeError) as error:
@@ -192,7 +207,9 @@ class Experiment:
 
         def read(after: str | None) -> Response:
             fields = {**query, "limit": _SERIES_PER_PAGE, "after": after or ""}
-            return self._transport.request("GET", f"{self._path}/{kind}?{urllib.parse.urlencode(fields)}")
+            return self._transport.request(
+                "GET", f"{self._path}/{kind}?{urllib.parse.urlencode(fields)}"
+            )
 
         listed: dict[str, dict[str, Any]] = {}
         for page in read_pages(read, record({"series": schema})):
@@ -200,8 +217,14 @@ class Experiment:
                 listed.setdefault(run, {}).update(tags)
         return listed
 
-    def _read(self, kind: DataClass, run: Names, tag: Names, query: dict[str, Any]) -> Iterable[SeriesPart]:
-        chosen = {name: _as_list(names) for name, names in (("run", run), ("tag", tag)) if names is not None}
+    def _read(
+        self, kind: DataClass, run: Names, tag: Names, query: dict[str, Any]
+    ) -> Iterable[SeriesPart]:
+        chosen = {
+            name: _as_list(names)
+            for name, names in (("run", run), ("tag", tag))
+            if names is not None
+        }
         return read_points(self._transport, self.experiment_id, kind, {**chosen, **query})
 
 
@@ -237,11 +260,17 @@ def _join_columns(columns: Sequence[Any], dtype: Any) -> Any:
 
 def _labels(names: Sequence[str], lengths: Sequence[int]) -> CategoryColumn:
     codes = {name: code for code, name in enumerate(dict.fromkeys(names))}
-    return CategoryColumn(list(codes), np.repeat(np.array([codes[name] for name in names], np.int32), lengths))
+    return CategoryColumn(
+        list(codes), np.repeat(np.array([codes[name] for name in names], np.int32), lengths)
+    )
 
 
 def _take_rows(column: Any, rows: Any) -> Any:
-    return CategoryColumn(column.names, column.codes[rows]) if isinstance(column, CategoryColumn) else column[rows]
+    return (
+        CategoryColumn(column.names, column.codes[rows])
+        if isinstance(column, CategoryColumn)
+        else column[rows]
+    )
 
 
 def _array(tensor: Tensor) -> Any:

@@ -63,7 +63,9 @@ def _plain(value: Value) -> Any:
     return getattr(value, kind) if kind in {"number_value", "string_value", "bool_value"} else None
 
 
-def metrics_by_session(sessions: Sequence[Session], scalars: _SeriesListing) -> dict[str, dict[str, float]]:
+def metrics_by_session(
+    sessions: Sequence[Session], scalars: _SeriesListing
+) -> dict[str, dict[str, float]]:
     """The last values of each session's scalars: of its own run by their tags, of runs below it by GROUP/TAG."""
     runs = {session.run for session in sessions}
     found: dict[str, dict[str, float]] = {run: {} for run in runs}
@@ -96,7 +98,9 @@ def _find_session(run: str, sessions: set[str]) -> str | None:
     return place
 
 
-def as_columns(sessions: Sequence[Session], metrics: Mapping[str, Mapping[str, float]]) -> dict[str, list[Any]]:
+def as_columns(
+    sessions: Sequence[Session], metrics: Mapping[str, Mapping[str, float]]
+) -> dict[str, list[Any]]:
     """A row a session."""
     columns: dict[str, list[Any]] = {
         "run": [session.run for session in sessions],
@@ -106,7 +110,9 @@ def as_columns(sessions: Sequence[Session], metrics: Mapping[str, Mapping[str, f
         "end_time": [session.end_time for session in sessions],
     }
     for name in dict.fromkeys(name for session in sessions for name in session.hparams):
-        columns[f"hparams.{name}"] = _unify_types([session.hparams.get(name) for session in sessions])
+        columns[f"hparams.{name}"] = _unify_types(
+            [session.hparams.get(name) for session in sessions]
+        )
     for name in dict.fromkeys(name for session in sessions for name in metrics[session.run]):
         columns[f"metrics.{name}"] = [metrics[session.run].get(name) for session in sessions]
     return columns
@@ -115,4 +121,6 @@ def as_columns(sessions: Sequence[Session], metrics: Mapping[str, Mapping[str, f
 def _unify_types(values: list[Any]) -> list[Any]:
     """Values of one type, as a column has: those of several types are written out."""
     kinds = {type(value) for value in values if value is not None}
-    return values if len(kinds) <= 1 else [None if value is None else str(value) for value in values]
+    return (
+        values if len(kinds) <= 1 else [None if value is None else str(value) for value in values]
+    )

@@ -58,11 +58,18 @@ class ExperimentFromDev:
             tag=tags if len(tags) < len(all_tags) else None,
             plugin="scalars",
         )
-        places = [_positions(found[column].cat.categories, order) for column, order in (("run", runs), ("tag", tags))]
-        order = np.lexsort((found["step"], places[1][found["tag"].cat.codes], places[0][found["run"].cat.codes]))
+        places = [
+            _positions(found[column].cat.categories, order)
+            for column, order in (("run", runs), ("tag", tags))
+        ]
+        order = np.lexsort(
+            (found["step"], places[1][found["tag"].cat.codes], places[0][found["run"].cat.codes])
+        )
         frame = found.take(order).reset_index(drop=True)
         texts = {column: frame[column].astype(str).tolist() for column in ("run", "tag")}
-        return pandas.DataFrame({**texts, **{column: frame[column] for column in ("step", "value", "wall_time")}})
+        return pandas.DataFrame(
+            {**texts, **{column: frame[column] for column in ("step", "value", "wall_time")}}
+        )
 
 
 def _positions(names: Iterable[str], order: Iterable[str]) -> Any:

@@ -69,7 +69,9 @@ class EncodedSegment:
     @property
     def size(self) -> int:
         """Bytes it holds in memory until it is acknowledged."""
-        return len(self.body) + sum(len(blob) for blob in self.blobs.values() if not isinstance(blob, FileBlob))
+        return len(self.body) + sum(
+            len(blob) for blob in self.blobs.values() if not isinstance(blob, FileBlob)
+        )
 
     @property
     def streams_blobs(self) -> bool:
@@ -118,7 +120,11 @@ class Batch:
 
     def blobs(self) -> dict[bytes, Blob]:
         """The blobs to be put before the batch, by SHA-256, each once."""
-        return {digest: content for segment in self.segments for digest, content in segment.blobs.items()}
+        return {
+            digest: content
+            for segment in self.segments
+            for digest, content in segment.blobs.items()
+        }
 
 
 def encode_segment(
@@ -183,16 +189,26 @@ def _encode_once(
     blobs: dict[bytes, Blob] = {}
     metadata: dict[str, bytes] = {}
     counts: Counter[str] = Counter()
-    spans = {points.tag: step_span(points.columns.steps) for points in chunk.series if _has_steps(points)}
+    spans = {
+        points.tag: step_span(points.columns.steps) for points in chunk.series if _has_steps(points)
+    }
     for points in chunk.series:
         series = segment.series.add(tag=points.tag)
         if acknowledged.get(points.tag) != points.metadata:
             series.summary_metadata = metadata[points.tag] = points.metadata
         span = spans.get(points.tag)
-        kind, count = _add_columns(series, points.columns, limits, blobs, is_increasing=span is not None and span.is_increasing)
+        kind, count = _add_columns(
+            series,
+            points.columns,
+            limits,
+            blobs,
+            is_increasing=span is not None and span.is_increasing,
+        )
         counts[kind] += count
     body = batch.SerializeToString()
-    return EncodedSegment(stream, chunk.start, chunk.end, body, blobs, metadata, counts, skipped, empty_values, spans)
+    return EncodedSegment(
+        stream, chunk.start, chunk.end, body, blobs, metadata, counts, skipped, empty_values, spans
+    )
 
 
 def _has_steps(points: SeriesPoints) -> bool:
@@ -201,7 +217,12 @@ def _has_steps(points: SeriesPoints) -> bool:
 
 
 def _add_columns(
-    series: wire_pb2.Series, columns: Columns, limits: WireLimits, blobs: dict[bytes, Blob], *, is_increasing: bool
+    series: wire_pb2.Series,
+    columns: Columns,
+    limits: WireLimits,
+    blobs: dict[bytes, Blob],
+    *,
+    is_increasing: bool,
 ) -> tuple[str, int]:
     """Fills in the series' points; answers what they count as, and how many."""
     if isinstance(columns, ScalarColumns):
@@ -214,7 +235,9 @@ def _add_columns(
     return "blobs", sum(map(len, columns.sequences))
 
 
-def _add_scalars(wire: wire_pb2.ScalarPoints, columns: ScalarColumns, packed_points_max: int) -> None:
+def _add_scalars(
+    wire: wire_pb2.ScalarPoints, columns: ScalarColumns, packed_points_max: int
+) -> None:
     wire.SetInParent()  # a series without points still says that it is scalar
     if packed_points_max and len(columns.steps) >= PACKED_POINTS_MIN:
         wire.blocks.extend(_packed_blocks(columns, packed_points_max))
@@ -237,7 +260,10 @@ def _packed_blocks(columns: ScalarColumns, points_max: int) -> Iterator[bytes]:
 
 
 def _add_tensors(
-    wire: wire_pb2.TensorPoints, columns: TensorColumns, limits: WireLimits, blobs: dict[bytes, Blob]
+    wire: wire_pb2.TensorPoints,
+    columns: TensorColumns,
+    limits: WireLimits,
+    blobs: dict[bytes, Blob],
 ) -> None:
     inline_bytes_max = limits.tensor_bytes_max if limits.tensor_object_bytes_max else sys.maxsize
     wire.SetInParent()
@@ -247,12 +273,16 @@ def _add_tensors(
         _add_tensor(wire, tensor, inline_bytes_max, blobs)
 
 
-def _add_tensor(wire: wire_pb2.TensorPoints, tensor: Tensor, inline_bytes_max: int, blobs: dict[bytes, Blob]) -> None:
+def _add_tensor(
+    wire: wire_pb2.TensorPoints, tensor: Tensor, inline_bytes_max: int, blobs: dict[bytes, Blob]
+) -> None:
     if tensor.in_file is None and len(tensor.data) <= inline_bytes_max:
         message = wire.tensors.add(dtype=tensor.dtype, shape=tensor.shape, data=tensor.data)
     else:
         blob = tensor.in_file or tensor.data
-        message = wire.tensors.add(dtype=tensor.dtype, shape=tensor.shape, reference=_reference(blob, blobs))
+        message = wire.tensors.add(
+            dtype=tensor.dtype, shape=tensor.shape, reference=_reference(blob, blobs)
+        )
     if tensor.histogram is not None:
         message.histogram.CopyFrom(_histogram(tensor.histogram))
 
@@ -270,7 +300,10 @@ def _histogram(histogram: LegacyHistogram) -> wire_pb2.LegacyHistogram:
 
 
 def _add_blob_sequences(
-    wire: wire_pb2.BlobSequencePoints, columns: BlobSequenceColumns, inline_bytes_max: int, blobs: dict[bytes, Blob]
+    wire: wire_pb2.BlobSequencePoints,
+    columns: BlobSequenceColumns,
+    inline_bytes_max: int,
+    blobs: dict[bytes, Blob],
 ) -> None:
     wire.SetInParent()
     wire.steps = _column_bytes(columns.steps, "<i8")

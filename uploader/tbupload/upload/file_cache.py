@@ -29,7 +29,9 @@ class TagSetInterner:
     """Sets of tags, each kept once: the runs of an experiment mostly have the same ones."""
 
     def __init__(self) -> None:
-        self._sets: weakref.WeakKeyDictionary[frozenset[str], weakref.ref[frozenset[str]]] = weakref.WeakKeyDictionary()
+        self._sets: weakref.WeakKeyDictionary[frozenset[str], weakref.ref[frozenset[str]]] = (
+            weakref.WeakKeyDictionary()
+        )
 
     def union(self, tags: frozenset[str], more: Iterable[str]) -> frozenset[str]:
         """The set of all of them."""
@@ -55,14 +57,21 @@ class FileCache:
         """The file, where it stood when it was put back or as it is known by its cursor."""
         self._tag_count -= self._cached.pop(entry, 0)
         if entry.upload is None:
-            entry.upload = FileUpload(FoundFile(entry.folder.run, Path(entry.path)), self._options, self._cursors)
+            entry.upload = FileUpload(
+                FoundFile(entry.folder.run, Path(entry.path)), self._options, self._cursors
+            )
         return entry.upload
 
     def prefetch(self, entries: Iterable[FileEntry]) -> None:
         """Reads the next small files together, if the first of these, to be taken next, was not read yet."""
         chosen, size = [], 0
         for entry in islice(entries, FILES_MAX):
-            if entry.upload is None and entry.committed == 0 and not entry.is_gone and entry.size < FILE_BYTES_MAX:
+            if (
+                entry.upload is None
+                and entry.committed == 0
+                and not entry.is_gone
+                and entry.size < FILE_BYTES_MAX
+            ):
                 chosen.append(entry)
                 size += entry.size
             if not chosen or size > CHUNK_BYTES:
@@ -100,7 +109,11 @@ class FileCache:
 
 
 def fill_batch(
-    batch: Batch, folder: Folder, cache: FileCache, finished: Callable[[FileEntry], None], has_time: Callable[[], bool]
+    batch: Batch,
+    folder: Folder,
+    cache: FileCache,
+    finished: Callable[[FileEntry], None],
+    has_time: Callable[[], bool],
 ) -> None:
     """Puts the next segments of the run's pending files into the batch while there is room and time: one a file.
 
@@ -121,7 +134,9 @@ def fill_batch(
             folder.pending.append(entry)
 
 
-def _add_segment(batch: Batch, entry: FileEntry, source: FileUpload, segment: EncodedSegment) -> bool:
+def _add_segment(
+    batch: Batch, entry: FileEntry, source: FileUpload, segment: EncodedSegment
+) -> bool:
     """Whether the segment found a place; otherwise it goes back to its file, and the batch is closed."""
     if batch.segments and (source.is_sent_alone or not batch.fits(segment)):
         source.requeue(segment, alone=source.is_sent_alone)

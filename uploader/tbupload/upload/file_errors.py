@@ -23,7 +23,9 @@ ZERO_FILL_SECONDS: Final = 60.0
 ZERO_FILL_BYTES: Final = 1 << 20
 """Zeros of this many bytes, or up to the end of the file, are room that was made for records to come."""
 
-_TRANSIENT_ERRNOS: Final = frozenset({errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN, errno.ENOMEM})
+_TRANSIENT_ERRNOS: Final = frozenset(
+    {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN, errno.ENOMEM}
+)
 """Errors of file systems that are often gone the next time."""
 
 
@@ -87,7 +89,9 @@ class ErrorDebouncer:
             if is_empty:
                 self.error = self._unconfirmed = None
             else:
-                self._is_unconfirmed(("corrupt", offset), CONFIRM_SECONDS if header else ZERO_FILL_SECONDS)
+                self._is_unconfirmed(
+                    ("corrupt", offset), CONFIRM_SECONDS if header else ZERO_FILL_SECONDS
+                )
 
     def _is_unconfirmed(self, what: object, seconds: float) -> bool:
         now = self._clock()

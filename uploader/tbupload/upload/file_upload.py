@@ -17,7 +17,12 @@ from tbupload.http.wire_limits import WireLimits
 from tbupload.limits import CHUNK_BYTES, ReadLimits
 from tbupload.logdir.scan import FoundFile
 from tbupload.upload.batches import EncodedSegment, drop_largest_series, encode_segment
-from tbupload.upload.file_errors import CONFIRM_REPLACED_SECONDS, CONFIRM_SECONDS, ErrorDebouncer, FileError
+from tbupload.upload.file_errors import (
+    CONFIRM_REPLACED_SECONDS,
+    CONFIRM_SECONDS,
+    ErrorDebouncer,
+    FileError,
+)
 from tbupload.upload.repeated_steps import RepeatedSteps
 from tbupload.upload.stream_cursors import StreamCursors
 from tbwire import wire_pb2
@@ -69,8 +74,25 @@ class FileUpload:
     """
 
     __slots__ = (
-        *("_acknowledged", "_prefetched", "_chunk_bytes", "_conflicts", "_cursors", "_error_debouncer", "_file", "_unread_file"),
-        *("_is_given_up", "_split_until", "_split_range", "_options", "_repeated_steps", "_requeued", "_stream"),
+        *(
+            "_acknowledged",
+            "_prefetched",
+            "_chunk_bytes",
+            "_conflicts",
+            "_cursors",
+            "_error_debouncer",
+            "_file",
+            "_unread_file",
+        ),
+        *(
+            "_is_given_up",
+            "_split_until",
+            "_split_range",
+            "_options",
+            "_repeated_steps",
+            "_requeued",
+            "_stream",
+        ),
         *("committed", "path", "read_at", "run", "is_sent_alone"),
     )
 
@@ -93,7 +115,9 @@ class FileUpload:
         self._split_range: tuple[int, int] | None = None
         self._conflicts = 0
         self._is_given_up = False
-        self._error_debouncer = ErrorDebouncer(found.path, is_final=options.is_final, clock=options.clock)
+        self._error_debouncer = ErrorDebouncer(
+            found.path, is_final=options.is_final, clock=options.clock
+        )
         self.read_at = 0.0
 
     @property
@@ -109,7 +133,12 @@ class FileUpload:
 
     def unread_file(self) -> EventFileReader | None:
         """The file, when nothing was read of it yet, to be read together with others before it is peeked at."""
-        if self._file is not None or self._prefetched is not None or self._requeued is not None or self._is_given_up:
+        if (
+            self._file is not None
+            or self._prefetched is not None
+            or self._requeued is not None
+            or self._is_given_up
+        ):
             return None
         self._unread_file = self._open(0)
         return self._unread_file
@@ -139,13 +168,17 @@ class FileUpload:
         """Whether reading it again may give something, even when it looks as before (so many bytes long)."""
         if self._is_given_up:
             return False
-        return self.error is not None or self._error_debouncer.has_unconfirmed or size > self._offset
+        return (
+            self.error is not None or self._error_debouncer.has_unconfirmed or size > self._offset
+        )
 
     def needs_reread(self, size: int, quiet_seconds: float) -> bool:
         """Whether it is time for that, in a file that changed so many seconds ago."""
         if not self.may_change(size):
             return False
-        pause = min(max(quiet_seconds / REREADS_PER_QUIET_TIME, REREAD_SECONDS_MIN), REREAD_SECONDS_MAX)
+        pause = min(
+            max(quiet_seconds / REREADS_PER_QUIET_TIME, REREAD_SECONDS_MIN), REREAD_SECONDS_MAX
+        )
         return self._options.clock() >= self.read_at + pause
 
     @property
@@ -161,7 +194,9 @@ class FileUpload:
     def evict(self) -> None:
         """Lets go of what was learnt from the file; it is read from its cursor again, should it grow."""
         if self._prefetched is None and self._requeued is None:
-            self._file = self._unread_file = self._stream = self._split_until = self._split_range = None
+            self._file = self._unread_file = self._stream = self._split_until = (
+                self._split_range
+            ) = None
             self._acknowledged = {}
             self._repeated_steps = None
 
@@ -187,7 +222,9 @@ class FileUpload:
     def acknowledge(self, segment: EncodedSegment, cursor: wire_pb2.Cursor) -> None:
         """The segment is committed; when another uploader is further in the same stream, goes on from there."""
         is_current = segment.stream == self._stream
-        skipped_by_us = self._cursors.skipped_in(self.run, self.path.name).total() + segment.skipped.total()
+        skipped_by_us = (
+            self._cursors.skipped_in(self.run, self.path.name).total() + segment.skipped.total()
+        )
         self._cursors.update(cursor, is_current=is_current)
         self._conflicts = 0
         self.is_sent_alone = False
@@ -236,12 +273,16 @@ class FileUpload:
         """Nothing more of this file is sent in this upload."""
         self._is_given_up = True
         self._prefetched = self._requeued = None
-        self._error_debouncer.error = FileError("file refused by the server", f"{self.path}: {explanation}")
+        self._error_debouncer.error = FileError(
+            "file refused by the server", f"{self.path}: {explanation}"
+        )
 
     def _encode_within_limit(self, chunk: Chunk) -> EncodedSegment | None:
         """The chunk as a segment the server takes; when the chunk is too large, that of a smaller one in its place."""
         segment = self._encode(chunk)
-        if len(segment.body) > self._options.limits.batch_bytes_max and self.split(segment, is_permanent=False):
+        if len(segment.body) > self._options.limits.batch_bytes_max and self.split(
+            segment, is_permanent=False
+        ):
             return self.take()
         while len(segment.body) > self._options.limits.batch_bytes_max and chunk.series:
             chunk = drop_largest_series(chunk)
@@ -251,7 +292,9 @@ class FileUpload:
     def _encode(self, chunk: Chunk) -> EncodedSegment:
         assert self._stream is not None, "a chunk is read from a stream that is known"  # noqa: S101  # for the type checker
         start_time = self._file.start_time if self._file is not None else None
-        return encode_segment(self._stream, chunk, start_time, self._acknowledged, self._options.limits)
+        return encode_segment(
+            self._stream, chunk, start_time, self._acknowledged, self._options.limits
+        )
 
     @property
     def _offset(self) -> int:
@@ -279,7 +322,11 @@ class FileUpload:
         """The chunk, unless records in it are damaged that may be whole in a moment."""
         self._error_debouncer.error = None
         is_damaged = chunk is not None and bool(chunk.skipped[skip_reasons.RECORD_DAMAGED])
-        if chunk is not None and is_damaged and self._error_debouncer.needs_confirmation(("damaged", chunk.start), CONFIRM_SECONDS):
+        if (
+            chunk is not None
+            and is_damaged
+            and self._error_debouncer.needs_confirmation(("damaged", chunk.start), CONFIRM_SECONDS)
+        ):
             self._file = self._open(chunk.start, self._chunk_bytes)
             return None
         self._error_debouncer.end()
@@ -307,7 +354,9 @@ class FileUpload:
         known = self._cursors.find(name)
         is_known = known is not None and file.matches(known.offset, known.checksum)
         if known is not None:
-            generation, offset = (known.generation, known.offset) if is_known else (known.generation + 1, 0)
+            generation, offset = (
+                (known.generation, known.offset) if is_known else (known.generation + 1, 0)
+            )
         self._cursors.start_file(name, is_known=is_known)
         self._stream = wire_pb2.Stream(
             run=self.run,
@@ -322,7 +371,9 @@ class FileUpload:
     def _open(self, start: int, chunk_bytes: int | None = None) -> EventFileReader:
         self._split_until = None
         limits = self._options.read_limits(chunk_bytes or self._chunk_bytes)
-        return EventFileReader(self.path, start=start, series_filter=self._options.series_filter, limits=limits)
+        return EventFileReader(
+            self.path, start=start, series_filter=self._options.series_filter, limits=limits
+        )
 
     def _reset(self) -> None:
         """Forgets which stream the file is, what was read ahead of it, and what metadata the server has."""
@@ -334,4 +385,6 @@ class FileUpload:
 
 def read_together(sources: Iterable[FileUpload], *, is_final: bool) -> Iterator[FileUpload]:
     """The same sources in their order; small files of which nothing was read yet are read several at once."""
-    return multi_file_decode.read_together(sources, FileUpload.unread_file, FileUpload.is_new_to_server, final=is_final)
+    return multi_file_decode.read_together(
+        sources, FileUpload.unread_file, FileUpload.is_new_to_server, final=is_final
+    )

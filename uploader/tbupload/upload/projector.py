@@ -69,7 +69,10 @@ class ProjectorUpload:
             except (ReadError, OSError) as error:
                 self._report_problems(path, [error])
             except Conflict as conflict:
-                self._report_problems(path, [ReadError(path, f"one of its files changed while it was sent ({conflict})")])
+                self._report_problems(
+                    path,
+                    [ReadError(path, f"one of its files changed while it was sent ({conflict})")],
+                )
 
     def _check_config(self, stream: ProjectorStream) -> None:
         state = stream.state()
@@ -86,7 +89,9 @@ class ProjectorUpload:
             self._report_problems(stream.path, [*problems, ReadError(stream.path, str(refusal))])
         self._sent[stream.path] = state
 
-    def _send_unless_known(self, stream: ProjectorStream, checksum: int, series: Sequence[SeriesPoints]) -> None:
+    def _send_unless_known(
+        self, stream: ProjectorStream, checksum: int, series: Sequence[SeriesPoints]
+    ) -> None:
         """Sends them as a new generation of the config's stream, unless the newest one ends with this checksum."""
         for _ in range(_SEND_ATTEMPTS_MAX):
             generation = 0
@@ -98,7 +103,10 @@ class ProjectorUpload:
                 generation = cursor.generation + 1
             if self._send(stream.folder, stream.encode(series, checksum, generation)):
                 return
-        raise ReadError(stream.path, "other uploaders keep sending other states of it: let only one of them send it")
+        raise ReadError(
+            stream.path,
+            "other uploaders keep sending other states of it: let only one of them send it",
+        )
 
     def _send(self, folder: Folder, segment: EncodedSegment) -> bool:
         """Whether it was committed; otherwise another uploader has sent this generation, as is known from then on."""

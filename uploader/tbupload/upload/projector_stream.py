@@ -45,7 +45,9 @@ class ProjectorStream:
     `folder` is that of the run it is shown for.
     """
 
-    def __init__(self, folder: Folder, logdir: Path, series_filter: SeriesFilter, limits: WireLimits) -> None:
+    def __init__(
+        self, folder: Folder, logdir: Path, series_filter: SeriesFilter, limits: WireLimits
+    ) -> None:
         self.folder = folder.projector_run
         self.path = Path(folder.path) / CONFIG_NAME
         self._filter = series_filter
@@ -75,7 +77,9 @@ class ProjectorStream:
                 series.append(_points(tag, embedding))
         return series, troubles
 
-    def encode(self, series: Sequence[SeriesPoints], checksum: int, generation: int = 0) -> EncodedSegment:
+    def encode(
+        self, series: Sequence[SeriesPoints], checksum: int, generation: int = 0
+    ) -> EncodedSegment:
         """What was read, as all that there is in this generation of the stream."""
         run, file_name, digest = self.name
         stream = wire_pb2.Stream(
@@ -85,7 +89,9 @@ class ProjectorStream:
             generation=generation,
             filters_digest=self._filter.digest(),
         )
-        return encode_segment(stream, Chunk(0, 1, 0, checksum, list(series)), None, {}, self._limits)
+        return encode_segment(
+            stream, Chunk(0, 1, 0, checksum, list(series)), None, {}, self._limits
+        )
 
     def segment(self) -> tuple[EncodedSegment | None, list[str]]:
         """What is sent to a server that has nothing of it, if anything is; and sentences about what cannot be."""
@@ -94,12 +100,16 @@ class ProjectorStream:
             series, troubles = self.read()
         except (ReadError, OSError) as error:
             return None, [str(error)]
-        return self.encode(series, checksum) if series else None, [str(trouble) for trouble in troubles]
+        return self.encode(series, checksum) if series else None, [
+            str(trouble) for trouble in troubles
+        ]
 
     def _name_too_long(self, name: str) -> ReadError:
         most = self._limits.name_chars_max - len(TAG_PREFIX)
         shown = f"the tensor name {name[:_NAME_CHARS_SHOWN]!r}…"
-        return ReadError(self.path, f"{shown} has {len(name):,} characters; the server takes {most:,}")
+        return ReadError(
+            self.path, f"{shown} has {len(name):,} characters; the server takes {most:,}"
+        )
 
 
 def state_checksum(state: bytes) -> int:
@@ -108,5 +118,7 @@ def state_checksum(state: bytes) -> int:
 
 
 def _points(tag: str, embedding: Embedding) -> SeriesPoints:
-    columns = BlobSequenceColumns(np.zeros(1, np.int64), np.array([time.time()]), [embedding.blobs], [""])
+    columns = BlobSequenceColumns(
+        np.zeros(1, np.int64), np.array([time.time()]), [embedding.blobs], [""]
+    )
     return SeriesPoints(tag, PLUGIN, _METADATA, columns)

@@ -42,7 +42,9 @@ def step_span(steps: Steps) -> StepSpan:
     if len(steps) == 1 or bool((steps[1:] > steps[:-1]).all()):
         return StepSpan(0, first, last, True)
     different = np.unique(steps)
-    return StepSpan(len(steps) - len(different), int(different[0]), int(different[-1]), is_increasing=False)
+    return StepSpan(
+        len(steps) - len(different), int(different[0]), int(different[-1]), is_increasing=False
+    )
 
 
 class RepeatedSteps:
@@ -75,7 +77,12 @@ class RepeatedSteps:
     def _join(self, before: _SeenSteps | None, span: StepSpan, found: Counter[str]) -> _SeenSteps:
         """What is given of a series with another span."""
         found[SUPERSEDED] += span.repeated
-        lowest, highest, is_repeated, was_one_step = span.lowest, span.highest, span.repeated > 0, False
+        lowest, highest, is_repeated, was_one_step = (
+            span.lowest,
+            span.highest,
+            span.repeated > 0,
+            False,
+        )
         if before is not None:
             found[SUPERSEDED] += span.lowest == before[1]
             found[INEXACT] += span.lowest < before[1]

@@ -72,12 +72,16 @@ class ResumeStore:
         self._warn = warn
         self._has_warned = False
 
-    def find_or_create(self, key: UploadKey, *, is_new: bool = False, replaced: ResumeRecord | None = None) -> ResumeRecord:
+    def find_or_create(
+        self, key: UploadKey, *, is_new: bool = False, replaced: ResumeRecord | None = None
+    ) -> ResumeRecord:
         """The upload to go on with; a fresh one, with no experiment yet, when there is none or `is_new`.
 
         `instead_of` is one that cannot be gone on with: it is replaced, unless another process has done so already.
         """
-        fresh = ResumeRecord(key.server, key.logdir, dict(key.choice), str(uuid.uuid4()), None, None, _now())
+        fresh = ResumeRecord(
+            key.server, key.logdir, dict(key.choice), str(uuid.uuid4()), None, None, _now()
+        )
         begun = fresh
 
         def change(uploads: list[ResumeRecord]) -> None:
@@ -105,7 +109,11 @@ class ResumeStore:
         """The experiment is complete: the same command makes another one the next time."""
 
         def change(uploads: list[ResumeRecord]) -> None:
-            uploads[:] = [each for each in uploads if (each.server, each.experiment_id) != (server, experiment_id)]
+            uploads[:] = [
+                each
+                for each in uploads
+                if (each.server, each.experiment_id) != (server, experiment_id)
+            ]
 
         self._change(change)
 
@@ -120,7 +128,9 @@ class ResumeStore:
                 if uploads != before:
                     self._write(uploads[-RECORDS_MAX:])
         except OSError as error:
-            self._warn_once(f"{self._path}: {error.strerror or error}; a stopped upload has to be resumed with --experiment")
+            self._warn_once(
+                f"{self._path}: {error.strerror or error}; a stopped upload has to be resumed with --experiment"
+            )
 
     def _read(self) -> list[ResumeRecord]:
         try:
@@ -139,7 +149,9 @@ class ResumeStore:
     def _write(self, uploads: list[ResumeRecord]) -> None:
         """Writes the file whole or not at all, readable by its owner only."""
         content = {"format": FORMAT, "uploads": [dataclasses.asdict(upload) for upload in uploads]}
-        descriptor, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}.")  # with mode 0600
+        descriptor, name = tempfile.mkstemp(
+            dir=self._path.parent, prefix=f".{self._path.name}."
+        )  # with mode 0600
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 json.dump(content, file, indent=1)
@@ -170,7 +182,14 @@ def _parse_records(content: bytes) -> list[ResumeRecord]:
 
 
 def _check_types(upload: ResumeRecord) -> ResumeRecord:
-    texts = (upload.server, upload.logdir, upload.request_key, upload.at, upload.experiment_id or "", upload.url or "")
+    texts = (
+        upload.server,
+        upload.logdir,
+        upload.request_key,
+        upload.at,
+        upload.experiment_id or "",
+        upload.url or "",
+    )
     if not isinstance(upload.choice, dict) or not all(isinstance(text, str) for text in texts):
         raise TypeError("a field of another type")
     return upload

@@ -9,7 +9,9 @@ from tbupload.upload.batches import EncodedSegment
 from tbupload.upload.file_upload import FileUpload
 
 
-def round_robin(sources: Iterable[FileUpload]) -> Iterator[tuple[FileUpload, EncodedSegment | None]]:
+def round_robin(
+    sources: Iterable[FileUpload],
+) -> Iterator[tuple[FileUpload, EncodedSegment | None]]:
     """The segments of one run's files in that order; a source comes with None when there is no more to be read in it.
 
     The order decides whose a tag is that files give to different plugins, and which of two points of one step and wall
@@ -22,7 +24,9 @@ def round_robin(sources: Iterable[FileUpload]) -> Iterator[tuple[FileUpload, Enc
         yield from _take_turn(waiting.popleft(), waiting)
 
 
-def _take_turn(source: FileUpload, waiting: deque[FileUpload]) -> Iterator[tuple[FileUpload, EncodedSegment | None]]:
+def _take_turn(
+    source: FileUpload, waiting: deque[FileUpload]
+) -> Iterator[tuple[FileUpload, EncodedSegment | None]]:
     while (segment := source.take()) is not None:
         yield source, segment
         if source.unread_bytes():

@@ -102,7 +102,11 @@ class Scheduler:
         """The file is gone; whether it had something that was still to be sent."""
         self.done_bytes -= entry.committed
         self._cache.forget(entry)
-        is_in_flight = entry.folder.is_in_flight and entry.upload is not None and entry.upload.has_more(entry.size)
+        is_in_flight = (
+            entry.folder.is_in_flight
+            and entry.upload is not None
+            and entry.upload.has_more(entry.size)
+        )
         return is_in_flight or entry in (entry.folder.pending or ())
 
     def submit(self) -> None:
@@ -116,7 +120,9 @@ class Scheduler:
 
     def process_done(self, timeout_seconds: float) -> None:
         """Waits for the next answers and takes them in. Raises ServerError when one of them ends the upload."""
-        for future in wait(self._in_flight, timeout=timeout_seconds, return_when=FIRST_COMPLETED).done:
+        for future in wait(
+            self._in_flight, timeout=timeout_seconds, return_when=FIRST_COMPLETED
+        ).done:
             batch = self._in_flight.pop(future)
             try:
                 self._acknowledge(batch, *future.result())
@@ -148,7 +154,9 @@ class Scheduler:
         if entry.upload is not None and not entry.is_gone:
             self.done_bytes += entry.upload.committed - entry.committed
             # Most files are committed to their ends: one number for both.
-            entry.committed = entry.size if entry.upload.committed == entry.size else entry.upload.committed
+            entry.committed = (
+                entry.size if entry.upload.committed == entry.size else entry.upload.committed
+            )
 
     def _queue(self, folder: Folder, queue: deque[Folder]) -> None:
         if folder.queue is None or folder.queue is self._waiting is not queue:
@@ -162,7 +170,9 @@ class Scheduler:
         for queue in (self._urgent, self._waiting):
             while queue and batch.has_room() and time.monotonic() < end:
                 folder = queue.popleft()
-                if folder.queue is queue:  # otherwise it has moved to the other since, or was served there
+                if (
+                    folder.queue is queue
+                ):  # otherwise it has moved to the other since, or was served there
                     self._fill_from_run(folder, batch, end)
         return batch
 
@@ -191,9 +201,13 @@ class Scheduler:
         return self._client.write_batch(self._experiment_id, batch.body())
 
     def _acknowledge(self, batch: Batch, result: wire_pb2.WriteResult, is_repeat: bool) -> None:
-        if len(result.cursors) != len(batch.segments) or any(map(_is_behind, result.cursors, batch.segments)):
+        if len(result.cursors) != len(batch.segments) or any(
+            map(_is_behind, result.cursors, batch.segments)
+        ):
             raise unreadable_answer("cursors: not those of what was sent")
-        for segment, entry, cursor in zip(batch.segments, batch.owners, result.cursors, strict=True):
+        for segment, entry, cursor in zip(
+            batch.segments, batch.owners, result.cursors, strict=True
+        ):
             self.counts.update(entry.upload.count_repeated(segment))
             entry.upload.acknowledge(segment, cursor)
             self._note_tags(entry.folder, segment.metadata)
@@ -201,11 +215,15 @@ class Scheduler:
             self.counts["empty_values"] += segment.empty_values
         self._count_points(batch.segments, result, is_repeat)
 
-    def _count_points(self, segments: Iterable[EncodedSegment], result: wire_pb2.WriteResult, is_repeat: bool) -> None:
+    def _count_points(
+        self, segments: Iterable[EncodedSegment], result: wire_pb2.WriteResult, is_repeat: bool
+    ) -> None:
         if not is_repeat:
             self.counts.update(scalars=result.scalars, tensors=result.tensors, blobs=result.blobs)
             return
-        for segment in segments:  # the server counted them when it was asked first, and that answer was lost
+        for (
+            segment
+        ) in segments:  # the server counted them when it was asked first, and that answer was lost
             self.counts.update(segment.counts)
 
     def _note_tags(self, folder: Folder, tags: dict[str, bytes]) -> None:

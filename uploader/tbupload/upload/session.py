@@ -51,20 +51,31 @@ class Upload:
     """One upload into one experiment; its `summary` is right at any time, also after an error."""
 
     def __init__(
-        self, client: Client, streams: ExperimentStreams, options: UploadOptions, progress: ConsoleProgress, retry_policy: RetryPolicy
+        self,
+        client: Client,
+        streams: ExperimentStreams,
+        options: UploadOptions,
+        progress: ConsoleProgress,
+        retry_policy: RetryPolicy,
     ) -> None:
         self._options = options
         self._progress = progress
         self._retry_policy = retry_policy
         self._cursors = StreamCursors(options.series_filter.digest(), streams.cursors)
-        read_options = ReadOptions(options.series_filter, streams.limits, is_final=options.is_one_shot, warn=progress.warn)
-        self._tree = LogdirTree(options.logdir, options.series_filter, streams.limits.name_chars_max)
+        read_options = ReadOptions(
+            options.series_filter, streams.limits, is_final=options.is_one_shot, warn=progress.warn
+        )
+        self._tree = LogdirTree(
+            options.logdir, options.series_filter, streams.limits.name_chars_max
+        )
         self._watcher = LogdirWatcher(self._tree, options.poll_seconds)
         cache = FileCache(read_options, self._cursors)
         self._scheduler = Scheduler(client, streams, cache, self._park, progress.debug)
         choice = (options.series_filter, streams.limits, self._cursors)
         tell = (self._scheduler.count_sent, progress.report_problem)
-        self._projector = ProjectorUpload(client, streams.experiment_id, options.logdir, choice, tell)
+        self._projector = ProjectorUpload(
+            client, streams.experiment_id, options.logdir, choice, tell
+        )
         self._files_to_recheck: dict[FileEntry, None] = {}
         self._deleted_files: dict[str, FileEntry] = {}
 
@@ -110,7 +121,11 @@ class Upload:
                 *self._tree.problems().values(),
                 *(source.error.explanation for source in sources if source.error is not None),
                 *map(_deleted_text, self._deleted_files),
-                *(sentence for sentences in self._projector.problems.values() for sentence in sentences),
+                *(
+                    sentence
+                    for sentences in self._projector.problems.values()
+                    for sentence in sentences
+                ),
             ],
             notes=[note for source in sources if (note := source.incomplete_record_note())],
         )
@@ -122,12 +137,18 @@ class Upload:
             self._scheduler.submit()
             self._show()
         confirm_until = time.monotonic() + CONFIRM_SECONDS + REREAD_SECONDS_MIN
-        while self._scheduler.is_busy or (self._unconfirmed_files() and time.monotonic() < confirm_until):
+        while self._scheduler.is_busy or (
+            self._unconfirmed_files() and time.monotonic() < confirm_until
+        ):
             self._send_pending()
             if not self._scheduler.is_busy:
-                self._enqueue_changes([entry for entry in self._unconfirmed_files() if self._needs_reread(entry)], [])
+                self._enqueue_changes(
+                    [entry for entry in self._unconfirmed_files() if self._needs_reread(entry)], []
+                )
             if self._retry_policy.is_stop_deadline_passed:
-                raise Unreachable("there was no time to send everything before the end that was asked for")
+                raise Unreachable(
+                    "there was no time to send everything before the end that was asked for"
+                )
 
     def _send_pending(self) -> None:
         """Sends what waits, and waits for what happens next, but no longer than nothing is to be done."""
@@ -167,7 +188,11 @@ class Upload:
         self._watcher.park(entry)
 
     def _unconfirmed_files(self) -> list[FileEntry]:
-        return [entry for entry in self._files_to_recheck if entry.upload is not None and entry.upload.has_unconfirmed_error]
+        return [
+            entry
+            for entry in self._files_to_recheck
+            if entry.upload is not None and entry.upload.has_unconfirmed_error
+        ]
 
     def _needs_reread(self, entry: FileEntry) -> bool:
         return entry.upload is not None and entry.upload.needs_reread(entry.size, 0.0)

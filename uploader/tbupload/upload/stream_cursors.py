@@ -52,7 +52,9 @@ class StreamCursors:
 
         `is_known` when it goes on with the generation that `find` told.
         """
-        self._set_skipped(name[0], name[1], self._skipped_before.get(_stream_key(name), {}) if is_known else {})
+        self._set_skipped(
+            name[0], name[1], self._skipped_before.get(_stream_key(name), {}) if is_known else {}
+        )
 
     def update(self, cursor: wire_pb2.Cursor, *, is_current: bool = True) -> None:
         """Takes over a cursor the server answered with; `is_current` unless its file has become another stream."""
@@ -62,7 +64,9 @@ class StreamCursors:
 
     def reset(self, stream: wire_pb2.Stream, offset: int, checksum: int) -> None:
         """Takes over where the server says the stream's cursor is; what was skipped, it did not say."""
-        self._packed_cursors[_stream_key(_stream_name(stream))] = _PACKED.pack(stream.generation, offset, checksum)
+        self._packed_cursors[_stream_key(_stream_name(stream))] = _PACKED.pack(
+            stream.generation, offset, checksum
+        )
         skipped = self._skipped.get((stream.run, stream.file_name))
         if skipped:
             self._skipped_before[_stream_key(_stream_name(stream))] = dict(skipped)
@@ -83,7 +87,9 @@ class StreamCursors:
         known = self._packed_cursors.get(key)
         if known is not None and _PACKED.unpack(known)[0] > cursor.stream.generation:
             return
-        self._packed_cursors[key] = _PACKED.pack(cursor.stream.generation, cursor.offset, cursor.checksum)
+        self._packed_cursors[key] = _PACKED.pack(
+            cursor.stream.generation, cursor.offset, cursor.checksum
+        )
         if cursor.skipped:
             self._skipped_before[key] = _skipped_counts(cursor)
         else:
@@ -108,4 +114,6 @@ def _stream_key(name: StreamName) -> int:
     """A number for the stream: should two ever have the same, the checksum before the offset tells them apart."""
     run, file_name, first_record_digest = name
     text = f"{run}\0{file_name}\0".encode()  # neither may hold a NUL
-    return int.from_bytes(hashlib.blake2b(text + first_record_digest, digest_size=_KEY_BYTES).digest())
+    return int.from_bytes(
+        hashlib.blake2b(text + first_record_digest, digest_size=_KEY_BYTES).digest()
+    )

@@ -53,7 +53,9 @@ class Summary:
             "problems": self.problems,
         }
 
-    def lines(self, verb: str, has_reported: Callable[[str], bool] = lambda _sentence: False) -> Iterator[str]:
+    def lines(
+        self, verb: str, has_reported: Callable[[str], bool] = lambda _sentence: False
+    ) -> Iterator[str]:
         """Sentences for people; `verb` says what happened to the points, `has_said` which problems they have read."""
         yield (
             f"{verb} {self.scalars:,} scalars, {self.tensors:,} tensors, {self.blobs:,} blobs "

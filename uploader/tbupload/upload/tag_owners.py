@@ -56,7 +56,9 @@ class TagOwners:
         """Tags that belong to another plugin, and how that is said."""
         for tag, metadata in segment.metadata.items():
             kind = series_kind(metadata)
-            kind = self._kinds.setdefault(kind, kind)  # there may be millions of series, and are few kinds
+            kind = self._kinds.setdefault(
+                kind, kind
+            )  # there may be millions of series, and are few kinds
             owner = self._owners.setdefault((run, tag), kind)
             if not belongs_to_owner(kind, owner):
                 yield tag, misfit_reason(tag, owner.plugin)

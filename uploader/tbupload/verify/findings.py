@@ -70,7 +70,9 @@ class Finding:
     def _explanation(self) -> str:
         told = list(self.reasons)
         if self.differences is not None:
-            told += [_steps_text(name, steps) for name, steps in _kinds(self.differences) if steps.count]
+            told += [
+                _steps_text(name, steps) for name, steps in _kinds(self.differences) if steps.count
+            ]
         if self.lost_objects is not None:
             told += self.lost_objects.sentences()
         return "; ".join(told) or f"{self.points:,} points"
@@ -125,8 +127,15 @@ class VerifyResult:
     @property
     def is_matching(self) -> bool:
         """Whether the experiment holds all that is in the files, and everything in the files can be held."""
-        at_fault = sum(self.statuses[each] for each in (Status.MISSING, Status.DIFFERENT, Status.DAMAGED))
-        return not at_fault and not self.skipped and not self.problems and not (self.is_strict and self._has_extra)
+        at_fault = sum(
+            self.statuses[each] for each in (Status.MISSING, Status.DIFFERENT, Status.DAMAGED)
+        )
+        return (
+            not at_fault
+            and not self.skipped
+            and not self.problems
+            and not (self.is_strict and self._has_extra)
+        )
 
     @property
     def lost_count(self) -> int:
@@ -150,7 +159,11 @@ class VerifyResult:
             "embeddings": self.embeddings,
             "empty_values": self.empty_values,
             "superseded": self.superseded,
-            "objects": {"checked": self.objects, "bytes": self.object_bytes, "lost": self.lost_count},
+            "objects": {
+                "checked": self.objects,
+                "bytes": self.object_bytes,
+                "lost": self.lost_count,
+            },
             "skipped": dict(sorted(self.skipped.items())),
             "problems": self.problems,
             "notes": self.notes,
@@ -159,12 +172,18 @@ class VerifyResult:
     def lines(self) -> Iterator[str]:
         """Sentences for people."""
         series = sum(self.statuses.values())
-        of = f"{self.points:,} points of {self.runs:,} runs ({size_text(self.bytes)} of event files)"
+        of = (
+            f"{self.points:,} points of {self.runs:,} runs ({size_text(self.bytes)} of event files)"
+        )
         if self.is_matching:
             yield f"proven: experiment {self.experiment_id} holds every point of these files, bit by bit: {of}"
         else:
             yield f"NOT proven: experiment {self.experiment_id} does not hold exactly what is in these files: {of}"
-        counts = ", ".join(f"{self.statuses[status]:,} {status.value}" for status in Status if self.statuses[status])
+        counts = ", ".join(
+            f"{self.statuses[status]:,} {status.value}"
+            for status in Status
+            if self.statuses[status]
+        )
         yield f"{series:,} series: {counts or 'none'}"
         if self.embeddings:
             what = "of the projector were compared but for their time, which is that of the upload"
@@ -190,5 +209,6 @@ class VerifyResult:
             yield f"runs that are not in the logdir: {len(self.extra_runs):,} ({shown}{more})"
         yield (
             "the experiment holds more than these files: points of files that were deleted, rotated or truncated "
-            "since, or sent from elsewhere" + (", which --strict does not allow" if self.is_strict else "")
+            "since, or sent from elsewhere"
+            + (", which --strict does not allow" if self.is_strict else "")
         )

@@ -144,19 +144,34 @@ def _records(sent: wire_pb2.Series, kind: str) -> Records:
     if kind == "scalars":
         return _scalar_records(sent.scalars)
     columns = sent.tensors if kind == "tensors" else sent.blob_sequences
-    steps, wall_times = np.frombuffer(columns.steps, "<i8"), np.frombuffer(columns.wall_times, "<f8")
+    steps, wall_times = (
+        np.frombuffer(columns.steps, "<i8"),
+        np.frombuffer(columns.wall_times, "<f8"),
+    )
     if kind == "tensors":
-        return value_records(steps, wall_times, [_tensor_digest(tensor) for tensor in sent.tensors.tensors])
-    return value_records(steps, wall_times, [_sequence_digest(each) for each in sent.blob_sequences.sequences])
+        return value_records(
+            steps, wall_times, [_tensor_digest(tensor) for tensor in sent.tensors.tensors]
+        )
+    return value_records(
+        steps, wall_times, [_sequence_digest(each) for each in sent.blob_sequences.sequences]
+    )
 
 
 def _scalar_records(sent: wire_pb2.ScalarPoints) -> Records:
-    values = np.frombuffer(sent.values64, "<f8") if sent.values64 else np.frombuffer(sent.values32, "<f4")
-    return scalar_records(np.frombuffer(sent.steps, "<i8"), np.frombuffer(sent.wall_times, "<f8"), values)
+    values = (
+        np.frombuffer(sent.values64, "<f8")
+        if sent.values64
+        else np.frombuffer(sent.values32, "<f4")
+    )
+    return scalar_records(
+        np.frombuffer(sent.steps, "<i8"), np.frombuffer(sent.wall_times, "<f8"), values
+    )
 
 
 def _tensor_digest(tensor: wire_pb2.Tensor) -> bytes:
-    histogram = _sha256(tensor.histogram.SerializeToString()) if tensor.HasField("histogram") else None
+    histogram = (
+        _sha256(tensor.histogram.SerializeToString()) if tensor.HasField("histogram") else None
+    )
     data = tensor.reference.sha256 if tensor.HasField("reference") else _sha256(tensor.data)
     return tensor_digest(tensor.dtype, tensor.shape, data, histogram)
 

@@ -47,14 +47,20 @@ class Repair:
         self._options = options
         self._runs = digests_by_run
         self._progress = progress
-        self._missing_digests = {bytes.fromhex(digest) for digests in digests_by_run.values() for digest in digests}
+        self._missing_digests = {
+            bytes.fromhex(digest) for digests in digests_by_run.values() for digest in digests
+        }
 
     def run(self) -> RepairResult:
         """Send what is found of it. Raises ServerError; what was sent by then stays."""
         repaired = RepairResult()
         with ThreadPoolExecutor(_CONCURRENT_UPLOADS, "repair") as pool:
             for segment in self._segments():
-                found = {digest: blob for digest, blob in segment.blobs.items() if digest in self._missing_digests}
+                found = {
+                    digest: blob
+                    for digest, blob in segment.blobs.items()
+                    if digest in self._missing_digests
+                }
                 for digest, size in pool.map(self._upload, found.items()):
                     if size is not None:
                         self._missing_digests.discard(digest)
@@ -77,13 +83,19 @@ class Repair:
     def _segments(self) -> Iterator[EncodedSegment]:
         """Read the files as an upload would, with every blob beside its segment and none inside it."""
         limits = replace(
-            self._client.get_limits(self._options.experiment_id), packed_points_max=0, blob_inline_bytes_max=-1
+            self._client.get_limits(self._options.experiment_id),
+            packed_points_max=0,
+            blob_inline_bytes_max=-1,
         )
         series_filter = self._options.series_filter
         scan = scan_logdir(self._options.logdir, series_filter, limits.name_chars_max)
         read_options = ReadOptions(series_filter, limits, is_final=True, warn=self._progress.warn)
         cursors = StreamCursors(series_filter.digest(), [])
-        sources = (FileUpload(found, read_options, cursors) for found in scan.files if found.run in self._runs)
+        sources = (
+            FileUpload(found, read_options, cursors)
+            for found in scan.files
+            if found.run in self._runs
+        )
         for _, of_run in groupby(sources, lambda source: source.run):
             yield from (segment for _, segment in round_robin(of_run) if segment is not None)
         for folder in scan.projector_folders:

@@ -97,7 +97,9 @@ def _parts(source: RecordSource, count: int) -> Iterator[Records]:
 
 def _aligned_ranges(readers: Sequence[_Reader]) -> Iterator[list[Records | None]]:
     """Parts of all readers for the same range of steps, one range after the other; at least one has a part."""
-    while ends := [int(reader.loaded["step"][-1]) for reader in readers if reader.loaded is not None]:
+    while ends := [
+        int(reader.loaded["step"][-1]) for reader in readers if reader.loaded is not None
+    ]:
         step = min(ends)
         yield [reader.read_through(step) for reader in readers]
 

@@ -69,7 +69,9 @@ class Verification:
     """One pass over a logdir; `verdict` is complete when `run` is."""
 
     def __init__(self, client: Client, options: VerifyOptions, progress: ConsoleProgress) -> None:
-        self.result = VerifyResult(options.experiment_id, options.is_strict, is_deep=options.is_deep)
+        self.result = VerifyResult(
+            options.experiment_id, options.is_strict, is_deep=options.is_deep
+        )
         self._client = client
         self._options = options
         self._progress = progress
@@ -90,7 +92,10 @@ class Verification:
         self._total_bytes = scan.bytes
         # Packing is for the way, and nothing goes anywhere here.
         read_options = ReadOptions(
-            self._options.series_filter, replace(limits, packed_points_max=0), is_final=True, warn=self._progress.warn
+            self._options.series_filter,
+            replace(limits, packed_points_max=0),
+            is_final=True,
+            warn=self._progress.warn,
         )
         spool = Spool()
         try:
@@ -98,27 +103,40 @@ class Verification:
         finally:
             spool.close()
 
-    def _verify(self, scan: LogdirScan, read_options: ReadOptions, local: LocalRuns) -> Iterator[Finding]:
+    def _verify(
+        self, scan: LogdirScan, read_options: ReadOptions, local: LocalRuns
+    ) -> Iterator[Finding]:
         runs: list[str] = []
         known: set[str] = set()
         for run in self._read_runs(scan, read_options, local):
             runs.append(run)
             known.add(run)
             self.result.runs += 1
-            if local.bytes >= GROUP_BYTES or len(runs) >= RUNS_PER_REQUEST_MAX or sum(map(len, runs)) >= NAME_CHARS_PER_REQUEST:
+            if (
+                local.bytes >= GROUP_BYTES
+                or len(runs) >= RUNS_PER_REQUEST_MAX
+                or sum(map(len, runs)) >= NAME_CHARS_PER_REQUEST
+            ):
                 yield from self._compare(runs, local)
                 runs = []
         if runs:
             yield from self._compare(runs, local)
         self._find_extra_runs(known)
 
-    def _read_runs(self, scan: LogdirScan, read_options: ReadOptions, local: LocalRuns) -> Iterator[str]:
+    def _read_runs(
+        self, scan: LogdirScan, read_options: ReadOptions, local: LocalRuns
+    ) -> Iterator[str]:
         """Reads run by run, each in the order in which an upload sends it, and names those that were read."""
         cursors = StreamCursors(self._options.series_filter.digest(), [])
-        sources = read_together((FileUpload(found, read_options, cursors) for found in scan.files), is_final=read_options.is_final)
+        sources = read_together(
+            (FileUpload(found, read_options, cursors) for found in scan.files),
+            is_final=read_options.is_final,
+        )
         embeddings: defaultdict[str, list[ProjectorStream]] = defaultdict(list)
         for folder in scan.projector_folders:
-            stream = ProjectorStream(folder, self._options.logdir, self._options.series_filter, read_options.limits)
+            stream = ProjectorStream(
+                folder, self._options.logdir, self._options.series_filter, read_options.limits
+            )
             embeddings[stream.folder.run].append(stream)
         for run, of_run in groupby(sources, lambda source: source.run):
             self._read_files(of_run, local)
@@ -175,28 +193,39 @@ class Verification:
                 yield _extra_finding(theirs)
         local.clear()
 
-    def _compare_series(self, local: LocalRuns, ours: LocalSeries, theirs: StoredDigest | None) -> Finding:
+    def _compare_series(
+        self, local: LocalRuns, ours: LocalSeries, theirs: StoredDigest | None
+    ) -> Finding:
         digest = local.digest(ours)
         if theirs is None:
-            return _make_finding(ours, digest, Status.MISSING, 0, None, ("the whole series is missing",))
+            return _make_finding(
+                ours, digest, Status.MISSING, 0, None, ("the whole series is missing",)
+            )
         reasons = tuple(_reasons(ours, theirs))
         if theirs["data_class"] != ours.data_class:
             return _make_finding(ours, digest, Status.DIFFERENT, theirs["count"], None, reasons)
         differences = None
         if ours.plugin == PROJECTOR:
             # Its wall time is that of the upload, which no file tells: no digest with it could be the same.
-            differences = compare(map(_without_wall_times, local.records(ours)), map(_without_wall_times, self._stored_records(ours)))
+            differences = compare(
+                map(_without_wall_times, local.records(ours)),
+                map(_without_wall_times, self._stored_records(ours)),
+            )
         elif (theirs["count"], theirs["sha256"]) != (digest.count, digest.hexdigest()):
             differences = compare(local.records(ours), self._stored_records(ours))
         status = _status(differences, reasons)
         return _make_finding(ours, digest, status, theirs["count"], differences, reasons)
 
-    def _check_objects(self, runs: list[str], stored: list[StoredDigest]) -> dict[tuple[str, str], LostObjects]:
+    def _check_objects(
+        self, runs: list[str], stored: list[StoredDigest]
+    ) -> dict[tuple[str, str], LostObjects]:
         """What the object store has lost of these runs, by run and tag; asks only when they have such series."""
         lost: defaultdict[tuple[str, str], LostObjects] = defaultdict(LostObjects)
         if not any(series["data_class"] in OBJECT_CLASSES for series in stored):
             return lost
-        for page in self._client.check_objects(self._options.experiment_id, runs, is_deep=self._options.is_deep):
+        for page in self._client.check_objects(
+            self._options.experiment_id, runs, is_deep=self._options.is_deep
+        ):
             self.result.objects += page["objects"]
             self.result.object_bytes += page["bytes"]
             for fault in page["faults"]:
@@ -204,19 +233,25 @@ class Verification:
             if time.monotonic() - self._reported_at > REPORT_SECONDS:
                 self._reported_at = time.monotonic()
                 size = size_text(self.result.object_bytes)
-                self._progress.info(f"checked {self.result.objects:,} objects ({size}) in the object store")
+                self._progress.info(
+                    f"checked {self.result.objects:,} objects ({size}) in the object store"
+                )
         return lost
 
     def _with_lost_objects(self, finding: Finding, lost: LostObjects) -> Finding:
         self.result.lost_objects.setdefault(finding.run, set()).update(lost.digests)
         is_damaged = finding.status in {Status.MATCHING, Status.EXTRA}
-        return replace(finding, status=Status.DAMAGED if is_damaged else finding.status, lost_objects=lost)
+        return replace(
+            finding, status=Status.DAMAGED if is_damaged else finding.status, lost_objects=lost
+        )
 
     def _stored_records(self, series: LocalSeries) -> Iterator[Records]:
         """The stored points of a series; none when it was deleted meanwhile."""
         dtype = record_dtype(is_scalar=series.data_class == "scalar")
         try:
-            for page in self._client.read_records(self._options.experiment_id, series.run, series.tag):
+            for page in self._client.read_records(
+                self._options.experiment_id, series.run, series.tag
+            ):
                 yield deduplicate_steps(np.frombuffer(page, dtype))
         except Refused as refusal:
             if refusal.status != _NOT_FOUND:
@@ -267,7 +302,15 @@ def _make_finding(
     reasons: tuple[str, ...],
 ) -> Finding:
     return Finding(
-        ours.run, ours.tag, ours.plugin, ours.data_class, status, digest.count, stored_points, differences, reasons
+        ours.run,
+        ours.tag,
+        ours.plugin,
+        ours.data_class,
+        status,
+        digest.count,
+        stored_points,
+        differences,
+        reasons,
     )
 
 
@@ -294,6 +337,8 @@ def _reasons(ours: LocalSeries, theirs: StoredDigest) -> Iterator[str]:
 
 
 def _status(differences: Differences | None, reasons: tuple[str, ...]) -> Status:
-    if reasons or (differences is not None and (differences.missing.count or differences.different.count)):
+    if reasons or (
+        differences is not None and (differences.missing.count or differences.different.count)
+    ):
         return Status.DIFFERENT
     return Status.EXTRA if differences is not None and differences.extra.count else Status.MATCHING

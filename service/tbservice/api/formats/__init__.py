@@ -39,7 +39,9 @@ MEDIA_TYPES: Final = {
     Format.POINTS: MEDIA_TYPE,
 }
 
-_BY_MEDIA_TYPE: Final = {media_type.partition(";")[0]: one for one, media_type in MEDIA_TYPES.items()}
+_BY_MEDIA_TYPE: Final = {
+    media_type.partition(";")[0]: one for one, media_type in MEDIA_TYPES.items()
+}
 
 
 def negotiate_format(requested: Format | None, accept: str | None) -> Format:
@@ -52,16 +54,27 @@ def negotiate_format(requested: Format | None, accept: str | None) -> Format:
     if accept is None or not accept.strip():
         return Format.JSON
     ranges = {name: quality for name, quality in map(_parse_media_range, accept.split(","))}  # noqa: C416 - pairs, of a generator
-    best = max(Format, key=lambda one: _quality_of(ranges, one))  # the first of equals, and JSON is the first
+    best = max(
+        Format, key=lambda one: _quality_of(ranges, one)
+    )  # the first of equals, and JSON is the first
     if _quality_of(ranges, best) <= 0:
-        raise NotAcceptable(f"none of these is wanted: {', '.join(_BY_MEDIA_TYPE)}; name one in Accept, or ?format=")
+        raise NotAcceptable(
+            f"none of these is wanted: {', '.join(_BY_MEDIA_TYPE)}; name one in Accept, or ?format="
+        )
     return best
 
 
 def _parse_media_range(text: str) -> tuple[str, float]:
     """A media range and its quality; without one, or with one that is no number, it is 1."""
     name, *parameters = (part.strip().lower() for part in text.split(";"))
-    quality = next((value for key, _, value in (one.partition("=") for one in parameters) if key.strip() == "q"), "1")
+    quality = next(
+        (
+            value
+            for key, _, value in (one.partition("=") for one in parameters)
+            if key.strip() == "q"
+        ),
+        "1",
+    )
     try:
         return name, float(quality)
     except ValueError:
@@ -111,7 +124,11 @@ def encode_naming_lost(
 
 
 def _encode(
-    target: Format, data_class: DataClass, chunks: Iterable[SeriesChunk], sampling: str, as_json: Callable[[Sample], Json]
+    target: Format,
+    data_class: DataClass,
+    chunks: Iterable[SeriesChunk],
+    sampling: str,
+    as_json: Callable[[Sample], Json],
 ) -> Iterator[bytes]:
     match target:
         case Format.JSON:

@@ -16,7 +16,9 @@ from tbservice.reading.full_scan import SeriesChunk
 from tbservice.types import DataClass
 
 
-def encode_arrow(chunks: Iterable[SeriesChunk], data_class: DataClass, sampling: str) -> Iterator[bytes]:
+def encode_arrow(
+    chunks: Iterable[SeriesChunk], data_class: DataClass, sampling: str
+) -> Iterator[bytes]:
     """The columns of `tables`; the dictionaries of names are those of each batch."""
     schema = make_schema(data_class, sampling)
     sink = WriteSink()

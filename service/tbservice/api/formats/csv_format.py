@@ -29,7 +29,9 @@ _HEADER_LINES: Final = {
 _NOT_FINITE: Final = {np.inf: "Infinity", -np.inf: "-Infinity"}
 
 
-def encode_csv(chunks: Iterable[SeriesChunk], data_class: DataClass, as_json: Callable[[Sample], Json]) -> Iterator[bytes]:
+def encode_csv(
+    chunks: Iterable[SeriesChunk], data_class: DataClass, as_json: Callable[[Sample], Json]
+) -> Iterator[bytes]:
     """A head, then a line a point; `as_json` gives the values of what is no scalar."""
     yield _HEADER_LINES[data_class]
     for chunk in chunks:
@@ -39,12 +41,20 @@ def encode_csv(chunks: Iterable[SeriesChunk], data_class: DataClass, as_json: Ca
         if isinstance(chunk.sample, ScalarSample):
             yield _lines(names, chunk.sample, _format_numbers(chunk.sample.values))
         else:
-            yield _lines(names, chunk.sample, pa.array(map(_fields, as_json(chunk.sample)["values"]), pa.large_string()))
+            yield _lines(
+                names,
+                chunk.sample,
+                pa.array(map(_fields, as_json(chunk.sample)["values"]), pa.large_string()),
+            )
 
 
 def _lines(names: str, sample: Sample, values: pa.Array) -> bytes:
     """All lines at once: joined elementwise, their texts stand one after the other in one buffer."""
-    columns = [pa.array(sample.steps).cast(pa.large_string()), _format_numbers(sample.wall_times), values]
+    columns = [
+        pa.array(sample.steps).cast(pa.large_string()),
+        _format_numbers(sample.wall_times),
+        values,
+    ]
     line_ends = pc.binary_join_element_wise(*columns, _text(","))
     lines = pc.binary_join_element_wise(_text(f"{names},"), line_ends, _text("\n"), _text(""))
     offsets = np.frombuffer(lines.buffers()[1], np.int64, len(lines) + 1, 8 * lines.offset)
@@ -70,7 +80,13 @@ def _fields(value: Any) -> str:
     if isinstance(value, list):
         return _quote(_json([blob["key"] for blob in value]))
     histogram = _json(value["histogram"]) if "histogram" in value else ""
-    fields = (value["dtype"], _json(value["shape"]), _json(value["data"]), value.get("encoding", ""), histogram)
+    fields = (
+        value["dtype"],
+        _json(value["shape"]),
+        _json(value["data"]),
+        value.get("encoding", ""),
+        histogram,
+    )
     return ",".join(map(_quote, fields))
 
 

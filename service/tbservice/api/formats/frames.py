@@ -21,7 +21,9 @@ _TABLE_BYTES: Final = 1024 * 1024
 """Bytes of a table in one frame: a reader holds a frame whole."""
 
 
-def encode_frames(chunks: Iterable[SeriesChunk], sampling: str, lost: deque[LostPoint] | None = None) -> Iterator[bytes]:
+def encode_frames(
+    chunks: Iterable[SeriesChunk], sampling: str, lost: deque[LostPoint] | None = None
+) -> Iterator[bytes]:
     """A beginning, each part, and an end that counts them; the points that come into `lost` meanwhile are taken out."""
     yield _begin(sampling)
     count = _Count(chunks)
@@ -102,8 +104,12 @@ def _part_message(chunk: SeriesChunk) -> read_pb2.Part:
             message.tensors.steps, message.tensors.wall_times = _steps_and_times(sample)
             message.tensors.tensors.extend(_tensor(value) for value in sample.tensors)
         case BlobSequenceSample() as sample:
-            message.blob_sequences.steps, message.blob_sequences.wall_times = _steps_and_times(sample)
-            for keys, content_type in zip(sample.sequences, sample.logged_content_types, strict=True):
+            message.blob_sequences.steps, message.blob_sequences.wall_times = _steps_and_times(
+                sample
+            )
+            for keys, content_type in zip(
+                sample.sequences, sample.logged_content_types, strict=True
+            ):
                 blobs = [_blob(key, chunk.blobs[key]) for key in keys]
                 message.blob_sequences.sequences.add(blobs=blobs, logged_content_type=content_type)
     return message
@@ -118,12 +124,16 @@ def _scalars(sample: ScalarSample) -> wire_pb2.ScalarPoints:
         )
     steps, wall_times = np.ascontiguousarray(sample.steps), np.ascontiguousarray(sample.wall_times)
     values = np.ascontiguousarray(sample.values)
-    ranges = [slice(at, at + packing.BLOCK_POINTS_MAX) for at in range(0, count, packing.BLOCK_POINTS_MAX)]
+    ranges = [
+        slice(at, at + packing.BLOCK_POINTS_MAX) for at in range(0, count, packing.BLOCK_POINTS_MAX)
+    ]
     blocks = [packing.pack(steps[each], wall_times[each], values[each]) for each in ranges]
     return wire_pb2.ScalarPoints(blocks=blocks)
 
 
-def _steps_and_times(sample: ScalarSample | TensorSample | BlobSequenceSample) -> tuple[bytes, bytes]:
+def _steps_and_times(
+    sample: ScalarSample | TensorSample | BlobSequenceSample,
+) -> tuple[bytes, bytes]:
     return sample.steps.astype("<i8").tobytes(), sample.wall_times.astype("<f8").tobytes()
 
 

@@ -34,11 +34,15 @@ _NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 def json_response(content: Any) -> Response:
     """The answer with this content, which may hold numpy arrays of finite numbers."""
-    return Response(orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY), media_type="application/json")
+    return Response(
+        orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY), media_type="application/json"
+    )
 
 
 def samples_to_json(
-    samples: Mapping[str, Mapping[str, Sample]], sampling: Sampling, values_of: Callable[[Sample], Any]
+    samples: Mapping[str, Mapping[str, Sample]],
+    sampling: Sampling,
+    values_of: Callable[[Sample], Any],
 ) -> Json:
     """The same nesting with each sample as columns: steps, wall times and values, and how they were chosen."""
     rule = sampling_name(sampling)
@@ -50,7 +54,11 @@ def samples_to_json(
 
 def sampling_name(sampling: Sampling) -> str:
     """What an answer calls the rule by which its points were chosen."""
-    return "last" if sampling.rule is SamplingRule.ALL and sampling.last is not None else sampling.rule.value
+    return (
+        "last"
+        if sampling.rule is SamplingRule.ALL and sampling.last is not None
+        else sampling.rule.value
+    )
 
 
 def scalar_values(sample: ScalarSample) -> Any:
@@ -73,7 +81,9 @@ def sample_values(sample: ScalarSample | TensorSample | BlobSequenceSample) -> A
     """The values of a sample of any data class."""
     if isinstance(sample, ScalarSample):
         return scalar_values(sample)
-    return tensor_values(sample) if isinstance(sample, TensorSample) else blob_sequence_values(sample)
+    return (
+        tensor_values(sample) if isinstance(sample, TensorSample) else blob_sequence_values(sample)
+    )
 
 
 def series_metadata(series: Series) -> Json:
@@ -104,7 +114,9 @@ def summary_metadata(series: Series) -> Json:
     }
 
 
-def sample_to_json(sample: ScalarSample | TensorSample | BlobSequenceSample, values: Any, rule: str) -> Json:
+def sample_to_json(
+    sample: ScalarSample | TensorSample | BlobSequenceSample, values: Any, rule: str
+) -> Json:
     """A sample as columns, and what was chosen of how many points by which rule."""
     return {
         "steps": np.ascontiguousarray(sample.steps),
@@ -117,11 +129,19 @@ def sample_to_json(sample: ScalarSample | TensorSample | BlobSequenceSample, val
 
 
 def _blob(key: str, logged_content_type: str) -> Json:
-    return {"key": key, "logged_content_type": logged_content_type} if logged_content_type else {"key": key}
+    return (
+        {"key": key, "logged_content_type": logged_content_type}
+        if logged_content_type
+        else {"key": key}
+    )
 
 
 def _tensor(value: TensorValue) -> Json:
-    answer: Json = {"dtype": tensors.NAMES[value.dtype], "shape": list(value.shape), **_tensor_data(value)}
+    answer: Json = {
+        "dtype": tensors.NAMES[value.dtype],
+        "shape": list(value.shape),
+        **_tensor_data(value),
+    }
     if value.histogram is not None:
         answer["histogram"] = _histogram(LegacyHistogram.FromString(value.histogram))
     return answer
@@ -134,7 +154,10 @@ def _tensor_data(value: TensorValue) -> Json:
         try:
             return {"data": [element.decode() for element in elements]}
         except UnicodeDecodeError:
-            return {"data": [base64.b64encode(element).decode() for element in elements], "encoding": "base64"}
+            return {
+                "data": [base64.b64encode(element).decode() for element in elements],
+                "encoding": "base64",
+            }
     if value.dtype == tensors.BFLOAT16:
         elements = (elements.astype(np.uint32) << 16).view(np.float32)
     if elements.dtype.kind == "c":
@@ -144,7 +167,9 @@ def _tensor_data(value: TensorValue) -> Json:
 
 
 def _histogram(histogram: LegacyHistogram) -> Json:
-    single = {name: getattr(histogram, name) for name in ("min", "max", "num", "sum", "sum_squares")}
+    single = {
+        name: getattr(histogram, name) for name in ("min", "max", "num", "sum", "sum_squares")
+    }
     repeated = {"limits": histogram.bucket_limit, "counts": histogram.bucket}
     return {name: encode_numbers(np.array([number]))[0] for name, number in single.items()} | {
         name: encode_numbers(np.array(column, np.float64)) for name, column in repeated.items()

@@ -19,7 +19,9 @@ _SPOOLED_BYTES: Final = 1024 * 1024
 _READ_BYTES: Final = 256 * 1024
 
 
-def encode_json(chunks: Iterable[SeriesChunk], as_json: Callable[[Sample], Json]) -> Iterator[bytes]:
+def encode_json(
+    chunks: Iterable[SeriesChunk], as_json: Callable[[Sample], Json]
+) -> Iterator[bytes]:
     """One object, run by run. `as_json` gives a sample's COLUMNS, and what else is said of its series.
 
     A series that comes in several parts has its columns in temporary files meanwhile: each column is one piece of JSON.
@@ -44,7 +46,8 @@ def encode_json(chunks: Iterable[SeriesChunk], as_json: Callable[[Sample], Json]
 def _spool(chunks: Iterable[SeriesChunk], as_json: Callable[[Sample], Json]) -> Iterator[bytes]:
     with ExitStack() as open_files:
         files: dict[str, IO[bytes]] = {
-            name: open_files.enter_context(tempfile.SpooledTemporaryFile(_SPOOLED_BYTES)) for name in COLUMNS
+            name: open_files.enter_context(tempfile.SpooledTemporaryFile(_SPOOLED_BYTES))
+            for name in COLUMNS
         }
         count = 0
         rest: Json = {}

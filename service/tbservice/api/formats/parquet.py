@@ -23,7 +23,9 @@ _ZSTD_LEVEL: Final = -1
 """Of zstd's fast levels: a third faster than 1, for 3 % more bytes."""
 
 
-def encode_parquet(chunks: Iterable[SeriesChunk], data_class: DataClass, sampling: str) -> Iterator[bytes]:
+def encode_parquet(
+    chunks: Iterable[SeriesChunk], data_class: DataClass, sampling: str
+) -> Iterator[bytes]:
     """The columns of `tables`, compressed; readable by any Parquet reader of the last years."""
     schema = make_schema(data_class, sampling)
     sink = WriteSink()

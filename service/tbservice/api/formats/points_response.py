@@ -11,10 +11,23 @@ from fastapi import Response
 from sqlalchemy import Connection
 
 from tbservice import limits
-from tbservice.api.formats import MEDIA_TYPES, Format, encode_naming_lost, encode_points, json_encoding
+from tbservice.api.formats import (
+    MEDIA_TYPES,
+    Format,
+    encode_naming_lost,
+    encode_points,
+    json_encoding,
+)
 from tbservice.api.http.openapi_errors import NOT_ACCEPTABLE, OBJECT_MISSING, Responses
 from tbservice.api.http.streaming import stream_response
-from tbservice.reading.full_scan import LostPoint, Sample, SeriesChunk, load_intact_parts, load_tensors, stream_all
+from tbservice.reading.full_scan import (
+    LostPoint,
+    Sample,
+    SeriesChunk,
+    load_intact_parts,
+    load_tensors,
+    stream_all,
+)
 from tbservice.reading.sample_chunks import estimate_bytes, make_chunks, split_chunks
 from tbservice.reading.tensor_objects import load_samples
 from tbservice.store.objects import ObjectStore
@@ -45,7 +58,9 @@ RESPONSES: Final[Responses] = {
         "but for `all`, how many were kept of how many.",
         "content": {
             media_type.partition(";")[0]: {
-                "schema": {"type": "object"} if one is Format.JSON else {"type": "string", "format": "binary"}
+                "schema": {"type": "object"}
+                if one is Format.JSON
+                else {"type": "string", "format": "binary"}
             }
             for one, media_type in MEDIA_TYPES.items()
         },
@@ -96,12 +111,26 @@ def make_points_response(
         if points_request.names_lost:
             lost: deque[LostPoint] = deque()
             intact = load_intact_parts(objects, chunks, lost.append)
-            return encode_naming_lost(points_request.format, points_request.data_class, intact, lost, rule, as_json)
-        return encode_points(points_request.format, points_request.data_class, load_tensors(objects, chunks), rule, as_json)
+            return encode_naming_lost(
+                points_request.format, points_request.data_class, intact, lost, rule, as_json
+            )
+        return encode_points(
+            points_request.format,
+            points_request.data_class,
+            load_tensors(objects, chunks),
+            rule,
+            as_json,
+        )
 
     media_type = MEDIA_TYPES[Format.POINTS if points_request.names_lost else points_request.format]
     if points_request.is_full_scan:
-        whole = (grant, points_request.selection, points_request.data_class, points_request.sampling.steps, points_request.indices)
+        whole = (
+            grant,
+            points_request.selection,
+            points_request.data_class,
+            points_request.sampling.steps,
+            points_request.indices,
+        )
         headers = {**_HEADERS, SAMPLING_HEADER: rule}
         return stream_response(lambda: pieces(stream_all(database, *whole)), headers, media_type)
     with database.snapshot(grant.workspace_id) as db:
@@ -110,11 +139,17 @@ def make_points_response(
         size = estimate_bytes(plain)
         must_stream = size > limits.SCAN_CHUNK_BYTES
         is_plain = points_request.format is Format.JSON and not must_stream
-        chunks = [] if is_plain else make_chunks(db, grant, points_request.selection, points_request.data_class, plain)
+        chunks = (
+            []
+            if is_plain
+            else make_chunks(db, grant, points_request.selection, points_request.data_class, plain)
+        )
     headers = {**_HEADERS, SAMPLING_HEADER: _sampling_header(rule, plain)}
     if is_plain:
         loaded = load_samples(objects, samples)
-        response = json_encoding.json_response(json_encoding.samples_to_json(loaded, points_request.sampling, values_of))
+        response = json_encoding.json_response(
+            json_encoding.samples_to_json(loaded, points_request.sampling, values_of)
+        )
         response.headers.update(headers)
         return response
     if must_stream:

@@ -32,7 +32,12 @@ _HISTOGRAM: Final = pa.struct(
         *((name, pa.list_(pa.float64())) for name in ("limits", "counts")),
     ]
 )
-_POINT_COLUMNS: Final = [("run", _DICTIONARY), ("tag", _DICTIONARY), ("step", pa.int64()), ("wall_time", pa.float64())]
+_POINT_COLUMNS: Final = [
+    ("run", _DICTIONARY),
+    ("tag", _DICTIONARY),
+    ("step", pa.int64()),
+    ("wall_time", pa.float64()),
+]
 _VALUE_COLUMNS: Final = {
     DataClass.SCALAR: [("value", pa.float64())],
     DataClass.TENSOR: [
@@ -49,10 +54,14 @@ _VALUE_COLUMNS: Final = {
 def make_schema(data_class: DataClass, sampling: str) -> pa.Schema:
     """The columns, and in the schema's metadata under `tbhub` as JSON the rule by which points were chosen."""
     metadata = {"tbhub": json.dumps({"sampling": sampling})}
-    return pa.schema([pa.field(*column) for column in (*_POINT_COLUMNS, *_VALUE_COLUMNS[data_class])], metadata)
+    return pa.schema(
+        [pa.field(*column) for column in (*_POINT_COLUMNS, *_VALUE_COLUMNS[data_class])], metadata
+    )
 
 
-def record_batches(chunks: Iterable[SeriesChunk], schema: pa.Schema, data_class: DataClass) -> Iterator[pa.RecordBatch]:
+def record_batches(
+    chunks: Iterable[SeriesChunk], schema: pa.Schema, data_class: DataClass
+) -> Iterator[pa.RecordBatch]:
     """The parts' points, many parts in each batch; none without points."""
     waiting: list[SeriesChunk] = []
     rows = size = 0
@@ -70,7 +79,9 @@ def record_batches(chunks: Iterable[SeriesChunk], schema: pa.Schema, data_class:
         yield _record_batch(waiting, schema, data_class)
 
 
-def _record_batch(chunks: Sequence[SeriesChunk], schema: pa.Schema, data_class: DataClass) -> pa.RecordBatch:
+def _record_batch(
+    chunks: Sequence[SeriesChunk], schema: pa.Schema, data_class: DataClass
+) -> pa.RecordBatch:
     lengths = np.array([len(chunk.sample.steps) for chunk in chunks])
     columns = [
         _dictionary_column([chunk.series.run for chunk in chunks], lengths),
@@ -80,13 +91,17 @@ def _record_batch(chunks: Sequence[SeriesChunk], schema: pa.Schema, data_class: 
     ]
     match data_class:
         case DataClass.SCALAR:
-            values = [chunk.sample.values for chunk in chunks if isinstance(chunk.sample, ScalarSample)]
+            values = [
+                chunk.sample.values for chunk in chunks if isinstance(chunk.sample, ScalarSample)
+            ]
             columns.append(pa.array(np.concatenate(values)))
         case DataClass.TENSOR:
             samples = [chunk.sample for chunk in chunks if isinstance(chunk.sample, TensorSample)]
             columns += _tensor_columns([value for sample in samples for value in sample.tensors])
         case DataClass.BLOB_SEQUENCE:
-            found = [chunk.sample for chunk in chunks if isinstance(chunk.sample, BlobSequenceSample)]
+            found = [
+                chunk.sample for chunk in chunks if isinstance(chunk.sample, BlobSequenceSample)
+            ]
             keys = [list(keys) for sample in found for keys in sample.sequences]
             columns.append(pa.array(keys, pa.list_(pa.string())))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -102,9 +117,13 @@ def _dictionary_column(names: Sequence[str], lengths: np.ndarray[Any, Any]) -> p
 def _tensor_columns(values: Sequence[TensorValue]) -> list[pa.Array]:
     is_text = [value.dtype == tensors.STRING for value in values]
     data = [None if text else value.data for value, text in zip(values, is_text, strict=True)]
-    strings = [_strings(value) if text else None for value, text in zip(values, is_text, strict=True)]
+    strings = [
+        _strings(value) if text else None for value, text in zip(values, is_text, strict=True)
+    ]
     return [
-        _dictionary_column([tensors.NAMES[value.dtype] for value in values], np.ones(len(values), np.int64)),
+        _dictionary_column(
+            [tensors.NAMES[value.dtype] for value in values], np.ones(len(values), np.int64)
+        ),
         pa.array([list(value.shape) for value in values], pa.list_(pa.int64())),
         pa.array(data, pa.binary()),
         pa.array(strings, pa.list_(pa.binary())),

@@ -43,7 +43,9 @@ def add_docs(app: FastAPI) -> None:
     """Serve the page of the application's own OpenAPI document at `PATH`."""
 
     def show_docs(request: Request) -> Response:
-        return HTMLResponse(render(app.openapi(), get_settings(request).public_url.rstrip("/")), headers=_HEADERS)
+        return HTMLResponse(
+            render(app.openapi(), get_settings(request).public_url.rstrip("/")), headers=_HEADERS
+        )
 
     app.add_route(PATH, show_docs, include_in_schema=False)
 
@@ -64,7 +66,9 @@ def _sections(paths: Json) -> str:
     sections: dict[str, list[str]] = {}
     for path, operations in paths.items():
         for method, operation in operations.items():
-            sections.setdefault(operation["tags"][0], []).append(_operation(method, path, operation))
+            sections.setdefault(operation["tags"][0], []).append(
+                _operation(method, path, operation)
+            )
     return "".join(
         f'<section aria-label="{html.escape(tag)}"><h2>{html.escape(tag)}</h2>{"".join(parts)}</section>'
         for tag, parts in sections.items()
@@ -86,14 +90,19 @@ def _operation(method: str, path: str, operation: Json) -> str:
         f"<details><summary><b>{method.upper()}</b> <h3><code>{html.escape(path)}</code></h3></summary><div>"
         + _paragraphs(operation.get("description", ""))
         + (f"<h4>Parameters</h4>{_table(rows)}" if rows else "")
-        + "".join(f"<h4>Body, {html.escape(kind)}</h4><p>{_type(body['schema'])}</p>" for kind, body in bodies.items())
+        + "".join(
+            f"<h4>Body, {html.escape(kind)}</h4><p>{_type(body['schema'])}</p>"
+            for kind, body in bodies.items()
+        )
         + f"<h4>Answers</h4>{_table([_answer(status, answer) for status, answer in answers])}</div></details>"
     )
 
 
 def _answer(status: str, answer: Json) -> str:
     contents = answer.get("content", {}).items()
-    kinds = ", ".join(f"{html.escape(kind)}: {_type(content.get('schema', {}))}" for kind, content in contents)
+    kinds = ", ".join(
+        f"{html.escape(kind)}: {_type(content.get('schema', {}))}" for kind, content in contents
+    )
     return f"<tr><th scope=row>{html.escape(status)}</th><td>{_text(answer['description'])}</td><td>{kinds}</td></tr>"
 
 
@@ -102,7 +111,12 @@ def _schemas(schemas: Json) -> str:
     for name, schema in schemas.items():
         required = schema.get("required", ())
         rows = [
-            _row(key, "required" if key in required else "optional", each, each.get("description", ""))
+            _row(
+                key,
+                "required" if key in required else "optional",
+                each,
+                each.get("description", ""),
+            )
             for key, each in schema.get("properties", {}).items()
         ]
         parts.append(
@@ -126,7 +140,11 @@ def _table(rows: list[str]) -> str:
 
 def _type(schema: Json) -> str:
     """Return what a schema allows, in words; of one that has a name, a link to it."""
-    bounds = [text.format(html.escape(_value(schema[key]))) for key, text in _BOUNDS.items() if key in schema]
+    bounds = [
+        text.format(html.escape(_value(schema[key])))
+        for key, text in _BOUNDS.items()
+        if key in schema
+    ]
     return ", ".join([_kind(schema), *bounds])
 
 
@@ -150,7 +168,9 @@ def _value(value: Any) -> str:
 
 
 def _paragraphs(text: str) -> str:
-    return "".join(f"<p>{_text(paragraph)}</p>" for paragraph in text.strip().split("\n\n") if paragraph)
+    return "".join(
+        f"<p>{_text(paragraph)}</p>" for paragraph in text.strip().split("\n\n") if paragraph
+    )
 
 
 def _text(text: str) -> str:

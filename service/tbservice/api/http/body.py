@@ -29,7 +29,9 @@ async def read_body(request: Request, bytes_max: int, seconds_max: float) -> byt
 
 
 @asynccontextmanager
-async def spool_body(request: Request, bytes_max: int, seconds_max: float) -> AsyncIterator[tuple[IO[bytes], int]]:
+async def spool_body(
+    request: Request, bytes_max: int, seconds_max: float
+) -> AsyncIterator[tuple[IO[bytes], int]]:
     """The request's body as a file that stands at its start, and its size; on disk when large. Raises as above."""
     with tempfile.SpooledTemporaryFile(_SPOOLED_BYTES) as file:
         size = 0
@@ -77,10 +79,14 @@ def _write(file: IO[bytes], chunk: bytes) -> None:
     try:
         file.write(chunk)
     except OSError as error:  # the disk is full
-        raise Unavailable("there is no room to receive the body now; nothing was lost, try again") from error
+        raise Unavailable(
+            "there is no room to receive the body now; nothing was lost, try again"
+        ) from error
 
 
-async def _receive_chunks(request: Request, bytes_max: int, seconds_max: float) -> AsyncIterator[bytes]:
+async def _receive_chunks(
+    request: Request, bytes_max: int, seconds_max: float
+) -> AsyncIterator[bytes]:
     size = 0
     try:
         async with asyncio.timeout(seconds_max):
@@ -90,7 +96,9 @@ async def _receive_chunks(request: Request, bytes_max: int, seconds_max: float) 
                     raise TooLarge(f"a request to this address may have at most {bytes_max} bytes")
                 yield chunk
     except (TimeoutError, ClientDisconnect) as error:
-        raise RequestTimeout(f"the request's body did not arrive within {seconds_max:g} seconds") from error
+        raise RequestTimeout(
+            f"the request's body did not arrive within {seconds_max:g} seconds"
+        ) from error
 
 
 def decompress(body: bytes, encoding: str, bytes_max: int) -> bytes:
@@ -98,7 +106,9 @@ def decompress(body: bytes, encoding: str, bytes_max: int) -> bytes:
     if encoding in {"", "identity"}:
         return body
     if encoding != "gzip":
-        raise MalformedRequest(f"Content-Encoding {encoding[:50]!r} is not known here; send gzip or none")
+        raise MalformedRequest(
+            f"Content-Encoding {encoding[:50]!r} is not known here; send gzip or none"
+        )
     decompressor = zlib.decompressobj(wbits=31)
     try:
         content = decompressor.decompress(body, bytes_max)

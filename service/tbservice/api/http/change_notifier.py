@@ -122,7 +122,9 @@ class ChangeNotifier:
     async def _poll_versions(self) -> None:
         while self._followed and not self.is_closed:
             asked = list(self._followed)
-            with suppress(ServiceError):  # the database is away: what was known is kept, and looked up again
+            with suppress(
+                ServiceError
+            ):  # the database is away: what was known is kept, and looked up again
                 self._publish_versions(asked, await run_in_threadpool(self._read_versions, asked))
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._closing.wait(), limits.LIVE_POLL_SECONDS)
@@ -137,7 +139,9 @@ class ChangeNotifier:
                 versions |= newer.list_versions(db, experiment_ids)
         return versions
 
-    def _publish_versions(self, grants: Iterable[ReadGrant], versions: dict[ExperimentId, int]) -> None:
+    def _publish_versions(
+        self, grants: Iterable[ReadGrant], versions: dict[ExperimentId, int]
+    ) -> None:
         for grant in grants:
             followed = self._followed.get(grant)
             version = versions.get(grant.experiment_id, DELETED)

@@ -17,7 +17,9 @@ from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database
 from tbservice.types import AdminGrant, AppendGrant, ReadGrant, WorkspaceGrant
 
-_bearer = HTTPBearer(auto_error=False, description="A tbhub token: an owner's, or one made for an experiment")
+_bearer = HTTPBearer(
+    auto_error=False, description="A tbhub token: an owner's, or one made for an experiment"
+)
 
 
 def get_database(request: Request) -> Database:
@@ -77,7 +79,9 @@ def _grant_workspace(database: UsesDatabase, secret: Secret) -> WorkspaceGrant:
         return grants.grant_workspace(db, secret)
 
 
-def _grant_read(request: Request, experiment_id: str, database: UsesDatabase, secret: Secret) -> ReadGrant:
+def _grant_read(
+    request: Request, experiment_id: str, database: UsesDatabase, secret: Secret
+) -> ReadGrant:
     with database.without_transaction() as db:
         grant = grants.grant_read(db, experiment_id, secret)
     if is_conditional(request):

@@ -60,6 +60,9 @@ def set_etag(request: Request, state: str) -> None:
     settings: Settings = request.app.state.settings
     variant = zlib.crc32(f"{request.headers.get('accept', '')} {settings.reservoir_sizes}".encode())
     request.state.entity_tag = f'"{_SOFTWARE_VERSION}-{state}-{variant:x}"'
-    client_tags = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
+    client_tags = [
+        tag.strip().removeprefix("W/")
+        for tag in request.headers.get("if-none-match", "").split(",")
+    ]
     if request.state.entity_tag in client_tags or client_tags == ["*"]:
         raise _NotModified

@@ -19,12 +19,16 @@ def allowed_methods(routes: Iterable[BaseRoute], scope: Scope) -> list[str]:
     """
     root_path = scope.get("app_root_path", scope.get("root_path", ""))
     routes = list(routes)
-    return [m for m in METHODS if _is_matched(routes, {**scope, "root_path": root_path, "method": m})]
+    return [
+        m for m in METHODS if _is_matched(routes, {**scope, "root_path": root_path, "method": m})
+    ]
 
 
 def _is_matched(routes: Iterable[BaseRoute], scope: Scope) -> bool:
     for route in routes:
         match, child_scope = route.matches(scope)
-        if match is Match.FULL and (not isinstance(route, Mount) or _is_matched(route.routes, {**scope, **child_scope})):
+        if match is Match.FULL and (
+            not isinstance(route, Mount) or _is_matched(route.routes, {**scope, **child_scope})
+        ):
             return True
     return False

@@ -74,7 +74,9 @@ class _WorkerProcessCollector(Collector):
         families: dict[str, Metric] = {}
         for pid in self._pids:
             for found in ProcessCollector(pid=partial(int, pid), registry=None).collect():
-                family = families.setdefault(found.name, Metric(found.name, found.documentation, found.type))
+                family = families.setdefault(
+                    found.name, Metric(found.name, found.documentation, found.type)
+                )
                 for sample in found.samples:
                     family.add_sample(sample.name, {"pid": str(pid)}, sample.value)
         return families.values()

@@ -36,18 +36,36 @@ class ErrorResponse(BaseModel):
 class InternalErrorResponse(ErrorResponse):
     """What is answered when the server itself fails on a request."""
 
-    id: str = Field(description="By which the operator finds the failure, or one just like it, in the log")
+    id: str = Field(
+        description="By which the operator finds the failure, or one just like it, in the log"
+    )
 
 
 def _describe_errors(*errors: type[ServiceError]) -> Responses:
-    return {error.status: {"model": ErrorResponse, "description": error.__doc__} for error in errors}
+    return {
+        error.status: {"model": ErrorResponse, "description": error.__doc__} for error in errors
+    }
 
 
 ERROR_RESPONSES: Final[Responses] = _describe_errors(
-    MalformedRequest, Unauthenticated, Forbidden, NotFound, RequestTimeout, Conflict, TooLarge, TooManyRequests, Unavailable
+    MalformedRequest,
+    Unauthenticated,
+    Forbidden,
+    NotFound,
+    RequestTimeout,
+    Conflict,
+    TooLarge,
+    TooManyRequests,
+    Unavailable,
 ) | {
-    422: {"model": ErrorResponse, "description": "A parameter or a part of the body is out of its range, or does not fit."},
-    500: {"model": InternalErrorResponse, "description": "The server failed; nothing of the request was kept."},
+    422: {
+        "model": ErrorResponse,
+        "description": "A parameter or a part of the body is out of its range, or does not fit.",
+    },
+    500: {
+        "model": InternalErrorResponse,
+        "description": "The server failed; nothing of the request was kept.",
+    },
 }
 """Of every route."""
 
@@ -56,4 +74,6 @@ NOT_ACCEPTABLE: Final = _describe_errors(NotAcceptable)
 OBJECT_MISSING: Final = _describe_errors(ObjectMissing)
 """Of routes that send a blob's bytes."""
 
-NOT_MODIFIED: Final[Responses] = {304: {"description": "`If-None-Match` names the answer's ETag: nothing has changed."}}
+NOT_MODIFIED: Final[Responses] = {
+    304: {"description": "`If-None-Match` names the answer's ETag: nothing has changed."}
+}

@@ -63,7 +63,12 @@ class _ReservedStream(StreamingResponse):
     """Counts as one of the caller's streams until it is sent, or has failed."""
 
     def __init__(
-        self, reservation: _StreamReservation, pieces: Iterator[bytes], first: bytes, headers: Mapping[str, str], media_type: str
+        self,
+        reservation: _StreamReservation,
+        pieces: Iterator[bytes],
+        first: bytes,
+        headers: Mapping[str, str],
+        media_type: str,
     ) -> None:
         content = admitted.iterate_in_turns(chain([first], pieces))
         super().__init__(content, headers=headers, media_type=media_type)

@@ -58,7 +58,12 @@ def list_images(
     )
 
 
-@router.get("/individualImage", response_class=Response, openapi_extra=WANTS_RUN_AND_TAGNAME, responses=OBJECT_MISSING)
+@router.get(
+    "/individualImage",
+    response_class=Response,
+    openapi_extra=WANTS_RUN_AND_TAGNAME,
+    responses=OBJECT_MISSING,
+)
 @router.get("/data/individualImage", response_class=Response, include_in_schema=False)
 def read_image(
     grant: MayRead,
@@ -73,12 +78,16 @@ def read_image(
     run, tag = run_and_tag
     with database.snapshot(grant.workspace_id) as db:
         images = media.list_images(db, grant, run, tag, settings.reservoir_sizes.images)
-    return blob_response(objects, media.get_clip(images, parse_integer("index", index, 0)).blob, request)
+    return blob_response(
+        objects, media.get_clip(images, parse_integer("index", index, 0)).blob, request
+    )
 
 
 @router.get("/audio", openapi_extra=WANTS_RUN_AND_TAG)
 @router.get("/data/audio", include_in_schema=False)
-def list_audio(grant: MayRead, database: UsesDatabase, settings: UsesSettings, run_and_tag: RunAndTag) -> Response:
+def list_audio(
+    grant: MayRead, database: UsesDatabase, settings: UsesSettings, run_and_tag: RunAndTag
+) -> Response:
     """`[{wall_time, step, content_type, query}]`; the query is for `individualAudio`.
 
     The content type is the one that was logged with the clip, any text, or what its first bytes say where none was. By
@@ -100,7 +109,12 @@ def list_audio(grant: MayRead, database: UsesDatabase, settings: UsesSettings, r
     )
 
 
-@router.get("/individualAudio", response_class=Response, openapi_extra=WANTS_RUN_AND_TAGNAME, responses=OBJECT_MISSING)
+@router.get(
+    "/individualAudio",
+    response_class=Response,
+    openapi_extra=WANTS_RUN_AND_TAGNAME,
+    responses=OBJECT_MISSING,
+)
 @router.get("/data/individualAudio", response_class=Response, include_in_schema=False)
 def read_clip(
     grant: MayRead,
@@ -118,7 +132,9 @@ def read_clip(
     run, tag = run_and_tag
     with database.snapshot(grant.workspace_id) as db:
         clips = media.list_clips(db, grant, run, tag, settings.reservoir_sizes.audio)
-    return blob_response(objects, media.get_clip(clips, parse_integer("index", index, 0)).blob, request)
+    return blob_response(
+        objects, media.get_clip(clips, parse_integer("index", index, 0)).blob, request
+    )
 
 
 @router.get("/data/graph", response_class=Response, openapi_extra=WANTS_RUN)
@@ -127,11 +143,17 @@ def read_graph(
     request: Request,
     database: UsesDatabase,
     run: Run,
-    limit_attr_size: Annotated[str | None, Query(description="Bytes of the largest attribute that is shown")] = None,
-    large_attrs_key: Annotated[str | None, Query(description="Where the keys of larger ones are listed")] = None,
+    limit_attr_size: Annotated[
+        str | None, Query(description="Bytes of the largest attribute that is shown")
+    ] = None,
+    large_attrs_key: Annotated[
+        str | None, Query(description="Where the keys of larger ones are listed")
+    ] = None,
 ) -> Response:
     """The run's graph: the gzipped text of a GraphDef."""
-    size_max = None if limit_attr_size is None else parse_integer("limit_attr_size", limit_attr_size, 1)
+    size_max = (
+        None if limit_attr_size is None else parse_integer("limit_attr_size", limit_attr_size, 1)
+    )
     if size_max is not None and not large_attrs_key:
         raise MalformedRequest("large_attrs_key must be given with limit_attr_size")
     with database.snapshot(grant.workspace_id) as db:
@@ -140,7 +162,9 @@ def read_graph(
 
 
 @router.get("/data/run_metadata", response_class=Response, openapi_extra=WANTS_RUN_AND_TAG)
-def read_run_metadata(grant: MayRead, request: Request, database: UsesDatabase, run_and_tag: RunAndTag) -> Response:
+def read_run_metadata(
+    grant: MayRead, request: Request, database: UsesDatabase, run_and_tag: RunAndTag
+) -> Response:
     """The metadata of one `session.run()`: the gzipped text of a RunMetadata."""
     run, tag = run_and_tag
     with database.snapshot(grant.workspace_id) as db:

@@ -20,7 +20,9 @@ _GZIP_LEVEL: Final = 6  # of gzip
 M = TypeVar("M", bound=Message)
 
 
-def write_graph(_link: WorkerLink, content: bytes, attribute_bytes_max: int | None, large_attributes_key: str) -> bytes:
+def write_graph(
+    _link: WorkerLink, content: bytes, attribute_bytes_max: int | None, large_attributes_key: str
+) -> bytes:
     """Return the gzipped text of a serialized GraphDef. Raises Invalid when it is none.
 
     Attributes of more than `attribute_bytes_max` are left out, their keys listed in the one of `large_attributes_key`.
@@ -36,7 +38,10 @@ def write_run_metadata(_link: WorkerLink, content: bytes) -> bytes:
     return _as_text(_parse(RunMetadata, content))
 
 
-JOBS: Final[dict[str, Callable[..., Any]]] = {"write_graph": write_graph, "write_run_metadata": write_run_metadata}
+JOBS: Final[dict[str, Callable[..., Any]]] = {
+    "write_graph": write_graph,
+    "write_run_metadata": write_run_metadata,
+}
 
 
 def _parse(kind: type[M], content: bytes) -> M:

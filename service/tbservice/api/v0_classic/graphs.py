@@ -16,7 +16,9 @@ from tbservice.handlers.pool import HandlerPool
 from tbservice.types import Blob
 
 
-def read_graph(request: Request, blob: Blob, attribute_bytes_max: int | None, large_attributes_key: str) -> bytes:
+def read_graph(
+    request: Request, blob: Blob, attribute_bytes_max: int | None, large_attributes_key: str
+) -> bytes:
     """Return the gzipped text of a GraphDef; raises as `HandlerPool.in_process`, and Invalid.
 
     Attributes of more than `attribute_bytes_max` are left out, their keys listed in the one of `large_attributes_key`.

@@ -62,7 +62,9 @@ def compress(histogram: Histogram) -> list[tuple[int, float]]:
 
 def _from_message(message: LegacyHistogram) -> Histogram:
     limits, counts = np.array(message.bucket_limit), np.array(message.bucket)
-    return Histogram(message.min, message.max, message.num, message.sum, message.sum_squares, limits, counts)
+    return Histogram(
+        message.min, message.max, message.num, message.sum, message.sum_squares, limits, counts
+    )
 
 
 def _from_rows(rows: Float64s) -> Histogram:

@@ -47,7 +47,10 @@ C = TypeVar("C", bound=Clip)
 def list_images(db: Connection, grant: ReadGrant, run: str, tag: str, size: int) -> list[Image]:
     """At most `size` images, of whichever steps."""
     written = _read(db, grant, run, tag, "images", size, _SIZES)
-    return [Image(item.step, item.wall_time, _content_type(item), item.blob, *item.head) for item in written]
+    return [
+        Image(item.step, item.wall_time, _content_type(item), item.blob, *item.head)
+        for item in written
+    ]
 
 
 def list_clips(db: Connection, grant: ReadGrant, run: str, tag: str, size: int) -> list[Clip]:
@@ -79,7 +82,9 @@ def get_graph_series(db: Connection, grant: ReadGrant, run: str) -> Series:
 
 def get_run_metadata_series(db: Connection, grant: ReadGrant, run: str, tag: str) -> Series:
     """The series that holds the metadata of a `session.run()`, in either way of logging it. Raises NotFound."""
-    return reservoir.get_series(db, grant, run, tag, ("graph_run_metadata", "graph_tagged_run_metadata"))
+    return reservoir.get_series(
+        db, grant, run, tag, ("graph_run_metadata", "graph_tagged_run_metadata")
+    )
 
 
 def get_last_blob(db: Connection, grant: ReadGrant, series: Series) -> Blob:

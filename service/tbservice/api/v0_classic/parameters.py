@@ -28,7 +28,9 @@ _RUN: Final = _describe_parameter("run", "A run's name")
 
 WANTS_RUN: Final = {"parameters": [_RUN]}
 WANTS_RUN_AND_TAG: Final = {"parameters": [_RUN, _describe_parameter("tag", "A tag's name")]}
-WANTS_RUN_AND_TAGNAME: Final = {"parameters": [_RUN, _describe_parameter("tagname", "A tag's name")]}
+WANTS_RUN_AND_TAGNAME: Final = {
+    "parameters": [_RUN, _describe_parameter("tagname", "A tag's name")]
+}
 """What the OpenAPI document says of routes that depend on the following."""
 
 
@@ -60,6 +62,8 @@ def _require_both(run: str | None, tag: str | None) -> tuple[str, str]:
 
 def parse_integer(name: str, value: str, least: int) -> int:
     """A whole number that is not under `least`. Raises MalformedRequest, as the framework would answer 422."""
-    if not (value.isascii() and value.isdigit() and len(value) <= _DIGITS_MAX and int(value) >= least):
+    if not (
+        value.isascii() and value.isdigit() and len(value) <= _DIGITS_MAX and int(value) >= least
+    ):
         raise MalformedRequest(f"{name} must be a whole number, at least {least}")
     return int(value)

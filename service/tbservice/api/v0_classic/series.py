@@ -81,19 +81,29 @@ def read_scalars(
 
 @router.get("/data/histograms", openapi_extra=WANTS_RUN_AND_TAG, responses=OBJECT_MISSING)
 def read_histograms(
-    grant: MayRead, database: UsesDatabase, objects: UsesObjects, settings: UsesSettings, run_and_tag: RunAndTag
+    grant: MayRead,
+    database: UsesDatabase,
+    objects: UsesObjects,
+    settings: UsesSettings,
+    run_and_tag: RunAndTag,
 ) -> Response:
     """`[[wall_time, step, [min, max, num, sum, sum_squares, [bucket_limit], [bucket]]]]`.
 
     As they were logged by writers of this API's time. Of histograms logged as tensors, sum and sum_squares are
     estimates: as if values were spread evenly within each bucket. In the order of `scalars`.
     """
-    return _histograms(grant, database, objects, run_and_tag, settings.reservoir_sizes.histograms, _histogram_value)
+    return _histograms(
+        grant, database, objects, run_and_tag, settings.reservoir_sizes.histograms, _histogram_value
+    )
 
 
 @router.get("/data/compressedHistograms", openapi_extra=WANTS_RUN_AND_TAG, responses=OBJECT_MISSING)
 def read_compressed_histograms(
-    grant: MayRead, database: UsesDatabase, objects: UsesObjects, settings: UsesSettings, run_and_tag: RunAndTag
+    grant: MayRead,
+    database: UsesDatabase,
+    objects: UsesObjects,
+    settings: UsesSettings,
+    run_and_tag: RunAndTag,
 ) -> Response:
     """`[[wall_time, step, [[basis point, value]]]]`, at 0, 668, 1587, 3085, 5000, 6915, 8413, 9332 and 10000.
 
@@ -118,11 +128,15 @@ def _tag_types_of(series: Series) -> Sequence[str]:
 
 def _parse_sample_count(sample_count: str | None) -> reservoir.PositionSampler:
     return reservoir.equally_spaced(
-        _SAMPLE_COUNT if sample_count is None else parse_integer("sample_count", sample_count, _SAMPLE_COUNT_MIN)
+        _SAMPLE_COUNT
+        if sample_count is None
+        else parse_integer("sample_count", sample_count, _SAMPLE_COUNT_MIN)
     )
 
 
-def _sample_all(grant: ReadGrant, database: UsesDatabase, positions: reservoir.PositionSampler) -> Response:
+def _sample_all(
+    grant: ReadGrant, database: UsesDatabase, positions: reservoir.PositionSampler
+) -> Response:
     index: dict[str, Json] = {}
     with database.snapshot(grant.workspace_id) as db:
         found = catalog.list_series(db, grant, Selection(data_class=DataClass.SCALAR))
@@ -161,7 +175,13 @@ def _histograms(
 
 
 def _histogram_value(histogram: histograms.Histogram) -> list[Any]:
-    single = (histogram.minimum, histogram.maximum, histogram.count, histogram.total, histogram.sum_of_squares)
+    single = (
+        histogram.minimum,
+        histogram.maximum,
+        histogram.count,
+        histogram.total,
+        histogram.sum_of_squares,
+    )
     return [
         *json_encoding.encode_plain_numbers(single),
         json_encoding.encode_numbers(histogram.limits),

@@ -31,12 +31,16 @@ class StreamAnswer(BaseModel):
 
     run: str
     file_name: str
-    first_record_digest: str = Field(description="SHA-256 of the file's first record, in hexadecimal")
+    first_record_digest: str = Field(
+        description="SHA-256 of the file's first record, in hexadecimal"
+    )
     generation: int
     filters_digest: str = Field(description="SHA-256 of the filters in force, in hexadecimal")
     offset: int = Field(description="Bytes of the file committed so far")
     checksum: int = Field(description="CRC-32C of the (at most 1,024) bytes before the offset")
-    skipped: dict[str, int] = Field(description="What could not be kept so far: how many, by reason")
+    skipped: dict[str, int] = Field(
+        description="What could not be kept so far: how many, by reason"
+    )
 
 
 class StreamPage(BaseModel):
@@ -62,7 +66,10 @@ async def _batch_body(_grant: MayAppend, request: Request) -> bytes:
     "/batches",
     responses={200: {"content": {_PROTOBUF: {"schema": _BINARY}}, "description": "A WriteResult"}},
     openapi_extra={
-        "requestBody": {"content": {_PROTOBUF: {"schema": _BINARY}}, "description": "A WriteBatch, as is or as gzip"}
+        "requestBody": {
+            "content": {_PROTOBUF: {"schema": _BINARY}},
+            "description": "A WriteBatch, as is or as gzip",
+        }
     },
     response_class=Response,
 )
@@ -90,7 +97,9 @@ def list_streams(
     database: UsesDatabase,
     settings: UsesSettings,
     after: Annotated[str, Query(description="The `next` of the page before")] = "",
-    limit: Annotated[int, Query(ge=1, le=limits.STREAMS_PAGE_ITEMS_MAX)] = limits.STREAMS_PAGE_ITEMS_MAX,
+    limit: Annotated[
+        int, Query(ge=1, le=limits.STREAMS_PAGE_ITEMS_MAX)
+    ] = limits.STREAMS_PAGE_ITEMS_MAX,
 ) -> StreamPage:
     """How far each event file has been committed: where an uploader goes on, from any machine."""
     with database.snapshot(grant.workspace_id) as db:
@@ -106,14 +115,19 @@ def list_streams(
 
 def wire_limits() -> dict[str, int]:
     """What a client must keep to: the wire's `Limits`."""
-    return {field.name: getattr(limits, field.name.upper()) for field in wire_pb2.Limits.DESCRIPTOR.fields}
+    return {
+        field.name: getattr(limits, field.name.upper())
+        for field in wire_pb2.Limits.DESCRIPTOR.fields
+    }
 
 
 def _stream_answer(cursor: Cursor) -> StreamAnswer:
     fields: dict[str, Any] = asdict(cursor.stream)
     fields["first_record_digest"] = cursor.stream.first_record_digest.hex()
     fields["filters_digest"] = cursor.stream.filters_digest.hex()
-    return StreamAnswer(**fields, offset=cursor.offset, checksum=cursor.checksum, skipped=cursor.skipped)
+    return StreamAnswer(
+        **fields, offset=cursor.offset, checksum=cursor.checksum, skipped=cursor.skipped
+    )
 
 
 def _result(outcome: CommitResult) -> wire_pb2.WriteResult:
@@ -131,7 +145,9 @@ def _cursor_message(cursor: Cursor) -> wire_pb2.Cursor:
         stream=_stream_message(cursor.stream),
         offset=cursor.offset,
         checksum=cursor.checksum,
-        skipped=[wire_pb2.Skipped(reason=reason, count=count) for reason, count in cursor.skipped.items()],
+        skipped=[
+            wire_pb2.Skipped(reason=reason, count=count) for reason, count in cursor.skipped.items()
+        ],
     )
 
 

@@ -19,9 +19,13 @@ from tbservice.types import INT64_MAX
 
 router = APIRouter(prefix="/api/v1/experiments/{experiment_id}", tags=["uploads"])
 
-Sha256 = Annotated[str, Path(pattern="^[0-9A-Fa-f]{64}$", description="The blob's SHA-256: 64 hexadecimal digits")]
+Sha256 = Annotated[
+    str, Path(pattern="^[0-9A-Fa-f]{64}$", description="The blob's SHA-256: 64 hexadecimal digits")
+]
 
-Repair = Annotated[bool, Query(description="Replace the blob's object even where it is stored: it may be damaged")]
+Repair = Annotated[
+    bool, Query(description="Replace the blob's object even where it is stored: it may be damaged")
+]
 
 
 class BlobStateAnswer(BaseModel):
@@ -31,7 +35,9 @@ class BlobStateAnswer(BaseModel):
         description="Whether a batch may name the blob: with a workspace's token, when the workspace has it; with a "
         "token of the experiment, when it was put through the experiment. Its object is there, with its size"
     )
-    received_bytes: int = Field(description="Bytes from the blob's start that are there: send the piece at this offset")
+    received_bytes: int = Field(
+        description="Bytes from the blob's start that are there: send the piece at this offset"
+    )
     piece_bytes: int = Field(description="Bytes of a piece; only the last is shorter")
 
 
@@ -45,7 +51,11 @@ def get_blob_state(
     repair: Repair = False,
 ) -> BlobStateAnswer:
     """Whether a blob has to be sent at all, and where to go on with one that was begun."""
-    return _answer(blob_uploads.get_state(database, objects, grant, bytes.fromhex(sha256), size, is_repair=repair))
+    return _answer(
+        blob_uploads.get_state(
+            database, objects, grant, bytes.fromhex(sha256), size, is_repair=repair
+        )
+    )
 
 
 @router.put(
@@ -71,7 +81,8 @@ async def put_blob(
         ),
     ] = None,
     size: Annotated[
-        int | None, Query(ge=1, le=INT64_MAX, description="The whole blob's size in bytes; with `offset` only")
+        int | None,
+        Query(ge=1, le=INT64_MAX, description="The whole blob's size in bytes; with `offset` only"),
     ] = None,
     repair: Repair = False,
 ) -> Response:
@@ -84,20 +95,34 @@ async def put_blob(
     if (offset is None) != (size is None):
         raise Invalid("a piece of a blob has both an offset and the whole blob's size")
     if offset is not None and size is not None:
-        async with spool_body(request, limits.BLOB_PART_BYTES, limits.BLOB_PART_SECONDS_MAX) as (file, length):
+        async with spool_body(request, limits.BLOB_PART_BYTES, limits.BLOB_PART_SECONDS_MAX) as (
+            file,
+            length,
+        ):
             keep_piece = partial(blob_uploads.store_part, is_repair=repair)
-            state = await run_in_threadpool(keep_piece, database, objects, grant, digest, size, offset, file, length)
+            state = await run_in_threadpool(
+                keep_piece, database, objects, grant, digest, size, offset, file, length
+            )
         return Response(_answer(state).model_dump_json(), media_type="application/json")
     if _content_length(request) > limits.BLOB_PART_BYTES:
         await _store_in_parts(grant, digest, request, database, objects, is_repair=repair)
     else:
-        async with spool_body(request, limits.BLOB_BYTES_MAX, limits.BLOB_SECONDS_MAX) as (file, length):
+        async with spool_body(request, limits.BLOB_BYTES_MAX, limits.BLOB_SECONDS_MAX) as (
+            file,
+            length,
+        ):
             await run_in_threadpool(blobs.store, database, objects, grant, digest, file, length)
     return Response(status_code=204)
 
 
 async def _store_in_parts(
-    grant: MayAppend, digest: bytes, request: Request, database: UsesDatabase, objects: UsesObjects, *, is_repair: bool
+    grant: MayAppend,
+    digest: bytes,
+    request: Request,
+    database: UsesDatabase,
+    objects: UsesObjects,
+    *,
+    is_repair: bool,
 ) -> None:
     """A large blob that was sent whole, as its pieces arrive, so that none is larger on disk or in memory."""
     size, offset, state = _content_length(request), 0, BlobState(is_stored=False, received_bytes=0)
@@ -105,7 +130,9 @@ async def _store_in_parts(
         request, limits.BLOB_PART_BYTES, limits.BLOB_BYTES_MAX, limits.BLOB_SECONDS_MAX
     ):
         keep_piece = partial(blob_uploads.store_part, is_repair=is_repair)
-        state = await run_in_threadpool(keep_piece, database, objects, grant, digest, size, offset, file, length)
+        state = await run_in_threadpool(
+            keep_piece, database, objects, grant, digest, size, offset, file, length
+        )
         offset += length
     if not state.is_stored:
         raise Unavailable("a part of the blob was lost while the others came; send it again")
@@ -113,7 +140,9 @@ async def _store_in_parts(
 
 def _answer(state: BlobState) -> BlobStateAnswer:
     return BlobStateAnswer(
-        is_stored=state.is_stored, received_bytes=state.received_bytes, piece_bytes=limits.BLOB_PART_BYTES
+        is_stored=state.is_stored,
+        received_bytes=state.received_bytes,
+        piece_bytes=limits.BLOB_PART_BYTES,
     )
 
 

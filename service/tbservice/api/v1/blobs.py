@@ -61,17 +61,26 @@ def blob_response(objects: ObjectStore, blob: Blob, request: Request) -> Respons
         return Response(status_code=304, headers=headers)
     start, end = _range(request, blob)
     if start >= end and blob.size:
-        return Response(status_code=416, headers={**headers, "Content-Range": f"bytes */{blob.size}"})
+        return Response(
+            status_code=416, headers={**headers, "Content-Range": f"bytes */{blob.size}"}
+        )
     is_part = (start, end) != (0, blob.size)
     if is_part:
         headers["Content-Range"] = f"bytes {start}-{end - 1}/{blob.size}"
     headers["Content-Length"] = str(end - start)
-    pieces: Iterator[bytes] = iter(()) if request.method == "HEAD" else objects.read(blob.object_key, start, end)
-    return StreamingResponse(admitted.iterate_in_turns(pieces), 206 if is_part else 200, headers, blob.content_type)
+    pieces: Iterator[bytes] = (
+        iter(()) if request.method == "HEAD" else objects.read(blob.object_key, start, end)
+    )
+    return StreamingResponse(
+        admitted.iterate_in_turns(pieces), 206 if is_part else 200, headers, blob.content_type
+    )
 
 
 def _has_copy(request: Request, blob: Blob) -> bool:
-    tags = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
+    tags = [
+        tag.strip().removeprefix("W/")
+        for tag in request.headers.get("if-none-match", "").split(",")
+    ]
     return f'"{blob.sha256}"' in tags or "*" in tags
 
 
@@ -79,7 +88,12 @@ def _range(request: Request, blob: Blob) -> tuple[int, int]:
     """The bytes [start, end) that are asked for: all of them unless there is one range that can be read."""
     match = _RANGE.fullmatch(request.headers.get("range", "").strip())
     if_range = request.headers.get("if-range", f'"{blob.sha256}"')
-    if match is None or match.group(0) == "bytes=-" or if_range != f'"{blob.sha256}"' or not blob.size:
+    if (
+        match is None
+        or match.group(0) == "bytes=-"
+        or if_range != f'"{blob.sha256}"'
+        or not blob.size
+    ):
         return 0, blob.size
     first, last = match.groups()
     if not first:  # the last so many bytes

@@ -19,7 +19,9 @@ from tbservice.errors import Invalid
 from tbservice.reading import catalog, tag_groups
 from tbservice.types import DataClass, Json, ReadGrant, Selection, Series
 
-router = APIRouter(prefix="/api/v1/experiments/{experiment_id}", tags=["reading"], route_class=ConditionalRoute)
+router = APIRouter(
+    prefix="/api/v1/experiments/{experiment_id}", tags=["reading"], route_class=ConditionalRoute
+)
 
 SeriesInUrl = Annotated[SeriesPageInUrl, Query()]
 ScalarSeriesInUrl = Annotated[ScalarSeriesPageInUrl, Query()]
@@ -30,7 +32,9 @@ def list_runs(grant: MayRead, database: UsesDatabase) -> Response:
     """`{"runs": [{"run", "start_time"}]}`, in the order in which they came; start_time in seconds, or null."""
     with database.snapshot(grant.workspace_id) as db:
         runs = catalog.list_runs(db, grant)
-    return json_encoding.json_response({"runs": [{"run": run.name, "start_time": run.start_time} for run in runs]})
+    return json_encoding.json_response(
+        {"runs": [{"run": run.name, "start_time": run.start_time} for run in runs]}
+    )
 
 
 @router.get("/names")
@@ -46,7 +50,9 @@ def list_plugins(grant: MayRead, database: UsesDatabase, plugin: str | None = No
     with database.snapshot(grant.workspace_id) as db:
         if plugin is None:
             return json_encoding.json_response({"plugins": catalog.list_plugins(db, grant)})
-        return json_encoding.json_response(_nested(catalog.list_series_with_counts(db, grant, Selection(plugin))))
+        return json_encoding.json_response(
+            _nested(catalog.list_series_with_counts(db, grant, Selection(plugin)))
+        )
 
 
 @router.get("/scalars")
@@ -56,7 +62,9 @@ def list_scalars(grant: MayRead, query: ScalarSeriesInUrl, database: UsesDatabas
 
 
 @router.post("/scalars")
-def list_scalars_by_post(grant: MayRead, query: ScalarSeriesPageQuery, database: UsesDatabase) -> Response:
+def list_scalars_by_post(
+    grant: MayRead, query: ScalarSeriesPageQuery, database: UsesDatabase
+) -> Response:
     """As GET, for more runs and tags than a URL holds."""
     return _list(grant, database, query, DataClass.SCALAR)
 
@@ -68,7 +76,9 @@ def list_tensors(grant: MayRead, query: SeriesInUrl, database: UsesDatabase) -> 
 
 
 @router.post("/tensors")
-def list_tensors_by_post(grant: MayRead, query: SeriesPageQuery, database: UsesDatabase) -> Response:
+def list_tensors_by_post(
+    grant: MayRead, query: SeriesPageQuery, database: UsesDatabase
+) -> Response:
     """As GET, for more runs and tags than a URL holds."""
     return _list(grant, database, query, DataClass.TENSOR)
 
@@ -80,18 +90,24 @@ def list_blob_sequences(grant: MayRead, query: SeriesInUrl, database: UsesDataba
 
 
 @router.post("/blob_sequences")
-def list_blob_sequences_by_post(grant: MayRead, query: SeriesPageQuery, database: UsesDatabase) -> Response:
+def list_blob_sequences_by_post(
+    grant: MayRead, query: SeriesPageQuery, database: UsesDatabase
+) -> Response:
     """As GET, for more runs and tags than a URL holds."""
     return _list(grant, database, query, DataClass.BLOB_SEQUENCE)
 
 
-def _list(grant: ReadGrant, database: UsesDatabase, query: SeriesPageQuery, data_class: DataClass) -> Response:
+def _list(
+    grant: ReadGrant, database: UsesDatabase, query: SeriesPageQuery, data_class: DataClass
+) -> Response:
     selection = query.to_selection(data_class)
     if query.limit is None:
         if query.after:
             raise Invalid("'after' goes with 'limit' alone")
         with database.snapshot(grant.workspace_id) as db:
-            return json_encoding.json_response(_nested(catalog.list_series_with_counts(db, grant, selection)))
+            return json_encoding.json_response(
+                _nested(catalog.list_series_with_counts(db, grant, selection))
+            )
     with database.snapshot(grant.workspace_id) as db:
         found, following = catalog.list_series_page(db, grant, selection, query.after, query.limit)
     return json_encoding.json_response({"series": _nested(found), "next": following})

@@ -22,7 +22,9 @@ from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database
 from tbservice.types import Json, ReadGrant
 
-router = APIRouter(prefix="/api/v1/experiments/{experiment_id}", tags=["reading"], route_class=ConditionalRoute)
+router = APIRouter(
+    prefix="/api/v1/experiments/{experiment_id}", tags=["reading"], route_class=ConditionalRoute
+)
 
 
 class FollowQuery(SeriesQuery):
@@ -42,7 +44,8 @@ class FollowQuery(SeriesQuery):
 SinceInUrl = Annotated[
     str | None,
     Field(
-        max_length=limits.CURSOR_IN_URL_CHARS_MAX, description="The `cursor` of the answer before; post a longer one"
+        max_length=limits.CURSOR_IN_URL_CHARS_MAX,
+        description="The `cursor` of the answer before; post a longer one",
     ),
 ]
 
@@ -58,7 +61,12 @@ class FollowInUrl(FollowQuery):
 class ChangesQuery(FollowQuery):
     """The same, and how much at once."""
 
-    limit: int = Field(default=limits.CHANGES_POINTS_MAX, ge=1, le=limits.CHANGES_POINTS_MAX, description="Points, at most")
+    limit: int = Field(
+        default=limits.CHANGES_POINTS_MAX,
+        ge=1,
+        le=limits.CHANGES_POINTS_MAX,
+        description="Points, at most",
+    )
 
 
 class ChangesInUrl(ChangesQuery):
@@ -71,7 +79,11 @@ class ChangesInUrl(ChangesQuery):
 
 @router.get("/{kind}/new", responses=OBJECT_MISSING)
 def read_new(
-    grant: MayRead, kind: DataClassName, query: Annotated[ChangesInUrl, Query()], database: UsesDatabase, objects: UsesObjects
+    grant: MayRead,
+    kind: DataClassName,
+    query: Annotated[ChangesInUrl, Query()],
+    database: UsesDatabase,
+    objects: UsesObjects,
 ) -> Response:
     """All points at full resolution, in portions, and then only those that came since: every point once.
 
@@ -85,15 +97,27 @@ def read_new(
 
 @router.post("/{kind}/new", responses=OBJECT_MISSING)
 def read_new_by_post(
-    grant: MayRead, kind: DataClassName, query: ChangesQuery, database: UsesDatabase, objects: UsesObjects
+    grant: MayRead,
+    kind: DataClassName,
+    query: ChangesQuery,
+    database: UsesDatabase,
+    objects: UsesObjects,
 ) -> Response:
     """As GET, for cursors and names that are too long for a URL."""
     return _read_changes(grant, kind, query, database, objects)
 
 
-def _read_changes(grant: ReadGrant, kind: DataClassName, query: ChangesQuery, database: Database, objects: ObjectStore) -> Response:
+def _read_changes(
+    grant: ReadGrant,
+    kind: DataClassName,
+    query: ChangesQuery,
+    database: Database,
+    objects: ObjectStore,
+) -> Response:
     return json_encoding.json_response(
-        changes_as_json(find_changes(database, objects, grant, query, kind, query.since, query.limit))
+        changes_as_json(
+            find_changes(database, objects, grant, query, kind, query.since, query.limit)
+        )
     )
 
 
@@ -112,7 +136,10 @@ def find_changes(
         if not since and query.start == "now":
             return changes.cursor_at_head(db, grant, selection)
         change_set = changes.read_changes(db, grant, selection, since or None, points_max)
-    return replace(change_set, series=[replace(one, points=load_sample(objects, one.points)) for one in change_set.series])
+    return replace(
+        change_set,
+        series=[replace(one, points=load_sample(objects, one.points)) for one in change_set.series],
+    )
 
 
 def changes_as_json(change_set: ChangeSet) -> Json:
@@ -120,7 +147,12 @@ def changes_as_json(change_set: ChangeSet) -> Json:
     points: Json = {}
     for one in change_set.series:
         points.setdefault(one.label.run, {})[one.label.tag] = _series_as_json(one)
-    return {"cursor": change_set.cursor, "more": change_set.has_more, "removed": change_set.removed, "points": points}
+    return {
+        "cursor": change_set.cursor,
+        "more": change_set.has_more,
+        "removed": change_set.removed,
+        "points": points,
+    }
 
 
 def _series_as_json(one: NewPoints) -> Json:

@@ -17,7 +17,9 @@ from tbservice.reading import digests
 from tbservice.types import ReadGrant, Selection, Series
 
 router = APIRouter(
-    prefix="/api/v1/experiments/{experiment_id}/digests", tags=["verifying"], route_class=ConditionalRoute
+    prefix="/api/v1/experiments/{experiment_id}/digests",
+    tags=["verifying"],
+    route_class=ConditionalRoute,
 )
 
 
@@ -29,7 +31,12 @@ class DigestQuery(FewFields):
     run: Names = Field(default=None, description="Repeatable")
     plugin: str | None = None
     after: str = Field(default="", description="The `next` of the page before")
-    limit: int = Field(default=limits.PAGE_ITEMS_MAX, ge=1, le=limits.PAGE_ITEMS_MAX, description="Series on a page")
+    limit: int = Field(
+        default=limits.PAGE_ITEMS_MAX,
+        ge=1,
+        le=limits.PAGE_ITEMS_MAX,
+        description="Series on a page",
+    )
 
 
 class DigestInUrl(DigestQuery):
@@ -76,7 +83,9 @@ class DigestAnswer(BaseModel):
         "its blobs' SHA-256s; of a tensor, of its data type int32, rank int32, dimensions int64, the SHA-256 of its "
         "data, and that of its legacy histogram where there is one"
     )
-    metadata_sha256: str = Field(description="SHA-256 of the serialized summary metadata, in hexadecimal")
+    metadata_sha256: str = Field(
+        description="SHA-256 of the serialized summary metadata, in hexadecimal"
+    )
 
 
 class DigestPage(BaseModel):
@@ -95,12 +104,16 @@ class RecordAnswer(BaseModel):
     plugin: str
     data_class: str
     count: int
-    records: str = Field(description="In base64, the records whose SHA-256 is the digest: 24 bytes a scalar, else 48")
+    records: str = Field(
+        description="In base64, the records whose SHA-256 is the digest: 24 bytes a scalar, else 48"
+    )
     next: str | None = Field(description="Give it as `after` to get the next page; null at the end")
 
 
 @router.get("")
-def list_digests(grant: MayRead, query: Annotated[DigestInUrl, Query()], database: UsesDatabase) -> DigestPage:
+def list_digests(
+    grant: MayRead, query: Annotated[DigestInUrl, Query()], database: UsesDatabase
+) -> DigestPage:
     """Counts and SHA-256s of whole series, by which others prove that they hold the same points.
 
     A page is of one moment. It ends early, with a `next`, when the points take long to read.
@@ -115,13 +128,17 @@ def list_digests_by_post(grant: MayRead, query: DigestQuery, database: UsesDatab
 
 
 @router.get("/records")
-def read_records(grant: MayRead, query: Annotated[RecordInUrl, Query()], database: UsesDatabase) -> RecordAnswer:
+def read_records(
+    grant: MayRead, query: Annotated[RecordInUrl, Query()], database: UsesDatabase
+) -> RecordAnswer:
     """A series' points in step order as the records its digest is made of, to find out where two sides differ."""
     return _record_page(grant, query, database)
 
 
 @router.post("/records")
-def read_records_by_post(grant: MayRead, query: RecordQuery, database: UsesDatabase) -> RecordAnswer:
+def read_records_by_post(
+    grant: MayRead, query: RecordQuery, database: UsesDatabase
+) -> RecordAnswer:
     """As GET, for longer names than a URL holds."""
     return _record_page(grant, query, database)
 
@@ -130,7 +147,9 @@ def _digest_page(grant: ReadGrant, query: DigestQuery, database: UsesDatabase) -
     selection = Selection(query.plugin, None if query.run is None else frozenset(query.run))
     with database.snapshot(grant.workspace_id) as db:
         page, following = digests.list_digests(db, grant, selection, query.after, query.limit)
-    return DigestPage(limits=wire_limits(), series=[_digest_answer(digest) for digest in page], next=following)
+    return DigestPage(
+        limits=wire_limits(), series=[_digest_answer(digest) for digest in page], next=following
+    )
 
 
 def _digest_answer(digest: digests.Digest) -> DigestAnswer:
@@ -148,7 +167,12 @@ def _record_page(grant: ReadGrant, query: RecordQuery, database: UsesDatabase) -
     with database.snapshot(grant.workspace_id) as db:
         page = digests.read_records(db, grant, query.run, query.tag, query.after, query.limit)
     records = base64.b64encode(page.records.tobytes()).decode()
-    return RecordAnswer(**_identity(page.series), count=len(page.records), records=records, next=page.next_page_token)
+    return RecordAnswer(
+        **_identity(page.series),
+        count=len(page.records),
+        records=records,
+        next=page.next_page_token,
+    )
 
 
 def _identity(series: Series) -> dict[str, str]:

@@ -9,7 +9,13 @@ from fastapi import APIRouter, Header, Query, status
 from pydantic import BaseModel, ConfigDict, Field
 
 from tbservice import limits
-from tbservice.api.http.dependencies import MayAdminister, MayRead, MayUseWorkspace, UsesDatabase, UsesSettings
+from tbservice.api.http.dependencies import (
+    MayAdminister,
+    MayRead,
+    MayUseWorkspace,
+    UsesDatabase,
+    UsesSettings,
+)
 from tbservice.api.http.etag import ConditionalRoute
 from tbservice.api.v1.point_queries import FewFields
 from tbservice.experiments import lifecycle as experiments
@@ -26,7 +32,9 @@ class NewExperiment(FewFields):
 
     name: str = Field(default="", max_length=limits.EXPERIMENT_NAME_CHARS_MAX)
     description: str = Field(default="", max_length=limits.EXPERIMENT_DESCRIPTION_CHARS_MAX)
-    visibility: Visibility = Field(default=Visibility.PRIVATE, description="`link`: whoever has the link may read")
+    visibility: Visibility = Field(
+        default=Visibility.PRIVATE, description="`link`: whoever has the link may read"
+    )
 
 
 class ExperimentChange(FewFields):
@@ -35,7 +43,9 @@ class ExperimentChange(FewFields):
     model_config = ConfigDict(extra="forbid")
 
     name: str | None = Field(default=None, max_length=limits.EXPERIMENT_NAME_CHARS_MAX)
-    description: str | None = Field(default=None, max_length=limits.EXPERIMENT_DESCRIPTION_CHARS_MAX)
+    description: str | None = Field(
+        default=None, max_length=limits.EXPERIMENT_DESCRIPTION_CHARS_MAX
+    )
     visibility: Visibility | None = None
 
 
@@ -69,7 +79,9 @@ def create_experiment(
     new: NewExperiment,
     database: UsesDatabase,
     settings: UsesSettings,
-    idempotency_key: Annotated[str | None, Header(max_length=limits.EXPERIMENT_NAME_CHARS_MAX)] = None,
+    idempotency_key: Annotated[
+        str | None, Header(max_length=limits.EXPERIMENT_NAME_CHARS_MAX)
+    ] = None,
 ) -> ExperimentAnswer:
     """Makes an experiment. The same `Idempotency-Key` again gives the one that was made the first time."""
     with database.transaction(grant.workspace_id) as db:
@@ -91,11 +103,15 @@ def list_experiments(
     """The workspace's experiments, the newest first."""
     with database.snapshot(grant.workspace_id) as db:
         page, following = experiments.list_experiments(db, grant, q, after, limit)
-    return ExperimentPage(experiments=[_answer(settings, experiment) for experiment in page], next=following)
+    return ExperimentPage(
+        experiments=[_answer(settings, experiment) for experiment in page], next=following
+    )
 
 
 @router.get("/{experiment_id}")
-def show_experiment(grant: MayRead, database: UsesDatabase, settings: UsesSettings) -> ExperimentAnswer:
+def show_experiment(
+    grant: MayRead, database: UsesDatabase, settings: UsesSettings
+) -> ExperimentAnswer:
     """One experiment."""
     with database.snapshot(grant.workspace_id) as db:
         return _answer(settings, experiments.get_experiment(db, grant))
@@ -109,7 +125,9 @@ def change_experiment(
     with database.transaction(grant.workspace_id) as db:
         return _answer(
             settings,
-            experiments.update_experiment(db, grant, change.name, change.description, change.visibility),
+            experiments.update_experiment(
+                db, grant, change.name, change.description, change.visibility
+            ),
         )
 
 

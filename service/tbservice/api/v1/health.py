@@ -31,7 +31,9 @@ class Readiness:
         self._objects = objects
         self._check_lock = threading.Lock()
         self._checked_at = -limits.READY_CACHE_SECONDS
-        self._error: Unavailable | None = None  # never raised again itself: its traceback would grow each time
+        self._error: Unavailable | None = (
+            None  # never raised again itself: its traceback would grow each time
+        )
         self._object_store_lock = threading.Lock()
         self._object_store_checked_at = -limits.READY_CACHE_SECONDS
         self.object_store: ObjectStoreState = "unknown"
@@ -44,7 +46,10 @@ class Readiness:
         is_first = self._checked_at < 0
         if self._check_lock.acquire(blocking=is_first):
             try:
-                if self._error is not None or time.monotonic() - self._checked_at >= limits.READY_CACHE_SECONDS:
+                if (
+                    self._error is not None
+                    or time.monotonic() - self._checked_at >= limits.READY_CACHE_SECONDS
+                ):
                     self._check_now()
             finally:
                 self._check_lock.release()
@@ -63,9 +68,14 @@ class Readiness:
 
     def check_object_store(self) -> None:
         """Have a thread look whether the object store answers, unless that was done a moment ago."""
-        if time.monotonic() - self._object_store_checked_at < limits.READY_CACHE_SECONDS or not self._object_store_lock.acquire(blocking=False):
+        if (
+            time.monotonic() - self._object_store_checked_at < limits.READY_CACHE_SECONDS
+            or not self._object_store_lock.acquire(blocking=False)
+        ):
             return
-        threading.Thread(target=self._check_object_store_now, name="object store probe", daemon=True).start()
+        threading.Thread(
+            target=self._check_object_store_now, name="object store probe", daemon=True
+        ).start()
 
     def _check_object_store_now(self) -> None:
         try:
@@ -83,7 +93,9 @@ class Readiness:
 class ReadyAnswer(BaseModel):
     """What works."""
 
-    database: Literal["writable"] = Field(description="PostgreSQL takes writes; when it does not, the answer is 503")
+    database: Literal["writable"] = Field(
+        description="PostgreSQL takes writes; when it does not, the answer is 503"
+    )
     object_store: ObjectStoreState = Field(
         description="S3 when it was last looked at; while it is unavailable, only blobs (images, audio, graphs) fail"
     )

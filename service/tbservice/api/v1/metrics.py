@@ -19,7 +19,9 @@ from tbservice.errors import Unauthenticated
 router = APIRouter(tags=["health"])
 
 _bearer = HTTPBearer(
-    auto_error=False, scheme_name="metrics token", description="The service's own setting TBHUB_METRICS_TOKEN"
+    auto_error=False,
+    scheme_name="metrics token",
+    description="The service's own setting TBHUB_METRICS_TOKEN",
 )
 _PROXY_HEADERS: Final = {"forwarded", "via", "x-real-ip"}
 
@@ -32,7 +34,9 @@ def _check_access(
     """Metrics hold no tenant's data and so take no grant; still, they are for the operator's eyes."""
     if settings.metrics_token:
         if not _matches_token(credentials, settings.metrics_token):
-            raise Unauthenticated("send the service's metrics token: Authorization: Bearer <TBHUB_METRICS_TOKEN>")
+            raise Unauthenticated(
+                "send the service's metrics token: Authorization: Bearer <TBHUB_METRICS_TOKEN>"
+            )
     elif not _is_local_request(request):
         raise HTTPException(404)  # as for an address that is not there
 
@@ -41,8 +45,15 @@ def _check_access(
     "/metrics",
     dependencies=[Depends(_check_access)],
     response_class=Response,
-    openapi_extra={"security": [{}]},  # or none at all: without the setting, this machine needs no token
-    responses={200: {"content": {"text/plain": {}}, "description": "Prometheus text format, or OpenMetrics if asked"}},
+    openapi_extra={
+        "security": [{}]
+    },  # or none at all: without the setting, this machine needs no token
+    responses={
+        200: {
+            "content": {"text/plain": {}},
+            "description": "Prometheus text format, or OpenMetrics if asked",
+        }
+    },
 )
 def read_metrics(request: Request) -> Response:
     """Ingest rates, merge work and requests, added up over the workers; no label holds anything of a tenant's.
@@ -65,10 +76,14 @@ def _is_local_request(request: Request) -> bool:
     uvicorn takes the client's address from a proxy's header where it trusts the proxy: such a header alone says that
     the request is not direct. A proxy that adds none still passes on the Host that it was asked for.
     """
-    is_direct = not any(name in _PROXY_HEADERS or name.startswith("x-forwarded-") for name in request.headers)
+    is_direct = not any(
+        name in _PROXY_HEADERS or name.startswith("x-forwarded-") for name in request.headers
+    )
     host = re.sub(r":\d+$", "", request.headers.get("host", "")).strip("[]")
     names_it = host == "localhost" or _is_loopback(host)
-    return is_direct and names_it and request.client is not None and _is_loopback(request.client.host)
+    return (
+        is_direct and names_it and request.client is not None and _is_loopback(request.client.host)
+    )
 
 
 def _is_loopback(host: str) -> bool:

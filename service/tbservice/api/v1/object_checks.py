@@ -27,7 +27,9 @@ class ObjectQuery(FewFields):
 
     run: Names = Field(default=None, description="Repeatable")
     plugin: str | None = None
-    deep: bool = Field(default=False, description="Read all bytes and compare their SHA-256, not only the size")
+    deep: bool = Field(
+        default=False, description="Read all bytes and compare their SHA-256, not only the size"
+    )
     after: str = Field(default="", description="The `next` of the page before")
     limit: int = Field(
         default=limits.OBJECT_CHECKS_PAGE_ITEMS_MAX,
@@ -87,13 +89,17 @@ def check_objects_by_post(
     return _check_page(grant, query, database, objects)
 
 
-def _check_page(grant: ReadGrant, query: ObjectQuery, database: Database, objects: ObjectStore) -> ObjectPageAnswer:
+def _check_page(
+    grant: ReadGrant, query: ObjectQuery, database: Database, objects: ObjectStore
+) -> ObjectPageAnswer:
     selection = Selection(query.plugin, None if query.run is None else frozenset(query.run))
     page = object_checks.check_objects(
         database, objects, grant, selection, query.after, query.limit, is_deep=query.deep
     )
     faults = [_fault_answer(fault) for fault in page.faults]
-    return ObjectPageAnswer(objects=page.objects, bytes=page.bytes, faults=faults, next=page.next_page_token)
+    return ObjectPageAnswer(
+        objects=page.objects, bytes=page.bytes, faults=faults, next=page.next_page_token
+    )
 
 
 def _fault_answer(fault: Fault) -> FaultAnswer:

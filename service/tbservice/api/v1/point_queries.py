@@ -77,13 +77,19 @@ class SeriesQuery(FewFields):
 class ScalarSeriesQuery(SeriesQuery):
     """Which scalar series."""
 
-    last_value_min: FiniteFloat | None = Field(default=None, description="Only series whose last value is no less")
-    last_value_max: FiniteFloat | None = Field(default=None, description="Only series whose last value is no greater")
+    last_value_min: FiniteFloat | None = Field(
+        default=None, description="Only series whose last value is no less"
+    )
+    last_value_max: FiniteFloat | None = Field(
+        default=None, description="Only series whose last value is no greater"
+    )
 
     def to_selection(self, data_class: DataClass | None = None) -> Selection:
         """The same as a plain value."""
         chosen = super().to_selection(data_class)
-        return replace(chosen, last_value_min=self.last_value_min, last_value_max=self.last_value_max)
+        return replace(
+            chosen, last_value_min=self.last_value_min, last_value_max=self.last_value_max
+        )
 
 
 class SeriesPageQuery(SeriesQuery):
@@ -133,14 +139,27 @@ class SampleQuery(SeriesQuery):
         f"of `linear` and `extremes`. 0 gives none, 1 the last. {_DOWNSAMPLE} unless `last` is given, and then all.",
     )
     percent: float | None = Field(
-        default=None, ge=_PERCENT_MIN, le=100, description="Of `bernoulli`: how likely a point is kept"
+        default=None,
+        ge=_PERCENT_MIN,
+        le=100,
+        description="Of `bernoulli`: how likely a point is kept",
     )
-    seed: int | None = Field(default=None, ge=0, le=_COUNT_MAX, description="Of `bernoulli`: names the draw; else 0")
-    step_min: int | None = Field(default=None, ge=ALL_STEPS.first, le=ALL_STEPS.last, description="Inclusive")
-    step_max: int | None = Field(default=None, ge=ALL_STEPS.first, le=ALL_STEPS.last, description="Inclusive")
-    last: int | None = Field(default=None, ge=0, le=_COUNT_MAX, description="Of each series only the highest steps")
+    seed: int | None = Field(
+        default=None, ge=0, le=_COUNT_MAX, description="Of `bernoulli`: names the draw; else 0"
+    )
+    step_min: int | None = Field(
+        default=None, ge=ALL_STEPS.first, le=ALL_STEPS.last, description="Inclusive"
+    )
+    step_max: int | None = Field(
+        default=None, ge=ALL_STEPS.first, le=ALL_STEPS.last, description="Inclusive"
+    )
+    last: int | None = Field(
+        default=None, ge=0, le=_COUNT_MAX, description="Of each series only the highest steps"
+    )
     format: Format | None = Field(
-        default=None, strict=False, description="Instead of what `Accept` says; `json` without either"
+        default=None,
+        strict=False,
+        description="Instead of what `Accept` says; `json` without either",
     )
 
     def to_sampling(self) -> Sampling:
@@ -149,7 +168,9 @@ class SampleQuery(SeriesQuery):
         rule, k = self.sampling, self.downsample
         if k is None:
             k = _DOWNSAMPLE
-            rule = SamplingRule.ALL if self.last is not None and rule is SamplingRule.UNIFORM else rule
+            rule = (
+                SamplingRule.ALL if self.last is not None and rule is SamplingRule.UNIFORM else rule
+            )
         return Sampling(rule, k, self.percent or 0.0, self.seed or 0, self.steps(), self.last)
 
     def steps(self) -> StepRange:
@@ -159,12 +180,18 @@ class SampleQuery(SeriesQuery):
 
     def _check(self) -> None:
         if self.last is not None and (self.step_min is not None or self.step_max is not None):
-            raise Invalid("'last' does not go with 'step_min' and 'step_max': give one or the other")
+            raise Invalid(
+                "'last' does not go with 'step_min' and 'step_max': give one or the other"
+            )
         if self.steps().first > self.steps().last:
             raise Invalid("'step_min' is over 'step_max'")
-        if self.sampling is not SamplingRule.BERNOULLI and (self.percent is not None or self.seed is not None):
+        if self.sampling is not SamplingRule.BERNOULLI and (
+            self.percent is not None or self.seed is not None
+        ):
             raise Invalid("'percent' and 'seed' go with 'sampling=bernoulli' alone")
-        if self.sampling is SamplingRule.BERNOULLI and (self.percent is None or self.downsample is not None):
+        if self.sampling is SamplingRule.BERNOULLI and (
+            self.percent is None or self.downsample is not None
+        ):
             raise Invalid("'sampling=bernoulli' takes 'percent', and no 'downsample'")
 
 
@@ -207,16 +234,22 @@ class ScalarSampleInUrl(ScalarSampleQuery):
 class BlobSampleQuery(SampleQuery):
     """Which blob sequence series, which points of each, and which blobs of each point."""
 
-    index_min: int | None = Field(default=None, ge=0, le=_COUNT_MAX, description="Inclusive; the first blob is 0")
+    index_min: int | None = Field(
+        default=None, ge=0, le=_COUNT_MAX, description="Inclusive; the first blob is 0"
+    )
     index_max: int | None = Field(default=None, ge=0, le=_COUNT_MAX, description="Inclusive")
-    index_last: int | None = Field(default=None, ge=0, le=_COUNT_MAX, description="Of each point only its last blobs")
+    index_last: int | None = Field(
+        default=None, ge=0, le=_COUNT_MAX, description="Of each point only its last blobs"
+    )
 
     def indices(self) -> slice:
         """The blobs of each point that are asked for. Raises Invalid for what does not go together."""
         if self.index_last is None:
             return slice(self.index_min, None if self.index_max is None else self.index_max + 1)
         if self.index_min is not None or self.index_max is not None:
-            raise Invalid("'index_last' does not go with 'index_min' and 'index_max': give one or the other")
+            raise Invalid(
+                "'index_last' does not go with 'index_min' and 'index_max': give one or the other"
+            )
         return slice(-self.index_last if self.index_last else _COUNT_MAX, None)
 
 

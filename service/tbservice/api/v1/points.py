@@ -23,7 +23,9 @@ from tbservice.api.v1.point_queries import (
 from tbservice.reading import catalog
 from tbservice.types import BlobSequenceSample, DataClass, ReadGrant, ScalarSample, TensorSample
 
-router = APIRouter(prefix="/api/v1/experiments/{experiment_id}", tags=["reading"], route_class=ConditionalRoute)
+router = APIRouter(
+    prefix="/api/v1/experiments/{experiment_id}", tags=["reading"], route_class=ConditionalRoute
+)
 
 
 def _accept_header(request: Request) -> str | None:
@@ -47,7 +49,11 @@ def read_scalars(
 
 @router.post("/scalars/data", responses=RESPONSES)
 def read_scalars_by_post(
-    grant: MayRead, query: ScalarSampleQuery, accepted: AcceptHeader, database: UsesDatabase, objects: UsesObjects
+    grant: MayRead,
+    query: ScalarSampleQuery,
+    accepted: AcceptHeader,
+    database: UsesDatabase,
+    objects: UsesObjects,
 ) -> Response:
     """As GET, for more runs and tags than a URL holds."""
     return _read_scalars(grant, query, accepted, database, objects)
@@ -67,7 +73,11 @@ def read_tensors(
 
 @router.post("/tensors/data", responses=RESPONSES)
 def read_tensors_by_post(
-    grant: MayRead, query: TensorSampleQuery, accepted: AcceptHeader, database: UsesDatabase, objects: UsesObjects
+    grant: MayRead,
+    query: TensorSampleQuery,
+    accepted: AcceptHeader,
+    database: UsesDatabase,
+    objects: UsesObjects,
 ) -> Response:
     """As GET, for more runs and tags than a URL holds; and for all points but those that are lost (`lost=name`)."""
     return _read_tensors(grant, query, accepted, database, objects)
@@ -91,45 +101,81 @@ def read_blob_sequences(
 
 @router.post("/blob_sequences/data", responses=RESPONSES)
 def read_blob_sequences_by_post(
-    grant: MayRead, query: BlobSampleQuery, accepted: AcceptHeader, database: UsesDatabase, objects: UsesObjects
+    grant: MayRead,
+    query: BlobSampleQuery,
+    accepted: AcceptHeader,
+    database: UsesDatabase,
+    objects: UsesObjects,
 ) -> Response:
     """As GET, for more runs and tags than a URL holds."""
     return _read_blob_sequences(grant, query, accepted, database, objects)
 
 
 def _read_scalars(
-    grant: ReadGrant, query: ScalarSampleQuery, accepted: str | None, database: UsesDatabase, objects: UsesObjects
+    grant: ReadGrant,
+    query: ScalarSampleQuery,
+    accepted: str | None,
+    database: UsesDatabase,
+    objects: UsesObjects,
 ) -> Response:
     selection, sampling = query.to_selection(), query.to_sampling()
-    points_request = PointsRequest(selection, DataClass.SCALAR, sampling, negotiate_format(query.format, accepted), catalog.ALL_BLOBS)
+    points_request = PointsRequest(
+        selection,
+        DataClass.SCALAR,
+        sampling,
+        negotiate_format(query.format, accepted),
+        catalog.ALL_BLOBS,
+    )
 
     def read(db: Connection) -> catalog.ByRunAndTag[ScalarSample]:
         return catalog.read_scalars(db, grant, selection, sampling)
 
-    return make_points_response(database, objects, grant, points_request, read, json_encoding.scalar_values)
+    return make_points_response(
+        database, objects, grant, points_request, read, json_encoding.scalar_values
+    )
 
 
 def _read_tensors(
-    grant: ReadGrant, query: SampleQuery, accepted: str | None, database: UsesDatabase, objects: UsesObjects
+    grant: ReadGrant,
+    query: SampleQuery,
+    accepted: str | None,
+    database: UsesDatabase,
+    objects: UsesObjects,
 ) -> Response:
     selection, sampling = query.to_selection(), query.to_sampling()
     chosen = negotiate_format(query.format, accepted)
     names_lost = isinstance(query, TensorSampleQuery) and query.lost == "name"
-    points_request = PointsRequest(selection, DataClass.TENSOR, sampling, chosen, catalog.ALL_BLOBS, names_lost=names_lost)
+    points_request = PointsRequest(
+        selection, DataClass.TENSOR, sampling, chosen, catalog.ALL_BLOBS, names_lost=names_lost
+    )
 
     def read(db: Connection) -> catalog.ByRunAndTag[TensorSample]:
         return catalog.read_tensors(db, grant, selection, sampling)
 
-    return make_points_response(database, objects, grant, points_request, read, json_encoding.tensor_values)
+    return make_points_response(
+        database, objects, grant, points_request, read, json_encoding.tensor_values
+    )
 
 
 def _read_blob_sequences(
-    grant: ReadGrant, query: BlobSampleQuery, accepted: str | None, database: UsesDatabase, objects: UsesObjects
+    grant: ReadGrant,
+    query: BlobSampleQuery,
+    accepted: str | None,
+    database: UsesDatabase,
+    objects: UsesObjects,
 ) -> Response:
     selection, sampling, indices = query.to_selection(), query.to_sampling(), query.indices()
-    points_request = PointsRequest(selection, DataClass.BLOB_SEQUENCE, sampling, negotiate_format(query.format, accepted), indices)
+    points_request = PointsRequest(
+        selection,
+        DataClass.BLOB_SEQUENCE,
+        sampling,
+        negotiate_format(query.format, accepted),
+        indices,
+    )
 
     def read(db: Connection) -> catalog.ByRunAndTag[BlobSequenceSample]:
         return catalog.read_blob_sequences(db, grant, selection, sampling, indices)
 
-    return make_points_response(database, objects, grant, points_request, read, json_encoding.blob_sequence_values)
+    return make_points_response(
+        database, objects, grant, points_request, read, json_encoding.blob_sequence_values
+    )

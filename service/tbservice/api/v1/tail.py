@@ -90,7 +90,12 @@ class _TailReader:
 
     async def read_next(self, since: str | None) -> _PointsEvent:
         """The next portion; readers at the same place share it. Raises as `find_changes`."""
-        place = (self.grant, self.query.to_selection(DATA_CLASSES[self.kind]), self.query.start, since)
+        place = (
+            self.grant,
+            self.query.to_selection(DATA_CLASSES[self.kind]),
+            self.query.start,
+            since,
+        )
         return await self.notifier.single_flight(place, lambda: self._read_next(since))
 
     async def look_on(self, since: str) -> tuple[bytes, str, bool]:
@@ -105,10 +110,21 @@ class _TailReader:
 
     def _read_next(self, since: str | None) -> _PointsEvent:
         change_set = find_changes(
-            self.database, self.objects, self.grant, self.query, self.kind, since, limits.LIVE_EVENT_POINTS_MAX
+            self.database,
+            self.objects,
+            self.grant,
+            self.query,
+            self.kind,
+            since,
+            limits.LIVE_EVENT_POINTS_MAX,
         )
         event = _encode_event("points", changes_as_json(change_set), change_set.cursor)
-        return _PointsEvent(change_set.cursor, change_set.has_more, not change_set.series and not change_set.removed, event)
+        return _PointsEvent(
+            change_set.cursor,
+            change_set.has_more,
+            not change_set.series and not change_set.removed,
+            event,
+        )
 
     async def check(self) -> None:
         """Raises when the reader may not read any more."""
@@ -126,7 +142,9 @@ async def _get_change_notifier(request: Request) -> ChangeNotifier:
 
 
 UsesChangeNotifier = Annotated[ChangeNotifier, Depends(_get_change_notifier)]
-LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", max_length=limits.CURSOR_IN_URL_CHARS_MAX)]
+LastEventId = Annotated[
+    str | None, Header(alias="Last-Event-ID", max_length=limits.CURSOR_IN_URL_CHARS_MAX)
+]
 
 
 @router.get("/{kind}/tail", response_class=Response, responses=_ANSWERS)
@@ -147,7 +165,10 @@ async def tail(
     comes when the token expires or is revoked, or the experiment is deleted. When the stream ends without it, connect
     again. Comments come while there is nothing new.
     """
-    return await _open_stream(_TailReader(database, objects, notifier, grant, secret, kind, query), last_event_id or query.since)
+    return await _open_stream(
+        _TailReader(database, objects, notifier, grant, secret, kind, query),
+        last_event_id or query.since,
+    )
 
 
 @router.post("/{kind}/tail", response_class=Response, responses=_ANSWERS)
@@ -162,7 +183,10 @@ async def tail_by_post(
     last_event_id: LastEventId = None,
 ) -> EventStream:
     """As GET, for cursors and names that are too long for a URL."""
-    return await _open_stream(_TailReader(database, objects, notifier, grant, secret, kind, query), last_event_id or query.since)
+    return await _open_stream(
+        _TailReader(database, objects, notifier, grant, secret, kind, query),
+        last_event_id or query.since,
+    )
 
 
 async def _open_stream(reader: _TailReader, since: str | None) -> EventStream:
@@ -173,11 +197,17 @@ async def _open_stream(reader: _TailReader, since: str | None) -> EventStream:
     except BaseException:
         reader.notifier.unsubscribe(reader.grant)
         raise
-    return EventStream(_stream_events(reader, first), lambda: reader.notifier.unsubscribe(reader.grant))
+    return EventStream(
+        _stream_events(reader, first), lambda: reader.notifier.unsubscribe(reader.grant)
+    )
 
 
 async def _stream_events(reader: _TailReader, points_event: _PointsEvent) -> AsyncIterator[bytes]:
-    event, cursor, has_more = _RETRY + points_event.event, points_event.cursor, points_event.has_more
+    event, cursor, has_more = (
+        _RETRY + points_event.event,
+        points_event.cursor,
+        points_event.has_more,
+    )
     del points_event
     yield event
     version: int | None = None
@@ -186,7 +216,9 @@ async def _stream_events(reader: _TailReader, points_event: _PointsEvent) -> Asy
         event = b""  # the last one may have megabytes, and the next one come in hours
         is_behind = has_more or reader.notifier.version(reader.grant) != version
         if not is_behind:
-            due_at = min(checked_at + limits.LIVE_GRANT_SECONDS, sent_at + limits.LIVE_KEEPALIVE_SECONDS)
+            due_at = min(
+                checked_at + limits.LIVE_GRANT_SECONDS, sent_at + limits.LIVE_KEEPALIVE_SECONDS
+            )
             await reader.notifier.wait(reader.grant, version, max(0.0, due_at - time.monotonic()))
         try:
             if time.monotonic() - checked_at >= limits.LIVE_GRANT_SECONDS:
@@ -196,7 +228,10 @@ async def _stream_events(reader: _TailReader, points_event: _PointsEvent) -> Asy
                 seen = reader.notifier.version(reader.grant)
                 event, cursor, has_more = await reader.look_on(cursor)
                 version = seen
-        except (TooManyRequests, Unavailable):  # the database is away or busy: the reader need not know
+        except (
+            TooManyRequests,
+            Unavailable,
+        ):  # the database is away or busy: the reader need not know
             await asyncio.sleep(limits.LIVE_POLL_SECONDS)
         except ServiceError as error:
             yield _encode_event("end", {"code": error.code, "detail": error.detail})
@@ -211,4 +246,9 @@ async def _stream_events(reader: _TailReader, points_event: _PointsEvent) -> Asy
 
 def _encode_event(name: str, content: Any, cursor: str | None = None) -> bytes:
     head = f"event: {name}\n" + (f"id: {cursor}\n" if cursor is not None else "")
-    return head.encode() + b"data: " + orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY) + b"\n\n"
+    return (
+        head.encode()
+        + b"data: "
+        + orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
+        + b"\n\n"
+    )

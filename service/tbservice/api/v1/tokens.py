@@ -29,7 +29,9 @@ class NewToken(FewFields):
         min_length=1, description="`append`, `read`, or both"
     )
     label: str = Field(default="", max_length=limits.EXPERIMENT_NAME_CHARS_MAX)
-    expires_at: AwareDatetime | None = Field(default=None, description="With its time zone; null: never")
+    expires_at: AwareDatetime | None = Field(
+        default=None, description="With its time zone; null: never"
+    )
 
     @field_validator("expires_at", mode="before")
     @classmethod
@@ -70,7 +72,9 @@ class TokenPage(BaseModel):
 def create_token(grant: MayAdminister, new: NewToken, database: UsesDatabase) -> NewTokenAnswer:
     """Makes a token that may append to this experiment, read it, or both."""
     with database.transaction(grant.workspace_id) as db:
-        token, secret = tokens.create_token(db, grant, map(Scope, new.scopes), new.label, new.expires_at)
+        token, secret = tokens.create_token(
+            db, grant, map(Scope, new.scopes), new.label, new.expires_at
+        )
     return NewTokenAnswer(**_fields(token), token=secret)
 
 
@@ -81,7 +85,10 @@ def list_tokens(
     after: Annotated[str | None, Query(description="The `next` of the page before")] = None,
     limit: Annotated[int, Query(ge=1, le=limits.PAGE_ITEMS_MAX)] = limits.PAGE_ITEMS_MAX,
     sessions: Annotated[
-        bool, Query(description="List the tokens of browser sessions instead, which are not among the others")
+        bool,
+        Query(
+            description="List the tokens of browser sessions instead, which are not among the others"
+        ),
     ] = False,
 ) -> TokenPage:
     """The experiment's tokens, expired and revoked ones too: these are kept for 90 days.

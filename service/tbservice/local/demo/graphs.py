@@ -9,7 +9,12 @@ from tensorboard.compat.proto.attr_value_pb2 import AttrValue
 from tensorboard.compat.proto.config_pb2 import RunMetadata
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 from tensorboard.compat.proto.node_def_pb2 import NodeDef
-from tensorboard.compat.proto.step_stats_pb2 import DeviceStepStats, NodeExecStats, NodeOutput, StepStats
+from tensorboard.compat.proto.step_stats_pb2 import (
+    DeviceStepStats,
+    NodeExecStats,
+    NodeOutput,
+    StepStats,
+)
 from tensorboard.compat.proto.tensor_description_pb2 import TensorDescription
 from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 from tensorboard.compat.proto.types_pb2 import DT_DOUBLE
@@ -21,7 +26,10 @@ DEVICE: Final = "/device:CPU:0"
 
 def graph_def(network: Network, optimizer: str) -> bytes:
     """A serialized GraphDef of the network, its loss and its optimizer."""
-    nodes = [_node("data/points", "Placeholder", [], (-1, 2)), _node("data/labels", "Placeholder", [], (-1, 1))]
+    nodes = [
+        _node("data/points", "Placeholder", [], (-1, 2)),
+        _node("data/labels", "Placeholder", [], (-1, 1)),
+    ]
     output, kernels = "data/points", []
     for layer in LAYERS:
         inputs, outputs = network.weights[f"{layer}/kernel"].shape
@@ -31,12 +39,16 @@ def graph_def(network: Network, optimizer: str) -> bytes:
             _node(f"{layer}/kernel", "VariableV2", [], (inputs, outputs)),
             _node(f"{layer}/bias", "VariableV2", [], (outputs,)),
             _node(f"{layer}/MatMul", "MatMul", [output, f"{layer}/kernel"], (-1, outputs)),
-            _node(f"{layer}/BiasAdd", "BiasAdd", [f"{layer}/MatMul", f"{layer}/bias"], (-1, outputs)),
+            _node(
+                f"{layer}/BiasAdd", "BiasAdd", [f"{layer}/MatMul", f"{layer}/bias"], (-1, outputs)
+            ),
             _node(f"{layer}/{activation}", activation, [f"{layer}/BiasAdd"], (-1, outputs)),
         ]
         output = f"{layer}/{activation}"
     nodes += [
-        _node("loss/cross_entropy", "SigmoidCrossEntropyWithLogits", [output, "data/labels"], (-1, 1)),
+        _node(
+            "loss/cross_entropy", "SigmoidCrossEntropyWithLogits", [output, "data/labels"], (-1, 1)
+        ),
         _node("loss/mean", "Mean", ["loss/cross_entropy"], ()),
         _node("train/gradients", "SymbolicGradient", ["loss/mean"], ()),
         _node(f"train/{optimizer}", "ApplyGradients", ["train/gradients", *kernels], ()),
@@ -48,7 +60,10 @@ def keras_json(network: Network) -> str:
     """The same network as Keras would describe it."""
     shape = [None, 2]
     layers: list[dict[str, object]] = [
-        {"class_name": "InputLayer", "config": {"name": "points", "dtype": "float64", "batch_input_shape": shape}}
+        {
+            "class_name": "InputLayer",
+            "config": {"name": "points", "dtype": "float64", "batch_input_shape": shape},
+        }
     ]
     for layer in LAYERS:
         activation = "sigmoid" if layer == "output" else "tanh"
@@ -68,7 +83,9 @@ def run_metadata(network: Network, points: Array) -> bytes:
         description.allocation_description.requested_bytes = size
         description.allocation_description.allocated_bytes = size
         microseconds = max(1, round((end - start) * 1e6))
-        began = 1 + round(start * 1e6)  # the page takes a node that starts at 0 for one that never ran
+        began = 1 + round(
+            start * 1e6
+        )  # the page takes a node that starts at 0 for one that never ran
         node = NodeExecStats(node_name=f"{layer}/MatMul", all_start_micros=began)
         node.op_end_rel_micros = node.all_end_rel_micros = microseconds
         node.output.append(NodeOutput(slot=0, tensor_description=description))

@@ -45,7 +45,12 @@ _HPARAMS: Final = [
     HParam("optimizer", Discrete(["adam", "sgd"]), "Optimizer"),
     HParam("rate", RealInterval(0.01, 0.2), "Learning rate", "At step 0."),
     HParam("width", IntInterval(8, 32), "Width", "Neurons of a hidden layer."),
-    HParam("is_annealed", Discrete([False, True]), "Annealed", "Whether the learning rate falls to 0 along a cosine."),
+    HParam(
+        "is_annealed",
+        Discrete([False, True]),
+        "Annealed",
+        "Whether the learning rate falls to 0 along a cosine.",
+    ),
 ]
 
 _METRICS: Final = [
@@ -73,5 +78,7 @@ def session_end(ended: float) -> Summary.Value:
     info = plugin_data_pb2.SessionEndInfo(status=STATUS_SUCCESS, end_time_secs=ended)
     data = plugin_data_pb2.HParamsPluginData(session_end_info=info)
     return Summary.Value(
-        tag=metadata.SESSION_END_INFO_TAG, metadata=metadata.create_summary_metadata(data), tensor=metadata.NULL_TENSOR
+        tag=metadata.SESSION_END_INFO_TAG,
+        metadata=metadata.create_summary_metadata(data),
+        tensor=metadata.NULL_TENSOR,
     )

@@ -31,11 +31,15 @@ def _write_session(directory: Path, choice: SessionHparams, started: float) -> N
     with EventFileWriter(directory, started) as file:
         file.add(0, *hyperparameters.session_start(choice, started))
         file.add(
-            0, values.text("about", _describe_session(choice)), values.keras_model("keras", graphs.keras_json(training.network))
+            0,
+            values.text("about", _describe_session(choice)),
+            values.keras_model("keras", graphs.keras_json(training.network)),
         )
         file.add(0, layout())
         file.add_graph(graphs.graph_def(training.network, choice.optimizer))
-        file.add_run_metadata("forward pass", 0, graphs.run_metadata(training.network, training.points))
+        file.add_run_metadata(
+            "forward pass", 0, graphs.run_metadata(training.network, training.points)
+        )
         with (
             EventFileWriter(directory / "train", started) as train,
             EventFileWriter(directory / "validation", started) as validation,

@@ -17,7 +17,11 @@ Colors = npt.NDArray[np.uint8]
 SOUND_RATE: Final = 8_000
 """Samples a second."""
 
-_LOW, _MIDDLE, _HIGH = np.array([33, 102, 172.0]), np.array([247, 247, 247.0]), np.array([178, 24, 43.0])
+_LOW, _MIDDLE, _HIGH = (
+    np.array([33, 102, 172.0]),
+    np.array([247, 247, 247.0]),
+    np.array([178, 24, 43.0]),
+)
 
 
 def color(values: Array) -> Colors:
@@ -31,7 +35,9 @@ def color(values: Array) -> Colors:
 def encode_png(values: Array, side: int) -> bytes:
     """A square picture of `side` pixels of a matrix of numbers in [0, 1]."""
     buffer = io.BytesIO()
-    Image.fromarray(color(values)).resize((side, side), Image.Resampling.NEAREST).save(buffer, "PNG")
+    Image.fromarray(color(values)).resize((side, side), Image.Resampling.NEAREST).save(
+        buffer, "PNG"
+    )
     return buffer.getvalue()
 
 

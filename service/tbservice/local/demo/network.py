@@ -39,7 +39,9 @@ class Network:
 
     def __init__(self, width: int, random: np.random.Generator) -> None:
         self.weights: Weights = {}
-        for layer, inputs, outputs in zip(LAYERS, (2, width, width), (width, width, 1), strict=True):
+        for layer, inputs, outputs in zip(
+            LAYERS, (2, width, width), (width, width, 1), strict=True
+        ):
             scale = np.sqrt(2 / (inputs + outputs)) * (3 if layer == "hidden_1" else 1)
             self.weights[f"{layer}/kernel"] = random.normal(0, scale, (inputs, outputs))
             self.weights[f"{layer}/bias"] = np.zeros(outputs)

@@ -42,27 +42,40 @@ class Training:
             points, labels = self.points[chosen], self.labels[chosen]
             loss, gradients = self.network.gradients(points, labels)
             losses.append(loss)
-            train.add(step, values.scalar("loss", loss), values.scalar("learning_rate", self._rate(step)))
+            train.add(
+                step, values.scalar("loss", loss), values.scalar("learning_rate", self._rate(step))
+            )
             train.add(step, values.scalar("gradients/norm", squared_norm(gradients) ** 0.5))
             self._write_large_summaries(step, gradients, losses, train, validation)
             optimizer.update(self.network.weights, gradients, self._rate(step))
 
     def _write_large_summaries(
-        self, step: int, gradients: dict[str, Array], losses: list[float], train: EventFileWriter, validation: EventFileWriter
+        self,
+        step: int,
+        gradients: dict[str, Array],
+        losses: list[float],
+        train: EventFileWriter,
+        validation: EventFileWriter,
     ) -> None:
         """What is too big, or too slow to make, for every step."""
         if step % VALIDATION_STEPS == 0:
             self.validation.write_scalars(validation, step, self.network)
         if step % HISTOGRAM_STEPS == 0:
             for name, weights in self.network.weights.items():
-                train.add(step, values.histogram(f"weights/{name}", weights, "The weights of a layer."))
-                train.add(step, values.histogram(f"gradients/{name}", gradients[name], "Of one batch."))
+                train.add(
+                    step, values.histogram(f"weights/{name}", weights, "The weights of a layer.")
+                )
+                train.add(
+                    step, values.histogram(f"gradients/{name}", gradients[name], "Of one batch.")
+                )
         if step % PICTURE_STEPS == 0:
             self.validation.write_pictures(validation, step, self.network)
         if step % SOUND_STEPS == 0 and step > 0:
             pitches = 110 + 660 * np.array(losses[-SOUND_STEPS:])
             description = f"The loss of the last {SOUND_STEPS} steps, as pitch."
-            train.add(step, values.audio("sound of the loss", encode_sound(pitches, 1.5), description))
+            train.add(
+                step, values.audio("sound of the loss", encode_sound(pitches, 1.5), description)
+            )
 
     def _rate(self, step: int) -> float:
         """The learning rate at a step."""

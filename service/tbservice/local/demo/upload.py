@@ -17,7 +17,9 @@ from tbservice.local.demo.logdir import write_demo_logdir
 class DemoUpload(threading.Thread):
     """Makes the logdir, uploads it, and tells where to see it. A second time it goes on with the same experiment."""
 
-    def __init__(self, directory: Path, server: str, token: str, show: Callable[[str], None]) -> None:
+    def __init__(
+        self, directory: Path, server: str, token: str, show: Callable[[str], None]
+    ) -> None:
         """`directory` keeps the logdir and which experiment it became; `show` is told the URL, or what went wrong."""
         super().__init__(name="demo", daemon=True)
         self._logdir = directory / "logdir"
@@ -60,7 +62,16 @@ class DemoUpload(threading.Thread):
 
     def _upload(self, *options: str) -> dict[str, str] | None:
         """Runs `tbupload` and returns its first event, which names the experiment; None when not everything arrived."""
-        command = [sys.executable, "-m", "tbupload", "--logdir", str(self._logdir), "--one-shot", "--json", "--quiet"]
+        command = [
+            sys.executable,
+            "-m",
+            "tbupload",
+            "--logdir",
+            str(self._logdir),
+            "--one-shot",
+            "--json",
+            "--quiet",
+        ]
         with self._lock:
             if self._is_stopped:
                 return None

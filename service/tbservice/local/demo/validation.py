@@ -6,7 +6,11 @@ from typing import Final
 
 import numpy as np
 from tensorboard.compat.proto.summary_pb2 import Summary
-from tensorboard.plugins.custom_scalar.layout_pb2 import Chart, MarginChartContent, MultilineChartContent
+from tensorboard.plugins.custom_scalar.layout_pb2 import (
+    Chart,
+    MarginChartContent,
+    MultilineChartContent,
+)
 
 from tbservice.local.demo import values
 from tbservice.local.demo.event_file import EventFileWriter
@@ -24,7 +28,9 @@ SURFACE_CELLS: Final = 25
 
 def layout() -> Summary.Value:
     """The custom scalars page: the losses in one chart, the confidence with its margin in another."""
-    series = MarginChartContent.Series(value="confidence/mean", lower="confidence/low", upper="confidence/high")
+    series = MarginChartContent.Series(
+        value="confidence/mean", lower="confidence/low", upper="confidence/high"
+    )
     charts = [
         Chart(title="Loss", multiline=MultilineChartContent(tag=["^loss$"])),
         Chart(title="Confidence", margin=MarginChartContent(series=[series])),
@@ -59,29 +65,42 @@ class Validation:
         wrong = int(((probabilities > 0.5) != (self.labels == 1)).sum())  # noqa: PLR2004 - more likely than not
         file.add(
             step,
-            values.pr_curve("spirals", self.labels, probabilities, "Which points are of the second spiral?"),
-            values.text("score", f"After **{step}** steps, {wrong} of {VALIDATION_POINTS} points are taken wrongly."),
+            values.pr_curve(
+                "spirals", self.labels, probabilities, "Which points are of the second spiral?"
+            ),
+            values.text(
+                "score",
+                f"After **{step}** steps, {wrong} of {VALIDATION_POINTS} points are taken wrongly.",
+            ),
             self._decision(network),
             self._neurons(network),
             *self._surface(network),
         )
 
     def _decision(self, network: Network) -> Summary.Value:
-        picture = network.probabilities(_make_grid(PICTURE_CELLS)).reshape(PICTURE_CELLS, PICTURE_CELLS)
+        picture = network.probabilities(_make_grid(PICTURE_CELLS)).reshape(
+            PICTURE_CELLS, PICTURE_CELLS
+        )
         png = encode_png(picture, PICTURE_SIDE)
-        return values.images("decision", [png], PICTURE_SIDE, "Red where the network sees the second spiral.")
+        return values.images(
+            "decision", [png], PICTURE_SIDE, "Red where the network sees the second spiral."
+        )
 
     def _neurons(self, network: Network) -> Summary.Value:
         outputs = network.activations(_make_grid(PICTURE_CELLS // 2))[1][:, :NEURONS].T
         pictures = (outputs.reshape(NEURONS, PICTURE_CELLS // 2, PICTURE_CELLS // 2) + 1) / 2
         encoded = [encode_png(picture, PICTURE_SIDE // 2) for picture in pictures]
-        return values.images("neurons", encoded, PICTURE_SIDE // 2, "Neurons of the first layer, over the plane.")
+        return values.images(
+            "neurons", encoded, PICTURE_SIDE // 2, "Neurons of the first layer, over the plane."
+        )
 
     def _surface(self, network: Network) -> list[Summary.Value]:
         grid = _make_grid(SURFACE_CELLS)
         heights = network.probabilities(grid)
         vertices = np.hstack([grid, heights - 0.5])
-        return values.mesh("surface", vertices, self._faces, color(heights[:, 0]), "The probability, as a height.")
+        return values.mesh(
+            "surface", vertices, self._faces, color(heights[:, 0]), "The probability, as a height."
+        )
 
 
 def _make_grid(cells: int) -> Array:

@@ -55,8 +55,12 @@ def images(tag: str, pictures: Sequence[bytes], side: int, description: str) -> 
 def audio(tag: str, clip: bytes, description: str) -> Summary.Value:
     """One WAV clip, with an empty label."""
     encoding = audio_metadata.Encoding.Value("WAV")
-    metadata = audio_metadata.create_summary_metadata(None, description, encoding, converted_to_tensor=False)
-    return Summary.Value(tag=tag, metadata=metadata, tensor=make_tensor_proto(np.array([[clip, b""]], dtype=object)))
+    metadata = audio_metadata.create_summary_metadata(
+        None, description, encoding, converted_to_tensor=False
+    )
+    return Summary.Value(
+        tag=tag, metadata=metadata, tensor=make_tensor_proto(np.array([[clip, b""]], dtype=object))
+    )
 
 
 def pr_curve(tag: str, labels: Array, probabilities: Array, description: str) -> Summary.Value:
@@ -73,7 +77,9 @@ def pr_curve(tag: str, labels: Array, probabilities: Array, description: str) ->
     return Summary.Value(tag=tag, metadata=metadata, tensor=make_tensor_proto(rows))
 
 
-def mesh(name: str, vertices: Array, faces: Faces, colors: Colors, description: str) -> list[Summary.Value]:
+def mesh(
+    name: str, vertices: Array, faces: Faces, colors: Colors, description: str
+) -> list[Summary.Value]:
     """A surface: vertices and colours of shape (n, 3), faces as rows of three vertex numbers."""
     parts: list[tuple[int, npt.NDArray[Any]]] = [
         (MeshPluginData.VERTEX, vertices.astype(np.float32)),
@@ -84,9 +90,15 @@ def mesh(name: str, vertices: Array, faces: Faces, colors: Colors, description: 
     values = []
     for kind, part in parts:
         shape = (1, *part.shape)
-        metadata = mesh_metadata.create_summary_metadata(name, None, kind, components, shape, description, "{}")
+        metadata = mesh_metadata.create_summary_metadata(
+            name, None, kind, components, shape, description, "{}"
+        )
         tensor = make_tensor_proto(part.reshape(shape))
-        values.append(Summary.Value(tag=mesh_metadata.get_instance_name(name, kind), metadata=metadata, tensor=tensor))
+        values.append(
+            Summary.Value(
+                tag=mesh_metadata.get_instance_name(name, kind), metadata=metadata, tensor=tensor
+            )
+        )
     return values
 
 
@@ -102,9 +114,13 @@ def layout(charts: Sequence[layout_pb2.Chart], category: str) -> Summary.Value:
 
 def keras_model(tag: str, configuration: str) -> Summary.Value:
     """A Keras model's JSON, as its callback writes it."""
-    plugin = SummaryMetadata.PluginData(plugin_name=graph_metadata.PLUGIN_NAME_KERAS_MODEL, content=b"1")
+    plugin = SummaryMetadata.PluginData(
+        plugin_name=graph_metadata.PLUGIN_NAME_KERAS_MODEL, content=b"1"
+    )
     metadata = SummaryMetadata(plugin_data=plugin)
-    return Summary.Value(tag=tag, metadata=metadata, tensor=make_tensor_proto(configuration.encode()))
+    return Summary.Value(
+        tag=tag, metadata=metadata, tensor=make_tensor_proto(configuration.encode())
+    )
 
 
 def _strings(strings: Sequence[bytes]) -> TensorProto:

@@ -35,7 +35,11 @@ def choose_account(probe: Path) -> Account:
     """
     if os.geteuid() != 0:
         return Account((), os.geteuid(), os.getegid(), is_different_user=False)
-    return Account(_namespace_arguments(), 0, 0, is_different_user=False) if can_use_namespace(probe) else find_unprivileged_account()
+    return (
+        Account(_namespace_arguments(), 0, 0, is_different_user=False)
+        if can_use_namespace(probe)
+        else find_unprivileged_account()
+    )
 
 
 def can_use_namespace(probe: Path) -> bool:
@@ -47,7 +51,12 @@ def can_use_namespace(probe: Path) -> bool:
 def find_unprivileged_account() -> Account:
     """An unprivileged account of the system, which root can become."""
     other = _find_named_account()
-    return Account(("--uid", str(other.pw_uid), "--gid", str(other.pw_gid)), other.pw_uid, other.pw_gid, is_different_user=True)
+    return Account(
+        ("--uid", str(other.pw_uid), "--gid", str(other.pw_gid)),
+        other.pw_uid,
+        other.pw_gid,
+        is_different_user=True,
+    )
 
 
 def chown_tree(tree: Path, account: Account) -> None:
@@ -85,4 +94,6 @@ def _find_named_account() -> pwd.struct_passwd:
     for name in (*UNPRIVILEGED_NAMES, *known):
         if name in known:
             return known[name]
-    raise StartupError("PostgreSQL does not run as root, and this system has no other account: make one with useradd")
+    raise StartupError(
+        "PostgreSQL does not run as root, and this system has no other account: make one with useradd"
+    )

@@ -87,7 +87,9 @@ class DataDirectory:
         """Writes a file of mode 0600 in this directory so that a crash leaves the old one or the new one."""
         _write_atomically(file, text)
 
-    def choose_ports(self, names: Iterable[str], is_usable: Callable[[int], bool]) -> dict[str, int]:
+    def choose_ports(
+        self, names: Iterable[str], is_usable: Callable[[int], bool]
+    ) -> dict[str, int]:
         """A free loopback port for each name, the same as at the last start where possible; remembered for the next."""
         saved = self.saved_ports()
         chosen = choose_ports(names, saved, is_usable)
@@ -96,7 +98,9 @@ class DataDirectory:
 
     def saved_ports(self) -> dict[str, int]:
         """The ports that were chosen last, by name."""
-        remembered: dict[str, int] = json.loads(self._ports_file.read_text()) if self._ports_file.exists() else {}
+        remembered: dict[str, int] = (
+            json.loads(self._ports_file.read_text()) if self._ports_file.exists() else {}
+        )
         return remembered
 
     @property
@@ -113,8 +117,12 @@ def _create(path: Path) -> None:
             f"{path} belongs to another user: run as that user, or choose another directory with --data-dir"
         )
     if not (path / "lock").exists() and any(path.iterdir()):
-        raise StartupError(f"{path} holds something else: choose an empty directory with --data-dir")
-    path.chmod(stat.S_IMODE(path.stat().st_mode) & ~0o066)  # one made by hand: others could exchange files in it
+        raise StartupError(
+            f"{path} holds something else: choose an empty directory with --data-dir"
+        )
+    path.chmod(
+        stat.S_IMODE(path.stat().st_mode) & ~0o066
+    )  # one made by hand: others could exchange files in it
 
 
 def _lock(path: Path) -> int:

@@ -24,7 +24,9 @@ class Instance:
         """
         self.directory = DataDirectory.open(path)
         try:
-            ports = self.directory.choose_ports(["postgres", *seaweedfs.PORTS], seaweedfs.is_port_usable)
+            ports = self.directory.choose_ports(
+                ["postgres", *seaweedfs.PORTS], seaweedfs.is_port_usable
+            )
             self.postgres = Postgres(self.directory, ports.pop("postgres"), account)
             self.seaweedfs = SeaweedFS(self.directory, ports)
         except BaseException:
@@ -43,7 +45,10 @@ class Instance:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         """Stops both servers."""
         self.stop()

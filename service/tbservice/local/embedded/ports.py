@@ -14,7 +14,9 @@ GRPC_PORT_OFFSET = 10_000
 
 
 def choose_ports(
-    names: Iterable[str], saved: Mapping[str, int], is_usable: Callable[[int], bool] = lambda _port: True
+    names: Iterable[str],
+    saved: Mapping[str, int],
+    is_usable: Callable[[int], bool] = lambda _port: True,
 ) -> dict[str, int]:
     """A free port for each name, the remembered one where it may be; its twin, 10,000 up, is free as well."""
     chosen: dict[str, int] = {}
@@ -33,7 +35,9 @@ def _is_free_with_grpc_port(port: int) -> bool:
 def is_free(port: int) -> bool:
     """Tells whether a server could listen on the loopback port now."""
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a closed server's last connections do not count
+        probe.setsockopt(
+            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+        )  # a closed server's last connections do not count
         try:
             probe.bind((LOOPBACK, port))
         except OSError:

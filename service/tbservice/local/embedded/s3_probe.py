@@ -23,7 +23,9 @@ class Probe:
             region_name=region,
             aws_access_key_id=access_key,
             aws_secret_access_key=secret_key,
-            config=Config(connect_timeout=2, read_timeout=5, retries={"total_max_attempts": 1}, s3=settings),
+            config=Config(
+                connect_timeout=2, read_timeout=5, retries={"total_max_attempts": 1}, s3=settings
+            ),
         )
 
     def is_ready(self, bucket: str) -> bool:

@@ -19,7 +19,17 @@ from tbservice.local.embedded.data_directory import DataDirectory
 from tbservice.local.embedded.ports import GRPC_PORT_OFFSET, LOOPBACK
 
 NAME = "seaweedfs"
-PORTS = ("master", "master.grpc", "volume", "volume.grpc", "filer", "filer.grpc", "s3", "s3.grpc", "admin")
+PORTS = (
+    "master",
+    "master.grpc",
+    "volume",
+    "volume.grpc",
+    "filer",
+    "filer.grpc",
+    "s3",
+    "s3.grpc",
+    "admin",
+)
 GRPC_PARTS = ("MASTER", "VOLUME", "FILER", "S3", "CLIENT", "ADMIN", "WORKER")
 HTTPS_PARTS = ("MASTER", "VOLUME", "FILER", "CLIENT", "ADMIN")
 JWT_KEYS = ("SIGNING", "SIGNING_READ", "FILER_SIGNING", "FILER_SIGNING_READ")
@@ -73,7 +83,9 @@ class SeaweedFS:
         while not probe.is_ready(BUCKET):
             child.check()
             if time.monotonic() > deadline:
-                raise StartupError(f"SeaweedFS is not ready after {START_SECONDS_MAX} s: see {child.log}")
+                raise StartupError(
+                    f"SeaweedFS is not ready after {START_SECONDS_MAX} s: see {child.log}"
+                )
             time.sleep(subprocesses.POLL_SECONDS)
         probe.close()
 
@@ -92,9 +104,23 @@ class SeaweedFS:
             for name, port in ports.items()
         ]
         admin = self._ports["admin"]
-        options += [f"-admin.port={admin}", f"-admin.port.grpc={admin + GRPC_PORT_OFFSET}", "-admin.ui=false"]
-        options += [f"-ip={LOOPBACK}", f"-ip.bind={LOOPBACK}", "-master.telemetry=false", "-webdav=false"]
-        options += ["-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.iam=false", f"-s3.allowedOrigins={UNREACHABLE_ORIGIN}"]
+        options += [
+            f"-admin.port={admin}",
+            f"-admin.port.grpc={admin + GRPC_PORT_OFFSET}",
+            "-admin.ui=false",
+        ]
+        options += [
+            f"-ip={LOOPBACK}",
+            f"-ip.bind={LOOPBACK}",
+            "-master.telemetry=false",
+            "-webdav=false",
+        ]
+        options += [
+            "-s3.port.iceberg=0",
+            "-s3.port.lance=0",
+            "-s3.iam=false",
+            f"-s3.allowedOrigins={UNREACHABLE_ORIGIN}",
+        ]
         return [*options, "-volume.preStopSeconds=0", f"-bucket={BUCKET}"]
 
     def _ensure_certificate(self) -> None:
@@ -109,7 +135,11 @@ class SeaweedFS:
 
         All in the environment, which other users cannot see, and which wins over a security.toml of the user's.
         """
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "WEED_", "S3_"))}
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("AWS_", "WEED_", "S3_"))
+        }
         secrets = self._directory.secrets
         files = [f"GRPC_{part}_{role}" for part in GRPC_PARTS for role in ("CERT", "KEY")]
         files += [f"HTTPS_{part}_{role}" for part in HTTPS_PARTS for role in ("CERT", "KEY", "CA")]

@@ -35,7 +35,9 @@ class StopPolicy:
 class ChildProcess:
     """A running server. Start it from a thread that lives as long as the server: Linux ties it to that thread."""
 
-    def __init__(self, name: str, process: subprocess.Popen[bytes], log: Path, stop_policy: StopPolicy) -> None:
+    def __init__(
+        self, name: str, process: subprocess.Popen[bytes], log: Path, stop_policy: StopPolicy
+    ) -> None:
         """Use `start`."""
         self.name = name
         self.log = log
@@ -83,7 +85,9 @@ def start(
 
     `account` are arguments of `launch.py` that say whom to run as.
     """
-    lock.unlink(missing_ok=True)  # nobody holds it: see `stop_stale`; a fresh one never shows an old process id
+    lock.unlink(
+        missing_ok=True
+    )  # nobody holds it: see `stop_stale`; a fresh one never shows an old process id
     death = ["--death-signal", str(int(stop_policy.signal)), "--parent", str(os.getpid())]
     with _open_log(log) as output:
         process = subprocess.Popen(
@@ -115,7 +119,9 @@ def stop_stale(lock: Path, stop_policy: StopPolicy) -> None:
             os.kill(process_id, attempt)
         _wait_released(lock, stop_policy.seconds)
     if find_lock_holder(lock) is not None:
-        raise StartupError(f"process {find_lock_holder(lock)} still holds {lock} and does not end: stop it, then try again")
+        raise StartupError(
+            f"process {find_lock_holder(lock)} still holds {lock} and does not end: stop it, then try again"
+        )
 
 
 def find_lock_holder(lock: Path) -> int | None:
@@ -133,7 +139,10 @@ def find_lock_holder(lock: Path) -> int | None:
 def last_lines(log: Path) -> str:
     """The end of a log on one line."""
     lines = log.read_text(errors="replace").split("\n") if log.exists() else []
-    return " / ".join([line.strip() for line in lines if line.strip()][-LOG_LINES_SHOWN:]) or "it left no message"
+    return (
+        " / ".join([line.strip() for line in lines if line.strip()][-LOG_LINES_SHOWN:])
+        or "it left no message"
+    )
 
 
 def _read_process_id(file: BinaryIO) -> int:

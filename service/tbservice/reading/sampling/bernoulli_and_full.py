@@ -68,7 +68,9 @@ def _sample_chunks(
     samplers = _make_samplers(db, experiment_id, group, sampling)
     kept = dict.fromkeys(samplers, EMPTY_POINTS)
     totals = dict.fromkeys(samplers, 0)
-    pieces = read_scalar_chunks(db, experiment_id, list(samplers), sampling.steps, limits.SCAN_CHUNK_POINTS)
+    pieces = read_scalar_chunks(
+        db, experiment_id, list(samplers), sampling.steps, limits.SCAN_CHUNK_POINTS
+    )
     for id_, records in pieces:
         totals[id_] += len(records)
         check_scan_points(totals[id_])
@@ -87,7 +89,9 @@ def _make_samplers(
     is_drawn = draw_slots(db, sampling)
     ends = {series.series_id: (0, -1) for series in group}
     if sampling.rule is SamplingRule.LINEAR:
-        for id_, sample in uniform.sample_scalars(db, experiment_id, group, 2, sampling.steps).items():
+        for id_, sample in uniform.sample_scalars(
+            db, experiment_id, group, 2, sampling.steps
+        ).items():
             if sample.total:
                 ends[id_] = (int(sample.steps[0]), int(sample.steps[-1]))
     return {id_: make_sampler(sampling, own, ranks, is_drawn) for id_, own in ends.items()}
@@ -102,17 +106,28 @@ def _sample_last(
     is_drawn = draw_slots(db, sampling)
     exact = [series.series_id for series in series_list if series.count_is_exact]
     ranges = scalar_blocks.list_last_ranges(db, experiment_id, exact, max(sampling.last, 1))
-    check_scan_points(sum(min(sampling.last, series.count) if series.count_is_exact else series.count for series in series_list))
+    check_scan_points(
+        sum(
+            min(sampling.last, series.count) if series.count_is_exact else series.count
+            for series in series_list
+        )
+    )
     samples = {}
     for group in group_by_points(series_list):
-        read = uniform.read_levels(db, experiment_id, {series.series_id: 0 for series in group}, ranges)
+        read = uniform.read_levels(
+            db, experiment_id, {series.series_id: 0 for series in group}, ranges
+        )
         for series in group:
             points = read[series.series_id]
             total = series.count if series.count_is_exact else len(points)
             points = points.select(slice(max(0, len(points) - sampling.last), None))
             ends = (int(points.steps[0]), int(points.steps[-1])) if len(points) else (0, -1)
-            kept = points.select(make_sampler(sampling, ends, ranks, is_drawn)(points.steps, points.values))
-            samples[series.series_id] = ScalarSample(kept.steps, kept.wall_times, kept.values, total)
+            kept = points.select(
+                make_sampler(sampling, ends, ranks, is_drawn)(points.steps, points.values)
+            )
+            samples[series.series_id] = ScalarSample(
+                kept.steps, kept.wall_times, kept.values, total
+            )
     return samples
 
 
@@ -123,4 +138,6 @@ def _check_sample_points(count: int) -> None:
 
 
 def _as_points(records: Records) -> ScalarPoints:
-    return ScalarPoints(records["step"].copy(), records["wall_time"].copy(), records["value"].copy())
+    return ScalarPoints(
+        records["step"].copy(), records["wall_time"].copy(), records["value"].copy()
+    )

@@ -36,7 +36,9 @@ def draw_slots(db: Connection, sampling: Sampling) -> Booleans:
     return sample_slots.draw_slots(db, sampling.percent, sampling.seed)
 
 
-def make_sampler(sampling: Sampling, ends: tuple[int, int], ranks: Ranks, is_drawn: Booleans) -> Sampler:
+def make_sampler(
+    sampling: Sampling, ends: tuple[int, int], ranks: Ranks, is_drawn: Booleans
+) -> Sampler:
     """How to choose among the points of a series whose first and last step, of those to sample from, are `ends`."""
     match sampling.rule:
         case SamplingRule.UNIFORM:
@@ -83,7 +85,9 @@ def _boundaries(first: int, last: int, k: int) -> Int64s:
     return (offsets + np.array([first], np.int64).view(np.uint64)).view(np.int64)
 
 
-def _spread_remainder(ends: npt.NDArray[np.uint64], rest: int, intervals: int) -> npt.NDArray[np.uint64]:
+def _spread_remainder(
+    ends: npt.NDArray[np.uint64], rest: int, intervals: int
+) -> npt.NDArray[np.uint64]:
     """The rest of the division, shared out over the intervals."""
     return (ends * np.uint64(rest) + np.uint64(intervals - 1)) // np.uint64(intervals)
 
@@ -125,7 +129,9 @@ def _bucket_extremes(values: Float64s, starts: Indices) -> Indices:
     least = np.minimum.reduceat(np.where(is_nan, np.inf, values), starts)
     greatest = np.maximum.reduceat(np.where(is_nan, -np.inf, values), starts)
     kinds = (values == np.repeat(least, sizes), values == np.repeat(greatest, sizes), is_nan)
-    return np.unique(np.concatenate([starts, ends, *(_first_of_each_bucket(chosen, starts) for chosen in kinds)]))
+    return np.unique(
+        np.concatenate([starts, ends, *(_first_of_each_bucket(chosen, starts) for chosen in kinds)])
+    )
 
 
 def _shortest_shift(steps: Int64s, count_max: int, low: int) -> int:

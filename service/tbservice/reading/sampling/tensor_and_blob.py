@@ -14,7 +14,16 @@ from tbservice.sample_order import choose_uniform_sample, compute_rank_and_key
 from tbservice.store import points, sample_slots
 from tbservice.store.blob_points import BlobPoint
 from tbservice.store.tensor_points import TensorPoint
-from tbservice.types import DataClass, ExperimentId, Float64s, Int64s, Ranks, Sampling, SamplingRule, Series
+from tbservice.types import (
+    DataClass,
+    ExperimentId,
+    Float64s,
+    Int64s,
+    Ranks,
+    Sampling,
+    SamplingRule,
+    Series,
+)
 
 Row = TypeVar("Row", TensorPoint, BlobPoint)
 
@@ -39,16 +48,24 @@ class SamplePlan:
 
 
 def plan_sample(
-    db: Connection, experiment_id: ExperimentId, data_class: DataClass, series_list: Sequence[Series], sampling: Sampling
+    db: Connection,
+    experiment_id: ExperimentId,
+    data_class: DataClass,
+    series_list: Sequence[Series],
+    sampling: Sampling,
 ) -> SamplePlan:
     """What to read for a sample: of a uniform one of whole series that takes no look at their steps."""
     ranks = sample_slots.get_ranks(db)
-    is_complete = sampling.last is None and all(sampling.steps.covers(series) for series in series_list)
+    is_complete = sampling.last is None and all(
+        sampling.steps.covers(series) for series in series_list
+    )
     if sampling.rule is SamplingRule.UNIFORM and is_complete:
         totals = {series.series_id: series.count for series in series_list}
         others = sampling.k if sampling.k > _ENDS else 0  # among which the ends may be
         return SamplePlan(others, _find_ends(series_list, ranks, sampling.k), totals)
-    steps = points.list_steps(db, experiment_id, data_class, [series.series_id for series in series_list], sampling)
+    steps = points.list_steps(
+        db, experiment_id, data_class, [series.series_id for series in series_list], sampling
+    )
     is_drawn = draw_slots(db, sampling)
     ranks_and_keys = {}
     for id_, own in steps.items():
@@ -93,7 +110,10 @@ def _find_ends(series_list: Iterable[Series], ranks: Ranks, k: int) -> dict[int,
     """Where the first and the last step of each series stand in the order to sample by; none for a sample of 0."""
     return {
         series.series_id: _ranks_and_keys(
-            np.array([series.last_step, series.first_step][: min(k, series.count, _ENDS)], np.int64), ranks
+            np.array(
+                [series.last_step, series.first_step][: min(k, series.count, _ENDS)], np.int64
+            ),
+            ranks,
         )
         for series in series_list
     }

@@ -46,12 +46,16 @@ class Array:
         self.data = data
 
 
-_ARRAY_CLASSES: Final = {kind: type(f"Array of {kind}", (Array,), {"__slots__": ()}) for kind in _ARRAY_OIDS}
+_ARRAY_CLASSES: Final = {
+    kind: type(f"Array of {kind}", (Array,), {"__slots__": ()}) for kind in _ARRAY_OIDS
+}
 
 
 def encode_array(kind: str, column: Column) -> Array:
     """The column as an array of PostgreSQL's type `kind`; None becomes NULL. Texts come as str, bytea as bytes."""
-    encoded: Array = _ARRAY_CLASSES[kind](_encode_bytes(kind, column) if kind in _BYTES_OIDS else _encode_numbers(kind, column))
+    encoded: Array = _ARRAY_CLASSES[kind](
+        _encode_bytes(kind, column) if kind in _BYTES_OIDS else _encode_numbers(kind, column)
+    )
     return encoded
 
 
@@ -75,7 +79,10 @@ def _encode_numbers(kind: str, column: Column) -> bytes:
     element_oid, dtype = _NUMBER_TYPES[kind]
     if isinstance(column, list) and None in column:
         length = _LENGTH.pack(np.dtype(dtype).itemsize)
-        parts = [_NULL if value is None else length + np.array(value, dtype).tobytes() for value in column]
+        parts = [
+            _NULL if value is None else length + np.array(value, dtype).tobytes()
+            for value in column
+        ]
         return _encode_header(element_oid, len(parts), has_null=True) + b"".join(parts)
     values = np.asarray(column)
     elements = np.empty(len(values), [("length", ">i4"), ("value", dtype)])
@@ -115,4 +122,6 @@ class _ArrayDumper(Dumper):
 def register_dumpers(adapters: AdaptersMap) -> None:
     """Makes a connection take Arrays."""
     for kind, oid in _ARRAY_OIDS.items():
-        adapters.register_dumper(_ARRAY_CLASSES[kind], type(_ArrayDumper.__name__, (_ArrayDumper,), {"oid": oid}))
+        adapters.register_dumper(
+            _ARRAY_CLASSES[kind], type(_ArrayDumper.__name__, (_ArrayDumper,), {"oid": oid})
+        )

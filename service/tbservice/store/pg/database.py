@@ -34,7 +34,9 @@ CANCEL_SECONDS_MAX = 1.0
 _UNAVAILABLE = "the database cannot be reached or is out of capacity; nothing was lost, try again"
 
 _DISK_FULL = "the database's disk is full; nothing was lost, try again when there is room"
-_READ_ONLY = "the database takes no writes: it is a standby, or read-only; nothing was lost, try again"
+_READ_ONLY = (
+    "the database takes no writes: it is a standby, or read-only; nothing was lost, try again"
+)
 
 _BEGIN_OPTION: Final = "tbhub_begin"
 """The execution option that says how a transaction begins."""
@@ -78,12 +80,16 @@ class Database:
     @contextmanager
     def snapshot(self, workspace_id: WorkspaceId | None = None) -> Iterator[Connection]:
         """A read-only REPEATABLE READ transaction: all its statements see one state. Raises as `transaction` does."""
-        with self._transaction("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", workspace_id) as db:
+        with self._transaction(
+            "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", workspace_id
+        ) as db:
             yield db
 
     @contextmanager
     def _transaction(self, begin: str, workspace_id: WorkspaceId | None) -> Iterator[Connection]:
-        if workspace_id is not None:  # in one message: each is a change of processes, there and back
+        if (
+            workspace_id is not None
+        ):  # in one message: each is a change of processes, there and back
             begin += f"; SET LOCAL tbhub.workspace_id = '{int(workspace_id)}'"
         with _translate_driver_errors(), self._connect() as connection:
             db = connection.execution_options(**{_BEGIN_OPTION: begin})
@@ -137,12 +143,22 @@ class Database:
         each commit is not waited for here.
         """
         with self.transaction() as db:
-            for name, value in (("work_mem", "64kB"), ("temp_tablespaces", ""), ("synchronous_commit", "local")):
-                db.execute(text("SELECT set_config(:name, :value, true)"), {"name": name, "value": value})
-            if db.execute(text("SELECT current_setting('transaction_read_only')::boolean")).scalar_one():
+            for name, value in (
+                ("work_mem", "64kB"),
+                ("temp_tablespaces", ""),
+                ("synchronous_commit", "local"),
+            ):
+                db.execute(
+                    text("SELECT set_config(:name, :value, true)"), {"name": name, "value": value}
+                )
+            if db.execute(
+                text("SELECT current_setting('transaction_read_only')::boolean")
+            ).scalar_one():
                 db.invalidate()  # of the URL's hosts another may take writes by now
                 raise Unavailable(_READ_ONLY)
-            db.execute(text("SELECT count(*) FROM unnest(array_fill(repeat('x', 8192), ARRAY[128]))"))
+            db.execute(
+                text("SELECT count(*) FROM unnest(array_fill(repeat('x', 8192), ARRAY[128]))")
+            )
             db.execute(text("SELECT pg_logical_emit_message(true, 'tbhub', 'ready')"))
 
     def cancel(self, db: Connection) -> None:
@@ -179,7 +195,9 @@ def execute_binary(db: Connection, statement: str, parameters: Mapping[str, Any]
     return PendingResult(cursor)
 
 
-def fetch_binary(db: Connection, statement: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+def fetch_binary(
+    db: Connection, statement: str, parameters: Mapping[str, Any]
+) -> list[tuple[Any, ...]]:
     """Runs a query with %(name)s parameters in `db`'s transaction and fetches in binary: for columns of many bytes."""
     return execute_binary(db, statement, parameters).rows()
 
@@ -212,7 +230,9 @@ def query_with_rls(
 
 def set_local(db: Connection, name: str, value: str) -> None:
     """Sets `tbhub.<name>` until the transaction ends; the row policies read it."""
-    db.execute(text("SELECT set_config('tbhub.' || :name, :value, true)"), {"name": name, "value": value})
+    db.execute(
+        text("SELECT set_config('tbhub.' || :name, :value, true)"), {"name": name, "value": value}
+    )
 
 
 def _get_driver_connection(db: Connection) -> psycopg.Connection[tuple[Any, ...]]:
@@ -240,7 +260,9 @@ def _check_idle(
 ) -> None:
     """Asks whether a connection still works when there is reason to doubt it: SQLAlchemy would ask every time."""
     idle_since = record.info.get(_IDLE_SINCE)
-    if idle_since is None or (time.monotonic() - idle_since < IDLE_SECONDS_MAX and not _has_pending_notice(connection)):
+    if idle_since is None or (
+        time.monotonic() - idle_since < IDLE_SECONDS_MAX and not _has_pending_notice(connection)
+    ):
         return
     try:
         connection.execute("SELECT 1")
@@ -279,7 +301,10 @@ def _translate_driver_errors() -> Iterator[None]:
         raise _make_unavailable(error.orig) from error
     except exc.TimeoutError as error:
         raise Unavailable(_UNAVAILABLE) from error
-    except (psycopg.OperationalError, psycopg.InterfaceError) as error:  # from `send`, past SQLAlchemy
+    except (
+        psycopg.OperationalError,
+        psycopg.InterfaceError,
+    ) as error:  # from `send`, past SQLAlchemy
         raise _make_unavailable(error) from error
     except psycopg.Error as error:  # the same
         raise _translate_error(error) or error from error
@@ -296,7 +321,9 @@ def _make_unavailable(error: BaseException | None) -> Unavailable:
 def _translate_error(error: BaseException | None) -> Exception | None:
     if error is not None and _is_read_only(error):
         return Unavailable(_READ_ONLY)
-    if isinstance(error, psycopg.errors.ForeignKeyViolation) and _is_experiment_key_violation(error):
+    if isinstance(error, psycopg.errors.ForeignKeyViolation) and _is_experiment_key_violation(
+        error
+    ):
         return NotFound("the experiment has been deleted")
     return _translate_data_error(error) if isinstance(error, psycopg.DataError) else None
 
@@ -308,7 +335,11 @@ def _is_read_only(error: BaseException) -> bool:
 
 def _translate_data_error(error: psycopg.DataError) -> Invalid | None:
     """The driver's own error, for a NUL in a text; PostgreSQL's have a state, and are faults of ours."""
-    return Invalid("a text holds a NUL, which PostgreSQL cannot keep") if error.sqlstate is None else None
+    return (
+        Invalid("a text holds a NUL, which PostgreSQL cannot keep")
+        if error.sqlstate is None
+        else None
+    )
 
 
 def _is_experiment_key_violation(violation: psycopg.Error) -> bool:

@@ -35,14 +35,18 @@ def make_engine(url: str, *, statement_seconds_max: int = 0, **options: Any) -> 
         StartupError: libpq cannot read the URL. The message holds nothing of it, as a password may be anywhere in it.
     """
     given = _parse_url(url)
-    parameters: dict[str, Any] = {"connect_timeout": given.get("connect_timeout", _CONNECT_SECONDS_MAX)}
+    parameters: dict[str, Any] = {
+        "connect_timeout": given.get("connect_timeout", _CONNECT_SECONDS_MAX)
+    }
     if statement_seconds_max:
         settings = [given.get("options"), f"-c statement_timeout={statement_seconds_max}s"]
         parameters["options"] = " ".join(str(setting) for setting in settings if setting)
     engine = create_engine("postgresql+psycopg://", **options)
 
     @event.listens_for(engine, "do_connect")
-    def use_url(_dialect: object, _record: object, arguments: list[Any], keywords: dict[str, Any]) -> None:
+    def use_url(
+        _dialect: object, _record: object, arguments: list[Any], keywords: dict[str, Any]
+    ) -> None:
         arguments[:] = [url]
         keywords |= parameters
 

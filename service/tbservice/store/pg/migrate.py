@@ -46,7 +46,9 @@ def upgrade(database_url: str) -> list[str]:
                 raise
         user = _describe_oldest_transaction(engine)
         if attempt < limits.MIGRATE_ATTEMPTS_MAX:
-            _print_line(f"a table is in use{user}; trying again in {limits.MIGRATE_PAUSE_SECONDS:g} s")
+            _print_line(
+                f"a table is in use{user}; trying again in {limits.MIGRATE_PAUSE_SECONDS:g} s"
+            )
             time.sleep(limits.MIGRATE_PAUSE_SECONDS)
     raise StartupError(
         f"the database is as it was: a table was in use at each of {attempt} attempts{user}; wait until long reads "
@@ -58,7 +60,10 @@ def _upgrade(engine: Engine) -> list[str]:
     with engine.begin() as db:
         db.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": ADVISORY_LOCK_ID})
         milliseconds = round(limits.MIGRATE_LOCK_SECONDS_MAX * 1000)
-        db.execute(text("SELECT set_config('lock_timeout', :timeout, true)"), {"timeout": str(milliseconds)})
+        db.execute(
+            text("SELECT set_config('lock_timeout', :timeout, true)"),
+            {"timeout": str(milliseconds)},
+        )
         missing = list_missing_migrations(db)
         if missing:
             _run(db)
@@ -74,7 +79,11 @@ def _describe_oldest_transaction(engine: Engine) -> str:
     """)
     with engine.connect() as db:
         row = db.execute(statement).one_or_none()
-    return "" if row is None else f" (the oldest transaction is of process {row.pid}, since {row.seconds} s)"
+    return (
+        ""
+        if row is None
+        else f" (the oldest transaction is of process {row.pid}, since {row.seconds} s)"
+    )
 
 
 def _print_line(line: str) -> None:

@@ -21,9 +21,13 @@ def check_schema(database: Database) -> None:
         except UnknownMigration as error:
             raise SchemaMismatch(str(error)) from error
         if missing:
-            raise SchemaMismatch(f"the database lacks the migrations {', '.join(missing)}: run 'tbservice migrate'")
+            raise SchemaMismatch(
+                f"the database lacks the migrations {', '.join(missing)}: run 'tbservice migrate'"
+            )
         role = db.execute(
-            text("SELECT rolname, rolsuper OR rolbypassrls AS sees_all FROM pg_roles WHERE rolname = current_user")
+            text(
+                "SELECT rolname, rolsuper OR rolbypassrls AS sees_all FROM pg_roles WHERE rolname = current_user"
+            )
         ).one()
         if role.sees_all:
             raise SchemaMismatch(

@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tensorboard.plugins.hparams.api_pb2 import DATA_TYPE_STRING, DATA_TYPE_UNSET, Experiment, HParamInfo, MetricInfo
+from tensorboard.plugins.hparams.api_pb2 import (
+    DATA_TYPE_STRING,
+    DATA_TYPE_UNSET,
+    Experiment,
+    HParamInfo,
+    MetricInfo,
+)
 
 
 def merge_schemas(schemas: Sequence[Experiment]) -> Experiment:
@@ -46,10 +52,16 @@ def _merge_columns(columns: Sequence[HParamInfo]) -> HParamInfo:
         united.ClearField("domain_interval")
         united.ClearField("domain_discrete")
     elif domains == {"domain_interval"}:
-        united.domain_interval.min_value = min(column.domain_interval.min_value for column in columns)
-        united.domain_interval.max_value = max(column.domain_interval.max_value for column in columns)
+        united.domain_interval.min_value = min(
+            column.domain_interval.min_value for column in columns
+        )
+        united.domain_interval.max_value = max(
+            column.domain_interval.max_value for column in columns
+        )
     elif domains == {"domain_discrete"}:
-        _add_missing_values(united, (value for column in columns[1:] for value in column.domain_discrete.values))
+        _add_missing_values(
+            united, (value for column in columns[1:] for value in column.domain_discrete.values)
+        )
     return united
 
 

@@ -22,5 +22,7 @@ def show_page(request: Request) -> Response:
     if not request.scope["raw_path"].decode("latin-1").endswith(path):
         query = request.url.query
         address = request.scope["root_path"].removesuffix("/compare") + path
-        return RedirectResponse(f"{address}?{query}" if query else address, headers={"Cache-Control": "no-store"})
+        return RedirectResponse(
+            f"{address}?{query}" if query else address, headers={"Cache-Control": "no-store"}
+        )
     return page.show_page(request)

@@ -19,7 +19,9 @@ _COMPRESSED_BYTES_MIN: Final = 500
 _GZIP_WINDOW_BITS: Final = 31
 
 
-def gzip_response(request: Request, pieces: Iterable[bytes], media_type: str = "application/json") -> Response:
+def gzip_response(
+    request: Request, pieces: Iterable[bytes], media_type: str = "application/json"
+) -> Response:
     """The answer made of these pieces, with gzip when the client takes it and it is worth it."""
     headers = {"Vary": "Accept-Encoding"}
     if not request.accept_encodings["gzip"]:
@@ -36,7 +38,9 @@ def gzip_response(request: Request, pieces: Iterable[bytes], media_type: str = "
     if size < _COMPRESSED_BYTES_MIN:
         return Response(bytes(plain), headers=headers, media_type=media_type)
     compressed += compressor.flush()
-    return Response(bytes(compressed), headers={**headers, "Content-Encoding": "gzip"}, media_type=media_type)
+    return Response(
+        bytes(compressed), headers={**headers, "Content-Encoding": "gzip"}, media_type=media_type
+    )
 
 
 def json_response(request: Request, content: Any) -> Response:

@@ -30,7 +30,9 @@ def format_numbers(column: npt.NDArray[Any]) -> list[bytes]:
     """Each integer or float of a column as JSON."""
     if not len(column):
         return []
-    cells = orjson.dumps(np.ascontiguousarray(column), option=orjson.OPT_SERIALIZE_NUMPY)[1:-1].split(b",")
+    cells = orjson.dumps(np.ascontiguousarray(column), option=orjson.OPT_SERIALIZE_NUMPY)[
+        1:-1
+    ].split(b",")
     if column.dtype.kind != "f" or bool(np.isfinite(column).all()):
         return cells
     mixed = np.array(cells, np.object_)  # orjson writes null for each of these
@@ -41,6 +43,8 @@ def format_numbers(column: npt.NDArray[Any]) -> list[bytes]:
     return written
 
 
-@functools.lru_cache(maxsize=32)  # a few patterns, and few lengths besides the one a sample mostly has
+@functools.lru_cache(
+    maxsize=32
+)  # a few patterns, and few lengths besides the one a sample mostly has
 def _repeat(pattern: bytes, count: int) -> bytes:
     return b",".join([pattern] * count)

@@ -23,7 +23,8 @@ def list_plugins(source: Source, request: Request) -> Response:
     application: Any = stock_application.get_stock_application()
     plugins = [one for one in application._plugins if not isinstance(one, CorePlugin)]  # noqa: SLF001 - the listing's own
     return json_answers.json_response(
-        request, {one.plugin_name: _describe_plugin(one, present, request.script_root) for one in plugins}
+        request,
+        {one.plugin_name: _describe_plugin(one, present, request.script_root) for one in plugins},
     )
 
 
@@ -31,7 +32,8 @@ def _describe_plugin(plugin: TBPlugin, present: frozenset[str], script_root: str
     about = plugin.frontend_metadata()
     return {
         "disable_reload": about.disable_reload,
-        "enabled": bool(frozenset(plugin.data_plugin_names()) & present) or bool(plugin.is_active()),
+        "enabled": bool(frozenset(plugin.data_plugin_names()) & present)
+        or bool(plugin.is_active()),
         "remove_dom": about.remove_dom,
         "tab_name": plugin.plugin_name if about.tab_name is None else about.tab_name,
         "loading_mechanism": _loading_mechanism(plugin.plugin_name, about, script_root),
@@ -44,5 +46,8 @@ def _loading_mechanism(name: str, about: FrontendMetadata, script_root: str) -> 
     if about.element_name is not None:
         return {"type": "CUSTOM_ELEMENT", "element_name": about.element_name}
     if about.es_module_path is not None:
-        return {"type": "IFRAME", "module_path": f"{script_root}{_MODULES}/{name}{about.es_module_path}"}
+        return {
+            "type": "IFRAME",
+            "module_path": f"{script_root}{_MODULES}/{name}{about.es_module_path}",
+        }
     return {"type": "NONE"}

@@ -31,7 +31,9 @@ def read_runs(source: Source, request: Request) -> Response:
     if len(tags) != 1:
         raise MalformedRequest("tag must be specified exactly once")
     samples = read_samples(source, tags[0], frozenset(request.form.getlist("runs")))
-    return json_answers.gzip_response(request, json_answers.object_chunks({run: _rows(sample) for run, sample in samples.items()}))
+    return json_answers.gzip_response(
+        request, json_answers.object_chunks({run: _rows(sample) for run, sample in samples.items()})
+    )
 
 
 def read_run(source: Source, request: Request) -> Response:
@@ -62,5 +64,7 @@ def _csv(sample: ScalarSample) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(["Wall time", "Step", "Value"])
-    writer.writerows(zip(sample.wall_times.tolist(), sample.steps.tolist(), sample.values.tolist(), strict=True))
+    writer.writerows(
+        zip(sample.wall_times.tolist(), sample.steps.tolist(), sample.values.tolist(), strict=True)
+    )
     return text.getvalue().encode()

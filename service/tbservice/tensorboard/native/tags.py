@@ -50,8 +50,14 @@ def list_metrics(source: Source, request: Request) -> Response:
     )
     content = {
         "scalars": {"runTagInfo": _run_tags(scalars), "tagDescriptions": _descriptions(scalars)},
-        "histograms": {"runTagInfo": _run_tags(histograms), "tagDescriptions": _descriptions(histograms)},
-        "images": {"tagDescriptions": _descriptions(images), "tagRunSampledInfo": _image_counts(images)},
+        "histograms": {
+            "runTagInfo": _run_tags(histograms),
+            "tagDescriptions": _descriptions(histograms),
+        },
+        "images": {
+            "tagDescriptions": _descriptions(images),
+            "tagRunSampledInfo": _image_counts(images),
+        },
     }
     return json_answers.json_response(request, content)
 
@@ -61,7 +67,11 @@ def list_scalars(source: Source, request: Request) -> Response:
     shown: dict[bytes, bytes] = {}
 
     def write(groups: Sequence[TagGroup]) -> bytes:
-        shown.update((one.summary_metadata, _display_entry(one)) for one in groups if one.summary_metadata not in shown)
+        shown.update(
+            (one.summary_metadata, _display_entry(one))
+            for one in groups
+            if one.summary_metadata not in shown
+        )
         pairs = ((tag, shown[one.summary_metadata]) for one in groups for tag in one.tags)
         return b"{" + b",".join(orjson.dumps(tag) + b":" + about for tag, about in pairs) + b"}"
 
@@ -83,8 +93,12 @@ def _description(summary_metadata: bytes) -> str:
 def _read_groups(source: Source, *kinds: tuple[str, DataClass]) -> list[TagGroup]:
     """What there is of these kinds; the tags are left out that were logged for a later TensorBoard."""
     found = source.list_tag_groups(kinds)
-    known = {kind: _is_known(*kind) for kind in {(one.plugin, one.summary_metadata) for one in found}}
-    return [one if known[one.plugin, one.summary_metadata] else replace(one, tags=()) for one in found]
+    known = {
+        kind: _is_known(*kind) for kind in {(one.plugin, one.summary_metadata) for one in found}
+    }
+    return [
+        one if known[one.plugin, one.summary_metadata] else replace(one, tags=()) for one in found
+    ]
 
 
 def _is_known(plugin: str, summary_metadata: bytes) -> bool:
@@ -102,7 +116,9 @@ def _display_entry(group: TagGroup) -> bytes:
     return orjson.dumps({"displayName": metadata.display_name, "description": description})
 
 
-def _encode_by_run(groups: Iterable[TagGroup], write: Callable[[Sequence[TagGroup]], bytes]) -> dict[str, orjson.Fragment]:
+def _encode_by_run(
+    groups: Iterable[TagGroup], write: Callable[[Sequence[TagGroup]], bytes]
+) -> dict[str, orjson.Fragment]:
     """Each run with its groups as `write` writes them, once for all runs that have the same."""
     by_run: dict[str, list[TagGroup]] = {}
     for one in groups:
@@ -119,15 +135,21 @@ def _encode_by_run(groups: Iterable[TagGroup], write: Callable[[Sequence[TagGrou
 
 def _run_tags(groups: Iterable[TagGroup]) -> dict[str, orjson.Fragment]:
     """{run: [tag, sorted]}."""
-    return _encode_by_run(groups, lambda of_run: orjson.dumps(sorted(tag for one in of_run for tag in one.tags)))
+    return _encode_by_run(
+        groups, lambda of_run: orjson.dumps(sorted(tag for one in of_run for tag in one.tags))
+    )
 
 
 def _image_counts(groups: Iterable[TagGroup]) -> dict[str, dict[str, dict[str, int]]]:
     """{tag: {run: {maxSamplesPerStep}}}."""
     counts: dict[str, dict[str, dict[str, int]]] = {}
     for one in groups:
-        for tag, length in zip(one.tags, one.lengths_max, strict=False):  # a group that is left out has no tags
-            counts.setdefault(tag, {})[one.run] = {"maxSamplesPerStep": length - _BLOBS_BEFORE_IMAGES}
+        for tag, length in zip(
+            one.tags, one.lengths_max, strict=False
+        ):  # a group that is left out has no tags
+            counts.setdefault(tag, {})[one.run] = {
+                "maxSamplesPerStep": length - _BLOBS_BEFORE_IMAGES
+            }
     return counts
 
 
@@ -137,7 +159,9 @@ def _descriptions(groups: Iterable[TagGroup]) -> dict[str, str]:
     for one in groups:
         description = _description(one.summary_metadata)
         if description:
-            described.setdefault(one.run, {}).update(dict.fromkeys(one.tags, SimpleNamespace(description=description)))
+            described.setdefault(one.run, {}).update(
+                dict.fromkeys(one.tags, SimpleNamespace(description=description))
+            )
     # The stock handler's own words for runs that differ: it has no public name.
     html: dict[str, str] = metrics_plugin._get_tag_to_description(described)  # noqa: SLF001
     return html

@@ -48,8 +48,12 @@ def read_cards(source: Source, request: Request) -> Response:
     """The series of each of the requests, in their order; one that cannot be is answered with its error."""
     cards = _parse_requests(request)
     if any(card.get("plugin") == _HISTOGRAMS for card in cards):
-        require_process(request)  # their size is the uploader's choice, and each number becomes an object
-    return json_answers.gzip_response(request, _list_chunks([_encode_card(source, asked) for asked in cards]))
+        require_process(
+            request
+        )  # their size is the uploader's choice, and each number becomes an object
+    return json_answers.gzip_response(
+        request, _list_chunks([_encode_card(source, asked) for asked in cards])
+    )
 
 
 def _parse_requests(request: Request) -> list[Json]:
@@ -63,7 +67,9 @@ def _parse_requests(request: Request) -> list[Json]:
     if not isinstance(asked, list) or not all(isinstance(one, dict) for one in asked):
         raise MalformedRequest("the field 'requests' is a JSON list of objects")
     if len(asked) > limits.TIME_SERIES_CARDS_ITEMS_MAX:
-        raise TooLarge(f"one request may ask for at most {limits.TIME_SERIES_CARDS_ITEMS_MAX} cards")
+        raise TooLarge(
+            f"one request may ask for at most {limits.TIME_SERIES_CARDS_ITEMS_MAX} cards"
+        )
     return asked
 
 
@@ -115,8 +121,12 @@ def _series(source: Source, wanted: _CardSeries) -> dict[str, Iterator[bytes]]:
         histograms = source.read_tensors(selection, _HISTOGRAM_POINTS)
         return {run: _histogram_points(by_tag[wanted.tag]) for run, by_tag in histograms.items()}
     images = source.read_blob_sequences(selection, _IMAGE_POINTS)
-    shown = {run: _image_points(by_tag[wanted.tag], wanted.sample) for run, by_tag in images.items()}
-    return {run: iter([json_answers.dumps_sanitized(points)]) for run, points in shown.items() if points}
+    shown = {
+        run: _image_points(by_tag[wanted.tag], wanted.sample) for run, by_tag in images.items()
+    }
+    return {
+        run: iter([json_answers.dumps_sanitized(points)]) for run, points in shown.items() if points
+    }
 
 
 def _scalar_points(sample: ScalarSample) -> Iterator[bytes]:
@@ -127,7 +137,11 @@ def _histogram_points(sample: TensorSample) -> Iterator[bytes]:
     """Each step's bins; MalformedRequest when a tensor is none of [bins, 3]."""
     points = zip(sample.steps.tolist(), sample.wall_times.tolist(), sample.tensors, strict=True)
     listed = [
-        {"wallTime": wall_time, "step": step, "bins": _bins(as_array(value.dtype, value.shape, value.data))}
+        {
+            "wallTime": wall_time,
+            "step": step,
+            "bins": _bins(as_array(value.dtype, value.shape, value.data)),
+        }
         for step, wall_time, value in points
     ]
     return iter([json_answers.dumps_sanitized(listed)])

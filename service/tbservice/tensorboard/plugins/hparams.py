@@ -49,15 +49,29 @@ class LeanContext(backend_context.Context):  # type: ignore[misc] # tensorboard 
         source: Source = ctx.auth.get(READER_KEY)
         content = hparams_run_to_tag_to_content
         if not isinstance(source, ComparisonReader):
-            stock_arguments = (experiment_id, include_metrics, content, data_provider_hparams, hparams_limit)
+            stock_arguments = (
+                experiment_id,
+                include_metrics,
+                content,
+                data_provider_hparams,
+                hparams_limit,
+            )
             return super().experiment_from_metadata(ctx, *stock_arguments)
         by_part: dict[str, dict[str, Mapping[str, bytes]]] = {name: {} for name in source.readers}
         for run, tags in content.items():
             by_part[source.experiment_name_of(run)][run] = tags
-        declared = {name: self._find_experiment_tag(runs, include_metrics) for name, runs in by_part.items()}
-        others = {run: tags for run, tags in content.items() if declared[source.experiment_name_of(run)] is None}
+        declared = {
+            name: self._find_experiment_tag(runs, include_metrics) for name, runs in by_part.items()
+        }
+        others = {
+            run: tags
+            for run, tags in content.items()
+            if declared[source.experiment_name_of(run)] is None
+        }
         computed = self._compute_experiment_from_runs(ctx, experiment_id, include_metrics, others)
-        united = merge_schemas([schema for schema in (*declared.values(), computed) if schema is not None])
+        united = merge_schemas(
+            [schema for schema in (*declared.values(), computed) if schema is not None]
+        )
         backend_context._sort_and_reduce_to_hparams_limit(united, hparams_limit)  # noqa: SLF001 - the stock order
         return united
 
@@ -69,7 +83,9 @@ class LeanContext(backend_context.Context):  # type: ignore[misc] # tensorboard 
             return tags
         tags_by_run: dict[str, list[str]] = {}
         for group in source.list_tag_groups([(_SCALARS, DataClass.SCALAR)]):
-            tags_by_run.setdefault(group.run, []).extend(group.tags)  # a run may have as many groups as tags
+            tags_by_run.setdefault(group.run, []).extend(
+                group.tags
+            )  # a run may have as many groups as tags
         return tags_by_run
 
     def read_last_scalars(
@@ -78,7 +94,9 @@ class LeanContext(backend_context.Context):  # type: ignore[misc] # tensorboard 
         """The last point of each series, read when the first of them is asked for."""
         source: Source = ctx.auth.get(READER_KEY)
         if source.experiment_id != experiment_id:
-            points: Mapping[str, Any] = super().read_last_scalars(ctx, experiment_id, run_tag_filter)
+            points: Mapping[str, Any] = super().read_last_scalars(
+                ctx, experiment_id, run_tag_filter
+            )
             return points
         return _LastPoints(source, run_tag_filter)
 
@@ -98,7 +116,10 @@ class _LastPoints(Mapping[str, Mapping[str, provider.ScalarDatum]]):
     @cached_property
     def _points(self) -> dict[str, dict[str, provider.ScalarDatum]]:
         found = self._source.list_last_points(self._selection)
-        return {run: {tag: provider.ScalarDatum(*point) for tag, point in tags.items()} for run, tags in found.items()}
+        return {
+            run: {tag: provider.ScalarDatum(*point) for tag, point in tags.items()}
+            for run, tags in found.items()
+        }
 
     def __getitem__(self, run: str) -> Mapping[str, provider.ScalarDatum]:
         return self._points[run]

@@ -17,7 +17,9 @@ from tensorboard import plugin_util
 
 from tbservice import limits
 
-_TOO_LONG: Final = f"Longer than {limits.MARKDOWN_CHARS_MAX} characters, and so shown as plain text:"
+_TOO_LONG: Final = (
+    f"Longer than {limits.MARKDOWN_CHARS_MAX} characters, and so shown as plain text:"
+)
 _TOO_SLOW: Final = "Takes too long to show as Markdown, and so shown as plain text:"
 
 _convert: Final = plugin_util.markdowns_to_safe_html
@@ -56,7 +58,9 @@ def convert_all(texts: Sequence[_Text], combine: Callable[[list[str]], str]) -> 
             return whole
         if len(texts) == 1:
             return combine([_as_plain_text(texts[0], _TOO_SLOW)])
-    return combine([_convert_one(text) for text in texts])  # each is clean already; around them are table cells alone
+    return combine(
+        [_convert_one(text) for text in texts]
+    )  # each is clean already; around them are table cells alone
 
 
 def clean(text: _Text) -> str:

@@ -33,7 +33,10 @@ from tbservice.types import Blob, DataClass, Selection
 TAG_PREFIX: Final = "_projector_/"
 
 _PAGE_FILES: Final = Path(tensorboard.plugins.projector.__file__).with_name("tf_projector_plugin")
-_PAGE_FILE_TYPES: Final = {"projector_binary.html": "text/html", "projector_binary.js": "text/javascript"}
+_PAGE_FILE_TYPES: Final = {
+    "projector_binary.html": "text/html",
+    "projector_binary.js": "text/javascript",
+}
 # It makes functions of text, for its linear algebra. No text of a tenant's is among it, and the page around it may not.
 _POLICY: Final = page.PAGE_POLICY.replace("script-src 'self'", "script-src 'self' 'unsafe-eval'")
 _FILE_KINDS: Final = frozenset({"tensor", "metadata", "sprite", "bookmarks"})
@@ -79,7 +82,11 @@ def _read_file(request: Request) -> Response:
     headers = {"Content-Security-Policy": _POLICY, "Cache-Control": "private, max-age=86400"}
     content = _read_packed(name)
     if "gzip" in request.headers.get("accept-encoding", ""):
-        return Response(content, headers={**headers, "Content-Encoding": "gzip"}, media_type=_PAGE_FILE_TYPES[name])
+        return Response(
+            content,
+            headers={**headers, "Content-Encoding": "gzip"},
+            media_type=_PAGE_FILE_TYPES[name],
+        )
     return Response(gzip.decompress(content), headers=headers, media_type=_PAGE_FILE_TYPES[name])
 
 
@@ -92,7 +99,9 @@ def _read_packed(name: str) -> bytes:
 
 def _list_runs(request: Request) -> Response:
     """The names of the runs that have embeddings."""
-    series = page_auth.open_source(request).list_series(Selection(plugin=PLUGIN, data_class=DataClass.BLOB_SEQUENCE))
+    series = page_auth.open_source(request).list_series(
+        Selection(plugin=PLUGIN, data_class=DataClass.BLOB_SEQUENCE)
+    )
     return JSONResponse(list(dict.fromkeys(one.run for one in series)))
 
 
@@ -120,7 +129,9 @@ def _read_tensor(request: Request) -> Response:
     blob = embedding.blobs["tensor"]
     size = min(_rows_wanted(request, rows), rows) * columns * _NUMBER_BYTES
     pieces = get_object_store(request).read(blob.object_key, 0, min(size, blob.size))
-    return StreamingResponse(admitted.iterate_in_turns(pieces), media_type="application/octet-stream")
+    return StreamingResponse(
+        admitted.iterate_in_turns(pieces), media_type="application/octet-stream"
+    )
 
 
 def _read_metadata(request: Request) -> Response:
@@ -182,7 +193,9 @@ def _embeddings(request: Request, name: str | None) -> list[_Embedding]:
         raise MalformedRequest("the address names no run: give 'run'")
     source = page_auth.open_source(request)
     tags = None if name is None else frozenset({TAG_PREFIX + name})
-    selection = Selection(plugin=PLUGIN, runs=frozenset({run}), tags=tags, data_class=DataClass.BLOB_SEQUENCE)
+    selection = Selection(
+        plugin=PLUGIN, runs=frozenset({run}), tags=tags, data_class=DataClass.BLOB_SEQUENCE
+    )
     samples = source.read_blob_sequences(selection, 1).get(run, {})
     sequences = [
         (tag.removeprefix(TAG_PREFIX), [source.find_blob(key) for key in sample.sequences[-1]])
@@ -190,7 +203,9 @@ def _embeddings(request: Request, name: str | None) -> list[_Embedding]:
         if len(sample.sequences)
     ]
     read = [
-        _as_embedding(tag, found, b"".join(source.objects.read(found[0].object_key, 0, found[0].size)))
+        _as_embedding(
+            tag, found, b"".join(source.objects.read(found[0].object_key, 0, found[0].size))
+        )
         for tag, found in sequences
         if found and found[0].size <= limits.JSON_BODY_BYTES_MAX
     ]

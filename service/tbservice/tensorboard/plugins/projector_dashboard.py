@@ -24,4 +24,6 @@ class ProjectorPlugin(TBPlugin):  # type: ignore[misc] # tensorboard has no anno
 
     def frontend_metadata(self) -> FrontendMetadata:
         """Return that it is a page in a frame, which is not reloaded with the others."""
-        return FrontendMetadata(es_module_path="/index.js", disable_reload=True, tab_name="Projector")
+        return FrontendMetadata(
+            es_module_path="/index.js", disable_reload=True, tab_name="Projector"
+        )

@@ -94,7 +94,9 @@ def _hparams_filter(pattern: str) -> Callable[[object], bool]:
 
     def is_match(value: object) -> bool:
         if not isinstance(value, str):
-            raise hparams_error.HParamsError(f"a regular expression cannot filter {value!r}, which is no text")
+            raise hparams_error.HParamsError(
+                f"a regular expression cannot filter {value!r}, which is no text"
+            )
         return compiled.search(value) is not None
 
     return is_match

@@ -13,7 +13,15 @@ import numpy.typing as npt
 
 from tbupload.events.decode.record_walk import Indices
 from tbupload.events.decode.summaries import Point
-from tbupload.events.points import BlobSequenceColumns, Columns, ScalarColumns, Steps, Tensor, TensorColumns, WallTimes
+from tbupload.events.points import (
+    BlobSequenceColumns,
+    Columns,
+    ScalarColumns,
+    Steps,
+    Tensor,
+    TensorColumns,
+    WallTimes,
+)
 
 _SLOT_BITS: Final = 32
 """A point's place in the file is its record, then its slot in the event: a chunk has fewer than 2^31 of either."""
@@ -47,7 +55,9 @@ class _Scalars:
     values: npt.NDArray[Any]
 
     def take(self, order: Indices | slice) -> _Scalars:
-        return _Scalars(self.places[order], self.steps[order], self.wall_times[order], self.values[order])
+        return _Scalars(
+            self.places[order], self.steps[order], self.wall_times[order], self.values[order]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,20 +87,38 @@ class PointCollector:
         self._points: defaultdict[int, _Points] = defaultdict(_Points)
 
     def add_scalars(
-        self, series: SeriesIndices, places: FilePositions, steps: Steps, wall_times: WallTimes, values: npt.NDArray[Any]
+        self,
+        series: SeriesIndices,
+        places: FilePositions,
+        steps: Steps,
+        wall_times: WallTimes,
+        values: npt.NDArray[Any],
     ) -> None:
         """Takes columns of scalars, of many series at once; any real type but float32 becomes float64."""
         if len(series):
-            self._mixed.append(_MixedScalars(series, _Scalars(places, steps, wall_times, _as_float32_or_float64(values))))
+            self._mixed.append(
+                _MixedScalars(
+                    series, _Scalars(places, steps, wall_times, _as_float32_or_float64(values))
+                )
+            )
 
     def add_series(
-        self, index: int, places: FilePositions, steps: Steps, wall_times: WallTimes, values: npt.NDArray[Any]
+        self,
+        index: int,
+        places: FilePositions,
+        steps: Steps,
+        wall_times: WallTimes,
+        values: npt.NDArray[Any],
     ) -> None:
         """Takes columns of scalars that are all of one series, in file order."""
         if len(places):
-            self._series[index].append(_Scalars(places, steps, wall_times, _as_float32_or_float64(values)))
+            self._series[index].append(
+                _Scalars(places, steps, wall_times, _as_float32_or_float64(values))
+            )
 
-    def add_point(self, index: int, record: int, slot: int, event: tuple[int, float], point: Point) -> None:
+    def add_point(
+        self, index: int, record: int, slot: int, event: tuple[int, float], point: Point
+    ) -> None:
         """Takes one point, which must come after those of its series given before; `event` is step and wall time."""
         points = self._points[index]
         points.places.append((record << _SLOT_BITS) | slot)
@@ -179,4 +207,6 @@ def _object_columns(points: _Points) -> Columns:
     if isinstance(points.values[0], Tensor):
         return TensorColumns(steps, wall_times, points.values)
     sequences = [value.blobs for value in points.values]
-    return BlobSequenceColumns(steps, wall_times, sequences, [value.logged_content_type for value in points.values])
+    return BlobSequenceColumns(
+        steps, wall_times, sequences, [value.logged_content_type for value in points.values]
+    )

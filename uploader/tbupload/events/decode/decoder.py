@@ -24,8 +24,19 @@ from tbupload.events.decode.record_periods import find_periodic_records
 from tbupload.events.decode.record_walk import Buffer, Indices
 from tbupload.events.decode.step_rows import decode_steps
 from tbupload.events.decode.summaries import read_value, summary_values, tag_and_metadata
-from tbupload.events.decode.templates import EVENT_BYTES_MAX, ScalarColumn, TagAndMetadata, decode_events
-from tbupload.events.framing import HEADER_BYTES, RecordFrames, RecordGroup, group_by_length, payload
+from tbupload.events.decode.templates import (
+    EVENT_BYTES_MAX,
+    ScalarColumn,
+    TagAndMetadata,
+    decode_events,
+)
+from tbupload.events.framing import (
+    HEADER_BYTES,
+    RecordFrames,
+    RecordGroup,
+    group_by_length,
+    payload,
+)
 from tbupload.events.points import Columns, SeriesPoints
 from tbupload.events.skip_reasons import ValueRefused
 from tbupload.events.tag_registry import HPARAMS, KnownSeries, TagRegistry, series_points
@@ -91,7 +102,9 @@ class ChunkDecoder:
     The buffer has `PADDING_BYTES` after the last record.
     """
 
-    def __init__(self, buffer: Buffer, frames: RecordFrames, parts: Sequence[FilePart], limits: ReadLimits) -> None:
+    def __init__(
+        self, buffer: Buffer, frames: RecordFrames, parts: Sequence[FilePart], limits: ReadLimits
+    ) -> None:
         self._buffer = buffer
         self._frames = frames
         self._parts = parts
@@ -106,7 +119,9 @@ class ChunkDecoder:
         # What has to be settled in file order, last first: (record, slot, plan, pair).
         self._work_queue: list[tuple[int, int, int, int]] = []
 
-    @np.errstate(invalid="ignore", over="ignore")  # a signalling NaN that is widened is data, not a mistake
+    @np.errstate(
+        invalid="ignore", over="ignore"
+    )  # a signalling NaN that is widened is data, not a mistake
     def decode(self) -> None:
         """Reads the points of all records into their parts.
 
@@ -128,7 +143,9 @@ class ChunkDecoder:
     def _read_steps(self) -> Indices:
         """Reads the scalars of steps that repeat; answers which records are left."""
         is_left = np.ones(len(self._frames.starts), np.bool_)
-        for repetition in find_periodic_records(self._frames.lengths.astype(np.uint32), self._stops):
+        for repetition in find_periodic_records(
+            self._frames.lengths.astype(np.uint32), self._stops
+        ):
             found = decode_steps(self._buffer, self._frames, repetition)
             for records in found.records:
                 is_left[records] = False
@@ -156,11 +173,15 @@ class ChunkDecoder:
 
     def _defer_to_protobuf(self, records: Indices) -> None:
         """Leaves records to protobuf."""
-        self._work_queue.extend((record, _ALL_SLOTS, _BY_PROTOBUF, 0) for record in records.tolist())
+        self._work_queue.extend(
+            (record, _ALL_SLOTS, _BY_PROTOBUF, 0) for record in records.tolist()
+        )
 
     def _skip(self, reason: str, records: Indices) -> None:
         """Counts a value of each of these records as one that cannot be sent."""
-        for part, count in zip(*np.unique(self._parts_of(records), return_counts=True), strict=True):
+        for part, count in zip(
+            *np.unique(self._parts_of(records), return_counts=True), strict=True
+        ):
             self._parts[part].skipped[reason] += int(count)
 
     def _parts_of(self, records: Indices) -> Indices:
@@ -181,8 +202,14 @@ class ChunkDecoder:
         parts, names = np.divmod(pairs.take(firsts), len(column.names))
         plan = len(self._plans)
         records = column.records[firsts].tolist()
-        self._work_queue.extend((record, column.slot, plan, pair) for pair, record in enumerate(records))
-        self._plans.append(_Plan(column, labels, names.tolist(), parts.tolist(), np.full(count, _EXCLUDED, np.intp)))
+        self._work_queue.extend(
+            (record, column.slot, plan, pair) for pair, record in enumerate(records)
+        )
+        self._plans.append(
+            _Plan(
+                column, labels, names.tolist(), parts.tolist(), np.full(count, _EXCLUDED, np.intp)
+            )
+        )
 
     def _resolve_name(self, index: int, pair: int) -> None:
         """Finds out which series a name is in its part; when that takes more than the name, leaves it to protobuf."""
@@ -192,7 +219,9 @@ class ChunkDecoder:
             series = self._resolve_series(index, plan.names[pair], self._parts[part].registry)
         except _NeedsProtobuf:
             records = plan.column.records[plan.labels == pair].tolist()
-            self._work_queue.extend((record, plan.column.slot, _BY_PROTOBUF, 0) for record in records)
+            self._work_queue.extend(
+                (record, plan.column.slot, _BY_PROTOBUF, 0) for record in records
+            )
             self._work_queue.sort(reverse=True)
         except ValueRefused as refused:
             self._parts[part].skipped[refused.reason] += int(np.count_nonzero(plan.labels == pair))
@@ -206,7 +235,9 @@ class ChunkDecoder:
         if is_new and candidate.example is not None:
             return registry.add_like(candidate.example)
         series = registry.resolve(candidate.tag, candidate.metadata)
-        if series is not None and (series.data_class != pb.DATA_CLASS_SCALAR or series.plugin == HPARAMS):
+        if series is not None and (
+            series.data_class != pb.DATA_CLASS_SCALAR or series.plugin == HPARAMS
+        ):
             raise _NeedsProtobuf
         if is_new:
             candidate.example = series
@@ -216,7 +247,11 @@ class ChunkDecoder:
         candidate = self._candidates.get((plan, name))
         if candidate is None:
             column = self._plans[plan].column
-            candidate = _SeriesCandidate(*tag_and_metadata(_value_without_number(column.names[name], is_legacy=column.is_legacy)))
+            candidate = _SeriesCandidate(
+                *tag_and_metadata(
+                    _value_without_number(column.names[name], is_legacy=column.is_legacy)
+                )
+            )
             self._candidates[plan, name] = candidate
         return candidate
 
@@ -226,7 +261,12 @@ class ChunkDecoder:
     def _gather_points(self, plan: _Plan) -> None:
         """Hands a run's points on, but for those of no series and those without a wall time."""
         column, is_timed = plan.column, np.isfinite(plan.column.wall_times)
-        columns = (file_positions(column.records, column.slot), column.steps, column.wall_times, column.values)
+        columns = (
+            file_positions(column.records, column.slot),
+            column.steps,
+            column.wall_times,
+            column.values,
+        )
         if len(plan.keys) == 1 and bool(is_timed.all()):
             if plan.keys[0] != _EXCLUDED:
                 self._gatherer.add_series(int(plan.keys[0]), *columns)
@@ -262,7 +302,9 @@ class ChunkDecoder:
 
     def _parse(self, record: int, part: FilePart) -> pb.Event | None:
         """The event of a record; None, and counted, when it is none. Its payload, as large again, is not kept."""
-        content = payload(self._buffer, int(self._frames.starts[record]), int(self._frames.lengths[record]))
+        content = payload(
+            self._buffer, int(self._frames.starts[record]), int(self._frames.lengths[record])
+        )
         if content is None:
             part.skipped[skip_reasons.RECORD_DAMAGED] += 1
             return None
@@ -272,7 +314,9 @@ class ChunkDecoder:
             part.skipped[skip_reasons.NOT_AN_EVENT] += 1
             return None
 
-    def _read_value(self, value: pb.Summary.Value, record: int, slot: int, event: pb.Event, part: int) -> None:
+    def _read_value(
+        self, value: pb.Summary.Value, record: int, slot: int, event: pb.Event, part: int
+    ) -> None:
         try:
             found = read_value(value, event.wall_time, self._parts[part].registry, self._limits)
             if found is not None:

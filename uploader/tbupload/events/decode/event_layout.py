@@ -76,7 +76,11 @@ def shift_layout(layout: EventLayout, by: int) -> EventLayout:
         _shift_span(layout.step, by),
         tuple(
             ValueLayout(
-                _shift_span(each.tag, by), _shift_span(each.metadata, by), _shift_span(each.value, by), each.dtype, each.is_legacy
+                _shift_span(each.tag, by),
+                _shift_span(each.metadata, by),
+                _shift_span(each.value, by),
+                each.dtype,
+                each.is_legacy,
             )
             for each in layout.values
         ),
@@ -100,7 +104,11 @@ def _parse_event(event: bytes) -> EventLayout:
     if 5 not in fields:
         raise _NoLayout
     summary = fields[5]
-    values = [_parse_value(event, field) for field in _fields(event, summary.start, summary.end) if _is_value(field)]
+    values = [
+        _parse_value(event, field)
+        for field in _fields(event, summary.start, summary.end)
+        if _is_value(field)
+    ]
     return EventLayout(_span(fields, 1), _span(fields, 2), tuple(values))
 
 
@@ -111,7 +119,9 @@ def _is_value(field: _Field) -> bool:
 
 
 def _parse_value(event: bytes, value: _Field) -> ValueLayout:
-    fields = _parse_message(event, value.start, value.end, {1: _LENGTH, 2: _FIXED32, 8: _LENGTH, 9: _LENGTH})
+    fields = _parse_message(
+        event, value.start, value.end, {1: _LENGTH, 2: _FIXED32, 8: _LENGTH, 9: _LENGTH}
+    )
     if 1 not in fields or (2 in fields) == (8 in fields):
         raise _NoLayout
     if 2 in fields:
@@ -153,7 +163,9 @@ def _check_single_element(event: bytes, shape: _Field) -> None:
     for dim in _fields(event, shape.start, shape.end):
         if (dim.number, dim.kind) != (2, _LENGTH):
             raise _NoLayout
-        if [(size.number, size.kind, size.varint) for size in _fields(event, dim.start, dim.end)] != [(1, _VARINT, 1)]:
+        if [
+            (size.number, size.kind, size.varint) for size in _fields(event, dim.start, dim.end)
+        ] != [(1, _VARINT, 1)]:
             raise _NoLayout
 
 

@@ -38,7 +38,9 @@ def label_rows(rows: RecordMatrix, bits: Words) -> RowLabels:
             if _are_labels_exact(rows.words, mask, labels, first_rows(labels, count)):
                 break
             compared *= 2
-        labels, count = renumber(labels << _BYTE_BITS | rows.as_bytes[:, column], count << _BYTE_BITS)
+        labels, count = renumber(
+            labels << _BYTE_BITS | rows.as_bytes[:, column], count << _BYTE_BITS
+        )
     return RowLabels(labels, first_rows(labels, count))
 
 
@@ -62,7 +64,9 @@ def first_rows(labels: Indices, count: int) -> Indices:
     if count == 1:
         return np.zeros(1, np.intp)
     firsts = np.empty(count, np.intp)
-    firsts[labels[::-1]] = np.arange(len(labels) - 1, -1, -1)  # of several rows of a number the last one stays
+    firsts[labels[::-1]] = np.arange(
+        len(labels) - 1, -1, -1
+    )  # of several rows of a number the last one stays
     return firsts
 
 

@@ -75,7 +75,10 @@ def _name_spans(value: ValueLayout) -> list[slice]:
 def _mask(event: bytes, layout: EventLayout) -> bytes:
     """Ones for the bits that decide the layout: none in numbers and names, but whether a varint goes on."""
     mask = bytearray([_ALL_BITS]) * len(event)
-    spans = [layout.wall_time, *(span for value in layout.values for span in (value.tag, value.metadata, value.value))]
+    spans = [
+        layout.wall_time,
+        *(span for value in layout.values for span in (value.tag, value.metadata, value.value)),
+    ]
     for span in spans:
         if span is not None:
             mask[span] = bytes([_NO_BITS]) * (span.stop - span.start)

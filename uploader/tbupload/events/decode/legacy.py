@@ -21,7 +21,10 @@ _PLUGINS: Final = {
     "simple_value": ("scalars", b""),
     "histo": ("histograms", b""),
     "image": ("images", b"\x10\x01"),  # ImagePluginData {converted_to_tensor: true}
-    "audio": ("audio", b"\x10\x0b\x18\x01"),  # AudioPluginData {encoding: WAV, converted_to_tensor: true}
+    "audio": (
+        "audio",
+        b"\x10\x0b\x18\x01",
+    ),  # AudioPluginData {encoding: WAV, converted_to_tensor: true}
 }
 
 
@@ -63,14 +66,22 @@ def histogram_tensor(histogram: pb.HistogramProto) -> Tensor:
         if len(histogram.bucket_limit) < last:
             raise ValueRefused(skip_reasons.HISTOGRAM_MALFORMED)
         edges = [histogram.min, *histogram.bucket_limit[first:last], histogram.max]
-        with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, as in TensorBoard
+        with np.errstate(
+            over="ignore"
+        ):  # what float32 cannot hold becomes infinite, as in TensorBoard
             rows = np.array([edges[:-1], edges[1:], counts[first : last + 1]]).T.astype("<f4")
     return Tensor(_FLOAT, rows.shape, rows.tobytes(), _as_written(histogram))
 
 
-def image_blobs(image: pb.Summary.Image, placeholders: FieldPlaceholders) -> list[bytes | FileField]:
+def image_blobs(
+    image: pb.Summary.Image, placeholders: FieldPlaceholders
+) -> list[bytes | FileField]:
     """Width and height in decimal, then the encoded image: TensorBoard's blob sequence of an image summary."""
-    return [str(image.width).encode(), str(image.height).encode(), placeholders.restore(image.encoded_image_string)]
+    return [
+        str(image.width).encode(),
+        str(image.height).encode(),
+        placeholders.restore(image.encoded_image_string),
+    ]
 
 
 def _as_written(histogram: pb.HistogramProto) -> LegacyHistogram:

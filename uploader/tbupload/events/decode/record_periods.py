@@ -44,7 +44,9 @@ class PeriodicRecords:
 
     def first_records(self) -> Indices:
         """The first record of each step, in file order."""
-        places = np.arange(int(self.counts.sum())) - np.repeat(np.cumsum(self.counts) - self.counts, self.counts)
+        places = np.arange(int(self.counts.sum())) - np.repeat(
+            np.cumsum(self.counts) - self.counts, self.counts
+        )
         return np.asarray(np.repeat(self.begins, self.counts) + places * self.period)
 
     def merge_steps(self, factor: int) -> PeriodicRecords:
@@ -70,7 +72,9 @@ def find_periodic_records(sizes: Sizes, stops: Indices) -> Iterator[PeriodicReco
     for period in _find_periods(sizes):
         for periodic in _find_with_period(sizes, stops, period, is_free):
             if int(periodic.counts.sum()) >= STEPS_MIN:
-                for begin, count in zip(periodic.begins.tolist(), periodic.counts.tolist(), strict=True):
+                for begin, count in zip(
+                    periodic.begins.tolist(), periodic.counts.tolist(), strict=True
+                ):
                     is_free[begin : begin + count * period] = False
                 yield periodic
 
@@ -78,18 +82,25 @@ def find_periodic_records(sizes: Sizes, stops: Indices) -> Iterator[PeriodicReco
 def _find_periods(sizes: Sizes) -> list[int]:
     """The periods found at some places, the shortest first."""
     places = [len(sizes) * number // _PROBES for number in range(1, _PROBES + 1)]
-    found = {find_period(sizes[max(0, place - PATTERN_RECORDS - _PERIOD_MAX) : place]) for place in places}
+    found = {
+        find_period(sizes[max(0, place - PATTERN_RECORDS - _PERIOD_MAX) : place])
+        for place in places
+    }
     return sorted(period for period in found if 0 < period * STEPS_MIN <= len(sizes))
 
 
-def _find_with_period(sizes: Sizes, stops: Indices, period: int, is_free: npt.NDArray[np.bool_]) -> list[PeriodicRecords]:
+def _find_with_period(
+    sizes: Sizes, stops: Indices, period: int, is_free: npt.NDArray[np.bool_]
+) -> list[PeriodicRecords]:
     """The repetitions of this period among free records, one for each kind of step."""
     is_same = (sizes[period:] == sizes[:-period]) & is_free[period:] & is_free[:-period]
     for stop in stops[:-1].tolist():
         is_same[max(0, stop - period) : stop] = False
     edges = np.diff(is_same.view(np.int8), prepend=np.int8(0), append=np.int8(0)).nonzero()[0]
     begins, ends = edges[::2], edges[1::2] + period
-    begins[1:] = np.maximum(begins[1:], ends[:-1])  # where one stretch ends, the next may seem to have begun
+    begins[1:] = np.maximum(
+        begins[1:], ends[:-1]
+    )  # where one stretch ends, the next may seem to have begun
     is_long = ends - begins >= _STRETCH_STEPS_MIN * period
     kinds: dict[bytes, list[tuple[int, int]]] = {}
     for begin, end in zip(begins[is_long].tolist(), ends[is_long].tolist(), strict=True):
@@ -97,7 +108,9 @@ def _find_with_period(sizes: Sizes, stops: Indices, period: int, is_free: npt.ND
         kind, turn = _rotated_kind(pattern, kinds)
         if kind in kinds or len(kinds) < _KINDS_MAX:
             kinds.setdefault(kind, []).append((begin + turn, (end - begin - turn) // period))
-    return [PeriodicRecords(period, *np.array(stretches, np.intp).T) for stretches in kinds.values()]
+    return [
+        PeriodicRecords(period, *np.array(stretches, np.intp).T) for stretches in kinds.values()
+    ]
 
 
 def _rotated_kind(pattern: bytes, kinds: dict[bytes, list[tuple[int, int]]]) -> tuple[bytes, int]:

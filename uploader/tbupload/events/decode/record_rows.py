@@ -75,7 +75,9 @@ def gather_payloads(buffer: Buffer, starts: Indices, length: int, records: Indic
     """The payloads of `length` bytes that start at these bytes of a buffer with `PADDING_BYTES` after the last."""
     count = -(-(length + _FOOTER_BYTES) // WORD_BYTES)
     dtype = np.dtype((np.void, count * WORD_BYTES))
-    everywhere: npt.NDArray[Any] = np.ndarray((len(buffer) - dtype.itemsize + 1,), dtype, buffer, strides=(1,))
+    everywhere: npt.NDArray[Any] = np.ndarray(
+        (len(buffer) - dtype.itemsize + 1,), dtype, buffer, strides=(1,)
+    )
     words = everywhere[starts].view("<u8").reshape(-1, count)
     difference = differing_bits(words) & byte_mask(count, [slice(0, length)])
     return RecordMatrix(words, length, records, difference)
@@ -98,7 +100,9 @@ def byte_mask(word_count: int, spans: list[slice]) -> Words:
 
 def differing_bits(words: Words) -> Words:
     """The bits of each column of an (n, count) matrix that are not the same in all rows."""
-    return (_reduce(np.bitwise_or, words) & ~_reduce(np.bitwise_and, words)).astype("<u8", copy=False)
+    return (_reduce(np.bitwise_or, words) & ~_reduce(np.bitwise_and, words)).astype(
+        "<u8", copy=False
+    )
 
 
 def _reduce(combine: np.ufunc, words: Words) -> Words:

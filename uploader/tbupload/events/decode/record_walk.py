@@ -61,7 +61,9 @@ def find_record_starts(buffer: Buffer, start: int) -> tuple[Indices, int]:
         is_worthwhile = position - before <= _SHORT_RECORD_BYTES * _LOOK_RECORDS
         reach = _LOOK_BYTES_MIN
         while is_worthwhile and position <= last:
-            found, position, is_worthwhile = _look_ahead(buffer, position, min(position + reach, len(buffer)))
+            found, position, is_worthwhile = _look_ahead(
+                buffer, position, min(position + reach, len(buffer))
+            )
             predicted, position = _extrapolate(buffer, position, _repeating_sizes(found, position))
             pieces += [found, *predicted]
             reach = _LOOK_BYTES_MIN if predicted else min(2 * reach, _LOOK_BYTES_MAX)
@@ -133,7 +135,9 @@ def _extrapolate(buffer: Buffer, start: int, sizes: Indices) -> tuple[list[Indic
         sizes = np.tile(sizes, -(-_EXTRAPOLATED_RECORDS // count))
         count = len(sizes)
     while count == len(sizes) and count and position <= len(buffer) - _HEADER_BYTES:
-        sizes = np.tile(sizes, 2)  # twice as far each time: a prediction that fails early has cost little
+        sizes = np.tile(
+            sizes, 2
+        )  # twice as far each time: a prediction that fails early has cost little
         starts, position = _follow(buffer, position, sizes)
         pieces.append(starts)
         count = len(starts)
@@ -161,7 +165,9 @@ def _short_headers(buffer: Buffer, start: int, stop: int) -> tuple[Indices, Indi
     places = np.flatnonzero(is_zero) + (start - 2)
     places = places[(places >= start) & (places <= stop - _HEADER_BYTES)]
     # Taken as bytes first: numpy takes those much faster than fields.
-    overlapping: npt.NDArray[Any] = np.ndarray((len(buffer) - _HEADER_BYTES + 1,), "V12", buffer, strides=(1,))
+    overlapping: npt.NDArray[Any] = np.ndarray(
+        (len(buffer) - _HEADER_BYTES + 1,), "V12", buffer, strides=(1,)
+    )
     headers = overlapping[places].view(_HEADER)
     lengths = headers["length"]
     is_sound = length_checksums(lengths) == headers["checksum"]

@@ -59,7 +59,9 @@ def decode_steps(buffer: Buffer, frames: RecordFrames, periodic: PeriodicRecords
     """Decodes the scalars of steps that are alike and whose records are sound; with others it is not done."""
     found, steps, first_records = StepScalars(), periodic, periodic.first_records()
     slots = list(_slots(buffer, frames, int(first_records[0]), steps.period))
-    name_period = _name_period(_gather_steps(buffer, frames, first_records[:_SAMPLE_STEPS], steps.period), slots)
+    name_period = _name_period(
+        _gather_steps(buffer, frames, first_records[:_SAMPLE_STEPS], steps.period), slots
+    )
     if name_period > 1:
         steps = periodic.merge_steps(name_period)
         first_records = steps.first_records()
@@ -87,7 +89,9 @@ def _name_period(sample: RecordMatrix, slots: list[_Slot]) -> int:
     return distance if np.array_equal(alike, np.arange(0, len(sample.words), distance)) else 1
 
 
-def _gather_steps(buffer: Buffer, frames: RecordFrames, firsts: Indices, period: int) -> RecordMatrix:
+def _gather_steps(
+    buffer: Buffer, frames: RecordFrames, firsts: Indices, period: int
+) -> RecordMatrix:
     """The steps as rows, from the first record's header to the last one's checksum."""
     last = firsts[0] + period - 1
     size = int(frames.starts[last] + frames.lengths[last] + FRAME_BYTES - frames.starts[firsts[0]])
@@ -98,12 +102,16 @@ def _slots(buffer: Buffer, frames: RecordFrames, first: int, period: int) -> Ite
     """The records of a step that hold nothing but scalars, as the step of this first record has them."""
     step, row = slice(first, first + period), int(frames.starts[first])
     begins = (frames.starts[step] + HEADER_BYTES).tolist()
-    for record, (begin, length) in enumerate(zip(begins, frames.lengths[step].tolist(), strict=True)):
+    for record, (begin, length) in enumerate(
+        zip(begins, frames.lengths[step].tolist(), strict=True)
+    ):
         if length > EVENT_BYTES_MAX:
             continue
         event = bytes(buffer[begin : begin + length])
         known = find_layout(event)
-        names = [] if known is None else [series_name(event, value) for value in known.layout.values]
+        names = (
+            [] if known is None else [series_name(event, value) for value in known.layout.values]
+        )
         if known is not None and None not in names:
             payload = slice(begin - row, begin - row + length)
             yield _Slot(record, payload, known, [name for name in names if name is not None])

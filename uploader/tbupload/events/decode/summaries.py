@@ -9,9 +9,18 @@ from typing import Final
 import numpy as np
 
 from tbupload.events import skip_reasons
-from tbupload.events.decode.legacy import histogram_tensor, image_blobs, legacy_metadata, simple_value
+from tbupload.events.decode.legacy import (
+    histogram_tensor,
+    image_blobs,
+    legacy_metadata,
+    simple_value,
+)
 from tbupload.events.decode.tensor_protos import to_number, to_strings, to_tensor
-from tbupload.events.large_records.field_placeholders import NO_PLACEHOLDERS, FieldPlaceholders, FileField
+from tbupload.events.large_records.field_placeholders import (
+    NO_PLACEHOLDERS,
+    FieldPlaceholders,
+    FileField,
+)
 from tbupload.events.points import BlobSequence, Tensor
 from tbupload.events.skip_reasons import ValueRefused, over_limit_error
 from tbupload.events.tag_registry import HPARAMS, KnownSeries, TagRegistry
@@ -57,7 +66,11 @@ def tag_and_metadata(value: pb.Summary.Value) -> tuple[str, pb.SummaryMetadata |
 
 
 def read_value(
-    value: pb.Summary.Value, wall_time: float, registry: TagRegistry, limits: ReadLimits, placeholders: FieldPlaceholders = NO_PLACEHOLDERS
+    value: pb.Summary.Value,
+    wall_time: float,
+    registry: TagRegistry,
+    limits: ReadLimits,
+    placeholders: FieldPlaceholders = NO_PLACEHOLDERS,
 ) -> tuple[KnownSeries, Point] | None:
     """The series a value belongs to, and its point; None when a filter leaves it out.
 
@@ -78,7 +91,11 @@ def _is_empty(value: pb.Summary.Value) -> bool:
 
 
 def _read_value(
-    value: pb.Summary.Value, wall_time: float, registry: TagRegistry, limits: ReadLimits, placeholders: FieldPlaceholders
+    value: pb.Summary.Value,
+    wall_time: float,
+    registry: TagRegistry,
+    limits: ReadLimits,
+    placeholders: FieldPlaceholders,
 ) -> tuple[KnownSeries, Point] | None:
     series = registry.resolve(*tag_and_metadata(value))
     if series is None:
@@ -88,7 +105,12 @@ def _read_value(
     return series, _point(value, series, limits, placeholders)
 
 
-def _point(value: pb.Summary.Value, series: KnownSeries, limits: ReadLimits, placeholders: FieldPlaceholders) -> Point:
+def _point(
+    value: pb.Summary.Value,
+    series: KnownSeries,
+    limits: ReadLimits,
+    placeholders: FieldPlaceholders,
+) -> Point:
     if series.data_class == pb.DATA_CLASS_SCALAR:
         return _scalar(value, limits, placeholders)
     if series.data_class == pb.DATA_CLASS_BLOB_SEQUENCE:
@@ -98,7 +120,9 @@ def _point(value: pb.Summary.Value, series: KnownSeries, limits: ReadLimits, pla
     return _tensor(value, series, limits, placeholders)
 
 
-def _scalar(value: pb.Summary.Value, limits: ReadLimits, placeholders: FieldPlaceholders) -> np.float32 | np.float64:
+def _scalar(
+    value: pb.Summary.Value, limits: ReadLimits, placeholders: FieldPlaceholders
+) -> np.float32 | np.float64:
     kind = value.WhichOneof("value")
     if kind == "simple_value":
         return simple_value(value)
@@ -107,7 +131,12 @@ def _scalar(value: pb.Summary.Value, limits: ReadLimits, placeholders: FieldPlac
     raise ValueRefused(skip_reasons.VALUE_MISMATCH)
 
 
-def _tensor(value: pb.Summary.Value, series: KnownSeries, limits: ReadLimits, placeholders: FieldPlaceholders) -> Tensor:
+def _tensor(
+    value: pb.Summary.Value,
+    series: KnownSeries,
+    limits: ReadLimits,
+    placeholders: FieldPlaceholders,
+) -> Tensor:
     kind = value.WhichOneof("value")
     if kind == "tensor":
         return to_tensor(value.tensor, limits, placeholders)
@@ -121,7 +150,12 @@ def _tensor(value: pb.Summary.Value, series: KnownSeries, limits: ReadLimits, pl
     raise ValueRefused(skip_reasons.VALUE_MISMATCH)
 
 
-def _blobs(value: pb.Summary.Value, series: KnownSeries, limits: ReadLimits, placeholders: FieldPlaceholders) -> list[bytes | FileField]:
+def _blobs(
+    value: pb.Summary.Value,
+    series: KnownSeries,
+    limits: ReadLimits,
+    placeholders: FieldPlaceholders,
+) -> list[bytes | FileField]:
     kind = value.WhichOneof("value")
     if kind == "image":
         return image_blobs(value.image, placeholders)

@@ -108,7 +108,10 @@ def _rows_like_first(rows: RecordMatrix, known: KnownLayout | None) -> npt.NDArr
 
 
 def _decode_template(rows: RecordMatrix, known: KnownLayout, found: TemplateScalars) -> None:
-    named = [_factorize_names(rows, value, bits) for value, bits in zip(known.layout.values, known.names, strict=True)]
+    named = [
+        _factorize_names(rows, value, bits)
+        for value, bits in zip(known.layout.values, known.names, strict=True)
+    ]
     if not any(None in each.names for each in named):
         found.columns.extend(scalar_columns(rows, known.layout, named))
         return
@@ -121,7 +124,9 @@ def _decode_template(rows: RecordMatrix, known: KnownLayout, found: TemplateScal
         _decode_template(rows.select(is_valid), known, found)
 
 
-def scalar_columns(rows: RecordMatrix, layout: EventLayout, named: list[FactorizedNames]) -> Iterator[ScalarColumn]:
+def scalar_columns(
+    rows: RecordMatrix, layout: EventLayout, named: list[FactorizedNames]
+) -> Iterator[ScalarColumn]:
     """The scalars of events with this layout: a run for each value, whose names are in `named`."""
     steps, wall_times = _steps(rows, layout.step), _wall_times(rows, layout.wall_time)
     for slot, (value, each) in enumerate(zip(layout.values, named, strict=True)):
@@ -139,13 +144,17 @@ def scalar_columns(rows: RecordMatrix, layout: EventLayout, named: list[Factoriz
 
 def _factorize_names(rows: RecordMatrix, value: ValueLayout, bits: Words) -> FactorizedNames:
     labels = label_rows(rows, bits)
-    return FactorizedNames([series_name(rows.payload(row), value) for row in labels.firsts.tolist()], labels.labels)
+    return FactorizedNames(
+        [series_name(rows.payload(row), value) for row in labels.firsts.tolist()], labels.labels
+    )
 
 
 def series_name(event: bytes, value: ValueLayout) -> TagAndMetadata | None:
     """The name of a value; None for one that protobuf refuses."""
     try:
-        metadata = None if value.metadata is None else pb.SummaryMetadata.FromString(event[value.metadata])
+        metadata = (
+            None if value.metadata is None else pb.SummaryMetadata.FromString(event[value.metadata])
+        )
         return TagAndMetadata(event[value.tag].decode(), metadata)
     except (DecodeError, UnicodeDecodeError):
         return None
@@ -160,10 +169,14 @@ def _steps(rows: RecordMatrix, span: slice | None) -> Steps:
     if span is None:
         return np.zeros(len(rows.words), np.int64)
     if span.stop - span.start <= _SHORT_VARINT_BYTES:
-        return _short_varints(rows.column(span.start, "<u4"), span.stop - span.start).astype(np.int64)
+        return _short_varints(rows.column(span.start, "<u4"), span.stop - span.start).astype(
+            np.int64
+        )
     steps = np.zeros(len(rows.words), np.uint64)
     for place, column in enumerate(range(span.start, span.stop)):
-        steps |= np.left_shift(rows.as_bytes[:, column] & np.uint8(0x7F), np.uint8(7 * place), dtype=np.uint64)
+        steps |= np.left_shift(
+            rows.as_bytes[:, column] & np.uint8(0x7F), np.uint8(7 * place), dtype=np.uint64
+        )
     return steps.view(np.int64)
 
 

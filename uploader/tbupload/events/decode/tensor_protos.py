@@ -8,7 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tbupload.events import skip_reasons
-from tbupload.events.large_records.field_placeholders import NO_PLACEHOLDERS, FieldPlaceholders, FileField
+from tbupload.events.large_records.field_placeholders import (
+    NO_PLACEHOLDERS,
+    FieldPlaceholders,
+    FileField,
+)
 from tbupload.events.points import Tensor
 from tbupload.events.skip_reasons import ValueRefused, over_limit_error
 from tbupload.limits import EXPANDED_TENSOR_BYTES_MAX, ReadLimits
@@ -41,7 +45,9 @@ _FLOAT_FIELDS: Final = {"float_val": 4, "double_val": 8, "scomplex_val": 4, "dco
 """The fields whose elements, of so many bytes, stand in the file as in the data; complex numbers are two elements."""
 
 
-def to_tensor(proto: pb.TensorProto, limits: ReadLimits, placeholders: FieldPlaceholders = NO_PLACEHOLDERS) -> Tensor:
+def to_tensor(
+    proto: pb.TensorProto, limits: ReadLimits, placeholders: FieldPlaceholders = NO_PLACEHOLDERS
+) -> Tensor:
     """The tensor a proto stands for; raises ValueRefused when it is malformed or cannot be kept.
 
     Elements that are missing repeat the last one there is, as in TensorFlow: one element may stand for a whole tensor,
@@ -53,12 +59,16 @@ def to_tensor(proto: pb.TensorProto, limits: ReadLimits, placeholders: FieldPlac
         return Tensor(proto.dtype, shape, pieces[0])
     size = sum(map(len, pieces))
     # Where the server takes no objects, there is no other way than to load it: the limit of bytes is small.
-    if size <= limits.tensor_bytes_max and (not limits.tensor_object_bytes_max or placeholders.try_reserve(size)):
+    if size <= limits.tensor_bytes_max and (
+        not limits.tensor_object_bytes_max or placeholders.try_reserve(size)
+    ):
         return Tensor(proto.dtype, shape, b"".join(map(placeholders.load, pieces)))
     return Tensor(proto.dtype, shape, b"", in_file=placeholders.splice(pieces))
 
 
-def to_number(proto: pb.TensorProto, limits: ReadLimits, placeholders: FieldPlaceholders = NO_PLACEHOLDERS) -> np.float32 | np.float64:
+def to_number(
+    proto: pb.TensorProto, limits: ReadLimits, placeholders: FieldPlaceholders = NO_PLACEHOLDERS
+) -> np.float32 | np.float64:
     """The number of a scalar: float32 as it is, any other real type as the nearest float64; raises ValueRefused."""
     if proto.dtype == tensors.STRING or proto.dtype in _COMPLEX:
         raise ValueRefused(skip_reasons.NOT_ONE_NUMBER)
@@ -66,14 +76,18 @@ def to_number(proto: pb.TensorProto, limits: ReadLimits, placeholders: FieldPlac
     pieces = _pieces(proto, shape, limits, placeholders)
     if tensors.element_count(shape) != 1:
         raise ValueRefused(skip_reasons.NOT_ONE_NUMBER)
-    array = np.frombuffer(b"".join(map(placeholders.load, pieces)), tensors.numpy_dtype(proto.dtype))
+    array = np.frombuffer(
+        b"".join(map(placeholders.load, pieces)), tensors.numpy_dtype(proto.dtype)
+    )
     if proto.dtype == tensors.BFLOAT16:
         array = (array.astype("<u4") << 16).view("<f4")
     number = array[0]
     return np.float32(number) if proto.dtype == _FLOAT else np.float64(number)
 
 
-def to_strings(proto: pb.TensorProto, limits: ReadLimits, placeholders: FieldPlaceholders) -> tuple[tuple[int, ...], list[bytes | FileField]]:
+def to_strings(
+    proto: pb.TensorProto, limits: ReadLimits, placeholders: FieldPlaceholders
+) -> tuple[tuple[int, ...], list[bytes | FileField]]:
     """Shape and elements of a string tensor, bounded by the limit of blobs; raises ValueRefused when it is none."""
     if proto.dtype != tensors.STRING:
         raise ValueRefused(skip_reasons.NOT_A_VECTOR)
@@ -81,7 +95,12 @@ def to_strings(proto: pb.TensorProto, limits: ReadLimits, placeholders: FieldPla
     return shape, _strings(proto, shape, limits.blob_bytes_max, "blob sequence", placeholders)
 
 
-def _pieces(proto: pb.TensorProto, shape: tuple[int, ...], limits: ReadLimits, placeholders: FieldPlaceholders) -> list[bytes | FileField]:
+def _pieces(
+    proto: pb.TensorProto,
+    shape: tuple[int, ...],
+    limits: ReadLimits,
+    placeholders: FieldPlaceholders,
+) -> list[bytes | FileField]:
     """A tensor's data as pieces, one after the other; what was cut out of its record is not loaded."""
     bytes_max = max(limits.tensor_bytes_max, limits.tensor_object_bytes_max)
     if proto.dtype == tensors.STRING:
@@ -126,8 +145,17 @@ def _shape(proto: pb.TensorProto, limits: ReadLimits) -> tuple[int, ...]:
     return shape
 
 
-def _strings(proto: pb.TensorProto, shape: tuple[int, ...], bytes_max: int, what: str, placeholders: FieldPlaceholders) -> list[bytes | FileField]:
-    strings, count = [placeholders.restore(string) for string in proto.string_val], tensors.element_count(shape)
+def _strings(
+    proto: pb.TensorProto,
+    shape: tuple[int, ...],
+    bytes_max: int,
+    what: str,
+    placeholders: FieldPlaceholders,
+) -> list[bytes | FileField]:
+    strings, count = (
+        [placeholders.restore(string) for string in proto.string_val],
+        tensors.element_count(shape),
+    )
     if len(strings) > count or proto.tensor_content:
         raise ValueRefused(skip_reasons.TENSOR_MALFORMED)
     last = strings[-1] if strings else b""
@@ -139,7 +167,9 @@ def _strings(proto: pb.TensorProto, shape: tuple[int, ...], bytes_max: int, what
     return strings + [last] * missing
 
 
-def _numeric_data(proto: pb.TensorProto, count: int, bytes_max: int, placeholders: FieldPlaceholders) -> list[bytes | FileField]:
+def _numeric_data(
+    proto: pb.TensorProto, count: int, bytes_max: int, placeholders: FieldPlaceholders
+) -> list[bytes | FileField]:
     dtype = tensors.numpy_dtype(proto.dtype)
     size = count * dtype.itemsize
     if size > bytes_max:
@@ -158,7 +188,11 @@ def _numeric_data(proto: pb.TensorProto, count: int, bytes_max: int, placeholder
         return pieces
     _check_expanded_size(size)
     if field in _FLOAT_FIELDS:
-        return [_repeat_last(np.frombuffer(b"".join(map(placeholders.load, pieces)), dtype), dtype, count)]
+        return [
+            _repeat_last(
+                np.frombuffer(b"".join(map(placeholders.load, pieces)), dtype), dtype, count
+            )
+        ]
     return [_repeat_last(_integers(proto, field, dtype), dtype, count)]
 
 

@@ -56,7 +56,11 @@ class FieldPlaceholders:
 
     def restore(self, content: bytes) -> bytes | FileField:
         """What a bytes field stands for: itself, unless it is a placeholder."""
-        if not self._fields or len(content) != len(_PLACEHOLDER_PREFIX) + _NUMBER_BYTES or not content.startswith(_PLACEHOLDER_PREFIX):
+        if (
+            not self._fields
+            or len(content) != len(_PLACEHOLDER_PREFIX) + _NUMBER_BYTES
+            or not content.startswith(_PLACEHOLDER_PREFIX)
+        ):
             return content
         return self._fields[int.from_bytes(content[len(_PLACEHOLDER_PREFIX) :], "little")]
 
@@ -86,7 +90,11 @@ class FieldPlaceholders:
             if not len(piece):
                 continue
             size += len(piece)
-            ranges.append(piece if isinstance(piece, bytes) else range(piece.offset, piece.offset + piece.size))
+            ranges.append(
+                piece
+                if isinstance(piece, bytes)
+                else range(piece.offset, piece.offset + piece.size)
+            )
         return FileBlob(self._path, 0, size, digest.digest(), tuple(ranges))
 
     def _contents(self, piece: bytes | FileField) -> Iterator[bytes]:

@@ -16,7 +16,11 @@ from tbupload.events.decode.columns import PointCollector
 from tbupload.events.decode.summaries import Point, read_value, summary_values
 from tbupload.events.framing import FOOTER_BYTES, footer
 from tbupload.events.large_records.field_placeholders import FieldPlaceholders, iter_bytes
-from tbupload.events.large_records.record_skeleton import EventSkeleton, MalformedMessage, SkeletonBuilder
+from tbupload.events.large_records.record_skeleton import (
+    EventSkeleton,
+    MalformedMessage,
+    SkeletonBuilder,
+)
 from tbupload.events.points import SeriesPoints, Tensor
 from tbupload.events.skip_reasons import ValueRefused
 from tbupload.events.tag_registry import TagRegistry, series_points
@@ -40,7 +44,13 @@ def matches_checksum(file: BinaryIO, start: int, length: int) -> bool:
 class LongRecordReader:
     """Reads one event in an open file, whose checksum was verified; used once."""
 
-    def __init__(self, file: BinaryIO, registry: TagRegistry, limits: ReadLimits, placeholders: FieldPlaceholders) -> None:
+    def __init__(
+        self,
+        file: BinaryIO,
+        registry: TagRegistry,
+        limits: ReadLimits,
+        placeholders: FieldPlaceholders,
+    ) -> None:
         self.skipped: Counter[str] = Counter()
         self._registry = registry
         self._limits = limits
@@ -68,16 +78,24 @@ class LongRecordReader:
             self._read_value(value, is_whole, slot, event)
         return series_points(self._registry, self._gatherer.columns())
 
-    def _values(self, event: pb.Event, skeleton: EventSkeleton) -> Iterator[tuple[pb.Summary.Value, bool]]:
+    def _values(
+        self, event: pb.Event, skeleton: EventSkeleton
+    ) -> Iterator[tuple[pb.Summary.Value, bool]]:
         """The event's values, and whether each is whole; one at a time, as all of them may be too large for memory."""
-        for made in summary_values(event):  # of a graph or of run metadata: the summary's own were left out
+        for made in summary_values(
+            event
+        ):  # of a graph or of run metadata: the summary's own were left out
             yield made, True
         for value in self._skeleton_builder.values(skeleton.summaries):
             yield pb.Summary.Value.FromString(value.message), value.is_whole
 
-    def _read_value(self, value: pb.Summary.Value, is_whole: bool, slot: int, event: pb.Event) -> None:
+    def _read_value(
+        self, value: pb.Summary.Value, is_whole: bool, slot: int, event: pb.Event
+    ) -> None:
         try:
-            found = read_value(value, event.wall_time, self._registry, self._limits, self._placeholders)
+            found = read_value(
+                value, event.wall_time, self._registry, self._limits, self._placeholders
+            )
             if found is not None:
                 self._check(found[1], value, is_whole)
         except ValueRefused as refused:
@@ -91,8 +109,14 @@ class LongRecordReader:
         """Refuses what was read of a value that is not whole, and what no request could take."""
         if not is_whole:
             # More numbers than such a shape has were left out; of other values the shape says too little.
-            is_numeric = isinstance(point, Tensor) and value.HasField("tensor") and point.dtype != tensors.STRING
+            is_numeric = (
+                isinstance(point, Tensor)
+                and value.HasField("tensor")
+                and point.dtype != tensors.STRING
+            )
             count = tensors.element_count([dim.size for dim in value.tensor.tensor_shape.dim])
             has_few = is_numeric and _NUMBER_BYTES_MAX * count <= SKELETON_BYTES_MAX
-            raise ValueRefused(skip_reasons.TENSOR_MALFORMED if has_few else skip_reasons.RECORD_TOO_LARGE)
+            raise ValueRefused(
+                skip_reasons.TENSOR_MALFORMED if has_few else skip_reasons.RECORD_TOO_LARGE
+            )
         self._budget.take(point)

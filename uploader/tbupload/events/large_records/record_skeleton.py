@@ -43,7 +43,12 @@ _BLOB_FIELDS: Final = frozenset(
 
 _FLOAT_FIELDS: Final = {
     pb.TensorProto.DESCRIPTOR.fields_by_name[name].full_name: width
-    for name, width in (("float_val", 4), ("double_val", 8), ("scomplex_val", 4), ("dcomplex_val", 8))
+    for name, width in (
+        ("float_val", 4),
+        ("double_val", 8),
+        ("scomplex_val", 4),
+        ("dcomplex_val", 8),
+    )
 }
 """Packed numbers that stand in the file as in the tensor's data, and the bytes of each: a placeholder is some, too."""
 
@@ -123,7 +128,9 @@ class SkeletonBuilder:
                 summaries.append(range(field.content, field.end))
                 continue
             if field.kind == _LENGTH and field.number in _WHAT_FIELDS:
-                superseded += summaries  # the last one counts; only summaries are joined to what came before
+                superseded += (
+                    summaries  # the last one counts; only summaries are joined to what came before
+                )
                 summaries = []
             message += self._reduce_field(_EVENT, field)
             self._check_kept()
@@ -165,7 +172,9 @@ class SkeletonBuilder:
         known = message.fields_by_number.get(field.number)
         if known is not None:
             return _encode_field(field, self._content(known, field))
-        return _encode_field(field, self._truncate(field)) if message.full_name in _METADATA else b""
+        return (
+            _encode_field(field, self._truncate(field)) if message.full_name in _METADATA else b""
+        )
 
     def _content(self, known: FieldDescriptor, field: _Field) -> bytes:
         if known.message_type is not None:
@@ -194,7 +203,11 @@ class SkeletonBuilder:
         if field.size <= self._text_bytes_max:
             return self._window.read(field.content, field.end)
         content = self._window.read(field.content, field.content + self._text_bytes_max)
-        starts = (index for index in range(1, _CHARACTER_BYTES_MAX + 1) if content[-index] & 0xC0 != _CONTINUATION_BIT)
+        starts = (
+            index
+            for index in range(1, _CHARACTER_BYTES_MAX + 1)
+            if content[-index] & 0xC0 != _CONTINUATION_BIT
+        )
         return content[: -next(starts, 1)]
 
     def _read_or_drop(self, field: _Field) -> bytes:

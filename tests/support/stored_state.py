@@ -23,7 +23,9 @@ def stored_state(reader: Reader, experiment_id: str) -> dict:
         found[f"{kind}/data"] = reader.get(experiment_id, f"{kind}/data", downsample=POINTS)
     for tags in found["blob_sequences/data"].values():
         for columns in tags.values():
-            columns["values"] = [[_digest(reader, blob["key"]) for blob in step] for step in columns["values"]]
+            columns["values"] = [
+                [_digest(reader, blob["key"]) for blob in step] for step in columns["values"]
+            ]
     return found
 
 

@@ -44,9 +44,16 @@ class Read:
     content_types: list[str] = field(default_factory=list)
 
 
-def open_file(path: Path, start: int = 0, series_filter: SeriesFilter | None = None, limits: ReadLimits = LIMITS):
+def open_file(
+    path: Path,
+    start: int = 0,
+    series_filter: SeriesFilter | None = None,
+    limits: ReadLimits = LIMITS,
+):
     """An EventFileReader with the tests' limits and no filter, unless told."""
-    return EventFileReader(path, start=start, series_filter=series_filter or SeriesFilter(), limits=limits)
+    return EventFileReader(
+        path, start=start, series_filter=series_filter or SeriesFilter(), limits=limits
+    )
 
 
 def read_chunks(file: EventFileReader, *, final: bool = True) -> list[Chunk]:
@@ -64,7 +71,9 @@ def join(chunks: Iterable[Chunk]) -> tuple[dict[str, Read], Counter[str]]:
     for chunk in chunks:
         skipped += chunk.skipped
         for read in chunk.series:
-            known = series.setdefault(read.tag, Read(read.plugin, pb.SummaryMetadata.FromString(read.metadata)))
+            known = series.setdefault(
+                read.tag, Read(read.plugin, pb.SummaryMetadata.FromString(read.metadata))
+            )
             assert known.plugin == read.plugin
             known.points += points(read.columns)
             if isinstance(read.columns, BlobSequenceColumns):

@@ -15,7 +15,10 @@ def pages(api, experiment, kind, **asked):
 
 def test_names_are_listed_in_the_order_in_which_they_came(api, experiment):
     assert api.get(experiment, "names") == {}
-    api.write(experiment, segment(stream("z"), 0, 9, scalars("loss", [0]), images("pictures", [0], [[b"x"]])))
+    api.write(
+        experiment,
+        segment(stream("z"), 0, 9, scalars("loss", [0]), images("pictures", [0], [[b"x"]])),
+    )
     api.write(
         experiment,
         segment(stream("a"), 0, 9, texts("notes", [0], [b"t"]), scalars("accuracy", [0])),
@@ -31,8 +34,12 @@ def test_names_are_listed_in_the_order_in_which_they_came(api, experiment):
 def test_metadata_come_in_pages_that_together_are_the_list(api, experiment):
     for number in range(3):
         tags = [scalars(f"t{index}", [0, 1 + number]) for index in range(7)]
-        api.write(experiment, segment(stream(f"r{number}"), 0, 9, *tags, texts("notes", [0], [b"t"])))
-    api.write(experiment, segment(stream("r0"), 9, 10, scalars("t0", [0, 5])))  # its count is not exact now
+        api.write(
+            experiment, segment(stream(f"r{number}"), 0, 9, *tags, texts("notes", [0], [b"t"]))
+        )
+    api.write(
+        experiment, segment(stream("r0"), 9, 10, scalars("t0", [0, 5]))
+    )  # its count is not exact now
     whole = api.get(experiment, "scalars")
     assert whole["r0"]["t0"]["count"] == 3
     for limit in (1, 4, 21, 22):

@@ -25,9 +25,13 @@ class ChangeReader:
         if new["replaces_from"] is not None:
             for step in [step for step in points if step >= new["replaces_from"]]:
                 del points[step]
-        assert not points or new["steps"][0] > max(points), f"{tag}: step {new['steps'][0]} comes behind {max(points)}"
+        assert not points or new["steps"][0] > max(points), (
+            f"{tag}: step {new['steps'][0]} comes behind {max(points)}"
+        )
         assert new["steps"] == sorted(set(new["steps"]))
-        points.update(zip(new["steps"], zip(new["wall_times"], new["values"], strict=True), strict=True))
+        points.update(
+            zip(new["steps"], zip(new["wall_times"], new["values"], strict=True), strict=True)
+        )
         self.sent += len(new["steps"])
 
     def by_name(self):
@@ -43,7 +47,9 @@ def by_name(columns):
     """The same of an answer of the data routes."""
     return {
         run: {
-            tag: dict(zip(one["steps"], zip(one["wall_times"], one["values"], strict=True), strict=True))
+            tag: dict(
+                zip(one["steps"], zip(one["wall_times"], one["values"], strict=True), strict=True)
+            )
             for tag, one in tags.items()
         }
         for run, tags in columns.items()

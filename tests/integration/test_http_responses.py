@@ -82,12 +82,27 @@ def test_allow_names_every_method_of_the_path(api, experiment, path, methods):
 
 def test_every_answer_carries_nosniff(api, experiment):
     paths = [
-        *("/healthz", "/readyz", "/metrics", "/api/v1/openapi.json", "/api/v1/docs", f"/experiment/{experiment}/"),
-        *(f"/api/v1/experiments/{experiment}{path}" for path in ("", "/runs", "/scalars/data", "/digests")),
-        *(f"/api/v1/experiments/{experiment}/scalars/data?format={name}" for name in ("csv", "arrow", "parquet")),
+        *(
+            "/healthz",
+            "/readyz",
+            "/metrics",
+            "/api/v1/openapi.json",
+            "/api/v1/docs",
+            f"/experiment/{experiment}/",
+        ),
+        *(
+            f"/api/v1/experiments/{experiment}{path}"
+            for path in ("", "/runs", "/scalars/data", "/digests")
+        ),
+        *(
+            f"/api/v1/experiments/{experiment}/scalars/data?format={name}"
+            for name in ("csv", "arrow", "parquet")
+        ),
     ]
     for path in paths:
-        assert api.client.get(path, headers=api.headers).headers["x-content-type-options"] == "nosniff", path
+        assert (
+            api.client.get(path, headers=api.headers).headers["x-content-type-options"] == "nosniff"
+        ), path
     for method, path, status in REFUSED:
         answer = api.client.request(method, path)
         assert (answer.status_code, answer.headers["x-content-type-options"]) == (status, "nosniff")
@@ -97,7 +112,10 @@ def test_every_answer_carries_nosniff(api, experiment):
 def test_blob_size_no_bigint_holds_is_invalid(api, experiment, number):
     for method, options in (("GET", {}), ("PUT", {"content": b"x"})):
         answer = api.request(
-            method, f"/experiments/{experiment}/blobs/{SHA256}", params={"size": number, "offset": 0}, **options
+            method,
+            f"/experiments/{experiment}/blobs/{SHA256}",
+            params={"size": number, "offset": 0},
+            **options,
         )
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
 
@@ -105,7 +123,11 @@ def test_blob_size_no_bigint_holds_is_invalid(api, experiment, number):
 def test_integers_of_the_api_fit_a_bigint(api):
     document = api.client.get("/api/v1/openapi.json").json()
     operations = [operation for path in document["paths"].values() for operation in path.values()]
-    schemas = [parameter["schema"] for operation in operations for parameter in operation.get("parameters", [])]
+    schemas = [
+        parameter["schema"]
+        for operation in operations
+        for parameter in operation.get("parameters", [])
+    ]
     bodies = [
         document["components"]["schemas"][content["schema"]["$ref"].rpartition("/")[2]]
         for operation in operations
@@ -114,11 +136,16 @@ def test_integers_of_the_api_fit_a_bigint(api):
     ]
     schemas += [schema for body in bodies for schema in body["properties"].values()]
     integers = [
-        each for schema in schemas for each in [schema, *schema.get("anyOf", [])] if each.get("type") == "integer"
+        each
+        for schema in schemas
+        for each in [schema, *schema.get("anyOf", [])]
+        if each.get("type") == "integer"
     ]
     assert len(integers) > 40
     # The document's bounds are floats, of which 2**63 is the nearest to the greatest bigint.
-    assert not [each for each in integers if not -(2**63) <= each["minimum"] <= each["maximum"] <= 2**63]
+    assert not [
+        each for each in integers if not -(2**63) <= each["minimum"] <= each["maximum"] <= 2**63
+    ]
 
 
 @pytest.mark.parametrize(
@@ -160,13 +187,17 @@ def test_json_of_the_wrong_type_is_invalid(api, experiment, path, body):
     ],
 )
 def test_wrong_names_are_one_problem_however_many(api, experiment, path, field):
-    answer = api.request("POST", f"/experiments/{experiment}/{path}", json={field: ["train", *[0] * 300_000]})
+    answer = api.request(
+        "POST", f"/experiments/{experiment}/{path}", json={field: ["train", *[0] * 300_000]}
+    )
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
     assert answer.json()["detail"] == f"body.{field}: Value error, each name must be a string"
 
 
 def test_wrong_scopes_are_one_problem_however_many(api, experiment):
-    answer = api.request("POST", f"/experiments/{experiment}/tokens", json={"scopes": ["read", *[0] * 300_000]})
+    answer = api.request(
+        "POST", f"/experiments/{experiment}/tokens", json={"scopes": ["read", *[0] * 300_000]}
+    )
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
     assert answer.json()["detail"] == "body.scopes.1: Input should be 'append' or 'read'"
 
@@ -176,16 +207,22 @@ def test_invalid_answer_names_ten_problems(api, experiment):
     answer = api.request("POST", f"/experiments/{experiment}/scalars/data", json=wrong)
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
     problems = answer.json()["detail"].split("; ")
-    assert problems == [f"body.field{number}: Extra inputs are not permitted" for number in range(10)]
+    assert problems == [
+        f"body.field{number}: Extra inputs are not permitted" for number in range(10)
+    ]
 
 
 def test_numbers_in_a_url_are_text(api, experiment):
-    read = api.get(experiment, "scalars/data", step_min="5", last_value_min="0.5", sampling="linear")
+    read = api.get(
+        experiment, "scalars/data", step_min="5", last_value_min="0.5", sampling="linear"
+    )
     assert read["train"]["loss"]["steps"] == [5, 6, 7, 8]
     body = {"step_min": 5, "last_value_min": 0, "sampling": "linear", "format": "json"}
     answer = api.request("POST", f"/experiments/{experiment}/scalars/data", json=body)
     assert answer.json()["train"]["loss"]["steps"] == [5, 6, 7, 8]
-    assert len(api.get(experiment, "scalars/new", limit="5")["points"]["train"]["loss"]["steps"]) == 5
+    assert (
+        len(api.get(experiment, "scalars/new", limit="5")["points"]["train"]["loss"]["steps"]) == 5
+    )
     assert api.get(experiment, "digests", limit="1")["series"][0]["count"] == 9
     assert api.get(experiment, "scalars", limit="1")["series"]["train"]["loss"]["count"] == 9
 
@@ -201,4 +238,6 @@ def test_token_expiry_at_the_end_of_dates_is_no_failure(api, experiment, offset)
 def test_page_tokens_made_up_are_malformed(api, experiment):
     for path in ("/experiments", f"/experiments/{experiment}/tokens"):
         for after in ("rubbish", "\0", "9" * 5000):
-            assert api.request("GET", path, params={"after": after, "limit": 1}).status_code == 400, path
+            assert (
+                api.request("GET", path, params={"after": after, "limit": 1}).status_code == 400
+            ), path

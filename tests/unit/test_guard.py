@@ -18,7 +18,18 @@ from tbservice.errors import MalformedRequest, TooLarge
 from tbservice.ingest import decode, guard
 from tbwire import wire_pb2
 
-SEGMENT, SERIES, SKIPPED, SCALARS, TENSORS, SEQUENCES, ELEMENTS, BLOBS, BLOCKS, SHAPE = 1, 6, 7, 3, 4, 5, 3, 1, 5, 2
+SEGMENT, SERIES, SKIPPED, SCALARS, TENSORS, SEQUENCES, ELEMENTS, BLOBS, BLOCKS, SHAPE = (
+    1,
+    6,
+    7,
+    3,
+    4,
+    5,
+    3,
+    1,
+    5,
+    2,
+)
 PLACES = [(SEGMENT,), (SEGMENT, SERIES), (SEGMENT, SKIPPED)]
 PLACES += [(SEGMENT, SERIES, TENSORS, ELEMENTS), (SEGMENT, SERIES, SEQUENCES, ELEMENTS)]
 PLACES += [(SEGMENT, SERIES, SEQUENCES, ELEMENTS, BLOBS)]
@@ -38,18 +49,28 @@ def within(place, content):
 
 
 def count_of(body):
-    return guard._count_fields(body, 0, len(body), guard._FIELDS, 0, (limits.BATCH_FIELDS_MAX, "fields"))
+    return guard._count_fields(
+        body, 0, len(body), guard._FIELDS, 0, (limits.BATCH_FIELDS_MAX, "fields")
+    )
 
 
 def elements_of(body):
-    return guard._count_fields(body, 0, len(body), guard._ELEMENTS, 0, (limits.BATCH_ELEMENTS_MAX, "elements"))
+    return guard._count_fields(
+        body, 0, len(body), guard._ELEMENTS, 0, (limits.BATCH_ELEMENTS_MAX, "elements")
+    )
 
 
 def elements_built_of(body):
     """How many blocks and dimensions protobuf makes room for."""
-    series = [series for segment in wire_pb2.WriteBatch.FromString(body).segments for series in segment.series]
+    series = [
+        series
+        for segment in wire_pb2.WriteBatch.FromString(body).segments
+        for series in segment.series
+    ]
     tensors = [tensor for each in series for tensor in each.tensors.tensors]
-    return sum(len(each.scalars.blocks) for each in series) + sum(len(tensor.shape) for tensor in tensors)
+    return sum(len(each.scalars.blocks) for each in series) + sum(
+        len(tensor.shape) for tensor in tensors
+    )
 
 
 def peak_memory():
@@ -110,7 +131,9 @@ ELEMENTS_OF_TWO_BYTES = [
 def test_blocks_and_dimensions_are_counted_before_any_is_built(monkeypatch, body):
     monkeypatch.setattr(limits, "BATCH_ELEMENTS_MAX", 1_000)
     assert elements_built_of(body) > 1_000
-    with pytest.raises(TooLarge, match="at most 1000 packed blocks and dimensions of tensors; send it in parts"):
+    with pytest.raises(
+        TooLarge, match="at most 1000 packed blocks and dimensions of tensors; send it in parts"
+    ):
         guard.check_counts(body)
 
 
@@ -132,7 +155,9 @@ def test_fields_that_nobody_knows_count_as_well():
 
 
 @pytest.mark.usefixtures("few")
-@pytest.mark.parametrize("end", [b"\x0b", b"\x0c", b"\x0e", b"\x0f", b"\x0a", b"\x0a\xff", b"\x0a\x05", b"\xff" * 11])
+@pytest.mark.parametrize(
+    "end", [b"\x0b", b"\x0c", b"\x0e", b"\x0f", b"\x0a", b"\x0a\xff", b"\x0a\x05", b"\xff" * 11]
+)
 def test_what_is_no_batch_is_malformed(end):
     unknown = key(15, LENGTH) + varint(5_000) + bytes(5_000)
     assert decode.decode_batch(unknown) == []
@@ -144,11 +169,18 @@ def test_what_is_no_batch_is_malformed(end):
 @given(st.binary(max_size=300))
 def test_no_fewer_fields_are_counted_than_messages_are_built(data):
     body = write_batch(Choices(data))
-    with suppress(DecodeError, MalformedRequest):  # protobuf passes over groups, which the count refuses
+    with suppress(
+        DecodeError, MalformedRequest
+    ):  # protobuf passes over groups, which the count refuses
         assert count_of(body) >= messages_of(body)
         assert elements_of(body) >= elements_built_of(body)
 
 
 def test_scalars_cost_a_few_fields_a_series_whatever_their_points():
-    body = batches.batch(*(batches.segment(batches.stream(), 0, 1, batches.scalars("t", range(n))) for n in (1, 5000)))
+    body = batches.batch(
+        *(
+            batches.segment(batches.stream(), 0, 1, batches.scalars("t", range(n)))
+            for n in (1, 5000)
+        )
+    )
     assert count_of(body) < 2 * 12

@@ -41,7 +41,11 @@ class SyncPoint:
 
 def kill_worker(service, port: int) -> None:
     """Kills the worker process of a running `tbservice serve` that has a connection from this port."""
-    found = [worker for worker in workers_of(service) if port in {one.laddr.port for one in _connections(worker)}]
+    found = [
+        worker
+        for worker in workers_of(service)
+        if port in {one.laddr.port for one in _connections(worker)}
+    ]
     assert len(found) == 1, "the statement is not a worker's"
     found[0].kill()
 
@@ -49,7 +53,9 @@ def kill_worker(service, port: int) -> None:
 def started_workers(service, database_port: int) -> list[psutil.Process]:
     """The worker processes that have found their database: a worker that does not, when it starts, ends them all."""
     workers = workers_of(service)
-    return [one for one in workers if database_port in {each.raddr.port for each in _connections(one)}]
+    return [
+        one for one in workers if database_port in {each.raddr.port for each in _connections(one)}
+    ]
 
 
 def _connections(process: psutil.Process) -> list:
@@ -72,8 +78,13 @@ def _is_worker(child: psutil.Process) -> bool:
 
 def kill_backends(instance: Instance, database: str) -> None:
     """Kills the processes that serve a database's connections; PostgreSQL then restarts all of itself."""
-    with suppress(psycopg.OperationalError), instance.postgres.connect_as_superuser("postgres") as superuser:
-        found = superuser.execute("SELECT pid FROM pg_stat_activity WHERE datname = %s", [database]).fetchall()
+    with (
+        suppress(psycopg.OperationalError),
+        instance.postgres.connect_as_superuser("postgres") as superuser,
+    ):
+        found = superuser.execute(
+            "SELECT pid FROM pg_stat_activity WHERE datname = %s", [database]
+        ).fetchall()
         for (process_id,) in found:
             with suppress(ProcessLookupError):  # the first one that is killed ends the others
                 os.kill(process_id, signal.SIGKILL)
@@ -82,7 +93,9 @@ def kill_backends(instance: Instance, database: str) -> None:
 def end_backends(instance: Instance, database: str) -> None:
     """Has PostgreSQL end a database's connections, as an administrator would."""
     with instance.postgres.connect_as_superuser("postgres") as superuser:
-        superuser.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [database])
+        superuser.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [database]
+        )
 
 
 def kill_postgres(instance: Instance) -> None:

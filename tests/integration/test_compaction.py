@@ -17,7 +17,15 @@ from tbservice.reading import catalog
 from tbservice.scalars import compaction
 from tbservice.store import runs_tags, sample_slots
 from tbservice.store.scalar_format import ScalarPoints
-from tbservice.types import AppendGrant, DataClass, ReadGrant, Sampling, Selection, Stream, WorkspaceGrant
+from tbservice.types import (
+    AppendGrant,
+    DataClass,
+    ReadGrant,
+    Sampling,
+    Selection,
+    Stream,
+    WorkspaceGrant,
+)
 
 METADATA = SentMetadata("scalars", DataClass.SCALAR, b"")
 
@@ -149,7 +157,11 @@ def test_a_late_point_that_is_older_loses_and_one_that_is_newer_wins(series):
 
 
 def test_of_points_with_one_wall_time_the_later_arrival_wins_wherever_it_is_kept(series):
-    for steps, value in (([7], 1.0), (range(2_000), 2.0), ([7], 3.0)):  # a raw row, a packed one, a raw one
+    for steps, value in (
+        ([7], 1.0),
+        (range(2_000), 2.0),
+        ([7], 3.0),
+    ):  # a raw row, a packed one, a raw one
         series.write(steps, np.full(len(steps), value), wall_time=5.0)
     assert series.sample(2_000).values[7] == 3.0
     assert series.merge(compact_idle=True).series == 1
@@ -219,7 +231,9 @@ def write_all(series, batches, worker):
     mine.__dict__.update(series.__dict__, offset=0)
     for steps, wall_time in batches:
         unique = np.unique(steps)
-        mine.write(unique, np.full(len(unique), wall_time), wall_time=wall_time, file_name=f"w{worker}")
+        mine.write(
+            unique, np.full(len(unique), wall_time), wall_time=wall_time, file_name=f"w{worker}"
+        )
 
 
 def merge_until(series, is_done):
@@ -240,7 +254,10 @@ def test_writers_mergers_and_a_reader_at_once_end_where_one_writer_would(series)
     rng = np.random.default_rng(5)
     batches = [(rng.integers(0, 5000, 400), float(n + 2)) for n in range(60)]
     at_once, is_done = AtOnce(), threading.Event()
-    helpers = [at_once.start(function, series, is_done) for function in (merge_until, merge_until, read_until)]
+    helpers = [
+        at_once.start(function, series, is_done)
+        for function in (merge_until, merge_until, read_until)
+    ]
     writers = [at_once.start(write_all, series, batches[worker::2], worker) for worker in range(2)]
     for thread in writers:
         thread.join()

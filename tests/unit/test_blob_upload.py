@@ -53,7 +53,10 @@ def state(received, *, stored=False, piece=1000):
 
 
 def sent(server):
-    return [(request.method, request.path.removeprefix(PATH), request.body) for request in server.requests]
+    return [
+        (request.method, request.path.removeprefix(PATH), request.body)
+        for request in server.requests
+    ]
 
 
 def test_a_small_blob_is_sent_without_asking(server, put):
@@ -80,16 +83,26 @@ def test_a_blob_no_longer_than_a_piece_is_sent_whole(server, put, file_blob):
 @pytest.mark.parametrize("received", [0, 1000, 2000, 2560])
 def test_a_large_blob_goes_on_in_pieces_from_where_the_server_is(server, put, file_blob, received):
     offsets = [offset for offset in (0, 1000, 2000) if offset >= min(received, 2000)]
-    server.replies = [state(received), *[state(offset + 1000) for offset in offsets[:-1]], state(2560, stored=True)]
+    server.replies = [
+        state(received),
+        *[state(offset + 1000) for offset in offsets[:-1]],
+        state(2560, stored=True),
+    ]
     put(file_blob)
-    pieces = [("PUT", f"?offset={offset}&size=2560", CONTENT[offset : offset + 1000]) for offset in offsets]
+    pieces = [
+        ("PUT", f"?offset={offset}&size=2560", CONTENT[offset : offset + 1000])
+        for offset in offsets
+    ]
     assert sent(server)[1:] == pieces
 
 
 def test_what_the_server_has_lost_is_sent_again_but_not_for_ever(server, put, file_blob):
     server.replies = [state(1000), state(0), state(1000), state(2000), state(2560, stored=True)]
     put(file_blob)
-    assert [path for _, path, _ in sent(server)][1:3] == ["?offset=1000&size=2560", "?offset=0&size=2560"]
+    assert [path for _, path, _ in sent(server)][1:3] == [
+        "?offset=1000&size=2560",
+        "?offset=0&size=2560",
+    ]
     server.replies = [state(0)]
     with pytest.raises(Unreachable, match="losing"):
         put(file_blob)
@@ -97,7 +110,9 @@ def test_what_the_server_has_lost_is_sent_again_but_not_for_ever(server, put, fi
 
 @pytest.mark.parametrize("change", ["removed", "truncated", "other bytes"])
 @pytest.mark.parametrize("piece", [1000, 5000])
-def test_a_file_that_changed_in_the_meantime_is_to_be_read_again(server, put, file_blob, change, piece):
+def test_a_file_that_changed_in_the_meantime_is_to_be_read_again(
+    server, put, file_blob, change, piece
+):
     server.replies = [state(0, piece=piece), refusal(422, "invalid")]
     if change == "removed":
         file_blob.path.unlink()
@@ -105,7 +120,11 @@ def test_a_file_that_changed_in_the_meantime_is_to_be_read_again(server, put, fi
         file_blob.path.write_bytes(b"before" + CONTENT[:900])
     with pytest.raises(Conflict, match="replaced or removed") as caught:
         put(file_blob)
-    assert (caught.value.code, caught.value.segment, caught.value.offset) == ("blob_missing", None, None)
+    assert (caught.value.code, caught.value.segment, caught.value.offset) == (
+        "blob_missing",
+        None,
+        None,
+    )
 
 
 def test_a_blob_in_memory_that_is_refused_is_refused(server, put):

@@ -2,7 +2,12 @@
 
 import pytest
 
-from tbupload.logdir.poll_scheduler import BACKLOG_SECONDS, POLL_SECONDS_MAX, POLLS_PER_QUIET_TIME, PollScheduler
+from tbupload.logdir.poll_scheduler import (
+    BACKLOG_SECONDS,
+    POLL_SECONDS_MAX,
+    POLLS_PER_QUIET_TIME,
+    PollScheduler,
+)
 
 
 class Clock:

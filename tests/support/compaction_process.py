@@ -18,7 +18,8 @@ def merging_processes(count, url, grant, run_ids):
     barrier, is_over = context.Barrier(count), context.Event()
     merged = [context.Value("q") for _ in range(count)]
     processes = [
-        context.Process(target=_merge, args=(url, grant, run_ids, barrier, is_over, number)) for number in merged
+        context.Process(target=_merge, args=(url, grant, run_ids, barrier, is_over, number))
+        for number in merged
     ]
     for process in processes:
         process.start()

@@ -70,7 +70,9 @@ class Model:
         return after.version == change_cursor.INCOMPLETE
 
     def send(self, found, unread, limit):
-        for index, (place, first) in enumerate(zip(unread.indices, unread.first_steps, strict=True)):
+        for index, (place, first) in enumerate(
+            zip(unread.indices, unread.first_steps, strict=True)
+        ):
             if not limit:
                 return index, None
             series_id, points = found[place][:2]
@@ -103,8 +105,12 @@ def test_a_reader_holds_what_was_written_whatever_happens_in_between(events, lim
 
 
 def test_a_reader_goes_back_no_further_than_what_was_written_anew():
-    progress = SeriesProgress(*np.array([[7, 100, 0, 99, 2, 40], [9, 100, 0, 99, 0, NEVER_REWRITTEN]]).T)
-    has_all_but = change_cursor.ChangeCursor(5, FOLLOWED, np.array([7, 9]), np.array([1, 0]), np.array([98, 98]))
+    progress = SeriesProgress(
+        *np.array([[7, 100, 0, 99, 2, 40], [9, 100, 0, 99, 0, NEVER_REWRITTEN]]).T
+    )
+    has_all_but = change_cursor.ChangeCursor(
+        5, FOLLOWED, np.array([7, 9]), np.array([1, 0]), np.array([98, 98])
+    )
     unread = change_cursor.find_pending(progress, has_all_but)
     assert (unread.first_steps.tolist(), unread.is_replacing.tolist()) == ([40, 99], [True, False])
 
@@ -119,7 +125,9 @@ def test_what_is_no_cursor_is_told_so(data, is_packed):
 def test_a_cursor_of_parallel_series_is_short():
     ids = np.arange(10_000) + 123_456_789
     text = change_cursor.encode(
-        change_cursor.ChangeCursor(12, FOLLOWED, ids, np.zeros(10_000, int), np.full(10_000, 31_250))
+        change_cursor.ChangeCursor(
+            12, FOLLOWED, ids, np.zeros(10_000, int), np.full(10_000, 31_250)
+        )
     )
     assert len(text) < 1_000
     assert change_cursor.decode(text, FOLLOWED).last_steps.tolist() == [31_250] * 10_000
@@ -145,4 +153,7 @@ def test_a_cursor_that_would_grow_without_end_is_refused():
 def test_a_cursor_tells_what_it_follows(other):
     digest = change_cursor.selection_digest(ExperimentId("x"), Selection(runs=frozenset({"a"})))
     assert change_cursor.selection_digest(ExperimentId("x"), other) != digest
-    assert change_cursor.selection_digest(ExperimentId("y"), Selection(runs=frozenset({"a"}))) != digest
+    assert (
+        change_cursor.selection_digest(ExperimentId("y"), Selection(runs=frozenset({"a"})))
+        != digest
+    )

@@ -42,8 +42,13 @@ class Watch:
         self.problems = []
         self.is_expected = lambda _problem: False
         page.on("response", lambda got: self._note(got.status >= 400, f"{got.status} {got.url}"))
-        page.on("requestfailed", lambda request: self._note(True, f"{request.failure} {request.url}"))
-        page.on("request", lambda request: self._note(not _is_own(request.url, server), f"outside: {request.url}"))
+        page.on(
+            "requestfailed", lambda request: self._note(True, f"{request.failure} {request.url}")
+        )
+        page.on(
+            "request",
+            lambda request: self._note(not _is_own(request.url, server), f"outside: {request.url}"),
+        )
         page.on("console", lambda message: self._note(message.type == "error", message.text))
         page.on("pageerror", lambda error: self._note(True, str(error)))
 
@@ -72,7 +77,9 @@ def share_link(uploader, experiment):
 
 def open_tab(page, name):
     """Chooses a dashboard."""
-    page.locator(".mat-mdc-tab").filter(has_text=re.compile(rf"^\s*{name}\s*$", re.IGNORECASE)).click()
+    page.locator(".mat-mdc-tab").filter(
+        has_text=re.compile(rf"^\s*{name}\s*$", re.IGNORECASE)
+    ).click()
 
 
 def shoot(page, name):

@@ -34,7 +34,11 @@ def uploads(path, warnings):
 
 def made(uploads, key=KEY, experiment_id="abc"):
     """Begins an upload and remembers its experiment."""
-    upload = replace(uploads.find_or_create(key), experiment_id=experiment_id, url=f"https://tbhub.example/{experiment_id}/")
+    upload = replace(
+        uploads.find_or_create(key),
+        experiment_id=experiment_id,
+        url=f"https://tbhub.example/{experiment_id}/",
+    )
     uploads.save(upload)
     return upload
 
@@ -98,7 +102,10 @@ def test_the_oldest_are_forgotten_first(uploads, monkeypatch):
     for name in "abcd":
         made(uploads, replace(KEY, logdir=f"/{name}"), name)
         uploads.find_or_create(replace(KEY, logdir="/a"))
-    kept = {name: uploads.find_or_create(replace(KEY, logdir=f"/{name}")).experiment_id for name in "acd"}
+    kept = {
+        name: uploads.find_or_create(replace(KEY, logdir=f"/{name}")).experiment_id
+        for name in "acd"
+    }
     assert kept == {"a": "a", "c": "c", "d": "d"}
 
 
@@ -106,7 +113,10 @@ def test_only_its_owner_may_read_it_and_it_holds_no_secret(path, uploads):
     made(uploads)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert "token" not in path.read_text()
-    assert sorted(file.name for file in path.parent.iterdir()) == ["uploads.json", "uploads.json.lock"]
+    assert sorted(file.name for file in path.parent.iterdir()) == [
+        "uploads.json",
+        "uploads.json.lock",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -137,7 +147,9 @@ def test_any_byte_of_the_file_may_be_flipped(path, uploads):
     made(uploads)
     content = path.read_bytes()
     for position in range(0, len(content), 3):
-        path.write_bytes(content[:position] + bytes([content[position] ^ 0xFF]) + content[position + 1 :])
+        path.write_bytes(
+            content[:position] + bytes([content[position] ^ 0xFF]) + content[position + 1 :]
+        )
         assert uploads.find_or_create(KEY).experiment_id in {None, "abc"}
 
 
@@ -148,7 +160,9 @@ def test_a_file_that_cannot_be_written_is_told_in_a_line_and_stops_nothing(path,
     assert "--experiment" in warnings[0]
 
 
-def test_a_lock_that_another_process_keeps_is_not_waited_for_for_ever(path, uploads, warnings, monkeypatch):
+def test_a_lock_that_another_process_keeps_is_not_waited_for_for_ever(
+    path, uploads, warnings, monkeypatch
+):
     monkeypatch.setattr(resume_store, "LOCK_SECONDS", 0.1)
     path.parent.mkdir()
     with locked(path.with_name("uploads.json.lock"), 1):
@@ -162,7 +176,9 @@ def test_processes_that_write_at_once_lose_nothing(path):
         "for number in range(10):\n"
         "    ResumeStore(Path(sys.argv[1]), sys.exit).find_or_create(UploadKey('s', f'/{sys.argv[2]}/{number}', {}))\n"
     )
-    processes = [subprocess.Popen([sys.executable, "-c", script, path, str(number)]) for number in range(3)]
+    processes = [
+        subprocess.Popen([sys.executable, "-c", script, path, str(number)]) for number in range(3)
+    ]
     assert [process.wait(60) for process in processes] == [0] * 3
     assert len(json.loads(path.read_text())["uploads"]) == 30
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sqlalchemy import text
 
-from support.merging_process import merging_processes
+from support.compaction_process import merging_processes
 from support.uploading import wait_until
 from tbservice.auth.workspaces import create_workspace
 from tbservice.experiments.lifecycle import create_experiment
@@ -16,7 +16,15 @@ from tbservice.reading import catalog, digests
 from tbservice.scalars import compaction
 from tbservice.store import runs_tags
 from tbservice.store.scalar_format import ScalarPoints
-from tbservice.types import AppendGrant, DataClass, ReadGrant, Sampling, Selection, Stream, WorkspaceGrant
+from tbservice.types import (
+    AppendGrant,
+    DataClass,
+    ReadGrant,
+    Sampling,
+    Selection,
+    Stream,
+    WorkspaceGrant,
+)
 
 METADATA = SentMetadata("scalars", DataClass.SCALAR, b"")
 RUNS = ("a", "b")
@@ -48,9 +56,13 @@ class Experiment:
         rng = np.random.default_rng(number)
         segments = []
         for index, run in enumerate(RUNS):
-            series = [SentSeries(f"tag {tag}", METADATA, _points(rng, number, tag)) for tag in range(TAGS)]
+            series = [
+                SentSeries(f"tag {tag}", METADATA, _points(rng, number, tag)) for tag in range(TAGS)
+            ]
             of = Stream(run, "file", bytes(32), 0, bytes(32))
-            segments.append(Segment(index, of, number, number + 1, number, number + 1, series, {}, 0.0))
+            segments.append(
+                Segment(index, of, number, number + 1, number, number + 1, series, {}, 0.0)
+            )
         with self.database.transaction(self.append.workspace_id) as db:
             write_batch(db, self.append, segments)
 
@@ -61,7 +73,10 @@ class Experiment:
     def merge(self):
         for run_id in self.run_ids():
             with self.database.transaction(self.append.workspace_id) as db:
-                assert compaction.compact_run(db, self.append, run_id, compact_idle=True).series <= compaction.SERIES_PER_COMPACTION
+                assert (
+                    compaction.compact_run(db, self.append, run_id, compact_idle=True).series
+                    <= compaction.SERIES_PER_COMPACTION
+                )
 
     def stored(self):
         """Every series' digest, and samples, which come from its thinned levels."""
@@ -70,7 +85,10 @@ class Experiment:
             assert after is None
             samples = catalog.read_scalars(db, self.read, Selection(), Sampling(k=300))
             assert db.execute(text(KEPT)).all() == []
-        proofs = {(one.series.run, one.series.tag): (one.count, one.first_step, one.sha256) for one in listed}
+        proofs = {
+            (one.series.run, one.series.tag): (one.count, one.first_step, one.sha256)
+            for one in listed
+        }
         taken = {
             (run, tag): (each.steps.tolist(), each.values.tolist(), each.total)
             for run, tags in samples.items()

@@ -76,7 +76,10 @@ def test_files_are_handed_out_when_they_are_found_and_whenever_they_have_grown(w
     grow(path)
     assert watched.turns(POLL_SECONDS + 1) == (["a/b/tfevents.1"], [])
     grow(path)
-    assert watched.turns(2 * FILE_POLL_SECONDS) == (["a/b/tfevents.1"], [])  # what grew a moment ago is looked at often
+    assert watched.turns(2 * FILE_POLL_SECONDS) == (
+        ["a/b/tfevents.1"],
+        [],
+    )  # what grew a moment ago is looked at often
     assert watched.watch.total_bytes == 7 + 7 + 8
 
 
@@ -160,7 +163,9 @@ def test_a_file_that_was_deleted_and_is_still_listed_is_nothing_to_read(watched,
     assert watched.turns(2 * POLL_SECONDS + 1) == ([], ["run/tfevents.1"])
 
 
-def test_a_directory_that_cannot_be_listed_for_a_moment_keeps_its_files(watched, tmp_path, monkeypatch):
+def test_a_directory_that_cannot_be_listed_for_a_moment_keeps_its_files(
+    watched, tmp_path, monkeypatch
+):
     # No file system here fails on request, so the failure comes from the call itself.
     path = write(tmp_path / "run" / "tfevents.1")
     watched.turns(1.0)
@@ -186,6 +191,10 @@ def test_a_last_look_finds_everything_whatever_is_due(watched, tmp_path):
     watched.turns(60.0)
     grow(grown)
     write(tmp_path / "new" / "tfevents.1")
-    found = [f"{entry.folder.run}/{entry.name}" for changed, _ in watched.watch.rescan() for entry in changed]
+    found = [
+        f"{entry.folder.run}/{entry.name}"
+        for changed, _ in watched.watch.rescan()
+        for entry in changed
+    ]
     assert found == ["new/tfevents.1", "run/tfevents.2"]
     assert quiet.exists()

@@ -48,20 +48,28 @@ def path(tmp_path):
 
 def write(path, steps, value=1.0, append=False):
     events = [event_files.scalar_event("loss", step, value) for step in steps]
-    event_files.write_records(path, events if append else [event_files.version_event(), *events], append=append)
+    event_files.write_records(
+        path, events if append else [event_files.version_event(), *events], append=append
+    )
 
 
 def reading_of(limits=DEFAULT_LIMITS, is_final=False, clock=time.monotonic):
-    return ReadOptions(SeriesFilter(), limits, is_final=is_final, warn=lambda _message: None, clock=clock)
+    return ReadOptions(
+        SeriesFilter(), limits, is_final=is_final, warn=lambda _message: None, clock=clock
+    )
 
 
 def source_of(path, cursors=(), limits=DEFAULT_LIMITS, is_final=False, clock=time.monotonic):
-    return FileUpload(FoundFile("run", path), reading_of(limits, is_final, clock), StreamCursors(DIGEST, cursors))
+    return FileUpload(
+        FoundFile("run", path), reading_of(limits, is_final, clock), StreamCursors(DIGEST, cursors)
+    )
 
 
 def cursor_after(segment, skipped=()):
     sent = wire_pb2.WriteBatch.FromString(segment.body).segments[0]
-    return wire_pb2.Cursor(stream=segment.stream, offset=segment.end, checksum=sent.end_checksum, skipped=skipped)
+    return wire_pb2.Cursor(
+        stream=segment.stream, offset=segment.end, checksum=sent.end_checksum, skipped=skipped
+    )
 
 
 def take_all(source):
@@ -100,11 +108,16 @@ def test_metadata_is_sent_until_it_is_acknowledged(path):
 def test_metadata_is_sent_again_when_the_server_took_something_out(path):
     source = source_of(path)
     first = source.take()
-    source.acknowledge(first, cursor_after(first, [wire_pb2.Skipped(reason="belongs to another plugin", count=10)]))
+    source.acknowledge(
+        first, cursor_after(first, [wire_pb2.Skipped(reason="belongs to another plugin", count=10)])
+    )
     write(path, [10], append=True)
     second = source.take()
     assert second.metadata == first.metadata
-    source.acknowledge(second, cursor_after(second, [wire_pb2.Skipped(reason="belongs to another plugin", count=11)]))
+    source.acknowledge(
+        second,
+        cursor_after(second, [wire_pb2.Skipped(reason="belongs to another plugin", count=11)]),
+    )
     write(path, [11], append=True)
     assert source.take().metadata == first.metadata
 
@@ -113,7 +126,11 @@ def test_a_known_file_goes_on_at_its_cursor(path):
     first = source_of(path).take()
     write(path, [10], append=True)
     resumed = source_of(path, [cursor_after(first)]).take()
-    assert (resumed.start, resumed.stream.generation, resumed.counts["scalars"]) == (first.end, 0, 1)
+    assert (resumed.start, resumed.stream.generation, resumed.counts["scalars"]) == (
+        first.end,
+        0,
+        1,
+    )
 
 
 def test_a_cursor_of_other_filters_does_not_count(path):
@@ -141,14 +158,18 @@ def test_a_file_with_another_first_record_is_another_stream(path):
     assert segment.stream.first_record_digest != cursor.stream.first_record_digest
 
 
-def test_a_file_truncated_while_it_is_followed_starts_a_new_generation_when_it_stays_so(path, clock):
+def test_a_file_truncated_while_it_is_followed_starts_a_new_generation_when_it_stays_so(
+    path, clock
+):
     source = source_of(path, clock=clock)
     take_all(source)
     write(path, range(3), value=2.0)
     assert take_all(source) == []
     clock.now += CONFIRM_REPLACED_SECONDS
     segments = take_all(source)
-    assert [(each.start, each.stream.generation, each.counts["scalars"]) for each in segments] == [(0, 1, 3)]
+    assert [(each.start, each.stream.generation, each.counts["scalars"]) for each in segments] == [
+        (0, 1, 3)
+    ]
 
 
 def test_after_a_conflict_it_goes_on_where_the_server_is(path):
@@ -206,7 +227,11 @@ def test_what_was_skipped_is_remembered_over_sessions(path):
     cursor = cursor_after(source_of(path).take(), [wire_pb2.Skipped(reason="bad", count=3)])
     cursors = StreamCursors(DIGEST, [cursor])
     assert cursors.skipped() == {}  # another machine's files are not this upload's
-    source = FileUpload(FoundFile("run", path), ReadOptions(SeriesFilter(), DEFAULT_LIMITS, is_final=True, warn=print), cursors)
+    source = FileUpload(
+        FoundFile("run", path),
+        ReadOptions(SeriesFilter(), DEFAULT_LIMITS, is_final=True, warn=print),
+        cursors,
+    )
     assert source.take() is None
     assert cursors.skipped() == {"bad": 3}
 
@@ -279,7 +304,9 @@ def shelf_of():
 def next_batch(folder, shelf, has_time=lambda: True):
     batch, finished = Batch(1 << 20), []
     fill_batch(batch, folder, shelf, finished.append, has_time)
-    return [segment.stream.file_name for segment in batch.segments], [entry.name for entry in finished]
+    return [segment.stream.file_name for segment in batch.segments], [
+        entry.name for entry in finished
+    ]
 
 
 def test_files_of_one_run_go_into_one_batch_in_the_order_they_wait(tmp_path):
@@ -317,7 +344,9 @@ def test_a_damaged_record_is_looked_at_again_before_it_is_called_damaged(path, c
     assert not source.needs_reread(size, 0.0)
     clock.now += REREAD_SECONDS_MIN
     assert source.needs_reread(size, 0.0)
-    path.write_bytes(whole)  # over a network, the bytes of a page may arrive after those of the next one
+    path.write_bytes(
+        whole
+    )  # over a network, the bytes of a page may arrive after those of the next one
     segment = source.take()
     assert (segment.counts["scalars"], segment.skipped) == (10, {})
     assert not source.has_unconfirmed_error
@@ -352,7 +381,9 @@ def test_a_bad_length_stops_the_file_when_it_stays(path, clock):
 @pytest.mark.parametrize("filled", [0, 5])
 def test_room_made_for_records_to_come_is_no_damage(tmp_path, clock, filled):
     path = tmp_path / "tfevents.1"
-    records = event_files.encode_records([event_files.scalar_event("loss", step, 1.0) for step in range(10)])
+    records = event_files.encode_records(
+        [event_files.scalar_event("loss", step, 1.0) for step in range(10)]
+    )
     path.write_bytes(records)
     end = event_files.record_offsets(path)[filled]
     path.write_bytes(records[:end] + bytes(100_000))
@@ -371,7 +402,10 @@ def test_errors_that_pass_are_no_trouble_for_good(path, clock, monkeypatch):
     # No file system here fails on request, so the failure comes from the call itself.
     source = source_of(path, is_final=True, clock=clock)
     opening = Path.open
-    errors = [OSError(errno.ESTALE, os.strerror(errno.ESTALE)), OSError(errno.EIO, os.strerror(errno.EIO))]
+    errors = [
+        OSError(errno.ESTALE, os.strerror(errno.ESTALE)),
+        OSError(errno.EIO, os.strerror(errno.EIO)),
+    ]
 
     def failing(self, *arguments):
         if errors:
@@ -400,7 +434,9 @@ def test_skips_in_what_was_replaced_do_not_count_for_what_is_there_now(path, clo
     assert (segment.stream.generation, cursors.skipped()) == (1, {})
     source.acknowledge(segment, cursor_after(segment, [wire_pb2.Skipped(reason="worse", count=1)]))
     assert cursors.skipped() == {"worse": 1}
-    event_files.write_records(path, [event_files.version_event(5.0)])  # even under another first record
+    event_files.write_records(
+        path, [event_files.version_event(5.0)]
+    )  # even under another first record
     source.take()
     clock.now += CONFIRM_REPLACED_SECONDS
     source.take()
@@ -414,7 +450,11 @@ def test_a_file_whose_reader_was_let_go_goes_on_at_its_cursor(path):
     assert not source.has_more(path.stat().st_size)
     write(path, [10], append=True)
     segment = source.take()
-    assert (segment.start, segment.stream.generation, segment.counts["scalars"]) == (first.end, 0, 1)
+    assert (segment.start, segment.stream.generation, segment.counts["scalars"]) == (
+        first.end,
+        0,
+        1,
+    )
 
 
 def test_limits_come_from_the_server():

@@ -19,7 +19,7 @@ from unittest import TestCase
 import numpy as np
 
 from support.event_files import FOOTER_BYTES, HEADER_BYTES, encode_records, masked_checksum
-from support.reading import LIMITS, Read, join, one_by_one, open_file, read_all
+from support.read_events import LIMITS, Read, join, one_by_one, open_file, read_all
 from tbupload.errors import CorruptRecord, NotAnEventFile, ReadError
 from tbupload.events import skip_reasons
 from tbupload.events.event_file import EventFileReader
@@ -49,7 +49,9 @@ def read_plainly(content: bytes, *, final: bool = True) -> PlainFile:
     while position + HEADER_BYTES <= len(content):
         length, checksum = struct.unpack_from("<QI", content, position)
         end = position + HEADER_BYTES + length + FOOTER_BYTES
-        is_corrupt = checksum != masked_checksum(content[position : position + 8]) or end > FILE_BYTES_MAX
+        is_corrupt = (
+            checksum != masked_checksum(content[position : position + 8]) or end > FILE_BYTES_MAX
+        )
         if is_corrupt or end > len(content):
             break
         payload = content[position + HEADER_BYTES : end - FOOTER_BYTES]
@@ -94,11 +96,15 @@ class Bench:
         chunks, error = read_to_end(file, final=final)
         assert_equal(_bounds(chunks), [0, plain.end] if plain.end else [])
         assert_equal(file.offset, plain.end)
-        expected_error = (CorruptRecord if plain.end else NotAnEventFile) if plain.is_corrupt else type(None)
+        expected_error = (
+            (CorruptRecord if plain.end else NotAnEventFile) if plain.is_corrupt else type(None)
+        )
         assert_equal(type(error), expected_error)
         series, skipped = join(chunks)
         expected, expected_skipped = self._read_records(plain.payloads)
-        assert_equal(skipped, expected_skipped + Counter({skip_reasons.RECORD_DAMAGED: plain.damaged}))
+        assert_equal(
+            skipped, expected_skipped + Counter({skip_reasons.RECORD_DAMAGED: plain.damaged})
+        )
         assert_equal(_by_bits(series), _by_bits(expected))
         for chunk in chunks:
             assert_equal(chunk.end_checksum, preceding_crc(content[: chunk.end]))
@@ -111,7 +117,12 @@ class Bench:
         """
         self._path.write_bytes(content)
         plain = read_plainly(content)
-        limits = replace(LIMITS, chunk_bytes=1, streamed_record_bytes_min=-1, skeleton_field_bytes_max=field_bytes_max)
+        limits = replace(
+            LIMITS,
+            chunk_bytes=1,
+            streamed_record_bytes_min=-1,
+            skeleton_field_bytes_max=field_bytes_max,
+        )
         chunks, _ = read_to_end(open_file(self._path, limits=limits), final=True)
         series, skipped = self._read_records(plain.payloads)
         whole = _points(series, skipped + Counter({skip_reasons.RECORD_DAMAGED: plain.damaged}))
@@ -146,7 +157,9 @@ class Bench:
         changed = _flip(content, offset, mask)
         found = self.check(changed)
         if offset < sound.offsets[record] + HEADER_BYTES:
-            assert_equal((found.payloads, found.end), (sound.payloads[:record], sound.offsets[record]))
+            assert_equal(
+                (found.payloads, found.end), (sound.payloads[:record], sound.offsets[record])
+            )
         else:
             assert_equal((found.payloads, found.damaged, found.end), (others, 1, len(content)))
         if record == len(sound.offsets) - 1:  # nobody can tell yet: it may still be being written
@@ -155,12 +168,16 @@ class Bench:
     def check_resealed(self, content: bytes, offset: int, mask: int) -> None:
         """A byte of a length or payload that was changed, with the checksum that fits: read as protobuf reads it."""
         sound = read_plainly(content)
-        start, end = next(pair for pair in pairwise([*sound.offsets, sound.end]) if pair[0] <= offset < pair[1])
+        start, end = next(
+            pair for pair in pairwise([*sound.offsets, sound.end]) if pair[0] <= offset < pair[1]
+        )
         if start + 8 <= offset < start + HEADER_BYTES or offset >= end - FOOTER_BYTES:
             return  # a checksum made right again is no damage
         changed = bytearray(_flip(content, offset, mask))
         changed[start + 8 : start + HEADER_BYTES] = _checksum(changed[start : start + 8])
-        changed[end - FOOTER_BYTES : end] = _checksum(changed[start + HEADER_BYTES : end - FOOTER_BYTES])
+        changed[end - FOOTER_BYTES : end] = _checksum(
+            changed[start + HEADER_BYTES : end - FOOTER_BYTES]
+        )
         self.check(bytes(changed))
 
     def _read_anew(self, payloads: tuple[bytes, ...]) -> tuple[dict[str, Read], Counter[str]]:
@@ -191,7 +208,11 @@ def _bounds(chunks: list[Chunk]) -> list[int]:
 def _by_bits(series: dict[str, Read]) -> dict[str, tuple]:
     """The series as values that compare: NaN, which a histogram may hold, equals nothing."""
     return {
-        tag: (read.plugin, read.metadata, [(*point[:2], _comparable(point[2])) for point in read.points])
+        tag: (
+            read.plugin,
+            read.metadata,
+            [(*point[:2], _comparable(point[2])) for point in read.points],
+        )
         for tag, read in series.items()
     }
 
@@ -204,9 +225,14 @@ def _comparable(value: object) -> object:
     return value
 
 
-def _points(series: dict[str, Read], skipped: Counter[str]) -> tuple[dict[str, tuple], Counter[str]]:
+def _points(
+    series: dict[str, Read], skipped: Counter[str]
+) -> tuple[dict[str, tuple], Counter[str]]:
     """What does not depend on where a file was cut into chunks: scalars as float64, and no metadata, which may grow."""
-    return {tag: (read.plugin, [_widened(*point) for point in read.points]) for tag, read in series.items()}, skipped
+    return {
+        tag: (read.plugin, [_widened(*point) for point in read.points])
+        for tag, read in series.items()
+    }, skipped
 
 
 def _widened(step: int, wall_time: bytes, value: object) -> tuple:

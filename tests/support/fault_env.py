@@ -16,7 +16,7 @@ from support.complete_logdir import RESTARTED
 from support.http_faults import HttpFaults, http_faults
 from support.postgres_faults import PostgresFaults, postgres_faults
 from support.servers import LiveService, Servers, database_name, live_service, new_owner
-from support.stored import runs_with_duplicates, stored_state
+from support.stored_state import runs_with_duplicates, stored_state
 from support.uploading import Ended, Reader, Uploader
 from tbservice.local.embedded.ports import choose_ports
 from tbupload.cli import main
@@ -130,7 +130,10 @@ class CleanUpload:
 
 def counts(done: dict) -> dict:
     """The figures of a `done` line that do not depend on how often something was sent."""
-    return {name: done[name] for name in ("scalars", "tensors", "blobs", "bytes", "runs", "series", "skipped")}
+    return {
+        name: done[name]
+        for name in ("scalars", "tensors", "blobs", "bytes", "runs", "series", "skipped")
+    }
 
 
 def clean_upload(world: FaultEnv, logdir: Path) -> CleanUpload:
@@ -151,7 +154,9 @@ def fault_env(servers: Servers, directory: Path, **environment: str):
         servers.settings(url) as settings,
         postgres_faults(url) as sql,
         http_faults(settings.s3_endpoint) as objects,
-        live_service(_behind(settings, sql, objects), port, log, program=[SMALL_SERVICE], **environment) as live,
+        live_service(
+            _behind(settings, sql, objects), port, log, program=[SMALL_SERVICE], **environment
+        ) as live,
         http_faults(live.url) as http,
     ):
         reader = Reader(live.url, "")
@@ -161,7 +166,9 @@ def fault_env(servers: Servers, directory: Path, **environment: str):
 
 
 def _behind(settings, sql: PostgresFaults, objects: HttpFaults):
-    return settings.model_copy(update={"database_url": SecretStr(sql.url), "s3_endpoint": objects.url})
+    return settings.model_copy(
+        update={"database_url": SecretStr(sql.url), "s3_endpoint": objects.url}
+    )
 
 
 @contextmanager

@@ -46,7 +46,9 @@ class Experiment:
         end = self.offsets[run] = start + count
         steps = np.arange(start, end)
         series = SentSeries("tag", METADATA, ScalarPoints(steps, 1.7e9 + steps, steps / 3))
-        segment = Segment(0, Stream(run, "f", bytes(32), 0, bytes(32)), start, end, start, end, [series], {}, 0.0)
+        segment = Segment(
+            0, Stream(run, "f", bytes(32), 0, bytes(32)), start, end, start, end, [series], {}, 0.0
+        )
         with self.database.transaction(self.grant.workspace_id) as db:
             outcome = write_batch(db, self.grant, [segment])
         if is_noticed:
@@ -60,7 +62,9 @@ class Experiment:
         with self.database.snapshot(self.grant.workspace_id) as db:
             return set(
                 db.execute(
-                    text("SELECT name FROM runs JOIN time_series USING (experiment_id, run_id) WHERE tail_points = 0")
+                    text(
+                        "SELECT name FROM runs JOIN time_series USING (experiment_id, run_id) WHERE tail_points = 0"
+                    )
                 ).scalars()
             )
 
@@ -127,7 +131,9 @@ def starting(merger):
 
 def waiting_runs():
     """What the metrics tell: runs that are due, and runs at rest."""
-    return tuple(REGISTRY.get_sample_value(f"tbhub_merge_{kind}_runs") for kind in ("due", "resting"))
+    return tuple(
+        REGISTRY.get_sample_value(f"tbhub_merge_{kind}_runs") for kind in ("due", "resting")
+    )
 
 
 def test_merger_at_start_counts_runs_left_in_database(left_unmerged, monkeypatch):

@@ -15,7 +15,9 @@ NOW = 1000.0
 
 def shelf_and_entries(directory, count, *, is_final=False):
     """A shelf, and files that were read to their ends and committed, the first one a moment ago."""
-    reading = ReadOptions(SeriesFilter(), DEFAULT_LIMITS, is_final=is_final, warn=print, clock=lambda: NOW)
+    reading = ReadOptions(
+        SeriesFilter(), DEFAULT_LIMITS, is_final=is_final, warn=print, clock=lambda: NOW
+    )
     shelf = FileCache(reading, StreamCursors(SeriesFilter().digest(), []))
     folder = Folder(None, str(directory))
     entries = [FileEntry(folder, f"tfevents.{number}") for number in range(count)]
@@ -25,7 +27,8 @@ def shelf_and_entries(directory, count, *, is_final=False):
         segment = source.take()
         sent = wire_pb2.WriteBatch.FromString(segment.body).segments[0]
         source.acknowledge(
-            segment, wire_pb2.Cursor(stream=segment.stream, offset=segment.end, checksum=sent.end_checksum)
+            segment,
+            wire_pb2.Cursor(stream=segment.stream, offset=segment.end, checksum=sent.end_checksum),
         )
         entry.committed = entry.size = segment.end
         entry.changed_at = NOW if entry is entries[0] else NOW - ACTIVE_SECONDS
@@ -38,7 +41,14 @@ def test_readers_of_files_at_rest_are_dropped_when_there_are_many_and_those_of_g
 ):
     monkeypatch.setattr("tbupload.upload.file_cache.CACHED_TAGS_MAX", 3 * TAGS_PER_FILE)
     _, entries = shelf_and_entries(tmp_path, 6)
-    assert [entry.upload is not None for entry in entries] == [True, False, False, False, True, True]
+    assert [entry.upload is not None for entry in entries] == [
+        True,
+        False,
+        False,
+        False,
+        True,
+        True,
+    ]
 
 
 def test_no_reader_is_kept_of_files_that_nobody_writes_any_more(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from support.damage import read_to_end
+from support.damaged_files import read_to_end
 from support.event_files import (
     cut,
     encode_record,
@@ -26,7 +26,7 @@ from support.event_files import (
     version_event,
 )
 from support.hostile_events import event_file
-from support.reading import LIMITS, join, open_file
+from support.read_events import LIMITS, join, open_file
 from support.wire_format import Choices
 from tbupload.events import multi_file_decode
 from tbupload.events.decode import budget, decoder
@@ -38,12 +38,21 @@ FILES = 6
 
 def events(number):
     """Those of one run of several alike, whose tags have metadata that differs from file to file."""
-    metadata = pb.SummaryMetadata(plugin_data={"plugin_name": "scalars"}, display_name=f"run {number % 2}")
+    metadata = pb.SummaryMetadata(
+        plugin_data={"plugin_name": "scalars"}, display_name=f"run {number % 2}"
+    )
     named = pb.Summary.Value(tag="named", simple_value=number, metadata=metadata)
     return [
         version_event(1_700_000_000.0 + number),
-        *(scalar_event(tag, step, step * number) for step in range(140) for tag in ("loss", "lost", "accuracy")),
-        *(scalar_event("tensor", step, number, style="tensor", metadata=step == 0) for step in range(30)),
+        *(
+            scalar_event(tag, step, step * number)
+            for step in range(140)
+            for tag in ("loss", "lost", "accuracy")
+        ),
+        *(
+            scalar_event("tensor", step, number, style="tensor", metadata=step == 0)
+            for step in range(30)
+        ),
         pb.Event(step=3, wall_time=1.0, summary=pb.Summary(value=[named] * 3)),
         *(scalar_event("late", step, number, wall_time=float("nan")) for step in range(number)),
         text_event("notes" if number % 2 else "loss", 1, f"file {number}"),
@@ -70,8 +79,13 @@ def read_each(files, *, final):
             chunks, error = read_to_end(file, final=final)
         except OSError as gone:
             chunks, error = [], gone
-        edges = [(chunk.start, chunk.end, chunk.start_checksum, chunk.end_checksum) for chunk in chunks]
-        metadata = [(chunk.skipped, [(each.tag, each.metadata) for each in chunk.series]) for chunk in chunks]
+        edges = [
+            (chunk.start, chunk.end, chunk.start_checksum, chunk.end_checksum) for chunk in chunks
+        ]
+        metadata = [
+            (chunk.skipped, [(each.tag, each.metadata) for each in chunk.series])
+            for chunk in chunks
+        ]
         series, skipped = join(chunks)  # in text, as NaN equals nothing
         found.append((edges, metadata, repr(series), skipped, repr(error), file.offset, digest))
     return found
@@ -80,7 +94,12 @@ def read_each(files, *, final):
 def assert_same_as_alone(paths, *, final=True, limits=LIMITS):
     alone = read_each([open_file(path, limits=limits) for path in paths], final=final)
     files = [open_file(path, limits=limits) for path in paths]
-    assert read_each(read_together(files, lambda file: file, lambda *_: True, final=final), final=final) == alone
+    assert (
+        read_each(
+            read_together(files, lambda file: file, lambda *_: True, final=final), final=final
+        )
+        == alone
+    )
     return alone
 
 
@@ -98,15 +117,22 @@ def count_decodings(monkeypatch):
 
 def test_files_read_together_give_what_each_gives_alone(paths, monkeypatch):
     alone = assert_same_as_alone(paths)
-    assert all(edges[-1][1] == path.stat().st_size for (edges, *_), path in zip(alone, paths, strict=True))
+    assert all(
+        edges[-1][1] == path.stat().st_size for (edges, *_), path in zip(alone, paths, strict=True)
+    )
     counts = count_decodings(monkeypatch)
-    read_each(read_together(map(open_file, paths), lambda file: file, lambda *_: True, final=True), final=True)
+    read_each(
+        read_together(map(open_file, paths), lambda file: file, lambda *_: True, final=True),
+        final=True,
+    )
     assert counts == [FILES]
 
 
 DAMAGE = {
     "half of its last record is missing": lambda path: cut(path, path.stat().st_size - 3),
-    "its last header is not whole": lambda path: path.write_bytes(path.read_bytes() + encode_record(b"x")[:11]),
+    "its last header is not whole": lambda path: path.write_bytes(
+        path.read_bytes() + encode_record(b"x")[:11]
+    ),
     "a header promises more than there is": lambda path: path.write_bytes(
         path.read_bytes() + encode_record(b"x" * 99)[:40]
     ),
@@ -120,9 +146,13 @@ DAMAGE = {
     "its first payload is spoilt": lambda path: spoil_payload(path, 0),
     "its last checksum is spoilt": lambda path: flip_byte(path, path.stat().st_size - 1),
     "it is empty": lambda path: path.write_bytes(b""),
-    "it is no event file": lambda path: path.write_bytes(b"once upon a time there was no event file here"),
+    "it is no event file": lambda path: path.write_bytes(
+        b"once upon a time there was no event file here"
+    ),
     "it is zeros": lambda path: path.write_bytes(bytes(5000)),
-    "a record is no event": lambda path: path.write_bytes(path.read_bytes() + encode_record(b"\xff" * 9) * 30),
+    "a record is no event": lambda path: path.write_bytes(
+        path.read_bytes() + encode_record(b"\xff" * 9) * 30
+    ),
     "its last record is long": lambda path: path.write_bytes(
         path.read_bytes() + encode_records([image_event("big", 1, [bytes(70_000)])])
     ),
@@ -142,14 +172,18 @@ def test_damage_in_one_file_costs_the_others_nothing(paths, damage, place, final
 
 def test_files_that_are_all_damaged_are_told_apart(paths):
     for first in range(0, len(DAMAGE), FILES):
-        for number, (path, damage) in enumerate(zip(paths, list(DAMAGE.values())[first:], strict=False)):
+        for number, (path, damage) in enumerate(
+            zip(paths, list(DAMAGE.values())[first:], strict=False)
+        ):
             path.write_bytes(encode_records(events(number)))
             damage(path)
         assert_same_as_alone(paths)
         assert_same_as_alone(paths, final=False)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(st.lists(st.binary(max_size=200), min_size=2, max_size=4), st.booleans())
 def test_any_files_read_together_give_what_each_gives_alone(tmp_path, choices, final):
     paths = [tmp_path / str(number) for number in range(len(choices))]
@@ -173,7 +207,9 @@ def test_limits_hold_for_files_read_together(paths, limits):
 def test_files_with_too_much_in_them_are_read_alone(tmp_path, monkeypatch):
     shape = pb.TensorShapeProto(dim=[{"size": 1000}])
     filled = [
-        plugin_event("mine", "t", step, pb.TensorProto(dtype=1, tensor_shape=shape, float_val=[step]))
+        plugin_event(
+            "mine", "t", step, pb.TensorProto(dtype=1, tensor_shape=shape, float_val=[step])
+        )
         for step in range(20)
     ]
     paths = [tmp_path / str(number) for number in range(FILES)]
@@ -198,19 +234,28 @@ def test_what_a_file_says_later_of_its_hyperparameters_is_not_told_of_others(pat
 def hparams_scalar(content):
     metadata = pb.SummaryMetadata(plugin_data={"plugin_name": "hparams", "content": content})
     return pb.Event(
-        step=1, summary=pb.Summary(value=[pb.Summary.Value(tag="t", tensor=tensor_proto(1.0), metadata=metadata)])
+        step=1,
+        summary=pb.Summary(
+            value=[pb.Summary.Value(tag="t", tensor=tensor_proto(1.0), metadata=metadata)]
+        ),
     )
 
 
 def test_a_file_that_grows_goes_on_where_it_was_read_to(paths):
-    files = list(read_together(map(open_file, paths), lambda file: file, lambda *_: True, final=False))
+    files = list(
+        read_together(map(open_file, paths), lambda file: file, lambda *_: True, final=False)
+    )
     before = [file.read() for file in files]
     for path in paths:
         with path.open("ab") as file:
-            file.write(encode_records([scalar_event("tensor", 99, 1.0, style="tensor", metadata=False)]))
+            file.write(
+                encode_records([scalar_event("tensor", 99, 1.0, style="tensor", metadata=False)])
+            )
     after = [file.read() for file in files]
     assert [chunk.start for chunk in after] == [chunk.end for chunk in before]
-    assert [[(each.tag, each.plugin) for each in chunk.series] for chunk in after] == [[("tensor", "scalars")]] * FILES
+    assert [[(each.tag, each.plugin) for each in chunk.series] for chunk in after] == [
+        [("tensor", "scalars")]
+    ] * FILES
 
 
 def test_a_file_is_left_alone_where_it_is_not_wanted(paths, monkeypatch):
@@ -218,7 +263,10 @@ def test_a_file_is_left_alone_where_it_is_not_wanted(paths, monkeypatch):
     unwanted = open_file(paths[2]).first_record_digest()
     files = [open_file(path) for path in paths]
     chosen = read_together(
-        files, lambda file: file if file is not files[4] else None, lambda _, it: it != unwanted, final=True
+        files,
+        lambda file: file if file is not files[4] else None,
+        lambda _, it: it != unwanted,
+        final=True,
     )
     assert list(chosen) == files
     assert counts == [FILES - 2]
@@ -227,8 +275,12 @@ def test_a_file_is_left_alone_where_it_is_not_wanted(paths, monkeypatch):
 
 def test_files_come_in_their_order_however_many_there_are(paths, monkeypatch):
     monkeypatch.setattr(multi_file_decode, "FILES_MAX", 4)
-    monkeypatch.setattr(multi_file_decode, "FILE_BYTES_MAX", max(path.stat().st_size for path in paths))
-    paths[1].write_bytes(bytes(10) + paths[1].read_bytes() * 2)  # larger than any that is read together
+    monkeypatch.setattr(
+        multi_file_decode, "FILE_BYTES_MAX", max(path.stat().st_size for path in paths)
+    )
+    paths[1].write_bytes(
+        bytes(10) + paths[1].read_bytes() * 2
+    )  # larger than any that is read together
     files = [open_file(path) for path in [*paths, *paths, *paths]]
     counts = count_decodings(monkeypatch)
     assert list(read_together(files, lambda file: file, lambda *_: True, final=True)) == files

@@ -62,7 +62,9 @@ def test_a_new_name_is_another_answer(api, experiment):
 def test_a_tag_is_of_one_form_of_the_answer(api, experiment):
     path = "/api/v1/experiments/{id}/scalars/data"
     tag = ask(api, experiment, path, Accept="application/json").headers["ETag"]
-    assert ask(api, experiment, path, Accept="text/csv", **{"If-None-Match": tag}).status_code == 200
+    assert (
+        ask(api, experiment, path, Accept="text/csv", **{"If-None-Match": tag}).status_code == 200
+    )
 
 
 def test_a_tag_opens_nothing(api, client, settings, experiment):

@@ -11,7 +11,7 @@ from sqlalchemy import text
 from starlette.testclient import TestClient
 
 from support.batches import ApiClient, images, packed_scalars, scalars, segment, stream, texts
-from support.newest_points import ChangeReader, by_name
+from support.change_reader import ChangeReader, by_name
 from support.servers import new_owner
 from tbservice import limits
 from tbservice.scalars import compaction
@@ -50,8 +50,14 @@ class Writer:
 
     def steps(self, run, kind, *, is_bulk):
         last = self.last.get((run, kind), 0)
-        first = self.random.choice((last + 1, last + 1, last + 3, last, last - 7, self.random.randint(0, last + 1)))
-        count = self.random.choice((1, 2, 5, 5, 200, 200, 3_000)) if is_bulk else self.random.choice((1, 3))
+        first = self.random.choice(
+            (last + 1, last + 1, last + 3, last, last - 7, self.random.randint(0, last + 1))
+        )
+        count = (
+            self.random.choice((1, 2, 5, 5, 200, 200, 3_000))
+            if is_bulk
+            else self.random.choice((1, 3))
+        )
         self.last[run, kind] = max(last, first + 2 * count)
         return np.arange(first, first + 2 * count, 2)
 
@@ -59,7 +65,9 @@ class Writer:
         run = self.random.choice("ab")
         path = self.random.choice(("runs", "series"))
         tag = {"tag": "x"} if path == "series" else {}
-        self.api.request("DELETE", f"/experiments/{self.experiment}/{path}", params={"run": run, **tag})
+        self.api.request(
+            "DELETE", f"/experiments/{self.experiment}/{path}", params={"run": run, **tag}
+        )
 
     def merge(self):
         with self.database.transaction() as db:
@@ -81,44 +89,66 @@ def read_on(api, experiment, kind, held, limit):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_reader_holds_what_a_full_read_gives(settings, owner_token, database, api, experiment, seed):
+def test_a_reader_holds_what_a_full_read_gives(
+    settings, owner_token, database, api, experiment, seed
+):
     writer = Writer(api, experiment, database, seed)
     held = {kind: ChangeReader() for kind in KINDS}
     with TestClient(create_app(settings)) as other:
         workers = (api, ApiClient(other, owner_token))
         for _ in range(30):
-            writer.random.choice((*[writer.write] * 10, writer.delete, writer.merge, writer.merge))()
+            writer.random.choice(
+                (*[writer.write] * 10, writer.delete, writer.merge, writer.merge)
+            )()
             kind = writer.random.choice(KINDS)
-            worker, limit = writer.random.choice(workers), writer.random.choice((1, 30, 3_000, 100_000))
+            worker, limit = (
+                writer.random.choice(workers),
+                writer.random.choice((1, 30, 3_000, 100_000)),
+            )
             if limit > 1:
                 read_on(worker, experiment, kind, held[kind], limit)
             else:  # a portion alone: whatever comes next finds the reader in the middle
-                held[kind].apply(worker.get(experiment, f"{kind}/new", since=held[kind].cursor or "", limit=limit))
+                held[kind].apply(
+                    worker.get(
+                        experiment, f"{kind}/new", since=held[kind].cursor or "", limit=limit
+                    )
+                )
         for kind in KINDS:
             read_on(api, experiment, kind, held[kind], 5_000)
-            assert held[kind].by_name() == by_name(api.get(experiment, f"{kind}/data", downsample=200_000))
+            assert held[kind].by_name() == by_name(
+                api.get(experiment, f"{kind}/data", downsample=200_000)
+            )
             assert held[kind].sent
 
 
 def test_only_new_points_travel_and_nothing_when_nothing_is_new(api, experiment):
-    api.write(experiment, segment(stream(), 0, 9, scalars("loss", range(100)), scalars("accuracy", range(100))))
+    api.write(
+        experiment,
+        segment(stream(), 0, 9, scalars("loss", range(100)), scalars("accuracy", range(100))),
+    )
     first = api.get(experiment, "scalars/new")
     assert [len(one["steps"]) for one in first["points"]["train"].values()] == [100, 100]
     again = api.get(experiment, "scalars/new", since=first["cursor"])
     assert (again["points"], again["more"], again["cursor"]) == ({}, False, first["cursor"])
     api.write(experiment, segment(stream(), 9, 19, scalars("loss", [100, 101])))
     new = api.get(experiment, "scalars/new", since=first["cursor"])["points"]["train"]
-    assert {tag: (one["steps"], one["replaces_from"]) for tag, one in new.items()} == {"loss": ([100, 101], None)}
+    assert {tag: (one["steps"], one["replaces_from"]) for tag, one in new.items()} == {
+        "loss": ([100, 101], None)
+    }
 
 
 def test_points_that_are_written_anew_are_sent_from_the_first_of_them_on(api, experiment):
     api.write(experiment, segment(stream(), 0, 9, scalars("loss", range(100))))
     cursor = api.get(experiment, "scalars/new")["cursor"]
-    api.write(experiment, segment(stream(file_name="restart"), 0, 9, scalars("loss", [90], [7], [2e9])))
+    api.write(
+        experiment, segment(stream(file_name="restart"), 0, 9, scalars("loss", [90], [7], [2e9]))
+    )
     (new,) = api.get(experiment, "scalars/new", since=cursor)["points"]["train"].values()
     assert (new["replaces_from"], new["steps"], new["values"][0]) == (90, list(range(90, 100)), 7)
     cursor = api.get(experiment, "scalars/new")["cursor"]
-    api.write(experiment, segment(stream(file_name="again"), 0, 9, scalars("loss", [99], [8], [2e9])))
+    api.write(
+        experiment, segment(stream(file_name="again"), 0, 9, scalars("loss", [99], [8], [2e9]))
+    )
     (new,) = api.get(experiment, "scalars/new", since=cursor)["points"]["train"].values()
     assert (new["replaces_from"], new["values"][-1]) == (90, 8)
 
@@ -135,29 +165,46 @@ def test_one_who_begins_now_gets_what_comes_from_now_on(api, experiment):
 def test_a_series_that_came_again_is_another_one(api, experiment):
     api.write(experiment, segment(stream(), 0, 9, scalars("loss", range(5))))
     first = api.get(experiment, "scalars/new")
-    api.request("DELETE", f"/experiments/{experiment}/runs", params={"run": "train"}).raise_for_status()
+    api.request(
+        "DELETE", f"/experiments/{experiment}/runs", params={"run": "train"}
+    ).raise_for_status()
     api.write(experiment, segment(stream(), 0, 9, scalars("loss", [2])))
     answer = api.get(experiment, "scalars/new", since=first["cursor"])
     assert answer["removed"] == [first["points"]["train"]["loss"]["series_id"]]
     assert answer["points"]["train"]["loss"]["steps"] == [2]
 
 
-def test_a_cursor_is_good_for_what_it_was_made_for_and_opens_nothing(api, client, settings, experiment):
+def test_a_cursor_is_good_for_what_it_was_made_for_and_opens_nothing(
+    api, client, settings, experiment
+):
     api.write(experiment, segment(stream(), 0, 9, scalars("loss", range(5))))
     cursor = api.get(experiment, "scalars/new")["cursor"]
     path = f"/experiments/{experiment}/scalars/new"
     asked = {
         "another tag": (api, path, {"tag": "loss", "since": cursor}, 422),
         "another kind": (api, f"/experiments/{experiment}/tensors/new", {"since": cursor}, 422),
-        "another experiment": (api, f"/experiments/{api.new_experiment()}/scalars/new", {"since": cursor}, 422),
+        "another experiment": (
+            api,
+            f"/experiments/{api.new_experiment()}/scalars/new",
+            {"since": cursor},
+            422,
+        ),
         "no cursor": (api, path, {"since": "rubbish"}, 400),
         "half a cursor": (api, path, {"since": cursor[:-9]}, 400),
         "no kind": (api, f"/experiments/{experiment}/graphs/new", {}, 422),
         "a limit of nothing": (api, path, {"limit": 0}, 422),
-        "a stranger": (ApiClient(client, new_owner(settings.database_url.get_secret_value())), path, {"since": cursor}, 404),
+        "a stranger": (
+            ApiClient(client, new_owner(settings.database_url.get_secret_value())),
+            path,
+            {"since": cursor},
+            404,
+        ),
         "nobody": (ApiClient(client, None), path, {"since": cursor}, 401),
     }
-    answers = {name: who.request("GET", to, params=query).status_code for name, (who, to, query, _) in asked.items()}
+    answers = {
+        name: who.request("GET", to, params=query).status_code
+        for name, (who, to, query, _) in asked.items()
+    }
     assert answers == {name: status for name, (*_, status) in asked.items()}
 
 
@@ -172,7 +219,12 @@ def test_a_cursor_follows_so_many_series_and_no_more(api, experiment, monkeypatc
 def test_large_tensors_come_in_portions(api, experiment, monkeypatch):
     monkeypatch.setattr(limits, "CHANGES_BYTES_MAX", 5_000)
     long = [bytes([65 + i]) * 3_000 for i in range(5)]
-    api.write(experiment, segment(stream(), 0, 9, texts("note", range(5), long), texts("other", [1, 2], [b"a", b"b"])))
+    api.write(
+        experiment,
+        segment(
+            stream(), 0, 9, texts("note", range(5), long), texts("other", [1, 2], [b"a", b"b"])
+        ),
+    )
     held = ChangeReader()
     portions = read_on(api, experiment, "tensors", held, 100)
     assert portions >= 5

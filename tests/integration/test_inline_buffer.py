@@ -28,11 +28,15 @@ def kept_of(database):
 def read_of(api, experiment, **how):
     """The whole series as the rule reads it: at once, or in pieces."""
     found = api.get(experiment, "scalars/data", **how)["train"]["loss"]
-    return np.rec.fromarrays([found["steps"], found["wall_times"], found["values"]], "<i8, <f8, <f8").tobytes()
+    return np.rec.fromarrays(
+        [found["steps"], found["wall_times"], found["values"]], "<i8, <f8, <f8"
+    ).tobytes()
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_points_are_read_the_same_wherever_they_wait(api, experiment, writer, database, monkeypatch, seed):
+def test_points_are_read_the_same_wherever_they_wait(
+    api, experiment, writer, database, monkeypatch, seed
+):
     monkeypatch.setattr(limits, "SCAN_CHUNK_POINTS", 300)
     random = np.random.default_rng(seed)
     end, ends = 0, set()
@@ -45,7 +49,11 @@ def test_points_are_read_the_same_wherever_they_wait(api, experiment, writer, da
         if random.random() < 0.1:
             writer.merge()
         expected = writer.expected().tobytes()
-        assert read_of(api, experiment, downsample=200_000) == read_of(api, experiment, sampling="all") == expected
+        assert (
+            read_of(api, experiment, downsample=200_000)
+            == read_of(api, experiment, sampling="all")
+            == expected
+        )
         is_exact, count, tail_points, in_end, in_tail, still_open, sealed = kept_of(database)
         assert in_end < limits.WRITE_BUFFER_ROW_POINTS_MIN
         assert tail_points <= in_end + in_tail + still_open
@@ -60,7 +68,9 @@ def test_flushes_of_a_point_are_a_row_for_many_and_a_merge_leaves_none(writer, d
         writer.write([step])
     assert writer.levels() == {"tail": 2, "end": 1}
     assert kept_of(database)[2:5] == [points, 3, points - 3]
-    writer.write(range(points, points + limits.PACKED_POINTS_MIN))  # behind what waits, which comes before it
+    writer.write(
+        range(points, points + limits.PACKED_POINTS_MIN)
+    )  # behind what waits, which comes before it
     assert writer.levels() == {"tail": 4, "end": 0}
     writer.write([2_000])
     writer.merge()
@@ -69,9 +79,12 @@ def test_flushes_of_a_point_are_a_row_for_many_and_a_merge_leaves_none(writer, d
 
 
 @pytest.mark.parametrize(
-    ("size", "levels"), [(1, {"tail": 1, "end": 1}), (limits.PACKED_POINTS_MIN, {"tail": 2, "end": 0})]
+    ("size", "levels"),
+    [(1, {"tail": 1, "end": 1}), (limits.PACKED_POINTS_MIN, {"tail": 2, "end": 0})],
 )
-def test_a_step_that_comes_again_at_the_same_time_is_the_later_one(api, experiment, writer, size, levels):
+def test_a_step_that_comes_again_at_the_same_time_is_the_later_one(
+    api, experiment, writer, size, levels
+):
     writer.write([5, 6], wall_times=[1.7e9, 1.7e9])
     writer.write(range(6, 6 + size), wall_times=np.full(size, 1.7e9))
     assert writer.levels() == levels
