@@ -30,42 +30,42 @@ STANDS_FOR = {
         f"{WEB_FILES}/index.html": "the page is put together from its parts, and finds its script and fonts elsewhere",
         f"{WEB_FILES}/index.js": "is served as it is, below an address of its own",
     },
-    f"{PAGE}/bar.html": {
+    "service/tbservice/pages/bar.html": {
         f"{WEB_FILES}/index.html": "the style makes room in <body> beside <tb-webapp>"
     },
     f"{PAGE}/page.py": {
         f"{WEB_FILES}/index.js": "the Content-Security-Policy allows what it does and no more"
     },
-    f"{PAGE}/page_script.js": {
+    "service/tbservice/pages/page_script.js": {
         f"{WEB_FILES}/index.js": "changes `reload` of <tf-hparams-query-pane>"
     },
     f"{PAGE}/mount.py": {
         f"{WEB_FILES}/index.js": "asks below the page's address, for /experiment/defaultExperimentId/ at times",
         "backend/application.py": "the addresses of the data routes, and what is done around each request",
     },
-    f"{PAGE}/native.py": {
+    f"{PAGE}/page_routes.py": {
         "plugins/core/core_plugin.py": "`data/environment` and `data/runs` are answered in its place",
         "plugins/audio/audio_plugin.py": "`individualAudio` is answered in its place",
         "plugins/image/images_plugin.py": "`individualImage` is answered in its place",
         "plugins/metrics/metrics_plugin.py": "`imageData` is answered in its place",
     },
-    f"{PAGE}/hot/answers.py": {
+    f"{PAGE}/native/json_answers.py": {
         "backend/http_util.py": "answers are written as its `Respond` writes them"
     },
-    f"{PAGE}/hot/plugins.py": {
+    f"{PAGE}/native/plugins_listing.py": {
         "backend/application.py": "`plugins_listing` is answered in its place"
     },
-    f"{PAGE}/hot/scalars.py": {
+    f"{PAGE}/native/scalars.py": {
         "plugins/scalar/scalars_plugin.py": "answers `scalars` and `scalars_multirun` for it"
     },
-    f"{PAGE}/hot/tags.py": {
+    f"{PAGE}/native/tags.py": {
         "plugins/metrics/metrics_plugin.py": "answers `timeseries/tags` in its place",
         "plugins/scalar/scalars_plugin.py": "answers `scalars/tags` in its place",
     },
-    f"{PAGE}/hot/time_series.py": {
+    f"{PAGE}/native/time_series.py": {
         "plugins/metrics/metrics_plugin.py": "answers `timeSeries` in its place"
     },
-    f"{PAGE}/projector.py": {
+    f"{PAGE}/plugins/projector.py": {
         "plugins/projector/projector_plugin.py": "answers all of its routes in its place",
         "plugins/projector/tf_projector_plugin/index.js": "is served as it is",
         "plugins/projector/tf_projector_plugin/projector_binary.html": "is served as it is, and needs 'unsafe-eval'",
@@ -74,12 +74,12 @@ STANDS_FOR = {
     f"{PAGE}/provider.py": {
         "backend/event_processing/data_provider.py": "behaves as this, the provider for files, does",
     },
-    f"{PAGE}/stock.py": {
+    f"{PAGE}/stock_application.py": {
         "default.py": "the list of plugins is this one, less those that read files",
         "plugins/core/core_plugin.py": "`_FLAGS` has the flags that are read of those it defines",
         "compat/__init__.py": "`tensorboard.compat.notf` keeps TensorFlow from being imported",
     },
-    f"{PAGE}/compare/hyperparameters.py": {
+    f"{PAGE}/compare/hparams.py": {
         "plugins/hparams/backend_context.py": "columns are found as this does for one logdir with both experiments",
         "plugins/hparams/list_session_groups.py": "sessions are grouped by the names that are given here",
     },
@@ -113,7 +113,7 @@ NAMES_USED = {
         )
     },
     f"{PAGE}/mount.py": {f"{WEB_FILES}/index.js": ("defaultExperimentId", "tb-relative-root")},
-    f"{PAGE}/page_script.js": {
+    "service/tbservice/pages/page_script.js": {
         f"{WEB_FILES}/index.js": (
             *(
                 "tf-hparams-query-pane",
@@ -124,13 +124,13 @@ NAMES_USED = {
             *("hparamInfos", "metricInfos", "experimentName", "_experiment"),
         )
     },
-    f"{PAGE}/regular_expressions.py": {
+    f"{PAGE}/plugins/regular_expressions.py": {
         "plugins/hparams/list_session_groups.py": ("def _create_regexp_filter",),
         "plugins/custom_scalar/custom_scalars_plugin.py": ("def scalars_impl",),
     },
-    f"{PAGE}/stock.py": {"compat/__init__.py": ('import_module("tensorboard.compat.notf")',)},
-    f"{PAGE}/hot/plugins.py": {"backend/application.py": ("self._plugins",)},
-    f"{PAGE}/hyperparameters.py": {
+    f"{PAGE}/stock_application.py": {"compat/__init__.py": ('import_module("tensorboard.compat.notf")',)},
+    f"{PAGE}/native/plugins_listing.py": {"backend/application.py": ("self._plugins",)},
+    f"{PAGE}/plugins/hparams.py": {
         "plugins/hparams/backend_context.py": ("def scalars_metadata", "def read_last_scalars"),
         "plugins/hparams/hparams_plugin.py": ("self._context",),
     },
