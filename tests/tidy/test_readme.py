@@ -1,61 +1,175 @@
-"""What the README tells people to type exists."""
+"""Check the README and the documentation: commands, links, paths, limits and API examples exist."""
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
 import sys
+from functools import cache
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
 from support.source_code import ROOT
 
+README_LINES_MAX = 100
 SHELLS = {"", "sh", "bash", "console"}
 PROGRAMS = {"tbupload", "tbservice"}
-PAGES = [ROOT / "README.md", *sorted((ROOT / "deploy").rglob("*.md"))]
+NAMED = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "tests/README.md", "tests/data/README.md", "deploy/README.md")
+PAGES = [*(ROOT / name for name in NAMED), *sorted((ROOT / "docs").rglob("*.md"))]
+SOURCE_DIRECTORIES = ("service", "uploader", "tests", "migrations")
+PATH = re.compile(r"`([\w-]+(?:/[\w-]+)*\.(?:py|proto|yml))(?:::\w+)?`")
+LIMIT = re.compile(r"`([a-z][a-z_]*_(?:max|min|bytes|seconds|points))`")
+BODY_OPTIONS = {"--json", "--data", "-d"}
+
+
+def code_blocks(page):
+    """Return the (language, content) of each fenced block."""
+    return re.findall(r"^ *```(\w*)\n(.*?)^ *```", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def prose(page):
+    return re.sub(r"^ *```.*?^ *```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+def shell_lines(page):
+    """Return each command line of the page's shell blocks, split into words, without comments."""
+    lines = []
+    for content in (content for language, content in code_blocks(page) if language in SHELLS):
+        for line in content.replace("\\\n", " ").splitlines():
+            lines += [shlex.split(part, comments=True) for part in line.removeprefix("$ ").split("&&")]
+    return [words for words in lines if words]
 
 
 def commands():
-    """Each line in a fenced block of a page that begins with one of our commands or `make`, split into words."""
-    found = []
-    for page in PAGES:
-        blocks = re.findall(r"^ *```(\w*)\n(.*?)^ *```", page.read_text(), re.DOTALL | re.MULTILINE)
-        for block in (content for language, content in blocks if language in SHELLS):
-            for line in block.replace("\\\n", " ").splitlines():
-                for part in line.removeprefix("$ ").split("&&"):
-                    words = shlex.split(part, comments=True)
-                    if words and words[0].rpartition("/")[2] in {*PROGRAMS, "make"}:
-                        found.append(words)
-    return found
+    """Return each shown command of ours, or of make, also those that run in a container."""
+    shown = []
+    for words in (words for page in PAGES for words in shell_lines(page)):
+        inside = words[4:] if words[:3] == ["docker", "compose", "exec"] else words
+        if inside and inside[0].rpartition("/")[2] in {*PROGRAMS, "make"}:
+            shown.append(inside)
+    return shown
 
 
-def test_the_readme_shows_the_two_commands_and_both_programs():
+def requests():
+    return [words for page in PAGES for words in shell_lines(page) if words[0] == "curl"]
+
+
+@cache
+def help_of(program, *verb):
+    command = [sys.executable, "-m", program, *verb, "--help"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def anchors(page):
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.fixture(scope="module")
+def openapi():
+    command = [sys.executable, "-m", "tbservice", "openapi"]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def test_readme_shows_both_commands_and_both_programs():
     shown = commands()
     assert {tuple(words[:2]) for words in shown} >= {("make", "up"), ("make", "test")}
     assert {words[0].rpartition("/")[2] for words in shown} >= PROGRAMS
 
 
-@pytest.mark.parametrize(
-    "words", [words for words in commands() if words[0] == "make"], ids=" ".join
-)
-def test_a_target_that_is_shown_exists(words):
+def test_readme_is_short_enough_to_read():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= README_LINES_MAX
+
+
+@pytest.mark.parametrize("words", [words for words in commands() if words[0] == "make"], ids=" ".join)
+def test_shown_make_target_exists(words):
     targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert {word for word in words[1:] if "=" not in word} <= set(targets)
 
 
-@pytest.mark.parametrize(
-    "words", [words for words in commands() if words[0] != "make"], ids=" ".join
-)
-def test_a_command_that_is_shown_exists_with_its_options(words):
+@pytest.mark.parametrize("words", [words for words in commands() if words[0] != "make"], ids=" ".join)
+def test_shown_command_exists_with_its_options(words):
     program, *rest = words
+    program = program.rpartition("/")[2]
     verb = []
     for word in rest:
         if word.startswith("-") or not re.fullmatch(r"[a-z][a-z-]*", word):
             break
         verb.append(word)
-    command = [sys.executable, "-m", program.rpartition("/")[2], *verb, "--help"]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
+    if program == "tbupload" and rest[0] == "--logdir":  # short for `tbupload upload`
+        verb = ["upload"]
     options = {word.partition("=")[0] for word in rest if word.startswith("--")}
-    assert options <= set(re.findall(r"--[\w-]+", ended.stdout))
+    assert options <= set(re.findall(r"--[\w-]+", help_of(program, *verb)))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files_and_headings(page):
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if re.match(r"[a-z]+:", link):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    assert not broken
+
+
+def test_paths_named_in_pages_exist():
+    files = [path.as_posix() for name in SOURCE_DIRECTORIES for path in (ROOT / name).rglob("*.*")]
+    files += [path.as_posix() for path in ROOT.iterdir()]
+    missing = {
+        (page.name, path)
+        for page in PAGES
+        for path in PATH.findall(page.read_text())
+        if not any(file.endswith(f"/{path}") for file in files)
+    }
+    assert not missing
+
+
+def test_limits_named_in_pages_exist():
+    sources = [
+        path for name in SOURCE_DIRECTORIES for path in (ROOT / name).rglob("*") if path.suffix in {".py", ".proto"}
+    ]
+    names = set(re.findall(r"\w+", "".join(path.read_text() for path in sources).lower()))
+    assert not {(page.name, name) for page in PAGES for name in LIMIT.findall(page.read_text()) if name not in names}
+
+
+def test_storage_page_names_every_table_and_index():
+    versions = (ROOT / "migrations" / "versions").glob("*.py")
+    named = r"CREATE (?:TEMPORARY )?TABLE (\w+)|CREATE (?:UNIQUE )?INDEX (\w+)|CONSTRAINT (\w+) UNIQUE"
+    found = re.findall(named, "".join(path.read_text() for path in versions))
+    page = (ROOT / "docs" / "storage.md").read_text()
+    assert {"".join(names) for names in found} - {"drawn_slots"} <= set(re.findall(r"`(\w+)`", page))
+
+
+def test_pages_have_no_banned_words():
+    words = re.compile(r"\b(foretell|reckon|doubts?|whoever|goes on|anew|but for)\b", re.IGNORECASE)
+    assert not {(page.name, word) for page in PAGES for word in words.findall(page.read_text())}
+
+
+@pytest.mark.parametrize("words", requests(), ids=lambda words: words[-1][-60:])
+def test_api_example_matches_openapi(words, openapi):
+    (url,) = [word for word in words if word.startswith("$TBHUB_SERVER")]
+    address = urlsplit(url.removeprefix("$TBHUB_SERVER"))
+    method = words[words.index("-X") + 1] if "-X" in words else "POST" if BODY_OPTIONS & {*words} else "GET"
+    operations = [
+        path[method.lower()]
+        for template, path in openapi["paths"].items()
+        if method.lower() in path and re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", template), address.path)
+    ]
+    assert operations, f"no route for {method} {address.path}"
+    given = {name for name, _ in parse_qsl(address.query)}
+    given |= {words[at + 1].partition("=")[0] for at, word in enumerate(words) if word == "--data-urlencode"}
+    assert any(given <= {one["name"] for one in operation.get("parameters", ())} for operation in operations)
+    if "--json" in words:
+        (operation,) = operations
+        schema = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+        body = json.loads(words[words.index("--json") + 1])
+        assert body.keys() <= openapi["components"]["schemas"][schema]["properties"].keys()
