@@ -17,7 +17,14 @@ from support.source_code import ROOT
 README_LINES_MAX = 100
 SHELLS = {"", "sh", "bash", "console"}
 PROGRAMS = {"tbupload", "tbservice"}
-NAMED = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "tests/README.md", "tests/data/README.md", "deploy/README.md")
+NAMED = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "tests/README.md",
+    "tests/data/README.md",
+    "deploy/README.md",
+)
 PAGES = [*(ROOT / name for name in NAMED), *sorted((ROOT / "docs").rglob("*.md"))]
 SOURCE_DIRECTORIES = ("service", "uploader", "tests", "migrations")
 PATH = re.compile(r"`([\w-]+(?:/[\w-]+)*\.(?:py|proto|yml))(?:::\w+)?`")
@@ -39,7 +46,9 @@ def shell_lines(page):
     lines = []
     for content in (content for language, content in code_blocks(page) if language in SHELLS):
         for line in content.replace("\\\n", " ").splitlines():
-            lines += [shlex.split(part, comments=True) for part in line.removeprefix("$ ").split("&&")]
+            lines += [
+                shlex.split(part, comments=True) for part in line.removeprefix("$ ").split("&&")
+            ]
     return [words for words in lines if words]
 
 
@@ -87,13 +96,17 @@ def test_readme_is_short_enough_to_read():
     assert len((ROOT / "README.md").read_text().splitlines()) <= README_LINES_MAX
 
 
-@pytest.mark.parametrize("words", [words for words in commands() if words[0] == "make"], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [words for words in commands() if words[0] == "make"], ids=" ".join
+)
 def test_shown_make_target_exists(words):
     targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert {word for word in words[1:] if "=" not in word} <= set(targets)
 
 
-@pytest.mark.parametrize("words", [words for words in commands() if words[0] != "make"], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [words for words in commands() if words[0] != "make"], ids=" ".join
+)
 def test_shown_command_exists_with_its_options(words):
     program, *rest = words
     program = program.rpartition("/")[2]
@@ -135,18 +148,30 @@ def test_paths_named_in_pages_exist():
 
 def test_limits_named_in_pages_exist():
     sources = [
-        path for name in SOURCE_DIRECTORIES for path in (ROOT / name).rglob("*") if path.suffix in {".py", ".proto"}
+        path
+        for name in SOURCE_DIRECTORIES
+        for path in (ROOT / name).rglob("*")
+        if path.suffix in {".py", ".proto"}
     ]
     names = set(re.findall(r"\w+", "".join(path.read_text() for path in sources).lower()))
-    assert not {(page.name, name) for page in PAGES for name in LIMIT.findall(page.read_text()) if name not in names}
+    assert not {
+        (page.name, name)
+        for page in PAGES
+        for name in LIMIT.findall(page.read_text())
+        if name not in names
+    }
 
 
 def test_storage_page_names_every_table_and_index():
     versions = (ROOT / "migrations" / "versions").glob("*.py")
-    named = r"CREATE (?:TEMPORARY )?TABLE (\w+)|CREATE (?:UNIQUE )?INDEX (\w+)|CONSTRAINT (\w+) UNIQUE"
+    named = (
+        r"CREATE (?:TEMPORARY )?TABLE (\w+)|CREATE (?:UNIQUE )?INDEX (\w+)|CONSTRAINT (\w+) UNIQUE"
+    )
     found = re.findall(named, "".join(path.read_text() for path in versions))
     page = (ROOT / "docs" / "storage.md").read_text()
-    assert {"".join(names) for names in found} - {"drawn_slots"} <= set(re.findall(r"`(\w+)`", page))
+    assert {"".join(names) for names in found} - {"drawn_slots"} <= set(
+        re.findall(r"`(\w+)`", page)
+    )
 
 
 def test_pages_have_no_banned_words():
@@ -158,18 +183,34 @@ def test_pages_have_no_banned_words():
 def test_api_example_matches_openapi(words, openapi):
     (url,) = [word for word in words if word.startswith("$TBHUB_SERVER")]
     address = urlsplit(url.removeprefix("$TBHUB_SERVER"))
-    method = words[words.index("-X") + 1] if "-X" in words else "POST" if BODY_OPTIONS & {*words} else "GET"
+    method = (
+        words[words.index("-X") + 1]
+        if "-X" in words
+        else "POST"
+        if BODY_OPTIONS & {*words}
+        else "GET"
+    )
     operations = [
         path[method.lower()]
         for template, path in openapi["paths"].items()
-        if method.lower() in path and re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", template), address.path)
+        if method.lower() in path
+        and re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", template), address.path)
     ]
     assert operations, f"no route for {method} {address.path}"
     given = {name for name, _ in parse_qsl(address.query)}
-    given |= {words[at + 1].partition("=")[0] for at, word in enumerate(words) if word == "--data-urlencode"}
-    assert any(given <= {one["name"] for one in operation.get("parameters", ())} for operation in operations)
+    given |= {
+        words[at + 1].partition("=")[0]
+        for at, word in enumerate(words)
+        if word == "--data-urlencode"
+    }
+    assert any(
+        given <= {one["name"] for one in operation.get("parameters", ())}
+        for operation in operations
+    )
     if "--json" in words:
         (operation,) = operations
-        schema = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+        schema = operation["requestBody"]["content"]["application/json"]["schema"][
+            "$ref"
+        ].rpartition("/")[2]
         body = json.loads(words[words.index("--json") + 1])
         assert body.keys() <= openapi["components"]["schemas"][schema]["properties"].keys()
