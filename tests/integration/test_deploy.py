@@ -1,6 +1,6 @@
 """The container files, without containers: what they say is checked, and each command in them is run by hand.
 
-The image names, the networks and the volumes are not tried here; `deploy/README.md` says so.
+The image names, the networks and the volumes are not tried here; `docs/operations.md` says so.
 """
 
 import json

@@ -39,7 +39,7 @@ class Summary:
         return not self.skipped and not self.problems
 
     def as_json(self) -> dict[str, Any]:
-        """The fields as api.md's "done" event has them, and the problems."""
+        """The fields as docs/uploading.md has the "done" event has them, and the problems."""
         return {
             "scalars": self.scalars,
             "tensors": self.tensors,
