@@ -63,7 +63,7 @@ METADATA_BYTES_MAX: Final = 4 * MIB
 NAME_CHARS_MAX: Final = 10_000
 """Characters of a run's or a tag's name."""
 
-logged_content_type_chars_max: Final = 255
+LOGGED_CONTENT_TYPE_CHARS_MAX: Final = 255
 """Characters of a content type that was logged with audio: two names of 127 and a slash, as RFC 6838 allows."""
 
 FILE_NAME_CHARS_MAX: Final = 1_000
@@ -130,7 +130,7 @@ CURSOR_CHARS_MAX: Final = 700_000
 """Characters of a reader's cursor."""
 
 CURSOR_IN_URL_CHARS_MAX: Final = 32_000
-"""Characters of a cursor in a URL, which `head_bytes_max` bounds: longer ones are posted."""
+"""Characters of a cursor in a URL, which `HEAD_BYTES_MAX` bounds: longer ones are posted."""
 
 CHANGES_POINTS_MAX: Final = 100_000
 """Points in one answer of those that are new; there is a next one when there are more."""
@@ -267,7 +267,7 @@ CALLER_CACHE_SECONDS: Final = 60.0
 CALLER_CACHE_TOKENS_MAX: Final = 10_000
 """Tokens of which a worker remembers that."""
 
-head_bytes_max: Final = 48 * KIB
+HEAD_BYTES_MAX: Final = 48 * KIB
 """Bytes of a request's first line and headers."""
 
 REQUEST_HEADER_SECONDS_MAX: Final = 10.0

@@ -183,5 +183,5 @@ def test_digest_differs_by_the_logged_content_type(api, experiment):
 def test_uploader_learns_how_long_a_content_type_may_be(api, experiment):
     result = api.write(experiment, segment(stream(), 0, 9, clips({1: ""})))
     assert (
-        result.limits.logged_content_type_chars_max == limits.logged_content_type_chars_max == 255
+        result.limits.logged_content_type_chars_max == limits.LOGGED_CONTENT_TYPE_CHARS_MAX == 255
     )

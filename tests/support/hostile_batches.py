@@ -319,7 +319,7 @@ def _check_limits(segment: Segment) -> None:
         if isinstance(series.points, BlobSequencePoints):
             for blobs, content_type in values:
                 assert not content_type or len(blobs) == 1
-                assert len(content_type) <= limits.logged_content_type_chars_max
+                assert len(content_type) <= limits.LOGGED_CONTENT_TYPE_CHARS_MAX
                 assert "\0" not in content_type
         if isinstance(series.points, TensorPoints):
             for dtype, shape, data, _ in values:

@@ -128,7 +128,9 @@ NAMES_USED = {
         "plugins/hparams/list_session_groups.py": ("def _create_regexp_filter",),
         "plugins/custom_scalar/custom_scalars_plugin.py": ("def scalars_impl",),
     },
-    f"{PAGE}/stock_application.py": {"compat/__init__.py": ('import_module("tensorboard.compat.notf")',)},
+    f"{PAGE}/stock_application.py": {
+        "compat/__init__.py": ('import_module("tensorboard.compat.notf")',)
+    },
     f"{PAGE}/native/plugins_listing.py": {"backend/application.py": ("self._plugins",)},
     f"{PAGE}/plugins/hparams.py": {
         "plugins/hparams/backend_context.py": ("def scalars_metadata", "def read_last_scalars"),

@@ -296,8 +296,8 @@ class Turns(FairQueue):
             return 1
         return super()._group_max(caller)
 
-    def try_take(self, caller: SharingParty, amount: int = 1) -> bool:
-        """Take a turn where it fits, as `Shares.try_take`, and count the caller as at work."""
+    def try_acquire(self, caller: SharingParty, amount: int = 1) -> bool:
+        """Take a turn where it fits, as `Shares.try_acquire`, and count the caller as at work."""
         self._activity.note(caller)
         return super().try_acquire(caller, amount)
 

@@ -377,7 +377,7 @@ def _logged_content_type(sent: wire_pb2.BlobSequence) -> str:
     if sent.logged_content_type and len(sent.blobs) != 1:
         raise Invalid(f"a content type is logged with one blob; this step has {len(sent.blobs)}")
     return _check_name(
-        "a logged content type", sent.logged_content_type, limits.logged_content_type_chars_max
+        "a logged content type", sent.logged_content_type, limits.LOGGED_CONTENT_TYPE_CHARS_MAX
     )
 
 

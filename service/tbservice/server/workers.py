@@ -82,7 +82,7 @@ def configure(app: FastAPI | str, settings: Settings, **options: Any) -> uvicorn
     return uvicorn.Config(
         app,
         http=Connection,
-        h11_max_incomplete_event_size=limits.head_bytes_max,
+        h11_max_incomplete_event_size=limits.HEAD_BYTES_MAX,
         forwarded_allow_ips=settings.trusted_proxies,
         access_log=False,
         log_config=None,  # `logs.configure` was called, as it is of every command

@@ -73,7 +73,7 @@ class ChangeNotifier:
         current = admitted.current()
         unread = current.shares.unread_bytes
         if not unread.has_room(current.caller, size):
-            raise unread.refusal(current.caller)
+            raise unread.over_share_error(current.caller)
 
     def close(self) -> None:
         """Ends every tail; none begins afterwards."""
