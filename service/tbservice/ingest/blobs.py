@@ -1,8 +1,4 @@
-"""Blobs: putting their bytes into the object store before anything names them, and finding those that may be read.
-
-A blob's key is `<experiment>.<series>.<step>.<index>.<start of its SHA-256>`: it opens nothing without a grant on that
-experiment, tells no names, and is good for as long as that step shows those bytes.
-"""
+"""Store blobs: their bytes go into the object store before anything refers to them."""
 
 from __future__ import annotations
 
@@ -11,23 +7,17 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Final
 
-import numpy as np
-from sqlalchemy import Connection
-
-from tbservice.errors import Invalid, NotFound
+from tbservice.errors import Invalid
 from tbservice.ingest.decode import InlineBlob, Segment, iter_inline_blobs
-from tbservice.sample_order import compute_rank_and_key
-from tbservice.store import blob_points, blobs, sample_slots
+from tbservice.store import blobs
 from tbservice.store.blobs import StoredBlob
 from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database
-from tbservice.types import AppendGrant, Blob, ExperimentId, ReadGrant
+from tbservice.types import AppendGrant
 
 _CALLS_AT_ONCE: Final = 8
-_KEY_DIGEST_CHARS: Final = 16
 _READ_BYTES: Final = 1024 * 1024
 DIGEST_MISMATCH: Final = "the bytes are not those of this SHA-256"
-_BLOB_NOT_FOUND: Final = "there is no such blob, or it is not yours"
 
 _SIGNATURES: Final = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -110,51 +100,3 @@ def store(
     with database.transaction(grant.workspace_id) as db:
         blobs.record(db, grant.workspace_id, [StoredBlob(sha256, size, content_type(head))])
         blobs.add_to_experiment(db, grant, sha256)
-
-
-def make_blob_key(
-    experiment_id: ExperimentId, series_id: int, step: int, index: int, sha256: bytes
-) -> str:
-    """The key of the blob at `index` of a step."""
-    return f"{experiment_id}.{series_id}.{step}.{index}.{sha256.hex()[:_KEY_DIGEST_CHARS]}"
-
-
-def parse_blob_experiment(key: str) -> ExperimentId:
-    """Whose blob a key names: a grant on that experiment is what it takes. Raises NotFound when it is no key."""
-    return parse_blob_key(key)[0]
-
-
-def find_blob(db: Connection, grant: ReadGrant, key: str) -> Blob:
-    """The blob that a key names. Raises NotFound for another experiment's, and when the step shows other bytes."""
-    experiment_id, series_id, step, index, digest_start = parse_blob_key(key)
-    if experiment_id != grant.experiment_id:
-        raise NotFound(_BLOB_NOT_FOUND)
-    rank, sample_key = compute_rank_and_key(np.array([step]), sample_slots.get_ranks(db))
-    digests = blob_points.find_digests(
-        db, experiment_id, series_id, int(rank[0]), int(sample_key[0])
-    )
-    if (
-        digests is None
-        or index >= len(digests)
-        or not digests[index].hex().startswith(digest_start)
-    ):
-        raise NotFound(_BLOB_NOT_FOUND)
-    blob = blobs.find(db, grant.workspace_id, digests[index])
-    if blob is None:
-        raise NotFound(_BLOB_NOT_FOUND)
-    return blob
-
-
-def parse_blob_key(key: str) -> tuple[ExperimentId, int, int, int, str]:
-    """What `make_blob_key` made it of, of the SHA-256 only its beginning. Raises NotFound when it is no key."""
-    try:
-        experiment_id, series_id, step, index, digest_start = key.split(".")
-        numbers = int(series_id), int(step), int(index)
-    except ValueError as error:
-        raise NotFound(_BLOB_NOT_FOUND) from error
-    is_possible = (
-        0 <= numbers[0] < 2**63 and -(2**63) <= numbers[1] < 2**63 and 0 <= numbers[2] < 2**31
-    )
-    if not is_possible or len(digest_start) != _KEY_DIGEST_CHARS:
-        raise NotFound(_BLOB_NOT_FOUND)
-    return ExperimentId(experiment_id), *numbers, digest_start

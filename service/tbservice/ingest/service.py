@@ -7,10 +7,9 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 
 from tbservice import limits, metrics
-from tbservice.ingest import blobs, commit, decode
+from tbservice.ingest import blobs, commit, decode, string_lengths
 from tbservice.ingest.commit import CommitResult
 from tbservice.ingest.decode import Segment
-from tbservice.reading import tensor_objects
 from tbservice.scalars.compactor import Compactor
 from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database
@@ -48,7 +47,7 @@ class Ingest:
         segments = _decode(content, hold_decoding)
         with metrics.time_batch_phase("blobs"):
             blobs.store_inline(self.database, self.objects, grant, segments)
-            tensor_objects.check_string_lengths(self.database, self.objects, grant, segments)
+            string_lengths.check_string_lengths(self.database, self.objects, grant, segments)
         with (
             metrics.time_batch_phase("transaction"),
             self.database.transaction(grant.workspace_id) as db,

@@ -14,8 +14,8 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.errors import Invalid, TooLarge
-from tbservice.ingest.blobs import make_blob_key
 from tbservice.reading import tensor_objects
+from tbservice.reading.blobs import make_blob_key
 from tbservice.reading.sampling import bernoulli_and_full, tensor_and_blob, uniform
 from tbservice.reading.sampling.rules import BUCKET_POINTS_MAX
 from tbservice.reading.tag_groups import decode_page_numbers

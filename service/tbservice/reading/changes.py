@@ -16,8 +16,8 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.errors import NotFound, TooLarge
-from tbservice.ingest.blobs import make_blob_key
 from tbservice.reading import change_cursor, tensor_objects
+from tbservice.reading.blobs import make_blob_key
 from tbservice.reading.change_cursor import PendingChanges
 from tbservice.scalars.dedup import deduplicate_steps
 from tbservice.scalars.scan import read_scalar_chunks

@@ -10,8 +10,7 @@ from google.protobuf.message import DecodeError
 
 from tbservice import limits
 from tbservice.errors import TooLarge
-from tbservice.ingest import blobs
-from tbservice.reading import catalog
+from tbservice.reading import blobs, catalog
 from tbservice.reading.catalog import ByRunAndTag
 from tbservice.reading.source import ExperimentReader, PointTuple
 from tbservice.reading.tag_groups import TagGroup

@@ -21,8 +21,8 @@ from sqlalchemy import Connection
 from tbservice import limits
 from tbservice.errors import ObjectMissing, ObjectUnreadable
 from tbservice.experiments.lifecycle import get_experiment
-from tbservice.ingest.blobs import make_blob_key
 from tbservice.reading import tensor_objects
+from tbservice.reading.blobs import make_blob_key
 from tbservice.reading.catalog import ALL_BLOBS
 from tbservice.scalars.scan import read_scalar_chunks
 from tbservice.store import blobs, time_series, value_scan

@@ -14,7 +14,7 @@ import numpy as np
 from sqlalchemy import Connection
 
 from tbservice import limits
-from tbservice.ingest.blobs import parse_blob_key
+from tbservice.reading.blobs import parse_blob_key
 from tbservice.reading.full_scan import Sample, SeriesChunk
 from tbservice.store import blobs, time_series, value_scan
 from tbservice.types import (

@@ -11,8 +11,7 @@ from sqlalchemy import Connection
 from tbservice import limits
 from tbservice.errors import TooLarge
 from tbservice.experiments import lifecycle
-from tbservice.ingest import blobs
-from tbservice.reading import catalog, full_scan, tag_groups, tensor_objects
+from tbservice.reading import blobs, catalog, full_scan, tag_groups, tensor_objects
 from tbservice.reading.cancellation import Cancellation
 from tbservice.reading.catalog import ByRunAndTag
 from tbservice.reading.full_scan import SeriesChunk

@@ -10,8 +10,7 @@ from sqlalchemy import Connection
 
 from tbservice.experiments import lifecycle
 from tbservice.handlers.job_loop import WorkerLink
-from tbservice.ingest import blobs
-from tbservice.reading import catalog, tag_groups
+from tbservice.reading import blobs, catalog, tag_groups
 from tbservice.reading.catalog import ByRunAndTag
 from tbservice.reading.comparison import ComparisonReader
 from tbservice.reading.source import ExperimentReader, Source

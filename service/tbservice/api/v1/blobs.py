@@ -13,7 +13,7 @@ from tbservice.admission import admitted
 from tbservice.api.http.dependencies import Secret, UsesDatabase, UsesObjects
 from tbservice.api.http.openapi_errors import OBJECT_MISSING
 from tbservice.auth import grants
-from tbservice.ingest import blobs
+from tbservice.reading import blobs
 from tbservice.store.objects import ObjectStore
 from tbservice.types import Blob, ReadGrant
 

@@ -1,0 +1,69 @@
+"""Find blobs by the keys that answers name them by.
+
+A blob's key is `<experiment>.<series>.<step>.<index>.<first 16 digits of its SHA-256>`. It grants nothing, names
+neither run nor tag, and is valid as long as that step has those bytes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from sqlalchemy import Connection
+
+from tbservice.errors import NotFound
+from tbservice.sample_order import compute_rank_and_key
+from tbservice.store import blob_points, blobs, sample_slots
+from tbservice.types import Blob, ExperimentId, ReadGrant
+
+_KEY_DIGEST_CHARS: Final = 16
+
+
+_BLOB_NOT_FOUND: Final = "there is no such blob, or it is not yours"
+
+
+def make_blob_key(
+    experiment_id: ExperimentId, series_id: int, step: int, index: int, sha256: bytes
+) -> str:
+    """The key of the blob at `index` of a step."""
+    return f"{experiment_id}.{series_id}.{step}.{index}.{sha256.hex()[:_KEY_DIGEST_CHARS]}"
+
+
+def parse_blob_experiment(key: str) -> ExperimentId:
+    """Whose blob a key names: a grant on that experiment is what it takes. Raises NotFound when it is no key."""
+    return parse_blob_key(key)[0]
+
+
+def find_blob(db: Connection, grant: ReadGrant, key: str) -> Blob:
+    """The blob that a key names. Raises NotFound for another experiment's, and when the step shows other bytes."""
+    experiment_id, series_id, step, index, digest_start = parse_blob_key(key)
+    if experiment_id != grant.experiment_id:
+        raise NotFound(_BLOB_NOT_FOUND)
+    rank, sample_key = compute_rank_and_key(np.array([step]), sample_slots.get_ranks(db))
+    digests = blob_points.find_digests(
+        db, experiment_id, series_id, int(rank[0]), int(sample_key[0])
+    )
+    if (
+        digests is None
+        or index >= len(digests)
+        or not digests[index].hex().startswith(digest_start)
+    ):
+        raise NotFound(_BLOB_NOT_FOUND)
+    blob = blobs.find(db, grant.workspace_id, digests[index])
+    if blob is None:
+        raise NotFound(_BLOB_NOT_FOUND)
+    return blob
+
+
+def parse_blob_key(key: str) -> tuple[ExperimentId, int, int, int, str]:
+    """What `make_blob_key` made it of, of the SHA-256 only its beginning. Raises NotFound when it is no key."""
+    try:
+        experiment_id, series_id, step, index, digest_start = key.split(".")
+        numbers = int(series_id), int(step), int(index)
+    except ValueError as error:
+        raise NotFound(_BLOB_NOT_FOUND) from error
+    is_possible = (
+        0 <= numbers[0] < 2**63 and -(2**63) <= numbers[1] < 2**63 and 0 <= numbers[2] < 2**31
+    )
+    if not is_possible or len(digest_start) != _KEY_DIGEST_CHARS:
+        raise NotFound(_BLOB_NOT_FOUND)
+    return ExperimentId(experiment_id), *numbers, digest_start
