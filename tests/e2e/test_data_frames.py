@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-import tbupload.analysis
+import tbupload.notebook
 from tensorboard.plugins.hparams import plugin_data_pb2
 
 from support.batches import (

@@ -295,7 +295,7 @@ def test_an_export_that_was_killed_goes_on_with_what_is_missing(uploader, reader
     begun = clean.with_name("begun")
     # Jobs of one run each, so that there is something to be killed between.
     script = (
-        "from tbupload.export import plan; plan.JOB_RUNS = 1; from tbupload.cli import main; main()"
+        "from tbupload.export import plan; plan.RUNS_PER_JOB = 1; from tbupload.cli import main; main()"
     )
     command = ["export", "--experiment", experiment_id, "--format", chosen, "--output", str(begun)]
     with subprocess.Popen(

@@ -29,7 +29,7 @@ NOBODY = pwd.getpwnam("nobody").pw_uid
 HOLD_INSTANCE = """
 import sys, time
 from pathlib import Path
-from tbservice.embedded.instance import Instance
+from tbservice.local.embedded.instance import Instance
 with Instance(Path(sys.argv[1])) as instance:
     print(instance.postgres.url(), flush=True)
     time.sleep(60)
