@@ -203,7 +203,7 @@ def test_wrong_scopes_are_one_problem_however_many(api, experiment):
 
 
 def test_invalid_answer_names_ten_problems(api, experiment):
-    wrong = {f"field{number}": 0 for number in range(1_000)}
+    wrong = {f"field{number}": 0 for number in range(15)}
     answer = api.request("POST", f"/experiments/{experiment}/scalars/data", json=wrong)
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
     problems = answer.json()["detail"].split("; ")

@@ -28,7 +28,7 @@ REPEATS = 100
 
 CONFIGURED = """
 import logging, warnings
-from tbservice import logs
+from tbservice.server import logs
 logs.configure()
 log = logging.getLogger("stranger")
 """
@@ -43,7 +43,7 @@ sys.exit(main(["serve"]))
 
 def written_by(program):
     """What a process with the service's log configuration writes to standard error."""
-    head = "import logging, warnings\nfrom tbservice import logs\nlogs.configure()\nlog = logging.getLogger('stranger')\n"
+    head = "import logging, warnings\nfrom tbservice.server import logs\nlogs.configure()\nlog = logging.getLogger('stranger')\n"
     ended = subprocess.run(
         [sys.executable, "-c", head + textwrap.dedent(program)],
         capture_output=True,
