@@ -1,5 +1,6 @@
 # make up      starts everything on this machine            make lint    ruff and mypy
 # make test    runs every test, then the linters            make bench   measures speed and size
+# make unit    runs the tests that need no server
 # make lock    renews the locked versions (needs uv)        make clean   removes the virtual environment
 # Needs Python >= 3.11 (PYTHON=... chooses one), pip and make. ARGS=... is passed on: make up ARGS="--demo --port 7000".
 
@@ -14,7 +15,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 COMPILE := uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	--no-emit-index-url --quiet --extra service --group build
 
-.PHONY: up test lint bench lock clean
+.PHONY: up test unit lint bench lock clean
 
 up: $(VENV)/service
 	@exec $(BIN)/tbservice up $(ARGS)
@@ -23,6 +24,9 @@ up: $(VENV)/service
 test: $(VENV)/test
 	$(BIN)/pytest --numprocesses logical --maxprocesses 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 	@$(MAKE) --no-print-directory lint
+
+unit: $(VENV)/test
+	$(BIN)/pytest --numprocesses logical --dist worksteal --quiet tests/unit $(ARGS)
 
 lint: $(VENV)/test
 	$(BIN)/ruff check
