@@ -6,6 +6,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from support import servers as support
@@ -14,6 +15,10 @@ from tbservice.local.embedded.ports import choose_ports
 
 QUICK = ("tidy", "unit")
 """Folders whose modules take seconds."""
+
+# A busy machine is no fault of the code: no example has a time limit.
+hypothesis.settings.register_profile("tbhub", deadline=None)
+hypothesis.settings.load_profile("tbhub")
 
 
 def pytest_collection_modifyitems(items):
