@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Final
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Response
 
 from tbservice.api.formats import json_encoding
 from tbservice.api.http.dependencies import MayRead, UsesDatabase
 from tbservice.api.http.etag import ConditionalRoute
+from tbservice.api.http.get_and_post import get_and_post
 from tbservice.api.v1.point_queries import (
     ScalarSeriesPageInUrl,
     ScalarSeriesPageQuery,
@@ -23,8 +24,7 @@ router = APIRouter(
     prefix="/api/v1/experiments/{experiment_id}", tags=["reading"], route_class=ConditionalRoute
 )
 
-SeriesInUrl = Annotated[SeriesPageInUrl, Query()]
-ScalarSeriesInUrl = Annotated[ScalarSeriesPageInUrl, Query()]
+_POST_FOR: Final = "more runs and tags than a URL holds"
 
 
 @router.get("/runs")
@@ -55,45 +55,21 @@ def list_plugins(grant: MayRead, database: UsesDatabase, plugin: str | None = No
         )
 
 
-@router.get("/scalars")
-def list_scalars(grant: MayRead, query: ScalarSeriesInUrl, database: UsesDatabase) -> Response:
+@get_and_post(router, "/scalars", ScalarSeriesPageInUrl, post_for=_POST_FOR)
+def list_scalars(grant: MayRead, query: ScalarSeriesPageQuery, database: UsesDatabase) -> Response:
     """`{run: {tag: {count, max_step, max_wall_time, last_value, summary_metadata, …}}}` of scalar series."""
     return _list(grant, database, query, DataClass.SCALAR)
 
 
-@router.post("/scalars")
-def list_scalars_by_post(
-    grant: MayRead, query: ScalarSeriesPageQuery, database: UsesDatabase
-) -> Response:
-    """As GET, for more runs and tags than a URL holds."""
-    return _list(grant, database, query, DataClass.SCALAR)
-
-
-@router.get("/tensors")
-def list_tensors(grant: MayRead, query: SeriesInUrl, database: UsesDatabase) -> Response:
+@get_and_post(router, "/tensors", SeriesPageInUrl, post_for=_POST_FOR)
+def list_tensors(grant: MayRead, query: SeriesPageQuery, database: UsesDatabase) -> Response:
     """`{run: {tag: {count, max_step, max_wall_time, summary_metadata, …}}}` of tensor series."""
     return _list(grant, database, query, DataClass.TENSOR)
 
 
-@router.post("/tensors")
-def list_tensors_by_post(
-    grant: MayRead, query: SeriesPageQuery, database: UsesDatabase
-) -> Response:
-    """As GET, for more runs and tags than a URL holds."""
-    return _list(grant, database, query, DataClass.TENSOR)
-
-
-@router.get("/blob_sequences")
-def list_blob_sequences(grant: MayRead, query: SeriesInUrl, database: UsesDatabase) -> Response:
+@get_and_post(router, "/blob_sequences", SeriesPageInUrl, post_for=_POST_FOR)
+def list_blob_sequences(grant: MayRead, query: SeriesPageQuery, database: UsesDatabase) -> Response:
     """`{run: {tag: {count, max_step, max_wall_time, max_length, summary_metadata, …}}}` of blob sequence series."""
-    return _list(grant, database, query, DataClass.BLOB_SEQUENCE)
-
-
-@router.post("/blob_sequences")
-def list_blob_sequences_by_post(
-    grant: MayRead, query: SeriesPageQuery, database: UsesDatabase
-) -> Response:
-    """As GET, for more runs and tags than a URL holds."""
     return _list(grant, database, query, DataClass.BLOB_SEQUENCE)
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import numpy as np
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Response
 from pydantic import ConfigDict, Field
 
 from tbservice import limits
 from tbservice.api.formats import json_encoding
 from tbservice.api.http.dependencies import MayRead, UsesDatabase, UsesObjects
 from tbservice.api.http.etag import ConditionalRoute
+from tbservice.api.http.get_and_post import get_and_post
 from tbservice.api.http.openapi_errors import OBJECT_MISSING
 from tbservice.api.v1.point_queries import DATA_CLASSES, DataClassName, SeriesQuery
 from tbservice.reading import changes
@@ -25,6 +26,8 @@ from tbservice.types import Json, ReadGrant
 router = APIRouter(
     prefix="/api/v1/experiments/{experiment_id}", tags=["reading"], route_class=ConditionalRoute
 )
+
+POST_FOR: Final = "cursors and names that are too long for a URL"
 
 
 class FollowQuery(SeriesQuery):
@@ -77,11 +80,11 @@ class ChangesInUrl(ChangesQuery):
     since: SinceInUrl = None
 
 
-@router.get("/{kind}/new", responses=OBJECT_MISSING)
+@get_and_post(router, "/{kind}/new", ChangesInUrl, post_for=POST_FOR, responses=OBJECT_MISSING)
 def read_new(
     grant: MayRead,
     kind: DataClassName,
-    query: Annotated[ChangesInUrl, Query()],
+    query: ChangesQuery,
     database: UsesDatabase,
     objects: UsesObjects,
 ) -> Response:
@@ -92,28 +95,6 @@ def read_new(
     whose ids are in `removed`; where `replaces_from` is a step, drop what you have of the series from it on; then
     append. A series that was deleted and came again has another id.
     """
-    return _read_changes(grant, kind, query, database, objects)
-
-
-@router.post("/{kind}/new", responses=OBJECT_MISSING)
-def read_new_by_post(
-    grant: MayRead,
-    kind: DataClassName,
-    query: ChangesQuery,
-    database: UsesDatabase,
-    objects: UsesObjects,
-) -> Response:
-    """As GET, for cursors and names that are too long for a URL."""
-    return _read_changes(grant, kind, query, database, objects)
-
-
-def _read_changes(
-    grant: ReadGrant,
-    kind: DataClassName,
-    query: ChangesQuery,
-    database: Database,
-    objects: ObjectStore,
-) -> Response:
     return json_encoding.json_response(
         changes_as_json(
             find_changes(database, objects, grant, query, kind, query.since, query.limit)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import base64
-from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
 from tbservice import limits
 from tbservice.api.http.dependencies import MayRead, UsesDatabase
 from tbservice.api.http.etag import ConditionalRoute
+from tbservice.api.http.get_and_post import get_and_post
 from tbservice.api.v1.batches import wire_limits
 from tbservice.api.v1.point_queries import FewFields, Names
 from tbservice.reading import digests
-from tbservice.types import ReadGrant, Selection, Series
+from tbservice.types import Selection, Series
 
 router = APIRouter(
     prefix="/api/v1/experiments/{experiment_id}/digests",
@@ -110,45 +110,31 @@ class RecordAnswer(BaseModel):
     next: str | None = Field(description="Give it as `after` to get the next page; null at the end")
 
 
-@router.get("")
-def list_digests(
-    grant: MayRead, query: Annotated[DigestInUrl, Query()], database: UsesDatabase
-) -> DigestPage:
+@get_and_post(router, "", DigestInUrl, post_for="more runs than a URL holds")
+def list_digests(grant: MayRead, query: DigestQuery, database: UsesDatabase) -> DigestPage:
     """Counts and SHA-256s of whole series, by which others prove that they hold the same points.
 
     A page is of one moment. It ends early, with a `next`, when the points take long to read.
     """
-    return _digest_page(grant, query, database)
-
-
-@router.post("")
-def list_digests_by_post(grant: MayRead, query: DigestQuery, database: UsesDatabase) -> DigestPage:
-    """As GET, for more runs than a URL holds."""
-    return _digest_page(grant, query, database)
-
-
-@router.get("/records")
-def read_records(
-    grant: MayRead, query: Annotated[RecordInUrl, Query()], database: UsesDatabase
-) -> RecordAnswer:
-    """A series' points in step order as the records its digest is made of, to find out where two sides differ."""
-    return _record_page(grant, query, database)
-
-
-@router.post("/records")
-def read_records_by_post(
-    grant: MayRead, query: RecordQuery, database: UsesDatabase
-) -> RecordAnswer:
-    """As GET, for longer names than a URL holds."""
-    return _record_page(grant, query, database)
-
-
-def _digest_page(grant: ReadGrant, query: DigestQuery, database: UsesDatabase) -> DigestPage:
     selection = Selection(query.plugin, None if query.run is None else frozenset(query.run))
     with database.snapshot(grant.workspace_id) as db:
         page, following = digests.list_digests(db, grant, selection, query.after, query.limit)
     return DigestPage(
         limits=wire_limits(), series=[_digest_answer(digest) for digest in page], next=following
+    )
+
+
+@get_and_post(router, "/records", RecordInUrl, post_for="longer names than a URL holds")
+def read_records(grant: MayRead, query: RecordQuery, database: UsesDatabase) -> RecordAnswer:
+    """A series' points in step order as the records its digest is made of, to find out where two sides differ."""
+    with database.snapshot(grant.workspace_id) as db:
+        page = digests.read_records(db, grant, query.run, query.tag, query.after, query.limit)
+    records = base64.b64encode(page.records.tobytes()).decode()
+    return RecordAnswer(
+        **_identity(page.series),
+        count=len(page.records),
+        records=records,
+        next=page.next_page_token,
     )
 
 
@@ -160,18 +146,6 @@ def _digest_answer(digest: digests.Digest) -> DigestAnswer:
         last_step=digest.last_step,
         sha256=digest.sha256,
         metadata_sha256=digest.metadata_sha256,
-    )
-
-
-def _record_page(grant: ReadGrant, query: RecordQuery, database: UsesDatabase) -> RecordAnswer:
-    with database.snapshot(grant.workspace_id) as db:
-        page = digests.read_records(db, grant, query.run, query.tag, query.after, query.limit)
-    records = base64.b64encode(page.records.tobytes()).decode()
-    return RecordAnswer(
-        **_identity(page.series),
-        count=len(page.records),
-        records=records,
-        next=page.next_page_token,
     )
 
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from tbservice import limits
 from tbservice.api.http.dependencies import MayRead, UsesDatabase, UsesObjects
+from tbservice.api.http.get_and_post import get_and_post
 from tbservice.api.v1.point_queries import FewFields, Names
 from tbservice.reading import object_checks
 from tbservice.reading.object_checks import Fault, Problem
-from tbservice.store.objects import ObjectStore
-from tbservice.store.pg.database import Database
-from tbservice.types import ReadGrant, Selection
+from tbservice.types import Selection
 
 # No ConditionalRoute: objects may be lost while the experiment stays the same.
 router = APIRouter(prefix="/api/v1/experiments/{experiment_id}/digests", tags=["verifying"])
@@ -64,10 +61,10 @@ class ObjectPageAnswer(BaseModel):
     next: str | None = Field(description="Give it as `after` to get the next page; null at the end")
 
 
-@router.get("/objects")
+@get_and_post(router, "/objects", ObjectQuery, post_for="more runs than a URL holds")
 def check_objects(
     grant: MayRead,
-    query: Annotated[ObjectQuery, Query()],
+    query: ObjectQuery,
     database: UsesDatabase,
     objects: UsesObjects,
     response: Response,
@@ -78,20 +75,6 @@ def check_objects(
     `tbupload verify --repair`.
     """
     response.headers["Cache-Control"] = "no-store"
-    return _check_page(grant, query, database, objects)
-
-
-@router.post("/objects")
-def check_objects_by_post(
-    grant: MayRead, query: ObjectQuery, database: UsesDatabase, objects: UsesObjects
-) -> ObjectPageAnswer:
-    """As GET, for more runs than a URL holds."""
-    return _check_page(grant, query, database, objects)
-
-
-def _check_page(
-    grant: ReadGrant, query: ObjectQuery, database: Database, objects: ObjectStore
-) -> ObjectPageAnswer:
     selection = Selection(query.plugin, None if query.run is None else frozenset(query.run))
     page = object_checks.check_objects(
         database, objects, grant, selection, query.after, query.limit, is_deep=query.deep

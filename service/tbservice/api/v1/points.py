@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 from sqlalchemy import Connection
 
 from tbservice.api.formats import json_encoding, negotiate_format
 from tbservice.api.formats.points_response import RESPONSES, PointsRequest, make_points_response
 from tbservice.api.http.dependencies import MayRead, UsesDatabase, UsesObjects
 from tbservice.api.http.etag import ConditionalRoute
+from tbservice.api.http.get_and_post import get_and_post
 from tbservice.api.v1.point_queries import (
     BlobSampleInUrl,
     BlobSampleQuery,
     SampleInUrl,
-    SampleQuery,
     ScalarSampleInUrl,
     ScalarSampleQuery,
     TensorSampleQuery,
 )
 from tbservice.reading import catalog
-from tbservice.types import BlobSequenceSample, DataClass, ReadGrant, ScalarSample, TensorSample
+from tbservice.types import BlobSequenceSample, DataClass, ScalarSample, TensorSample
 
 router = APIRouter(
     prefix="/api/v1/experiments/{experiment_id}", tags=["reading"], route_class=ConditionalRoute
@@ -34,90 +34,18 @@ def _accept_header(request: Request) -> str | None:
 
 AcceptHeader = Annotated[str | None, Depends(_accept_header)]
 
+_POST_FOR: Final = "more runs and tags than a URL holds"
 
-@router.get("/scalars/data", responses=RESPONSES)
+
+@get_and_post(router, "/scalars/data", ScalarSampleInUrl, post_for=_POST_FOR, responses=RESPONSES)
 def read_scalars(
     grant: MayRead,
-    query: Annotated[ScalarSampleInUrl, Query()],
+    query: ScalarSampleQuery,
     accepted: AcceptHeader,
     database: UsesDatabase,
     objects: UsesObjects,
 ) -> Response:
     """`{run: {tag: {steps, wall_times, values, kept, total, sampling}}}`; values are numbers, or "NaN", "±Infinity"."""
-    return _read_scalars(grant, query, accepted, database, objects)
-
-
-@router.post("/scalars/data", responses=RESPONSES)
-def read_scalars_by_post(
-    grant: MayRead,
-    query: ScalarSampleQuery,
-    accepted: AcceptHeader,
-    database: UsesDatabase,
-    objects: UsesObjects,
-) -> Response:
-    """As GET, for more runs and tags than a URL holds."""
-    return _read_scalars(grant, query, accepted, database, objects)
-
-
-@router.get("/tensors/data", responses=RESPONSES)
-def read_tensors(
-    grant: MayRead,
-    query: Annotated[SampleInUrl, Query()],
-    accepted: AcceptHeader,
-    database: UsesDatabase,
-    objects: UsesObjects,
-) -> Response:
-    """`{run: {tag: {steps, wall_times, values, kept, total, sampling}}}`; values are {dtype, shape, data} by row."""
-    return _read_tensors(grant, query, accepted, database, objects)
-
-
-@router.post("/tensors/data", responses=RESPONSES)
-def read_tensors_by_post(
-    grant: MayRead,
-    query: TensorSampleQuery,
-    accepted: AcceptHeader,
-    database: UsesDatabase,
-    objects: UsesObjects,
-) -> Response:
-    """As GET, for more runs and tags than a URL holds; and for all points but those that are lost (`lost=name`)."""
-    return _read_tensors(grant, query, accepted, database, objects)
-
-
-@router.get("/blob_sequences/data", responses=RESPONSES)
-def read_blob_sequences(
-    grant: MayRead,
-    query: Annotated[BlobSampleInUrl, Query()],
-    accepted: AcceptHeader,
-    database: UsesDatabase,
-    objects: UsesObjects,
-) -> Response:
-    """`{run: {tag: {steps, wall_times, values, kept, total, sampling}}}`; values are lists of {key}.
-
-    A clip whose content type was logged with it has it as `logged_content_type`: any text. It is served as what its
-    first bytes say.
-    """
-    return _read_blob_sequences(grant, query, accepted, database, objects)
-
-
-@router.post("/blob_sequences/data", responses=RESPONSES)
-def read_blob_sequences_by_post(
-    grant: MayRead,
-    query: BlobSampleQuery,
-    accepted: AcceptHeader,
-    database: UsesDatabase,
-    objects: UsesObjects,
-) -> Response:
-    """As GET, for more runs and tags than a URL holds."""
-    return _read_blob_sequences(grant, query, accepted, database, objects)
-
-
-def _read_scalars(
-    grant: ReadGrant,
-    query: ScalarSampleQuery,
-    accepted: str | None,
-    database: UsesDatabase,
-    objects: UsesObjects,
-) -> Response:
     selection, sampling = query.to_selection(), query.to_sampling()
     points_request = PointsRequest(
         selection,
@@ -135,15 +63,24 @@ def _read_scalars(
     )
 
 
-def _read_tensors(
-    grant: ReadGrant,
-    query: SampleQuery,
-    accepted: str | None,
+@get_and_post(
+    router,
+    "/tensors/data",
+    SampleInUrl,
+    post_for=f"{_POST_FOR}; and for all points but those that are lost (`lost=name`)",
+    responses=RESPONSES,
+)
+def read_tensors(
+    grant: MayRead,
+    query: TensorSampleQuery,
+    accepted: AcceptHeader,
     database: UsesDatabase,
     objects: UsesObjects,
 ) -> Response:
+    """`{run: {tag: {steps, wall_times, values, kept, total, sampling}}}`; values are {dtype, shape, data} by row."""
     selection, sampling = query.to_selection(), query.to_sampling()
     chosen = negotiate_format(query.format, accepted)
+    # GET has no `lost`: its query is a SampleInUrl.
     names_lost = isinstance(query, TensorSampleQuery) and query.lost == "name"
     points_request = PointsRequest(
         selection, DataClass.TENSOR, sampling, chosen, catalog.ALL_BLOBS, names_lost=names_lost
@@ -157,13 +94,21 @@ def _read_tensors(
     )
 
 
-def _read_blob_sequences(
-    grant: ReadGrant,
+@get_and_post(
+    router, "/blob_sequences/data", BlobSampleInUrl, post_for=_POST_FOR, responses=RESPONSES
+)
+def read_blob_sequences(
+    grant: MayRead,
     query: BlobSampleQuery,
-    accepted: str | None,
+    accepted: AcceptHeader,
     database: UsesDatabase,
     objects: UsesObjects,
 ) -> Response:
+    """`{run: {tag: {steps, wall_times, values, kept, total, sampling}}}`; values are lists of {key}.
+
+    A clip whose content type was logged with it has it as `logged_content_type`: any text. It is served as what its
+    first bytes say.
+    """
     selection, sampling, indices = query.to_selection(), query.to_sampling(), query.indices()
     points_request = PointsRequest(
         selection,

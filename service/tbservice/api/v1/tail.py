@@ -9,15 +9,22 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 import orjson
-from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Request, Response
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from tbservice import limits
 from tbservice.api.http.change_notifier import ChangeNotifier
 from tbservice.api.http.dependencies import MayRead, Secret, UsesDatabase, UsesObjects
+from tbservice.api.http.get_and_post import get_and_post
 from tbservice.api.http.openapi_errors import OBJECT_MISSING
-from tbservice.api.v1.changes import FollowInUrl, FollowQuery, changes_as_json, find_changes
+from tbservice.api.v1.changes import (
+    POST_FOR,
+    FollowInUrl,
+    FollowQuery,
+    changes_as_json,
+    find_changes,
+)
 from tbservice.api.v1.point_queries import DATA_CLASSES, DataClassName
 from tbservice.auth import grants
 from tbservice.errors import ServiceError, TooManyRequests, Unavailable
@@ -147,11 +154,18 @@ LastEventId = Annotated[
 ]
 
 
-@router.get("/{kind}/tail", response_class=Response, responses=_ANSWERS)
+@get_and_post(
+    router,
+    "/{kind}/tail",
+    FollowInUrl,
+    post_for=POST_FOR,
+    response_class=Response,
+    responses=_ANSWERS,
+)
 async def tail(
     grant: MayRead,
     kind: DataClassName,
-    query: Annotated[FollowInUrl, Query()],
+    query: FollowQuery,
     secret: Secret,
     database: UsesDatabase,
     objects: UsesObjects,
@@ -165,24 +179,6 @@ async def tail(
     comes when the token expires or is revoked, or the experiment is deleted. When the stream ends without it, connect
     again. Comments come while there is nothing new.
     """
-    return await _open_stream(
-        _TailReader(database, objects, notifier, grant, secret, kind, query),
-        last_event_id or query.since,
-    )
-
-
-@router.post("/{kind}/tail", response_class=Response, responses=_ANSWERS)
-async def tail_by_post(
-    grant: MayRead,
-    kind: DataClassName,
-    query: FollowQuery,
-    secret: Secret,
-    database: UsesDatabase,
-    objects: UsesObjects,
-    notifier: UsesChangeNotifier,
-    last_event_id: LastEventId = None,
-) -> EventStream:
-    """As GET, for cursors and names that are too long for a URL."""
     return await _open_stream(
         _TailReader(database, objects, notifier, grant, secret, kind, query),
         last_event_id or query.since,
