@@ -1,23 +1,84 @@
-"""Page tokens of listings with the newest first: the `next` of a page, which is the `after` of the following one."""
+"""Page tokens: the `next` of a page, which a client passes as `after` to get the following page.
+
+A token encodes the position of the page's last item in the order of the list. It is data, not
+a credential: it is applied under the caller's own grant.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
 from datetime import datetime
+from typing import Final
 
 from tbservice.errors import MalformedRequest
+from tbservice.types import DataClass
+
+_INT64_MIN: Final = -(2**63)
+_INT64_MAX: Final = 2**63 - 1
+
+_DETAIL: Final = "'after' is not the 'next' of an earlier page"
 
 
 def encode_page_token(created_at: datetime, item_id: str) -> str:
-    """Return the page token that stands behind this item."""
+    """Return the token after an item of a list that is ordered by creation time, newest first."""
     return base64.urlsafe_b64encode(f"{created_at.isoformat()} {item_id}".encode()).decode()
 
 
 def decode_page_token(after: str) -> tuple[datetime, str]:
-    """Return the time and the id of the item before the page. Raises MalformedRequest for what is no page token."""
+    """Return creation time and id of the item before the page. Raises MalformedRequest."""
     try:
         created_at, item_id = base64.urlsafe_b64decode(after).decode().split(" ")
         return datetime.fromisoformat(created_at), item_id
     except (binascii.Error, ValueError) as error:
-        raise MalformedRequest("'after' is not the 'next' of an earlier page") from error
+        raise MalformedRequest(_DETAIL) from error
+
+
+def encode_series_token(data_class: DataClass, series_id: int) -> str:
+    """Return the token after a time series, in a list ordered by data class and series id."""
+    return f"{int(data_class)}.{series_id}"
+
+
+def decode_series_token(after: str) -> tuple[int, int]:
+    """Return data class and id of the time series before the page; zeros when `after` is empty.
+
+    Raises MalformedRequest.
+    """
+    if not after:
+        return 0, 0
+
+    data_class, series_id = _decode_int64s(after, 2)
+    return data_class, series_id
+
+
+def encode_step_token(step: int) -> str:
+    """Return the token after a point of one time series, in a list ordered by step."""
+    return str(step)
+
+
+def decode_step_token(after: str) -> int | None:
+    """Return the step before the page, None when `after` is empty. Raises MalformedRequest."""
+    return _decode_int64s(after, 1)[0] if after else None
+
+
+def encode_digest_token(sha256: bytes) -> str:
+    """Return the token after an object, in a list ordered by the objects' SHA-256s."""
+    return sha256.hex()
+
+
+def decode_digest_token(after: str) -> bytes:
+    """Return the SHA-256 before the page, b"" when `after` is empty. Raises MalformedRequest."""
+    try:
+        return bytes.fromhex(after)
+    except ValueError as error:
+        raise MalformedRequest(_DETAIL) from error
+
+
+def _decode_int64s(after: str, count: int) -> list[int]:
+    try:
+        numbers = [int(number) for number in after.split(".")]
+    except ValueError as error:
+        raise MalformedRequest(_DETAIL) from error
+    if len(numbers) != count or not all(_INT64_MIN <= n <= _INT64_MAX for n in numbers):
+        raise MalformedRequest(_DETAIL)
+    return numbers

@@ -14,11 +14,11 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.errors import Invalid, TooLarge
+from tbservice.pagination import decode_series_token, encode_series_token
 from tbservice.reading import tensor_objects
 from tbservice.reading.blobs import make_blob_key
 from tbservice.reading.sampling import bernoulli_and_full, tensor_and_blob, uniform
 from tbservice.reading.sampling.rules import BUCKET_POINTS_MAX
-from tbservice.reading.tag_groups import decode_page_numbers
 from tbservice.scalars.scan import read_scalar_chunks
 from tbservice.store import blob_points, runs_tags, tensor_points, time_series
 from tbservice.store.blob_points import BlobPoint
@@ -77,14 +77,12 @@ def list_series_page(
 
     `after` is where it does, or empty. Raises MalformedRequest for a place that is none.
     """
-    place = decode_page_numbers(after, 2) or [0, 0]
-    series_list = time_series.list_page(
-        db, grant.experiment_id, selection, (place[0], place[1]), limit + 1
-    )
+    position = decode_series_token(after)
+    series_list = time_series.list_page(db, grant.experiment_id, selection, position, limit + 1)
+
     page = series_list[:limit]
-    next_page_token = (
-        f"{int(page[-1].data_class)}.{page[-1].series_id}" if len(series_list) > limit else None
-    )
+    last = page[-1] if len(series_list) > limit else None
+    next_page_token = encode_series_token(last.data_class, last.series_id) if last else None
     return _with_exact_counts(db, grant, page), next_page_token
 
 

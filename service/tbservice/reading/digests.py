@@ -18,7 +18,12 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.errors import NotFound
-from tbservice.reading.tag_groups import decode_page_numbers
+from tbservice.pagination import (
+    decode_series_token,
+    decode_step_token,
+    encode_series_token,
+    encode_step_token,
+)
 from tbservice.scalars.scan import read_scalar_chunks
 from tbservice.store import digest_scan, time_series
 from tbservice.store.digest_scan import BlobDigestRow, TensorDigestRow
@@ -78,10 +83,8 @@ def list_digests(
     At most `limit`, or as many as `DIGEST_PAGE_SECONDS` allow; at least one. Raises MalformedRequest for a place that is none.
     """
     started = time.monotonic()
-    place = decode_page_numbers(after, 2) or [0, 0]
-    series_list = time_series.list_page(
-        db, grant.experiment_id, selection, (place[0], place[1]), limit + 1
-    )
+    position = decode_series_token(after)
+    series_list = time_series.list_page(db, grant.experiment_id, selection, position, limit + 1)
     page: list[Digest] = []
     for digest in _compute_digests(db, grant.experiment_id, series_list[:limit]):
         page.append(digest)
@@ -90,7 +93,7 @@ def list_digests(
     if len(page) == len(series_list):
         return page, None
     last = page[-1].series
-    return page, f"{int(last.data_class)}.{last.series_id}"
+    return page, encode_series_token(last.data_class, last.series_id)
 
 
 def read_records(
@@ -100,24 +103,21 @@ def read_records(
 
     Raises NotFound when there is no such series, MalformedRequest for a place that is none.
     """
-    place = decode_page_numbers(after, 1)
+    after_step = decode_step_token(after)
     series_list = time_series.list_series(
         db, grant.experiment_id, Selection(runs=frozenset({run}), tags=frozenset({tag}))
     )
     if not series_list:
         raise NotFound("the experiment has no such series")
     chunks = [np.empty(0, record_dtype(is_scalar=series_list[0].data_class is DataClass.SCALAR))]
-    for _, chunk in _stream_records(
-        db, grant.experiment_id, series_list, place[0] if place else None, limit + 1
-    ):
+    for _, chunk in _stream_records(db, grant.experiment_id, series_list, after_step, limit + 1):
         chunks.append(chunk)
         if sum(map(len, chunks)) > limit:
             break
     whole = np.concatenate(chunks)
     records = whole[:limit]
-    return RecordPage(
-        series_list[0], records, str(records["step"][-1]) if len(whole) > limit else None
-    )
+    next_page_token = encode_step_token(int(records["step"][-1])) if len(whole) > limit else None
+    return RecordPage(series_list[0], records, next_page_token)
 
 
 def _compute_digests(

@@ -19,7 +19,8 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tbservice import limits
-from tbservice.errors import MalformedRequest, ObjectMissing, ObjectUnreadable
+from tbservice.errors import ObjectMissing, ObjectUnreadable
+from tbservice.pagination import decode_digest_token, encode_digest_token
 from tbservice.store import blobs, object_references, time_series
 from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database
@@ -94,7 +95,7 @@ def check_objects(
     with database.snapshot(grant.workspace_id) as db:
         series = _list_referring_series(db, grant, selection)
         digests = object_references.list_digests(
-            db, grant.experiment_id, list(series), _parse_page_token(after), limit + 1
+            db, grant.experiment_id, list(series), decode_digest_token(after), limit + 1
         )
         known = blobs.find_all(db, grant.workspace_id, digests[:limit])
 
@@ -112,7 +113,7 @@ def check_objects(
             break
 
     size = sum(known[digest].size for digest in digests[:checked] if digest in known)
-    next_page_token = digests[checked - 1].hex() if checked < len(digests) else None
+    next_page_token = encode_digest_token(digests[checked - 1]) if checked < len(digests) else None
     return ObjectPage(
         checked, size, _list_faults(database, grant, series, known, problems), next_page_token
     )
@@ -129,13 +130,6 @@ def _list_referring_series(
             db, grant.experiment_id, replace(selection, data_class=data_class)
         )
     }
-
-
-def _parse_page_token(after: str) -> bytes:
-    try:
-        return bytes.fromhex(after)
-    except ValueError as error:
-        raise MalformedRequest("'after' is not the 'next' of an earlier page") from error
 
 
 def _chunks(

@@ -1,20 +1,16 @@
-"""Which tags each run has, for experiments with so many series that they are not looked at one by one; and pages."""
+"""Which tags each run has, for experiments with so many series that they are not looked at one by one."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 from sqlalchemy import Connection
 
-from tbservice.errors import MalformedRequest
 from tbservice.store import runs_tags, time_series
 from tbservice.store.time_series import LastPoint, TagGroupRow
 from tbservice.types import DataClass, ReadGrant, Selection
-
-_INT64_MAX: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,18 +91,3 @@ def list_tags_by_run(db: Connection, grant: ReadGrant) -> dict[str, list[str]]:
         places = order[np.searchsorted(tag_ids[order], np.sort(ids))]
         tags_by_run[runs[run_id]] = [tag_names[place] for place in places.tolist()]
     return tags_by_run
-
-
-def decode_page_numbers(after: str, count: int) -> list[int]:
-    """The numbers, parted by points, that a page's `next` was made of; none when it is empty. Raises MalformedRequest."""
-    if not after:
-        return []
-    try:
-        numbers = [int(number) for number in after.split(".")]
-    except ValueError:
-        numbers = []
-    if len(numbers) != count or not all(
-        -_INT64_MAX <= number + 1 <= _INT64_MAX + 1 for number in numbers
-    ):
-        raise MalformedRequest("'after' is not the 'next' of an earlier page")
-    return numbers
