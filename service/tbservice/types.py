@@ -273,15 +273,17 @@ class TensorSample:
 
 @dataclass(frozen=True, slots=True)
 class BlobSequenceSample:
-    """Points of a blob sequence series in step order; each sequence is the blob keys of one step, in order.
+    """Points of a blob sequence series in step order.
 
-    `logged_content_types` is as long: what was logged with the one blob of a step, empty for none. It is whatever an
-    uploader said, and so never an answer's header.
+    Each sequence has the blob keys of one step, in order; `digests` has their SHA-256s, and
+    `logged_content_types` the type that was logged with the one blob of a step, empty for none. It
+    comes from the uploader as it is, and is never a header of a response.
     """
 
     steps: Int64s
     wall_times: Float64s
     sequences: Sequence[Sequence[str]]
+    digests: Sequence[Sequence[bytes]]
     logged_content_types: Sequence[str]
     total: int
 

@@ -15,8 +15,7 @@ from sqlalchemy import Connection
 from tbservice import limits
 from tbservice.errors import Invalid, TooLarge
 from tbservice.pagination import decode_series_token, encode_series_token
-from tbservice.reading import tensor_objects
-from tbservice.reading.blobs import make_blob_key
+from tbservice.reading.point_samples import make_blob_sequence_sample, make_tensor_sample
 from tbservice.reading.sampling import bernoulli_and_full, tensor_and_blob, uniform
 from tbservice.reading.sampling.rules import BUCKET_POINTS_MAX
 from tbservice.scalars.scan import read_scalar_chunks
@@ -27,7 +26,6 @@ from tbservice.types import (
     ALL_STEPS,
     BlobSequenceSample,
     DataClass,
-    ExperimentId,
     ReadGrant,
     Run,
     Sampling,
@@ -154,15 +152,8 @@ def read_tensors(
             read.append(point)
     samples = {}
     for id_, chosen in tensor_and_blob.select_rows(db, plan, read).items():
-        values = tensor_objects.attach_object_keys(
-            db, grant.workspace_id, [point.value for point in chosen]
-        )
-        samples[id_] = TensorSample(
-            tensor_and_blob.steps_of(chosen),
-            tensor_and_blob.wall_times_of(chosen),
-            values,
-            plan.totals[id_],
-        )
+        values = [point.value for point in chosen]
+        samples[id_] = make_tensor_sample(db, grant, chosen, values, plan.totals[id_])
     return _by_run_and_tag(series_list, samples)
 
 
@@ -198,10 +189,9 @@ def read_blob_sequences(
             check_tensor_bytes(size, "content types")
     samples = {}
     for id_, chosen in tensor_and_blob.select_rows(db, plan, read.values()).items():
-        keys = [_blob_keys(grant.experiment_id, point)[indices] for point in chosen]
-        content_types = [point.logged_content_type for point in chosen]
-        times = tensor_and_blob.steps_of(chosen), tensor_and_blob.wall_times_of(chosen)
-        samples[id_] = BlobSequenceSample(*times, keys, content_types, plan.totals[id_])
+        samples[id_] = make_blob_sequence_sample(
+            grant.experiment_id, chosen, indices, plan.totals[id_]
+        )
     return _by_run_and_tag(series_list, samples)
 
 
@@ -257,10 +247,3 @@ def _by_run_and_tag(series_list: Iterable[Series], samples: Mapping[int, T]) -> 
     for series in series_list:
         answer.setdefault(series.run, {})[series.tag] = samples[series.series_id]
     return answer
-
-
-def _blob_keys(experiment_id: ExperimentId, point: BlobPoint) -> list[str]:
-    return [
-        make_blob_key(experiment_id, point.series_id, point.step, index, digest)
-        for index, digest in enumerate(point.digests)
-    ]

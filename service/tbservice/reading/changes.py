@@ -16,9 +16,10 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.errors import NotFound, TooLarge
-from tbservice.reading import change_cursor, tensor_objects
-from tbservice.reading.blobs import make_blob_key
+from tbservice.reading import change_cursor
+from tbservice.reading.catalog import ALL_BLOBS
 from tbservice.reading.change_cursor import PendingChanges
+from tbservice.reading.point_samples import make_blob_sequence_sample, make_tensor_sample
 from tbservice.scalars.dedup import deduplicate_steps
 from tbservice.scalars.scan import read_scalar_chunks
 from tbservice.store import experiments, scalar_blocks, scalar_tail, series_progress, value_scan
@@ -30,8 +31,6 @@ from tbservice.types import (
     BlobSequenceSample,
     DataClass,
     ExperimentId,
-    Float64s,
-    Int64s,
     ReadGrant,
     ScalarSample,
     Selection,
@@ -293,26 +292,9 @@ def _stream_rows(
 
 
 def _tensor_sample(db: Connection, grant: ReadGrant, rows: Sequence[TensorRow]) -> TensorSample:
-    values = tensor_objects.attach_object_keys(
-        db, grant.workspace_id, [value_scan.make_tensor_value(row) for row in rows]
-    )
-    return TensorSample(*_steps_and_times(rows), values, len(rows))
+    values = [value_scan.make_tensor_value(row) for row in rows]
+    return make_tensor_sample(db, grant, rows, values, len(rows))
 
 
 def _blob_sequence_sample(grant: ReadGrant, rows: Sequence[BlobRow]) -> BlobSequenceSample:
-    keys = [
-        [
-            make_blob_key(grant.experiment_id, row.series_id, row.step, index, d)
-            for index, d in enumerate(row.digests)
-        ]
-        for row in rows
-    ]
-    return BlobSequenceSample(
-        *_steps_and_times(rows), keys, [row.logged_content_type for row in rows], len(rows)
-    )
-
-
-def _steps_and_times(rows: Sequence[TensorRow] | Sequence[BlobRow]) -> tuple[Int64s, Float64s]:
-    return np.array([row.step for row in rows], np.int64), np.array(
-        [row.wall_time for row in rows], np.float64
-    )
+    return make_blob_sequence_sample(grant.experiment_id, rows, ALL_BLOBS, len(rows))

@@ -22,8 +22,8 @@ from tbservice import limits
 from tbservice.errors import ObjectMissing, ObjectUnreadable
 from tbservice.experiments.lifecycle import get_experiment
 from tbservice.reading import tensor_objects
-from tbservice.reading.blobs import make_blob_key
 from tbservice.reading.catalog import ALL_BLOBS
+from tbservice.reading.point_samples import make_blob_sequence_sample, make_tensor_sample
 from tbservice.scalars.scan import read_scalar_chunks
 from tbservice.store import blobs, time_series, value_scan
 from tbservice.store.objects import ObjectStore
@@ -34,8 +34,6 @@ from tbservice.types import (
     Blob,
     BlobSequenceSample,
     DataClass,
-    Float64s,
-    Int64s,
     ReadGrant,
     ScalarSample,
     Selection,
@@ -58,14 +56,14 @@ class SeriesChunk:
     """Points of a series in step order, one a step; `is_first` and `is_last` of the series' parts.
 
     The sample's total is of the whole series; where one part does not tell it, as it was listed.
-    `blobs` are those of a blob sequence series' points, by key.
+    `blobs` has those of a blob sequence series' points, by SHA-256.
     """
 
     series: Series
     sample: Sample
     is_first: bool = True
     is_last: bool = True
-    blobs: Mapping[str, Blob] = field(default_factory=dict)
+    blobs: Mapping[bytes, Blob] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +82,7 @@ class _SeriesRead:
     series: Series
     sample: Sample
     is_complete: bool
-    blobs: Mapping[str, Blob] = field(default_factory=dict)
+    blobs: Mapping[bytes, Blob] = field(default_factory=dict)
 
 
 def stream_all(
@@ -243,7 +241,9 @@ def _read_group(
         case DataClass.TENSOR:
             tensors = value_scan.stream_tensors(db, grant.experiment_id, ids, steps)
             for series, rows, is_complete in _by_series(tensors, group):
-                yield _SeriesRead(series, _tensor_sample(db, grant, series, rows), is_complete)
+                values = [value_scan.make_tensor_value(row) for row in rows]
+                sample = make_tensor_sample(db, grant, rows, values, series.count)
+                yield _SeriesRead(series, sample, is_complete)
         case DataClass.BLOB_SEQUENCE:
             sequences = list(
                 _by_series(
@@ -253,9 +253,10 @@ def _read_group(
             digests = {digest for _, rows, _ in sequences for row in rows for digest in row.digests}
             known = blobs.find_all(db, grant.workspace_id, digests)
             for series, blob_rows, is_complete in sequences:
-                yield _read_sequence(
-                    grant, series, blob_rows, known, indices, is_complete=is_complete
+                blobs_of_series = make_blob_sequence_sample(
+                    grant.experiment_id, blob_rows, indices, series.count
                 )
+                yield _SeriesRead(series, blobs_of_series, is_complete, known)
 
 
 def _read_scalars(
@@ -304,41 +305,3 @@ def _by_series(
         if size > limits.SCAN_CHUNK_BYTES:
             return
     assert waiting is None  # noqa: S101 - the rows come by series in the order of the group
-
-
-def _tensor_sample(
-    db: Connection, grant: ReadGrant, series: Series, rows: Sequence[TensorRow]
-) -> TensorSample:
-    values = tensor_objects.attach_object_keys(
-        db, grant.workspace_id, [value_scan.make_tensor_value(row) for row in rows]
-    )
-    return TensorSample(*_steps_and_times(rows), values, series.count)
-
-
-def _read_sequence(
-    grant: ReadGrant,
-    series: Series,
-    rows: Sequence[BlobRow],
-    known: Mapping[bytes, Blob],
-    indices: slice,
-    *,
-    is_complete: bool,
-) -> _SeriesRead:
-    keyed: dict[str, Blob] = {}
-    sequences = []
-    for row in rows:
-        keys = [
-            make_blob_key(grant.experiment_id, series.series_id, row.step, index, digest)
-            for index, digest in enumerate(row.digests)
-        ]
-        keyed.update(zip(keys, (known[digest] for digest in row.digests), strict=True))
-        sequences.append(keys[indices])
-    content_types = [row.logged_content_type for row in rows]
-    sample = BlobSequenceSample(*_steps_and_times(rows), sequences, content_types, series.count)
-    return _SeriesRead(series, sample, is_complete=is_complete, blobs=keyed)
-
-
-def _steps_and_times(rows: Sequence[TensorRow] | Sequence[BlobRow]) -> tuple[Int64s, Float64s]:
-    return np.array([row.step for row in rows], np.int64), np.array(
-        [row.wall_time for row in rows], np.float64
-    )

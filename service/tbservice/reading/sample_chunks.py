@@ -14,11 +14,9 @@ import numpy as np
 from sqlalchemy import Connection
 
 from tbservice import limits
-from tbservice.reading.blobs import parse_blob_key
 from tbservice.reading.full_scan import Sample, SeriesChunk
-from tbservice.store import blobs, time_series, value_scan
+from tbservice.store import blobs, time_series
 from tbservice.types import (
-    Blob,
     BlobSequenceSample,
     DataClass,
     Int64s,
@@ -47,7 +45,14 @@ def make_chunks(
     chunks = [SeriesChunk(series, samples[series.run][series.tag]) for series in series_list]
     if data_class is not DataClass.BLOB_SEQUENCE:
         return chunks
-    known = _find_blobs(db, grant, chunks)
+    digests = {
+        digest
+        for chunk in chunks
+        if isinstance(chunk.sample, BlobSequenceSample)
+        for sequence in chunk.sample.digests
+        for digest in sequence
+    }
+    known = blobs.find_all(db, grant.workspace_id, digests)
     return [replace(chunk, blobs=known) for chunk in chunks]
 
 
@@ -98,27 +103,11 @@ def _slice_sample(sample: Sample, indices: slice) -> Sample:
                 sample, steps=steps, wall_times=wall_times, tensors=sample.tensors[indices]
             )
         case BlobSequenceSample():
-            sequences, content_types = (
-                sample.sequences[indices],
-                sample.logged_content_types[indices],
+            return replace(
+                sample,
+                steps=steps,
+                wall_times=wall_times,
+                sequences=sample.sequences[indices],
+                digests=sample.digests[indices],
+                logged_content_types=sample.logged_content_types[indices],
             )
-            return BlobSequenceSample(steps, wall_times, sequences, content_types, sample.total)
-
-
-def _find_blobs(db: Connection, grant: ReadGrant, chunks: Iterable[SeriesChunk]) -> dict[str, Blob]:
-    """The blobs of these parts, by key."""
-    samples = (chunk.sample for chunk in chunks)
-    sequences = (
-        keys
-        for sample in samples
-        if isinstance(sample, BlobSequenceSample)
-        for keys in sample.sequences
-    )
-    places = {key: parse_blob_key(key)[1:4] for keys in sequences for key in keys}
-    points = {(series_id, step) for series_id, step, _ in places.values()}
-    digests = value_scan.get_digests(db, grant.experiment_id, sorted(points))
-    by_key = {
-        key: digests[series_id, step][index] for key, (series_id, step, index) in places.items()
-    }
-    known = blobs.find_all(db, grant.workspace_id, set(by_key.values()))
-    return {key: known[digest] for key, digest in by_key.items()}

@@ -107,10 +107,13 @@ def _part_message(chunk: SeriesChunk) -> read_pb2.Part:
             message.blob_sequences.steps, message.blob_sequences.wall_times = _steps_and_times(
                 sample
             )
-            for keys, content_type in zip(
-                sample.sequences, sample.logged_content_types, strict=True
+            for keys, digests, content_type in zip(
+                sample.sequences, sample.digests, sample.logged_content_types, strict=True
             ):
-                blobs = [_blob(key, chunk.blobs[key]) for key in keys]
+                blobs = [
+                    _blob(key, chunk.blobs[digest])
+                    for key, digest in zip(keys, digests, strict=True)
+                ]
                 message.blob_sequences.sequences.add(blobs=blobs, logged_content_type=content_type)
     return message
 

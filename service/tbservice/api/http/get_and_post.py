@@ -53,6 +53,6 @@ def _replace_query_model(endpoint: Callable[..., Any], annotation: Any) -> Calla
     parameters["query"] = parameters["query"].replace(annotation=annotation)
 
     copy = functools.partial(endpoint)
-    # `inspect.signature` returns this attribute, which the type stubs do not know.
+    # The attribute is unknown to type stubs; `inspect.signature` returns it.
     copy.__signature__ = signature.replace(parameters=list(parameters.values()))  # type: ignore[attr-defined]
     return copy

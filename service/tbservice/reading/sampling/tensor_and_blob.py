@@ -17,7 +17,6 @@ from tbservice.store.tensor_points import TensorPoint
 from tbservice.types import (
     DataClass,
     ExperimentId,
-    Float64s,
     Int64s,
     Ranks,
     Sampling,
@@ -84,16 +83,6 @@ def select_rows(db: Connection, plan: SamplePlan, read: Iterable[Row]) -> dict[i
         by_step[row.series_id][row.step] = row
     ranks = sample_slots.get_ranks(db)
     return {id_: _choose_rows(rows, plan.k, ranks) for id_, rows in by_step.items()}
-
-
-def steps_of(rows: Sequence[Row]) -> Int64s:
-    """The rows' steps."""
-    return np.array([row.step for row in rows], np.int64)
-
-
-def wall_times_of(rows: Sequence[Row]) -> Float64s:
-    """The rows' wall times."""
-    return np.array([row.wall_time for row in rows], np.float64)
 
 
 def _choose_rows(rows: Mapping[int, Row], k: int, ranks: Ranks) -> list[Row]:

@@ -1,0 +1,66 @@
+"""Samples of tensor and blob sequence series, made from the rows of their points."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from sqlalchemy import Connection
+
+from tbservice.reading import tensor_objects
+from tbservice.reading.blobs import make_blob_key
+from tbservice.store.blob_points import BlobPoint
+from tbservice.store.tensor_points import TensorPoint
+from tbservice.store.value_scan import BlobRow, TensorRow
+from tbservice.types import (
+    BlobSequenceSample,
+    ExperimentId,
+    Float64s,
+    Int64s,
+    ReadGrant,
+    TensorSample,
+    TensorValue,
+)
+
+_Rows = Sequence[TensorPoint] | Sequence[TensorRow] | Sequence[BlobPoint] | Sequence[BlobRow]
+
+
+def make_tensor_sample(
+    db: Connection,
+    grant: ReadGrant,
+    rows: Sequence[TensorPoint] | Sequence[TensorRow],
+    values: Sequence[TensorValue],
+    total: int,
+) -> TensorSample:
+    """Return a sample of these points of one series, chosen from `total`; `values` has the tensor of each.
+
+    Tensors that are objects get their object keys; their bytes remain to be loaded. Raises ObjectMissing.
+    """
+    attached = tensor_objects.attach_object_keys(db, grant.workspace_id, values)
+    return TensorSample(*_steps_and_wall_times(rows), attached, total)
+
+
+def make_blob_sequence_sample(
+    experiment_id: ExperimentId,
+    rows: Sequence[BlobPoint] | Sequence[BlobRow],
+    indices: slice,
+    total: int,
+) -> BlobSequenceSample:
+    """Return a sample of these points of one series, chosen from `total`, with the blobs at `indices` of each."""
+    sequences = [
+        [
+            make_blob_key(experiment_id, row.series_id, row.step, index, digest)
+            for index, digest in enumerate(row.digests)
+        ][indices]
+        for row in rows
+    ]
+    digests = [row.digests[indices] for row in rows]
+    content_types = [row.logged_content_type for row in rows]
+    return BlobSequenceSample(
+        *_steps_and_wall_times(rows), sequences, digests, content_types, total
+    )
+
+
+def _steps_and_wall_times(rows: _Rows) -> tuple[Int64s, Float64s]:
+    steps = np.array([row.step for row in rows], np.int64)
+    return steps, np.array([row.wall_time for row in rows], np.float64)
