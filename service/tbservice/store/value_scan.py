@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple, TypeVar
 import psycopg
 from sqlalchemy import Connection
 
-from tbservice.store.pg.database import fetch_binary
 from tbservice.types import ExperimentId, ObjectReference, StepRange, TensorValue
 
 _FIRST_FETCH_ROWS: Final = 4
@@ -100,27 +99,6 @@ def stream_blob_sequences(
 ) -> Generator[BlobRow, None, None]:
     """The points in this range, by series as given and then by step."""
     return _stream(db, BlobRow, "blob_points", experiment_id, series_ids, steps)
-
-
-def get_digests(
-    db: Connection, experiment_id: ExperimentId, places: Sequence[tuple[int, int]]
-) -> dict[tuple[int, int], list[bytes]]:
-    """The digests of the blobs at these places, (series id, step) of points that are there."""
-    rows = fetch_binary(
-        db,
-        """
-            SELECT p.series_id, p.step, p.digests FROM unnest(%(series_ids)s::bigint[], %(steps)s::bigint[])
-                AS w (series_id, step)
-            JOIN blob_points AS p ON p.experiment_id = %(experiment_id)s AND p.series_id = w.series_id
-                AND p.step = w.step
-        """,
-        {
-            "experiment_id": experiment_id,
-            "series_ids": [series_id for series_id, _ in places],
-            "steps": [step for _, step in places],
-        },
-    )
-    return {(series_id, step): digests for series_id, step, digests in rows}
 
 
 def _stream(
