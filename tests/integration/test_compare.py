@@ -239,7 +239,7 @@ def test_an_address_that_names_no_comparison_says_why(client, api, pair):
     a, b = pair
     many = ",".join(f"n{number}:{a}" for number in range(limits.COMPARISON_ITEMS_MAX + 1))
     wrong = {
-        f"a:{a}": "names 1 experiment; a comparison is of 2 to 10",
+        f"a:{a}": "names 1 experiment; a comparison has 2 to 10",
         many: "names 11 experiments",
         f"a:{a},a:{b}": "two experiments are named",
         f"a:{a},{b}": "has no colon",
@@ -248,8 +248,8 @@ def test_an_address_that_names_no_comparison_says_why(client, api, pair):
         f"a:{a},b:c:{b}": "is no experiment",
         f"a:{a},": "has no colon",
         f"a:{a},{'x' * 101}:{b}": "at most 100 characters",
-        f"a:{a},%00:{b}": "cannot be a name",
-        f"a:{a},..:{b}": "cannot be a name",
+        f"a:{a},%00:{b}": "is not allowed as a name",
+        f"a:{a},..:{b}": "is not allowed as a name",
         f"a:{a},<script>": "&lt;script&gt;",
     }
     for spec, reason in wrong.items():

@@ -1,1 +1,1 @@
-"""Read experiments: catalog, samples, full scans, changes, digests, and several side by side."""
+"""Reading of experiments: catalog, samples, full scans, change feed, digests, comparisons."""

@@ -1,4 +1,4 @@
-"""Ends the statement that is run for a request whose client has left, and lets none follow."""
+"""Cancellation of database reads for a request whose client has disconnected."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tbservice.errors import Unavailable
 
 
 class Cancellation:
-    """Whether somebody still waits for what is read, and how to end a read under way."""
+    """Cancels the current read of a request and refuses further ones. Safe for threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -18,15 +18,20 @@ class Cancellation:
         self._cancel_read: Callable[[], None] | None = None
 
     def cancel(self) -> None:
-        """End the read under way, from any thread; those that follow are refused."""
-        with self._lock:  # until then the connection cannot become another request's
+        """Cancel the current read, from any thread; later reads are refused. Idempotent."""
+        # Under the lock, the read cannot end and return its connection to the pool: cancelling it
+        # then would hit another request's statement.
+        with self._lock:
             self._is_cancelled = True
             if self._cancel_read is not None:
                 self._cancel_read()
 
     @contextmanager
     def cancellable(self, cancel_read: Callable[[], None]) -> Iterator[None]:
-        """Have `cancel` call this while the block lasts. Raises Unavailable when it was called before."""
+        """Let `cancel` call this function during the block.
+
+        Raises Unavailable when `cancel` was called before.
+        """
         self._register(cancel_read)
         try:
             yield
@@ -35,7 +40,7 @@ class Cancellation:
                 self._cancel_read = None
 
     def check(self) -> None:
-        """Raises Unavailable when nobody waits any more."""
+        """Raise Unavailable when the request was cancelled."""
         with self._lock:
             self._check()
 
@@ -46,4 +51,4 @@ class Cancellation:
 
     def _check(self) -> None:
         if self._is_cancelled:
-            raise Unavailable("the client has left")
+            raise Unavailable("the client has disconnected")

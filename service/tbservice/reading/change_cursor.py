@@ -1,7 +1,7 @@
-"""The cursor of one who reads what is new: how far it has come in each series, as a text that the reader keeps.
+"""The change cursor: the position of a client in an experiment's change feed, per series.
 
-A cursor is data and no right: what it says is looked up under the reader's grant, so that a forged one shows nothing
-that its owner could not read anyway.
+The client stores it as opaque text. It is data, not a credential: it is applied under the client's
+own grant, so that a forged cursor discloses nothing that the grant does not allow to read.
 """
 
 from __future__ import annotations
@@ -23,20 +23,23 @@ from tbservice.store.series_progress import SeriesProgress
 from tbservice.types import ExperimentId, Int64s, Selection
 
 _FORMAT: Final = 1
-_HEAD: Final = struct.Struct("<Bq8s")
+_HEADER: Final = struct.Struct("<Bq8s")
+"""Format (uint8), version (int64, little-endian) and selection digest (8 bytes)."""
+
 _COLUMNS: Final = 3
 _STEP_MIN: Final = -(2**63)
 _STEP_MAX: Final = 2**63 - 1
 
 INCOMPLETE: Final = -1
-"""The `version` of a cursor behind which there is more already."""
+"""The `version` of a cursor after which further changes were available already."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeCursor:
-    """What a reader has: everything up to `last_steps` of each series, ids ascending, as of so many `rewrites`.
+    """What a client has: all points up to `last_steps` of each series, as of `rewrites`.
 
-    `version` is the experiment's when there was no more than that, `selection_digest` tells which series are followed.
+    The columns are in ascending order of series ids. `version` is the experiment's version when the
+    client had everything, else INCOMPLETE.
     """
 
     version: int
@@ -48,10 +51,10 @@ class ChangeCursor:
 
 @dataclass(frozen=True, slots=True)
 class PendingChanges:
-    """What a reader is missing: columns of the series with new points, and the ids of those that are gone.
+    """What a client lacks: columns of the series with new points, and the ids of deleted series.
 
-    `indices` are indices into the SeriesProgress. Of each series all points from step `first_steps` on are to be sent; where
-    `is_replacing`, the reader has some of these steps, and puts the new points in the place of all of them.
+    `indices` are indices into the SeriesProgress. All points of a series from step `first_steps` on
+    are pending; where `is_replacing`, they replace points that the client has from that step on.
     """
 
     indices: Int64s
@@ -61,45 +64,50 @@ class PendingChanges:
 
 
 def selection_digest(experiment_id: ExperimentId, selection: Selection) -> bytes:
-    """Eight bytes that tell what is followed: a cursor says nothing of other series."""
-    parts: list[str] = [experiment_id, str(selection.plugin), str(selection.data_class)]
+    """Return an 8-byte digest of experiment and selection: a cursor is valid for these only."""
+    lines: list[str] = [experiment_id, str(selection.plugin), str(selection.data_class)]
     for names in (selection.runs, selection.tags):
-        parts += (
+        # Names are hashed, as they may contain the line feed that separates them.
+        lines += (
             ["*"]
             if names is None
             else [hashlib.sha256(name.encode()).hexdigest() for name in sorted(names)]
         )
-        parts.append("")
-    return hashlib.sha256("\n".join(parts).encode()).digest()[:8]
+        lines.append("")
+    return hashlib.sha256("\n".join(lines).encode()).digest()[:8]
 
 
 def encode(cursor: ChangeCursor) -> str:
-    """The cursor as text of letters, digits, `-` and `_`."""
+    """Return the cursor as text of the URL-safe base64 alphabet (RFC 4648, section 5), unpadded."""
     columns = (cursor.series_ids, cursor.rewrites, cursor.last_steps)
-    content = _HEAD.pack(_FORMAT, cursor.version, cursor.selection_digest) + b"".join(
+    content = _HEADER.pack(_FORMAT, cursor.version, cursor.selection_digest) + b"".join(
         map(_to_byte_planes, columns)
     )
     return base64.urlsafe_b64encode(zlib.compress(content)).decode().rstrip("=")
 
 
 def decode(text: str, selection: bytes) -> ChangeCursor:
-    """The cursor that `encode` wrote. Raises MalformedRequest when it is none, Invalid when it is of another selection."""
+    """Decode a cursor, which must have this selection digest.
+
+    Raises MalformedRequest for a text that is not a cursor, Invalid for one of another selection.
+    """
     try:
         content = _inflate(
             base64.b64decode(text.encode() + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
         )
-        format_version, version, selected = _HEAD.unpack_from(content)
-        columns = np.frombuffer(content, np.uint8, offset=_HEAD.size).reshape(_COLUMNS, -1)
+        format_version, version, digest = _HEADER.unpack_from(content)
+        columns = np.frombuffer(content, np.uint8, offset=_HEADER.size).reshape(_COLUMNS, -1)
         series_ids, rewrites, last_steps = map(_from_byte_planes, columns)
     except (binascii.Error, zlib.error, struct.error, ValueError) as error:
         raise MalformedRequest("'since' is not a cursor of an earlier answer") from error
+
     if format_version != _FORMAT or not _is_ascending(series_ids):
         raise MalformedRequest("'since' is not a cursor of an earlier answer")
-    if selected != selection:
+    if digest != selection:
         raise Invalid(
             "'since' is a cursor of other series or another experiment: begin without one"
         )
-    return ChangeCursor(version, selected, series_ids, rewrites, last_steps)
+    return ChangeCursor(version, digest, series_ids, rewrites, last_steps)
 
 
 def _is_ascending(numbers: Int64s) -> bool:
@@ -107,7 +115,10 @@ def _is_ascending(numbers: Int64s) -> bool:
 
 
 def _to_byte_planes(column: Int64s) -> bytes:
-    """Differences, all their lowest bytes first: series that go together compress to almost nothing."""
+    """Encode differences of neighbours by byte planes: all lowest bytes first, then the next.
+
+    The columns of series that are written together compress to almost nothing in this layout.
+    """
     differences = np.diff(column, prepend=np.zeros(1, np.int64)).astype("<i8")
     return differences.view(np.uint8).reshape(-1, 8).T.tobytes()
 
@@ -118,38 +129,46 @@ def _from_byte_planes(planes: npt.NDArray[np.uint8]) -> Int64s:
 
 
 def _inflate(data: bytes) -> bytes:
-    """The bytes, unless they grow over what a cursor may have, or are not whole. Raises ValueError, zlib.error."""
-    bytes_max = _HEAD.size + _COLUMNS * 8 * limits.CURSOR_SERIES_ITEMS_MAX
+    """Decompress at most the size of the largest cursor. Raises ValueError, zlib.error."""
+    bytes_max = _HEADER.size + _COLUMNS * 8 * limits.CURSOR_SERIES_ITEMS_MAX
     inflater = zlib.decompressobj()
     content = inflater.decompress(data, bytes_max)
     if not inflater.eof or inflater.unused_data:
-        raise ValueError("not one whole stream, or too large")
+        raise ValueError("truncated, too large, or followed by other data")
     return content
 
 
 def find_pending(progress: SeriesProgress, cursor: ChangeCursor | None) -> PendingChanges:
-    """What a reader with this cursor is missing of series that have come so far.
+    """Return what the owner of a cursor lacks; with None, everything.
 
-    Points come behind a series' last step, but for those that its `rewrites` count: these are at `rewritten_from` or
-    behind it. So a reader who has seen fewer of them goes back to that step, and any other goes on where it is.
+    Points are appended after a series' last step, except for those counted by `rewrites`, which are
+    at or after step `rewritten_from`. So a client with fewer rewrites than the series restarts at
+    that step, and any other continues after its own last step.
     """
     if cursor is None:
-        places = np.arange(len(progress))
+        indices = np.arange(len(progress))
         return PendingChanges(
-            places, np.full(len(progress), _STEP_MIN), places < 0, np.empty(0, np.int64)
+            indices, np.full(len(progress), _STEP_MIN), indices < 0, np.empty(0, np.int64)
         )
-    is_known, places = _find_indices(progress.series_ids, cursor.series_ids)
-    last_steps = _take_or_zero(cursor.last_steps, is_known, places)
+
+    is_known, indices = _find_indices(progress.series_ids, cursor.series_ids)
+    last_steps = _take_or_zero(cursor.last_steps, is_known, indices)
     is_rewritten = is_known & (
-        progress.rewrites != _take_or_zero(cursor.rewrites, is_known, places)
+        progress.rewrites != _take_or_zero(cursor.rewrites, is_known, indices)
     )
-    behind = np.where(last_steps < _STEP_MAX, last_steps, _STEP_MAX - 1) + 1
-    firsts = np.where(is_rewritten, np.minimum(progress.rewritten_from, behind), behind)
-    firsts[~is_known] = _STEP_MIN
-    chosen = np.flatnonzero(~is_known | is_rewritten | (progress.last_steps > last_steps))
-    replaces = is_known & (firsts <= last_steps)
-    is_there, _ = _find_indices(cursor.series_ids, progress.series_ids)
-    return PendingChanges(chosen, firsts[chosen], replaces[chosen], cursor.series_ids[~is_there])
+
+    next_steps = np.where(last_steps < _STEP_MAX, last_steps, _STEP_MAX - 1) + 1
+    first_steps = np.where(
+        is_rewritten, np.minimum(progress.rewritten_from, next_steps), next_steps
+    )
+    first_steps[~is_known] = _STEP_MIN
+    pending = np.flatnonzero(~is_known | is_rewritten | (progress.last_steps > last_steps))
+    is_replacing = is_known & (first_steps <= last_steps)
+
+    exists, _ = _find_indices(cursor.series_ids, progress.series_ids)
+    return PendingChanges(
+        pending, first_steps[pending], is_replacing[pending], cursor.series_ids[~exists]
+    )
 
 
 def advance(
@@ -160,50 +179,57 @@ def advance(
     cut_step: int | None,
     head_cursor: ChangeCursor,
 ) -> ChangeCursor:
-    """The cursor of a reader who was sent the first `complete_count` of the unread series, and the next one up to `cut_step`.
+    """Return the cursor after a change set.
 
-    `head_cursor` is the cursor of one who has everything. Of series that were not reached it says what the one before said.
+    Args:
+        progress: The series, as listed for the change set.
+        before: The client's cursor, from which series that were not reached are copied.
+        pending: What the client lacked.
+        complete_count: How many of the pending series were returned to their end.
+        cut_step: Last step that was returned of the pending series after these; None for no step.
+        head_cursor: The cursor of a client that has everything (`head`).
     """
-    waiting = pending.indices[complete_count:]
-    if not len(waiting):
+    remaining = pending.indices[complete_count:]
+    if not len(remaining):
         return head_cursor
+
     rewrites, last_steps = head_cursor.rewrites.copy(), head_cursor.last_steps.copy()
-    is_kept = np.ones(len(progress), np.bool_)
+    is_included = np.ones(len(progress), np.bool_)
     if before is not None:
-        is_known, places = _find_indices(progress.series_ids[waiting], before.series_ids)
-        rewrites[waiting] = _take_or_zero(before.rewrites, is_known, places)
-        last_steps[waiting] = _take_or_zero(before.last_steps, is_known, places)
-        is_kept[waiting] = is_known
+        is_known, indices = _find_indices(progress.series_ids[remaining], before.series_ids)
+        rewrites[remaining] = _take_or_zero(before.rewrites, is_known, indices)
+        last_steps[remaining] = _take_or_zero(before.last_steps, is_known, indices)
+        is_included[remaining] = is_known
     else:
-        is_kept[waiting] = False
+        is_included[remaining] = False
+
     if cut_step is not None:
-        first = waiting[0]
-        rewrites[first], last_steps[first], is_kept[first] = (
-            head_cursor.rewrites[first],
-            cut_step,
-            True,
-        )
-    columns = (head_cursor.series_ids[is_kept], rewrites[is_kept], last_steps[is_kept])
+        first = remaining[0]
+        rewrites[first] = head_cursor.rewrites[first]
+        last_steps[first] = cut_step
+        is_included[first] = True
+    columns = (head_cursor.series_ids[is_included], rewrites[is_included], last_steps[is_included])
     return ChangeCursor(INCOMPLETE, head_cursor.selection_digest, *columns)
 
 
 def head(progress: SeriesProgress, version: int, selection: bytes) -> ChangeCursor:
-    """The cursor of one who has all there is."""
+    """Return the cursor of a client that has everything."""
     return ChangeCursor(
         version, selection, progress.series_ids, progress.rewrites, progress.last_steps
     )
 
 
-def _find_indices(wanted: Int64s, among: Int64s) -> tuple[npt.NDArray[np.bool_], Int64s]:
-    """Which of the wanted numbers are among those, which ascend, and where."""
+def _find_indices(values: Int64s, among: Int64s) -> tuple[npt.NDArray[np.bool_], Int64s]:
+    """Return which values are in `among`, an ascending array, and their indices there."""
     if not len(among):
-        return np.zeros(len(wanted), np.bool_), np.zeros(len(wanted), np.int64)
-    places = np.minimum(np.searchsorted(among, wanted), len(among) - 1)
-    return among[places] == wanted, places
+        return np.zeros(len(values), np.bool_), np.zeros(len(values), np.int64)
+
+    indices = np.minimum(np.searchsorted(among, values), len(among) - 1)
+    return among[indices] == values, indices
 
 
-def _take_or_zero(column: Int64s, is_known: npt.NDArray[np.bool_], places: Int64s) -> Int64s:
-    """The column's numbers at these places, 0 where a series is not known."""
-    taken = np.zeros(len(places), np.int64)
-    taken[is_known] = column[places[is_known]]
+def _take_or_zero(column: Int64s, is_known: npt.NDArray[np.bool_], indices: Int64s) -> Int64s:
+    """Return the column's values at these indices, 0 where a series is not known."""
+    taken = np.zeros(len(indices), np.int64)
+    taken[is_known] = column[indices[is_known]]
     return taken

@@ -1,6 +1,7 @@
-"""What is new since a reader's cursor, in portions: every point once, whatever came in which order.
+"""The change feed of an experiment: what changed since a cursor, with every point returned once.
 
-Every function wants a snapshot (`Database.snapshot`): the cursor and the points it speaks of are of one moment.
+Every function needs a snapshot (`Database.snapshot`), so that a cursor and the points returned with
+it describe the same moment.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from tbservice.types import ExperimentId, ReadGrant, Selection
 class NewPoints:
     """New points of one series, in step order.
 
-    With `replaces_from`, they take the place of all points that the reader has from that step on; without, they come
-    after those it has.
+    When `replaces_from` is a step, they replace all points that the client has from this step on
+    (inclusive); when it is None, they are appended.
     """
 
     series_id: int
@@ -35,9 +36,10 @@ class NewPoints:
 
 @dataclass(frozen=True, slots=True)
 class ChangeSet:
-    """A portion of what is new; `has_more` when the next one is there already. `removed` are the ids of deleted series.
+    """Changes since a cursor, and the cursor after them.
 
-    A series that was deleted and made again has another id.
+    `has_more` is true when further changes were available already. `removed` contains the ids of
+    deleted series; a series that is deleted and created again gets another id.
     """
 
     cursor: str
@@ -49,43 +51,57 @@ class ChangeSet:
 def read_changes(
     db: Connection, grant: ReadGrant, selection: Selection, since: str | None, points_max: int
 ) -> ChangeSet:
-    """What a reader with the cursor `since` is missing of the selected series, from the beginning with None.
+    """Return the next changes of the selected series after a cursor.
 
-    `selection` names one data class. At most `points_max` points and `CHANGES_BYTES_MAX` bytes of tensors, but one point
-    at least when there is any. Raises MalformedRequest or Invalid for a cursor that is none or of other series, TooLarge for
-    more than `CURSOR_SERIES_ITEMS_MAX` series, NotFound when the experiment has been deleted.
+    Args:
+        db: Connection in a snapshot.
+        grant: Experiment to read.
+        selection: Series to follow; must name one data class.
+        since: Cursor of the previous change set of the same selection; None for the beginning.
+        points_max: Maximum number of points. Tensors are also limited to `CHANGES_BYTES_MAX` bytes,
+            but a change set has at least one point if any is pending.
+
+    Raises:
+        MalformedRequest: `since` is not a cursor.
+        Invalid: `since` is a cursor of another selection or experiment.
+        TooLarge: More than `CURSOR_SERIES_ITEMS_MAX` series are selected.
+        NotFound: The experiment has been deleted.
     """
-    version, selection_digest = (
-        _get_version(db, grant),
-        change_cursor.selection_digest(grant.experiment_id, selection),
-    )
+    version = _get_version(db, grant)
+    selection_digest = change_cursor.selection_digest(grant.experiment_id, selection)
     before = None if since is None else change_cursor.decode(since, selection_digest)
     if since is not None and before is not None and before.version == version:
         return ChangeSet(since, has_more=False, removed=[], series=[])
+
     progress = _list_progress(db, grant, selection)
     pending = change_cursor.find_pending(progress, before)
     series_to_read = choose_series(progress, pending, points_max)
     read = read_points(db, grant, selection.data_class, series_to_read, points_max)
+
     head = change_cursor.head(progress, version, selection_digest)
     cursor = change_cursor.advance(
         progress, before, pending, read.complete_count, read.cut_step, head
     )
+
     labels = series_progress.get_labels(db, grant.experiment_id, list(read.samples))
-    replaced = {one.series_id: one.first_step for one in series_to_read if one.is_replacing}
-    series = [
-        NewPoints(id_, labels[id_], replaced.get(id_), points)
+    replaced_from = {
+        series.series_id: series.first_step for series in series_to_read if series.is_replacing
+    }
+    new_points = [
+        NewPoints(id_, labels[id_], replaced_from.get(id_), points)
         for id_, points in read.samples.items()
     ]
-    is_incomplete = cursor.version == change_cursor.INCOMPLETE
-    return ChangeSet(change_cursor.encode(cursor), is_incomplete, pending.removed.tolist(), series)
+    has_more = cursor.version == change_cursor.INCOMPLETE
+    return ChangeSet(change_cursor.encode(cursor), has_more, pending.removed.tolist(), new_points)
 
 
 def cursor_at_head(db: Connection, grant: ReadGrant, selection: Selection) -> ChangeSet:
-    """The cursor of a reader who wants only what comes from now on. Raises as `read_changes`."""
-    version, selection_digest = (
-        _get_version(db, grant),
-        change_cursor.selection_digest(grant.experiment_id, selection),
-    )
+    """Return an empty change set, with a cursor after all existing points.
+
+    Raises as `read_changes`.
+    """
+    version = _get_version(db, grant)
+    selection_digest = change_cursor.selection_digest(grant.experiment_id, selection)
     head = change_cursor.head(_list_progress(db, grant, selection), version, selection_digest)
     return ChangeSet(change_cursor.encode(head), has_more=False, removed=[], series=[])
 
@@ -93,15 +109,15 @@ def cursor_at_head(db: Connection, grant: ReadGrant, selection: Selection) -> Ch
 def list_versions(
     db: Connection, experiment_ids: Sequence[ExperimentId]
 ) -> dict[ExperimentId, int]:
-    """The version of each of these experiments of one workspace; those that are gone are left out."""
+    """Return the versions of the existing ones of these experiments, all of one workspace."""
     return experiments.list_versions(db, experiment_ids)
 
 
 def _get_version(db: Connection, grant: ReadGrant) -> int:
-    found = experiments.list_versions(db, [grant.experiment_id])
-    if not found:
+    versions = experiments.list_versions(db, [grant.experiment_id])
+    if not versions:
         raise NotFound("the experiment has been deleted")
-    return found[grant.experiment_id]
+    return versions[grant.experiment_id]
 
 
 def _list_progress(db: Connection, grant: ReadGrant, selection: Selection) -> SeriesProgress:
@@ -109,7 +125,7 @@ def _list_progress(db: Connection, grant: ReadGrant, selection: Selection) -> Se
     progress = series_progress.list_progress(db, grant.experiment_id, selection, series_max + 1)
     if len(progress) > series_max:
         raise TooLarge(
-            f"more than {series_max} series are selected, the limit of what one cursor follows "
-            "(cursor_series_items_max); follow fewer runs, tags or plugins at a time"
+            f"more than {series_max} series are selected, the limit of one change cursor "
+            "(cursor_series_items_max); follow fewer runs, tags or plugins"
         )
     return progress

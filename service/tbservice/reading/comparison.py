@@ -1,4 +1,4 @@
-"""Several experiments read as one: every run's name begins with the name of its experiment."""
+"""Comparisons: several experiments as one source, with runs prefixed by their experiment's name."""
 
 from __future__ import annotations
 
@@ -30,114 +30,123 @@ from tbwire.hparams_pb2 import HParamsPluginData
 from tbwire.tensorboard_pb2 import SummaryMetadata
 
 _SESSION_START: Final = ("hparams", "_hparams_/session_start_info")
-"""Plugin and tag of the series that holds a session's hyperparameters: tensorboard/plugins/hparams/metadata.py."""
+"""Plugin and tag of the series with a session's hyperparameters: PLUGIN_NAME and
+SESSION_START_INFO_TAG of tensorboard/plugins/hparams/metadata.py (TensorBoard 2.21.0)."""
 
 _ROOT_RUN: Final = "."
-"""The run whose files are in the logdir itself: in a comparison it has the bare name of its experiment."""
+"""The run of files directly in the logdir; in a comparison, its name is the experiment's alone."""
 
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
 class ComparisonReader:
-    """The source that is several experiments, by name and in their order; there is a grant for each of them."""
+    """The source that is several experiments, by name, in order; each reader has its own grant."""
 
     experiment_id: str
     readers: Mapping[str, ExperimentReader]
 
     @property
     def objects(self) -> ObjectStore:
-        """Where the bytes of all their blobs are."""
+        """The object store with the bytes of all blobs."""
         return next(iter(self.readers.values())).objects
 
     def list_experiments(self) -> list[Experiment]:
-        """The experiments that are compared."""
+        """Return the compared experiments."""
         return [
-            experiment for part in self.readers.values() for experiment in part.list_experiments()
+            experiment
+            for reader in self.readers.values()
+            for experiment in reader.list_experiments()
         ]
 
     def list_kinds(self) -> list[tuple[str, DataClass]]:
-        """The kinds of series (plugin and data class) that any of the experiments has, by the plugin's name."""
-        return sorted({kind for part in self.readers.values() for kind in part.list_kinds()})
+        """Return the kinds of series (plugin and data class) of all experiments, by plugin."""
+        return sorted({kind for reader in self.readers.values() for kind in reader.list_kinds()})
 
     def list_runs(self) -> list[Run]:
-        """Every run: the first experiment's, then the second's, each in the order in which they came."""
+        """Return all runs: by experiment, then in order of creation."""
         return [
             replace(run, name=_comparison_run(name, run.name))
-            for name, part in self.readers.items()
-            for run in part.list_runs()
+            for name, reader in self.readers.items()
+            for run in reader.list_runs()
         ]
 
     def list_series(self, selection: Selection) -> list[Series]:
-        """The selected series; those of HParams say what keeps the experiments' session groups apart."""
+        """Return the selected series; HParams session groups are prefixed like runs."""
         return [
             namespace_group(replace(series, run=_comparison_run(name, series.run)), name)
-            for name, part, own in self._select(selection)
-            for series in part.list_series(own)
+            for name, reader, reader_selection in self._select(selection)
+            for series in reader.list_series(reader_selection)
         ]
 
     def list_tag_groups(self, kinds: Collection[tuple[str, DataClass]]) -> list[TagGroup]:
-        """The series of these kinds, grouped; in the order of the runs."""
+        """Return the tag groups of these kinds of series, in the order of the runs."""
         return [
             replace(group, run=_comparison_run(name, group.run))
-            for name, part in self.readers.items()
-            for group in part.list_tag_groups(kinds)
+            for name, reader in self.readers.items()
+            for group in reader.list_tag_groups(kinds)
         ]
 
     def list_last_points(self, selection: Selection) -> ByRunAndTag[PointTuple]:
-        """The last point of each of the selected scalar series."""
+        """Return the last point of each selected scalar series."""
         return self._read_merged(selection, ExperimentReader.list_last_points, lambda _points: None)
 
     def read_scalars(self, selection: Selection, downsample: int) -> ByRunAndTag[ScalarSample]:
-        """A sample of every selected scalar series; TooLarge also when they are too much together."""
+        """Return a sample of every selected scalar series; limits apply to the total."""
         return self._read_merged(
-            selection, lambda part, own: part.read_scalars(own, downsample), _check_points
+            selection, lambda reader, own: reader.read_scalars(own, downsample), _check_points
         )
 
     def read_tensors(self, selection: Selection, downsample: int) -> ByRunAndTag[TensorSample]:
-        """A sample of every selected tensor series; TooLarge also when they are too much together."""
+        """Return a sample of every selected tensor series; limits apply to the total."""
         return self._read_merged(
-            selection, lambda part, own: part.read_tensors(own, downsample), _check_tensors
+            selection, lambda reader, own: reader.read_tensors(own, downsample), _check_tensors
         )
 
     def read_blob_sequences(
         self, selection: Selection, downsample: int
     ) -> ByRunAndTag[BlobSequenceSample]:
-        """A sample of every selected blob sequence series; TooLarge also when they are too much together."""
+        """Return a sample of every selected blob sequence series; limits apply to the total."""
         return self._read_merged(
-            selection, lambda part, own: part.read_blob_sequences(own, downsample), _check_points
+            selection,
+            lambda reader, own: reader.read_blob_sequences(own, downsample),
+            _check_points,
         )
 
     def experiment_name_of(self, run: str) -> str:
-        """The name of the experiment that has the run."""
-        return run.partition("/")[
-            0
-        ]  # there is no slash in a name: it would not be one part of an address
+        """Return the name of the run's experiment.
+
+        Names contain no slash, as they are within one path segment of a URL.
+        """
+        return run.partition("/")[0]
 
     def find_blob(self, key: str) -> Blob:
-        """The blob of this key, by the grant on the very experiment that the key bears; NotFound for any other."""
+        """Return the blob with this key, by the grant on the experiment that the key names.
+
+        Raises NotFound for a key of any other experiment.
+        """
         return self._reader_of_blob(key).find_blob(key)
 
     def read_blob(self, key: str) -> bytes:
-        """Return all bytes of the blob of this key; raises as `find_blob`, and TooLarge."""
+        """Return all bytes of the blob with this key. Raises as `find_blob`, and TooLarge."""
         return self._reader_of_blob(key).read_blob(key)
 
     def cancel(self) -> None:
-        """End the read under way, from any thread, and refuse those that follow."""
-        for part in self.readers.values():
-            part.cancel()
+        """Cancel the current read, from any thread, and refuse later ones."""
+        for reader in self.readers.values():
+            reader.cancel()
 
     def _reader_of_blob(self, key: str) -> ExperimentReader:
         experiment_id = blobs.parse_blob_experiment(key)
-        parts = list(self.readers.values())
-        # The first refuses what is none of theirs.
-        return next((part for part in parts if part.grant.experiment_id == experiment_id), parts[0])
+        readers = list(self.readers.values())
+        # The default refuses the key, as it is not its experiment's.
+        return next((r for r in readers if r.grant.experiment_id == experiment_id), readers[0])
 
     def _select(self, selection: Selection) -> Iterator[tuple[str, ExperimentReader, Selection]]:
-        """Each part that the selection reaches, its name, and the selection in the part's own words."""
-        for name, part in self.readers.items():
+        """Yield name and reader of each selected experiment, and the selection in its run names."""
+        for name, reader in self.readers.items():
             if selection.runs is None:
-                yield name, part, selection
+                yield name, reader, selection
                 continue
             runs = frozenset(
                 run
@@ -145,7 +154,7 @@ class ComparisonReader:
                 if run is not None
             )
             if runs:
-                yield name, part, replace(selection, runs=runs)
+                yield name, reader, replace(selection, runs=runs)
 
     def _read_merged(
         self,
@@ -154,8 +163,9 @@ class ComparisonReader:
         check: Callable[[ByRunAndTag[_T]], None],
     ) -> ByRunAndTag[_T]:
         merged: ByRunAndTag[_T] = {}
-        for name, part, own in self._select(selection):
-            merged |= {_comparison_run(name, run): tags for run, tags in read(part, own).items()}
+        for name, reader, reader_selection in self._select(selection):
+            by_run = read(reader, reader_selection)
+            merged |= {_comparison_run(name, run): tags for run, tags in by_run.items()}
             check(merged)
         return merged
 
@@ -165,7 +175,7 @@ def _comparison_run(name: str, run: str) -> str:
 
 
 def _experiment_run(name: str, run_in_comparison: str) -> str | None:
-    """What a run is called in the experiment of this name; None for one of another experiment."""
+    """Return the run's name in the experiment of this name; None for another experiment's run."""
     if run_in_comparison == name:
         return _ROOT_RUN
     run = run_in_comparison.removeprefix(f"{name}/")
@@ -176,26 +186,28 @@ def _check_points(samples: ByRunAndTag[ScalarSample] | ByRunAndTag[BlobSequenceS
     points = sum(len(sample.steps) for tags in samples.values() for sample in tags.values())
     if points > limits.READ_POINTS_MAX:
         raise TooLarge(
-            f"the experiments have over {limits.READ_POINTS_MAX} points together; compare fewer of them"
+            f"the samples of all experiments exceed {limits.READ_POINTS_MAX} points "
+            "(read_points_max); compare fewer experiments"
         )
 
 
 def _check_tensors(samples: ByRunAndTag[TensorSample]) -> None:
     catalog.check_tensor_bytes(
         sum(
-            one.size
+            value.size
             for tags in samples.values()
             for sample in tags.values()
-            for one in sample.tensors
+            for value in sample.tensors
         )
     )
 
 
 def namespace_group(series: Series, name: str) -> Series:
-    """Return the series with its session group's name, where it has one, prefixed by the experiment's `name`.
+    """Return the series with its HParams session group, if any, prefixed by `name`.
 
-    TensorBoard takes two groups of one name for one group. A session without a group is a group of its own, named like
-    its run, which has that prefix already.
+    TensorBoard merges groups of equal names (`_add_session` of
+    tensorboard/plugins/hparams/list_session_groups.py). A session without a group forms a group
+    named like its run, which has the prefix already.
     """
     if (series.plugin, series.tag) != _SESSION_START:
         return series
@@ -203,7 +215,7 @@ def namespace_group(series: Series, name: str) -> Series:
     content = HParamsPluginData()
     try:
         content.ParseFromString(summary.plugin_data.content)
-    except DecodeError:  # what a client sent may be anything: the HParams dashboard says so
+    except DecodeError:  # clients may send any bytes; the HParams dashboard reports the error
         return series
     if not content.session_start_info.group_name:
         return series

@@ -1,4 +1,7 @@
-"""Which experiments a comparison's address names: `<name>:<id>,<name>:<id>`, where the names are the reader's own."""
+"""The path segment that names the experiments of a comparison: `<name>:<id>,<name>:<id>`.
+
+Names are free choices of the person who makes the link, as in TensorBoard's `--logdir_spec`.
+"""
 
 from __future__ import annotations
 
@@ -17,54 +20,55 @@ _RESERVED_NAMES: Final = frozenset({".", ".."})  # runs are paths that begin wit
 
 @dataclass(frozen=True, slots=True)
 class ComparedExperiment:
-    """One of the experiments, and the name its runs begin with."""
+    """An experiment of a comparison, and the name that prefixes its runs."""
 
     name: str
     experiment_id: ExperimentId
 
 
 def parse(spec: str) -> tuple[ComparedExperiment, ...]:
-    """The experiments in their order. Raises MalformedRequest, which says what is wrong; whether they exist is not asked."""
-    texts = spec.split(",")
-    if not _ITEMS_MIN <= len(texts) <= limits.COMPARISON_ITEMS_MAX:
-        counted = f"{len(texts)} experiment{'s' if len(texts) > 1 else ''}"
-        most = limits.COMPARISON_ITEMS_MAX
+    """Return the experiments in their order, without checking that they exist.
+
+    Raises MalformedRequest with a detail that names the fault.
+    """
+    items = spec.split(",")
+    if not _ITEMS_MIN <= len(items) <= limits.COMPARISON_ITEMS_MAX:
+        count = f"{len(items)} experiment{'s' if len(items) > 1 else ''}"
         raise MalformedRequest(
-            f"the address names {counted}; a comparison is of {_ITEMS_MIN} to {most}"
+            f"the address names {count}; a comparison has {_ITEMS_MIN} to "
+            f"{limits.COMPARISON_ITEMS_MAX} (comparison_items_max)"
         )
-    experiments = tuple(map(_parse_experiment, texts))
+
+    experiments = tuple(map(_parse_experiment, items))
     names = [experiment.name for experiment in experiments]
     duplicate = next((name for name in names if names.count(name) > 1), None)
     if duplicate is not None:
         raise MalformedRequest(
-            f"two experiments are named {duplicate!r}: give each a name of its own"
+            f"two experiments are named {duplicate!r}: give each a different name"
         )
     return experiments
 
 
 def quote_spec(spec: str) -> str:
-    """The specification as it stands in an address, always in the same way: a cookie is bound to that path."""
+    """Return the canonical URL encoding of a specification: a cookie is bound to this path."""
     return quote(spec, safe=":,")
 
 
 def _parse_experiment(text: str) -> ComparedExperiment:
     name, colon, experiment_id = text.partition(":")
     if not colon:
-        raise MalformedRequest(
-            f"{text!r} has no colon: write a name, a colon and an experiment's id"
-        )
+        raise MalformedRequest(f"{text!r} has no colon: write a name, a colon and an experiment id")
     if not name:
         raise MalformedRequest(
             f"the experiment {experiment_id!r} has no name: write one before the colon"
         )
-    if len(name) > limits.COMPARISON_NAME_CHARS_MAX:
-        raise MalformedRequest(
-            f"a name has at most {limits.COMPARISON_NAME_CHARS_MAX} characters: {name!r} is too long"
-        )
+    chars_max = limits.COMPARISON_NAME_CHARS_MAX
+    if len(name) > chars_max:
+        raise MalformedRequest(f"a name has at most {chars_max} characters: {name!r} is too long")
     if name in _RESERVED_NAMES or not name.isprintable():
-        raise MalformedRequest(f"{name!r} cannot be a name: take letters and digits")
+        raise MalformedRequest(f"{name!r} is not allowed as a name: use letters and digits")
     if not secrets.is_experiment_id(experiment_id):
         raise MalformedRequest(
-            f"{experiment_id!r} is no experiment's id: copy the one in the address of its page"
+            f"{experiment_id!r} is not an experiment id: copy the one in its URL"
         )
     return ComparedExperiment(name, ExperimentId(experiment_id))

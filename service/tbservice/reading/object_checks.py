@@ -1,8 +1,9 @@
-"""Checks that the objects which an experiment's points refer to are in the object store.
+"""Checks that the object store has the objects that an experiment's points refer to.
 
-A row in PostgreSQL says that an object was put, not that it is still there. A page of a check asks the object store for
-the objects' sizes, and reads a byte of each part of large objects and of a few others, since a store may list what it
-cannot read any more; a deep check reads all bytes and compares their SHA-256.
+A row in PostgreSQL proves that an object was stored, not that it still exists. A check asks the
+object store for sizes. As a store may list objects that it can no longer read, it also reads a byte
+of each part of large objects and of a few others. A deep check reads all bytes and compares their
+SHA-256.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import time
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -27,21 +28,21 @@ from tbservice.store.pg.database import Database
 from tbservice.types import Blob, ReadGrant, Selection, Series
 
 _CHUNK_OBJECTS: Final = 1_000
-"""Objects that are checked between two looks at the clock: as many as S3 lists at a time."""
+"""Objects checked between two checks of the deadline: the page size of S3's ListObjectsV2."""
 
 _CONCURRENT_CALLS_MAX: Final = 8
 
 _CONCURRENT_READS_MAX: Final = 4
-"""Objects whose bytes are read at a time; of each, a chunk is in memory."""
+"""Objects read at the same time; one chunk of each is in memory."""
 
 _SAMPLE_OBJECTS: Final = 2
-"""Objects of a chunk whose last byte is read. When none of them can be read, the chunk counts as unreadable."""
+"""Objects of a chunk whose last byte is read. If all fail, the chunk counts as unreadable."""
 
 _LISTED_MIN: Final = 50
-"""Objects of ours among the 1,000 that S3 lists at a time, below which it is quicker to ask for each."""
+"""Requested objects on a list page of 1,000 below which single requests (HEAD) are faster."""
 
 _DEEP_CHUNK_BYTES: Final = 64 * limits.MIB
-"""Bytes of objects that a deep check reads between two looks at the clock, but one object, at least."""
+"""Bytes that a deep check reads between two checks of the deadline; at least one object."""
 
 
 class Problem(StrEnum):
@@ -55,7 +56,7 @@ class Problem(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """An object that is not what a series refers to; `size` in bytes is what it should have, 0 when not known."""
+    """A missing or damaged object; `size` is its expected size in bytes, 0 if unknown."""
 
     series: Series
     first_step: int
@@ -67,7 +68,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class ObjectPage:
-    """Objects that were checked, their bytes, what is wrong; `next_page_token` is None at the end."""
+    """Number and bytes of the objects checked, and faults; the last page has no next page token."""
 
     objects: int
     bytes: int
@@ -85,11 +86,23 @@ def check_objects(
     *,
     is_deep: bool,
 ) -> ObjectPage:
-    """Check the objects that the selected series refer to, each once, in the order of their SHA-256s.
+    """Check a page of the objects that the selected series refer to, each once, ordered by SHA-256.
 
-    A page has at most `limit` objects, or as many as `DIGEST_PAGE_SECONDS` allow, and ends early with
-    `OBJECT_FAULTS_PAGE_ITEMS_MAX` faults. No connection to PostgreSQL is held while the object store is asked. Raises
-    MalformedRequest for an `after` that is none, Unavailable when the object store is away.
+    No connection to PostgreSQL is in use during calls to the object store.
+
+    Args:
+        database: Database that opens the snapshots.
+        objects: Object store to check.
+        grant: Experiment to check.
+        selection: Series to check.
+        after: Page token, empty for the first page.
+        limit: Maximum number of objects. The page ends early after `DIGEST_PAGE_SECONDS`, or with
+            `OBJECT_FAULTS_PAGE_ITEMS_MAX` faults.
+        is_deep: Whether to read all bytes and compare SHA-256s.
+
+    Raises:
+        MalformedRequest: `after` is not a page token.
+        Unavailable: The object store is unavailable.
     """
     deadline = time.monotonic() + limits.DIGEST_PAGE_SECONDS
     with database.snapshot(grant.workspace_id) as db:
@@ -102,8 +115,8 @@ def check_objects(
     problems: dict[bytes, Problem] = {}
     checked = 0
     for chunk in _chunks(digests[:limit], known, is_deep=is_deep):
-        found, count = _check_chunk(objects, chunk, known, deadline if is_deep else None)
-        problems |= found
+        chunk_problems, count = _check_chunk(objects, chunk, known, deadline if is_deep else None)
+        problems |= chunk_problems
         checked += count
         if (
             count < len(chunk)
@@ -153,61 +166,66 @@ def _check_chunk(
     known: Mapping[bytes, Blob],
     deep_until: float | None,
 ) -> tuple[dict[bytes, Problem], int]:
-    """Return what is wrong with which of these objects, in the order of their SHA-256s, and how many were checked.
+    """Return the problems of these objects by SHA-256, and how many of the objects were checked.
 
-    All of them are, unless a deep check has come to `deep_until` (of `time.monotonic`): an object that the store fails
-    to read may take many seconds. Without it, the check is not deep.
+    All are checked, unless a deep check reaches the time `deep_until` (`time.monotonic`): a failed
+    read may take many seconds. With None, the check is not deep.
     """
-    wanted = {digest: known[digest] for digest in chunk if digest in known}
-    sizes = _find_sizes(objects, [blob.object_key for blob in wanted.values()])
+    expected = {digest: known[digest] for digest in chunk if digest in known}
     problems = {digest: Problem.MISSING for digest in chunk if digest not in known}
+    size_problems, present = _check_sizes(objects, expected)
+    problems |= size_problems
+
+    with ThreadPoolExecutor(_CONCURRENT_READS_MAX) as pool:
+
+        def read_each(
+            digests: Sequence[bytes], read: Callable[[ObjectStore, Blob], Problem | None]
+        ) -> dict[bytes, Problem | None]:
+            results = pool.map(lambda digest: read(objects, expected[digest]), digests)
+            return dict(zip(digests, results, strict=True))
+
+        results = read_each(present[:_SAMPLE_OBJECTS], _read_end)
+        if results and all(problem is Problem.UNREADABLE for problem in results.values()):
+            return problems | dict.fromkeys(present, Problem.UNREADABLE), len(chunk)
+
+        if deep_until is None:
+            multipart = [d for d in present if expected[d].size > limits.BLOB_PART_BYTES]
+            results |= read_each(multipart, _read_part_ends)
+        else:
+            results = {}
+            while len(results) < len(present) and (not results or time.monotonic() < deep_until):
+                group = present[len(results) : len(results) + _CONCURRENT_READS_MAX]
+                results |= read_each(group, _read_all)
+
+    problems |= {digest: problem for digest, problem in results.items() if problem is not None}
+    if deep_until is None or len(results) == len(present):
+        return problems, len(chunk)
+    count = chunk.index(present[len(results)])
+    return {digest: problems[digest] for digest in chunk[:count] if digest in problems}, count
+
+
+def _check_sizes(
+    objects: ObjectStore, expected: Mapping[bytes, Blob]
+) -> tuple[dict[bytes, Problem], list[bytes]]:
+    """Return the problems of missing objects and wrong sizes, and the SHA-256s of all others."""
+    sizes = _find_sizes(objects, [blob.object_key for blob in expected.values()])
+    problems: dict[bytes, Problem] = {}
     present: list[bytes] = []
-    for digest, blob in wanted.items():
+    for digest, blob in expected.items():
         size = sizes.get(blob.object_key)
         if size == blob.size:
             present.append(digest)
         else:
             problems[digest] = Problem.MISSING if size is None else Problem.WRONG_SIZE
-
-    with ThreadPoolExecutor(_CONCURRENT_READS_MAX) as pool:
-        sample = present[:_SAMPLE_OBJECTS]
-        read = dict(
-            zip(
-                sample,
-                pool.map(lambda digest: _read_end(objects, wanted[digest]), sample),
-                strict=True,
-            )
-        )
-        if sample and all(problem is Problem.UNREADABLE for problem in read.values()):
-            return problems | dict.fromkeys(present, Problem.UNREADABLE), len(chunk)
-        if deep_until is None:
-            joined = [digest for digest in present if wanted[digest].size > limits.BLOB_PART_BYTES]
-            read |= zip(
-                joined,
-                pool.map(lambda digest: _read_part_ends(objects, wanted[digest]), joined),
-                strict=True,
-            )
-        else:
-            read = {}
-            while len(read) < len(present) and (not read or time.monotonic() < deep_until):
-                group = present[len(read) : len(read) + _CONCURRENT_READS_MAX]
-                read |= zip(
-                    group,
-                    pool.map(lambda digest: _read_all(objects, wanted[digest]), group),
-                    strict=True,
-                )
-    problems |= {digest: problem for digest, problem in read.items() if problem is not None}
-    if deep_until is None or len(read) == len(present):
-        return problems, len(chunk)
-    count = chunk.index(present[len(read)])
-    return {digest: problems[digest] for digest in chunk[:count] if digest in problems}, count
+    return problems, present
 
 
 def _find_sizes(objects: ObjectStore, keys: Sequence[str]) -> dict[str, int]:
-    """Return the sizes in bytes of those of the objects that are there; the keys are in order, of one workspace.
+    """Return the sizes in bytes of the existing objects; `keys` are sorted and of one workspace.
 
-    Lists the bucket from key to key while enough of the objects listed are ours: that is ten times as fast as to ask
-    for each. The others are asked for, those among them that were not listed: a list may be behind.
+    Lists the bucket from key to key while enough of the listed objects are requested ones: ten
+    times as fast as a request for each. Objects that were not listed are requested one by one,
+    which also covers lists that lag behind writes.
     """
     sizes: dict[str, int] = {}
     start = 0
@@ -218,14 +236,15 @@ def _find_sizes(objects: ObjectStore, keys: Sequence[str]) -> dict[str, int]:
         if end - start < _LISTED_MIN:
             break
         start = end
-    rest = [key for key in keys if key not in sizes]
+
+    unlisted = [key for key in keys if key not in sizes]
     with ThreadPoolExecutor(_CONCURRENT_CALLS_MAX) as pool:
-        found = zip(rest, pool.map(objects.find_size, rest), strict=True)
-        return sizes | {key: size for key, size in found if size is not None}
+        results = zip(unlisted, pool.map(objects.find_size, unlisted), strict=True)
+        return sizes | {key: size for key, size in results if size is not None}
 
 
 def _read_part_ends(objects: ObjectStore, blob: Blob) -> Problem | None:
-    """Read the last byte of each part of an object that was put in parts: any of them may have been lost."""
+    """Read the last byte of each part of a multipart object: any part may have been lost."""
     ends = [*range(limits.BLOB_PART_BYTES, blob.size, limits.BLOB_PART_BYTES), blob.size]
     return next(
         (problem for end in ends if (problem := _read_end(objects, blob, end)) is not None), None
@@ -233,12 +252,12 @@ def _read_part_ends(objects: ObjectStore, blob: Blob) -> Problem | None:
 
 
 def _read_end(objects: ObjectStore, blob: Blob, end: int | None = None) -> Problem | None:
-    """Read the byte before `end`, by default an object's last."""
+    """Read the byte before offset `end`, by default the last byte of the object."""
     end = blob.size if end is None else end
     try:
         for _ in objects.read(blob.object_key, max(0, end - 1), end):
             pass
-    except ObjectMissing:  # deleted since it was listed
+    except ObjectMissing:  # deleted since the listing
         return Problem.MISSING
     except ObjectUnreadable:
         return Problem.UNREADABLE
@@ -246,11 +265,11 @@ def _read_end(objects: ObjectStore, blob: Blob, end: int | None = None) -> Probl
 
 
 def _read_all(objects: ObjectStore, blob: Blob) -> Problem | None:
-    """Read an object and compare its SHA-256; a chunk of its bytes is held at a time."""
+    """Read all bytes of an object, chunk by chunk, and compare the SHA-256."""
     digest = hashlib.sha256()
     try:
-        for piece in objects.read(blob.object_key, 0, blob.size):
-            digest.update(piece)
+        for chunk in objects.read(blob.object_key, 0, blob.size):
+            digest.update(chunk)
     except ObjectMissing:
         return Problem.MISSING
     except ObjectUnreadable:
@@ -268,17 +287,17 @@ def _list_faults(
     if not problems:
         return []
     with database.snapshot(grant.workspace_id) as db:
-        referring = object_references.list_referring_series(
+        references = object_references.list_referring_series(
             db, grant.experiment_id, list(series), list(problems)
         )
     return [
         Fault(
-            series[one.series_id],
-            one.first_step,
-            one.points,
-            one.sha256,
-            known[one.sha256].size if one.sha256 in known else 0,
-            problems[one.sha256],
+            series[reference.series_id],
+            reference.first_step,
+            reference.points,
+            reference.sha256,
+            known[reference.sha256].size if reference.sha256 in known else 0,
+            problems[reference.sha256],
         )
-        for one in referring
+        for reference in references
     ]

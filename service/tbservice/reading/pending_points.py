@@ -1,6 +1,6 @@
-"""Reading of the points that the reader of a change cursor does not have yet.
+"""Reading of the points that the owner of a change cursor does not have yet.
 
-Every function wants a snapshot (`Database.snapshot`).
+Every function needs a snapshot (`Database.snapshot`).
 """
 
 from __future__ import annotations
@@ -39,9 +39,14 @@ from tbwire.digests import Records
 Row = TypeVar("Row", TensorRow, BlobRow)
 Sample = ScalarSample | TensorSample | BlobSequenceSample
 
+_StreamRows = Callable[[Connection, ExperimentId, Sequence[int], StepRange], Iterator[Row]]
+
 
 class PendingSeries(NamedTuple):
-    """A series of which all points from step `first_step` on are to be read; at most `points`, among `held_points_max` others."""
+    """A series to read from step `first_step`: at most `points` points.
+
+    `held_points_max` bounds the points that must be in memory at once to read them.
+    """
 
     series_id: int
     first_step: int
@@ -53,20 +58,23 @@ class PendingSeries(NamedTuple):
 def choose_series(
     progress: SeriesProgress, pending: PendingChanges, points_max: int
 ) -> list[PendingSeries]:
-    """The first of the unread series, as many as surely fit into a portion and into memory; at least one of them."""
-    places, firsts = pending.indices, pending.first_steps.astype(np.float64)
-    counts = progress.counts[places].astype(np.float64)
-    points = np.minimum(
-        counts, progress.last_steps[places] - firsts + 1
-    )  # steps are whole numbers, one point each
-    held_points = np.minimum(counts, points + progress.tail_points[places])
+    """Return the first pending series that certainly fit into a change set; at least one.
+
+    The bounds are `points_max` points returned and `SCAN_CHUNK_POINTS` points in memory.
+    """
+    indices, first_steps = pending.indices, pending.first_steps.astype(np.float64)
+    counts = progress.counts[indices].astype(np.float64)
+    # A series has at most one point per step, so that the distance of steps bounds their number.
+    points = np.minimum(counts, progress.last_steps[indices] - first_steps + 1)
+    held_points = np.minimum(counts, points + progress.tail_points[indices])
+
     fitting = min(
         np.searchsorted(np.cumsum(points), points_max, "right"),
         np.searchsorted(np.cumsum(held_points), limits.SCAN_CHUNK_POINTS, "right"),
     )
-    chosen = slice(max(1, int(fitting)))
+    selected = slice(max(1, int(fitting)))
     columns = (
-        progress.series_ids[places],
+        progress.series_ids[indices],
         pending.first_steps,
         pending.is_replacing,
         points.astype(int),
@@ -74,13 +82,17 @@ def choose_series(
     )
     return [
         PendingSeries(*row)
-        for row in zip(*(column[chosen].tolist() for column in columns), strict=True)
+        for row in zip(*(column[selected].tolist() for column in columns), strict=True)
     ]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadResult:
-    """Points by series id: of the first `complete_count` wanted series all, of the next one those up to the step `cut_step`."""
+    """Points by series id.
+
+    The first `complete_count` series were read to their end; the next one up to and including step
+    `cut_step`, or not at all when that is None.
+    """
 
     samples: Mapping[int, Sample]
     complete_count: int
@@ -91,104 +103,116 @@ def read_points(
     db: Connection,
     grant: ReadGrant,
     data_class: DataClass | None,
-    wanted: Sequence[PendingSeries],
+    series_list: Sequence[PendingSeries],
     points_max: int,
 ) -> ReadResult:
-    """Return the first points of these series: at most `points_max`, but at least one."""
-    if not wanted:
+    """Return points of these series, in their order: at most `points_max`, but at least one.
+
+    Tensors and blob sequences are also limited to about `CHANGES_BYTES_MAX` bytes.
+    """
+    if not series_list:
         return ReadResult({}, 0)
+
     match data_class:
         case DataClass.TENSOR:
-            tensors = partial(_tensor_sample, db)
-            return _read_values(db, grant, wanted, points_max, value_scan.stream_tensors, tensors)
+            convert = partial(_tensor_sample, db)
+            stream = value_scan.stream_tensors
+            return _read_values(db, grant, series_list, points_max, stream, convert)
         case DataClass.BLOB_SEQUENCE:
+            stream_blobs = value_scan.stream_blob_sequences
             return _read_values(
-                db,
-                grant,
-                wanted,
-                points_max,
-                value_scan.stream_blob_sequences,
-                _blob_sequence_sample,
+                db, grant, series_list, points_max, stream_blobs, _blob_sequence_sample
             )
-    if wanted[0].points > points_max or wanted[0].held_points_max > limits.SCAN_CHUNK_POINTS:
-        return _read_long_series(db, grant, wanted[0], points_max)
-    return _read_scalars(db, grant, wanted)
+
+    first = series_list[0]
+    if first.points > points_max or first.held_points_max > limits.SCAN_CHUNK_POINTS:
+        return _read_long_series(db, grant, first, points_max)
+    return _read_scalars(db, grant, series_list)
 
 
 def _read_long_series(
-    db: Connection, grant: ReadGrant, wanted: PendingSeries, points_max: int
+    db: Connection, grant: ReadGrant, series: PendingSeries, points_max: int
 ) -> ReadResult:
-    """The first `points_max` of a scalar series that may be of any length."""
-    pieces: list[Records] = []
-    steps = StepRange(wanted.first_step)
-    for _, piece in read_scalar_chunks(
-        db, grant.experiment_id, [wanted.series_id], steps, limits.SCAN_CHUNK_POINTS
+    """Return the first `points_max` points of a scalar series of any length."""
+    chunks: list[Records] = []
+    for _, chunk in read_scalar_chunks(
+        db,
+        grant.experiment_id,
+        [series.series_id],
+        StepRange(series.first_step),
+        limits.SCAN_CHUNK_POINTS,
     ):
-        pieces.append(piece)
-        if sum(map(len, pieces)) > points_max:
+        chunks.append(chunk)
+        if sum(map(len, chunks)) > points_max:
             break
-    records = np.concatenate(pieces)
-    taken = records[:points_max]
-    points = ScalarSample(taken["step"], taken["wall_time"], taken["value"], len(taken))
-    if len(taken) == len(records):
-        return ReadResult({wanted.series_id: points}, 1)
-    return ReadResult({wanted.series_id: points}, 0, int(taken["step"][-1]))
+
+    records = np.concatenate(chunks)
+    kept = records[:points_max]
+    points = ScalarSample(kept["step"], kept["wall_time"], kept["value"], len(kept))
+    if len(kept) == len(records):
+        return ReadResult({series.series_id: points}, 1)
+    return ReadResult({series.series_id: points}, 0, int(kept["step"][-1]))
 
 
-def _read_scalars(db: Connection, grant: ReadGrant, wanted: Sequence[PendingSeries]) -> ReadResult:
-    """All that is wanted of scalar series, at once."""
-    firsts = {one.series_id: one.first_step for one in wanted}
-    ranges = {series_id: StepRange(first) for series_id, first in firsts.items()}
-    blocks = scalar_blocks.read(db, grant.experiment_id, dict.fromkeys(firsts, SEALED), ranges)
-    tails = scalar_tail.read(db, grant.experiment_id, list(firsts))
+def _read_scalars(
+    db: Connection, grant: ReadGrant, series_list: Sequence[PendingSeries]
+) -> ReadResult:
+    """Return all pending points of these scalar series; all of them are in memory at once."""
+    first_steps = {series.series_id: series.first_step for series in series_list}
+    ranges = {id_: StepRange(first_step) for id_, first_step in first_steps.items()}
+    blocks = scalar_blocks.read(db, grant.experiment_id, dict.fromkeys(first_steps, SEALED), ranges)
+    buffers = scalar_tail.read(db, grant.experiment_id, list(first_steps))
+
     samples: dict[int, Sample] = {}
-    for id_, first in firsts.items():
-        parts = [*blocks.get(id_, []), *([tails[id_]] if id_ in tails else [])]
+    for id_, first_step in first_steps.items():
+        batches = [*blocks.get(id_, []), *([buffers[id_]] if id_ in buffers else [])]
         points = deduplicate_steps(
-            concatenate([part.select(part.steps >= first) for part in parts])
+            concatenate([batch.select(batch.steps >= first_step) for batch in batches])
         )
         samples[id_] = ScalarSample(points.steps, points.wall_times, points.values, len(points))
-    return ReadResult(samples, len(wanted))
+    return ReadResult(samples, len(series_list))
 
 
 def _read_values(
     db: Connection,
     grant: ReadGrant,
-    wanted: Sequence[PendingSeries],
+    series_list: Sequence[PendingSeries],
     points_max: int,
-    stream: Callable[[Connection, ExperimentId, Sequence[int], StepRange], Iterator[Row]],
+    stream: _StreamRows[Row],
     convert: Callable[[ReadGrant, Sequence[Row]], Sample],
 ) -> ReadResult:
-    """Rows of the wanted series until they are many or large."""
+    """Return rows of the series up to `points_max` points or `CHANGES_BYTES_MAX` bytes."""
     rows: list[Row] = []
     size = 0
-    complete_count, cut_step = len(wanted), None
-    for row in _stream_rows(db, grant, wanted, stream):
+    complete_count = len(series_list)
+    cut_step: int | None = None
+    for row in _stream_rows(db, grant, series_list, stream):
         size += row.size
         if rows and (len(rows) == points_max or size > limits.CHANGES_BYTES_MAX):
             last = rows[-1]
-            complete_count = next(
-                place for place, one in enumerate(wanted) if one.series_id == last.series_id
-            )
-            cut_step = last.step
+            ids = [series.series_id for series in series_list]
+            complete_count, cut_step = ids.index(last.series_id), last.step
             break
         rows.append(row)
+
     by_series = groupby(rows, lambda row: row.series_id)
-    return ReadResult(
-        {id_: convert(grant, list(group)) for id_, group in by_series}, complete_count, cut_step
-    )
+    samples = {id_: convert(grant, list(group)) for id_, group in by_series}
+    return ReadResult(samples, complete_count, cut_step)
 
 
 def _stream_rows(
     db: Connection,
     grant: ReadGrant,
-    wanted: Sequence[PendingSeries],
-    stream: Callable[[Connection, ExperimentId, Sequence[int], StepRange], Iterator[Row]],
+    series_list: Sequence[PendingSeries],
+    stream: _StreamRows[Row],
 ) -> Iterator[Row]:
-    """The rows of each series from its first wanted step on: series next to each other mostly stand at the same one."""
-    for first, group in groupby(wanted, lambda one: one.first_step):
-        ids = [one.series_id for one in group]
-        yield from stream(db, grant.experiment_id, ids, StepRange(first))
+    """Yield the rows of each series from its first pending step.
+
+    One query per group of neighbours with the same first step: tags of a run usually share it.
+    """
+    for first_step, group in groupby(series_list, lambda series: series.first_step):
+        ids = [series.series_id for series in group]
+        yield from stream(db, grant.experiment_id, ids, StepRange(first_step))
 
 
 def _tensor_sample(db: Connection, grant: ReadGrant, rows: Sequence[TensorRow]) -> TensorSample:

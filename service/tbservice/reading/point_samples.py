@@ -32,9 +32,10 @@ def make_tensor_sample(
     values: Sequence[TensorValue],
     total: int,
 ) -> TensorSample:
-    """Return a sample of these points of one series, chosen from `total`; `values` has the tensor of each.
+    """Return a sample of one series that has `total` points; `values` are the tensors of `rows`.
 
-    Tensors that are objects get their object keys; their bytes remain to be loaded. Raises ObjectMissing.
+    Tensors that are objects get their object keys; their bytes remain to be loaded
+    (`tensor_objects.load_sample`). Raises ObjectMissing for an object without a row in `blobs`.
     """
     attached = tensor_objects.attach_object_keys(db, grant.workspace_id, values)
     return TensorSample(*_steps_and_wall_times(rows), attached, total)
@@ -46,7 +47,10 @@ def make_blob_sequence_sample(
     indices: slice,
     total: int,
 ) -> BlobSequenceSample:
-    """Return a sample of these points of one series, chosen from `total`, with the blobs at `indices` of each."""
+    """Return a sample of one series that has `total` points, with the blobs at `indices` of each.
+
+    Keys contain the index in the full sequence, so that they are made before `indices` apply.
+    """
     sequences = [
         [
             make_blob_key(experiment_id, row.series_id, row.step, index, digest)

@@ -1,6 +1,7 @@
-"""Samples as the parts that formats are made of: each with its series, and with what is known of its blobs.
+"""Samples as series chunks, the input of every response format.
 
-A sample is held in memory, but what a format makes of it may be many times as large: `split_chunks` cuts it.
+A sample is in memory, but its encoded form may be many times as large: `split_chunks` bounds the
+memory of the encoder.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from tbservice.types import (
 
 _POINT_BYTES: Final = 24
 _BLOB_BYTES: Final = 400
-"""Of what is known of a blob, about."""
+"""Approximate size of a blob's key and metadata."""
 
 
 def make_chunks(
@@ -38,7 +39,7 @@ def make_chunks(
     data_class: DataClass,
     samples: Mapping[str, Mapping[str, Sample]],
 ) -> list[SeriesChunk]:
-    """One part a series. `samples` were made of this selection in the same snapshot."""
+    """Return one chunk per series. `samples` must be of this selection, from the same snapshot."""
     series_list = time_series.list_series(
         db, grant.experiment_id, replace(selection, data_class=data_class)
     )
@@ -57,25 +58,28 @@ def make_chunks(
 
 
 def estimate_bytes(samples: Mapping[str, Mapping[str, Sample]]) -> int:
-    """Return the bytes of these samples, about. With more than `SCAN_CHUNK_BYTES` they are not encoded at once."""
+    """Return the approximate size of these samples in bytes.
+
+    Samples above `SCAN_CHUNK_BYTES` are streamed in place of being encoded at once.
+    """
     return sum(
         int(_point_sizes(sample).sum()) for tags in samples.values() for sample in tags.values()
     )
 
 
 def split_chunks(chunks: Iterable[SeriesChunk]) -> Iterator[SeriesChunk]:
-    """The same in parts of about `SCAN_CHUNK_BYTES` at most, but one point at least."""
+    """Yield the same points in chunks of about `SCAN_CHUNK_BYTES`, but of at least one point."""
     for chunk in chunks:
         sizes = _point_sizes(chunk.sample)
-        pieces = (np.cumsum(sizes) - sizes) // limits.SCAN_CHUNK_BYTES
-        bounds = [0, *(np.flatnonzero(np.diff(pieces)) + 1).tolist(), len(sizes)]
+        chunk_indices = (np.cumsum(sizes) - sizes) // limits.SCAN_CHUNK_BYTES
+        bounds = [0, *(np.flatnonzero(np.diff(chunk_indices)) + 1).tolist(), len(sizes)]
         for start, end in pairwise(bounds):
             sample = _slice_sample(chunk.sample, slice(start, end))
             yield replace(chunk, sample=sample, is_first=start == 0, is_last=end == len(sizes))
 
 
 def _point_sizes(sample: Sample) -> Int64s:
-    """Bytes of each point, about."""
+    """Return the approximate size of each point in bytes."""
     sizes = np.full(len(sample.steps), _POINT_BYTES, np.int64)
     match sample:
         case TensorSample():
@@ -91,7 +95,7 @@ def _point_sizes(sample: Sample) -> Int64s:
 
 
 def _slice_sample(sample: Sample, indices: slice) -> Sample:
-    """These points of the sample; of the same `total`."""
+    """Return the points at these indices; `total` stays that of the series."""
     steps, wall_times = sample.steps[indices], sample.wall_times[indices]
     match sample:
         case ScalarSample():

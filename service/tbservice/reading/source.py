@@ -1,4 +1,4 @@
-"""What a request may read: one experiment (`ExperimentReader`), or several side by side, to which `Source` is the same."""
+"""Sources of a TensorBoard page: the protocol, and the source that is a single experiment."""
 
 from __future__ import annotations
 
@@ -40,58 +40,61 @@ _Result = TypeVar("_Result")
 
 
 class Source(Protocol):
-    """What handlers read from; each method is the one of the domain that has its name, and raises as that does."""
+    """What handlers read: one experiment, or a comparison of several (`ComparisonReader`).
+
+    Methods raise as the functions of `catalog`, `tag_groups` and `ingest.blobs` with their names.
+    """
 
     @property
     def experiment_id(self) -> str:
-        """What stock handlers are told to ask for; nothing is looked up by it."""
+        """The experiment id that stock handlers pass to the data provider, which ignores it."""
 
     @property
     def objects(self) -> ObjectStore:
-        """Where the bytes of blobs are."""
+        """The object store with the bytes of blobs."""
 
     def list_experiments(self) -> list[Experiment]:
-        """The experiments that are read."""
+        """Return the experiments of this source."""
 
     def list_kinds(self) -> list[tuple[str, DataClass]]:
-        """The kinds of series (plugin and data class) that there are."""
+        """Return the kinds of series (plugin and data class)."""
 
     def list_runs(self) -> list[Run]:
-        """Every run, in an order that only ever grows at its end."""
+        """Return all runs, in an order to which new runs are appended."""
 
     def list_series(self, selection: Selection) -> list[Series]:
-        """The selected series."""
+        """Return the selected series."""
 
     def list_tag_groups(self, kinds: Collection[tuple[str, DataClass]]) -> list[TagGroup]:
-        """The series of these kinds, grouped."""
+        """Return the tag groups of these kinds of series."""
 
     def list_last_points(self, selection: Selection) -> ByRunAndTag[PointTuple]:
-        """The last point of each of the selected scalar series."""
+        """Return the last point of each selected scalar series."""
 
     def read_scalars(self, selection: Selection, downsample: int) -> ByRunAndTag[ScalarSample]:
-        """A sample of every selected scalar series."""
+        """Return a sample of every selected scalar series."""
 
     def read_tensors(self, selection: Selection, downsample: int) -> ByRunAndTag[TensorSample]:
-        """A sample of every selected tensor series."""
+        """Return a sample of every selected tensor series."""
 
     def read_blob_sequences(
         self, selection: Selection, downsample: int
     ) -> ByRunAndTag[BlobSequenceSample]:
-        """A sample of every selected blob sequence series."""
+        """Return a sample of every selected blob sequence series."""
 
     def find_blob(self, key: str) -> Blob:
-        """The blob that a key names; NotFound for one that may not be read here."""
+        """Return the blob with this key. Raises NotFound for one that this source may not read."""
 
     def read_blob(self, key: str) -> bytes:
-        """Return all bytes of the blob that a key names; raises as `find_blob`, and TooLarge."""
+        """Return all bytes of the blob with this key. Raises as `find_blob`, and TooLarge."""
 
     def cancel(self) -> None:
-        """End the read under way, from any thread, and refuse those that follow."""
+        """Cancel the current read, from any thread, and refuse later ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExperimentReader:
-    """The source that is one experiment: who reads, and from where. Each call reads one consistent view of it."""
+    """The source that is one experiment. Each call reads in a snapshot of its own."""
 
     grant: ReadGrant
     database: Database
@@ -104,69 +107,72 @@ class ExperimentReader:
         return self.grant.experiment_id
 
     def list_experiments(self) -> list[Experiment]:
-        """The experiment alone."""
+        """Return a list of this experiment only."""
         return [self.read(lifecycle.get_experiment)]
 
     def list_kinds(self) -> list[tuple[str, DataClass]]:
-        """The kinds of series (plugin and data class) that there are, by the plugin's name."""
+        """Return the kinds of series (plugin and data class), ordered by plugin."""
         return self.read(catalog.list_kinds)
 
     def list_runs(self) -> list[Run]:
-        """Every run, in the order in which they came."""
+        """Return all runs in order of creation."""
         return self.read(catalog.list_runs)
 
     def list_series(self, selection: Selection) -> list[Series]:
-        """The selected series, without a look at their points."""
+        """Return the selected series without reading points."""
         return self.read(catalog.list_series, selection)
 
     def list_tag_groups(self, kinds: Collection[tuple[str, DataClass]]) -> list[TagGroup]:
-        """The series of these kinds, grouped; in the order of the runs."""
+        """Return the tag groups of these kinds of series, in the order of the runs."""
         return tag_groups.group_tags(self.read(tag_groups.read_tag_group_rows, kinds))
 
     def list_last_points(self, selection: Selection) -> ByRunAndTag[PointTuple]:
-        """The point with the greatest step of each of the selected scalar series; no points are read for it."""
+        """Return the point with the greatest step of each selected scalar series."""
         points: ByRunAndTag[PointTuple] = {}
-        for one in self.read(tag_groups.list_last_points, selection):
-            points.setdefault(one.run, {})[one.tag] = (one.step, one.wall_time, one.value)
+        for last in self.read(tag_groups.list_last_points, selection):
+            points.setdefault(last.run, {})[last.tag] = (last.step, last.wall_time, last.value)
         return points
 
     def read_scalars(self, selection: Selection, downsample: int) -> ByRunAndTag[ScalarSample]:
-        """At most `downsample` points of each series, in step order."""
+        """Return at most `downsample` points of each series, in step order."""
         return self.read(catalog.read_scalars, selection, Sampling(k=downsample))
 
     def read_tensors(self, selection: Selection, downsample: int) -> ByRunAndTag[TensorSample]:
-        """At most `downsample` points of each series, in step order."""
+        """Return at most `downsample` points of each series, in step order."""
         samples = self.read(catalog.read_tensors, selection, Sampling(k=downsample))
         return tensor_objects.load_samples(self.objects, samples)
 
     def read_blob_sequences(
         self, selection: Selection, downsample: int
     ) -> ByRunAndTag[BlobSequenceSample]:
-        """At most `downsample` points of each series, in step order; a point is the keys of its blobs."""
+        """Return at most `downsample` points of each series, in step order, as blob keys."""
         return self.read(catalog.read_blob_sequences, selection, Sampling(k=downsample))
 
     def stream_all(self, data_class: DataClass) -> Iterator[SeriesChunk]:
-        """All points of a data class in parts, each read when the one before was taken."""
-        parts = full_scan.stream_all(self.database, self.grant, Selection(), data_class)
-        return full_scan.load_tensors(self.objects, parts)
+        """Yield all points of a data class in chunks, which are read as they are consumed."""
+        chunks = full_scan.stream_all(self.database, self.grant, Selection(), data_class)
+        return full_scan.load_tensors(self.objects, chunks)
 
     def find_blob(self, key: str) -> Blob:
-        """The experiment's blob of this key; NotFound for any other."""
+        """Return the blob with this key. Raises NotFound for any but this experiment's."""
         return self.read(blobs.find_blob, key)
 
     def read_blob(self, key: str) -> bytes:
-        """Return all bytes of the blob; TooLarge over `GRAPH_TEXT_BYTES_MAX`: only graphs are read in one piece."""
+        """Return all bytes of the blob. Raises TooLarge over `GRAPH_TEXT_BYTES_MAX` bytes.
+
+        Only graphs are read at once; the bytes of other blobs are streamed.
+        """
         blob = self.find_blob(key)
         if blob.size > limits.GRAPH_TEXT_BYTES_MAX:
-            most = f"{limits.GRAPH_TEXT_BYTES_MAX} bytes (graph_text_bytes_max)"
+            limit = f"the limit of {limits.GRAPH_TEXT_BYTES_MAX} bytes (graph_text_bytes_max)"
             raise TooLarge(
-                f"it has {blob.size} bytes, and at most {most} can be shown; read the blob itself instead"
+                f"the blob has {blob.size} bytes, over {limit}; read it from /api/v1/blobs"
             )
         self.cancellation.check()
         return b"".join(self.objects.read(blob.object_key, 0, blob.size))
 
     def cancel(self) -> None:
-        """End the statement under way, from any thread, and let none follow."""
+        """Cancel the current read, from any thread, and refuse later ones."""
         self.cancellation.cancel()
 
     def read(
@@ -175,7 +181,10 @@ class ExperimentReader:
         *args: _Parameters.args,
         **kwargs: _Parameters.kwargs,
     ) -> _Result:
-        """Return what a function of the domain reads, in a transaction of its own."""
+        """Call a read function in a snapshot of its own, which `cancel` cancels.
+
+        Raises Unavailable when `cancel` was called.
+        """
         self.cancellation.check()
         with (
             self.database.snapshot(self.grant.workspace_id) as db,

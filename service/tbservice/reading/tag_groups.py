@@ -1,4 +1,4 @@
-"""Which tags each run has, for experiments with so many series that they are not looked at one by one."""
+"""The tags of each run, for experiments with too many series to process one by one in Python."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tbservice.types import DataClass, ReadGrant, Selection
 
 @dataclass(frozen=True, slots=True)
 class TagGroup:
-    """Tags, in code point order, of a run's series that share plugin, data class and summary metadata.
+    """Tags of those series of a run that share plugin, data class and summary metadata.
 
-    `lengths_max`, as long as `tags`, is the length of each series' longest blob sequence. Groups with the same tags
-    have the same tuple, so that telling them apart is cheap.
+    Tags are in code point order. `lengths_max` has the length of the longest blob sequence of each
+    tag's series. Groups with equal tags share one tuple, so that they compare by identity.
     """
 
     run: str
@@ -31,7 +31,7 @@ class TagGroup:
 
 @dataclass(frozen=True, slots=True)
 class TagGroupRows:
-    """What `group_tags` makes groups of: the names of runs and tags by their ids, and the rows that hold the ids."""
+    """Input of `group_tags`: names of runs and tags by id, and rows that refer to these ids."""
 
     runs: Mapping[int, str]
     tags: Mapping[int, str]
@@ -52,42 +52,50 @@ def read_tag_group_rows(
 def group_tags(group_rows: TagGroupRows) -> list[TagGroup]:
     """Return the groups in the order of the runs, in time linear in runs, tags and series.
 
-    Apart from `read_tag_group_rows`, because it takes as long as the queries and needs no database connection.
+    Separate from `read_tag_group_rows`, as it takes as long as the queries but needs no connection.
     """
-    # An array: numpy would convert a list again in every call below.
+    # Converted once: numpy would convert a list in every `searchsorted` below.
     tag_ids, tag_names = np.array(list(group_rows.tags), np.int64), list(group_rows.tags.values())
-    place = np.empty(len(tag_names), np.int64)  # of each tag in code point order
-    in_order = sorted(range(len(tag_names)), key=tag_names.__getitem__)
-    place[in_order] = np.arange(len(tag_names))
-    known: dict[bytes, tuple[str, ...]] = {}
+    sorted_indices = sorted(range(len(tag_names)), key=tag_names.__getitem__)
+    positions = np.empty(len(tag_names), np.int64)  # of each tag in code point order
+    positions[sorted_indices] = np.arange(len(tag_names))
+
+    tuples: dict[bytes, tuple[str, ...]] = {}
     groups = []
     for row in group_rows.rows:
-        places = place[np.searchsorted(tag_ids, row.tag_ids)]
-        order = np.argsort(places)
-        key = places[order].tobytes()
-        if key not in known:
-            known[key] = tuple(tag_names[in_order[at]] for at in places[order].tolist())
+        group_positions = positions[np.searchsorted(tag_ids, row.tag_ids)]
+        order = np.argsort(group_positions)
+        key = group_positions[order].tobytes()
+        if key not in tuples:
+            tuples[key] = tuple(
+                tag_names[sorted_indices[position]] for position in group_positions[order].tolist()
+            )
+
         lengths = tuple(row.lengths_max[order].tolist())
         run = group_rows.runs[row.run_id]
         groups.append(
-            TagGroup(run, row.plugin, row.data_class, row.summary_metadata, known[key], lengths)
+            TagGroup(run, row.plugin, row.data_class, row.summary_metadata, tuples[key], lengths)
         )
     return groups
 
 
 def list_last_points(db: Connection, grant: ReadGrant, selection: Selection) -> list[LastPoint]:
-    """The point with the greatest step of each of the selected scalar series; no points are read for it."""
+    """Return the point with the greatest step of each selected scalar series.
+
+    Reads the rows of the series only, not their points.
+    """
     return time_series.list_last_points(db, grant.experiment_id, selection)
 
 
 def list_tags_by_run(db: Connection, grant: ReadGrant) -> dict[str, list[str]]:
-    """The tags of each run that has any, runs and tags in the order in which they came."""
+    """Return the tags of each run that has any; runs and tags in order of creation."""
     runs = runs_tags.list_run_names(db, grant.experiment_id)
     tags = runs_tags.list_tag_names(db, grant.experiment_id)
     tag_ids, tag_names = np.array(list(tags), np.int64), list(tags.values())
     order = np.argsort(tag_ids)
+
     tags_by_run = {}
     for run_id, ids in time_series.list_tag_ids(db, grant.experiment_id).items():
-        places = order[np.searchsorted(tag_ids[order], np.sort(ids))]
-        tags_by_run[runs[run_id]] = [tag_names[place] for place in places.tolist()]
+        indices = order[np.searchsorted(tag_ids[order], np.sort(ids))]
+        tags_by_run[runs[run_id]] = [tag_names[index] for index in indices.tolist()]
     return tags_by_run

@@ -1,4 +1,4 @@
-"""The formats in which points are answered: from parts of series to pieces of bytes, however many there are."""
+"""Response formats for points: encoders from series chunks to byte chunks, and negotiation."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tbservice.types import DataClass, Json
 from tbwire.frames import MEDIA_TYPE
 
 RESPONSE_CHUNK_BYTES_MIN: Final = 256 * 1024
-"""Bytes of a piece that is sent, at least, but for the last one: each costs a turn of a thread."""
+"""Minimum size of a byte chunk except the last: each one costs a switch to a worker thread."""
 
 
 class Format(enum.StrEnum):
-    """What `?format=` may name."""
+    """Values of the query parameter `format`."""
 
     JSON = "json"
     CSV = "csv"
@@ -40,37 +40,38 @@ MEDIA_TYPES: Final = {
 }
 
 _BY_MEDIA_TYPE: Final = {
-    media_type.partition(";")[0]: one for one, media_type in MEDIA_TYPES.items()
+    media_type.partition(";")[0]: format_ for format_, media_type in MEDIA_TYPES.items()
 }
 
 
 def negotiate_format(requested: Format | None, accept: str | None) -> Format:
-    """The format that was named, or the one that an `Accept` header likes best: JSON when it does not care.
+    """Return the requested format, or the one that an `Accept` header prefers; JSON by default.
 
-    Raises NotAcceptable when it is content with none of ours.
+    Follows RFC 9110, section 12.5.1: the most specific media range determines the quality of a
+    format. Raises NotAcceptable when all formats have quality 0.
     """
     if requested is not None:
         return requested
     if accept is None or not accept.strip():
         return Format.JSON
-    ranges = {name: quality for name, quality in map(_parse_media_range, accept.split(","))}  # noqa: C416 - pairs, of a generator
-    best = max(
-        Format, key=lambda one: _quality_of(ranges, one)
-    )  # the first of equals, and JSON is the first
-    if _quality_of(ranges, best) <= 0:
+
+    qualities = dict(_parse_media_range(media_range) for media_range in accept.split(","))
+    # `max` returns the first of equal formats: JSON is the first member.
+    best = max(Format, key=lambda format_: _quality_of(qualities, format_))
+    if _quality_of(qualities, best) <= 0:
         raise NotAcceptable(
-            f"none of these is wanted: {', '.join(_BY_MEDIA_TYPE)}; name one in Accept, or ?format="
+            f"Accept allows none of {', '.join(_BY_MEDIA_TYPE)}; add one of them, or use ?format="
         )
     return best
 
 
 def _parse_media_range(text: str) -> tuple[str, float]:
-    """A media range and its quality; without one, or with one that is no number, it is 1."""
-    name, *parameters = (part.strip().lower() for part in text.split(";"))
+    """Return a media range and its quality, 1 if that is absent or not a number."""
+    name, *parameters = (field.strip().lower() for field in text.split(";"))
     quality = next(
         (
             value
-            for key, _, value in (one.partition("=") for one in parameters)
+            for key, _, value in (parameter.partition("=") for parameter in parameters)
             if key.strip() == "q"
         ),
         "1",
@@ -81,12 +82,12 @@ def _parse_media_range(text: str) -> tuple[str, float]:
         return name, 1.0
 
 
-def _quality_of(ranges: dict[str, float], one: Format) -> float:
-    """What the most specific range says of a format."""
-    name = MEDIA_TYPES[one].partition(";")[0]
+def _quality_of(qualities: dict[str, float], format_: Format) -> float:
+    """Return the quality of the most specific media range that matches a format."""
+    name = MEDIA_TYPES[format_].partition(";")[0]
     for candidate in (name, f"{name.partition('/')[0]}/*", "*/*"):
-        if candidate in ranges:
-            return ranges[candidate]
+        if candidate in qualities:
+            return qualities[candidate]
     return 0.0
 
 
@@ -97,10 +98,17 @@ def encode_points(
     sampling: str,
     as_json: Callable[[Sample], Json],
 ) -> Iterator[bytes]:
-    """The parts as pieces of one answer, of about RESPONSE_CHUNK_BYTES_MIN; `sampling` is the rule by which points were chosen.
+    """Yield the body of a response in byte chunks of about RESPONSE_CHUNK_BYTES_MIN.
 
-    `as_json` gives a sample's columns and what else is said of it. When the parts end with an error, so does this, and
-    an answer that was sent up to there is not a whole one by its own format or by HTTP's.
+    An error of `chunks` is raised here too. A response that was sent up to there is recognizably
+    truncated, by its own format or by the missing last chunk (RFC 9112, section 7.1).
+
+    Args:
+        target: Format of the response.
+        data_class: Data class of all chunks.
+        chunks: Chunks of series; those of one series are adjacent.
+        sampling: Name of the sampling rule.
+        as_json: Returns the JSON fields of a sample (`json_encoding.sample_to_json`).
     """
     return coalesce(_encode(target, data_class, chunks, sampling, as_json))
 
@@ -143,15 +151,15 @@ def _encode(
             return encode_frames(chunks, sampling)
 
 
-def coalesce(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in pieces that are worth sending."""
-    waiting: list[bytes] = []
+def coalesce(byte_chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the same bytes in chunks of at least RESPONSE_CHUNK_BYTES_MIN, except for the last."""
+    pending: list[bytes] = []
     size = 0
-    for piece in pieces:
-        waiting.append(piece)
-        size += len(piece)
+    for byte_chunk in byte_chunks:
+        pending.append(byte_chunk)
+        size += len(byte_chunk)
         if size >= RESPONSE_CHUNK_BYTES_MIN:
-            yield b"".join(waiting)
-            waiting, size = [], 0
-    if waiting:
-        yield b"".join(waiting)
+            yield b"".join(pending)
+            pending, size = [], 0
+    if pending:
+        yield b"".join(pending)

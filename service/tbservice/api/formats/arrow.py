@@ -1,7 +1,7 @@
-"""Points as an Arrow IPC stream, batch by batch.
+"""Points as an Arrow IPC stream ("IPC Streaming Format" of Arrow's columnar format spec).
 
-The format lets a stream end anywhere between two messages: that it was cut off is seen by HTTP alone, whose last chunk
-is missing.
+The end-of-stream marker is optional in this format, so that a stream that ends between two messages
+is valid: only HTTP's missing last chunk shows that a response was truncated.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tbservice.types import DataClass
 def encode_arrow(
     chunks: Iterable[SeriesChunk], data_class: DataClass, sampling: str
 ) -> Iterator[bytes]:
-    """The columns of `tables`; the dictionaries of names are those of each batch."""
+    """Yield the columns of `tables`, batch by batch; each batch replaces the name dictionaries."""
     schema = make_schema(data_class, sampling)
     sink = WriteSink()
     writer = pa.ipc.new_stream(sink, schema)

@@ -1,9 +1,11 @@
-"""Points as comma-separated values (RFC 4180, lines that end with a line feed): run, tag, step, wall_time, then values.
+"""Points as comma-separated values (RFC 4180, but with LF as line end).
 
-Numbers that are not finite are spelled as in JSON: NaN, Infinity, -Infinity. What has a structure, as a tensor's shape
-and elements, is JSON in its field. Names stand as they are, quoted where they must be: a program that reads them gets
-just what was logged. A spreadsheet takes a field that begins with "=" for a formula, quoted or not; import such a file
-as text.
+Columns are run, tag, step and wall_time, then those of the value.
+
+Numbers that are not finite are spelled NaN, Infinity and -Infinity, as in our JSON. Structured
+fields, such as a tensor's shape and elements, are JSON. Names are quoted where RFC 4180 requires it
+and otherwise unchanged, so that programs read exactly what was logged. Spreadsheets evaluate a
+field that begins with "=" as a formula, even when quoted; import such files as text.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ _NOT_FINITE: Final = {np.inf: "Infinity", -np.inf: "-Infinity"}
 def encode_csv(
     chunks: Iterable[SeriesChunk], data_class: DataClass, as_json: Callable[[Sample], Json]
 ) -> Iterator[bytes]:
-    """A head, then a line a point; `as_json` gives the values of what is no scalar."""
+    """Yield a header line, then one line per point; `as_json` encodes tensors and blobs."""
     yield _HEADER_LINES[data_class]
     for chunk in chunks:
         if not len(chunk.sample.steps):
@@ -49,7 +51,10 @@ def encode_csv(
 
 
 def _lines(names: str, sample: Sample, values: pa.Array) -> bytes:
-    """All lines at once: joined elementwise, their texts stand one after the other in one buffer."""
+    """Return the lines of a sample, joined elementwise by Arrow.
+
+    The data buffer of an Arrow string array (buffers: validity, offsets, data) is the text itself.
+    """
     columns = [
         pa.array(sample.steps).cast(pa.large_string()),
         _format_numbers(sample.wall_times),
@@ -66,7 +71,7 @@ def _text(text: str) -> pa.Scalar:
 
 
 def _format_numbers(values: npt.NDArray[Any]) -> pa.Array:
-    """Each number as the shortest text that comes back as the same one."""
+    """Return each number as the shortest decimal that parses to the same float64."""
     texts = pa.array(values).cast(pa.large_string())
     if bool(np.isfinite(values).all()):
         return texts
@@ -76,7 +81,7 @@ def _format_numbers(values: npt.NDArray[Any]) -> pa.Array:
 
 
 def _fields(value: Any) -> str:
-    """A tensor's or a blob sequence's fields, each quoted."""
+    """Return the fields of a tensor or blob sequence value, each quoted."""
     if isinstance(value, list):
         return _quote(_json([blob["key"] for blob in value]))
     histogram = _json(value["histogram"]) if "histogram" in value else ""
@@ -95,7 +100,7 @@ def _json(content: object) -> str:
 
 
 def _quote(text: str) -> str:
-    """A field that is read back as this text."""
+    """Return the text as a CSV field; quoted also around spaces, which some readers strip."""
     if not any(character in text for character in ',"\r\n') and text == text.strip():
         return text
     return '"' + text.replace('"', '""') + '"'

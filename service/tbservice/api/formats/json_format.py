@@ -1,4 +1,4 @@
-"""Points as JSON, `{run: {tag: {"steps": […], …}}}`, written series by series: none is looked back at."""
+"""Points as JSON, `{run: {tag: {"steps": […], …}}}`, encoded series by series."""
 
 from __future__ import annotations
 
@@ -22,21 +22,22 @@ _READ_BYTES: Final = 256 * 1024
 def encode_json(
     chunks: Iterable[SeriesChunk], as_json: Callable[[Sample], Json]
 ) -> Iterator[bytes]:
-    """One object, run by run. `as_json` gives a sample's COLUMNS, and what else is said of its series.
+    """Yield one JSON object. `as_json` returns a sample's COLUMNS and the other fields of its series.
 
-    A series that comes in several parts has its columns in temporary files meanwhile: each column is one piece of JSON.
+    A column is contiguous in JSON, while each chunk of a series has a range of every column: if a
+    series has several chunks, its columns are first written to temporary files.
     """
     opening = b"{"
-    for run, of_run in groupby(chunks, lambda chunk: chunk.series.run):
+    for run, run_chunks in groupby(chunks, lambda chunk: chunk.series.run):
         yield opening + orjson.dumps(run) + b":"
         separator = b"{"
-        for _, of_series in groupby(of_run, lambda chunk: chunk.series.series_id):
-            first = next(of_series)
+        for _, series_chunks in groupby(run_chunks, lambda chunk: chunk.series.series_id):
+            first = next(series_chunks)
             yield separator + orjson.dumps(first.series.tag) + b":"
             if first.is_last:
                 yield _dumps(as_json(first.sample))
             else:
-                yield from _spool(chain([first], of_series), as_json)  # noqa: B031 - what is left of it
+                yield from _spool(chain([first], series_chunks), as_json)  # noqa: B031 - used once
             separator = b","
         yield b"}"
         opening = b","
@@ -49,8 +50,9 @@ def _spool(chunks: Iterable[SeriesChunk], as_json: Callable[[Sample], Json]) -> 
             name: open_files.enter_context(tempfile.SpooledTemporaryFile(_SPOOLED_BYTES))
             for name in COLUMNS
         }
+
         count = 0
-        rest: Json = {}
+        other_fields: Json = {}
         for chunk in chunks:
             fields = as_json(chunk.sample)
             if count and len(chunk.sample.steps):
@@ -59,16 +61,19 @@ def _spool(chunks: Iterable[SeriesChunk], as_json: Callable[[Sample], Json]) -> 
             for name, file in files.items():
                 file.write(_dumps(fields.pop(name))[1:-1])
             count += len(chunk.sample.steps)
-            rest = rest or fields
+            other_fields = other_fields or fields
+
         for name, file in files.items():
             yield (b"{" if name == COLUMNS[0] else b",") + orjson.dumps(name) + b":["
             file.seek(0)
-            while piece := file.read(_READ_BYTES):
-                yield piece
+            while content := file.read(_READ_BYTES):
+                yield content
             yield b"]"
-        # Of a series without a sample, the total is known when all of it was read; of a sample, it is.
-        total = count if rest["sampling"] == SamplingRule.ALL else rest["total"]
-        yield b"," + _dumps(rest | {"kept": count, "total": total})[1:]
+
+        # A full scan knows the total only at its end; a sample knows it from the start.
+        is_full_scan = other_fields["sampling"] == SamplingRule.ALL
+        total = count if is_full_scan else other_fields["total"]
+        yield b"," + _dumps(other_fields | {"kept": count, "total": total})[1:]
 
 
 def _dumps(content: object) -> bytes:

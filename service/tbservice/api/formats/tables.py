@@ -1,8 +1,8 @@
-"""Points as Arrow record batches: a row a point, with its run and tag in dictionary columns.
+"""Points as Arrow record batches: one row per point, with run and tag in dictionary columns.
 
-Scalars have a float64 `value`. Tensors have `dtype` and `shape`, and their elements in `data` (the bytes, little-endian
-and row-major) or, strings, in `strings`; legacy histograms have their original fields in `histogram`. Blob sequences
-have `keys`, each the end of a blob's address, `/api/v1/blobs/{key}`.
+Scalars have a float64 `value`. Tensors have `dtype` and `shape`, and their elements in `data`
+(bytes, little-endian and row-major) or, for strings, in `strings`; legacy histograms also have
+their original fields in `histogram`. Blob sequences have `keys`, for `/api/v1/blobs/{key}`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from tbwire import tensors
 from tbwire.wire_pb2 import LegacyHistogram
 
 BATCH_ROWS: Final = 262_144
-"""Rows of a batch, about: the last part that is put into it may bring more."""
+"""Approximate number of rows in a batch: the last chunk in it may exceed this."""
 
 BATCH_BYTES: Final = 16 * 1024 * 1024
-"""Bytes of tensors in a batch, about."""
+"""Approximate size of the tensors in a batch."""
 
 _DICTIONARY: Final = pa.dictionary(pa.int32(), pa.string())
 _HISTOGRAM: Final = pa.struct(
@@ -52,7 +52,7 @@ _VALUE_COLUMNS: Final = {
 
 
 def make_schema(data_class: DataClass, sampling: str) -> pa.Schema:
-    """The columns, and in the schema's metadata under `tbhub` as JSON the rule by which points were chosen."""
+    """Return the schema; its metadata has the sampling rule, as JSON under the key `tbhub`."""
     metadata = {"tbhub": json.dumps({"sampling": sampling})}
     return pa.schema(
         [pa.field(*column) for column in (*_POINT_COLUMNS, *_VALUE_COLUMNS[data_class])], metadata
@@ -62,21 +62,21 @@ def make_schema(data_class: DataClass, sampling: str) -> pa.Schema:
 def record_batches(
     chunks: Iterable[SeriesChunk], schema: pa.Schema, data_class: DataClass
 ) -> Iterator[pa.RecordBatch]:
-    """The parts' points, many parts in each batch; none without points."""
-    waiting: list[SeriesChunk] = []
+    """Yield batches of many chunks each; chunks without points are skipped."""
+    pending: list[SeriesChunk] = []
     rows = size = 0
     for chunk in chunks:
         if not len(chunk.sample.steps):
             continue
-        waiting.append(chunk)
+        pending.append(chunk)
         rows += len(chunk.sample.steps)
         if isinstance(chunk.sample, TensorSample):
             size += sum(len(value.data) for value in chunk.sample.tensors)
         if rows >= BATCH_ROWS or size >= BATCH_BYTES:
-            yield _record_batch(waiting, schema, data_class)
-            waiting, rows, size = [], 0, 0
-    if waiting:
-        yield _record_batch(waiting, schema, data_class)
+            yield _record_batch(pending, schema, data_class)
+            pending, rows, size = [], 0, 0
+    if pending:
+        yield _record_batch(pending, schema, data_class)
 
 
 def _record_batch(
@@ -99,19 +99,21 @@ def _record_batch(
             samples = [chunk.sample for chunk in chunks if isinstance(chunk.sample, TensorSample)]
             columns += _tensor_columns([value for sample in samples for value in sample.tensors])
         case DataClass.BLOB_SEQUENCE:
-            found = [
-                chunk.sample for chunk in chunks if isinstance(chunk.sample, BlobSequenceSample)
+            sequences = [
+                chunk.sample.sequences
+                for chunk in chunks
+                if isinstance(chunk.sample, BlobSequenceSample)
             ]
-            keys = [list(keys) for sample in found for keys in sample.sequences]
+            keys = [list(keys) for sequence in sequences for keys in sequence]
             columns.append(pa.array(keys, pa.list_(pa.string())))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _dictionary_column(names: Sequence[str], lengths: np.ndarray[Any, Any]) -> pa.Array:
-    """A dictionary column in which each name stands so many times."""
-    places = {name: place for place, name in enumerate(dict.fromkeys(names))}
-    indices = np.repeat(np.array([places[name] for name in names], np.int32), lengths)
-    return pa.DictionaryArray.from_arrays(pa.array(indices), pa.array(list(places), pa.string()))
+    """Return a dictionary column that repeats each name as often as `lengths` says."""
+    codes = {name: code for code, name in enumerate(dict.fromkeys(names))}
+    indices = np.repeat(np.array([codes[name] for name in names], np.int32), lengths)
+    return pa.DictionaryArray.from_arrays(pa.array(indices), pa.array(list(codes), pa.string()))
 
 
 def _tensor_columns(values: Sequence[TensorValue]) -> list[pa.Array]:
@@ -138,6 +140,6 @@ def _strings(value: TensorValue) -> list[bytes]:
 def _histogram(value: TensorValue) -> dict[str, Any] | None:
     if value.histogram is None:
         return None
-    written = LegacyHistogram.FromString(value.histogram)
-    single = {name: getattr(written, name) for name in ("min", "max", "num", "sum", "sum_squares")}
-    return single | {"limits": list(written.bucket_limit), "counts": list(written.bucket)}
+    message = LegacyHistogram.FromString(value.histogram)
+    single = {name: getattr(message, name) for name in ("min", "max", "num", "sum", "sum_squares")}
+    return single | {"limits": list(message.bucket_limit), "counts": list(message.bucket)}

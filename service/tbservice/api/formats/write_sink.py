@@ -1,10 +1,10 @@
-"""What a writer of files has written, taken away as it is written: a file that is never whole in memory."""
+"""A file object that collects what a writer writes, to be taken in chunks."""
 
 from __future__ import annotations
 
 
 class WriteSink:
-    """A file to write to, from which `take_written` takes what was written since."""
+    """A write-only file in memory; `take_written` returns and clears its content."""
 
     closed = False
 
@@ -12,18 +12,18 @@ class WriteSink:
         self._written: list[bytes] = []
 
     def write(self, data: bytes) -> int:
-        """Takes bytes of any buffer."""
+        """Append the bytes of a buffer."""
         self._written.append(bytes(data))
         return len(data)
 
     def take_written(self) -> bytes:
-        """What was written since the last time."""
-        taken = b"".join(self._written)
+        """Return the bytes written since the previous call."""
+        content = b"".join(self._written)
         self._written.clear()
-        return taken
+        return content
 
     def flush(self) -> None:
-        """Nothing waits here."""
+        """Do nothing: writes are not buffered."""
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is no underlying file."""

@@ -1,1 +1,1 @@
-"""Sample series: uniform, by rule, and of rows."""
+"""Sampling of series: uniform, by rules that read all points, and of tensor and blob rows."""

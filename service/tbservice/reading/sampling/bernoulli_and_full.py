@@ -1,4 +1,4 @@
-"""Samples of scalar series for which their points are read: by a rule that looks at all, or of the last k."""
+"""Samples of scalar series that read all points (every rule but `uniform`), or the last k."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ from tbwire.digests import Records
 def sample_scalars(
     db: Connection, experiment_id: ExperimentId, series_list: Sequence[Series], sampling: Sampling
 ) -> dict[int, ScalarSample]:
-    """A sample of each series, by its id.
+    """Return a sample of each series, by series id.
 
-    Raises TooLarge when over `SCAN_POINTS_MAX` points are looked at for it, or over `READ_POINTS_MAX` were drawn.
+    Raises TooLarge when more than `SCAN_POINTS_MAX` points must be read, or the samples have more
+    than `READ_POINTS_MAX` points.
     """
     if sampling.last is not None:
         return _sample_last(db, experiment_id, series_list, sampling)
+
     check_scan_points(sum(series.count for series in series_list if sampling.steps.covers(series)))
     samples: dict[int, ScalarSample] = {}
     scanned = kept = 0
@@ -40,24 +42,24 @@ def sample_scalars(
 
 
 def check_scan_points(count: int) -> None:
-    """Raises TooLarge when that is more points than are looked at for one answer."""
+    """Raise TooLarge when this is more points than one request may read."""
     if count > limits.SCAN_POINTS_MAX:
         raise TooLarge(
-            f"the answer needs a look at {count} points, over the limit of {limits.SCAN_POINTS_MAX} "
-            "(scan_points_max); ask for fewer series at a time"
+            f"the request reads {count} points, over the limit of {limits.SCAN_POINTS_MAX} "
+            "(scan_points_max); request fewer series at a time"
         )
 
 
 def group_by_points(series_list: Sequence[Series]) -> Iterator[list[Series]]:
-    """The series in their order, as many at a time as have at most `SCAN_CHUNK_POINTS` together, or a single one."""
+    """Yield groups of consecutive series with at most `SCAN_CHUNK_POINTS` points, or one series."""
     group: list[Series] = []
-    held = 0
+    points = 0
     for series in series_list:
-        if group and held + series.count > limits.SCAN_CHUNK_POINTS:
+        if group and points + series.count > limits.SCAN_CHUNK_POINTS:
             yield group
-            group, held = [], 0
+            group, points = [], 0
         group.append(series)
-        held += series.count
+        points += series.count
     if group:
         yield group
 
@@ -68,15 +70,16 @@ def _sample_chunks(
     samplers = _make_samplers(db, experiment_id, group, sampling)
     kept = dict.fromkeys(samplers, EMPTY_POINTS)
     totals = dict.fromkeys(samplers, 0)
-    pieces = read_scalar_chunks(
+    chunks = read_scalar_chunks(
         db, experiment_id, list(samplers), sampling.steps, limits.SCAN_CHUNK_POINTS
     )
-    for id_, records in pieces:
+    for id_, records in chunks:
         totals[id_] += len(records)
         check_scan_points(totals[id_])
         candidates = concatenate([kept[id_], _as_points(records)])
         kept[id_] = candidates.select(samplers[id_](candidates.steps, candidates.values))
         _check_sample_points(len(kept[id_]))
+
     for id_, points in kept.items():
         yield id_, ScalarSample(points.steps, points.wall_times, points.values, totals[id_])
 
@@ -84,7 +87,7 @@ def _sample_chunks(
 def _make_samplers(
     db: Connection, experiment_id: ExperimentId, group: Sequence[Series], sampling: Sampling
 ) -> dict[int, Sampler]:
-    """How to choose among each series' points; by the distances of a linear sample, its ends are looked up first."""
+    """Return the sampler of each series. A linear one needs the ends of the range, read first."""
     ranks = sample_slots.get_ranks(db)
     is_drawn = draw_slots(db, sampling)
     ends = {series.series_id: (0, -1) for series in group}
@@ -94,14 +97,20 @@ def _make_samplers(
         ).items():
             if sample.total:
                 ends[id_] = (int(sample.steps[0]), int(sample.steps[-1]))
-    return {id_: make_sampler(sampling, own, ranks, is_drawn) for id_, own in ends.items()}
+    return {
+        id_: make_sampler(sampling, series_ends, ranks, is_drawn)
+        for id_, series_ends in ends.items()
+    }
 
 
 def _sample_last(
     db: Connection, experiment_id: ExperimentId, series_list: Sequence[Series], sampling: Sampling
 ) -> dict[int, ScalarSample]:
-    """Samples of the last points of each series, of which there may be at most `SCAN_POINTS_MAX` in all."""
-    assert sampling.last is not None  # noqa: S101 - what tells this sampling from others
+    """Return a sample of the last `sampling.last` points of each series.
+
+    Raises TooLarge when more than `SCAN_POINTS_MAX` points must be read in all.
+    """
+    assert sampling.last is not None  # noqa: S101 - the caller's condition
     ranks = sample_slots.get_ranks(db)
     is_drawn = draw_slots(db, sampling)
     exact = [series.series_id for series in series_list if series.count_is_exact]
@@ -112,6 +121,7 @@ def _sample_last(
             for series in series_list
         )
     )
+
     samples = {}
     for group in group_by_points(series_list):
         read = uniform.read_levels(
@@ -134,7 +144,7 @@ def _sample_last(
 def _check_sample_points(count: int) -> None:
     if count > limits.READ_POINTS_MAX:
         limit = f"the limit of {limits.READ_POINTS_MAX} points (read_points_max)"
-        raise TooLarge(f"the sample is over {limit}; ask for fewer")
+        raise TooLarge(f"the sample exceeds {limit}; request fewer points")
 
 
 def _as_points(records: Records) -> ScalarPoints:

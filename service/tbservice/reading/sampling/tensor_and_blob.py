@@ -1,4 +1,4 @@
-"""Which rows of tensor and blob sequence series make up a sample, and in what order to give them."""
+"""Selection of the rows of tensor and blob sequence series for a sample."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tbservice.types import (
 Row = TypeVar("Row", TensorPoint, BlobPoint)
 
 RankAndKey = tuple[int, int]
-"""Rank and sample key: where a row stands in the order to sample by."""
+"""Rank and sample key: the position of a row in sample order."""
 
 _NO_VALUES = np.empty(0, np.float64)
 
@@ -36,9 +36,10 @@ _ENDS = 2
 
 @dataclass(frozen=True, slots=True)
 class SamplePlan:
-    """Of each series (by id) the rows at these places, and the first `k` of the order to sample by besides.
+    """Rows to read for a sample: by series id those at `ranks_and_keys`, and the first `k` rows.
 
-    `totals` tells how many points each has in the steps that are asked for.
+    "First" is in sample order, by rank and sample key. `totals` are the numbers of points of each
+    series in the range of steps.
     """
 
     k: int
@@ -53,31 +54,39 @@ def plan_sample(
     series_list: Sequence[Series],
     sampling: Sampling,
 ) -> SamplePlan:
-    """What to read for a sample: of a uniform one of whole series that takes no look at their steps."""
+    """Return which rows to read for a sample.
+
+    Uniform samples of complete series are planned without reading steps: the primary key orders
+    rows by rank and sample key. All others read the steps and select among them.
+    """
     ranks = sample_slots.get_ranks(db)
     is_complete = sampling.last is None and all(
         sampling.steps.covers(series) for series in series_list
     )
     if sampling.rule is SamplingRule.UNIFORM and is_complete:
         totals = {series.series_id: series.count for series in series_list}
-        others = sampling.k if sampling.k > _ENDS else 0  # among which the ends may be
-        return SamplePlan(others, _find_ends(series_list, ranks, sampling.k), totals)
+        k = sampling.k if sampling.k > _ENDS else 0  # the first k rows may include the ends
+        return SamplePlan(k, _find_ends(series_list, ranks, sampling.k), totals)
+
     steps = points.list_steps(
         db, experiment_id, data_class, [series.series_id for series in series_list], sampling
     )
     is_drawn = draw_slots(db, sampling)
     ranks_and_keys = {}
-    for id_, own in steps.items():
-        ends = (int(own[0]), int(own[-1])) if len(own) else (0, -1)
-        chosen = make_sampler(sampling, ends, ranks, is_drawn)(own, _NO_VALUES)
-        ranks_and_keys[id_] = _ranks_and_keys(own[chosen], ranks)
-    counts = {series.series_id: series.count for series in series_list}
-    totals = counts if sampling.last is not None else {id_: len(own) for id_, own in steps.items()}
+    for id_, series_steps in steps.items():
+        ends = (int(series_steps[0]), int(series_steps[-1])) if len(series_steps) else (0, -1)
+        kept = make_sampler(sampling, ends, ranks, is_drawn)(series_steps, _NO_VALUES)
+        ranks_and_keys[id_] = _ranks_and_keys(series_steps[kept], ranks)
+
+    if sampling.last is not None:
+        totals = {series.series_id: series.count for series in series_list}
+    else:
+        totals = {id_: len(series_steps) for id_, series_steps in steps.items()}
     return SamplePlan(0, ranks_and_keys, totals)
 
 
 def select_rows(db: Connection, plan: SamplePlan, read: Iterable[Row]) -> dict[int, list[Row]]:
-    """The sample of each series, in step order, from what was read of it."""
+    """Return the sample of each series in step order, from the rows read by the plan."""
     by_step: dict[int, dict[int, Row]] = {id_: {} for id_ in plan.ranks_and_keys}
     for row in read:
         by_step[row.series_id][row.step] = row
@@ -86,17 +95,17 @@ def select_rows(db: Connection, plan: SamplePlan, read: Iterable[Row]) -> dict[i
 
 
 def _choose_rows(rows: Mapping[int, Row], k: int, ranks: Ranks) -> list[Row]:
-    """The rows by step; of those at the ends and the first `k` of the order, a uniform sample."""
+    """Return the rows in step order; with `k`, a uniform sample of them."""
     steps = np.array(sorted(rows), np.int64)
     if k:
-        chosen = choose_uniform_sample(steps, k, ranks)
-        assert chosen is not None  # noqa: S101 - all ranks are candidates, so there are always enough
-        steps = steps[chosen]
+        kept = choose_uniform_sample(steps, k, ranks)
+        assert kept is not None  # noqa: S101 - with all ranks as candidates, there are always enough
+        steps = steps[kept]
     return [rows[step] for step in steps.tolist()]
 
 
 def _find_ends(series_list: Iterable[Series], ranks: Ranks, k: int) -> dict[int, list[RankAndKey]]:
-    """Where the first and the last step of each series stand in the order to sample by; none for a sample of 0."""
+    """Return rank and sample key of the last and the first step of each series; at most `k`."""
     return {
         series.series_id: _ranks_and_keys(
             np.array(

@@ -1,4 +1,4 @@
-"""Uniform samples of scalar series in time that does not grow with them: from the thinnest level that holds enough."""
+"""Uniform samples of scalar series in time independent of their length, from thinned levels."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _LEVEL_ABOVE_MAX: Final = LEVEL_MAX + 1
 
 @dataclass(frozen=True, slots=True)
 class _RangeSummary:
-    """What is known of a series in the range without a look at most of its points.
+    """Bounds of a series in a range of steps, found without reading most of its points.
 
-    `total` is None when its points must be counted; of them `sealed_count` are sealed. `ends` hold the first and the
-    last sealed point in the range, or of the series.
+    `total` is the number of points, None when they must be counted; `sealed_count` of them are in
+    sealed blocks. `ends` are the first and the last sealed point in the range (or of the series).
     """
 
     total: int | None
@@ -45,11 +45,16 @@ def sample_scalars(
     k: int,
     steps: StepRange,
 ) -> dict[int, ScalarSample]:
-    """A uniform sample of `k` of the points of each series in the range, by series id."""
+    """Return a uniform sample of `k` points of each series in a range of steps, by series id.
+
+    Reads the coarsest level that probably contains enough points, and the next finer one for
+    series where it does not. The definition of the sample is in `tbservice.sample_order`.
+    """
     ranks = sample_slots.get_ranks(db)
     fractions = compute_level_fractions(ranks)
     covered = [series for series in series_list if steps.covers(series)]
     partial = [series for series in series_list if not steps.covers(series)]
+
     samples = _sample_ends(covered, k)
     summaries = {
         series.series_id: _summarize_series(series)
@@ -57,21 +62,22 @@ def sample_scalars(
         if series.series_id not in samples
     }
     summaries |= _summarize_range(db, experiment_id, partial, steps)
-    # Of a series whose count is not exact, the points are counted, and so all of them are read.
+
+    # Without an exact count, all points are read (level 0) and counted.
     levels = {
-        id_: 0 if one.total is None else find_coarsest_level(one.sealed_count, k, fractions)
-        for id_, one in summaries.items()
+        id_: 0 if summary.total is None else find_coarsest_level(summary.sealed_count, k, fractions)
+        for id_, summary in summaries.items()
     }
     while levels:
         candidates = read_levels(db, experiment_id, levels, dict.fromkeys(levels, steps))
         for id_, level in levels.items():
             ends = summaries[id_].ends if level else EMPTY_POINTS
             points = deduplicate_steps(concatenate([candidates[id_], ends]))
-            chosen = choose_uniform_sample(points.steps, k, ranks, get_level_rank_max(level))
-            if chosen is not None:
+            kept = choose_uniform_sample(points.steps, k, ranks, get_level_rank_max(level))
+            if kept is not None:
                 total = summaries[id_].total
                 samples[id_] = _to_sample(
-                    points.select(chosen), len(points) if total is None else total
+                    points.select(kept), len(points) if total is None else total
                 )
         levels = {id_: level - 1 for id_, level in levels.items() if id_ not in samples}
     return samples
@@ -83,13 +89,17 @@ def read_levels(
     levels: Mapping[int, int],
     ranges: Mapping[int, StepRange],
 ) -> dict[int, ScalarPoints]:
-    """What each series' level, open blocks and tail hold in its range: the newest of each step, in step order."""
+    """Return the points of each series from a level, its open blocks and its buffers, by series id.
+
+    In step order, with one point per step (`deduplicate_steps`). Series that are missing in
+    `ranges` are read completely.
+    """
     blocks = scalar_blocks.read(db, experiment_id, levels, ranges)
-    tails = scalar_tail.read(db, experiment_id, list(levels))
+    buffers = scalar_tail.read(db, experiment_id, list(levels))
     return {
         id_: clip_to_range(
             deduplicate_steps(
-                concatenate([*blocks.get(id_, []), *([tails[id_]] if id_ in tails else [])])
+                concatenate([*blocks.get(id_, []), *([buffers[id_]] if id_ in buffers else [])])
             ),
             ranges.get(id_, ALL_STEPS),
         )
@@ -98,7 +108,7 @@ def read_levels(
 
 
 def clip_to_range(points: ScalarPoints, steps: StepRange) -> ScalarPoints:
-    """The points in the range, of points in step order."""
+    """Return the points in the range; `points` must be in step order."""
     if steps == ALL_STEPS:
         return points
     start = int(np.searchsorted(points.steps, steps.first, "left"))
@@ -122,7 +132,10 @@ def _summarize_series(series: Series) -> _RangeSummary:
 def _summarize_range(
     db: Connection, experiment_id: ExperimentId, series_list: Sequence[Series], steps: StepRange
 ) -> dict[int, _RangeSummary]:
-    """The same of series that the range parts, by a look at the sealed blocks at its ends, and at the unsealed."""
+    """Return bounds of series that lie only partly in the range.
+
+    Reads their first and last two sealed blocks and all unsealed points.
+    """
     summaries = {
         series.series_id: _RangeSummary(None, 0, EMPTY_POINTS)
         for series in series_list
@@ -131,6 +144,7 @@ def _summarize_range(
     exact = [series.series_id for series in series_list if series.count_is_exact]
     if not exact:
         return summaries
+
     sealed = scalar_blocks.read_range_ends(db, experiment_id, exact, steps)
     unsealed = read_levels(
         db, experiment_id, dict.fromkeys(exact, _LEVEL_ABOVE_MAX), dict.fromkeys(exact, steps)
@@ -144,19 +158,19 @@ def _summarize_range(
 
 
 def _sample_ends(series_list: Iterable[Series], k: int) -> dict[int, ScalarSample]:
-    """The samples of those series of which no more is wanted than their first and last point, which their rows keep."""
+    """Return samples of series that consist of first and last point only.
+
+    These are stored in the rows of the series, so that no points are read.
+    """
     known = [
         series for series in series_list if series.count_is_exact and min(k, series.count) <= _ENDS
     ]
-    steps = np.array([(one.first_step, one.last_step) for one in known], np.int64).reshape(
-        -1, _ENDS
-    )
-    times = np.array(
-        [(one.first_wall_time, one.last_wall_time) for one in known], np.float64
-    ).reshape(-1, _ENDS)
-    values = np.array([(one.first_value, one.last_value) for one in known], np.float64).reshape(
-        -1, _ENDS
-    )
+    shape = (-1, _ENDS)
+    steps = np.array([(s.first_step, s.last_step) for s in known], np.int64).reshape(shape)
+    times = np.array([(s.first_wall_time, s.last_wall_time) for s in known], np.float64)
+    times = times.reshape(shape)
+    values = np.array([(s.first_value, s.last_value) for s in known], np.float64).reshape(shape)
+
     samples = {}
     for row, series in enumerate(known):
         kept = slice(_ENDS - min(k, series.count), None)
