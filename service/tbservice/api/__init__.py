@@ -1,1 +1,1 @@
-"""The HTTP API: parse the request, call one use case, encode the answer. No SQL, no rules."""
+"""The HTTP API: parse the request, call one use case, encode the response. No SQL, no rules."""

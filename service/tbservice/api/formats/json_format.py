@@ -22,7 +22,7 @@ _READ_BYTES: Final = 256 * 1024
 def encode_json(
     chunks: Iterable[SeriesChunk], as_json: Callable[[Sample], Json]
 ) -> Iterator[bytes]:
-    """Yield one JSON object. `as_json` returns a sample's COLUMNS and the other fields of its series.
+    """Yield one JSON object; `as_json` returns the COLUMNS and other fields of a sample.
 
     A column is contiguous in JSON, while each chunk of a series has a range of every column: if a
     series has several chunks, its columns are first written to temporary files.

@@ -1,1 +1,1 @@
-"""HTTP rules that all routes share: dependencies, bodies, ETags, errors, streaming."""
+"""HTTP code that all routes share: dependencies, bodies, ETags, errors, streaming."""

@@ -1,7 +1,7 @@
-"""The API's reference as one page for people: rendered here from the OpenAPI document, without scripts.
+"""The API reference as one HTML page, rendered from the OpenAPI document, without scripts.
 
-It shares its origin with the pages whose cookies open experiments, and people come to it with tokens. So there is
-nothing on it to type a token into, nothing that runs, and nothing from elsewhere.
+The page has the same origin as the pages with cookies for experiments. So it has no field for
+a token, no script and nothing from other origins, unlike FastAPI's Swagger UI.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ PATH: Final = "/api/v1/docs"
 
 _PAGE: Final = Path(__file__).with_name("api_docs.html").read_text(encoding="utf-8")
 _HEADERS: Final = {
-    "Content-Security-Policy": f"default-src 'none'; style-src {content_hash(_PAGE, 'style')}; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'",
+    "Content-Security-Policy": (
+        f"default-src 'none'; style-src {content_hash(_PAGE, 'style')}; base-uri 'none'; "
+        "form-action 'none'; frame-ancestors 'none'"
+    ),
     "Referrer-Policy": "no-referrer",
 }
 _BOUNDS: Final = {
@@ -40,7 +42,7 @@ _BOUNDS: Final = {
 
 
 def add_docs(app: FastAPI) -> None:
-    """Serve the page of the application's own OpenAPI document at `PATH`."""
+    """Serve the page for the application's own OpenAPI document at `PATH`."""
 
     def show_docs(request: Request) -> Response:
         return HTMLResponse(
@@ -51,7 +53,7 @@ def add_docs(app: FastAPI) -> None:
 
 
 def render(document: Json, server: str) -> str:
-    """Return the page; `server` is the URL that its example names."""
+    """Return the page; `server` is the URL in its example."""
     return Template(_PAGE).substitute(
         title=html.escape(document["info"]["title"]),
         version=html.escape(document["info"]["version"]),
@@ -62,7 +64,7 @@ def render(document: Json, server: str) -> str:
 
 
 def _sections(paths: Json) -> str:
-    """Return a section for each tag, in the order of the document."""
+    """Return a section per tag, in the order of the document."""
     sections: dict[str, list[str]] = {}
     for path, operations in paths.items():
         for method, operation in operations.items():
@@ -70,66 +72,74 @@ def _sections(paths: Json) -> str:
                 _operation(method, path, operation)
             )
     return "".join(
-        f'<section aria-label="{html.escape(tag)}"><h2>{html.escape(tag)}</h2>{"".join(parts)}</section>'
-        for tag, parts in sections.items()
+        f'<section aria-label="{html.escape(tag)}"><h2>{html.escape(tag)}</h2>'
+        f"{''.join(operations)}</section>"
+        for tag, operations in sections.items()
     )
 
 
 def _operation(method: str, path: str, operation: Json) -> str:
-    parameters = [
-        (each["name"], each["in"], each["required"], each["schema"], each.get("description", ""))
-        for each in operation.get("parameters", [])
-    ]
     rows = [
-        _row(name, f"{place}, {'required' if is_required else 'optional'}", schema, description)
-        for name, place, is_required, schema, description in parameters
+        _row(
+            parameter["name"],
+            f"{parameter['in']}, {'required' if parameter['required'] else 'optional'}",
+            parameter["schema"],
+            parameter.get("description", ""),
+        )
+        for parameter in operation.get("parameters", [])
     ]
     bodies = operation.get("requestBody", {}).get("content", {})
-    answers = operation["responses"].items()
+    responses = [_response(status, each) for status, each in operation["responses"].items()]
     return (
-        f"<details><summary><b>{method.upper()}</b> <h3><code>{html.escape(path)}</code></h3></summary><div>"
+        f"<details><summary><b>{method.upper()}</b> <h3><code>{html.escape(path)}</code></h3>"
+        "</summary><div>"
         + _paragraphs(operation.get("description", ""))
         + (f"<h4>Parameters</h4>{_table(rows)}" if rows else "")
         + "".join(
-            f"<h4>Body, {html.escape(kind)}</h4><p>{_type(body['schema'])}</p>"
-            for kind, body in bodies.items()
+            f"<h4>Body, {html.escape(media_type)}</h4><p>{_type(body['schema'])}</p>"
+            for media_type, body in bodies.items()
         )
-        + f"<h4>Answers</h4>{_table([_answer(status, answer) for status, answer in answers])}</div></details>"
+        + f"<h4>Responses</h4>{_table(responses)}</div></details>"
     )
 
 
-def _answer(status: str, answer: Json) -> str:
-    contents = answer.get("content", {}).items()
-    kinds = ", ".join(
-        f"{html.escape(kind)}: {_type(content.get('schema', {}))}" for kind, content in contents
+def _response(status: str, response: Json) -> str:
+    contents = response.get("content", {}).items()
+    types = ", ".join(
+        f"{html.escape(media_type)}: {_type(content.get('schema', {}))}"
+        for media_type, content in contents
     )
-    return f"<tr><th scope=row>{html.escape(status)}</th><td>{_text(answer['description'])}</td><td>{kinds}</td></tr>"
+    return (
+        f"<tr><th scope=row>{html.escape(status)}</th><td>{_text(response['description'])}</td>"
+        f"<td>{types}</td></tr>"
+    )
 
 
 def _schemas(schemas: Json) -> str:
-    parts = []
+    sections = []
     for name, schema in schemas.items():
         required = schema.get("required", ())
         rows = [
             _row(
                 key,
                 "required" if key in required else "optional",
-                each,
-                each.get("description", ""),
+                field,
+                field.get("description", ""),
             )
-            for key, each in schema.get("properties", {}).items()
+            for key, field in schema.get("properties", {}).items()
         ]
-        parts.append(
-            f'<details id="{html.escape(name)}"><summary><h3><code>{html.escape(name)}</code></h3></summary><div>'
-            f"{_paragraphs(schema.get('description', ''))}{_table(rows) if rows else f'<p>{_type(schema)}</p>'}"
-            "</div></details>"
+        sections.append(
+            f'<details id="{html.escape(name)}"><summary><h3><code>{html.escape(name)}</code></h3>'
+            f"</summary><div>{_paragraphs(schema.get('description', ''))}"
+            f"{_table(rows) if rows else f'<p>{_type(schema)}</p>'}</div></details>"
         )
-    return f'<section aria-label="schemas"><h2>Schemas</h2>{"".join(parts)}</section>'
+    return f'<section aria-label="schemas"><h2>Schemas</h2>{"".join(sections)}</section>'
 
 
 def _row(name: str, hint: str, schema: Json, description: str) -> str:
     return (
-        f'<tr><th scope=row><code>{html.escape(name)}</code><br><span class="hint">{html.escape(hint)}</span></th>'
+        f"<tr><th scope=row><code>{html.escape(name)}</code>"
+        f'<br><span class="hint">{html.escape(hint)}</span></th>'
         f"<td>{_text(description)}</td><td>{_type(schema)}</td></tr>"
     )
 
@@ -139,7 +149,7 @@ def _table(rows: list[str]) -> str:
 
 
 def _type(schema: Json) -> str:
-    """Return what a schema allows, in words; of one that has a name, a link to it."""
+    """Return type and bounds of a schema in words; for a named schema, a link to it."""
     bounds = [
         text.format(html.escape(_value(schema[key])))
         for key, text in _BOUNDS.items()
@@ -163,7 +173,7 @@ def _kind(schema: Json) -> str:
 
 
 def _value(value: Any) -> str:
-    """Return a bound or a default; the document has whole numbers as floats."""
+    """Return a bound or default as text; pydantic writes integer bounds as floats."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
@@ -174,5 +184,5 @@ def _paragraphs(text: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Return the text with what stands between backticks as code, the only markup there is in it."""
+    """Return the text as HTML, with code between backticks, which is its only markup."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))

@@ -1,4 +1,4 @@
-"""Reading a request's body within a size and a time."""
+"""Reading of request bodies within limits of size and time."""
 
 from __future__ import annotations
 
@@ -18,21 +18,29 @@ _WRITTEN_BYTES: Final = 512 * 1024
 
 
 async def read_body(request: Request, bytes_max: int, seconds_max: float) -> bytes:
-    """The request's body. Raises TooLarge; RequestTimeout when it takes longer than `seconds_max` or breaks off."""
+    """Return the request's body.
+
+    Raises TooLarge over `bytes_max`; RequestTimeout after `seconds_max`, or when the client
+    disconnects.
+    """
     body = bytearray()
     try:
         async for chunk in _receive_chunks(request, bytes_max, seconds_max):
             body += chunk
         return bytes(body)
     finally:
-        body.clear()  # an error's traceback holds this frame, and garbage collection comes late
+        # An exception's traceback keeps this frame, and so the body, until garbage collection.
+        body.clear()
 
 
 @asynccontextmanager
 async def spool_body(
     request: Request, bytes_max: int, seconds_max: float
 ) -> AsyncIterator[tuple[IO[bytes], int]]:
-    """The request's body as a file that stands at its start, and its size; on disk when large. Raises as above."""
+    """Yield the request's body as a file at offset 0, and its size; on disk if it is large.
+
+    Raises as `read_body`.
+    """
     with tempfile.SpooledTemporaryFile(_SPOOLED_BYTES) as file:
         size = 0
         async for chunk in _coalesce(_receive_chunks(request, bytes_max, seconds_max)):
@@ -45,18 +53,19 @@ async def spool_body(
 async def spool_body_parts(
     request: Request, part_bytes: int, bytes_max: int, seconds_max: float
 ) -> AsyncIterator[tuple[IO[bytes], int]]:
-    """The request's body as files of `piece_bytes` each, the last one shorter, with their sizes. Raises as above.
+    """Yield the request's body as files of `part_bytes` each, with their sizes.
 
-    A file is gone when the next one is asked for.
+    The last one is shorter. A file is closed when the next one is requested. Raises as `read_body`.
     """
     received, rest = _coalesce(_receive_chunks(request, bytes_max, seconds_max)), b""
     while True:
         with tempfile.SpooledTemporaryFile(_SPOOLED_BYTES) as file:
             size = 0
             while size < part_bytes and (chunk := rest or await anext(received, b"")):
-                taken, rest = chunk[: part_bytes - size], chunk[part_bytes - size :]
-                await asyncio.to_thread(_write, file, taken)
-                size += len(taken)
+                head, rest = chunk[: part_bytes - size], chunk[part_bytes - size :]
+                await asyncio.to_thread(_write, file, head)
+                size += len(head)
+
             if not size:
                 return
             file.seek(0)
@@ -64,7 +73,7 @@ async def spool_body_parts(
 
 
 async def _coalesce(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The same bytes in larger pieces: each of them costs a turn of a thread."""
+    """Yield the same bytes in larger chunks: each write costs a switch to a worker thread."""
     joined = bytearray()
     async for chunk in chunks:
         joined += chunk
@@ -80,7 +89,7 @@ def _write(file: IO[bytes], chunk: bytes) -> None:
         file.write(chunk)
     except OSError as error:  # the disk is full
         raise Unavailable(
-            "there is no room to receive the body now; nothing was lost, try again"
+            "the server has no space to receive the body; nothing was stored, try again later"
         ) from error
 
 
@@ -93,7 +102,9 @@ async def _receive_chunks(
             async for chunk in request.stream():
                 size += len(chunk)
                 if size > bytes_max:
-                    raise TooLarge(f"a request to this address may have at most {bytes_max} bytes")
+                    raise TooLarge(
+                        f"the body exceeds the limit of {bytes_max} bytes of this address"
+                    )
                 yield chunk
     except (TimeoutError, ClientDisconnect) as error:
         raise RequestTimeout(
@@ -102,20 +113,25 @@ async def _receive_chunks(
 
 
 def decompress(body: bytes, encoding: str, bytes_max: int) -> bytes:
-    """The body without its gzip encoding; never grows over `bytes_max`. Raises MalformedRequest or TooLarge."""
+    """Return the body without its Content-Encoding (RFC 9110, section 8.4), gzip or none.
+
+    Raises TooLarge over `bytes_max` decompressed bytes, MalformedRequest for other encodings and
+    invalid gzip data.
+    """
     if encoding in {"", "identity"}:
         return body
     if encoding != "gzip":
         raise MalformedRequest(
-            f"Content-Encoding {encoding[:50]!r} is not known here; send gzip or none"
+            f"Content-Encoding {encoding[:50]!r} is not supported; send gzip or none"
         )
-    decompressor = zlib.decompressobj(wbits=31)
+
+    decompressor = zlib.decompressobj(wbits=31)  # 16 + 15: gzip header, largest window
     try:
         content = decompressor.decompress(body, bytes_max)
     except zlib.error as error:
-        raise MalformedRequest("the body is not whole gzip data") from error
+        raise MalformedRequest("the body is not valid gzip data") from error
     if decompressor.unconsumed_tail:
-        raise TooLarge(f"the body has over {bytes_max} bytes when decompressed")
+        raise TooLarge(f"the decompressed body exceeds the limit of {bytes_max} bytes")
     if not decompressor.eof or decompressor.unused_data:
-        raise MalformedRequest("the body is not one whole gzip stream")
+        raise MalformedRequest("the body is not a single complete gzip stream")
     return content

@@ -1,4 +1,4 @@
-"""Those who follow experiments through this worker: how many, and when there may be something new for them."""
+"""Notification of the live tails of this worker when their experiments change."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from starlette.concurrency import run_in_threadpool
 from tbservice import limits
 from tbservice.admission import admitted
 from tbservice.errors import ServiceError, Unavailable
-from tbservice.reading import changes as newer
+from tbservice.reading.changes import list_versions
 from tbservice.store.pg.database import Database
 from tbservice.types import ExperimentId, ReadGrant, WorkspaceId
 
 DELETED: Final = -1
-"""The version of an experiment that is not there any more."""
+"""The version of an experiment that has been deleted."""
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class _FollowedExperiment:
-    """An experiment, how many tails follow it, and its version when it was last looked at."""
+    """An experiment with its number of tails, and its version as of the last poll (None before)."""
 
     tails: int = 0
     version: int | None = None
@@ -34,9 +34,10 @@ class _FollowedExperiment:
 
 
 class ChangeNotifier:
-    """Wakes the tails of one worker: one look a second tells which of all their experiments have changed.
+    """Wakes the tails of one worker: polls the versions of all their experiments.
 
-    All methods are called in the event loop. No thread and no connection is held while nothing is looked up.
+    Polls every `LIVE_POLL_SECONDS`, with one query per workspace. Between polls it occupies no
+    thread and no connection. All methods must be called in the event loop.
     """
 
     def __init__(self, database: Database) -> None:
@@ -48,9 +49,12 @@ class ChangeNotifier:
         self.is_closed = False
 
     def subscribe(self, grant: ReadGrant) -> None:
-        """One more tail of this experiment, until `unsubscribe`. Raises TooManyRequests; Unavailable when all ends."""
+        """Add a tail of this experiment, until `unsubscribe`.
+
+        Raises TooManyRequests at the caller's limit of tails, Unavailable after `close`.
+        """
         if self.is_closed:
-            raise Unavailable("this worker is being stopped; connect again")
+            raise Unavailable("this worker is shutting down; connect again")
         current = admitted.current()
         current.shares.tails.acquire(current.caller)
         self._followed.setdefault(grant, _FollowedExperiment()).tails += 1
@@ -58,7 +62,7 @@ class ChangeNotifier:
             self._poll_task = asyncio.create_task(self._poll_versions())
 
     def unsubscribe(self, grant: ReadGrant) -> None:
-        """One tail less."""
+        """Remove a tail that `subscribe` added."""
         current = admitted.current()
         current.shares.tails.release(current.caller)
         self._followed[grant].tails -= 1
@@ -76,31 +80,35 @@ class ChangeNotifier:
             raise unread.over_share_error(current.caller)
 
     def close(self) -> None:
-        """Ends every tail; none begins afterwards."""
+        """End every tail and refuse new ones."""
         self.is_closed = True
         self._closing.set()
         for followed in self._followed.values():
             followed.changes.set()
 
     async def wait_closed(self) -> None:
-        """Waits, after `close`, until nothing is looked up any more: then the database may be closed, too."""
-        waiting = [task for task in (self._poll_task, *self._flights.values()) if task is not None]
-        await asyncio.gather(*waiting, return_exceptions=True)
+        """Wait, after `close`, for the end of all reads; then the database can be closed."""
+        tasks = [task for task in (self._poll_task, *self._flights.values()) if task is not None]
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def version(self, grant: ReadGrant) -> int | None:
-        """The experiment's version when it was last looked at; None before that."""
+        """Return the experiment's version as of the last poll, None before the first."""
         return self._followed[grant].version
 
     async def wait(self, grant: ReadGrant, version: int | None, seconds: float) -> None:
-        """Returns when the experiment has another version, after so many seconds, or when all ends."""
+        """Wait for another version of the experiment, for `close`, or for at most `seconds`."""
         followed = self._followed[grant]
         if followed.version == version and not self.is_closed:
             with suppress(TimeoutError):
                 await asyncio.wait_for(followed.changes.wait(), seconds)
 
     async def single_flight(self, key: Hashable, work: Callable[[], T]) -> T:
-        """What `work` gives, which runs in a thread; whoever comes with the same key meanwhile gets the same."""
-        admitted.current().turn.release()  # the work takes one, perhaps the only one of this caller's
+        """Run `work` in a thread and return its result; concurrent calls with one key share a run.
+
+        Raises as `work`.
+        """
+        # The run acquires a turn of its own, perhaps the only one of this caller.
+        admitted.current().turn.release()
         task: asyncio.Task[T] | None = self._flights.get(key)
         if task is None:
             task = self._flights[key] = asyncio.create_task(self._in_turn(work))
@@ -110,7 +118,8 @@ class ChangeNotifier:
     def _end_flight(self, key: Hashable, done: asyncio.Task[Any]) -> None:
         del self._flights[key]
         if not done.cancelled():
-            done.exception()  # whoever asked may have gone: nobody else looks at it
+            # Marks the exception as retrieved: all callers may have disconnected.
+            done.exception()
 
     def _in_turn(self, work: Callable[[], T]) -> Coroutine[Any, Any, T]:
         async def run() -> T:
@@ -121,11 +130,11 @@ class ChangeNotifier:
 
     async def _poll_versions(self) -> None:
         while self._followed and not self.is_closed:
-            asked = list(self._followed)
-            with suppress(
-                ServiceError
-            ):  # the database is away: what was known is kept, and looked up again
-                self._publish_versions(asked, await run_in_threadpool(self._read_versions, asked))
+            grants = list(self._followed)
+            # While the database is unavailable, the known versions stay; the next poll retries.
+            with suppress(ServiceError):
+                versions = await run_in_threadpool(self._read_versions, grants)
+                self._publish_versions(grants, versions)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._closing.wait(), limits.LIVE_POLL_SECONDS)
 
@@ -136,7 +145,7 @@ class ChangeNotifier:
         versions: dict[ExperimentId, int] = {}
         for workspace_id, experiment_ids in by_workspace.items():
             with self._database.transaction(workspace_id) as db:
-                versions |= newer.list_versions(db, experiment_ids)
+                versions |= list_versions(db, experiment_ids)
         return versions
 
     def _publish_versions(

@@ -1,4 +1,7 @@
-"""What routes depend on: a request's token and the grants it gives. Parameters stand in the order of work."""
+"""FastAPI dependencies of routes: settings, stores, and the grants of a request's token.
+
+Routes declare them in the order of work: grant, body, transaction.
+"""
 
 from __future__ import annotations
 
@@ -18,26 +21,26 @@ from tbservice.store.pg.database import Database
 from tbservice.types import AdminGrant, AppendGrant, ReadGrant, WorkspaceGrant
 
 _bearer = HTTPBearer(
-    auto_error=False, description="A tbhub token: an owner's, or one made for an experiment"
+    auto_error=False, description="A tbhub token: an owner token, or one created for an experiment"
 )
 
 
 def get_database(request: Request) -> Database:
-    """The application's database."""
+    """Return the application's database."""
     return cast("Database", request.app.state.database)
 
 
 def get_object_store(request: Request) -> ObjectStore:
-    """The application's object store."""
+    """Return the application's object store."""
     return cast("ObjectStore", request.app.state.objects)
 
 
 def get_settings(request: Request) -> Settings:
-    """The application's settings."""
+    """Return the application's settings."""
     return cast("Settings", request.app.state.settings)
 
 
-# Plain functions would each be run in a thread by FastAPI; these only look something up.
+# Coroutines, as FastAPI runs each plain function in a worker thread: too much for an attribute.
 
 
 async def _get_database(request: Request) -> Database:
@@ -59,7 +62,10 @@ async def _get_settings(request: Request) -> Settings:
 async def _read_secret(
     request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 ) -> str | None:
-    """The token of a request, None when it has none. A header of another kind is refused, not passed over."""
+    """Return the token of a request, None without an Authorization header.
+
+    Raises Unauthenticated for an authentication scheme other than Bearer, which is not ignored.
+    """
     if credentials is not None:
         return credentials.credentials
     if "authorization" in request.headers:

@@ -1,6 +1,7 @@
-"""Answers that need not be sent again: every GET of an experiment's data has an ETag that changes with the data.
+"""Conditional requests (RFC 9110, section 13): GETs of an experiment's data have ETags.
 
-The tag is looked up before the data is: at worst an answer that is newer than its tag is sent once more.
+The ETag is read before the data. At worst, a response is newer than its ETag, and is sent once more
+on the next request; the reverse would keep clients at outdated data.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ _HEADERS: Final = {"Cache-Control": "private, no-cache", "Vary": "Authorization,
 
 
 class _NotModified(Exception):
-    """The client has this very answer; never leaves this module."""
+    """The client's cached response is current; caught in this module."""
 
 
 class ConditionalRoute(APIRoute):
-    """A route whose GET answers carry the tag that `set_etag` was told, and are 304 to whoever has them already."""
+    """Route whose GET responses have the ETag of `set_etag`, or are 304 if the client has it."""
 
     def __init__(self, *path: Any, **options: Any) -> None:
         if "GET" in options.get("methods", ()):
@@ -33,7 +34,7 @@ class ConditionalRoute(APIRoute):
         super().__init__(*path, **options)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The route's own handler, with the tag around it."""
+        """Return the route's handler, wrapped to add the ETag."""
         handle = super().get_route_handler()
 
         async def handle_conditionally(request: Request) -> Response:
@@ -41,9 +42,9 @@ class ConditionalRoute(APIRoute):
                 response = await handle(request)
             except _NotModified:
                 response = Response(status_code=304)
-            tag = getattr(request.state, "entity_tag", None)
-            if tag is not None:
-                for name, value in (_HEADERS | {"ETag": tag}).items():
+            etag = getattr(request.state, "entity_tag", None)
+            if etag is not None:
+                for name, value in (_HEADERS | {"ETag": etag}).items():
                     response.headers.setdefault(name, value)
             return response
 
@@ -51,15 +52,20 @@ class ConditionalRoute(APIRoute):
 
 
 def is_conditional(request: Request) -> bool:
-    """Whether the answer is to carry a tag."""
+    """Return whether the response gets an ETag."""
     return request.method == "GET" and isinstance(request.scope.get("route"), ConditionalRoute)
 
 
 def set_etag(request: Request, state: str) -> None:
-    """Ends the request when the client has the answer; `state` is another one whenever the data is."""
+    """Set the ETag of the response, and end the request with 304 if `If-None-Match` has it.
+
+    `state` must change whenever the data changes. The ETag also depends on the software version and
+    on what else a representation varies with: the Accept header and the reservoir sizes.
+    """
     settings: Settings = request.app.state.settings
     variant = zlib.crc32(f"{request.headers.get('accept', '')} {settings.reservoir_sizes}".encode())
     request.state.entity_tag = f'"{_SOFTWARE_VERSION}-{state}-{variant:x}"'
+    # If-None-Match uses the weak comparison (RFC 9110, section 13.1.2): "W/" does not count.
     client_tags = [
         tag.strip().removeprefix("W/")
         for tag in request.headers.get("if-none-match", "").split(",")

@@ -1,4 +1,4 @@
-"""Which methods an address takes: several routes may share one path, and each knows only its own methods."""
+"""The methods of a path, for the `Allow` header: several routes may share a path."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from starlette.routing import BaseRoute, Match, Mount
 from starlette.types import Scope
 
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-"""Every method that a route of the service may take."""
+"""All methods that routes of the service may have."""
 
 
 def allowed_methods(routes: Iterable[BaseRoute], scope: Scope) -> list[str]:
-    """Return the methods that the request's path takes, for the `Allow` header of a 405.
+    """Return the methods of the request's path, for `Allow` in a 405 (RFC 9110, section 15.5.6).
 
-    `routes` are the application's; `scope` may already be that of a mounted one.
+    `routes` are the application's; `scope` may be that of a mounted application.
     """
     root_path = scope.get("app_root_path", scope.get("root_path", ""))
     routes = list(routes)

@@ -1,8 +1,8 @@
-"""What a scrape of `/metrics` answers: this process's metrics, or with several workers the sum over them.
+"""The response of `/metrics`: metrics of this process, or with several workers their sum.
 
-Workers share a directory in which each keeps its metrics in files of its own, mapped into memory: the library does so
-where PROMETHEUS_MULTIPROC_DIR is set before its first import. The files of a worker that was replaced stay, so that no
-counter ever falls; only its gauges are forgotten.
+Workers share a directory, where each one has files of its own, mapped into memory:
+`prometheus_client.multiprocess` does so if PROMETHEUS_MULTIPROC_DIR is set before its first import.
+The files of a replaced worker stay, so that no counter decreases; only its gauges are removed.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from prometheus_client.registry import Collector
 from tbservice.metrics import REGISTRY
 
 _DIRECTORY_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
-_SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - only what mkdtemp makes in it is used
+_SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - used only as parent of a mkdtemp directory
 
 ProcessCollector(registry=REGISTRY)
 
 
 @contextmanager
 def multiprocess_metrics() -> Iterator[None]:
-    """Lets the workers that are started in this block add up their metrics; none is kept afterwards.
+    """Let workers that are started in this block sum up their metrics; they are deleted at its end.
 
-    The directory is in memory where the system has such a place: on a full disk a mapped file ends its process.
+    The directory is in memory if the system has /dev/shm: a write to a mapped file on a full disk
+    kills the process (SIGBUS).
     """
     parent = _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="tbhub-metrics-", dir=parent) as directory:
@@ -44,7 +45,7 @@ def multiprocess_metrics() -> Iterator[None]:
 
 
 def expose(accept: str) -> tuple[bytes, str]:
-    """All metrics in the text format that an Accept header asks for, and its content type."""
+    """Return all metrics in the text format for this Accept header, and its content type."""
     encode, content_type = choose_encoder(accept)
     directory = os.environ.get(_DIRECTORY_VARIABLE)
     return encode(_sum_over_workers(directory) if directory else REGISTRY), content_type
@@ -64,19 +65,19 @@ def _sum_over_workers(directory: str) -> CollectorRegistry:
 
 
 class _WorkerProcessCollector(Collector):
-    """CPU time and memory of several processes, told apart by their ids."""
+    """Collector of CPU time and memory of several processes, with the label `pid`."""
 
     def __init__(self, pids: Iterable[int]) -> None:
         self._pids = pids
 
     def collect(self) -> Iterable[Metric]:
-        """One family a figure, with one sample a process."""
+        """Return one metric family per quantity, with one sample per process."""
         families: dict[str, Metric] = {}
         for pid in self._pids:
-            for found in ProcessCollector(pid=partial(int, pid), registry=None).collect():
+            for metric in ProcessCollector(pid=partial(int, pid), registry=None).collect():
                 family = families.setdefault(
-                    found.name, Metric(found.name, found.documentation, found.type)
+                    metric.name, Metric(metric.name, metric.documentation, metric.type)
                 )
-                for sample in found.samples:
+                for sample in metric.samples:
                     family.add_sample(sample.name, {"pid": str(pid)}, sample.value)
         return families.values()

@@ -1,4 +1,8 @@
-"""Counts and times every request by its route's template, never by its address, which holds an experiment's id."""
+"""Metrics of every request, by its route's template.
+
+Not by its path, which contains an experiment's id: metrics must not disclose ids, and the number of
+label values must be bounded.
+"""
 
 from __future__ import annotations
 
@@ -17,22 +21,22 @@ _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "O
 
 
 class MetricsMiddleware:
-    """Tells the metrics of each request: its route, method and status, how long it took, and its error's code."""
+    """Middleware that observes route, method, status, duration and error code of each request."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._templates: dict[int, str] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
+        """Observe one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         begin = time.perf_counter()
-        status = 500  # where no answer begins, the server failed
+        status = 500  # if no response starts, the server failed
         code = ""
 
-        async def noting_send(message: Message) -> None:
+        async def observing_send(message: Message) -> None:
             nonlocal status, code
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -40,7 +44,7 @@ class MetricsMiddleware:
             await send(message)
 
         try:
-            await self._app(scope, receive, noting_send)
+            await self._app(scope, receive, observing_send)
         except Exception:
             code = "internal"
             raise
@@ -62,12 +66,12 @@ class MetricsMiddleware:
 
 
 def set_error_code(scope: Scope, code: str) -> None:
-    """Leaves a word on why a request is refused, for when its answer begins."""
+    """Set the error code of a request, which is observed when its response starts."""
     scope[ERROR_CODE_KEY] = code
 
 
 def _list_mounted_templates(routes: Iterable[BaseRoute], prefix: str) -> Iterable[tuple[int, str]]:
-    """For each mount and what is below it its whole template, by identity: a route below knows its own end of it."""
+    """Yield id() and full template of each mount and its routes, which know only their own part."""
     for route in routes:
         if isinstance(route, Mount):
             yield id(route), prefix + route.path

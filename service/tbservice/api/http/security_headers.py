@@ -1,4 +1,4 @@
-"""Headers that tell browsers what an answer is and may do; one of them is on every answer."""
+"""Security headers for browsers: nosniff on every response, and hashes for CSP."""
 
 from __future__ import annotations
 
@@ -11,23 +11,26 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 NOSNIFF: Final = {"X-Content-Type-Options": "nosniff"}
-"""No browser takes an answer for anything but what its Content-Type says: all of them may hold what tenants wrote."""
+"""Stops browsers from guessing a content type: any response may contain data of tenants."""
 
 
 def content_hash(page: str, element: str) -> str:
-    """Return what a Content-Security-Policy calls the content of the page's only `<style>` or `<script>`."""
+    """Return the hash source of a page's only `<style>` or `<script>` element.
+
+    For a Content-Security-Policy: see "hash-source" in Content Security Policy Level 3 (W3C).
+    """
     content = page.partition(f"<{element}>")[2].partition(f"</{element}>")[0]
     return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
 
 
 class SecurityHeadersMiddleware:
-    """Middleware that adds `NOSNIFF` to every answer."""
+    """Middleware that adds `NOSNIFF` to every response."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Process one request."""
 
         @functools.wraps(send)
         async def send_with_headers(message: Message) -> None:

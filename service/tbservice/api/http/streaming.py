@@ -1,4 +1,4 @@
-"""Answers that are made while they are sent: how many at once, and what happens to clients that are slow or go away."""
+"""Responses that are generated while they are sent, within limits per caller."""
 
 from __future__ import annotations
 
@@ -21,28 +21,36 @@ def stream_response(
     media_type: str,
     held_bytes: int = limits.SCAN_CHUNK_BYTES,
 ) -> StreamingResponse:
-    """The answer with these pieces, each of which is made in a thread when the client has taken those before.
+    """Return a response of the byte chunks that the iterator of `make` yields.
 
-    The first is made at once, so that what is wrong before it is an error with a status. What goes wrong afterwards
-    ends the connection without HTTP's last chunk, which every client takes for an error. `held_bytes` is what is in
-    memory from the first piece to the last. Raises TooManyRequests when the caller is being sent its share of streams,
-    or of bytes.
+    The first chunk is generated in this call, so that errors up to there have a status. Each other
+    chunk is generated in a worker thread when the client has received those before. A later error
+    closes the connection without HTTP's last chunk (RFC 9112, section 7.1), which clients report.
+
+    Args:
+        make: Returns the iterator; it is closed at the end of the response.
+        headers: Headers of the response.
+        media_type: Content type of the response.
+        held_bytes: Memory that the iterator uses until its end, in bytes.
+
+    Raises:
+        TooManyRequests: The caller is at its limit of concurrent streams, or of their memory.
     """
     reservation = _StreamReservation(held_bytes)
     try:
-        pieces = make()
-        first = next(pieces, b"")
+        byte_chunks = make()
+        first = next(byte_chunks, b"")
     except BaseException:
         reservation.release()
         raise
-    return _ReservedStream(reservation, pieces, first, headers, media_type)
+    return _ReservedStream(reservation, byte_chunks, first, headers, media_type)
 
 
 class _StreamReservation:
-    """One of the caller's streams, and the memory it takes."""
+    """Reservation of one of the caller's streams and its memory; releases both at once."""
 
     def __init__(self, held_bytes: int) -> None:
-        """Raises TooManyRequests."""
+        """Reserve both, or raise TooManyRequests."""
         self._current = admitted.current()
         self._held_bytes = held_bytes
         caller, shares = self._current.caller, self._current.shares
@@ -54,34 +62,35 @@ class _StreamReservation:
             raise
 
     def release(self) -> None:
-        """Give both back."""
+        """Release both."""
         self._current.shares.streams.release(self._current.caller)
         self._current.shares.unread_bytes.release(self._current.caller, self._held_bytes)
 
 
 class _ReservedStream(StreamingResponse):
-    """Counts as one of the caller's streams until it is sent, or has failed."""
+    """Streaming response that releases its reservation when it ends or fails."""
 
     def __init__(
         self,
         reservation: _StreamReservation,
-        pieces: Iterator[bytes],
+        byte_chunks: Iterator[bytes],
         first: bytes,
         headers: Mapping[str, str],
         media_type: str,
     ) -> None:
-        content = admitted.iterate_in_turns(chain([first], pieces))
+        content = admitted.iterate_in_turns(chain([first], byte_chunks))
         super().__init__(content, headers=headers, media_type=media_type)
         self._reservation = reservation
-        self._pieces = pieces
+        self._byte_chunks = byte_chunks
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
+        """Send the response."""
         scope[COUNTED_KEY] = True
         try:
             await super().__call__(scope, receive, send)
         finally:
             self._reservation.release()
-            close = getattr(self._pieces, "close", None)
-            if close is not None:  # the generator may hold a connection, in the middle of a read
+            # A generator may be suspended in a read, with a connection, which `close` returns.
+            close = getattr(self._byte_chunks, "close", None)
+            if close is not None:
                 await run_in_threadpool(close)
