@@ -211,6 +211,7 @@ def namespace_group(series: Series, name: str) -> Series:
     """
     if (series.plugin, series.tag) != _SESSION_START:
         return series
+
     summary = SummaryMetadata.FromString(series.summary_metadata)
     content = HParamsPluginData()
     try:
@@ -219,6 +220,7 @@ def namespace_group(series: Series, name: str) -> Series:
         return series
     if not content.session_start_info.group_name:
         return series
+
     content.session_start_info.group_name = f"{name}/{content.session_start_info.group_name}"
     summary.plugin_data.content = content.SerializeToString()
     return replace(series, summary_metadata=summary.SerializeToString())

@@ -62,11 +62,13 @@ def _parse_experiment(text: str) -> ComparedExperiment:
         raise MalformedRequest(
             f"the experiment {experiment_id!r} has no name: write one before the colon"
         )
+
     chars_max = limits.COMPARISON_NAME_CHARS_MAX
     if len(name) > chars_max:
         raise MalformedRequest(f"a name has at most {chars_max} characters: {name!r} is too long")
     if name in _RESERVED_NAMES or not name.isprintable():
         raise MalformedRequest(f"{name!r} is not allowed as a name: use letters and digits")
+
     if not secrets.is_experiment_id(experiment_id):
         raise MalformedRequest(
             f"{experiment_id!r} is not an experiment id: copy the one in its URL"

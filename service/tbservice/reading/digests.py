@@ -149,6 +149,7 @@ def _stream_records(
     Only steps greater than `after`. About `limit` points are wanted.
     """
     points_max = limits.SCAN_CHUNK_POINTS if limit is None else min(limit, limits.SCAN_CHUNK_POINTS)
+
     for group in _group_by_points(series_list):
         ids = [series.series_id for series in group]
         match group[0].data_class:

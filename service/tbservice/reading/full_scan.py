@@ -232,6 +232,7 @@ def _read_group(
 ) -> Iterator[_SeriesRead]:
     """The series one after the other, until as much was read as may be held at once; at least one."""
     ids = [series.series_id for series in group]
+
     match group[0].data_class:
         case DataClass.SCALAR:
             pieces = read_scalar_chunks(

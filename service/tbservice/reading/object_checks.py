@@ -290,6 +290,7 @@ def _list_faults(
         references = object_references.list_referring_series(
             db, grant.experiment_id, list(series), list(problems)
         )
+
     return [
         Fault(
             series[reference.series_id],

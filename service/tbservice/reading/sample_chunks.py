@@ -46,6 +46,7 @@ def make_chunks(
     chunks = [SeriesChunk(series, samples[series.run][series.tag]) for series in series_list]
     if data_class is not DataClass.BLOB_SEQUENCE:
         return chunks
+
     digests = {
         digest
         for chunk in chunks

@@ -39,6 +39,7 @@ def encode_csv(
     for chunk in chunks:
         if not len(chunk.sample.steps):
             continue
+
         names = f"{_quote(chunk.series.run)},{_quote(chunk.series.tag)}"
         if isinstance(chunk.sample, ScalarSample):
             yield _lines(names, chunk.sample, _format_numbers(chunk.sample.values))

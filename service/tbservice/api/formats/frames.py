@@ -97,6 +97,7 @@ def _part_message(chunk: SeriesChunk) -> read_pb2.Part:
         message.series.data_class = int(chunk.series.data_class)
         message.series.summary_metadata = chunk.series.summary_metadata
         message.series.total = chunk.sample.total
+
     match chunk.sample:
         case ScalarSample() as sample:
             message.scalars.CopyFrom(_scalars(sample))
@@ -125,6 +126,7 @@ def _scalars(sample: ScalarSample) -> wire_pb2.ScalarPoints:
         return wire_pb2.ScalarPoints(
             steps=raw_steps, wall_times=raw_times, values64=sample.values.astype("<f8").tobytes()
         )
+
     steps, wall_times = np.ascontiguousarray(sample.steps), np.ascontiguousarray(sample.wall_times)
     values = np.ascontiguousarray(sample.values)
     ranges = [

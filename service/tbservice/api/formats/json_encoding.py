@@ -96,6 +96,7 @@ def series_metadata(series: Series) -> Json:
         "max_wall_time": series.max_wall_time,
         "summary_metadata": summary_metadata(series),
     }
+
     if series.data_class is DataClass.SCALAR:
         known["last_value"] = encode_numbers(np.array([series.last_value], np.float64))[0]
     if series.data_class is DataClass.BLOB_SEQUENCE:

@@ -41,6 +41,7 @@ def encode_json(
             separator = b","
         yield b"}"
         opening = b","
+
     yield b"{}" if opening == b"{" else b"}"
 
 

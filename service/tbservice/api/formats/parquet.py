@@ -33,6 +33,7 @@ def encode_parquet(
     """Yield a Parquet file with the columns of `tables`, compressed."""
     schema = make_schema(data_class, sampling)
     sink = WriteSink()
+
     encodings = {name: encoding for name, encoding in _ENCODINGS.items() if name in schema.names}
     writer = pq.ParquetWriter(
         sink,
@@ -42,6 +43,7 @@ def encode_parquet(
         use_dictionary=[name for name in ("run", "tag", "dtype") if name in schema.names],
         column_encoding=encodings,
     )
+
     for batch in record_batches(chunks, schema, data_class):
         writer.write_batch(batch, row_group_size=batch.num_rows)
         yield sink.take_written()

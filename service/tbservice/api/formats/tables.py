@@ -68,6 +68,7 @@ def record_batches(
     for chunk in chunks:
         if not len(chunk.sample.steps):
             continue
+
         pending.append(chunk)
         rows += len(chunk.sample.steps)
         if isinstance(chunk.sample, TensorSample):
@@ -89,6 +90,7 @@ def _record_batch(
         pa.array(np.concatenate([chunk.sample.steps for chunk in chunks])),
         pa.array(np.concatenate([chunk.sample.wall_times for chunk in chunks])),
     ]
+
     match data_class:
         case DataClass.SCALAR:
             values = [
@@ -122,6 +124,7 @@ def _tensor_columns(values: Sequence[TensorValue]) -> list[pa.Array]:
     strings = [
         _strings(value) if text else None for value, text in zip(values, is_text, strict=True)
     ]
+
     return [
         _dictionary_column(
             [tensors.NAMES[value.dtype] for value in values], np.ones(len(values), np.int64)

@@ -88,6 +88,7 @@ def _operation(method: str, path: str, operation: Json) -> str:
         )
         for parameter in operation.get("parameters", [])
     ]
+
     bodies = operation.get("requestBody", {}).get("content", {})
     responses = [_response(status, each) for status, each in operation["responses"].items()]
     return (
@@ -133,6 +134,7 @@ def _schemas(schemas: Json) -> str:
             f"</summary><div>{_paragraphs(schema.get('description', ''))}"
             f"{_table(rows) if rows else f'<p>{_type(schema)}</p>'}</div></details>"
         )
+
     return f'<section aria-label="schemas"><h2>Schemas</h2>{"".join(sections)}</section>'
 
 

@@ -90,6 +90,7 @@ def _make_samplers(
     """Return the sampler of each series. A linear one needs the ends of the range, read first."""
     ranks = sample_slots.get_ranks(db)
     is_drawn = draw_slots(db, sampling)
+
     ends = {series.series_id: (0, -1) for series in group}
     if sampling.rule is SamplingRule.LINEAR:
         for id_, sample in uniform.sample_scalars(
@@ -97,6 +98,7 @@ def _make_samplers(
         ).items():
             if sample.total:
                 ends[id_] = (int(sample.steps[0]), int(sample.steps[-1]))
+
     return {
         id_: make_sampler(sampling, series_ends, ranks, is_drawn)
         for id_, series_ends in ends.items()
