@@ -102,9 +102,7 @@ async def _receive_chunks(
             async for chunk in request.stream():
                 size += len(chunk)
                 if size > bytes_max:
-                    raise TooLarge(
-                        f"the body exceeds the limit of {bytes_max} bytes of this address"
-                    )
+                    raise TooLarge(f"the body exceeds this route's limit of {bytes_max} bytes")
                 yield chunk
     except (TimeoutError, ClientDisconnect) as error:
         raise RequestTimeout(

@@ -73,9 +73,9 @@ def _uniform(k: int, ranks: Ranks, steps: Int64s, _values: Float64s) -> Indices:
 
 def _bernoulli(is_drawn: Booleans, steps: Int64s, _values: Float64s) -> Indices:
     """Return the points in drawn slots, and always the first and the last."""
-    kept = is_drawn[compute_slots(steps)]
-    kept[:1] = kept[-1:] = True
-    return np.flatnonzero(kept)
+    is_kept = is_drawn[compute_slots(steps)]
+    is_kept[:1] = is_kept[-1:] = True
+    return np.flatnonzero(is_kept)
 
 
 def _boundaries(first: int, last: int, k: int) -> Int64s:
