@@ -112,9 +112,29 @@ def check_objects(
         )
         known = blobs.find_all(db, grant.workspace_id, digests[:limit])
 
+    problems, checked = _check_until(objects, digests[:limit], known, deadline, is_deep=is_deep)
+    size = sum(known[digest].size for digest in digests[:checked] if digest in known)
+    next_page_token = encode_digest_token(digests[checked - 1]) if checked < len(digests) else None
+    return ObjectPage(
+        checked, size, _list_faults(database, grant, series, known, problems), next_page_token
+    )
+
+
+def _check_until(
+    objects: ObjectStore,
+    digests: Sequence[bytes],
+    known: Mapping[bytes, Blob],
+    deadline: float,
+    *,
+    is_deep: bool,
+) -> tuple[dict[bytes, Problem], int]:
+    """Check objects in order until `deadline` (`time.monotonic`) or the limit of faults.
+
+    Returns the problems by SHA-256, and how many of the objects were checked.
+    """
     problems: dict[bytes, Problem] = {}
     checked = 0
-    for chunk in _chunks(digests[:limit], known, is_deep=is_deep):
+    for chunk in _chunks(digests, known, is_deep=is_deep):
         chunk_problems, count = _check_chunk(objects, chunk, known, deadline if is_deep else None)
         problems |= chunk_problems
         checked += count
@@ -124,12 +144,7 @@ def check_objects(
             or len(problems) >= limits.OBJECT_FAULTS_PAGE_ITEMS_MAX
         ):
             break
-
-    size = sum(known[digest].size for digest in digests[:checked] if digest in known)
-    next_page_token = encode_digest_token(digests[checked - 1]) if checked < len(digests) else None
-    return ObjectPage(
-        checked, size, _list_faults(database, grant, series, known, problems), next_page_token
-    )
+    return problems, checked
 
 
 def _list_referring_series(
