@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import numpy as np
+import psycopg
 import pytest
 from sqlalchemy import text
 
@@ -43,14 +44,15 @@ class Series:
         self.read = ReadGrant(workspace_id, experiment.experiment_id)
         self.offset = 0
 
-    def write(self, steps, values=None, wall_time=None, file_name="f"):
+    def write(self, steps, values=None, wall_time=None, file_name="f", tags=("tag",)):
         steps = np.asarray(steps, np.int64)
         values = steps / 3 if values is None else np.asarray(values, np.float64)
         wall_times = 1.7e9 + steps / 7 if wall_time is None else np.full(len(steps), wall_time)
         stream = Stream("run", file_name, bytes(32), 0, bytes(32))
         start, self.offset = self.offset, self.offset + 1
-        series = SentSeries("tag", METADATA, ScalarPoints(steps, wall_times, values))
-        segment = Segment(0, stream, start, self.offset, start, self.offset, [series], {}, 0.0)
+        points = ScalarPoints(steps, wall_times, values)
+        series = [SentSeries(tag, METADATA, points) for tag in tags]
+        segment = Segment(0, stream, start, self.offset, start, self.offset, series, {}, 0.0)
         with self.database.transaction(self.append.workspace_id) as db:
             return write_batch(db, self.append, [segment])
 
@@ -270,3 +272,25 @@ def test_writers_mergers_and_a_reader_at_once_end_where_one_writer_would(series)
         expected.update(dict.fromkeys(steps.tolist(), wall_time))
     sample = series.sample(10_000)
     assert dict(zip(sample.steps.tolist(), sample.values.tolist(), strict=True)) == expected
+
+
+def test_compaction_statements_do_not_grow_with_series(database, monkeypatch):
+    """A compaction of series whose steps are in no order makes every kind of statement."""
+    statements, execute = [], psycopg.Cursor.execute
+
+    def record_execute(cursor, statement, *arguments, **options):
+        statements.append(statement)
+        return execute(cursor, statement, *arguments, **options)
+
+    def count_statements(tags):
+        series = Series(database)
+        for first, end in ((20_000, 21_500), (0, 1_500), (3_000, 11_000)):
+            series.write(np.arange(first, end), tags=tags)
+        with monkeypatch.context() as patch:
+            patch.setattr(psycopg.Cursor, "execute", record_execute)
+            statements.clear()
+            assert series.merge(compact_idle=True).series == len(tags)
+        return len(statements)
+
+    count_statements(["tag"])  # reads the ranks of the slots, once
+    assert count_statements(["tag"]) == count_statements([f"tag {i}" for i in range(10)]) <= 14

@@ -17,8 +17,8 @@ from tbservice.ingest.commit import write_batch
 from tbservice.ingest.decode import Segment, SentMetadata, SentSeries
 from tbservice.metrics import REGISTRY
 from tbservice.scalars import compactor as merger
-from tbservice.scalars.compaction import PendingRuns
 from tbservice.scalars.compaction_backlog import find_backlog
+from tbservice.scalars.compaction_thresholds import PendingRuns
 from tbservice.store import compaction_backlog
 from tbservice.store.scalar_format import ScalarPoints
 from tbservice.types import AppendGrant, DataClass, Stream, WorkspaceGrant

@@ -20,7 +20,7 @@ from tbservice.ingest import series_writer
 from tbservice.ingest.decode import Segment, iter_referenced_blobs
 from tbservice.ingest.series_updates import SeriesUpdate, group_by_series
 from tbservice.ingest.series_writer import Counts
-from tbservice.scalars.compaction import PendingRuns, group_pending_runs
+from tbservice.scalars.compaction_thresholds import PendingRuns, group_pending_runs
 from tbservice.store import blobs, experiments, runs_tags, upload_streams
 from tbservice.store.pg.database import pipeline
 from tbservice.store.upload_streams import CursorMove, LockedStream

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import Connection
 
 from tbservice import limits
-from tbservice.scalars.compaction import IDLE_THRESHOLD
+from tbservice.scalars.compaction_thresholds import IDLE_THRESHOLD
 from tbservice.store import compaction_backlog, experiments, workspaces
 from tbservice.store.pg.database import Database, set_local
 from tbservice.types import AppendGrant, Experiment, WorkspaceId

@@ -10,8 +10,8 @@ from typing import Final
 from tbservice import limits, metrics
 from tbservice.errors import ServiceError
 from tbservice.scalars import compaction
-from tbservice.scalars.compaction import PendingRuns
 from tbservice.scalars.compaction_backlog import find_backlog
+from tbservice.scalars.compaction_thresholds import PendingRuns
 from tbservice.store.pg.database import Database
 from tbservice.types import AppendGrant
 

@@ -239,62 +239,6 @@ def _change_open_blocks(
     return {(series_id, block_id): unpack(data) for series_id, block_id, data in rows}
 
 
-def list_sealed_starts(
-    db: Connection, experiment_id: ExperimentId, series_id: int, first: int, last: int
-) -> list[int]:
-    """The first steps of those of the series' sealed blocks that begin between these steps, ascending."""
-    statement = text("""
-        SELECT first_step FROM scalar_blocks
-        WHERE experiment_id = :experiment_id AND series_id = :series_id AND level = 0
-            AND first_step BETWEEN :first AND :last
-        ORDER BY first_step
-    """)
-    parameters = {
-        "experiment_id": experiment_id,
-        "series_id": series_id,
-        "first": first,
-        "last": last,
-    }
-    return list(db.execute(statement, parameters).scalars())
-
-
-def count_sealed_between(
-    db: Connection, experiment_id: ExperimentId, series_id: int, first: int, last: int
-) -> int:
-    """How many points the sealed blocks hold whose steps may lie in [first, last]."""
-    statement = text("""
-        SELECT coalesce(sum(count), 0) FROM scalar_blocks
-        WHERE experiment_id = :experiment_id AND series_id = :series_id AND level = 0
-            AND first_step <= :last AND last_step >= :first
-    """)
-    parameters = {
-        "experiment_id": experiment_id,
-        "series_id": series_id,
-        "first": first,
-        "last": last,
-    }
-    return int(db.execute(statement, parameters).scalar_one())
-
-
-def delete_sealed_returning(
-    db: Connection, experiment_id: ExperimentId, series_id: int, first: int, last: int
-) -> list[ScalarPoints]:
-    """Deletes the sealed blocks whose steps may lie in [first, last], and gives exactly what was deleted."""
-    rows = fetch_binary(
-        db,
-        """
-            WITH gone AS (
-                DELETE FROM scalar_blocks
-                WHERE experiment_id = %(experiment_id)s AND series_id = %(series_id)s AND level = 0
-                    AND first_step <= %(last)s AND last_step >= %(first)s
-                RETURNING block_id, data)
-            SELECT data FROM gone ORDER BY block_id
-        """,
-        {"experiment_id": experiment_id, "series_id": series_id, "first": first, "last": last},
-    )
-    return [unpack(data) for (data,) in rows]
-
-
 def delete_small_returning(
     db: Connection,
     experiment_id: ExperimentId,
