@@ -182,6 +182,15 @@ def test_a_thinned_level_gives_the_later_arrival_of_two_with_one_wall_time(serie
     assert np.array_equal(sample.values, np.isin(sample.steps, late))
 
 
+def test_compaction_levels_contain_block_sealed_and_rewritten_at_once(series):
+    spans = [np.arange(20_000, 21_500), np.arange(1_500), np.arange(3_000, 11_000)]
+    for steps in spans:
+        series.write(steps)
+    assert series.merge(compact_idle=True).sealed_in_place == 1
+    expected = expected_sample(series, np.concatenate(spans), 50)
+    assert series.sample(50).steps.tolist() == expected
+
+
 def test_steps_in_any_order_cost_no_rewrite_of_everything_and_lose_nothing(series):
     steps = np.random.default_rng(3).permutation(300_000)
     for part in np.array_split(steps, 30):

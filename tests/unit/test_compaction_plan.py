@@ -6,11 +6,11 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tbservice import limits
-from tbservice.sample_order import LEVEL_MAX
+from tbservice.sample_order import LEVEL_MAX, compute_slots, get_level_rank_max
 from tbservice.scalars import compaction_plan, thinning
 from tbservice.scalars.compaction_plan import SeriesInput
 from tbservice.scalars.dedup import deduplicate_steps
@@ -129,6 +129,11 @@ def as_tuples(points):
     return list(
         zip(points.steps.tolist(), points.wall_times.tolist(), points.values.tolist(), strict=True)
     )
+
+
+def at_level(points, level):
+    """Return the points of the steps that a level contains."""
+    return points.select(RANKS[compute_slots(points.steps)] <= get_level_rank_max(level))
 
 
 def ends(block):
@@ -254,6 +259,19 @@ def test_compaction_repacks_last_blocks_in_arrival_order(history):
     for block in reversed(plan.repack):
         assert block.count <= later_count
         later_count += block.count
+
+
+@given(HISTORIES)
+@example([(range(60, 63), 0), (range(3), 0), (range(10, 18), 0), "compact"])
+def test_compaction_levels_give_newest_point_of_each_step(history):
+    series = replay(history)
+    expected = deduplicate_steps(series.arrived)
+    for _ in range(2):
+        for level in range(1, LEVEL_MAX + 1):
+            assert as_tuples(at_level(series.read(level), level)) == as_tuples(
+                at_level(expected, level)
+            )
+        series.compact()
 
 
 @given(HISTORIES)

@@ -196,17 +196,31 @@ def pack_series(
         sealed_in_place: The points of the blocks sealed in place.
         rewritten: The points of `merge.rewrite`.
     """
-    series = merge.plan.series
+    series, plan = merge.plan.series, merge.plan
     blocks = _pack(merge, rewritten)
-    newly_sealed = [*sealed_in_place, *(block.points for block in blocks if block.level == SEALED)]
+
+    # A block may be sealed in place and rewritten at once: then it counts as neither.
+    both = {block.key for block in plan.seal_in_place} & {block.key for block in merge.rewrite}
+    newly_sealed = [
+        points
+        for block, points in zip(plan.seal_in_place, sealed_in_place, strict=True)
+        if block.key not in both
+    ]
+    newly_sealed += [block.points for block in blocks if block.level == SEALED]
+    previously_sealed = [
+        points
+        for block, points in zip(merge.rewrite, rewritten, strict=True)
+        if block.key not in both
+    ]
     to_thin = concatenate(newly_sealed) if newly_sealed else None
-    if to_thin is not None and rewritten:
-        to_thin = _subtract(to_thin, deduplicate_steps(concatenate([*rewritten])))
-    sealed_count = series.sealed_count + sum(map(len, newly_sealed)) - sum(map(len, rewritten))
-    open_count = sum(len(block.points) for block in blocks if block.level == OPEN)
-    has_all_points = len(series.open_blocks) == len(merge.plan.seal_in_place) + len(
-        merge.plan.repack
+    if to_thin is not None and previously_sealed:  # the levels contain their copies
+        to_thin = _subtract(to_thin, deduplicate_steps(concatenate(previously_sealed)))
+
+    sealed_count = (
+        series.sealed_count + sum(map(len, newly_sealed)) - sum(map(len, previously_sealed))
     )
+    open_count = sum(len(block.points) for block in blocks if block.level == OPEN)
+    has_all_points = len(series.open_blocks) == len(plan.seal_in_place) + len(plan.repack)
     count = sealed_count + open_count if has_all_points and merge.is_disjoint else None
     return PackedSeries(series.series_id, blocks, to_thin, sealed_count, count)
 
