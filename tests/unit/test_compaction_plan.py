@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tbservice import limits
@@ -164,6 +164,7 @@ HISTORIES = st.one_of(ANY_ORDER, IN_ORDER)
 
 
 def replay(history):
+    """Apply writes and compactions; no two writes have the same wall time."""
     series = StoredSeries()
     for index, event in enumerate(history):
         if event == "compact":
@@ -174,6 +175,7 @@ def replay(history):
     return series
 
 
+@settings(deadline=None)
 @given(HISTORIES)
 def test_compaction_keeps_newest_point_of_each_step(history):
     series = replay(history)
@@ -183,6 +185,7 @@ def test_compaction_keeps_newest_point_of_each_step(history):
         series.compact()
 
 
+@settings(deadline=None)
 @given(HISTORIES)
 def test_compaction_puts_each_step_into_one_new_block(history):
     _, before, packed = replay(history).compact()
@@ -190,6 +193,7 @@ def test_compaction_puts_each_step_into_one_new_block(history):
     assert sorted(steps) == np.unique(before.steps).tolist()
 
 
+@settings(deadline=None)
 @given(HISTORIES)
 def test_compaction_blocks_are_ascending_and_of_limited_size(history):
     series = replay(history)
@@ -200,6 +204,7 @@ def test_compaction_blocks_are_ascending_and_of_limited_size(history):
         assert all(0 < len(points) <= limits.BLOCK_POINTS_MAX for points in blocks.values())
 
 
+@settings(deadline=None)
 @given(HISTORIES)
 def test_compaction_sealed_blocks_share_no_steps(history):
     series = replay(history)
@@ -224,6 +229,7 @@ def test_compaction_in_order_packs_no_block_across_a_sealed_one():
     ]
 
 
+@settings(deadline=None)
 @given(HISTORIES)
 def test_compaction_seals_in_place_only_large_disjoint_blocks(history):
     series = replay(history)
@@ -239,6 +245,7 @@ def test_compaction_seals_in_place_only_large_disjoint_blocks(history):
         assert all(are_disjoint(ends(block), other) for other in (*before, *others))
 
 
+@settings(deadline=None)
 @given(HISTORIES)
 def test_compaction_seals_large_blocks_that_arrive_in_order(history):
     series = replay(history)
@@ -250,6 +257,7 @@ def test_compaction_seals_large_blocks_that_arrive_in_order(history):
         assert list(plan.seal_in_place) == large
 
 
+@settings(deadline=None)
 @given(HISTORIES)
 def test_compaction_repacks_last_blocks_in_arrival_order(history):
     plan = replay(history).plan()
@@ -261,6 +269,7 @@ def test_compaction_repacks_last_blocks_in_arrival_order(history):
         later_count += block.count
 
 
+@settings(deadline=None)
 @given(HISTORIES)
 @example([(range(60, 63), 0), (range(3), 0), (range(10, 18), 0), "compact"])
 def test_compaction_levels_give_newest_point_of_each_step(history):
@@ -274,6 +283,7 @@ def test_compaction_levels_give_newest_point_of_each_step(history):
         series.compact()
 
 
+@settings(deadline=None)
 @given(HISTORIES)
 def test_compaction_counts_are_true(history):
     series = replay(history)
@@ -282,6 +292,7 @@ def test_compaction_counts_are_true(history):
     assert not series.count_is_exact or series.count == len(series.read())
 
 
+@settings(deadline=None)
 @given(HISTORIES)
 def test_compaction_repeated_reaches_a_fixed_layout(history):
     series = replay(history)
