@@ -1,1 +1,1 @@
-"""The server: takes batches in, keeps them in PostgreSQL and S3, and answers with samples, blobs and the stock page."""
+"""The server: stores uploads in PostgreSQL and S3; serves samples, blobs and TensorBoard's page."""

@@ -1,4 +1,4 @@
-"""`python -m tbservice` is the command `tbservice`."""
+"""Run the command `tbservice` as `python -m tbservice`."""
 
 import sys
 

@@ -1,7 +1,7 @@
 """The command `tbservice`: parse, run, and turn each error into one line and an exit code.
 
-Only the standard library is imported here, so that a missing extra is told by a sentence. Exit codes: 0 done or stopped
-as asked, 1 failed, 2 used wrongly.
+Imports only the standard library, so that a missing extra is reported as a sentence. Exit codes: 0
+success or stopped by a signal, 1 failure, 2 wrong usage.
 """
 # ruff: noqa: PLC0415, T201 - each command imports what it needs, and prints its answer
 
@@ -13,14 +13,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-INSTALL_HINT = "the server's packages are not installed here: pip install 'tbhub[service]'"
+INSTALL_HINT = "the server's packages are not installed: run pip install 'tbhub[service]'"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit code."""
-    os.environ.setdefault(
-        "OPENBLAS_NUM_THREADS", "1"
-    )  # numpy starts a thread a core for what is never done here
+    """Run one command and return its exit code."""
+    # By default OpenBLAS starts a thread per core for matrix products, which are never used here.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     options = _parser().parse_args(arguments)
     try:
         return _run(options)
@@ -101,18 +100,18 @@ def _parser() -> argparse.ArgumentParser:
         )
     )
     for name, command, text in (
-        ("serve", _serve, "serve from an external PostgreSQL and S3, given by TBHUB_* settings"),
-        ("migrate", _migrate, "bring the database of TBHUB_DATABASE_URL to the newest schema"),
-        ("openapi", _openapi, "print the OpenAPI document of the HTTP interface"),
+        ("serve", _serve, "run the service with external PostgreSQL and S3 (TBHUB_* settings)"),
+        ("migrate", _migrate, "upgrade the schema of the database at TBHUB_DATABASE_URL"),
+        ("openapi", _openapi, "print the OpenAPI document of the HTTP API"),
     ):
         commands.add_parser(name, help=text, description=text).set_defaults(command=command)
     _add_workspace(
-        commands.add_parser("workspace", help="make and list workspaces").add_subparsers(
+        commands.add_parser("workspace", help="create and list workspaces").add_subparsers(
             required=True
         )
     )
     _add_token(
-        commands.add_parser("token", help="make an owner's token").add_subparsers(required=True)
+        commands.add_parser("token", help="create a workspace token").add_subparsers(required=True)
     )
     return parser
 
@@ -128,28 +127,28 @@ def _add_up(parser: argparse.ArgumentParser) -> None:
         help="port to listen on, 0 for any (default: %(default)s)",
     )
     parser.add_argument(
-        "--data-dir", type=Path, help="where data is kept (default: tbhub in ~/.local/share)"
+        "--data-dir", type=Path, help="directory for data (default: ~/.local/share/tbhub)"
     )
     parser.add_argument(
         "--demo",
         action="store_true",
-        help="upload an experiment with every kind of data, to look at",
+        help="upload a demo experiment with every kind of data",
     )
     parser.set_defaults(command=_up)
 
 
 def _add_workspace(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    create = commands.add_parser("create", help="make a workspace and print its id")
+    create = commands.add_parser("create", help="create a workspace and print its id")
     create.add_argument("name")
     create.set_defaults(command=_create_workspace)
-    commands.add_parser("list", help="print every workspace's id and name").set_defaults(
+    commands.add_parser("list", help="print the id and name of every workspace").set_defaults(
         command=_list_workspaces
     )
 
 
 def _add_token(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     create = commands.add_parser(
-        "create", help="make a token that may do everything in a workspace, and print it once"
+        "create", help="create an admin token of a workspace and print it, this once"
     )
     create.add_argument(
         "--workspace", type=int, required=True, metavar="ID", help="the workspace's id"
@@ -160,18 +159,18 @@ def _add_token(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > 65_535:  # noqa: PLR2004 - the highest port there is
-        raise argparse.ArgumentTypeError(f"{text} is no port: 0 to 65535")
+        raise argparse.ArgumentTypeError(f"{text} is not a port: use 0 to 65535")
     return int(text)
 
 
 def _explain_settings(error: object) -> str:
     from pydantic import ValidationError
 
-    assert isinstance(error, ValidationError)  # noqa: S101 - the caller's word
+    assert isinstance(error, ValidationError)  # noqa: S101 - `object` avoids an import at the top
     problems = [
         f"TBHUB_{'_'.join(map(str, item['loc'])).upper()}: {item['msg']}" for item in error.errors()
     ]
-    return f"the settings are not right: {'; '.join(problems)}"
+    return f"invalid settings: {'; '.join(problems)}"
 
 
 def _fail(line: str) -> int:

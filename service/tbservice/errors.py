@@ -1,20 +1,20 @@
-"""Every error a caller of the service can meet. The domain raises them; one handler in `app.py` renders them.
+"""Errors that callers of the service can get; one handler, in `app.py`, renders them.
 
 ServiceError            HTTP
-  MalformedRequest             400      the request cannot be read
-  Unauthenticated       401      no token, or one that does not count (any more)
-  Forbidden             403      the token is good, its scope is too small
-  NotFound              404      none, or not yours: the two look the same
-  NotAcceptable         406      no format that the client wants
-  RequestTimeout               408      the body did not arrive in time: send it again
-  Conflict              409      the state is another one: read it again
+  MalformedRequest      400      the request cannot be parsed
+  Unauthenticated       401      no token, or not a valid one
+  Forbidden             403      the token is valid, its scope is too small
+  NotFound              404      missing, or another workspace's: the two look the same
+  NotAcceptable         406      none of the available formats is acceptable
+  RequestTimeout        408      the body did not arrive in time: send it again
+  Conflict              409      the state differs from the expected one: read it again
     CursorConflict               a segment does not start at its stream's cursor
-  ObjectMissing         410      the object store has lost bytes that a row names
+  ObjectMissing         410      the object store has lost an object
   TooLarge              413      over a limit, which the message names
-  Invalid               422      well-formed, but not possible
-  TooManyRequests       429      the caller is over its share of the server: wait
-  Unavailable           503      later
-    ObjectUnreadable             the object store has the object, and fails to read it
+  Invalid               422      well-formed, but not valid
+  TooManyRequests       429      the caller has used up its share of the server: wait
+  Unavailable           503      PostgreSQL or S3 is not available: try again later
+    ObjectUnreadable             the object store fails to read an object
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import ClassVar
 
 
 class ServiceError(Exception):
-    """An error with an HTTP status, a code for programs, and one sentence for people."""
+    """An error with an HTTP status, a machine-readable code, and one sentence for people."""
 
     status: ClassVar[int] = 500
     code: str = "internal"
@@ -36,59 +36,59 @@ class ServiceError(Exception):
 
 
 class MalformedRequest(ServiceError):
-    """The request cannot be read at all."""
+    """The request cannot be parsed."""
 
     status = 400
     code = "malformed"
 
 
 class Unauthenticated(ServiceError):
-    """No token, or one that is unknown, expired or revoked; the three look the same."""
+    """The token is missing, unknown, expired or revoked; the last three look the same."""
 
     status = 401
     code = "unauthenticated"
 
 
 class Forbidden(ServiceError):
-    """The token is good, but its scope is too small for this."""
+    """The token is valid, but its scope is too small."""
 
     status = 403
     code = "forbidden"
 
 
 class NotFound(ServiceError):
-    """There is none, or it is another tenant's."""
+    """The resource is missing, or another workspace's."""
 
     status = 404
     code = "not_found"
 
 
 class NotAcceptable(ServiceError):
-    """The client wants none of the formats there are; the detail names them."""
+    """None of the available formats is acceptable to the client (RFC 9110, 15.5.7)."""
 
     status = 406
     code = "not_acceptable"
 
 
 class RequestTimeout(ServiceError):
-    """The request's body did not arrive in time, or broke off; it may be sent again."""
+    """The request's body did not arrive in time, or was cut off; the client may send it again."""
 
     status = 408
     code = "too_slow"
 
 
 class Conflict(ServiceError):
-    """The state is not the one the request was made for; read it again."""
+    """The state differs from the one that the request expects; read it again."""
 
     status = 409
     code = "conflict"
 
 
 class ObjectMissing(ServiceError):
-    """The object store has lost this blob's bytes, or a part of them; asking again does not help.
+    """The object store has lost the bytes of a blob, or some of them; a retry does not help.
 
-    Not 404: the experiment and its point are there, and the token may read them. `tbupload verify --repair` sends the
-    bytes again.
+    Not 404: the experiment and the point exist, and the token may read them. `tbupload verify
+    --repair` uploads the bytes again.
     """
 
     status = 410
@@ -96,21 +96,21 @@ class ObjectMissing(ServiceError):
 
 
 class TooLarge(ServiceError):
-    """Over a limit; the detail names the limit, its unit and the figure."""
+    """A limit is exceeded; the detail names the limit, its unit and the actual value."""
 
     status = 413
     code = "too_large"
 
 
 class Invalid(ServiceError):
-    """Well-formed, but it cannot be."""
+    """The request is well-formed, but not valid."""
 
     status = 422
     code = "invalid"
 
 
 class TooManyRequests(ServiceError):
-    """The caller uses its whole share of this server; the same request may be made again after `Retry-After`."""
+    """The caller has used up its share of this server; repeat the request after `Retry-After`."""
 
     status = 429
     code = "too_many_requests"
@@ -118,7 +118,7 @@ class TooManyRequests(ServiceError):
 
 
 class Unavailable(ServiceError):
-    """PostgreSQL or S3 is not there now; nothing was lost, and the same request may be made again."""
+    """PostgreSQL or S3 is not available; nothing was lost, and the request may be repeated."""
 
     status = 503
     code = "unavailable"
@@ -126,7 +126,7 @@ class Unavailable(ServiceError):
 
 
 class ObjectUnreadable(Unavailable):
-    """The object store answers with an error of its own for this object: its bytes may be lost, or come back."""
+    """The object store fails to read this object; its bytes may be lost."""
 
     code = "object_unreadable"
 
@@ -134,9 +134,9 @@ class ObjectUnreadable(Unavailable):
 class CursorConflict(Conflict):
     """A segment does not start at its stream's cursor, or the file before it has changed.
 
-    `code` is `cursor_conflict` (go back to `offset` and cut again) or `stream_replaced` (the bytes before the segment
-    are not those that were committed: start a new generation of the stream at 0). `segment` is its index in the
-    batch.
+    `code` is `cursor_conflict` (resume from `offset`) or `stream_replaced` (the bytes before the
+    segment are not those that were committed: start a new generation of the stream at 0).
+    `segment` is the index of the segment in the batch.
     """
 
     code = "cursor_conflict"
@@ -151,4 +151,4 @@ class CursorConflict(Conflict):
 
 
 class StartupError(Exception):
-    """The server cannot start; the message is one line that says what to do."""
+    """The server cannot start; the message is one line that tells what to do."""

@@ -1,7 +1,7 @@
-"""Becomes another program that runs as the given account, dies with its parent, and holds a lock while it lives.
+"""Start another program with a given account, parent death signal and lock file.
 
-Run as a script, by path, with only the standard library: everything here happens between fork and exec, in a process
-of its own, so the parent may have threads.
+Run as a script, by path, with the standard library only: all of this happens between fork and exec,
+in a process of its own, so that the parent may have threads.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from pathlib import Path
 CLONE_NEWUSER = 0x10000000
 PR_SET_PDEATHSIG = 1
 NO_NAMESPACE = 71
-"""Exit code: this system allows no user namespace here."""
+"""Exit code: the system does not allow user namespaces here."""
 
 
 def main() -> None:
-    """Prepares this process as the arguments say, then replaces it by the command after `--`."""
+    """Prepare this process by its arguments, then replace it with the command after `--`."""
     arguments = _parse(sys.argv[1:])
-    os.umask(0o077)  # SeaweedFS's Unix sockets in /tmp open to anyone who may write to them
+    os.umask(0o077)  # else every local user could connect to SeaweedFS's Unix sockets in /tmp
     if arguments.lock is not None:
         hold_lock(arguments.lock)
     if arguments.namespace_uid is not None:
@@ -48,9 +48,9 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def hold_lock(path: Path) -> None:
-    """Locks the file for as long as this process or a child of it lives, and writes the process id into it.
+    """Lock the file while this process or a child of it lives; write the process id into it.
 
-    The descriptor survives exec on purpose: whoever finds the file locked knows that the id in it is ours.
+    The descriptor deliberately survives exec: if the file is locked, its process id is valid.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -60,10 +60,11 @@ def hold_lock(path: Path) -> None:
 
 
 def enter_user_namespace(uid: int) -> None:
-    """Makes root look like the ordinary user `uid` to this process, which still owns root's files and gains nothing.
+    """Map root to the ordinary user `uid` in this process; it keeps access to root's files.
 
-    PostgreSQL refuses to run as root. In a user namespace that maps `uid` to root it sees `uid`, and nothing has to be
-    copied or handed to another account. Exits with NO_NAMESPACE where the system forbids it, as many containers do.
+    PostgreSQL refuses to run as root. In this namespace it sees `uid`, and no file has to be
+    copied or owned by another account. Exits with NO_NAMESPACE if the system forbids it, as many
+    containers do.
     """
     if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWUSER) != 0:
         sys.exit(NO_NAMESPACE)
@@ -78,17 +79,17 @@ def enter_user_namespace(uid: int) -> None:
 
 
 def drop_privileges(uid: int, gid: int) -> None:
-    """Gives up root for good."""
+    """Change to the given user and group, irrevocably."""
     os.setgroups([])
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
 
 
 def set_parent_death_signal(signal: int, parent: int) -> None:
-    """Asks Linux for `signal` when the thread that started this process ends, however it ends."""
+    """Request `signal` from Linux for when the thread that started this process ends (prctl(2))."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal)
-    if os.getppid() != parent:  # it ended before the request was made
+    if os.getppid() != parent:  # the parent ended before the call: there will be no signal
         sys.exit(1)
 
 

@@ -1,4 +1,4 @@
-"""The settings of `tbservice serve` and `migrate`, read from environment variables that begin with TBHUB_."""
+"""Settings of `tbservice serve` and `migrate`, read from environment variables TBHUB_*."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 class ReservoirSizes(BaseModel):
-    """How many points of a series the classic API gives, for each of its tag types."""
+    """Maximum points of a series in the classic API, by its tag types."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -27,19 +27,20 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="TBHUB_", extra="ignore", frozen=True)
 
     database_url: SecretStr = Field(
-        description="PostgreSQL: postgresql://user:password@host:port/name, as its owner, no superuser",
+        description="PostgreSQL URL, postgresql://user:password@host:port/name; "
+        "the user must own the database and not be a superuser",
     )
     database_pool_size: int = Field(
         default=10, ge=1, le=200, description="Connections of one worker process"
     )
     s3_bucket: str = Field(
         default="tbhub",
-        description="Bucket for blobs; made at start-up where it is missing and may be",
+        description="Bucket for blobs; created at start-up if it is missing and permissions allow",
     )
     s3_endpoint: str | None = Field(default=None, description="URL of the S3 server; empty for AWS")
     s3_region: str = Field(default="us-east-1", description="Region of the bucket")
     s3_access_key: SecretStr | None = Field(
-        default=None, description="Access key; empty: boto3's own search for credentials"
+        default=None, description="Access key; empty: boto3's default credential search"
     )
     s3_secret_key: SecretStr | None = Field(default=None, description="Secret key")
     s3_path_style: bool = Field(
@@ -49,19 +50,20 @@ class Settings(BaseSettings):
         default=None, description="PEM file with the certificate authority of the S3 server"
     )
     s3_server_side_encryption: Literal["AES256", "aws:kms"] | None = Field(
-        default=None, description="Encryption asked of the S3 server for every object"
+        default=None, description="Server-side encryption requested for every object"
     )
     s3_kms_key_id: str | None = Field(default=None, description="Key for aws:kms")
     public_url: str = Field(
         default="http://127.0.0.1:6060",
-        description="How people reach the service; links begin with it",
+        description="Public URL of the service; links begin with it",
     )
     allowed_hosts: list[str] = Field(
-        default=["*"], description='Host headers that are answered, as a JSON list; ["*"] for any'
+        default=["*"], description='Accepted Host headers, as a JSON list; ["*"] for any'
     )
     trusted_proxies: str = Field(
         default="127.0.0.1",
-        description="Addresses and networks of proxies whose X-Forwarded-For tells the client's address, with commas",
+        description="Comma-separated addresses and networks of proxies with a trusted "
+        "X-Forwarded-For",
     )
     host: str = Field(default="127.0.0.1", description="Address to listen on")
     port: int = Field(
@@ -70,14 +72,14 @@ class Settings(BaseSettings):
     workers: int = Field(default=1, ge=1, le=64, description="Worker processes")
     reservoir_sizes: ReservoirSizes = Field(
         default=ReservoirSizes(),
-        description="Points of a series that the classic API gives, by tag type, as a JSON object",
+        description="Maximum points of a series in the classic API, by tag type, as a JSON object",
     )
     metrics_token: SecretStr | None = Field(
         default=None,
-        description="Token for /metrics; empty: only this machine may read them, and no proxy's clients",
+        description="Token for /metrics; empty: only direct clients on this machine may read them",
     )
 
 
 def read_settings() -> Settings:
-    """The settings in the environment. Raises ValidationError where one is missing or makes no sense."""
+    """Return the settings in the environment. Raises ValidationError."""
     return Settings()  # type: ignore[call-arg]  # the required ones come from the environment
