@@ -12,8 +12,8 @@ from sqlalchemy import text
 from tbservice import limits, sample_order
 from tbservice.auth.workspaces import create_workspace
 from tbservice.experiments.lifecycle import create_experiment
+from tbservice.ingest.batch import Segment, SentMetadata, SentSeries
 from tbservice.ingest.commit import write_batch
-from tbservice.ingest.decode import Segment, SentMetadata, SentSeries
 from tbservice.reading import catalog
 from tbservice.scalars import compaction
 from tbservice.store import runs_tags, sample_slots

@@ -10,8 +10,8 @@ from support.compaction_process import merging_processes
 from support.uploading import wait_until
 from tbservice.auth.workspaces import create_workspace
 from tbservice.experiments.lifecycle import create_experiment
+from tbservice.ingest.batch import Segment, SentMetadata, SentSeries
 from tbservice.ingest.commit import write_batch
-from tbservice.ingest.decode import Segment, SentMetadata, SentSeries
 from tbservice.reading import catalog, digests
 from tbservice.scalars import compaction
 from tbservice.store import runs_tags

@@ -13,8 +13,8 @@ from support.uploading import wait_until
 from tbservice import limits
 from tbservice.auth.workspaces import create_workspace
 from tbservice.experiments.lifecycle import create_experiment
+from tbservice.ingest.batch import Segment, SentMetadata, SentSeries
 from tbservice.ingest.commit import write_batch
-from tbservice.ingest.decode import Segment, SentMetadata, SentSeries
 from tbservice.metrics import REGISTRY
 from tbservice.scalars import compactor as merger
 from tbservice.scalars.compaction_backlog import find_backlog

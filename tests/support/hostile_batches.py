@@ -23,7 +23,7 @@ from support.wire_format import (
 from tbservice import limits
 from tbservice.errors import ServiceError
 from tbservice.ingest import decode
-from tbservice.ingest.decode import BlobSequencePoints, InlineBlob, Segment, TensorPoints
+from tbservice.ingest.batch import BlobSequencePoints, InlineBlob, Segment, TensorPoints
 from tbservice.types import TensorValue
 from tbwire import packing, tensors, wire_pb2
 

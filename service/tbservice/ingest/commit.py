@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from tbservice.errors import Conflict, CursorConflict, NotFound
 from tbservice.ingest import series_writer
-from tbservice.ingest.decode import Segment, iter_referenced_blobs
+from tbservice.ingest.batch import Segment, iter_referenced_blobs
 from tbservice.ingest.series_updates import SeriesUpdate, group_by_series
 from tbservice.ingest.series_writer import Counts
 from tbservice.scalars.compaction_thresholds import PendingRuns, group_pending_runs

@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from tbservice import limits
-from tbservice.ingest.decode import BlobSequencePoints, Segment, SentPoints, SentSeries
+from tbservice.ingest.batch import BlobSequencePoints, Segment, SentPoints, SentSeries
 from tbservice.scalars.dedup import deduplicate_steps
 from tbservice.store import runs_tags
 from tbservice.store.scalar_format import ScalarPoints, concatenate, count_raw, pack, pack_raw

@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.errors import CursorConflict
-from tbservice.ingest.decode import BlobSequencePoints, TensorPoints
+from tbservice.ingest.batch import BlobSequencePoints, TensorPoints
 from tbservice.ingest.series_updates import (
     IncomingBySeries,
     IncomingPoints,
