@@ -344,12 +344,12 @@ def _packed(**fields):
 @pytest.mark.parametrize(
     ("series", "status", "reason"),
     [
-        (_packed(steps=bytes(8)), 422, "columns besides"),
+        (_packed(steps=bytes(8)), 422, "both packed blocks and columns"),
         (_packed(blocks=[b"", b""]), 422, "shorter than its header"),
         (_packed(blocks=[packed_scalars("x", [0]).scalars.blocks[0][:-1]]), 422, "length"),
         (packed_scalars("loss", np.arange(9_000), block_points=9_000), 413, "at most 8192 points"),
-        (packed_scalars("loss", [0, 1, 1, 2]), 422, "do not rise"),
-        (packed_scalars("loss", [0, 1, 5, 4], block_points=2), 422, "do not rise"),
+        (packed_scalars("loss", [0, 1, 1, 2]), 422, "not strictly ascending"),
+        (packed_scalars("loss", [0, 1, 5, 4], block_points=2), 422, "not strictly ascending"),
         (packed_scalars("loss", [0, 1], wall_times=[0.0, np.nan]), 422, "NaN"),
     ],
 )

@@ -12,7 +12,7 @@ from tbservice.types import DataClass, Float64s, Int64s, ObjectReference, Stream
 
 @dataclass(frozen=True, slots=True)
 class InlineBlob:
-    """A blob that came inside the batch."""
+    """A blob inside the batch."""
 
     sha256: bytes
     content: bytes
@@ -20,7 +20,7 @@ class InlineBlob:
 
 @dataclass(frozen=True, slots=True)
 class ReferencedBlob:
-    """A blob that was put before; `size` in bytes."""
+    """A blob that was uploaded before; `size` in bytes."""
 
     sha256: bytes
     size: int
@@ -31,7 +31,7 @@ SentBlob = InlineBlob | ReferencedBlob
 
 @dataclass(frozen=True, slots=True)
 class TensorPoints:
-    """Columns of tensor points, all of one length."""
+    """Columns of tensor points, all of the same length."""
 
     steps: Int64s
     wall_times: Float64s
@@ -40,7 +40,7 @@ class TensorPoints:
 
 @dataclass(frozen=True, slots=True)
 class BlobSequencePoints:
-    """Columns of blob sequence points, all of one length."""
+    """Columns of blob sequence points, all of the same length."""
 
     steps: Int64s
     wall_times: Float64s
@@ -52,7 +52,7 @@ SentPoints = ScalarPoints | TensorPoints | BlobSequencePoints
 
 @dataclass(frozen=True, slots=True)
 class SentMetadata:
-    """A series' summary metadata: what decides about the series, and the whole as it was serialized."""
+    """The summary metadata of a series: plugin, data class, and all of it serialized."""
 
     plugin: str
     data_class: DataClass
@@ -61,7 +61,7 @@ class SentMetadata:
 
 @dataclass(frozen=True, slots=True)
 class SentSeries:
-    """What a segment holds of one tag; `metadata` is None where the client has had it acknowledged before."""
+    """The points of one tag in a segment; `metadata` is None if it was sent before."""
 
     tag: str
     metadata: SentMetadata | None
@@ -69,7 +69,7 @@ class SentSeries:
 
     @property
     def data_class(self) -> DataClass:
-        """What the points are, whatever the metadata says."""
+        """The data class of the points; the metadata may differ until it was checked."""
         if isinstance(self.points, ScalarPoints):
             return DataClass.SCALAR
         return (
@@ -79,7 +79,7 @@ class SentSeries:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """The bytes [start, end) of a stream and what was read there; `index` is its place in the batch.
+    """The bytes [start, end) of a stream and what was read there; `index` is that in the batch.
 
     `stream_digest` identifies the stream in its experiment.
     """
@@ -100,12 +100,12 @@ class Segment:
 
 
 def iter_inline_blobs(segments: Sequence[Segment]) -> Iterator[InlineBlob]:
-    """Every blob that came inside these segments."""
+    """Yield every blob inside these segments."""
     return (blob for blob in _iter_blobs(segments) if isinstance(blob, InlineBlob))
 
 
 def iter_referenced_blobs(segments: Sequence[Segment]) -> Iterator[ReferencedBlob]:
-    """Every blob that must have been put before; the objects of tensors are some."""
+    """Yield every blob that must have been uploaded before, including the objects of tensors."""
     yield from (blob for blob in _iter_blobs(segments) if isinstance(blob, ReferencedBlob))
     for _, reference in iter_referenced_tensors(segments):
         yield ReferencedBlob(reference.sha256, reference.size)
@@ -114,7 +114,7 @@ def iter_referenced_blobs(segments: Sequence[Segment]) -> Iterator[ReferencedBlo
 def iter_referenced_tensors(
     segments: Sequence[Segment],
 ) -> Iterator[tuple[TensorValue, ObjectReference]]:
-    """Every tensor whose bytes are an object, and which."""
+    """Yield every tensor with its bytes in an object, and the reference to it."""
     for segment in segments:
         for series in segment.series:
             if isinstance(series.points, TensorPoints):

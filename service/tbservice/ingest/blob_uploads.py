@@ -1,7 +1,8 @@
-"""Large blobs that arrive in pieces: any of them may be sent again, by any client, until the whole one is there.
+"""Upload large blobs in parts: any client may send any part again until the blob is complete.
 
-The pieces are the parts of an S3 upload, under a name that no other object bears. When all are there, they become an
-object, which is read back: only when its bytes are those of the blob's SHA-256 does a row name it.
+The parts are those of an S3 multipart upload, with an object key of its own. Once all have
+arrived, they are joined to an object, which is read back: a row refers to it only after its
+SHA-256 was verified.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from tbservice.types import AppendGrant
 
 @dataclass(frozen=True, slots=True)
 class BlobState:
-    """Whether a batch may name a blob, and how many bytes from its start have been received; all of them if so."""
+    """Whether a batch may refer to a blob, and how many bytes from its start were received."""
 
     is_stored: bool
     received_bytes: int
@@ -42,10 +43,11 @@ def get_state(
     *,
     is_repair: bool = False,
 ) -> BlobState:
-    """Return how far a blob of `size` bytes has come. What the grant may not name is never told.
+    """Return the state of a blob of `size` bytes; blobs that the grant may not use are not disclosed.
 
-    A blob whose object is lost or has another size is not stored: it has to be sent again. With `is_repair`, no blob
-    counts as stored: its object may be damaged, which only reading it would tell.
+    A blob counts as not stored if its object is missing or has another size: it must be uploaded
+    again. With `is_repair`, no blob counts as stored: its object may be damaged, which only
+    reading it shows.
     """
     is_stored, upload = _find_blob_or_upload(
         database, objects, grant, sha256, size, is_repair=is_repair
@@ -59,11 +61,9 @@ def get_state(
         return BlobState(is_stored=False, received_bytes=_count_received_bytes(parts, size))
     if objects.find_size(upload.object_key) != size:
         return BlobState(is_stored=False, received_bytes=0)
-    # They were joined, but nobody lived to verify them: that is done when the last piece comes again.
-    return BlobState(
-        is_stored=False,
-        received_bytes=(size - 1) // limits.BLOB_PART_BYTES * limits.BLOB_PART_BYTES,
-    )
+    # Joined but not verified, as a process ended: repeating the last part verifies the object.
+    before_last_part = (size - 1) // limits.BLOB_PART_BYTES * limits.BLOB_PART_BYTES
+    return BlobState(is_stored=False, received_bytes=before_last_part)
 
 
 def store_part(
@@ -78,25 +78,37 @@ def store_part(
     *,
     is_repair: bool = False,
 ) -> BlobState:
-    """Takes `length` bytes of a blob of `size` from `offset` on, from a seekable file; the last piece completes it.
+    """Store a part of a blob; the last missing one completes it. Parts may be repeated, in any order.
 
-    Pieces may come in any order and again. Those of a blob that is stored pass unread, unless the upload `is_repair`:
-    then its object is replaced by the new one, which has been verified. `received_bytes` of the answer says where to
-    go on: at 0 when what was there has been lost. Raises Invalid when the piece is not where pieces are, or all of
-    them together have another SHA-256: then they are forgotten.
+    Parts of a stored blob are not read, unless `is_repair`: then its object is replaced by the new
+    one, once that is verified. The client resumes from `received_bytes` of the result, which is 0
+    if the object store has lost the parts.
+
+    Args:
+        database: For short transactions before and after calls to the object store.
+        objects: The object store.
+        grant: The right to append to the experiment.
+        sha256: The digest of the blob.
+        size: Bytes of the blob.
+        offset: Byte offset of the part, a multiple of `BLOB_PART_BYTES`.
+        content: A seekable file.
+        length: Bytes of the part.
+        is_repair: Whether to replace a stored object.
+
+    Raises:
+        Invalid: Offset or length are wrong, or the blob has another SHA-256: then all parts are deleted.
+        TooLarge: The blob is too large.
     """
     _check_part(size, offset, length)
     upload = _begin_upload(database, objects, grant, sha256, size, is_repair=is_repair)
     if upload is None:
         return BlobState(is_stored=True, received_bytes=size)
-    number = offset // limits.BLOB_PART_BYTES + 1
-    if (
-        _store_object_part(
-            database, objects, grant, upload, ObjectPart(number, length, ""), content
-        )
-        and offset + length < size
-    ):
+
+    part = ObjectPart(offset // limits.BLOB_PART_BYTES + 1, length, "")
+    is_part_stored = _store_object_part(database, objects, grant, upload, part, content)
+    if is_part_stored and offset + length < size:
         return BlobState(is_stored=False, received_bytes=offset + length)
+
     received_bytes = _join_parts(database, objects, grant, upload)
     if received_bytes < size:
         return BlobState(is_stored=False, received_bytes=received_bytes)
@@ -111,10 +123,11 @@ def _store_object_part(
     part: ObjectPart,
     content: IO[bytes],
 ) -> bool:
-    """Put a part of an upload, unless it is there; return whether it is, False when the upload has ended.
+    """Store a part of an upload if it is missing; return False if the upload has ended.
 
-    One request at a time, and no part twice: SeaweedFS deletes the bytes of a part that is replaced, also when an
-    object that was joined meanwhile refers to them. They stay readable until its next vacuum, and then are lost.
+    One request at a time, and no part twice: SeaweedFS deletes the bytes of a part that is
+    replaced, even if an object was joined from it meanwhile. They remain readable until its next
+    vacuum.
     """
     with database.transaction(grant.workspace_id) as db:
         if not blob_uploads.lock(db, upload):
@@ -122,7 +135,7 @@ def _store_object_part(
         parts = objects.list_parts(upload.object_key, upload.upload_id)
         if parts is None:
             return False
-        if any((there.number, there.size) == (part.number, part.size) for there in parts):
+        if any((other.number, other.size) == (part.number, part.size) for other in parts):
             return True
         return objects.put_part(upload.object_key, upload.upload_id, part.number, content)
 
@@ -130,15 +143,15 @@ def _store_object_part(
 def _join_parts(
     database: Database, objects: ObjectStore, grant: AppendGrant, upload: BlobUpload
 ) -> int:
-    """Makes the object when all parts are there; answers how many bytes from the start on there are.
+    """Join the parts to an object if all were received; return the bytes received without a gap.
 
-    One request at a time: while an upload is being joined, S3 may show neither all of its parts nor its object.
+    One request at a time: during the join, S3 may list neither all of the parts nor the object.
     """
     with database.transaction(grant.workspace_id) as db:
         if not blob_uploads.lock(db, upload) or objects.find_size(upload.object_key) == upload.size:
-            return upload.size  # another request was quicker
+            return upload.size  # another request has joined them
         parts = objects.list_parts(upload.object_key, upload.upload_id)
-        if parts is None:  # neither parts nor an object: S3 has lost both
+        if parts is None:  # S3 has lost parts and object, which the verification will find
             return upload.size
         received_bytes = _count_received_bytes(parts, upload.size)
         if received_bytes == upload.size:
@@ -156,7 +169,8 @@ def _check_part(size: int, offset: int, length: int) -> None:
         or not (is_last or length == limits.BLOB_PART_BYTES)
     ):
         raise Invalid(
-            f"a piece begins at a multiple of {limits.BLOB_PART_BYTES} bytes and has as many, or ends with its blob"
+            f"a part begins at a multiple of {limits.BLOB_PART_BYTES} bytes and has that many, "
+            "or ends at the end of its blob"
         )
 
 
@@ -169,7 +183,7 @@ def _find_blob_or_upload(
     *,
     is_repair: bool = False,
 ) -> tuple[bool, BlobUpload | None]:
-    """Return whether a blob is stored for this grant, its object included; if not, its upload, if one was begun."""
+    """Return whether a blob and its object are stored for this grant; if not, its upload, if any."""
     with database.transaction(grant.workspace_id) as db:
         blob = None if is_repair else blobs.find_usable(db, grant, [sha256]).get(sha256)
         upload = None if blob else blob_uploads.touch(db, grant, sha256, size)
@@ -190,7 +204,7 @@ def _begin_upload(
     *,
     is_repair: bool,
 ) -> BlobUpload | None:
-    """The upload that is under way, or a new one; None when the blob is stored."""
+    """Return the current upload or a new one; None if the blob is stored."""
     is_stored, upload = _find_blob_or_upload(
         database, objects, grant, sha256, size, is_repair=is_repair
     )
@@ -212,7 +226,7 @@ def _begin_upload(
 
 
 def _count_received_bytes(parts: Sequence[ObjectPart], size: int) -> int:
-    """How many bytes from the blob's start on its parts hold without a gap."""
+    """Return how many bytes from the start of the blob its parts contain without a gap."""
     sizes = {part.number: part.size for part in parts}
     received_bytes, number = 0, 1
     while received_bytes < size and sizes.get(number) == min(
@@ -231,11 +245,12 @@ def _verify_and_record(
     *,
     is_repair: bool,
 ) -> BlobState:
-    """Verifies the object that the pieces became, and records it; two requests may do so at once."""
+    """Verify the joined object and record it; two requests may do so at the same time."""
     if objects.find_size(upload.object_key) != upload.size:
         _discard_upload(database, objects, grant, upload)
         is_stored, _ = _find_blob_or_upload(database, objects, grant, upload.sha256, upload.size)
         return BlobState(is_stored=is_stored, received_bytes=upload.size if is_stored else 0)
+
     digest, head = hashlib.sha256(), b""
     for chunk in objects.read(upload.object_key, 0, upload.size):
         head = head or chunk[:16]
@@ -256,10 +271,10 @@ def _record_blob(
     *,
     is_repair: bool,
 ) -> BlobState:
-    """Record a verified object, unless another request has ended the upload; keep one object for each blob.
+    """Record a verified object unless another request has ended the upload; keep one object per blob.
 
-    Where the workspace has the blob already, its object stays and the new one is deleted, unless that is lost or to be
-    replaced: then it is the other way round.
+    If the workspace has the blob, its object is kept and the new one deleted; vice versa if that
+    is missing or to be repaired.
     """
     with database.transaction(grant.workspace_id) as db:
         if not blob_uploads.delete(db, upload):
@@ -267,16 +282,16 @@ def _record_blob(
             return BlobState(is_stored=is_stored, received_bytes=upload.size if is_stored else 0)
         blobs.record(db, grant.workspace_id, [stored])
         blobs.add_to_experiment(db, grant, upload.sha256)
-        superfluous_key = _choose_object(db, objects, upload, is_repair=is_repair)
-    if superfluous_key is not None:
-        objects.delete(superfluous_key)
+        unused_key = _choose_object(db, objects, upload, is_repair=is_repair)
+    if unused_key is not None:
+        objects.delete(unused_key)
     return BlobState(is_stored=True, received_bytes=upload.size)
 
 
 def _choose_object(
     db: Connection, objects: ObjectStore, upload: BlobUpload, *, is_repair: bool
 ) -> str | None:
-    """Decide which of two objects of the same blob its row names; return the key of the other, None without two."""
+    """Decide which of two objects of a blob its row refers to; return the key of the other, if any."""
     known = blobs.find(db, upload.workspace_id, upload.sha256)
     if known is None or known.object_key == upload.object_key:
         return None
@@ -288,14 +303,14 @@ def _choose_object(
 def _discard_upload(
     database: Database, objects: ObjectStore, grant: AppendGrant, upload: BlobUpload
 ) -> None:
-    """Forgets an upload and deletes what there is of it, unless another request has decided about it."""
+    """Delete an upload and its objects, unless another request has ended it."""
     with database.transaction(grant.workspace_id) as db:
         if blob_uploads.delete(db, upload):
             _delete_objects(objects, upload)
 
 
 def _delete_stale_uploads(database: Database, objects: ObjectStore) -> None:
-    """Deletes what is left of blobs that nobody went on sending: here, so that no process has to wait for it."""
+    """Delete a few abandoned uploads; done here, so that no process has to schedule it."""
     with database.transaction() as db:
         for upload in blob_uploads.delete_stale(
             db, limits.BLOB_UNFINISHED_SECONDS_MAX, limits.BLOB_SWEEP_ITEMS_MAX
@@ -304,6 +319,6 @@ def _delete_stale_uploads(database: Database, objects: ObjectStore) -> None:
 
 
 def _delete_objects(objects: ObjectStore, upload: BlobUpload) -> None:
-    """Deletes parts and object. Within the transaction that ends the upload: when S3 is away, it has not ended."""
+    """Delete parts and object, in the transaction that deletes the upload: it fails if S3 does."""
     objects.abort_multipart(upload.object_key, upload.upload_id)
     objects.delete(upload.object_key)

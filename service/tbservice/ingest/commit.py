@@ -1,15 +1,15 @@
-"""Committing a batch: whole, exactly once, the newest point of a step wins.
+"""Commit a batch: atomically, exactly once, and the newest point of a step wins.
 
-One transaction: find which segments are next, make what is new, lock the series in the order of their names, insert
-the points, and as the last statements move the cursors and the experiment's version: the rows that everybody wants are
-held for the shortest time.
+One transaction, in this order: find the segments that are new, create and lock series, insert
+points, move the upload cursors, and increment the experiment's version. The last two lock the rows
+that other requests wait for most, so they come last.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
 
@@ -27,48 +27,55 @@ from tbservice.store.upload_streams import CursorMove, LockedStream
 from tbservice.types import AppendGrant, Cursor
 
 _SKIPPED_COUNT_MAX: Final = 2**63 - 1
-"""Where a stream's counts of what was skipped end; a client may claim anything."""
+"""The maximum of a stream's skip counts, which clients may set freely."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """What a batch did: a cursor per segment, the points written, and the runs that are to be compacted.
+    """The result of a batch: a cursor per segment, points written, and runs to compact.
 
-    `new_segments` is how many segments were new.
+    `new_segments` is the number of segments that were not repeats.
     """
 
     cursors: list[Cursor]
     counts: Counts
     new_segments: int = 0
-    pending: PendingRuns = PendingRuns()
+    pending: PendingRuns = field(default_factory=PendingRuns)
 
 
 def write_batch(db: Connection, grant: AppendGrant, segments: Sequence[Segment]) -> CommitResult:
-    """Commits what is next and passes over what is a repeat; the caller's transaction makes it whole or nothing.
+    """Commit the segments that are new and skip repeats, in the caller's transaction.
 
-    Inline blobs must be kept already (`blobs.store_inline`). Raises CursorConflict when a segment leaves a gap,
-    straddles its cursor or continues a file that has changed; Conflict `metadata_missing` when a series is new and
-    came without metadata, `blob_missing` when a referenced blob was never put; NotFound when the experiment is gone.
+    Inline blobs must have been stored (`blobs.store_inline`).
+
+    Raises:
+        CursorConflict: A segment leaves a gap, straddles its cursor, or continues a changed file.
+        Conflict: `metadata_missing` if a series is new and has no metadata, `blob_missing` if a
+            referenced blob was not uploaded, `try_again` if a run was deleted meanwhile.
+        NotFound: The experiment was deleted.
     """
     locked = _lock_streams(db, grant, segments)
     cursors = {digest: stream.cursor for digest, stream in locked.items()}
     new = _select_new_segments(segments, cursors)
     if not new:
         return CommitResult([_get_cursor(segment, cursors) for segment in segments], Counts())
+
     _check_references(db, grant, new)
     run_ids = _resolve_runs(db, grant, new, locked.values())
     _set_start_times(db, grant, new, run_ids)
     incoming = group_by_series(new, run_ids)
     updates = series_writer.lock_or_create(db, grant, incoming)
     series_writer.insert_tensors_and_blobs(db, grant, updates)
+
     moves = _plan_cursor_moves(new, cursors, run_ids, updates)
     with pipeline(db):
         series_writer.insert_scalars(db, grant, updates)
-        moving = upload_streams.move_cursors(db, grant, moves)
-        bumping = experiments.bump_version(db, grant.experiment_id)
-    _check_all_moved(db, grant, {digest for (digest,) in moving.rows()}, new)
-    if not bumping.rows():
+        moved = upload_streams.move_cursors(db, grant, moves)
+        version = experiments.bump_version(db, grant.experiment_id)
+    _check_all_moved(db, grant, {digest for (digest,) in moved.rows()}, new)
+    if not version.rows():
         raise NotFound("the experiment has been deleted")
+
     cursors |= {move.stream_digest: move.cursor for move in moves}
     states = [update.state for update in updates if update.accepted]
     return CommitResult(
@@ -93,7 +100,7 @@ def _get_cursor(segment: Segment, cursors: dict[bytes, Cursor]) -> Cursor:
 def _select_new_segments(
     segments: Iterable[Segment], cursors: dict[bytes, Cursor]
 ) -> list[Segment]:
-    """Those that are next; a stream may have several in a batch, each going on where the one before ends."""
+    """Return the segments to commit; each continues its stream's cursor or its previous segment."""
     new = []
     cursor_ends = {digest: (cursor.offset, cursor.checksum) for digest, cursor in cursors.items()}
     for segment in segments:
@@ -114,32 +121,42 @@ def _check_repeat(segment: Segment, offset: int, checksum: int) -> None:
 
 def _check_start(segment: Segment, offset: int, checksum: int) -> None:
     if segment.start != offset:
-        detail = f"the segment starts at byte {segment.start}, the stream's cursor is at byte {offset}: go on from there"
+        detail = (
+            f"the segment starts at byte {segment.start}, the stream's cursor is at byte {offset}: "
+            "resume from there"
+        )
         raise CursorConflict(detail, segment=segment.index, offset=offset, checksum=checksum)
     if segment.start and segment.start_checksum != checksum:
         raise _make_replaced_error(segment, offset, checksum)
 
 
 def _make_replaced_error(segment: Segment, offset: int, checksum: int) -> CursorConflict:
-    detail = f"the file is not the one whose first {offset} bytes were committed: start a new generation at 0"
+    detail = (
+        f"the first {offset} bytes of the file are not those that were committed: "
+        "start a new generation at 0"
+    )
     return CursorConflict(
         detail, segment=segment.index, offset=offset, checksum=checksum, code="stream_replaced"
     )
 
 
 def _check_references(db: Connection, grant: AppendGrant, segments: Sequence[Segment]) -> None:
-    """Raise Conflict for references to blobs that the grant may not name: a digest alone opens nobody's blob."""
-    wanted = {(blob.sha256, blob.size) for blob in iter_referenced_blobs(segments)}
-    usable = blobs.find_usable(db, grant, {digest for digest, _ in wanted}) if wanted else {}
+    """Raise Conflict for references to blobs that the grant may not use.
+
+    Knowing the digest of another tenant's blob must not give access to it.
+    """
+    referenced = {(blob.sha256, blob.size) for blob in iter_referenced_blobs(segments)}
+    digests = {digest for digest, _ in referenced}
+    usable = blobs.find_usable(db, grant, digests) if digests else {}
     missing = sorted(
         {
             digest.hex()
-            for digest, size in wanted
+            for digest, size in referenced
             if digest not in usable or usable[digest].size != size
         }
     )
     if missing:
-        raise Conflict(f"put these blobs first: {', '.join(missing[:10])}", code="blob_missing")
+        raise Conflict(f"upload these blobs first: {', '.join(missing[:10])}", code="blob_missing")
 
 
 def _set_start_times(
@@ -170,17 +187,18 @@ def _plan_cursor_moves(
     run_ids: dict[str, int],
     updates: Iterable[SeriesUpdate],
 ) -> list[CursorMove]:
-    """One move a stream, from where its cursor was to the end of its last segment."""
+    """Return one move per stream, from its current offset to the end of its last segment."""
     streams: dict[bytes, list[Segment]] = {}
     for segment in new:
         streams.setdefault(segment.stream_digest, []).append(segment)
     misfits: defaultdict[int, list[tuple[str, int]]] = defaultdict(list)
     for index, reason, count in chain.from_iterable(update.skipped for update in updates):
         misfits[index].append((reason, count))
+
     moves = []
     for digest, stream_segments in streams.items():
-        before = cursors.get(digest)
-        counts: defaultdict[str, int] = defaultdict(int, before.skipped if before else {})
+        cursor_before = cursors.get(digest)
+        counts = defaultdict(int, cursor_before.skipped if cursor_before else {})
         for segment in stream_segments:
             for reason, count in [*segment.skipped.items(), *misfits[segment.index]]:
                 counts[reason] = min(counts[reason] + count, _SKIPPED_COUNT_MAX)
@@ -195,7 +213,7 @@ def _plan_cursor_moves(
 def _check_all_moved(
     db: Connection, grant: AppendGrant, moved: set[bytes], new: Sequence[Segment]
 ) -> None:
-    """Raises when another uploader was quicker, or the run was deleted, and tells where to go on."""
+    """Raise CursorConflict if another uploader was first; Conflict if a run was deleted."""
     firsts = {segment.stream_digest: segment for segment in reversed(new)}
     if moved == firsts.keys():
         return
@@ -203,7 +221,8 @@ def _check_all_moved(
     cursors = {digest: stream.cursor for digest, stream in locked.items()}
     for digest, segment in firsts.items():
         if digest in moved:
-            continue  # its cursor is seen where we have just moved it, and will not be there after the rollback
+            continue  # read with our own move of it, which the rollback will undo
         cursor = _get_cursor(segment, cursors)
         _check_start(segment, cursor.offset, cursor.checksum)
-    raise Conflict("the experiment changed meanwhile; send the batch again", code="try_again")
+    detail = "the experiment changed during the request; send the batch again"
+    raise Conflict(detail, code="try_again")

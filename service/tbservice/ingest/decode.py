@@ -1,4 +1,8 @@
-"""A WriteBatch as plain values: decoded, and checked for everything that can be known without the database."""
+"""Decode a WriteBatch, and check everything that can be checked without the database.
+
+The messages are defined in `tbwire/wire.proto`; summary metadata is TensorBoard's
+(`tensorboard/compat/proto/summary.proto`).
+"""
 
 from __future__ import annotations
 
@@ -116,26 +120,30 @@ class Segment:
 
 
 def decode_batch(body: bytes) -> list[Segment]:
-    """The segments of a serialized WriteBatch, in its order.
+    """Return the segments of a serialized WriteBatch, in its order.
 
-    Raises MalformedRequest when it is no WriteBatch, TooLarge over a limit, Invalid for columns of unequal length, wall
-    times that are not finite, tensors whose bytes and shape differ, and names that cannot be kept.
+    Raises:
+        MalformedRequest: The body is not a WriteBatch.
+        TooLarge: A limit is exceeded; the message names it.
+        Invalid: Columns differ in length, a wall time is not finite, a tensor's shape does not
+            match its bytes, or a name cannot be stored.
     """
     guard.check_counts(body)
     try:
         batch = wire_pb2.WriteBatch.FromString(body)
     except DecodeError as error:
         raise MalformedRequest(
-            "the body is no WriteBatch: it cannot be decoded as protobuf"
+            "the body is not a WriteBatch: it cannot be decoded as protobuf"
         ) from error
     if len(batch.segments) > limits.BATCH_SEGMENTS_MAX:
         raise TooLarge(
-            f"a batch has at most {limits.BATCH_SEGMENTS_MAX} segments; this has {len(batch.segments)}"
+            f"a batch has at most {limits.BATCH_SEGMENTS_MAX} segments; "
+            f"this has {len(batch.segments)}"
         )
     segments = [_decode_segment(index, sent) for index, sent in enumerate(batch.segments)]
     if sum(1 for _ in iter_referenced_tensors(segments)) > limits.BATCH_TENSOR_OBJECTS_MAX:
         raise TooLarge(
-            f"a batch has at most {limits.BATCH_TENSOR_OBJECTS_MAX} tensors that are objects"
+            f"a batch has at most {limits.BATCH_TENSOR_OBJECTS_MAX} tensors stored as objects"
         )
     return segments
 
@@ -174,10 +182,10 @@ def _iter_blobs(segments: Sequence[Segment]) -> Iterator[SentBlob]:
 
 def _decode_segment(index: int, sent: wire_pb2.Segment) -> Segment:
     if not sent.start <= sent.end <= _INT64_MAX:
-        raise Invalid(f"segment {index}: its start is after its end, or past 2^63 - 1")
+        raise Invalid(f"segment {index}: start is greater than end, or end than 2^63 - 1")
     tags = [series.tag for series in sent.series]
     if len(set(tags)) != len(tags):
-        raise Invalid(f"segment {index}: a tag stands there twice; merge its columns")
+        raise Invalid(f"segment {index}: a tag occurs twice; merge its columns")
     if len(sent.skipped) > _SKIPPED_REASONS_MAX:
         raise TooLarge(f"segment {index}: at most {_SKIPPED_REASONS_MAX} reasons for skipping")
     return Segment(
@@ -197,7 +205,7 @@ def _decode_segment(index: int, sent: wire_pb2.Segment) -> Segment:
 
 def _decode_stream(sent: wire_pb2.Stream) -> Stream:
     if len(sent.first_record_digest) != _SHA256_BYTES or len(sent.filters_digest) != _SHA256_BYTES:
-        raise Invalid("a stream's digests are SHA-256: 32 bytes each")
+        raise Invalid("each digest of a stream must be a SHA-256 of 32 bytes")
     if sent.generation > 2**31 - 1:
         raise Invalid("a stream's generation is at most 2^31 - 1")
     return Stream(
@@ -213,7 +221,7 @@ def _check_name(what: str, name: str, chars_max: int = limits.NAME_CHARS_MAX) ->
     if len(name) > chars_max:
         raise TooLarge(f"{what} has at most {chars_max} characters; this has {len(name)}")
     if "\0" in name:
-        raise Invalid(f"{what} holds a NUL, which PostgreSQL cannot keep")
+        raise Invalid(f"{what} contains a NUL character, which PostgreSQL cannot store")
     return name
 
 
@@ -222,7 +230,7 @@ def _decode_series(sent: wire_pb2.Series) -> SentSeries:
     series = SentSeries(tag, _decode_metadata(sent.summary_metadata), _decode_points(sent))
     if series.metadata is not None and series.metadata.data_class is not series.data_class:
         raise Invalid(
-            f"tag {tag[:100]!r}: its metadata and its points are of different data classes"
+            f"tag {tag[:100]!r}: the data class of its metadata is not that of its points"
         )
     return series
 
@@ -244,13 +252,14 @@ def _decode_metadata(serialized: bytes) -> SentMetadata | None:
         return None
     if len(serialized) > limits.METADATA_BYTES_MAX:
         raise TooLarge(
-            f"a summary metadata has at most {limits.METADATA_BYTES_MAX} bytes; this has {len(serialized)}"
+            f"summary metadata has at most {limits.METADATA_BYTES_MAX} bytes; "
+            f"this has {len(serialized)}"
         )
     try:
         metadata = SummaryMetadata.FromString(serialized)
         data_class = DataClass(metadata.data_class)
     except (DecodeError, ValueError) as error:
-        raise Invalid("a summary metadata cannot be decoded, or has no data class") from error
+        raise Invalid("summary metadata cannot be decoded, or has no data class") from error
     return SentMetadata(
         _check_name("a plugin's name", metadata.plugin_data.plugin_name), data_class, serialized
     )
@@ -258,7 +267,7 @@ def _decode_metadata(serialized: bytes) -> SentMetadata | None:
 
 def _decode_column(data: bytes, dtype: str) -> np.ndarray[Any, Any]:
     if len(data) % np.dtype(dtype).itemsize:
-        raise Invalid("a column's bytes are no whole number of elements")
+        raise Invalid("the size of a column is not a multiple of the size of its elements")
     return np.frombuffer(data, dtype)
 
 
@@ -269,7 +278,7 @@ def _decode_steps_and_wall_times(
     if len(step_column) != len(wall_time_column) or (
         count is not None and count != len(step_column)
     ):
-        raise Invalid("a series' columns are of unequal length")
+        raise Invalid("the columns of a series differ in length")
     if not len(step_column):
         raise Invalid("a series has no points")
     if not np.isfinite(wall_time_column).all():
@@ -281,8 +290,8 @@ def _decode_scalars(sent: wire_pb2.ScalarPoints) -> ScalarPoints:
     if sent.blocks:
         return _decode_packed_scalars(sent)
     if sent.values32 and sent.values64:
-        raise Invalid("a scalar series has two columns of values")
-    with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one
+        raise Invalid("a scalar series has both values32 and values64")
+    with np.errstate(invalid="ignore"):  # converting a signalling NaN makes it a quiet one
         values = (
             _decode_column(sent.values64, "<f8")
             if sent.values64
@@ -294,23 +303,24 @@ def _decode_scalars(sent: wire_pb2.ScalarPoints) -> ScalarPoints:
 
 def _decode_packed_scalars(sent: wire_pb2.ScalarPoints) -> ScalarPoints:
     if sent.steps or sent.wall_times or sent.values32 or sent.values64:
-        raise Invalid("a scalar series has packed blocks and columns besides")
+        raise Invalid("a scalar series has both packed blocks and columns")
     try:
         counts = [packing.count(block) for block in sent.blocks]
         if max(counts) > limits.PACKED_POINTS_MAX:
             raise TooLarge(
-                f"a packed block has at most {limits.PACKED_POINTS_MAX} points; this has {max(counts)}"
+                f"a packed block has at most {limits.PACKED_POINTS_MAX} points; "
+                f"this has {max(counts)}"
             )
         points = concatenate([unpack(block) for block in sent.blocks])
     except ValueError as error:
         raise Invalid(str(error)) from error
     if not bool(np.all(points.steps[1:] > points.steps[:-1])):
-        raise Invalid("the steps of packed blocks do not rise all the way; send them as columns")
+        raise Invalid("the steps of packed blocks are not strictly ascending; send columns")
     if not np.isfinite(points.wall_times).all():
         raise Invalid("a wall time is NaN or infinite")
-    is_stored_packed = (
-        min(counts) >= limits.PACKED_POINTS_MIN
-    )  # a row of the store should not hold less
+
+    # Stored as they came, without packing them again, unless that makes rows of too few points.
+    is_stored_packed = min(counts) >= limits.PACKED_POINTS_MIN
     return replace(points, blocks=tuple(sent.blocks)) if is_stored_packed else points
 
 
@@ -323,7 +333,7 @@ def _decode_tensor(sent: wire_pb2.Tensor) -> TensorValue:
     if len(sent.data) > limits.TENSOR_BYTES_MAX:
         limit = f"a tensor in a batch has at most {limits.TENSOR_BYTES_MAX} bytes"
         raise TooLarge(
-            f"{limit}; this has {len(sent.data)}: PUT it before and name it by its SHA-256"
+            f"{limit}; this has {len(sent.data)}: PUT it first and refer to it by its SHA-256"
         )
     if len(sent.shape) > limits.TENSOR_RANK_MAX:
         raise TooLarge(
@@ -346,7 +356,7 @@ def _decode_tensor_reference(sent: wire_pb2.Tensor) -> ObjectReference:
     if sent.data:
         raise Invalid("a tensor has both data and a reference to an object")
     if len(reference.sha256) != _SHA256_BYTES:
-        raise Invalid("a tensor's reference has no SHA-256 of 32 bytes")
+        raise Invalid("the SHA-256 of a tensor's reference must have 32 bytes")
     if reference.size > limits.TENSOR_OBJECT_BYTES_MAX:
         limit = (
             f"a tensor has at most {limits.TENSOR_OBJECT_BYTES_MAX} bytes (tensor_object_bytes_max)"
@@ -368,7 +378,8 @@ def _decode_blob_sequences(sent: wire_pb2.BlobSequencePoints) -> BlobSequencePoi
 def _decode_sequence(sent: wire_pb2.BlobSequence) -> list[SentBlob]:
     if len(sent.blobs) > limits.BLOB_SEQUENCE_LENGTH_MAX:
         raise TooLarge(
-            f"a step has at most {limits.BLOB_SEQUENCE_LENGTH_MAX} blobs; this has {len(sent.blobs)}"
+            f"a step has at most {limits.BLOB_SEQUENCE_LENGTH_MAX} blobs; "
+            f"this has {len(sent.blobs)}"
         )
     return [_decode_blob(blob) for blob in sent.blobs]
 
@@ -386,11 +397,12 @@ def _decode_blob(sent: wire_pb2.Blob) -> SentBlob:
     if kind == "content":
         if len(sent.content) > limits.BLOB_INLINE_BYTES_MAX:
             raise TooLarge(
-                f"a blob inside a batch has at most {limits.BLOB_INLINE_BYTES_MAX} bytes; PUT it before"
+                f"a blob inside a batch has at most {limits.BLOB_INLINE_BYTES_MAX} bytes; "
+                "PUT it first"
             )
         return InlineBlob(_sha256(sent.content), sent.content)
     if kind is None or len(sent.reference.sha256) != _SHA256_BYTES:
-        raise Invalid("a blob has neither content nor a SHA-256 of 32 bytes")
+        raise Invalid("a blob must have content or a SHA-256 of 32 bytes")
     return ReferencedBlob(sent.reference.sha256, sent.reference.size)
 
 

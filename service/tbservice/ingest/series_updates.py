@@ -1,4 +1,8 @@
-"""What a batch adds to each series, reckoned before anything is written: the newest of each step, and where it goes."""
+"""Plan what a batch adds to each series, before anything is written.
+
+The plan has the newest point of each step, and whether it goes to an open block, the write buffer
+or the inline buffer.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +24,17 @@ from tbservice.types import DataClass
 from tbwire.tag_owners import belongs_to_owner, misfit_reason
 
 HPARAMS = "hparams"
-"""The one plugin whose whole content is in its metadata: there the newest wins, elsewhere the first."""
+"""The plugin with its content in metadata: there the newest wins, elsewhere the first."""
 
 NEVER_REWRITTEN = 2**63 - 1
-"""The `rewritten_from` of a series whose every batch came after its last step."""
+"""`rewritten_from` of a series with all batches after its last step."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class IncomingPoints:
-    """One segment's part of a series, with the segment it came in."""
+    """The points of a series in one segment."""
 
     segment: Segment
     series: SentSeries
@@ -41,11 +45,13 @@ IncomingBySeries = Mapping[SeriesKey, Sequence[IncomingPoints]]
 
 @dataclass(slots=True)
 class SeriesUpdate:
-    """What a batch adds to a series, whose state says already what it will be then.
+    """What a batch adds to a series; `state` is the row of the series after the batch.
 
-    `deduplicated` is the newest point of each step, in step order; the values of tensors and blob sequences are indices into
-    `accepted`. `metadata` is what takes the place of the series' own, serialized. Many scalars open blocks, few become
-    rows of the tail, or wait at its end; open blocks are older than the tail, so that behind one many are a row of it.
+    `deduplicated` is the newest point of each step, in step order; for tensors and blob sequences,
+    the values are indices into `accepted`. `metadata` replaces that of the series, serialized;
+    None keeps it. Many scalars become open blocks, unless points are buffered: open blocks arrived
+    before the buffered points. Else they become rows of the write buffer, and a few wait in the
+    inline buffer.
     """
 
     state: SeriesState
@@ -55,18 +61,17 @@ class SeriesUpdate:
     is_new: bool = False
     opens_blocks: bool = False
     tail_rows: list[BufferRow] = field(default_factory=list)
-    skipped: list[tuple[int, str, int]] = field(
-        default_factory=list
-    )  # by segment: why, and how many points
+    skipped: list[tuple[int, str, int]] = field(default_factory=list)
+    """Index of a segment, reason, and number of points that were skipped."""
 
     @property
     def series_id(self) -> int:
-        """The series' id, once it is made."""
+        """The id of the series; 0 before it is created."""
         return self.state.series_id
 
 
 def group_by_series(segments: Iterable[Segment], run_ids: dict[str, int]) -> IncomingBySeries:
-    """Return what the segments bring for each series, in the batch's order."""
+    """Return the points of the segments for each series, in the order of the batch."""
     incoming: defaultdict[SeriesKey, list[IncomingPoints]] = defaultdict(list)
     tag_digests: dict[str, bytes] = {}
     for segment in segments:
@@ -80,13 +85,13 @@ def group_by_series(segments: Iterable[Segment], run_ids: dict[str, int]) -> Inc
 
 
 def plan_new_series(ids: RunTagIds, incoming: Sequence[IncomingPoints]) -> SeriesUpdate:
-    """What makes a series: the first metadata says what it is."""
+    """Plan a series to create; its plugin and data class are those of the first metadata."""
     metadata, points = next(
-        (part.series.metadata, part.series.points)
-        for part in incoming
-        if part.series.metadata is not None
+        (item.series.metadata, item.series.points)
+        for item in incoming
+        if item.series.metadata is not None
     )
-    step, early = int(points.steps[0]), -np.inf
+    step = int(points.steps[0])
     state = SeriesState(
         series_id=0,
         run_id=ids[0],
@@ -101,16 +106,17 @@ def plan_new_series(ids: RunTagIds, incoming: Sequence[IncomingPoints]) -> Serie
         tail_points=0,
         max_length=0,
         first_step=step,
-        first_wall_time=early,
+        first_wall_time=-np.inf,
         first_value=None,
         last_step=step,
-        last_wall_time=early,
+        last_wall_time=-np.inf,
         last_value=None,
-        max_wall_time=early,
+        max_wall_time=-np.inf,
         rewrites=0,
         rewritten_from=NEVER_REWRITTEN,
         tail_end=b"",
     )
+
     update = plan_update(incoming, state)
     update.is_new = True
     update.metadata = update.metadata or metadata.serialized
@@ -120,30 +126,31 @@ def plan_new_series(ids: RunTagIds, incoming: Sequence[IncomingPoints]) -> Serie
 
 
 def plan_update(incoming: Sequence[IncomingPoints], state: SeriesState) -> SeriesUpdate:
-    """What of the parts fits the series, and the state brought up to date with it."""
+    """Plan the addition of points that fit the series, and update its state.
+
+    Points of another plugin or data class are skipped and counted by reason.
+    """
     update = SeriesUpdate(state)
-    for part in incoming:
-        points = part.series.points
-        plugin = None if part.series.metadata is None else part.series.metadata.plugin
-        if not belongs_to_owner((plugin, part.series.data_class), (state.plugin, state.data_class)):
-            reason = misfit_reason(part.series.tag, state.plugin)
-            update.skipped.append((part.segment.index, reason, len(points.steps)))
+    for item in incoming:
+        series, points = item.series, item.series.points
+        plugin = None if series.metadata is None else series.metadata.plugin
+        if not belongs_to_owner((plugin, series.data_class), (state.plugin, state.data_class)):
+            reason = misfit_reason(series.tag, state.plugin)
+            update.skipped.append((item.segment.index, reason, len(points.steps)))
             continue
         update.accepted.append(points)
-        if state.plugin == HPARAMS and part.series.metadata is not None:
+        if state.plugin == HPARAMS and series.metadata is not None:
             wall_time = float(points.wall_times.max())
             if wall_time >= state.metadata_wall_time:
-                update.metadata, state.metadata_wall_time = (
-                    part.series.metadata.serialized,
-                    wall_time,
-                )
+                update.metadata = series.metadata.serialized
+                state.metadata_wall_time = wall_time
     if update.accepted:
         _deduplicate(update)
     return update
 
 
 def _deduplicate(update: SeriesUpdate) -> None:
-    """Chooses the newest point of each step, and notes what they change of the series' state."""
+    """Set the newest point of each step, and update the state with them."""
     state = update.state
     if state.data_class == DataClass.SCALAR:
         deduplicated = deduplicate_steps(concatenate(select_type(ScalarPoints, update.accepted)))
@@ -161,23 +168,23 @@ def _deduplicate(update: SeriesUpdate) -> None:
             _append_to_buffer(update, deduplicated, is_append=is_append)
         _update_first_and_last(state, deduplicated)
     else:
-        steps = np.concatenate([part.steps for part in update.accepted])
-        wall_times = np.concatenate([part.wall_times for part in update.accepted])
+        steps = np.concatenate([points.steps for points in update.accepted])
+        wall_times = np.concatenate([points.wall_times for points in update.accepted])
         deduplicated = deduplicate_steps(
             ScalarPoints(steps, wall_times, np.arange(len(steps), dtype=np.float64))
         )
         _record_rewrite(state, deduplicated)
         _update_first_and_last(state, deduplicated)
         state.first_value = state.last_value = None
-        for part in select_type(BlobSequencePoints, update.accepted):
-            state.max_length = max(state.max_length, *map(len, part.sequences))
+        for points in select_type(BlobSequencePoints, update.accepted):
+            state.max_length = max(state.max_length, *map(len, points.sequences))
     update.deduplicated = deduplicated
 
 
 def _append_to_buffer(update: SeriesUpdate, points: ScalarPoints, *, is_append: bool) -> None:
-    """Puts points in step order behind a series' tail: at its end while they are few there, else in rows.
+    """Append points in step order to the inline buffer, or to the write buffer if they are many.
 
-    What does not go on behind the last step is kept apart from what came before: each row is in step order.
+    Each row is in step order: points that do not follow the last step start a new one.
     """
     state, is_packed = update.state, len(points) >= limits.PACKED_POINTS_MIN
     if state.tail_end and (is_packed or not is_append):
@@ -192,13 +199,13 @@ def _append_to_buffer(update: SeriesUpdate, points: ScalarPoints, *, is_append: 
 
 
 def _flush_inline_buffer(update: SeriesUpdate) -> None:
-    """Makes a row of the end of the tail."""
-    end, update.state.tail_end = update.state.tail_end, b""
-    update.tail_rows.append(BufferRow(count_raw(end), is_packed=False, data=end))
+    """Move the points of the inline buffer to a row of the write buffer."""
+    data, update.state.tail_end = update.state.tail_end, b""
+    update.tail_rows.append(BufferRow(count_raw(data), is_packed=False, data=data))
 
 
 def _record_rewrite(state: SeriesState, points: ScalarPoints) -> None:
-    """Notes that some of the points are not after the series' last step: a reader has to look there again."""
+    """Record that points do not follow the last step: change feeds must read these again."""
     first = int(points.steps[0])
     if state.count and first <= state.last_step:
         state.rewrites += 1
@@ -206,9 +213,9 @@ def _record_rewrite(state: SeriesState, points: ScalarPoints) -> None:
 
 
 def _update_first_and_last(state: SeriesState, points: ScalarPoints) -> None:
-    """Moves a series' first and last point; on the same step the greater wall time wins, then the later arrival.
+    """Update first and last point.
 
-    A point with the greatest wall time of all is never one that another takes the place of.
+    On equal steps the greater wall time wins, then the later arrival.
     """
     first, first_wall_time = int(points.steps[0]), float(points.wall_times[0])
     last, last_wall_time = int(points.steps[-1]), float(points.wall_times[-1])
@@ -232,5 +239,5 @@ def _update_first_and_last(state: SeriesState, points: ScalarPoints) -> None:
 
 
 def select_type(points_type: type[T], points: Iterable[SentPoints]) -> list[T]:
-    """Those of the parts that are of this kind."""
+    """Return the points of this type."""
     return [item for item in points if isinstance(item, points_type)]

@@ -1,4 +1,4 @@
-"""Accept uploaded batches: the whole use case, behind which every transport is an adapter."""
+"""Accept uploaded batches: the whole use case; transports only adapt it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tbservice.store.pg.database import Database
 from tbservice.types import AppendGrant
 
 HoldDecoding = Callable[[int], AbstractContextManager[None]]
-"""Holds the caller's share of memory while a batch of so many bytes is decoded. Raises TooManyRequests."""
+"""Reserves memory for decoding a batch of this many bytes. Raises TooManyRequests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Ingest:
     def accept(
         self, grant: AppendGrant, content: bytes, hold_decoding: HoldDecoding
     ) -> CommitResult:
-        """Commit a serialized WriteBatch whole, or nothing of it. Repeating it changes nothing.
+        """Commit a serialized WriteBatch atomically. Repeating it changes nothing.
 
         Args:
             grant: The right to append to the experiment.
@@ -41,13 +41,14 @@ class Ingest:
             hold_decoding: Called for batches of `QUEUED_DECODING_BYTES_MIN` bytes or more.
 
         Raises:
-            MalformedRequest, Invalid, TooLarge: The batch is wrong; sending it again is useless.
-            CursorConflict: A segment is not the next of its stream; the error carries the server's cursor.
+            MalformedRequest, Invalid, TooLarge: The batch is not valid; a retry does not help.
+            CursorConflict: A segment does not start at its stream's cursor; the error has it.
             Conflict: `metadata_missing` or `blob_missing`; send the segment with it.
-            NotFound: The experiment is gone.
+            NotFound: The experiment was deleted.
             Unavailable, TooManyRequests: Nothing was stored; send the same batch again.
         """
         segments = _decode(content, hold_decoding)
+
         with metrics.time_batch_phase("blobs"):
             blobs.store_inline(self.database, self.objects, grant, segments)
             string_lengths.check_string_lengths(self.database, self.objects, grant, segments)
@@ -56,6 +57,7 @@ class Ingest:
             self.database.transaction(grant.workspace_id) as db,
         ):
             result = commit.write_batch(db, grant, segments)
+
         counts = result.counts
         metrics.observe_batch(
             len(segments), result.new_segments, counts.scalars, counts.tensors, counts.blobs
@@ -65,11 +67,10 @@ class Ingest:
 
 
 def _decode(content: bytes, hold_decoding: HoldDecoding) -> list[Segment]:
-    with ExitStack() as held:
+    with ExitStack() as reservation:
         with metrics.time_batch_phase("turn"):
-            if (
-                len(content) >= limits.QUEUED_DECODING_BYTES_MIN
-            ):  # may take some 100 MB before it can be refused
-                held.enter_context(hold_decoding(len(content)))
+            # Decoding a large body may need 100 MB before it can be rejected.
+            if len(content) >= limits.QUEUED_DECODING_BYTES_MIN:
+                reservation.enter_context(hold_decoding(len(content)))
         with metrics.time_batch_phase("decode"):
             return decode.decode_batch(content)

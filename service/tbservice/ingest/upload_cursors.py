@@ -1,4 +1,4 @@
-"""How far each stream of an experiment has been committed."""
+"""List the committed offset of each stream of an experiment."""
 
 from __future__ import annotations
 
@@ -14,11 +14,15 @@ from tbservice.types import AppendGrant, Cursor
 def list_cursors(
     db: Connection, grant: AppendGrant, after: str, limit: int
 ) -> tuple[list[Cursor], str | None]:
-    """A page of cursors and where the next begins, None at the end. Raises MalformedRequest for a place that is none."""
+    """Return a page of cursors and the page token of the next one, None on the last page.
+
+    Raises MalformedRequest if `after` is not a page token.
+    """
     try:
-        place = binascii.unhexlify(after)
+        digest_before = binascii.unhexlify(after)
     except (binascii.Error, ValueError) as error:
         raise MalformedRequest("'after' is not the 'next' of an earlier page") from error
-    found = upload_streams.list_cursors(db, grant.experiment_id, place, limit + 1)
-    page = found[:limit]
-    return [cursor for _, cursor in page], page[-1][0].hex() if len(found) > limit else None
+
+    rows = upload_streams.list_cursors(db, grant.experiment_id, digest_before, limit + 1)
+    page = rows[:limit]
+    return [cursor for _, cursor in page], page[-1][0].hex() if len(rows) > limit else None
