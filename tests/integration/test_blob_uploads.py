@@ -281,14 +281,14 @@ def test_a_request_that_another_overtakes_at_the_last_piece_tells_that_the_blob_
 ):
     putting.put(0)
     putting.put(PIECE)
-    join = blob_uploads._join_parts
+    join = blob_uploads.join_parts
 
     def overtaken(*arguments):
-        monkeypatch.setattr(blob_uploads, "_join_parts", join)
+        monkeypatch.setattr(blob_uploads, "join_parts", join)
         assert putting.put(2 * PIECE) == (True, len(CONTENT))
         return join(*arguments)
 
-    monkeypatch.setattr(blob_uploads, "_join_parts", overtaken)
+    monkeypatch.setattr(blob_uploads, "join_parts", overtaken)
     assert putting.put(2 * PIECE) == (True, len(CONTENT))
     assert putting.read_back().content == CONTENT
     assert len(bucket.objects()) == 1

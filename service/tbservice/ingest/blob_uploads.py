@@ -7,31 +7,24 @@ SHA-256 was verified.
 
 from __future__ import annotations
 
-import hashlib
 import secrets
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import IO
-
-from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.errors import Invalid, TooLarge
-from tbservice.ingest.blobs import DIGEST_MISMATCH, content_type
+from tbservice.ingest.blob_completion import (
+    BlobState,
+    count_received_bytes,
+    delete_objects,
+    find_blob_or_upload,
+    join_parts,
+    verify_and_record,
+)
 from tbservice.store import blob_uploads, blobs
 from tbservice.store.blob_uploads import BlobUpload
-from tbservice.store.blobs import StoredBlob
 from tbservice.store.objects import ObjectPart, ObjectStore
 from tbservice.store.pg.database import Database
 from tbservice.types import AppendGrant
-
-
-@dataclass(frozen=True, slots=True)
-class BlobState:
-    """Whether a batch may refer to a blob, and how many bytes from its start were received."""
-
-    is_stored: bool
-    received_bytes: int
 
 
 def get_state(
@@ -43,13 +36,13 @@ def get_state(
     *,
     is_repair: bool = False,
 ) -> BlobState:
-    """Return the state of a blob of `size` bytes; blobs that the grant may not use are not disclosed.
+    """Return the state of a blob of `size` bytes, as far as the grant may know it.
 
     A blob counts as not stored if its object is missing or has another size: it must be uploaded
     again. With `is_repair`, no blob counts as stored: its object may be damaged, which only
     reading it shows.
     """
-    is_stored, upload = _find_blob_or_upload(
+    is_stored, upload = find_blob_or_upload(
         database, objects, grant, sha256, size, is_repair=is_repair
     )
     if is_stored:
@@ -58,7 +51,7 @@ def get_state(
         return BlobState(is_stored=False, received_bytes=0)
     parts = objects.list_parts(upload.object_key, upload.upload_id)
     if parts is not None:
-        return BlobState(is_stored=False, received_bytes=_count_received_bytes(parts, size))
+        return BlobState(is_stored=False, received_bytes=count_received_bytes(parts, size))
     if objects.find_size(upload.object_key) != size:
         return BlobState(is_stored=False, received_bytes=0)
     # Joined but not verified, as a process ended: repeating the last part verifies the object.
@@ -78,8 +71,9 @@ def store_part(
     *,
     is_repair: bool = False,
 ) -> BlobState:
-    """Store a part of a blob; the last missing one completes it. Parts may be repeated, in any order.
+    """Store a part of a blob; the last missing one completes it.
 
+    Parts may be sent in any order, and repeated.
     Parts of a stored blob are not read, unless `is_repair`: then its object is replaced by the new
     one, once that is verified. The client resumes from `received_bytes` of the result, which is 0
     if the object store has lost the parts.
@@ -96,7 +90,8 @@ def store_part(
         is_repair: Whether to replace a stored object.
 
     Raises:
-        Invalid: Offset or length are wrong, or the blob has another SHA-256: then all parts are deleted.
+        Invalid: Offset or length are wrong; or the blob has another SHA-256, and its parts were
+            deleted.
         TooLarge: The blob is too large.
     """
     _check_part(size, offset, length)
@@ -109,10 +104,10 @@ def store_part(
     if is_part_stored and offset + length < size:
         return BlobState(is_stored=False, received_bytes=offset + length)
 
-    received_bytes = _join_parts(database, objects, grant, upload)
+    received_bytes = join_parts(database, objects, grant, upload)
     if received_bytes < size:
         return BlobState(is_stored=False, received_bytes=received_bytes)
-    return _verify_and_record(database, objects, grant, upload, is_repair=is_repair)
+    return verify_and_record(database, objects, grant, upload, is_repair=is_repair)
 
 
 def _store_object_part(
@@ -140,25 +135,6 @@ def _store_object_part(
         return objects.put_part(upload.object_key, upload.upload_id, part.number, content)
 
 
-def _join_parts(
-    database: Database, objects: ObjectStore, grant: AppendGrant, upload: BlobUpload
-) -> int:
-    """Join the parts to an object if all were received; return the bytes received without a gap.
-
-    One request at a time: during the join, S3 may list neither all of the parts nor the object.
-    """
-    with database.transaction(grant.workspace_id) as db:
-        if not blob_uploads.lock(db, upload) or objects.find_size(upload.object_key) == upload.size:
-            return upload.size  # another request has joined them
-        parts = objects.list_parts(upload.object_key, upload.upload_id)
-        if parts is None:  # S3 has lost parts and object, which the verification will find
-            return upload.size
-        received_bytes = _count_received_bytes(parts, upload.size)
-        if received_bytes == upload.size:
-            objects.complete_multipart(upload.object_key, upload.upload_id, parts)
-        return received_bytes
-
-
 def _check_part(size: int, offset: int, length: int) -> None:
     if size > limits.BLOB_BYTES_MAX:
         raise TooLarge(f"a blob has at most {limits.BLOB_BYTES_MAX} bytes")
@@ -174,27 +150,6 @@ def _check_part(size: int, offset: int, length: int) -> None:
         )
 
 
-def _find_blob_or_upload(
-    database: Database,
-    objects: ObjectStore,
-    grant: AppendGrant,
-    sha256: bytes,
-    size: int,
-    *,
-    is_repair: bool = False,
-) -> tuple[bool, BlobUpload | None]:
-    """Return whether a blob and its object are stored for this grant; if not, its upload, if any."""
-    with database.transaction(grant.workspace_id) as db:
-        blob = None if is_repair else blobs.find_usable(db, grant, [sha256]).get(sha256)
-        upload = None if blob else blob_uploads.touch(db, grant, sha256, size)
-    if blob is None:
-        return False, upload
-    if objects.find_size(blob.object_key) == blob.size:
-        return True, None
-    with database.transaction(grant.workspace_id) as db:
-        return False, blob_uploads.touch(db, grant, sha256, size)
-
-
 def _begin_upload(
     database: Database,
     objects: ObjectStore,
@@ -205,7 +160,7 @@ def _begin_upload(
     is_repair: bool,
 ) -> BlobUpload | None:
     """Return the current upload or a new one; None if the blob is stored."""
-    is_stored, upload = _find_blob_or_upload(
+    is_stored, upload = find_blob_or_upload(
         database, objects, grant, sha256, size, is_repair=is_repair
     )
     while upload is None and not is_stored:
@@ -219,94 +174,10 @@ def _begin_upload(
             is_first = blob_uploads.create(db, upload)
         if not is_first:
             objects.abort_multipart(upload.object_key, upload_id)
-            is_stored, upload = _find_blob_or_upload(
+            is_stored, upload = find_blob_or_upload(
                 database, objects, grant, sha256, size, is_repair=is_repair
             )
     return upload
-
-
-def _count_received_bytes(parts: Sequence[ObjectPart], size: int) -> int:
-    """Return how many bytes from the start of the blob its parts contain without a gap."""
-    sizes = {part.number: part.size for part in parts}
-    received_bytes, number = 0, 1
-    while received_bytes < size and sizes.get(number) == min(
-        limits.BLOB_PART_BYTES, size - received_bytes
-    ):
-        received_bytes += sizes[number]
-        number += 1
-    return received_bytes
-
-
-def _verify_and_record(
-    database: Database,
-    objects: ObjectStore,
-    grant: AppendGrant,
-    upload: BlobUpload,
-    *,
-    is_repair: bool,
-) -> BlobState:
-    """Verify the joined object and record it; two requests may do so at the same time."""
-    if objects.find_size(upload.object_key) != upload.size:
-        _discard_upload(database, objects, grant, upload)
-        is_stored, _ = _find_blob_or_upload(database, objects, grant, upload.sha256, upload.size)
-        return BlobState(is_stored=is_stored, received_bytes=upload.size if is_stored else 0)
-
-    digest, head = hashlib.sha256(), b""
-    for chunk in objects.read(upload.object_key, 0, upload.size):
-        head = head or chunk[:16]
-        digest.update(chunk)
-    if digest.digest() != upload.sha256:
-        _discard_upload(database, objects, grant, upload)
-        raise Invalid(DIGEST_MISMATCH)
-    stored = StoredBlob(upload.sha256, upload.size, content_type(head), upload.object_suffix)
-    return _record_blob(database, objects, grant, upload, stored, is_repair=is_repair)
-
-
-def _record_blob(
-    database: Database,
-    objects: ObjectStore,
-    grant: AppendGrant,
-    upload: BlobUpload,
-    stored: StoredBlob,
-    *,
-    is_repair: bool,
-) -> BlobState:
-    """Record a verified object unless another request has ended the upload; keep one object per blob.
-
-    If the workspace has the blob, its object is kept and the new one deleted; vice versa if that
-    is missing or to be repaired.
-    """
-    with database.transaction(grant.workspace_id) as db:
-        if not blob_uploads.delete(db, upload):
-            is_stored = upload.sha256 in blobs.find_usable(db, grant, [upload.sha256])
-            return BlobState(is_stored=is_stored, received_bytes=upload.size if is_stored else 0)
-        blobs.record(db, grant.workspace_id, [stored])
-        blobs.add_to_experiment(db, grant, upload.sha256)
-        unused_key = _choose_object(db, objects, upload, is_repair=is_repair)
-    if unused_key is not None:
-        objects.delete(unused_key)
-    return BlobState(is_stored=True, received_bytes=upload.size)
-
-
-def _choose_object(
-    db: Connection, objects: ObjectStore, upload: BlobUpload, *, is_repair: bool
-) -> str | None:
-    """Decide which of two objects of a blob its row refers to; return the key of the other, if any."""
-    known = blobs.find(db, upload.workspace_id, upload.sha256)
-    if known is None or known.object_key == upload.object_key:
-        return None
-    if not is_repair and objects.find_size(known.object_key) == known.size:
-        return upload.object_key
-    return blobs.move(db, upload.workspace_id, upload.sha256, upload.object_suffix)
-
-
-def _discard_upload(
-    database: Database, objects: ObjectStore, grant: AppendGrant, upload: BlobUpload
-) -> None:
-    """Delete an upload and its objects, unless another request has ended it."""
-    with database.transaction(grant.workspace_id) as db:
-        if blob_uploads.delete(db, upload):
-            _delete_objects(objects, upload)
 
 
 def _delete_stale_uploads(database: Database, objects: ObjectStore) -> None:
@@ -315,10 +186,4 @@ def _delete_stale_uploads(database: Database, objects: ObjectStore) -> None:
         for upload in blob_uploads.delete_stale(
             db, limits.BLOB_UNFINISHED_SECONDS_MAX, limits.BLOB_SWEEP_ITEMS_MAX
         ):
-            _delete_objects(objects, upload)
-
-
-def _delete_objects(objects: ObjectStore, upload: BlobUpload) -> None:
-    """Delete parts and object, in the transaction that deletes the upload: it fails if S3 does."""
-    objects.abort_multipart(upload.object_key, upload.upload_id)
-    objects.delete(upload.object_key)
+            delete_objects(objects, upload)

@@ -14,7 +14,7 @@ from tbservice.api.http.body import spool_body, spool_body_parts
 from tbservice.api.http.dependencies import MayAppend, UsesDatabase, UsesObjects
 from tbservice.errors import Invalid, Unavailable
 from tbservice.ingest import blob_uploads, blobs
-from tbservice.ingest.blob_uploads import BlobState
+from tbservice.ingest.blob_completion import BlobState
 from tbservice.types import INT64_MAX
 
 router = APIRouter(prefix="/api/v1/experiments/{experiment_id}", tags=["uploads"])
