@@ -1,1 +1,1 @@
-"""Keep scalar series: deduplicate, compact, and scan them."""
+"""Maintain scalar series: deduplicate, compact and scan them."""

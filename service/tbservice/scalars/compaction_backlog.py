@@ -1,4 +1,4 @@
-"""Finding the runs that an earlier process has left unmerged: its queue was in its memory, and went with it."""
+"""Find the runs that an earlier process has left uncompacted: its queue was only in memory."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tbservice.store.pg.database import Database, set_local
 from tbservice.types import AppendGrant, Experiment, WorkspaceId
 
 _PAGE_ITEMS: Final = 100
-"""Experiments looked up at a time."""
+"""Experiments listed at a time."""
 
 
 class BacklogRun(NamedTuple):
-    """A run with something to merge: at the next pause when that is due, else when the run is at rest."""
+    """A run to compact: at the next pause if above the threshold, else when it is idle."""
 
     grant: AppendGrant
     run_id: int
@@ -27,11 +27,11 @@ class BacklogRun(NamedTuple):
 
 
 def find_backlog(database: Database) -> Iterator[BacklogRun]:
-    """Yield the unmerged runs of all workspaces, of experiments written to in the last `COMPACTION_SEARCH_SECONDS`.
+    """Yield the uncompacted runs of all workspaces, in recently written experiments.
 
-    Yields none while another process does so: several workers start at once. All is one transaction that reads one
-    experiment a statement, by index; it holds a connection, no lock that anyone else waits for, and no snapshot.
-    Raises Unavailable.
+    Recently: in the last `COMPACTION_SEARCH_SECONDS`. Yields none while another process searches,
+    as several workers start at once. All is one transaction with one indexed query per experiment;
+    it uses a connection, but no lock that others wait for, and no snapshot. Raises Unavailable.
     """
     since = datetime.now(UTC) - timedelta(seconds=limits.COMPACTION_SEARCH_SECONDS)
     with database.transaction() as db:
@@ -42,11 +42,11 @@ def find_backlog(database: Database) -> Iterator[BacklogRun]:
             for experiment in _iter_experiments(db, workspace_id):
                 if experiment.updated_at >= since:
                     grant = AppendGrant(workspace_id, experiment.experiment_id)
-                    due = (limits.WRITE_BUFFER_ROWS_MAX, limits.WRITE_BUFFER_POINTS_MAX)
-                    for run_id, is_due in compaction_backlog.list_backlog_runs(
-                        db, experiment.experiment_id, IDLE_THRESHOLD, due
+                    threshold = (limits.WRITE_BUFFER_ROWS_MAX, limits.WRITE_BUFFER_POINTS_MAX)
+                    for run_id, is_above_threshold in compaction_backlog.list_backlog_runs(
+                        db, experiment.experiment_id, IDLE_THRESHOLD, threshold
                     ):
-                        yield BacklogRun(grant, run_id, is_due)
+                        yield BacklogRun(grant, run_id, is_above_threshold)
 
 
 def _iter_experiments(db: Connection, workspace_id: WorkspaceId) -> Iterator[Experiment]:

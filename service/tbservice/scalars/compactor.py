@@ -1,4 +1,4 @@
-"""The thread that merges scalar tails in the background: when a run pauses or has come to rest, or when they must."""
+"""The background thread that compacts runs: when they pause, when they are idle, or at once."""
 
 from __future__ import annotations
 
@@ -16,43 +16,47 @@ from tbservice.store.pg.database import Database
 from tbservice.types import AppendGrant
 
 IDLE_SECONDS: Final = 30.0
-"""Seconds without a batch after which a run's tails are merged whatever their size."""
+"""Seconds without a batch after which a run is idle: its small write buffers are compacted too."""
 
 PAUSE_SECONDS: Final = 2.0
-"""Seconds without a batch after which what is due is merged: while a run is sent in bulk, its batches come first."""
+"""Seconds without a batch after which series above the threshold are compacted.
+
+Until then the batches of a bulk upload have priority.
+"""
 
 _log = logging.getLogger(__name__)
 _RunKey = tuple[AppendGrant, int]
 
 
 class Compactor:
-    """Merges what `enqueue` tells it of, and at its start what an earlier process has left unmerged.
+    """Compacts the runs in its queue, and at its start those that an earlier process has left.
 
-    It may be stopped, or die, anywhere: the next one that starts finds what is left in the database.
+    It may be stopped or killed at any point: the next one finds the remaining runs in the
+    database.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._condition = threading.Condition()
         self._urgent: dict[_RunKey, None] = {}
-        # Since when no batch has come; ordered by that.
+        # The time of a run's last batch; in this order.
         self._above_threshold: dict[_RunKey, float] = {}
         self._idle: dict[_RunKey, float] = {}
-        self._stop_deadline: float | None = None  # None until it is told to stop
+        self._stop_deadline: float | None = None  # None until `stop` is called
         self._thread = threading.Thread(target=self._run, name="compactor", daemon=True)
         self._search = threading.Thread(
             target=self._enqueue_backlog, name="compactor's search", daemon=True
         )
 
     def start(self) -> None:
-        """Starts the threads."""
+        """Start the threads."""
         self._thread.start()
         self._search.start()
 
     def stop(self) -> None:
-        """Merge what is queued, within `COMPACTION_STOP_SECONDS_MAX`, and end the threads; a merge at hand may be cut off.
+        """Compact what is queued, within `COMPACTION_STOP_SECONDS_MAX`, and end the threads.
 
-        Whatever is left is found by the next process that starts.
+        A compaction in progress may be cut off. The next process finds what remains.
         """
         with self._condition:
             self._stop_deadline = time.monotonic() + limits.COMPACTION_STOP_SECONDS_MAX
@@ -62,20 +66,20 @@ class Compactor:
 
     def _enqueue_backlog(self) -> None:
         try:
-            for grant, run_id, is_due in find_backlog(self._database):
+            for grant, run_id, is_above_threshold in find_backlog(self._database):
                 with self._condition:
                     if self._stop_deadline is not None:
                         return
-                    queue = self._above_threshold if is_due else self._idle
+                    queue = self._above_threshold if is_above_threshold else self._idle
                     queue.setdefault((grant, run_id), time.monotonic())
                     self._observe_queue()
                     self._condition.notify()
         except ServiceError as error:
             _log.warning(
-                "the search for unmerged runs stopped, the next start repeats it: %s", error
+                "the search for uncompacted runs stopped, the next start repeats it: %s", error
             )
-        except Exception:  # noqa: BLE001 - a fault of the search is for the log, with its traceback
-            _log.exception("the search for unmerged runs failed")
+        except Exception:  # noqa: BLE001 - nobody joins the thread: log the traceback
+            _log.exception("the search for uncompacted runs failed")
 
     def enqueue(self, grant: AppendGrant, runs: PendingRuns) -> None:
         """Queue the runs in which a batch has left something to compact. Thread-safe."""
@@ -86,7 +90,7 @@ class Compactor:
                 (self._idle, runs.pending),
             ):
                 for run_id in run_ids:
-                    queue.pop((grant, run_id), None)  # to the end
+                    queue.pop((grant, run_id), None)  # so that it becomes the last
                     queue[grant, run_id] = now
             self._urgent.update(((grant, run_id), None) for run_id in runs.urgent)
             self._observe_queue()
@@ -99,19 +103,17 @@ class Compactor:
             metrics.observe_run_compaction(is_idle=is_idle)
             try:
                 self._compact(grant, run_id, compact_idle=is_idle)
-            except (
-                ServiceError
-            ) as error:  # the database is away; whatever is not merged stays readable
+            except ServiceError as error:  # no database; uncompacted points remain readable
                 metrics.observe_compaction_failure()
-                _log.warning("merging stopped: %s", error)
+                _log.warning("compaction stopped: %s", error)
                 if self._stop_deadline is not None:
                     return
                 self._requeue(run_key, is_idle=is_idle)
                 time.sleep(1)
-            except Exception:  # noqa: BLE001 - a thread that died here would leave every later tail unmerged
+            except Exception:  # noqa: BLE001 - else the thread ends, and nothing more is compacted
                 metrics.observe_compaction_failure()
                 _log.exception(
-                    "merging run %s of experiment %s failed", run_id, grant.experiment_id
+                    "compacting run %s of experiment %s failed", run_id, grant.experiment_id
                 )
 
     def _requeue(self, run_key: _RunKey, *, is_idle: bool) -> None:
@@ -121,7 +123,7 @@ class Compactor:
             self._observe_queue()
 
     def _next_run(self) -> tuple[_RunKey, bool] | None:
-        """The run whose turn it is, and whether it has come to rest; None when the thread is to end."""
+        """Return the next run to compact and whether it is idle; None if the thread is to end."""
         with self._condition:
             while not self._is_past_deadline():
                 is_stopping = self._stop_deadline is not None
@@ -131,6 +133,7 @@ class Compactor:
                     self._above_threshold.pop(run_key, None)
                     self._observe_queue()
                     return run_key, False
+
                 waits = []
                 for queue, seconds, is_idle in (
                     (self._above_threshold, PAUSE_SECONDS, False),
@@ -143,6 +146,7 @@ class Compactor:
                             del queue[run_key]
                             self._observe_queue()
                             return run_key, is_idle
+
                 if is_stopping:
                     return None
                 self._condition.wait(min(waits, default=None))
@@ -161,13 +165,14 @@ class Compactor:
         while not self._is_past_deadline():
             begin = time.perf_counter()
             with self._database.transaction(grant.workspace_id) as db:
-                work = compaction.compact_run(
+                result = compaction.compact_run(
                     db, grant, run_id, last_tag_id, compact_idle=compact_idle
                 )
-            if not work.series:
+            if not result.series:
                 return
-            last_tag_id = work.last_tag_id
+
+            last_tag_id = result.last_tag_id
             seconds = time.perf_counter() - begin
             metrics.observe_compaction(
-                seconds, work.series, work.tail_points, work.sealed_in_place, work.blocks
+                seconds, result.series, result.tail_points, result.sealed_in_place, result.blocks
             )

@@ -1,7 +1,8 @@
-"""Merges what is not sealed of a scalar series into its sealed blocks, in step order and in bounded memory.
+"""Merge the unsealed points of a scalar series into its sealed blocks, in step order.
 
-The sealed blocks stand in step order. Tail rows and open blocks do not, and may be any number: they are looked through
-for the least steps that fit a window, and again for the next window when the merge has come to the end of the first.
+Memory is bounded: sealed blocks are in step order, but write buffer rows and open blocks are not,
+and may be many. They are scanned for the least steps that fit a window, and again for each next
+window.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ from tbwire.digests import SCALAR_RECORD, Records
 
 @dataclass(frozen=True, slots=True)
 class RowRecords:
-    """Records of one row, and the order of its arrival among the rows of its series: the later wins a tie."""
+    """Records of one row, and its position in the order of arrival.
+
+    Of points with equal step and wall time, the one of the later row wins.
+    """
 
     records: Records
     order: int
@@ -25,25 +29,28 @@ class RowRecords:
 
 @dataclass(frozen=True, slots=True)
 class _StepWindow:
-    """Records in step order, one a step, with their orders of arrival: all up to step `through`, or all there are."""
+    """Records in step order, one per step, with their order of arrival.
+
+    They are complete up to the step `through`; None if none follow.
+    """
 
     records: Records
     orders: Int64s
     through: int | None
 
     def split(self, step: int) -> tuple[_StepWindow, _StepWindow]:
-        """What is at most `step`, and the rest."""
-        place = int(np.searchsorted(self.records["step"], step, "right"))
+        """Return the records up to and including `step`, and those after it."""
+        index = int(np.searchsorted(self.records["step"], step, "right"))
         return (
-            _StepWindow(self.records[:place], self.orders[:place], step),
-            _StepWindow(self.records[place:], self.orders[place:], self.through),
+            _StepWindow(self.records[:index], self.orders[:index], step),
+            _StepWindow(self.records[index:], self.orders[index:], self.through),
         )
 
 
 class UnsortedRows:
-    """The rows of a series that are not sealed; `read` gives them from the beginning, each time it is called.
+    """The unsealed rows of a series; each call of `read` returns them from the first one.
 
-    Only points up to the step `last` are looked at.
+    Points after the step `last` are ignored.
     """
 
     def __init__(
@@ -54,21 +61,20 @@ class UnsortedRows:
         self._last = last
 
     def read_window(self, after: int | None) -> _StepWindow:
-        """The `points_max` least steps greater than `after`, the newest point of each."""
-        kept = _StepWindow(np.empty(0, SCALAR_RECORD), np.empty(0, np.int64), None)
-        waiting: list[_StepWindow] = []
+        """Return the `points_max` least steps greater than `after`, the newest point of each."""
+        window = _StepWindow(np.empty(0, SCALAR_RECORD), np.empty(0, np.int64), None)
+        pending: list[_StepWindow] = []
         for row in self._read():
-            records = _slice_steps(
-                row.records, after, self._last if kept.through is None else kept.through
-            )
-            waiting.append(_StepWindow(records, np.full(len(records), row.order), None))
-            if sum(len(part.records) for part in waiting) > self._points_max:
-                kept, waiting = self._keep_least_steps([kept, *waiting]), []
-        return self._keep_least_steps([kept, *waiting])
+            through = self._last if window.through is None else window.through
+            records = _slice_steps(row.records, after, through)
+            pending.append(_StepWindow(records, np.full(len(records), row.order), None))
+            if sum(len(rows.records) for rows in pending) > self._points_max:
+                window, pending = self._select_least_steps([window, *pending]), []
+        return self._select_least_steps([window, *pending])
 
-    def _keep_least_steps(self, parts: list[_StepWindow]) -> _StepWindow:
-        newest = _deduplicate_steps(parts)
-        through = parts[0].through
+    def _select_least_steps(self, windows: list[_StepWindow]) -> _StepWindow:
+        newest = _deduplicate_steps(windows)
+        through = windows[0].through
         if len(newest.records) <= self._points_max:
             return _StepWindow(newest.records, newest.orders, through)
         return newest.split(int(newest.records["step"][self._points_max - 1]))[0]
@@ -77,7 +83,13 @@ class UnsortedRows:
 def merge_rows(
     unsorted: UnsortedRows, sealed: Iterable[RowRecords], steps: StepRange
 ) -> Iterator[Records]:
-    """All points of these steps, in step order and in pieces; `unsorted` ends with them, and blocks are in order."""
+    """Yield all points in a step range, in step order and in chunks.
+
+    Args:
+        unsorted: The unsealed rows, read up to the end of the range.
+        sealed: The sealed blocks that overlap the range, in step order.
+        steps: The range.
+    """
     after = None if steps.first == ALL_STEPS.first else steps.first - 1
     window = unsorted.read_window(after)
     for block in sealed:
@@ -85,13 +97,14 @@ def merge_rows(
         while len(rest):
             last = int(rest["step"][-1])
             through = last if window.through is None else min(last, window.through)
-            taken, window = window.split(through)
-            place = int(np.searchsorted(rest["step"], through, "right"))
-            orders = np.full(place, block.order)
-            yield _deduplicate_steps([_StepWindow(rest[:place], orders, None), taken]).records
-            rest = rest[place:]
+            unsealed, window = window.split(through)
+            index = int(np.searchsorted(rest["step"], through, "right"))
+            orders = np.full(index, block.order)
+            yield _deduplicate_steps([_StepWindow(rest[:index], orders, None), unsealed]).records
+            rest = rest[index:]
             if window.through == through:
                 window = unsorted.read_window(through)
+
     while True:
         yield window.records
         if window.through is None:
@@ -100,20 +113,20 @@ def merge_rows(
 
 
 def _slice_steps(records: Records, after: int | None, through: int) -> Records:
-    """The records with a step in (after, through]; they stand in step order."""
+    """Return the records, which are in step order, with a step in (after, through]."""
     steps = records["step"]
     first = 0 if after is None else int(np.searchsorted(steps, after, "right"))
     end = int(np.searchsorted(steps, through, "right"))
     return records[first:end]
 
 
-def _deduplicate_steps(parts: list[_StepWindow]) -> _StepWindow:
-    filled = [part for part in parts if len(part.records)]
-    if len(filled) <= 1:  # each part has one point a step already
-        return filled[0] if filled else parts[0]
-    records = np.concatenate([part.records for part in filled])
-    orders = np.concatenate([part.orders for part in filled])
-    chosen = np.lexsort((orders, records["wall_time"], records["step"]))
-    steps = records["step"][chosen]
-    chosen = chosen[np.append(steps[1:] != steps[:-1], True)]
-    return _StepWindow(records[chosen], orders[chosen], None)
+def _deduplicate_steps(windows: list[_StepWindow]) -> _StepWindow:
+    nonempty = [window for window in windows if len(window.records)]
+    if len(nonempty) <= 1:  # each window has one point per step already
+        return nonempty[0] if nonempty else windows[0]
+    records = np.concatenate([window.records for window in nonempty])
+    orders = np.concatenate([window.orders for window in nonempty])
+    indices = np.lexsort((orders, records["wall_time"], records["step"]))
+    steps = records["step"][indices]
+    indices = indices[np.append(steps[1:] != steps[:-1], True)]
+    return _StepWindow(records[indices], orders[indices], None)

@@ -1,7 +1,7 @@
-"""Scalar series in pieces, in step order: memory is bounded however long a series is.
+"""Scan scalar series in chunks, in step order and in bounded memory.
 
-Sealed blocks come one after the other in step order, and what is not sealed yet is merged in, a window of steps at a
-time. Every function wants a snapshot (`Database.snapshot`).
+Sealed blocks are read one after the other, and unsealed points are merged into them, a window of
+steps at a time. Every function requires a snapshot (`Database.snapshot`).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from tbservice.types import ExperimentId, StepRange
 from tbwire.digests import Records, scalar_records
 
 _WRITE_BUFFER_ORDER: Final = 2**62
-"""Added to the ids of tail rows: what is sealed came first, then what is in open blocks, then the tail."""
+"""Added to the ids of write buffer rows: these arrived after sealed and open blocks."""
 
 _INLINE_BUFFER_ORDER: Final = 2**63 - 1
-"""Where the end of the tail stands in that order."""
+"""The inline buffer arrived last."""
 
 
 def read_scalar_chunks(
@@ -37,10 +37,18 @@ def read_scalar_chunks(
     *,
     skip_damaged: bool = False,
 ) -> Iterator[tuple[int, Records]]:
-    """Series id and records of the points in this range, by series as given and then by step; none, or more, a series.
+    """Yield series id and records of each chunk of the points in a step range.
 
-    About `points_max` points are held at once. The rows of all series are read in one sequence, but what is unsealed
-    in a series that has too much of it. A row whose bytes are damaged is a ValueError, or skipped.
+    The series are in the order of `ids`, their points in step order. The rows of all series are
+    read in one sequence, except for series with more unsealed points than fit a chunk.
+
+    Args:
+        db: A snapshot.
+        experiment_id: The experiment.
+        ids: The series.
+        steps: The range.
+        points_max: Points held at once, approximately.
+        skip_damaged: Whether to skip rows with damaged bytes; else they raise ValueError.
     """
     listed = scalar_scan.list_scalar_rows(db, experiment_id, ids, steps)
 
@@ -62,6 +70,7 @@ def read_scalar_chunks(
             *_select_sealed(listed.get(id_, ())),
         )
     )
+
     for id_ in ids:
         rows = unsealed.get(id_, [])
         if id_ in in_windows:
