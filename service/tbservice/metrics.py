@@ -1,7 +1,7 @@
-"""What the service counts and times: every metric of `/metrics`, with its unit, and how each is recorded.
+"""Metrics of the service, exposed at `/metrics`, each with its unit, and how they are recorded.
 
-No label holds anything of a tenant's, and each has few values: all are constants of this source. Counts are made after
-the commit, so that what was rolled back is not among them.
+Labels have few values, constants of this source, and never contain data of a tenant. Counters are
+incremented after the commit, so that rolled back transactions do not count.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from prometheus_client import (
     disable_created_metrics,
 )
 
-disable_created_metrics()  # a second line for each, which says when this process began
+disable_created_metrics()  # a second line per metric, with the start time of the process
 
 REGISTRY: Final = CollectorRegistry()
-"""This process's metrics; with several workers each has its own, and a scrape adds them up."""
+"""Metrics of this process; each worker has its own, and a scrape adds them up."""
 
 _BUCKET_SECONDS: Final = (
     0.001,
@@ -55,81 +55,75 @@ def _histogram(name: str, text: str, *labels: str) -> Histogram:
 
 
 def _gauge(name: str, text: str) -> Gauge:
-    """A gauge whose value is the sum over the workers that live."""
+    """Create a gauge with the sum over all running workers as its value."""
     return Gauge(f"tbhub_{name}", text, registry=REGISTRY, multiprocess_mode="livesum")
 
 
 _batches = _counter(
-    "batches", "Batches answered: committed (something was new) or repeated (nothing was)", "result"
+    "batches", "Batches accepted: committed (with new segments) or repeated (without)", "result"
 )
 _segments = _counter(
-    "segments", "Segments of batches: committed, or repeated and passed over", "result"
+    "segments", "Segments of batches: committed, or repeated and skipped", "result"
 )
 _points = _counter("points", "Scalar and tensor points committed", "data_class")
-_blobs = _counter(
-    "blobs", "Blobs committed as part of a blob sequence; one that is repeated counts each time"
-)
-_body_bytes = _counter(
-    "batch_body_bytes", "Bytes of batches as they were received, compressed if at all"
-)
-_content_bytes = _counter("batch_content_bytes", "Bytes of the same batches when decompressed")
+_blobs = _counter("blobs", "Blobs committed in blob sequences; the same blob counts each time")
+_body_bytes = _counter("batch_body_bytes", "Bytes of batches as received, compressed or not")
+_content_bytes = _counter("batch_content_bytes", "Bytes of the same batches, decompressed")
 _batch_phase_seconds = _histogram(
     "batch_part",
-    "Where a batch's time goes: its body arrives, it waits for its turn to be decoded, is decoded, its blobs are put, "
-    "its transaction runs",
+    "Phases of a batch: receiving its body, waiting for its turn to be decoded, decoding, "
+    "storing its blobs, its transaction",
     "part",
 )
 
 _compaction_seconds = _histogram(
-    "merge", "Merges of scalar tails: one is a transaction, over some series of one run"
+    "merge", "Compactions of scalar series: one transaction each, for some series of a run"
 )
 _compaction_failures = _counter(
-    "merge_failures", "Merges that failed; what is not merged stays readable"
+    "merge_failures", "Compactions that failed; uncompacted points remain readable"
 )
 _compacted_runs = _counter(
-    "merged_runs", "Runs taken up for merging: with a series due, or at rest", "cause"
+    "merged_runs",
+    "Runs compacted: with a series above the threshold (due), or idle (rest)",
+    "cause",
 )
-_compacted_series = _counter("merged_series", "Series whose tail was merged")
-_compacted_points = _counter("merged_points", "Points taken out of tails by merges")
+_compacted_series = _counter("merged_series", "Series compacted")
+_compacted_points = _counter("merged_points", "Points that compactions moved out of write buffers")
 _written_points = _counter(
     "merge_written_points",
-    "Points written into blocks by merges, by level: open, sealed, or a thinned copy (1 to 5); over the rate of scalar "
-    "tbhub_points this is the rewrite factor",
+    "Points that compactions wrote into blocks, by level: open, sealed, or a thinned copy (1 to 5);"
+    " divided by the scalar tbhub_points this is the write amplification",
     "level",
 )
 _written_blocks = _counter(
-    "merge_written_blocks", "Blocks written by merges, by the same levels", "level"
+    "merge_written_blocks", "Blocks that compactions wrote, by the same levels", "level"
 )
 _sealed_in_place = _counter(
-    "merge_sealed_in_place", "Blocks that merges sealed as they stood, without writing them anew"
+    "merge_sealed_in_place", "Blocks that compactions sealed without writing them again"
 )
 _above_threshold_runs = _gauge(
-    "merge_due_runs", "Runs that wait for a merge that is due: the backlog"
+    "merge_due_runs", "Runs above the threshold that wait for compaction: the backlog"
 )
-_idle_runs = _gauge("merge_resting_runs", "Runs that are merged when they have come to rest")
+_idle_runs = _gauge("merge_resting_runs", "Runs to be compacted when they are idle")
 
 _requests = _counter(
-    "http_requests", "Requests answered, by the route's template", "route", "method", "status"
+    "http_requests", "Requests completed, by the template of the route", "route", "method", "status"
 )
 _request_seconds = _histogram(
     "http_request",
-    "From a request's headers to the end of its answer, bodies included",
+    "From the headers of a request to the end of its response, bodies included",
     "route",
     "method",
 )
-_errors = _counter(
-    "http_errors", "Requests refused or failed, by the error's code", "route", "code"
-)
+_errors = _counter("http_errors", "Requests refused or failed, by error code", "route", "code")
 
 _over_share = _counter(
-    "over_share", "Requests refused with 429, by the share of the worker that was used up", "share"
+    "over_share", "Requests refused with 429, by the share that the caller had used up", "share"
 )
 
-_connections = _gauge(
-    "database_connections_in_use", "Connections to PostgreSQL taken from the pools"
-)
+_connections = _gauge("database_connections_in_use", "Connections to PostgreSQL in use")
 _connections_max = _gauge(
-    "database_connections_max", "Connections to PostgreSQL that the pools may hold"
+    "database_connections_max", "Maximum size of the PostgreSQL connection pools"
 )
 _connection_wait_seconds = Summary(
     "tbhub_database_connection_wait_seconds",
@@ -137,21 +131,22 @@ _connection_wait_seconds = Summary(
     registry=REGISTRY,
 )
 _object_calls = _counter(
-    "s3_calls", "S3 calls, after their retries: done, refused, or failed", "operation", "result"
+    "s3_calls", "S3 calls after their retries: done, refused or failed", "operation", "result"
 )
 
 _object_store_up = Gauge(
     "tbhub_object_store_up",
-    "1 while the object store answers, 0 while it does not, when /readyz last looked; of several workers the least",
+    "Result of the last check by /readyz: 1 if the object store responded, else 0; the minimum "
+    "over the workers",
     registry=REGISTRY,
     multiprocess_mode="livemin",
 )
-_object_store_up.set(1)  # a worker does not start without
+_object_store_up.set(1)  # a worker starts only if the object store responds
 
-# Those whose values are known beforehand show them from the start: a rate needs the zero before the first.
+# Known label values are exported from the start: a rate needs the zero before the first increment.
 _phases = {
-    part: _batch_phase_seconds.labels(part)
-    for part in ("body", "turn", "decode", "blobs", "transaction")
+    phase: _batch_phase_seconds.labels(phase)
+    for phase in ("body", "turn", "decode", "blobs", "transaction")
 }
 for _metric in (_batches, _segments):
     for _result in ("committed", "repeated"):
@@ -166,18 +161,18 @@ for _level in _LEVEL_LABELS.values():
 
 
 def time_batch_phase(phase: str) -> AbstractContextManager[object]:
-    """Times one part of taking in a batch, whether it succeeds or not."""
+    """Time one phase of accepting a batch, whether it succeeds or not."""
     return _phases[phase].time()
 
 
 def observe_batch_size(body_bytes: int, content_bytes: int) -> None:
-    """Notes the size of a batch, as it was received and as it was decompressed."""
+    """Record the size of a batch as received and after decompression, in bytes."""
     _body_bytes.inc(body_bytes)
     _content_bytes.inc(content_bytes)
 
 
 def observe_batch(segments: int, new_segments: int, scalars: int, tensors: int, blobs: int) -> None:
-    """Notes a batch that was committed: how many segments it had, how many of those were new, and what was in them."""
+    """Record a committed batch: its segments, the new ones among them, and its points and blobs."""
     _batches.labels("committed" if new_segments else "repeated").inc()
     _segments.labels("committed").inc(new_segments)
     _segments.labels("repeated").inc(segments - new_segments)
@@ -187,13 +182,13 @@ def observe_batch(segments: int, new_segments: int, scalars: int, tensors: int, 
 
 
 def observe_compaction_queue(above_threshold_runs: int, idle_runs: int) -> None:
-    """Notes how much waits for this process's merger."""
+    """Record how many runs wait for compaction in this process."""
     _above_threshold_runs.set(above_threshold_runs)
     _idle_runs.set(idle_runs)
 
 
 def observe_run_compaction(*, is_idle: bool) -> None:
-    """Notes that the merger takes up a run: because a series is due, or because the run came to rest."""
+    """Count a run taken from the queue: because it is idle, or a series is above the threshold."""
     _compacted_runs.labels("rest" if is_idle else "due").inc()
 
 
@@ -204,9 +199,14 @@ def observe_compaction(
     blocks_sealed_in_place: int,
     blocks: Sequence[tuple[int, int]],
 ) -> None:
-    """Notes a merge that was committed: its series, the points out of their tails, and how many blocks it sealed.
+    """Record a committed compaction.
 
-    `blocks` are those it wrote, each as its level and its number of points.
+    Args:
+        seconds: Duration of the transaction.
+        series: Series compacted.
+        buffer_points: Points removed from their write buffers.
+        blocks_sealed_in_place: Blocks sealed without writing them again.
+        blocks: Level and number of points of each written block.
     """
     _compaction_seconds.observe(seconds)
     _compacted_series.inc(series)
@@ -218,49 +218,49 @@ def observe_compaction(
 
 
 def observe_compaction_failure() -> None:
-    """Notes a merge that failed."""
+    """Count a failed compaction."""
     _compaction_failures.inc()
 
 
 def observe_request(route: str, method: str, status: int, seconds: float) -> None:
-    """Notes an answered request. `route` is a template, never an address: that would hold an experiment's id."""
+    """Record a completed request. `route` is a template: a URL would contain an experiment's id."""
     _requests.labels(route, method, status).inc()
     _request_seconds.labels(route, method).observe(seconds)
 
 
 def observe_error(route: str, code: str) -> None:
-    """Notes a request that was refused, or failed."""
+    """Count a request that was refused or failed."""
     _errors.labels(route, code).inc()
 
 
 def observe_over_share(share: str) -> None:
-    """Count a request that is refused because its caller's share is used up."""
+    """Count a request refused because its caller's share is used up."""
     _over_share.labels(share).inc()
 
 
 def observe_pool_size(connections_max: int) -> None:
-    """Notes how many connections the application's pool may hold."""
+    """Record the maximum size of the connection pool."""
     _connections_max.set(connections_max)
 
 
 def observe_connection_wait(since: float) -> None:
-    """Notes that a connection was waited for since that moment of `time.perf_counter`."""
+    """Record a wait for a connection that began at this time of `time.perf_counter`."""
     _connection_wait_seconds.observe(time.perf_counter() - since)
 
 
 def track_connection() -> AbstractContextManager[object]:
-    """Counts a connection as taken from the pool, until the block ends."""
+    """Count a connection as in use until the block ends."""
     return _connections.track_inprogress()
 
 
 def observe_object_store(*, is_available: bool) -> None:
-    """Note whether the object store answered when it was last looked at."""
+    """Record whether the object store responded to the last check."""
     _object_store_up.set(is_available)
 
 
 def observe_object_call(operation: str, status: int | None) -> None:
-    """Notes a call to the object store, by S3's own name for it, and the HTTP status of its answer if there was one."""
+    """Count a call to the object store, by S3 operation and HTTP status (None: no response)."""
     result = "failed"
-    if status is not None and status < 500:  # noqa: PLR2004 - HTTP's own number
-        result = "refused" if status >= 400 else "done"  # noqa: PLR2004 - the same
+    if status is not None and status < 500:  # noqa: PLR2004 - an HTTP status class
+        result = "refused" if status >= 400 else "done"  # noqa: PLR2004 - an HTTP status class
     _object_calls.labels(operation, result).inc()
