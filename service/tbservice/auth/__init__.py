@@ -1,1 +1,1 @@
-"""Decide who may do what: grants, tokens, secrets, workspaces."""
+"""Authorize callers: tokens, their secrets, workspaces, and the grants that they give."""

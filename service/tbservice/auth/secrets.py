@@ -1,7 +1,7 @@
-"""What ids and tokens are made of: 128 random bits in base62, and tokens that can be known by their looks.
+"""Generate ids and tokens: 128 random bits in base62, and tokens with a recognizable format.
 
-A token is `tbh_`, 32 random base62 characters (190 bits), and 6 that are the CRC-32 of what stands before them: a
-secret scanner can tell it, and a mistyped one is refused before anything is asked of the database.
+A token is `tbh_`, 32 random base62 characters (190 bits), and 6 with the CRC-32 of all of these:
+secret scanners can recognize it, and a mistyped one is rejected without a database query.
 """
 
 from __future__ import annotations
@@ -16,51 +16,54 @@ from tbservice.types import ExperimentId, TokenId
 
 _ALPHABET: Final = string.digits + string.ascii_uppercase + string.ascii_lowercase
 _ID_CHARS: Final = 22
-_TOKEN_PREFIX: Final = "tbh_"  # noqa: S105 - how every token begins is no secret
+_TOKEN_PREFIX: Final = "tbh_"  # noqa: S105 - the beginning of every token, not a secret
 _RANDOM_CHARS: Final = 32
 _CHECKSUM_CHARS: Final = 6
 _PREFIX_CHARS: Final = 8
 
 
 def generate_experiment_id() -> ExperimentId:
-    """A new experiment's id."""
+    """Return a new experiment id."""
     return ExperimentId(_base62(secrets.randbits(128), _ID_CHARS))
 
 
 def generate_token_id() -> TokenId:
-    """A new token's id: what names it, and opens nothing."""
+    """Return a new token id, which identifies the token and is not secret."""
     return TokenId(_base62(secrets.randbits(128), _ID_CHARS))
 
 
 def is_experiment_id(candidate: str) -> bool:
-    """Whether it looks like an experiment's id."""
+    """Return whether this has the format of an experiment id."""
     return len(candidate) == _ID_CHARS and candidate.isascii() and candidate.isalnum()
 
 
 def generate_token() -> str:
-    """A new token's secret."""
+    """Return the secret of a new token."""
     body = _TOKEN_PREFIX + "".join(secrets.choice(_ALPHABET) for _ in range(_RANDOM_CHARS))
     return body + _checksum(body)
 
 
 def is_token(candidate: str) -> bool:
-    """Whether it looks like a token and its checksum holds."""
+    """Return whether this has the format of a token and a valid checksum."""
     body, checksum = candidate[:-_CHECKSUM_CHARS], candidate[-_CHECKSUM_CHARS:]
-    is_shaped = (
+    is_well_formed = (
         len(body) == len(_TOKEN_PREFIX) + _RANDOM_CHARS
         and body.startswith(_TOKEN_PREFIX)
         and body.isascii()
     )
-    return is_shaped and checksum == _checksum(body)
+    return is_well_formed and checksum == _checksum(body)
 
 
 def token_digest(token: str) -> bytes:
-    """What is kept of a token. A plain SHA-256 is enough: nobody guesses 190 random bits."""
+    """Return the digest that is stored of a token.
+
+    A plain SHA-256 suffices: 190 random bits cannot be guessed, unlike passwords.
+    """
     return hashlib.sha256(token.encode()).digest()
 
 
 def get_display_prefix(token: str) -> str:
-    """How a token begins, to tell it by in a list."""
+    """Return the beginning of a token, to identify it in lists."""
     return token[:_PREFIX_CHARS]
 
 

@@ -1,4 +1,4 @@
-"""Making, listing and revoking tokens."""
+"""Create, list and revoke tokens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tbservice.store import tokens
 from tbservice.types import AdminGrant, ExperimentId, ReadGrant, Scope, Token, TokenId, WorkspaceId
 
 SESSION_LIFETIME: Final = timedelta(hours=12)
-"""How long a browser may read after its user showed a token that can do more than read."""
+"""How long a browser may read after its user entered a token with more scopes than read."""
 
 
 def create_token(
@@ -26,24 +26,26 @@ def create_token(
     label: str = "",
     expires_at: datetime | None = None,
 ) -> tuple[Token, str]:
-    """A new token for one experiment, to append, to read, or both; and its secret, which is told only now.
+    """Create a token of one experiment to append, to read, or both; return it and its secret.
 
-    Raises Invalid for no scope, for admin, for a label that is too long and for a time that has passed.
+    The secret cannot be read again. Deletes a few ended tokens of the experiment. Raises Invalid
+    for no scope, for admin, for a label that is too long and for a time that has passed.
     """
-    chosen = tuple(sorted(set(scopes)))
-    if not chosen or Scope.ADMIN in chosen:
-        raise Invalid("a token for one experiment has the scope append, read, or both")
+    unique_scopes = tuple(sorted(set(scopes)))
+    if not unique_scopes or Scope.ADMIN in unique_scopes:
+        raise Invalid("a token of one experiment has the scope append, read, or both")
     if expires_at is not None and expires_at <= datetime.now(UTC):
-        raise Invalid("expires_at has passed")
+        raise Invalid("expires_at is in the past")
     ended_before = datetime.now(UTC) - timedelta(seconds=limits.ENDED_TOKEN_SECONDS_MAX)
     tokens.delete_ended(db, grant.experiment_id, ended_before, limits.TOKEN_SWEEP_ITEMS_MAX)
-    return _create(db, grant.workspace_id, grant.experiment_id, chosen, label, expires_at)
+    return _create(db, grant.workspace_id, grant.experiment_id, unique_scopes, label, expires_at)
 
 
 def create_session_token(db: Connection, grant: ReadGrant) -> str:
-    """The secret of a token that reads for `SESSION_LIFETIME`, for a browser to keep in the place of a wider one.
+    """Return the secret of a new token that may read for `SESSION_LIFETIME`.
 
-    Deletes a few of the workspace's that have expired: more than are made, so that they do not pile up.
+    A browser stores it instead of one with more scopes. Deletes a few expired sessions of the
+    workspace: more than are created, so that they do not accumulate.
     """
     tokens.delete_ended_sessions(db, grant.workspace_id, limits.TOKEN_SWEEP_ITEMS_MAX)
     expires_at = datetime.now(UTC) + SESSION_LIFETIME
@@ -60,26 +62,27 @@ def create_session_token(db: Connection, grant: ReadGrant) -> str:
 
 
 def create_owner_token(db: Connection, workspace_id: WorkspaceId, label: str) -> tuple[Token, str]:
-    """A token that may do everything in a workspace; for whoever runs the service, never behind a route."""
+    """Create an admin token of a workspace. For administrators, never behind a route."""
     return _create(db, workspace_id, None, (Scope.ADMIN,), label, None)
 
 
 def list_tokens(
     db: Connection, grant: AdminGrant, after: str | None, limit: int, *, sessions: bool
 ) -> tuple[list[Token], str | None]:
-    """Return a page of an experiment's tokens, without their secrets, and where the next begins, None at the end.
+    """Return a page of an experiment's tokens and the page token of the next one, if any.
 
-    The newest first; those of browser sessions apart. Raises MalformedRequest for an `after` that is no page token.
+    The newest first, without their secrets; either those of browser sessions or the others. Raises
+    MalformedRequest if `after` is not a page token.
     """
-    place = decode_page_token(after) if after else None
-    found = tokens.list_page(db, grant.experiment_id, place, limit + 1, sessions=sessions)
-    page = found[:limit]
-    last = page[-1] if len(found) > limit else None
+    before = decode_page_token(after) if after else None
+    rows = tokens.list_page(db, grant.experiment_id, before, limit + 1, sessions=sessions)
+    page = rows[:limit]
+    last = page[-1] if len(rows) > limit else None
     return page, encode_page_token(last.created_at, last.token_id) if last else None
 
 
 def revoke_token(db: Connection, grant: AdminGrant, token_id: str) -> None:
-    """Makes a token of the experiment count no more. Raises NotFound when it has no such token."""
+    """Revoke a token of the experiment. Raises NotFound if it has no such token."""
     if not tokens.revoke(db, grant.experiment_id, TokenId(token_id)):
         raise NotFound("the experiment has no such token")
 
@@ -96,7 +99,7 @@ def _create(
 ) -> tuple[Token, str]:
     if len(label) > limits.EXPERIMENT_NAME_CHARS_MAX or "\0" in label:
         raise Invalid(
-            f"a label has at most {limits.EXPERIMENT_NAME_CHARS_MAX} characters, and no NUL"
+            f"a label has at most {limits.EXPERIMENT_NAME_CHARS_MAX} characters, none of them NUL"
         )
     secret = secrets.generate_token()
     token = tokens.create(

@@ -1,4 +1,4 @@
-"""The tenants; made by whoever runs the service."""
+"""Create and list workspaces, which separate tenants; for administrators of the service."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from tbservice.types import WorkspaceId
 
 
 def create_workspace(db: Connection, name: str) -> WorkspaceId:
-    """A new workspace. Raises Invalid for a name that is empty or too long."""
+    """Create a workspace. Raises Invalid for a name that is empty or too long."""
     if not name or len(name) > limits.EXPERIMENT_NAME_CHARS_MAX or "\0" in name:
         raise Invalid(
-            f"a workspace's name has 1 to {limits.EXPERIMENT_NAME_CHARS_MAX} characters, and no NUL"
+            f"a workspace's name has 1 to {limits.EXPERIMENT_NAME_CHARS_MAX} characters, "
+            "none of them NUL"
         )
     return workspaces.create(db, name)
 
 
 def list_workspaces(db: Connection) -> list[tuple[WorkspaceId, str]]:
-    """Every workspace's id and name, the oldest first."""
+    """Return the id and name of every workspace, the oldest first."""
     return workspaces.list_all(db)

@@ -1,1 +1,1 @@
-"""Create, list, change and delete experiments, their runs and their series."""
+"""Create, list, update and delete experiments; delete their runs and series."""

@@ -1,4 +1,4 @@
-"""Creating, listing, changing and deleting experiments, their runs and their series."""
+"""Create, list, update and delete experiments; delete their runs and series."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ def create_experiment(
     visibility: Visibility = Visibility.PRIVATE,
     request_key: str | None = None,
 ) -> Experiment:
-    """A new experiment, or the one that the same `request_key` made before. Raises Invalid for long texts."""
+    """Create an experiment, or return the one created with the same `request_key`.
+
+    Raises Invalid for texts over their limit.
+    """
     _check_texts(name, description)
     _check_text("an Idempotency-Key", request_key or "", limits.EXPERIMENT_NAME_CHARS_MAX)
     experiment_id = secrets.generate_experiment_id()
@@ -32,7 +35,7 @@ def create_experiment(
 
 
 def get_experiment(db: Connection, grant: ReadGrant) -> Experiment:
-    """The experiment. Raises NotFound when it has been deleted since the grant was made."""
+    """Return the experiment. Raises NotFound if it was deleted after the grant was created."""
     experiment = experiments.find(db, grant.experiment_id)
     if experiment is None:
         raise NotFound(_NOT_FOUND)
@@ -40,7 +43,10 @@ def get_experiment(db: Connection, grant: ReadGrant) -> Experiment:
 
 
 def get_version_tag(db: Connection, grant: ReadGrant) -> str:
-    """A text that is another one whenever the experiment's data, name or visibility has changed. Raises NotFound."""
+    """Return a text that changes whenever data, name or visibility of the experiment change.
+
+    For ETags. Raises NotFound.
+    """
     experiment = get_experiment(db, grant)
     return f"{experiment.version}-{experiment.updated_at.timestamp():.6f}"
 
@@ -48,15 +54,16 @@ def get_version_tag(db: Connection, grant: ReadGrant) -> str:
 def list_experiments(
     db: Connection, grant: WorkspaceGrant, search_text: str, after: str | None, limit: int
 ) -> tuple[list[Experiment], str | None]:
-    """A page of the workspace's experiments, the newest first, and where the next begins, None at the end.
+    """Return a page of the workspace's experiments and the page token of the next one, if any.
 
-    `search_text` must be part of the name or the description, in any case. Raises MalformedRequest for a place that is none.
+    The newest first. `search_text` must occur in name or description, ignoring case. Raises
+    MalformedRequest if `after` is not a page token.
     """
     _check_text("q", search_text, limits.EXPERIMENT_NAME_CHARS_MAX)
-    place = decode_page_token(after) if after else None
-    found = experiments.list_page(db, grant.workspace_id, search_text, place, limit + 1)
-    page = found[:limit]
-    last = page[-1] if len(found) > limit else None
+    before = decode_page_token(after) if after else None
+    rows = experiments.list_page(db, grant.workspace_id, search_text, before, limit + 1)
+    page = rows[:limit]
+    last = page[-1] if len(rows) > limit else None
     return page, encode_page_token(last.created_at, last.experiment_id) if last else None
 
 
@@ -67,7 +74,10 @@ def update_experiment(
     description: str | None = None,
     visibility: Visibility | None = None,
 ) -> Experiment:
-    """Changes what is not None. Raises Invalid for texts over their limit, NotFound when it is gone."""
+    """Change what is not None.
+
+    Raises Invalid for texts over their limit, NotFound if the experiment was deleted.
+    """
     _check_texts(name or "", description or "")
     experiment = experiments.update(db, grant.experiment_id, name, description, visibility)
     if experiment is None:
@@ -76,9 +86,10 @@ def update_experiment(
 
 
 def delete_experiment(db: Connection, grant: AdminGrant) -> None:
-    """Deletes the experiment with everything in it. Raises NotFound when it is gone already.
+    """Delete the experiment with everything in it. Raises NotFound if it was deleted before.
 
-    The experiment's row goes first: an ingest that is under way finds it gone at its last statement, and rolls back.
+    The experiment's row is deleted first: an ingest in progress fails at its last statement and
+    rolls back.
     """
     if not experiments.delete(db, grant.experiment_id):
         raise NotFound(_NOT_FOUND)
@@ -86,7 +97,7 @@ def delete_experiment(db: Connection, grant: AdminGrant) -> None:
 
 
 def delete_run(db: Connection, grant: AdminGrant, run: str) -> None:
-    """Deletes a run, its series and its cursors. Raises NotFound when there is none."""
+    """Delete a run, its series and its upload cursors. Raises NotFound if it does not exist."""
     run_id = _lock_run(db, grant, run)
     series_ids = time_series.delete(db, grant.experiment_id, run_id, None)
     points.delete_series_points(db, grant.experiment_id, series_ids)
@@ -96,7 +107,10 @@ def delete_run(db: Connection, grant: AdminGrant, run: str) -> None:
 
 
 def delete_series(db: Connection, grant: AdminGrant, run: str, tag: str) -> None:
-    """Deletes one series, and the cursors of its run, so that an upload can bring it back. Raises NotFound."""
+    """Delete one series, and the upload cursors of its run, so that an upload can restore it.
+
+    Raises NotFound.
+    """
     run_id = _lock_run(db, grant, run)
     tag_id = runs_tags.find_tag(db, grant.experiment_id, tag)
     series_ids = (
@@ -123,4 +137,4 @@ def _check_texts(name: str, description: str) -> None:
 
 def _check_text(what: str, content: str, chars_max: int) -> None:
     if len(content) > chars_max or "\0" in content:
-        raise Invalid(f"{what} has at most {chars_max} characters, and no NUL")
+        raise Invalid(f"{what} has at most {chars_max} characters, none of them NUL")

@@ -14,7 +14,7 @@ from tbservice.types import AppendGrant, Cursor
 def list_cursors(
     db: Connection, grant: AppendGrant, after: str, limit: int
 ) -> tuple[list[Cursor], str | None]:
-    """Return a page of cursors and the page token of the next one, None on the last page.
+    """Return a page of cursors and the page token of the next one, if any.
 
     Raises MalformedRequest if `after` is not a page token.
     """
