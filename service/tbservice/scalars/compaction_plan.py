@@ -136,13 +136,15 @@ def _select_seal_in_place(
     large = [block for block in series.open_blocks if block.count >= limits.SEALED_POINTS_MIN]
     if series.count_is_exact:  # all points arrived in step order: no blocks overlap
         return large
+
+    blocks: list[OpenBlock | SealedBlock] = [*series.open_blocks, *sealed]
     buffered = _compute_step_range((), series.buffered)
     return [
         block
         for block in large
         if not any(
             _overlaps(other, StepRange(block.first_step, block.last_step))
-            for other in (*series.open_blocks, *sealed)
+            for other in blocks
             if other is not block
         )
         and (buffered is None or not _overlaps(block, buffered))
