@@ -166,7 +166,7 @@ def _port(text: str) -> int:
 def _explain_settings(error: object) -> str:
     from pydantic import ValidationError
 
-    assert isinstance(error, ValidationError)  # noqa: S101 - `object` avoids an import at the top
+    assert isinstance(error, ValidationError)  # noqa: S101 - typed as object for want of the import
     problems = [
         f"TBHUB_{'_'.join(map(str, item['loc'])).upper()}: {item['msg']}" for item in error.errors()
     ]

@@ -71,22 +71,13 @@ def compact_run(
         after_tag_id: Only series of tags with greater ids are compacted, in the order of these ids.
         compact_idle: Whether to use `IDLE_THRESHOLD` instead of the limits of the write buffer.
     """
-    rows_min, points_min = (
-        IDLE_THRESHOLD
-        if compact_idle
-        else (limits.WRITE_BUFFER_ROWS_MAX, limits.WRITE_BUFFER_POINTS_MAX)
+    threshold = (limits.WRITE_BUFFER_ROWS_MAX, limits.WRITE_BUFFER_POINTS_MAX)
+    if compact_idle:
+        threshold = IDLE_THRESHOLD
+    locked = series_rows.lock_above_threshold(
+        db, grant.experiment_id, run_id, after_tag_id, *threshold, SERIES_PER_COMPACTION
     )
-    states = limit_points(
-        series_rows.lock_above_threshold(
-            db,
-            grant.experiment_id,
-            run_id,
-            after_tag_id,
-            rows_min,
-            points_min,
-            SERIES_PER_COMPACTION,
-        )
-    )
+    states = limit_points(locked)
     if not states:
         return CompactionResult()
 

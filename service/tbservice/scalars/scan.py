@@ -42,13 +42,8 @@ def read_scalar_chunks(
     The series are in the order of `ids`, their points in step order. The rows of all series are
     read in one sequence, except for series with more unsealed points than fit a chunk.
 
-    Args:
-        db: A snapshot.
-        experiment_id: The experiment.
-        ids: The series.
-        steps: The range.
-        points_max: Points held at once, approximately.
-        skip_damaged: Whether to skip rows with damaged bytes; else they raise ValueError.
+    About `points_max` points are held at once. Rows with damaged bytes raise ValueError, or are
+    skipped with `skip_damaged`.
     """
     listed = scalar_scan.list_scalar_rows(db, experiment_id, ids, steps)
 
