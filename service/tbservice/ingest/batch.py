@@ -40,11 +40,15 @@ class TensorPoints:
 
 @dataclass(frozen=True, slots=True)
 class BlobSequencePoints:
-    """Columns of blob sequence points, all of the same length."""
+    """Columns of blob sequence points, all of the same length.
+
+    A content type is empty where none was logged.
+    """
 
     steps: Int64s
     wall_times: Float64s
     sequences: Sequence[Sequence[SentBlob]]
+    logged_content_types: Sequence[str]
 
 
 SentPoints = ScalarPoints | TensorPoints | BlobSequencePoints

@@ -8,14 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Final
 
 from tbservice.errors import Invalid
-from tbservice.ingest.decode import InlineBlob, Segment, iter_inline_blobs
-from tbservice.store import blobs
-import numpy as np
-from sqlalchemy import Connection
-from tbservice.errors import Invalid, NotFound
 from tbservice.ingest.batch import InlineBlob, Segment, iter_inline_blobs
-from tbservice.sample_order import compute_rank_and_key
-from tbservice.store import blob_points, blobs, sample_slots
+from tbservice.store import blobs
 from tbservice.store.blobs import StoredBlob
 from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database

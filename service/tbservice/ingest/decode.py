@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,8 +17,19 @@ from google.protobuf.message import DecodeError
 from tbservice import limits
 from tbservice.errors import Invalid, MalformedRequest, TooLarge
 from tbservice.ingest import guard
+from tbservice.ingest.batch import (
+    BlobSequencePoints,
+    InlineBlob,
+    ReferencedBlob,
+    Segment,
+    SentBlob,
+    SentMetadata,
+    SentPoints,
+    SentSeries,
+    TensorPoints,
+    iter_referenced_tensors,
+)
 from tbservice.store.scalar_format import ScalarPoints, concatenate, unpack
-from tbservice.store.upload_streams import stream_digest
 from tbservice.types import DataClass, Float64s, Int64s, ObjectReference, Stream, TensorValue
 from tbwire import packing, tensors, wire_pb2
 from tbwire.tensorboard_pb2 import SummaryMetadata
@@ -27,96 +37,6 @@ from tbwire.tensorboard_pb2 import SummaryMetadata
 _SHA256_BYTES = 32
 _INT64_MAX = 2**63 - 1
 _SKIPPED_REASONS_MAX = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class InlineBlob:
-    """A blob that came inside the batch."""
-
-    sha256: bytes
-    content: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class ReferencedBlob:
-    """A blob that was put before; `size` in bytes."""
-
-    sha256: bytes
-    size: int
-
-
-SentBlob = InlineBlob | ReferencedBlob
-
-
-@dataclass(frozen=True, slots=True)
-class TensorPoints:
-    """Columns of tensor points, all of one length."""
-
-    steps: Int64s
-    wall_times: Float64s
-    tensors: Sequence[TensorValue]
-
-
-@dataclass(frozen=True, slots=True)
-class BlobSequencePoints:
-    """Columns of blob sequence points, all of one length; where no content type was logged, it is empty."""
-
-    steps: Int64s
-    wall_times: Float64s
-    sequences: Sequence[Sequence[SentBlob]]
-    logged_content_types: Sequence[str]
-
-
-SentPoints = ScalarPoints | TensorPoints | BlobSequencePoints
-
-
-@dataclass(frozen=True, slots=True)
-class SentMetadata:
-    """A series' summary metadata: what decides about the series, and the whole as it was serialized."""
-
-    plugin: str
-    data_class: DataClass
-    serialized: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class SentSeries:
-    """What a segment holds of one tag; `metadata` is None where the client has had it acknowledged before."""
-
-    tag: str
-    metadata: SentMetadata | None
-    points: SentPoints
-
-    @property
-    def data_class(self) -> DataClass:
-        """What the points are, whatever the metadata says."""
-        if isinstance(self.points, ScalarPoints):
-            return DataClass.SCALAR
-        return (
-            DataClass.TENSOR if isinstance(self.points, TensorPoints) else DataClass.BLOB_SEQUENCE
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """The bytes [start, end) of a stream and what was read there; `index` is its place in the batch.
-
-    `stream_digest` identifies the stream in its experiment.
-    """
-
-    index: int
-    stream: Stream
-    start: int
-    end: int
-    start_checksum: int
-    end_checksum: int
-    series: Sequence[SentSeries]
-    skipped: dict[str, int]
-    run_start_time: float
-    stream_digest: bytes = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "stream_digest", stream_digest(self.stream))
 
 
 def decode_batch(body: bytes) -> list[Segment]:
@@ -146,38 +66,6 @@ def decode_batch(body: bytes) -> list[Segment]:
             f"a batch has at most {limits.BATCH_TENSOR_OBJECTS_MAX} tensors stored as objects"
         )
     return segments
-
-
-def iter_inline_blobs(segments: Sequence[Segment]) -> Iterator[InlineBlob]:
-    """Every blob that came inside these segments."""
-    return (blob for blob in _iter_blobs(segments) if isinstance(blob, InlineBlob))
-
-
-def iter_referenced_blobs(segments: Sequence[Segment]) -> Iterator[ReferencedBlob]:
-    """Every blob that must have been put before; the objects of tensors are some."""
-    yield from (blob for blob in _iter_blobs(segments) if isinstance(blob, ReferencedBlob))
-    for _, reference in iter_referenced_tensors(segments):
-        yield ReferencedBlob(reference.sha256, reference.size)
-
-
-def iter_referenced_tensors(
-    segments: Sequence[Segment],
-) -> Iterator[tuple[TensorValue, ObjectReference]]:
-    """Every tensor whose bytes are an object, and which."""
-    for segment in segments:
-        for series in segment.series:
-            if isinstance(series.points, TensorPoints):
-                for value in series.points.tensors:
-                    if value.reference is not None:
-                        yield value, value.reference
-
-
-def _iter_blobs(segments: Sequence[Segment]) -> Iterator[SentBlob]:
-    for segment in segments:
-        for series in segment.series:
-            if isinstance(series.points, BlobSequencePoints):
-                for sequence in series.points.sequences:
-                    yield from sequence
 
 
 def _decode_segment(index: int, sent: wire_pb2.Segment) -> Segment:
@@ -369,9 +257,11 @@ def _decode_blob_sequences(sent: wire_pb2.BlobSequencePoints) -> BlobSequencePoi
     steps, wall_times = _decode_steps_and_wall_times(
         sent.steps, sent.wall_times, len(sent.sequences)
     )
-    sequences = [_decode_sequence(sequence) for sequence in sent.sequences]
     return BlobSequencePoints(
-        steps, wall_times, sequences, [_logged_content_type(each) for each in sent.sequences]
+        steps,
+        wall_times,
+        [_decode_sequence(sequence) for sequence in sent.sequences],
+        [_get_logged_content_type(sequence) for sequence in sent.sequences],
     )
 
 
@@ -384,7 +274,7 @@ def _decode_sequence(sent: wire_pb2.BlobSequence) -> list[SentBlob]:
     return [_decode_blob(blob) for blob in sent.blobs]
 
 
-def _logged_content_type(sent: wire_pb2.BlobSequence) -> str:
+def _get_logged_content_type(sent: wire_pb2.BlobSequence) -> str:
     if sent.logged_content_type and len(sent.blobs) != 1:
         raise Invalid(f"a content type is logged with one blob; this step has {len(sent.blobs)}")
     return _check_name(

@@ -8,11 +8,8 @@ from dataclasses import dataclass
 
 from tbservice import limits, metrics
 from tbservice.ingest import blobs, commit, decode, string_lengths
-from tbservice.ingest.commit import CommitResult
-from tbservice.ingest.decode import Segment
-from tbservice.ingest import blobs, commit, decode
 from tbservice.ingest.batch import Segment
-from tbservice.reading import tensor_objects
+from tbservice.ingest.commit import CommitResult
 from tbservice.scalars.compactor import Compactor
 from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database

@@ -8,7 +8,7 @@ import numpy as np
 
 from tbservice import limits
 from tbservice.errors import Invalid, TooLarge
-from tbservice.ingest.decode import Segment, iter_referenced_tensors
+from tbservice.ingest.batch import Segment, iter_referenced_tensors
 from tbservice.store import blobs
 from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database

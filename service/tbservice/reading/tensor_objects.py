@@ -14,9 +14,6 @@ from typing import TypeVar
 from sqlalchemy import Connection
 
 from tbservice.errors import ObjectMissing
-from tbservice import limits
-from tbservice.errors import Invalid, ObjectMissing, TooLarge
-from tbservice.ingest.batch import Segment, iter_referenced_tensors
 from tbservice.store import blobs
 from tbservice.store.objects import ObjectStore
 from tbservice.types import (
