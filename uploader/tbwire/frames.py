@@ -9,22 +9,15 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from tbwire.read_pb2 import Frame
+from tbwire.wire_format import MalformedVarint, decode_varint, encode_varint
 
 MEDIA_TYPE: Final = "application/vnd.tbhub.points"
-
-_LENGTH_BYTES_MAX: Final = 10
 
 
 def encode_frame(frame: Frame) -> bytes:
     """One frame with its length before it."""
     content = frame.SerializeToString()
-    length = len(content)
-    head = bytearray()
-    while length > 0x7F:  # noqa: PLR2004 - seven bits of a varint's byte
-        head.append(length & 0x7F | 0x80)
-        length >>= 7
-    head.append(length)
-    return bytes(head) + content
+    return encode_varint(len(content)) + content
 
 
 def decode_frames(pieces: Iterable[bytes], frame_bytes_max: float = math.inf) -> Iterator[Frame]:
@@ -52,13 +45,10 @@ def decode_frames(pieces: Iterable[bytes], frame_bytes_max: float = math.inf) ->
 
 def _find_frame(buffer: bytearray, place: int) -> tuple[int, int] | None:
     """Where the content of the frame that begins at `place` starts and ends; None when it is not whole."""
-    length = shift = 0
-    for at in range(place, min(len(buffer), place + _LENGTH_BYTES_MAX)):
-        byte = buffer[at]
-        length |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:  # noqa: PLR2004 - a varint's last byte
-            return (at + 1, at + 1 + length) if at + 1 + length <= len(buffer) else None
-    if len(buffer) - place >= _LENGTH_BYTES_MAX:
-        raise ValueError("the bytes are no frames")
-    return None
+    try:
+        length, start = decode_varint(buffer, place)
+    except IndexError:  # the varint is cut
+        return None
+    except MalformedVarint as error:
+        raise ValueError("the bytes are no frames") from error
+    return (start, start + length) if start + length <= len(buffer) else None

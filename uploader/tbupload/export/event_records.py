@@ -23,6 +23,7 @@ from tbupload.events.points import LegacyHistogram, ScalarColumns, Tensor
 from tbupload.events.skip_reasons import ValueRefused
 from tbwire import tensorboard_pb2 as pb
 from tbwire import tensors
+from tbwire.wire_format import encode_varint
 
 _FLOAT: Final = 1
 _DOUBLE: Final = 2
@@ -147,11 +148,11 @@ def blob_record_head(
 
     They are the elements of a string vector, and may be as large as they like: nobody holds them here.
     """
-    befores = [_TENSOR_STRING + _encode_varint(size) for size in sizes]
+    befores = [_TENSOR_STRING + encode_varint(size) for size in sizes]
     shape = pb.TensorShapeProto(dim=[pb.TensorShapeProto.Dim(size=len(sizes))]).SerializeToString()
-    described = _TENSOR_DTYPE + _encode_varint(tensors.STRING) + _encode_field(_TENSOR_SHAPE, shape)
+    described = _TENSOR_DTYPE + encode_varint(tensors.STRING) + _encode_field(_TENSOR_SHAPE, shape)
     strings_bytes = sum(map(len, befores)) + sum(sizes)
-    head = _head(tag, metadata, _encode_varint(step), described, strings_bytes)
+    head = _head(tag, metadata, encode_varint(step), described, strings_bytes)
     payload_head = _EVENT_WALL_TIME + _WALL_TIME.pack(wall_time) + head
     return payload_head, befores, len(payload_head) + strings_bytes
 
@@ -193,13 +194,13 @@ def _scalar_rows(
     if is_simple:
         head = _value_head(tag, metadata, bytes(width), _VALUE_SIMPLE, values.itemsize)
     else:
-        dtype = _encode_varint(_FLOAT if values.dtype == _FLOAT32 else _DOUBLE)
+        dtype = encode_varint(_FLOAT if values.dtype == _FLOAT32 else _DOUBLE)
         described = (
             _TENSOR_DTYPE
             + dtype
             + _encode_field(_TENSOR_SHAPE, b"")
             + _TENSOR_CONTENT
-            + _encode_varint(values.itemsize)
+            + encode_varint(values.itemsize)
         )
         head = _head(tag, metadata, bytes(width), described, values.itemsize)
     wall_time_at = len(_EVENT_WALL_TIME)
@@ -229,7 +230,7 @@ def _head(
     tag: str, metadata: bytes | None, step: bytes, tensor_head: bytes, rest_bytes: int
 ) -> bytes:
     """An event from its step on, up to where `rest_bytes` more bytes end its tensor, and with it the event."""
-    tensor = _VALUE_TENSOR + _encode_varint(len(tensor_head) + rest_bytes) + tensor_head
+    tensor = _VALUE_TENSOR + encode_varint(len(tensor_head) + rest_bytes) + tensor_head
     return _value_head(tag, metadata, step, tensor, rest_bytes)
 
 
@@ -241,8 +242,8 @@ def _value_head(
     if metadata is not None:
         before += _encode_field(_VALUE_METADATA, metadata)
     before += begun
-    value = _SUMMARY_VALUE + _encode_varint(len(before) + rest_bytes) + before
-    return _EVENT_STEP + step + _EVENT_SUMMARY + _encode_varint(len(value) + rest_bytes) + value
+    value = _SUMMARY_VALUE + encode_varint(len(before) + rest_bytes) + before
+    return _EVENT_STEP + step + _EVENT_SUMMARY + encode_varint(len(value) + rest_bytes) + value
 
 
 def _legacy_value(tag: str, histogram: LegacyHistogram, metadata: bytes | None) -> pb.Summary.Value:
@@ -309,11 +310,5 @@ def _column_bytes(column: npt.NDArray[Any]) -> _Bytes:
     return np.ascontiguousarray(column).view(np.uint8).reshape(len(column), column.itemsize)
 
 
-def _encode_varint(number: int) -> bytes:
-    """One number, as protobuf writes it; a negative one as the uint64 of the same bits."""
-    column = np.array([number], np.int64)
-    return _encode_varints(column, int(_varint_widths(column)[0])).tobytes()
-
-
 def _encode_field(key: bytes, content: bytes) -> bytes:
-    return key + _encode_varint(len(content)) + content
+    return key + encode_varint(len(content)) + content

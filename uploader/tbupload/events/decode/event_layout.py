@@ -12,10 +12,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, overload
 
-_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
-_VARINT_BYTES_MAX: Final = 10
-_SIZE_BYTES_MAX: Final = 5
-"""Bytes of a field's length; protobuf takes no event with a longer one, whatever number it is."""
+from tbwire.wire_format import (
+    CONTINUATION_BIT,
+    FIXED32,
+    FIXED64,
+    LENGTH_DELIMITED,
+    SIZE_BYTES_MAX,
+    VARINT,
+    WIRE_TYPE_BITS,
+    WIRE_TYPE_MASK,
+    MalformedVarint,
+    decode_varint,
+)
 
 _CONTENT_TYPES: Final = {
     1: "<f4",
@@ -95,12 +103,12 @@ def parse_layout(event: bytes) -> EventLayout | None:
     """The layout of a serialized event of scalars, or None when it is anything else."""
     try:
         return _parse_event(event)
-    except (_NoLayout, IndexError):
+    except (_NoLayout, IndexError, MalformedVarint):
         return None
 
 
 def _parse_event(event: bytes) -> EventLayout:
-    fields = _parse_message(event, 0, len(event), {1: _FIXED64, 2: _VARINT, 5: _LENGTH})
+    fields = _parse_message(event, 0, len(event), {1: FIXED64, 2: VARINT, 5: LENGTH_DELIMITED})
     if 5 not in fields:
         raise _NoLayout
     summary = fields[5]
@@ -113,14 +121,17 @@ def _parse_event(event: bytes) -> EventLayout:
 
 
 def _is_value(field: _Field) -> bool:
-    if (field.number, field.kind) != (1, _LENGTH):
+    if (field.number, field.kind) != (1, LENGTH_DELIMITED):
         raise _NoLayout
     return True
 
 
 def _parse_value(event: bytes, value: _Field) -> ValueLayout:
     fields = _parse_message(
-        event, value.start, value.end, {1: _LENGTH, 2: _FIXED32, 8: _LENGTH, 9: _LENGTH}
+        event,
+        value.start,
+        value.end,
+        {1: LENGTH_DELIMITED, 2: FIXED32, 8: LENGTH_DELIMITED, 9: LENGTH_DELIMITED},
     )
     if 1 not in fields or (2 in fields) == (8 in fields):
         raise _NoLayout
@@ -138,7 +149,7 @@ def _parse_tensor(event: bytes, tensor: _Field) -> tuple[slice, str]:
     if 2 in fields:
         _check_single_element(event, fields.pop(2))
     data_type = fields.pop(1, None)
-    if data_type is None or data_type.kind != _VARINT or len(fields) != 1:
+    if data_type is None or data_type.kind != VARINT or len(fields) != 1:
         raise _NoLayout
     (number, field), *_ = fields.items()
     return field.span, _element_type(data_type.varint, number, field)
@@ -146,26 +157,26 @@ def _parse_tensor(event: bytes, tensor: _Field) -> tuple[slice, str]:
 
 def _element_type(data_type: int, number: int, field: _Field) -> str:
     size = field.end - field.start
-    if number == 4 and field.kind == _LENGTH and size and data_type in _CONTENT_TYPES:
+    if number == 4 and field.kind == LENGTH_DELIMITED and size and data_type in _CONTENT_TYPES:
         dtype = _CONTENT_TYPES[data_type]
         if size == int(dtype[-1]):
             return dtype
-    elif (number, data_type, size) == (5, 1, 4) and field.kind in (_LENGTH, _FIXED32):
+    elif (number, data_type, size) == (5, 1, 4) and field.kind in (LENGTH_DELIMITED, FIXED32):
         return "<f4"
-    elif (number, data_type, size) == (6, 2, 8) and field.kind in (_LENGTH, _FIXED64):
+    elif (number, data_type, size) == (6, 2, 8) and field.kind in (LENGTH_DELIMITED, FIXED64):
         return "<f8"
     raise _NoLayout
 
 
 def _check_single_element(event: bytes, shape: _Field) -> None:
-    if shape.kind != _LENGTH:
+    if shape.kind != LENGTH_DELIMITED:
         raise _NoLayout
     for dim in _fields(event, shape.start, shape.end):
-        if (dim.number, dim.kind) != (2, _LENGTH):
+        if (dim.number, dim.kind) != (2, LENGTH_DELIMITED):
             raise _NoLayout
         if [
             (size.number, size.kind, size.varint) for size in _fields(event, dim.start, dim.end)
-        ] != [(1, _VARINT, 1)]:
+        ] != [(1, VARINT, 1)]:
             raise _NoLayout
 
 
@@ -195,9 +206,9 @@ def _fields(event: bytes, start: int, end: int) -> Iterator[_Field]:
     position = start
     while position < end:
         key = event[position]
-        if key >= 0x80:  # a field number over 15: none of ours
+        if key >= CONTINUATION_BIT:  # a field number over 15: none of ours
             raise _NoLayout
-        field = _parse_field_at(event, position + 1, key >> 3, key & 7)
+        field = _parse_field_at(event, position + 1, key >> WIRE_TYPE_BITS, key & WIRE_TYPE_MASK)
         if field.end > end:
             raise _NoLayout
         yield field
@@ -205,26 +216,15 @@ def _fields(event: bytes, start: int, end: int) -> Iterator[_Field]:
 
 
 def _parse_field_at(event: bytes, position: int, number: int, kind: int) -> _Field:
-    if kind == _FIXED64:
+    if kind == FIXED64:
         return _Field(number, kind, position, position + 8, 0)
-    if kind == _FIXED32:
+    if kind == FIXED32:
         return _Field(number, kind, position, position + 4, 0)
-    if kind not in (_VARINT, _LENGTH):
+    if kind not in (VARINT, LENGTH_DELIMITED):
         raise _NoLayout
-    value, after = _parse_varint(event, position)
-    if kind == _VARINT:
+    value, after = decode_varint(event, position)
+    if kind == VARINT:
         return _Field(number, kind, position, after, value)
-    if after - position > _SIZE_BYTES_MAX:
+    if after - position > SIZE_BYTES_MAX:
         raise _NoLayout
     return _Field(number, kind, after, after + value, 0)
-
-
-def _parse_varint(event: bytes, position: int) -> tuple[int, int]:
-    """The number at `position`, and where it ends."""
-    value = 0
-    for index in range(_VARINT_BYTES_MAX):
-        byte = event[position + index]
-        value |= (byte & 0x7F) << (7 * index)
-        if byte < 0x80:
-            return value, position + index + 1
-    raise _NoLayout

@@ -10,13 +10,13 @@ import numpy as np
 
 from tbupload.events.decode.event_layout import EventLayout, ValueLayout, parse_layout
 from tbupload.events.decode.record_rows import WORD_BYTES, Words, byte_mask
+from tbwire.wire_format import CONTINUATION_BIT
 
 VALUES_MAX: Final = 2_000
 """Values of all layouts that are remembered, so that they stay under a few megabytes; later ones are parsed anew."""
 
 _ALL_BITS: Final = 0xFF
 _NO_BITS: Final = 0x00
-_CONTINUATION_BIT: Final = 0x80
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def _mask(event: bytes, layout: EventLayout) -> bytes:
         if span is not None:
             mask[span] = bytes([_NO_BITS]) * (span.stop - span.start)
     if layout.step is not None:
-        mask[layout.step] = bytes([_CONTINUATION_BIT]) * (layout.step.stop - layout.step.start)
+        mask[layout.step] = bytes([CONTINUATION_BIT]) * (layout.step.stop - layout.step.start)
     return bytes(mask)
 
 

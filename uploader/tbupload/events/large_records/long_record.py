@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import BinaryIO, Final
+from typing import BinaryIO
 
 import google_crc32c
 import numpy as np
@@ -16,20 +16,15 @@ from tbupload.events.decode.columns import PointCollector
 from tbupload.events.decode.summaries import Point, read_value, summary_values
 from tbupload.events.framing import FOOTER_BYTES, footer
 from tbupload.events.large_records.field_placeholders import FieldPlaceholders, iter_bytes
-from tbupload.events.large_records.record_skeleton import (
-    EventSkeleton,
-    MalformedMessage,
-    SkeletonBuilder,
-)
+from tbupload.events.large_records.field_reader import MalformedMessage
+from tbupload.events.large_records.record_skeleton import EventSkeleton, SkeletonBuilder
 from tbupload.events.points import SeriesPoints, Tensor
 from tbupload.events.skip_reasons import ValueRefused
 from tbupload.events.tag_registry import TagRegistry, series_points
 from tbupload.limits import SKELETON_BYTES_MAX, ReadLimits
 from tbwire import tensorboard_pb2 as pb
 from tbwire import tensors
-
-_NUMBER_BYTES_MAX: Final = 10
-"""Bytes of a number in a field of a tensor: the longest varint."""
+from tbwire.wire_format import VARINT_BYTES_MAX
 
 
 def matches_checksum(file: BinaryIO, start: int, length: int) -> bool:
@@ -115,7 +110,7 @@ class LongRecordReader:
                 and point.dtype != tensors.STRING
             )
             count = tensors.element_count([dim.size for dim in value.tensor.tensor_shape.dim])
-            has_few = is_numeric and _NUMBER_BYTES_MAX * count <= SKELETON_BYTES_MAX
+            has_few = is_numeric and VARINT_BYTES_MAX * count <= SKELETON_BYTES_MAX
             raise ValueRefused(
                 skip_reasons.TENSOR_MALFORMED if has_few else skip_reasons.RECORD_TOO_LARGE
             )

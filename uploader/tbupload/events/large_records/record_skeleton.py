@@ -9,24 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import BinaryIO, Final, cast
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from tbupload.errors import FileReplaced
 from tbupload.events.large_records.field_placeholders import FieldPlaceholders
+from tbupload.events.large_records.field_reader import (
+    FieldReader,
+    FileMessageField,
+    MalformedMessage,
+)
 from tbupload.limits import SKELETON_BYTES_MAX, ReadLimits
 from tbwire import tensorboard_pb2 as pb
+from tbwire.wire_format import LENGTH_DELIMITED, START_GROUP, WIRE_TYPE_BITS, encode_varint
 
-_VARINT, _FIXED64, _LENGTH, _GROUP, _GROUP_END, _FIXED32 = range(6)
-_GROUP_DEPTH_MAX: Final = 100
-_NUMBER_MAX: Final = 2**29 - 1  # of a field
-_VARINT_BYTES_MAX: Final = 10
-_SIZE_BYTES_MAX: Final = 5  # of a key or a length: protobuf takes no longer ones
-_CONTINUATION_BIT: Final = 0x80
 _FIELD_BYTES_MIN: Final = 64  # what even the shortest takes in memory when it has been parsed
-_WINDOW_BYTES: Final = 64 << 10
 _CHARACTER_BYTES_MAX: Final = 4
 
 _BLOB_FIELDS: Final = frozenset(
@@ -65,10 +62,6 @@ _SUMMARY: Final = pb.Event.SUMMARY_FIELD_NUMBER
 _VALUE: Final = pb.Summary.VALUE_FIELD_NUMBER
 
 
-class MalformedMessage(Exception):
-    """The bytes are no protobuf message; not an error, as it never leaves the reader."""
-
-
 @dataclass(frozen=True, slots=True)
 class MessageSkeleton:
     """A serialized message without its large parts. `is_whole` unless something was emptied that nothing stands for."""
@@ -89,27 +82,11 @@ class EventSkeleton:
     superseded: list[range]
 
 
-@dataclass(frozen=True, slots=True)
-class _Field:
-    """A field of a message in a file: byte offsets of its key, its content and its end."""
-
-    number: int
-    kind: int
-    start: int
-    content: int
-    end: int
-
-    @property
-    def size(self) -> int:
-        """Bytes of the content."""
-        return self.end - self.content
-
-
 class SkeletonBuilder:
     """Makes outlines of the messages in a file; fields up to a small size are always taken as they are."""
 
     def __init__(self, file: BinaryIO, placeholders: FieldPlaceholders, limits: ReadLimits) -> None:
-        self._window = _FileWindow(file)
+        self._reader = FieldReader(file)
         self._placeholders = placeholders
         self._field_bytes_max = limits.skeleton_field_bytes_max
         chars_max = max(limits.name_chars_max, limits.logged_content_type_chars_max)
@@ -119,15 +96,15 @@ class SkeletonBuilder:
 
     def event(self, start: int, end: int) -> EventSkeleton:
         """The outline of the event in bytes [start, end) of the file. Raises Malformed, and FileReplaced."""
-        self._window.end = end
+        self._reader.end = end
         self._begin()
         message, summaries, superseded = bytearray(), list[range](), list[range]()
-        for field in self._fields(start, end):
-            if field.kind == _LENGTH and field.number == _SUMMARY:
+        for field in self._reader.fields(start, end):
+            if field.wire_type == LENGTH_DELIMITED and field.number == _SUMMARY:
                 message += _encode_field(field, b"")
                 summaries.append(range(field.content, field.end))
                 continue
-            if field.kind == _LENGTH and field.number in _WHAT_FIELDS:
+            if field.wire_type == LENGTH_DELIMITED and field.number in _WHAT_FIELDS:
                 superseded += (
                     summaries  # the last one counts; only summaries are joined to what came before
                 )
@@ -139,20 +116,20 @@ class SkeletonBuilder:
     def values(self, summaries: list[range]) -> Iterator[MessageSkeleton]:
         """The outline of each value of the summaries in these byte ranges of the file. Raises as `event` does."""
         for summary in summaries:
-            for field in self._fields(summary.start, summary.stop):
-                if (field.number, field.kind) == (_VALUE, _LENGTH):
+            for field in self._reader.fields(summary.start, summary.stop):
+                if (field.number, field.wire_type) == (_VALUE, LENGTH_DELIMITED):
                     yield self._value(field)
 
     def _begin(self) -> None:
         self._kept_bytes = 0
         self._is_whole = True
 
-    def _value(self, value: _Field) -> MessageSkeleton:
+    def _value(self, value: FileMessageField) -> MessageSkeleton:
         self._begin()
         if value.size <= self._field_bytes_max:
-            return MessageSkeleton(self._window.read(value.content, value.end), is_whole=True)
+            return MessageSkeleton(self._reader.read(value.content, value.end), is_whole=True)
         message = bytearray()
-        for field in self._fields(value.content, value.end):
+        for field in self._reader.fields(value.content, value.end):
             message += self._reduce_field(_SUMMARY_VALUE, field)
             self._check_kept()
         return MessageSkeleton(bytes(message), self._is_whole)
@@ -162,12 +139,15 @@ class SkeletonBuilder:
         if self._kept_bytes > _KEPT_BYTES_MAX:
             raise MalformedMessage
 
-    def _reduce_field(self, message: Descriptor, field: _Field) -> bytes:
+    def _reduce_field(self, message: Descriptor, field: FileMessageField) -> bytes:
         """What is left of one field of this message: its key and content, or nothing."""
-        if field.size <= self._field_bytes_max or field.kind not in (_LENGTH, _GROUP):
+        if field.size <= self._field_bytes_max or field.wire_type not in (
+            LENGTH_DELIMITED,
+            START_GROUP,
+        ):
             self._kept_bytes += max(field.end - field.start, _FIELD_BYTES_MIN)
-            return self._window.read(field.start, field.end)
-        if field.kind != _LENGTH:
+            return self._reader.read(field.start, field.end)
+        if field.wire_type != LENGTH_DELIMITED:
             return b""  # a group; nothing else is as long
         known = message.fields_by_number.get(field.number)
         if known is not None:
@@ -176,7 +156,7 @@ class SkeletonBuilder:
             _encode_field(field, self._truncate(field)) if message.full_name in _METADATA else b""
         )
 
-    def _content(self, known: FieldDescriptor, field: _Field) -> bytes:
+    def _content(self, known: FieldDescriptor, field: FileMessageField) -> bytes:
         if known.message_type is not None:
             return self._reduce_message(known.message_type, field)
         if known.full_name in _BLOB_FIELDS:
@@ -189,129 +169,38 @@ class SkeletonBuilder:
             return self._truncate(field)
         return self._read_or_drop(field)
 
-    def _reduce_message(self, message: Descriptor, field: _Field) -> bytes:
+    def _reduce_message(self, message: Descriptor, field: FileMessageField) -> bytes:
         content = bytearray()
-        for inner in self._fields(field.content, field.end):
+        for inner in self._reader.fields(field.content, field.end):
             if self._kept_bytes > SKELETON_BYTES_MAX:  # millions of elements, a field each
                 self._is_whole = False
                 break
             content += self._reduce_field(message, inner)
         return bytes(content)
 
-    def _truncate(self, field: _Field) -> bytes:
+    def _truncate(self, field: FileMessageField) -> bytes:
         """The beginning of a text, or of metadata: all of it, or more than its limit allows; whole characters."""
         if field.size <= self._text_bytes_max:
-            return self._window.read(field.content, field.end)
-        content = self._window.read(field.content, field.content + self._text_bytes_max)
+            return self._reader.read(field.content, field.end)
+        content = self._reader.read(field.content, field.content + self._text_bytes_max)
         starts = (
             index
             for index in range(1, _CHARACTER_BYTES_MAX + 1)
-            if content[-index] & 0xC0 != _CONTINUATION_BIT
+            if content[-index] & 0xC0 != 0x80  # noqa: PLR2004 - UTF-8's continuation bytes are 10xxxxxx
         )
         return content[: -next(starts, 1)]
 
-    def _read_or_drop(self, field: _Field) -> bytes:
+    def _read_or_drop(self, field: FileMessageField) -> bytes:
         if self._kept_bytes + field.size > SKELETON_BYTES_MAX:
             self._is_whole = False
             return b""
         self._kept_bytes += field.size
-        return self._window.read(field.content, field.end)
-
-    def _fields(self, start: int, end: int) -> Iterator[_Field]:
-        position = start
-        while position < end:
-            field = self._field(position)
-            if field.end > end:
-                raise MalformedMessage
-            yield field
-            position = field.end
-
-    def _field(self, start: int) -> _Field:
-        number, kind, content = self._key(start)
-        if kind == _VARINT:
-            return _Field(number, kind, start, content, self._window.varint(content)[1])
-        if kind == _LENGTH:
-            size, content = self._window.varint(content, _SIZE_BYTES_MAX)
-            return _Field(number, kind, start, content, content + size)
-        if kind == _GROUP:
-            return _Field(number, kind, start, content, self._group_end(number, content))
-        if kind not in (_FIXED64, _FIXED32):
-            raise MalformedMessage
-        return _Field(number, kind, start, content, content + (8 if kind == _FIXED64 else 4))
-
-    def _key(self, start: int) -> tuple[int, int, int]:
-        """The number and wire type of the field at `start`, and where its content begins."""
-        key, content = self._window.varint(start, _SIZE_BYTES_MAX)
-        if not 0 < key >> 3 <= _NUMBER_MAX:
-            raise MalformedMessage
-        return key >> 3, key & 7, content
-
-    def _group_end(self, number: int, position: int) -> int:
-        """Where a group ends: no message of TensorBoard's has any, but unknown fields may be of any kind."""
-        groups = [number]
-        while groups:
-            number, kind, content = self._key(position)
-            if kind == _GROUP and len(groups) < _GROUP_DEPTH_MAX:
-                groups.append(number)
-                position = content
-            elif kind not in (_GROUP, _GROUP_END):
-                position = self._field(position).end
-            elif kind == _GROUP_END and groups.pop() == number:
-                position = content
-            else:
-                raise MalformedMessage
-        return position
+        return self._reader.read(field.content, field.end)
 
 
-class _FileWindow:
-    """Bytes of a file by their offset up to `end`, read through a small buffer."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self.end = 0
-        self._file = file
-        self._base = 0
-        self._buffer = b""
-
-    def read(self, start: int, end: int) -> bytes:
-        """The bytes [start, end). Raises Malformed past the window's end; FileReplaced when the file ends before."""
-        if end > self.end:
-            raise MalformedMessage
-        if not self._base <= start <= end <= self._base + len(self._buffer):
-            self._file.seek(start)
-            self._base, self._buffer = start, self._file.read(max(end - start, _WINDOW_BYTES))
-            if end > start + len(self._buffer):
-                raise FileReplaced(Path(self._file.name))
-        content = self._buffer[start - self._base : end - self._base]
-        if len(self._buffer) > _WINDOW_BYTES:
-            self._base, self._buffer = 0, b""  # not worth keeping in memory
-        return content
-
-    def varint(self, start: int, bytes_max: int = _VARINT_BYTES_MAX) -> tuple[int, int]:
-        """The number at `start`, and where it ends. Raises Malformed when it is none, or takes more bytes."""
-        value, position = 0, start
-        for shift in range(0, 7 * bytes_max, 7):
-            byte = self._byte(position)
-            value |= (byte & ~_CONTINUATION_BIT) << shift
-            position += 1
-            if byte < _CONTINUATION_BIT:
-                return value, position
-        raise MalformedMessage
-
-    def _byte(self, position: int) -> int:
-        index = position - self._base
-        if 0 <= index < len(self._buffer) and position < self.end:
-            return self._buffer[index]
-        return self.read(position, position + 1)[0]
-
-
-def _encode_field(field: _Field, content: bytes) -> bytes:
-    return _encode_varint(field.number << 3 | field.kind) + _encode_varint(len(content)) + content
-
-
-def _encode_varint(number: int) -> bytes:
-    encoded = bytearray()
-    while number >= _CONTINUATION_BIT:
-        encoded.append(number & ~_CONTINUATION_BIT & 0xFF | _CONTINUATION_BIT)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
+def _encode_field(field: FileMessageField, content: bytes) -> bytes:
+    return (
+        encode_varint(field.number << WIRE_TYPE_BITS | field.wire_type)
+        + encode_varint(len(content))
+        + content
+    )

@@ -1,0 +1,77 @@
+"""Wire format of Protocol Buffers: wire types and varints, for code that handles bytes itself.
+
+Source: "Encoding" in the Protocol Buffers documentation. A message is a sequence of fields; a field
+is a key (the varint `number << 3 | wire type`) and a value. A varint has seven bits of the number
+per byte, least significant first; the top bit of each byte says whether another one follows.
+
+The functions here handle one number each. Columns of numbers have vectorised forms of their own:
+`tbupload.events.decode.templates` decodes steps, `tbupload.export.event_records` encodes them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+VARINT: Final = 0
+FIXED64: Final = 1
+LENGTH_DELIMITED: Final = 2
+START_GROUP: Final = 3
+END_GROUP: Final = 4
+FIXED32: Final = 5
+
+WIRE_TYPE_BITS: Final = 3
+"""Low bits of a key that are the wire type; the field number is in the bits above them."""
+
+WIRE_TYPE_MASK: Final = (1 << WIRE_TYPE_BITS) - 1
+
+FIELD_NUMBER_MAX: Final = (1 << 29) - 1
+
+VARINT_BYTES_MAX: Final = 10
+"""Bytes of the longest varint: 64 bits at seven bits per byte."""
+
+SIZE_BYTES_MAX: Final = 5
+"""Bytes of a key or a length: both are 32-bit, and protobuf's parsers refuse longer varints."""
+
+CONTINUATION_BIT: Final = 0x80
+"""Bit of a varint's byte that says that another byte follows."""
+
+PAYLOAD_MASK: Final = 0x7F
+"""Bits of a varint's byte that belong to the number."""
+
+PAYLOAD_BITS: Final = 7
+
+_UINT64_MASK: Final = (1 << 64) - 1
+
+
+class MalformedVarint(ValueError):
+    """A varint has more bytes than it may have."""
+
+
+def encode_varint(number: int) -> bytes:
+    """Return `number` as a varint; a negative int64 as the uint64 with the same bits."""
+    number &= _UINT64_MASK
+    encoded = bytearray()
+    while number >= CONTINUATION_BIT:
+        encoded.append(number & PAYLOAD_MASK | CONTINUATION_BIT)
+        number >>= PAYLOAD_BITS
+    encoded.append(number)
+    return bytes(encoded)
+
+
+def decode_varint(
+    buffer: bytes | bytearray, position: int, bytes_max: int = VARINT_BYTES_MAX
+) -> tuple[int, int]:
+    """Return the varint that starts at `position`, and the position after it.
+
+    The tenth byte is not masked to the one bit that fits a uint64, so the number may be larger.
+    Raises IndexError when the buffer ends first, MalformedVarint when it has more than `bytes_max`.
+    """
+    value = shift = 0
+    shift_max = PAYLOAD_BITS * (bytes_max - 1)
+    while (byte := buffer[position]) >= CONTINUATION_BIT:
+        if shift == shift_max:
+            raise MalformedVarint("a varint has too many bytes")
+        value |= (byte & PAYLOAD_MASK) << shift
+        shift += PAYLOAD_BITS
+        position += 1
+    return value | byte << shift, position + 1
