@@ -20,6 +20,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from tbwire.dedup import deduplicated_order
+
 Records = npt.NDArray[Any]
 """A column of SCALAR_RECORD or VALUE_RECORD."""
 
@@ -79,12 +81,8 @@ def deduplicate_steps(records: Records) -> Records:
     steps = records["step"]
     if bool(np.all(steps[1:] > steps[:-1])):
         return records
-    order = np.lexsort(
-        (records["wall_time"], steps)
-    )  # stable: on equal keys the later one stays last
-    ordered = steps[order]
-    chosen: Records = records[order[np.append(ordered[1:] != ordered[:-1], True)]]
-    return chosen
+    remaining: Records = records[deduplicated_order(steps, records["wall_time"])]
+    return remaining
 
 
 class SeriesDigest:

@@ -13,8 +13,7 @@ from tbupload.events.points import Columns, SeriesPoints
 from tbupload.events.skip_reasons import ValueRefused, over_limit_error
 from tbupload.limits import ReadLimits
 from tbwire import tensorboard_pb2 as pb
-
-HPARAMS: Final = "hparams"
+from tbwire.tag_owners import HPARAMS
 
 _DATA_CLASSES: Final = {
     "scalars": pb.DATA_CLASS_SCALAR,

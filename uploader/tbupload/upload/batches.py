@@ -26,10 +26,10 @@ from tbupload.events.points import (
     TensorColumns,
 )
 from tbupload.events.skip_reasons import EMPTY_VALUE
-from tbupload.events.tag_registry import HPARAMS
 from tbupload.http.wire_limits import WireLimits
 from tbupload.upload.repeated_steps import StepSpan, step_span
 from tbwire import packing, wire_pb2
+from tbwire.tag_owners import HPARAMS
 
 BATCH_BYTES: Final = 2 << 20
 """A batch is sent when it has about this many bytes, or when there is no more to put in it; the server takes more."""

@@ -23,13 +23,10 @@ from tbwire.digests import (
     tensor_digest,
     value_records,
 )
-from tbwire.tag_owners import belongs_to_owner, misfit_reason
+from tbwire.tag_owners import HPARAMS, belongs_to_owner, misfit_reason
 
 IN_MEMORY_BYTES: Final = 24 << 20
 """Bytes of records held in memory, about; what is more goes to a temporary file."""
-
-HPARAMS: Final = "hparams"
-"""The one plugin of whose summary metadata the newest counts; of all others, the first."""
 
 _DATA_CLASSES: Final = {"scalars": "scalar", "tensors": "tensor", "blob_sequences": "blob_sequence"}
 """The API's word for what the wire's field of points holds."""

@@ -39,9 +39,10 @@ from tbupload.events.framing import (
 )
 from tbupload.events.points import Columns, SeriesPoints
 from tbupload.events.skip_reasons import ValueRefused
-from tbupload.events.tag_registry import HPARAMS, KnownSeries, TagRegistry, series_points
+from tbupload.events.tag_registry import KnownSeries, TagRegistry, series_points
 from tbupload.limits import ReadLimits
 from tbwire import tensorboard_pb2 as pb
+from tbwire.tag_owners import HPARAMS
 
 _GROUP_RECORDS_MIN: Final = 8
 """Fewer records of one length are read one by one."""

@@ -23,9 +23,10 @@ from tbupload.events.large_records.field_placeholders import (
 )
 from tbupload.events.points import BlobSequence, Tensor
 from tbupload.events.skip_reasons import ValueRefused, over_limit_error
-from tbupload.events.tag_registry import HPARAMS, KnownSeries, TagRegistry
+from tbupload.events.tag_registry import KnownSeries, TagRegistry
 from tbupload.limits import ReadLimits
 from tbwire import tensorboard_pb2 as pb
+from tbwire.tag_owners import HPARAMS
 
 Point = np.float32 | np.float64 | Tensor | BlobSequence
 """A scalar, a tensor, or the blobs of one step."""

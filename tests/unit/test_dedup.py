@@ -1,0 +1,35 @@
+"""The rule by which one point of a step remains, against a plain loop."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tbwire.dedup import deduplicated_order
+
+points = st.lists(st.tuples(st.integers(-2, 2), st.sampled_from([0.5, 1.0, 2.0])), min_size=1)
+
+
+def remaining(points, arrivals):
+    best = {}
+    for index in sorted(range(len(points)), key=arrivals.__getitem__):
+        step, wall_time = points[index]
+        if step not in best or wall_time >= points[best[step]][1]:
+            best[step] = index
+    return [best[step] for step in sorted(best)]
+
+
+@pytest.mark.parametrize("is_shuffled", [False, True])
+@given(points, st.randoms(use_true_random=False))
+def test_remaining_points_have_the_greatest_wall_time(is_shuffled, points, random):
+    arrivals = list(range(len(points)))
+    if is_shuffled:
+        random.shuffle(arrivals)
+    order = deduplicated_order(
+        np.array([step for step, _ in points], np.int64),
+        np.array([wall_time for _, wall_time in points]),
+        np.array(arrivals) if is_shuffled else None,
+    )
+    assert order.tolist() == remaining(points, arrivals)

@@ -1,0 +1,31 @@
+"""Which point of a step remains: the one with the greatest wall time, then the one that came later.
+
+Storage, scans, digests and the uploader's verification all apply this rule, so that a series has
+the same points on both sides. Digests are comparable only because of that.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Column = npt.NDArray[Any]
+
+
+def deduplicated_order(
+    steps: Column, wall_times: Column, arrivals: Column | None = None
+) -> npt.NDArray[np.intp]:
+    """Return the indices of the points that remain, in step order.
+
+    Args:
+        steps: One step per point, in any order.
+        wall_times: One wall time per point, never NaN.
+        arrivals: A number per point that grows with its arrival; None when points are in that order.
+    """
+    # lexsort is stable and its last key is the primary one: the remaining point is last of its step.
+    keys = (wall_times, steps) if arrivals is None else (arrivals, wall_times, steps)
+    order = np.lexsort(keys)
+    ordered = steps[order]
+    return order[np.append(ordered[1:] != ordered[:-1], True)]
