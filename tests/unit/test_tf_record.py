@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.event_files import encode_record, encode_records
-from tbupload.events import framing, linear_checksum
+from tbupload.events import framing, linear_checksum, tf_record
 from tbupload.events.decode import record_rows, record_walk
 from tbupload.events.decode.record_walk import find_record_starts
 
@@ -104,7 +104,7 @@ def test_framing_stops_at_the_first_header_that_is_not_sound(payloads, data):
 
 def test_a_length_of_two_to_the_64_is_corrupt_whatever_its_checksum():
     header = b"\xff" * 8
-    sound = header + framing.footer(google_crc32c.value(header))
+    sound = header + tf_record.footer(google_crc32c.value(header))
     frames = framing.find_records(encode_record(b"one") + sound, 0)
     assert (len(frames.starts), frames.end, frames.is_corrupt) == (1, 19, True)
 

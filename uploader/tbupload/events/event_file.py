@@ -18,13 +18,14 @@ from tbupload.events.decode.decoder import ChunkDecoder, FilePart
 from tbupload.events.decode.record_rows import PADDING_BYTES, new_buffer
 from tbupload.events.filters import SeriesFilter
 from tbupload.events.first_record import FirstRecord, read_first_record
-from tbupload.events.framing import FRAME_BYTES, HEADER_BYTES, RecordFrames
+from tbupload.events.framing import RecordFrames
 from tbupload.events.large_records import long_record
 from tbupload.events.large_records.field_placeholders import FieldPlaceholders
 from tbupload.events.large_records.long_record import LongRecordReader
 from tbupload.events.points import Chunk, SeriesPoints
 from tbupload.events.skip_reasons import RECORD_DAMAGED, over_limit_error
 from tbupload.events.tag_registry import RestartDecode, TagRegistry
+from tbupload.events.tf_record import FRAME_BYTES, HEADER_BYTES
 from tbupload.limits import CHUNK_BYTES, ReadLimits
 from tbwire.checksums import PRECEDING_BYTES, preceding_crc
 

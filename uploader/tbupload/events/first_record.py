@@ -1,4 +1,4 @@
-"""The first record of an event file, by which the file is known to be the same one whatever its name."""
+"""The first record of an event file: its digest identifies the file, whatever its name is."""
 
 from __future__ import annotations
 
@@ -11,48 +11,55 @@ from typing import BinaryIO, Final
 import google_crc32c
 from google.protobuf.message import DecodeError
 
-from tbupload.events import framing
-from tbupload.events.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
+from tbupload.events import framing, tf_record
+from tbupload.events.tf_record import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
 from tbwire import tensorboard_pb2 as pb
 
-_PIECE_BYTES: Final = 1 << 20
-"""How much of a long first record is held at a time while it is digested."""
+_READ_BYTES: Final = 1 << 20
+"""Bytes of a long first record that are in memory at a time while it is hashed."""
 
 
 @dataclass(frozen=True, slots=True)
 class FirstRecord:
-    """SHA-256 of the record, framing included, and its event's wall time (seconds since the epoch) if it says one."""
+    """What identifies an event file.
+
+    Attributes:
+        digest: SHA-256 of the first record, framing included.
+        wall_time: Seconds since the epoch of its event; None when it has none that is finite.
+    """
 
     digest: bytes
     wall_time: float | None
 
 
 def read_first_record(file: BinaryIO, size: int) -> FirstRecord | None:
-    """The first record of a file of `size` bytes.
+    """Return the first record of a file of `size` bytes.
 
-    None while it is not wholly there, or damaged and the last: it may still be being written.
+    None while it is incomplete, or when it is damaged and the only one: it may still be written.
     """
     file.seek(0)
     header = file.read(HEADER_BYTES)
     length = framing.header_length(header) if len(header) == HEADER_BYTES else None
     if length is None or size < length + FRAME_BYTES:
         return None
+
     digest, checksum, payload = hashlib.sha256(header), 0, b""
-    for piece_bytes in _read_sizes(length):
-        payload = file.read(piece_bytes)
+    for read_bytes in _read_sizes(length):
+        payload = file.read(read_bytes)
         digest.update(payload)
         checksum = google_crc32c.extend(checksum, payload)
     footer = file.read(FOOTER_BYTES)
     digest.update(footer)
-    if footer != framing.footer(checksum) and not file.read(1):
+    if footer != tf_record.footer(checksum) and not file.read(1):
         return None
-    return FirstRecord(digest.digest(), _wall_time(payload) if length <= _PIECE_BYTES else None)
+
+    return FirstRecord(digest.digest(), _wall_time(payload) if length <= _READ_BYTES else None)
 
 
 def _read_sizes(length: int) -> Iterator[int]:
     while length > 0:
-        yield min(length, _PIECE_BYTES)
-        length -= _PIECE_BYTES
+        yield min(length, _READ_BYTES)
+        length -= _READ_BYTES
 
 
 def _wall_time(payload: bytes) -> float | None:

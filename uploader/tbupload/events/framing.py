@@ -1,17 +1,15 @@
-"""TFRecord framing: where the records of a file's bytes are, and which of them are as they were written.
+"""Find the records in a buffer of event file bytes, and check their headers in bulk.
 
-A record is a length (uint64), the length's masked CRC-32C (uint32), the payload, the payload's masked CRC-32C (uint32);
-all little-endian.
+The layout of a record is described in `tf_record`. Payloads are not checked here but where they are
+decoded: all of one length at once (`decode.record_rows`), or one by one (`payload`).
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
@@ -23,24 +21,23 @@ from tbupload.events.decode.record_walk import (
     find_record_starts_in_files,
     length_checksums,
 )
+from tbupload.events.tf_record import CHECKSUM, FRAME_BYTES, HEADER_BYTES, LENGTH, masked_checksum
 
-HEADER_BYTES: Final = 12
-FOOTER_BYTES: Final = 4
-FRAME_BYTES: Final = HEADER_BYTES + FOOTER_BYTES
-
-_LENGTH: Final = struct.Struct("<Q")
-_CHECKSUM: Final = struct.Struct("<I")
 _LONG_LENGTH: Final = 65_535
-"""Payloads of this length and more share one group: sorting 16-bit keys is several times faster."""
+"""Payloads of this length or more share one group: sorting 16-bit keys is several times faster."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordFrames:
-    """The whole records of a buffer: where each starts, and its payload's length, in bytes.
+    """The complete records of a buffer, in file order.
 
-    `end` is where the last of them ends. `is_corrupt` says that the header there fails its checksum: where the record
-    after it begins cannot be known. `next_bytes` is how long the record at `end` is, framing included, when its header
-    is there and sound, otherwise 0: it is longer than what the buffer holds of it.
+    Attributes:
+        starts: Byte offset of each record.
+        lengths: Length of each record's payload, in bytes.
+        end: Byte offset at which the last of them ends.
+        is_corrupt: The header at `end` fails its checksum, so the next record cannot be found.
+        next_bytes: Size of the record at `end`, framing included, if its header is complete and
+            valid; 0 otherwise. It is longer than the rest of the buffer.
     """
 
     starts: Indices
@@ -52,9 +49,9 @@ class RecordFrames:
 
 @dataclass(frozen=True, slots=True)
 class RecordGroup:
-    """Records whose payloads have one length, by their index in `Frames`, in file order.
+    """Records with payloads of one length, by their index in `RecordFrames`, in file order.
 
-    Those of `_LONG_LENGTH` bytes and more are in one group whatever their length.
+    Those of `_LONG_LENGTH` bytes or more are in one group, although their lengths differ.
     """
 
     length: int
@@ -62,41 +59,41 @@ class RecordGroup:
 
 
 def header_length(header: bytes) -> int | None:
-    """The payload length a record's first 12 bytes tell; None when it fails its checksum."""
-    (length,) = _LENGTH.unpack_from(header)
-    if _CHECKSUM.unpack_from(header, 8)[0] != _masked_checksum(header[:8]):
+    """Return the payload length in a record's first 12 bytes; None when it fails its checksum."""
+    (length,) = LENGTH.unpack_from(header)
+    if CHECKSUM.unpack_from(header, LENGTH.size)[0] != masked_checksum(header[: LENGTH.size]):
         return None
     return int(length)
 
 
 def payload(buffer: Buffer, start: int, length: int) -> bytes | None:
-    """The payload of the whole record at byte `start`; None when it does not match its checksum."""
+    """Return the payload of the record at byte `start`; None when it fails its checksum."""
     end = start + HEADER_BYTES + length
     content = bytes(buffer[start + HEADER_BYTES : end])
-    return content if _CHECKSUM.unpack_from(buffer, end)[0] == _masked_checksum(content) else None
-
-
-def footer(checksum: int) -> bytes:
-    """The last bytes of a record whose payload has this CRC-32C."""
-    return _CHECKSUM.pack(_mask(checksum))
+    return content if CHECKSUM.unpack_from(buffer, end)[0] == masked_checksum(content) else None
 
 
 def find_records(buffer: Buffer, start: int) -> RecordFrames:
-    """Finds the whole records of `buffer` from byte `start` on, up to the first header that fails its checksum."""
+    """Return the complete records from byte `start` to the first header that fails its checksum."""
     return _check_headers(buffer, *find_record_starts(buffer, start))
 
 
 def _check_headers(buffer: Buffer, starts: Indices, end: int) -> RecordFrames:
-    """The records that `walk` has found, up to the first header that fails its checksum."""
+    """Return the records at `starts` that precede the first header that fails its checksum.
+
+    `starts` and `end` are what `find_record_starts` returns: the last record may be incomplete.
+    """
     if not len(starts):
         return RecordFrames(starts, starts, end, is_corrupt=False, next_bytes=0)
+
     ends = np.append(starts[1:], min(end, np.iinfo(np.intp).max))
     lengths = ends - starts - FRAME_BYTES
-    sound = _count_valid_headers(buffer, starts, lengths)
-    if sound < len(starts):
+    valid = _count_valid_headers(buffer, starts, lengths)
+    if valid < len(starts):
         return RecordFrames(
-            starts[:sound], lengths[:sound], int(starts[sound]), is_corrupt=True, next_bytes=0
+            starts[:valid], lengths[:valid], int(starts[valid]), is_corrupt=True, next_bytes=0
         )
+
     if end <= len(buffer):
         return RecordFrames(starts, lengths, end, is_corrupt=False, next_bytes=0)
     return RecordFrames(
@@ -109,7 +106,7 @@ def _check_headers(buffer: Buffer, starts: Indices, end: int) -> RecordFrames:
 
 
 def first_records(frames: RecordFrames, count: int) -> RecordFrames:
-    """The first `count` records, fewer than there are."""
+    """Return the first `count` records; `count` is less than their number."""
     return RecordFrames(
         frames.starts[:count],
         frames.lengths[:count],
@@ -120,7 +117,7 @@ def first_records(frames: RecordFrames, count: int) -> RecordFrames:
 
 
 def drop_corrupt_end(buffer: Buffer, frames: RecordFrames) -> RecordFrames:
-    """The same records but for the last one, if that does not match its checksum."""
+    """Return the records without the last one, if the last one fails its checksum."""
     if (
         not len(frames.starts)
         or payload(buffer, int(frames.starts[-1]), int(frames.lengths[-1])) is not None
@@ -132,35 +129,45 @@ def drop_corrupt_end(buffer: Buffer, frames: RecordFrames) -> RecordFrames:
 
 
 def find_joined_records(buffer: Buffer, bounds: list[int]) -> list[RecordFrames]:
-    """The records of files that lie in the buffer one after the other, of each as `frame` finds them in it alone.
+    """Return the records of each of several files that are joined in one buffer.
 
-    Of n files, the n + 1 `bounds` say where each begins and the last one ends.
+    Each file gets what `find_records` returns for it alone; offsets are those in the buffer.
+
+    Args:
+        buffer: The files' bytes, one file after the other.
+        bounds: For n files, n + 1 offsets: where each file begins, and where the last one ends.
     """
     joined = _check_headers(buffer[: bounds[-1]], *find_record_starts_in_files(buffer, bounds))
-    # As long as a record ends where a file does, none was taken for a part of another file.
+
+    # As long as a record ends where each file does, no file's bytes were read as part of another.
     ends = np.array(bounds[1:])
-    places = np.searchsorted(joined.starts, ends)
-    is_whole = (np.append(joined.starts, joined.end)[places] == ends).tolist()
-    files, start, are_whole = [], 0, True
-    for bound, end, place, ends_there in zip(
-        bounds, bounds[1:], places.tolist(), is_whole, strict=False
+    stops = np.searchsorted(joined.starts, ends)
+    is_aligned = (np.append(joined.starts, joined.end)[stops] == ends).tolist()
+
+    files, start, all_aligned = [], 0, True
+    for bound, end, stop, ends_here in zip(
+        bounds, bounds[1:], stops.tolist(), is_aligned, strict=False
     ):
-        are_whole = are_whole and ends_there
-        if are_whole:
-            part = slice(start, place)
+        all_aligned = all_aligned and ends_here
+        if all_aligned:
+            records = slice(start, stop)
             files.append(
                 RecordFrames(
-                    joined.starts[part], joined.lengths[part], end, is_corrupt=False, next_bytes=0
+                    joined.starts[records],
+                    joined.lengths[records],
+                    end,
+                    is_corrupt=False,
+                    next_bytes=0,
                 )
             )
-            start = place
+            start = stop
         else:
             files.append(find_records(buffer[:end], bound))
     return files
 
 
 def join(files: list[RecordFrames]) -> RecordFrames:
-    """The records of several files in one buffer, in the order given."""
+    """Return the records of several files in one buffer, in the order of `files`; at least one."""
     return RecordFrames(
         np.concatenate([frames.starts for frames in files]),
         np.concatenate([frames.lengths for frames in files]),
@@ -171,7 +178,7 @@ def join(files: list[RecordFrames]) -> RecordFrames:
 
 
 def group_by_length(frames: RecordFrames, records: Indices) -> Iterator[RecordGroup]:
-    """These records, grouped by their payload's length, shortest first."""
+    """Yield the records with these indices, grouped by their payload's length, shortest first."""
     keys = np.minimum(frames.lengths[records], _LONG_LENGTH).astype(np.uint16)
     order = np.argsort(keys, kind="stable")
     for group in np.split(order, np.flatnonzero(np.diff(keys[order])) + 1):
@@ -180,27 +187,15 @@ def group_by_length(frames: RecordFrames, records: Indices) -> Iterator[RecordGr
 
 
 def _count_valid_headers(buffer: Buffer, starts: Indices, lengths: Indices) -> int:
-    """How many records from the first on have a length that matches its checksum."""
-    written = _view_at_every_byte(buffer, np.dtype("<u4"))[starts + _LENGTH.size]
+    """Return how many records, from the first one, have a length that matches its checksum."""
+    written = _view_at_every_byte(buffer, np.dtype("<u4"))[starts + LENGTH.size]
     expected = length_checksums(np.minimum(lengths, SHORT_LENGTHS - 1))
     long = np.flatnonzero(lengths >= SHORT_LENGTHS)
-    expected[long] = [_length_checksum(length) for length in lengths[long].tolist()]
-    unsound = np.flatnonzero(written != expected)
-    return int(unsound[0]) if len(unsound) else len(starts)
+    expected[long] = [masked_checksum(LENGTH.pack(length)) for length in lengths[long].tolist()]
+    invalid = np.flatnonzero(written != expected)
+    return int(invalid[0]) if len(invalid) else len(starts)
 
 
 def _view_at_every_byte(buffer: Buffer, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """What stands at every byte of the buffer, taken as this type: a view, from which few are taken."""
+    """Return a view with one (overlapping) element of `dtype` per byte offset."""
     return np.ndarray((len(buffer) - dtype.itemsize + 1,), dtype, buffer, strides=(1,))
-
-
-def _length_checksum(length: int) -> int:
-    return _masked_checksum(_LENGTH.pack(length))
-
-
-def _masked_checksum(content: bytes) -> int:
-    return _mask(google_crc32c.value(content))
-
-
-def _mask(checksum: int) -> int:
-    return (((checksum >> 15) | (checksum << 17)) + 0xA282EAD8) & 0xFFFFFFFF

@@ -14,15 +14,14 @@ import google_crc32c
 
 from tbupload.errors import BlobLost
 from tbupload.events.filters import SeriesFilter
-from tbupload.events.framing import footer
 from tbupload.events.points import ScalarColumns, TensorColumns
+from tbupload.events.tf_record import footer, header
 from tbupload.export.client import ExportClient
 from tbupload.export.destination import as_output_errors, commit_file, temporary_path
 from tbupload.export.directory_names import event_file_name, run_directory
 from tbupload.export.event_records import (
     audio_record_head,
     blob_record_head,
-    header,
     is_as_written,
     is_legacy_audio,
     is_simple_value,

@@ -17,17 +17,16 @@ import numpy as np
 import numpy.typing as npt
 
 from tbupload.events.decode.legacy import histogram_tensor, legacy_metadata
-from tbupload.events.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, footer
 from tbupload.events.linear_checksum import checksums, mask
 from tbupload.events.points import LegacyHistogram, ScalarColumns, Tensor
 from tbupload.events.skip_reasons import ValueRefused
+from tbupload.events.tf_record import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, footer, header
 from tbwire import tensorboard_pb2 as pb
 from tbwire import tensors
 from tbwire.wire_format import encode_varint
 
 _FLOAT: Final = 1
 _DOUBLE: Final = 2
-_LENGTH: Final = struct.Struct("<Q")
 _WALL_TIME: Final = struct.Struct("<d")
 
 # Keys of the fields that are written by hand: number << 3 | wire type
@@ -60,12 +59,6 @@ def version_record(wall_time: float) -> bytes:
 def record(payload: bytes) -> bytes:
     """One record around a payload."""
     return header(len(payload)) + payload + footer(google_crc32c.value(payload))
-
-
-def header(payload_bytes: int) -> bytes:
-    """What stands before a payload of so many bytes."""
-    length = _LENGTH.pack(payload_bytes)
-    return length + footer(google_crc32c.value(length))
 
 
 def scalar_records(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from tbupload.errors import CorruptRecord, NotAnEventFile, ReadError
-from tbupload.events.framing import HEADER_BYTES
+from tbupload.events.tf_record import HEADER_BYTES
 
 CONFIRM_SECONDS: Final = 3.0
 """How long damage has to be there before it is believed: over a network, bytes arrive in any order, and errors pass."""

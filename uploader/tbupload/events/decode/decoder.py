@@ -31,7 +31,6 @@ from tbupload.events.decode.templates import (
     decode_events,
 )
 from tbupload.events.framing import (
-    HEADER_BYTES,
     RecordFrames,
     RecordGroup,
     group_by_length,
@@ -40,6 +39,7 @@ from tbupload.events.framing import (
 from tbupload.events.points import Columns, SeriesPoints
 from tbupload.events.skip_reasons import ValueRefused
 from tbupload.events.tag_registry import KnownSeries, TagRegistry, series_points
+from tbupload.events.tf_record import HEADER_BYTES
 from tbupload.limits import ReadLimits
 from tbwire import tensorboard_pb2 as pb
 from tbwire.tag_owners import HPARAMS

@@ -12,13 +12,13 @@ import numpy.typing as npt
 from tbupload.events import linear_checksum
 from tbupload.events.decode.record_walk import Buffer, Indices
 from tbupload.events.linear_checksum import Bytes
+from tbupload.events.tf_record import FOOTER_BYTES
 
 WORD_BYTES: Final = 8
 
 PADDING_BYTES: Final = WORD_BYTES
 """How much longer than its records a buffer has to be: the last row is filled up to whole words with what follows."""
 
-_FOOTER_BYTES: Final = 4
 _BLOCK_ROWS: Final = 64
 """Rows that are taken for one long row while words are combined, as numpy is slow with short ones."""
 
@@ -73,7 +73,7 @@ class RecordMatrix:
 
 def gather_payloads(buffer: Buffer, starts: Indices, length: int, records: Indices) -> RecordMatrix:
     """The payloads of `length` bytes that start at these bytes of a buffer with `PADDING_BYTES` after the last."""
-    count = -(-(length + _FOOTER_BYTES) // WORD_BYTES)
+    count = -(-(length + FOOTER_BYTES) // WORD_BYTES)
     dtype = np.dtype((np.void, count * WORD_BYTES))
     everywhere: npt.NDArray[Any] = np.ndarray(
         (len(buffer) - dtype.itemsize + 1,), dtype, buffer, strides=(1,)

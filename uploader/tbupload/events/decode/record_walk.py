@@ -1,14 +1,18 @@
-"""Finds where the records of a file's bytes start: each one's length says where the next one is.
+"""Find where the records of a buffer start: each record's length tells where the next one starts.
 
-That is a loop, and it would be the slowest part of reading. But a record of a scalar is short, and begins with a header
-that little else looks like: a small length, six zeros, and the length's checksum. So all places that look like one are
-found at once, and believed as long as each is where the one before says. And where jobs write the same tags in the same
-order step after step, lengths repeat: the next ones are predicted. What is found is what the loop would have found.
+As a loop that would be the slowest part of reading. Two observations avoid it:
+
+- A short record begins with bytes that little else resembles: a length below 2^16, six zero bytes,
+  and the length's checksum. So the bytes that look like a header are found everywhere at once, and
+  accepted as long as each is exactly where the previous record ends.
+- Jobs write the same tags in the same order, so the sizes of records repeat. Once a period is
+  found, the next starts are predicted and only compared with the lengths in the buffer.
+
+The result is the same as the loop's: a test compares the two on hostile bytes.
 """
 
 from __future__ import annotations
 
-import struct
 from itertools import pairwise
 from typing import Any, Final
 
@@ -16,166 +20,173 @@ import numpy as np
 import numpy.typing as npt
 
 from tbupload.events import linear_checksum
-from tbupload.events.decode.record_periods import find_period
+from tbupload.events.decode.record_periods import Indices, find_period
+from tbupload.events.tf_record import FRAME_BYTES, HEADER_BYTES, LENGTH
 
-_LENGTH: Final = struct.Struct("<Q")
-_FRAME_BYTES: Final = 16  # length, its checksum, the payload's checksum
-_HEADER_BYTES: Final = 12
-_HEADER: Final = np.dtype([("length", "<u2"), ("zeros", "V6"), ("checksum", "<u4")])
+_SHORT_HEADER: Final = np.dtype([("length", "<u2"), ("zeros", "V6"), ("checksum", "<u4")])
+"""The header of a record shorter than 64 KiB: the upper six bytes of its length are zeros."""
 
-_LOOK_RECORDS: Final = 16
-"""Records found one by one before their headers are looked for all at once."""
+_LOOP_RECORDS: Final = 16
+"""Records that are found one by one before headers are searched for in bulk."""
 
 _SHORT_RECORD_BYTES: Final = 512
-"""Records that are longer on average are found one by one: looking at all of their bytes costs more."""
+"""Longer records (on average) are found one by one: a search reads every byte of them."""
 
-_LOOK_BYTES_MIN: Final = 8_192
-_LOOK_BYTES_MAX: Final = 262_144
-"""How far ahead is looked at first; twice as far each time, so that a look that finds little has cost little.
+_SEARCH_BYTES_MIN: Final = 8_192
+_SEARCH_BYTES_MAX: Final = 262_144
+"""Bytes of the first search and of the longest one; each is twice as long as the one before.
 
-No further than what is made of it stays in a processor's cache, and after a repetition that ended as at first.
+A search that fails early has cost little, and the longest one's arrays still fit a CPU cache. After
+a period has ended, the next search is short again.
 """
 
-_EXTRAPOLATED_RECORDS: Final = 256
-"""How many records are predicted at first, about."""
+_PREDICTED_RECORDS_MIN: Final = 256
+"""Records in the first prediction, about."""
 
 SHORT_LENGTHS: Final = 1 << 16
-"""Lengths of payloads below this are short: a table has their checksums."""
+"""Payload lengths below this have their checksum in a table."""
 
 Buffer = bytes | memoryview
-"""The bytes of a file, or a part of them."""
-
-Indices = npt.NDArray[np.intp]
+"""The bytes of a file, or of a range of it."""
 
 
 def find_record_starts(buffer: Buffer, start: int) -> tuple[Indices, int]:
-    """Where each record with a whole header starts if every length is right, and where the last of them ends.
+    """Return where each record with a complete header starts, and where the last of them ends.
 
-    Lengths need not match their checksums. The end may be anywhere, up to 2^64 bytes past the buffer.
+    Lengths are used without checking them, so the end may be up to 2^64 bytes past the buffer.
     """
-    pieces, position, last = [np.zeros(0, np.intp)], start, len(buffer) - _HEADER_BYTES
+    chunks, position, last = [np.zeros(0, np.intp)], start, len(buffer) - HEADER_BYTES
     while position <= last:
         before = position
         starts, position = _walk_few(buffer, position)
-        pieces.append(np.array(starts, np.intp))
-        is_worthwhile = position - before <= _SHORT_RECORD_BYTES * _LOOK_RECORDS
-        reach = _LOOK_BYTES_MIN
+        chunks.append(np.array(starts, np.intp))
+
+        is_worthwhile = position - before <= _SHORT_RECORD_BYTES * _LOOP_RECORDS
+        reach = _SEARCH_BYTES_MIN
         while is_worthwhile and position <= last:
-            found, position, is_worthwhile = _look_ahead(
+            found, position, is_worthwhile = _search_headers(
                 buffer, position, min(position + reach, len(buffer))
             )
             predicted, position = _extrapolate(buffer, position, _repeating_sizes(found, position))
-            pieces += [found, *predicted]
-            reach = _LOOK_BYTES_MIN if predicted else min(2 * reach, _LOOK_BYTES_MAX)
-    return np.concatenate(pieces), position
+            chunks += [found, *predicted]
+            reach = _SEARCH_BYTES_MIN if predicted else min(2 * reach, _SEARCH_BYTES_MAX)
+    return np.concatenate(chunks), position
 
 
 def find_record_starts_in_files(buffer: Buffer, bounds: list[int]) -> tuple[Indices, int]:
-    """The same for files that lie in the buffer one after the other; ends with the first that does not end in a record.
+    """Return the same for joined files, up to the first file that does not end with a record.
 
-    Of n files, the n + 1 `bounds` say where each begins and the last one ends. Jobs of one kind write the same tags in
-    the same order: the sizes of a file's records are predicted from those of the file before.
+    Jobs of one kind write the same tags in the same order, so the sizes of a file's records are
+    predicted from those of the file before.
+
+    Args:
+        buffer: The files' bytes, one file after the other.
+        bounds: For n files, n + 1 offsets: where each file begins, and where the last one ends.
     """
-    pieces, position, sizes = [np.zeros(0, np.intp)], bounds[0], np.zeros(0, np.intp)
+    chunks, position, sizes = [np.zeros(0, np.intp)], bounds[0], np.zeros(0, np.intp)
     for begin, end in pairwise(bounds):
         predicted, position = _follow(buffer[:end], begin, sizes)
-        pieces.append(predicted)
+        chunks.append(predicted)
         if position == end:
             continue
         found, position = find_record_starts(buffer[:end], position)
-        pieces.append(found)
+        chunks.append(found)
         if position != end:
             break
         sizes = np.diff(np.concatenate([predicted, found]), append=end)
-    return np.concatenate(pieces), position
+    return np.concatenate(chunks), position
 
 
 def length_checksums(lengths: npt.NDArray[Any]) -> npt.NDArray[np.uint32]:
-    """The masked CRC-32C of short lengths."""
+    """Return the masked CRC-32C of lengths below `SHORT_LENGTHS`."""
     checksums: npt.NDArray[np.uint32] = _SHORT_LENGTH_CHECKSUMS[lengths]
     return checksums
 
 
 def _walk_few(buffer: Buffer, start: int) -> tuple[list[int], int]:
-    """The starts of the next few records, one by one, and where the last of them ends."""
+    """Return the starts of the next `_LOOP_RECORDS` records, and where the last of them ends."""
     starts: list[int] = []
-    position, last, read_length = start, len(buffer) - _HEADER_BYTES, _LENGTH.unpack_from
-    while position <= last and len(starts) < _LOOK_RECORDS:
+    position, last, read_length = start, len(buffer) - HEADER_BYTES, LENGTH.unpack_from
+    while position <= last and len(starts) < _LOOP_RECORDS:
         starts.append(position)
-        position += read_length(buffer, position)[0] + _FRAME_BYTES
+        position += read_length(buffer, position)[0] + FRAME_BYTES
     return starts, position
 
 
-def _look_ahead(buffer: Buffer, start: int, stop: int) -> tuple[Indices, int, bool]:
-    """The starts of the records from `start` on whose headers are in front of `stop`, where the last of them ends.
+def _search_headers(buffer: Buffer, start: int, stop: int) -> tuple[Indices, int, bool]:
+    """Find records by the looks of their headers, from `start` on.
 
-    As far as they are short and sound; the third part of the answer is whether all were.
+    Returns:
+        The starts of consecutive short records with complete headers before `stop`; where the last
+        of them ends; and whether all records up to `stop` were found.
     """
-    places, lengths = _short_headers(buffer, start, stop)
-    if not len(places) or places[0] != start:
-        return places[:0], start, False
-    ends = places + lengths + _FRAME_BYTES
-    breaks = np.flatnonzero(places[1:] != ends[:-1])
-    count = int(breaks[0]) + 1 if len(breaks) else len(places)
+    positions, lengths = _short_headers(buffer, start, stop)
+    if not len(positions) or positions[0] != start:
+        return positions[:0], start, False
+    ends = positions + lengths + FRAME_BYTES
+    breaks = np.flatnonzero(positions[1:] != ends[:-1])
+    count = int(breaks[0]) + 1 if len(breaks) else len(positions)
     end = int(ends[count - 1])
-    return places[:count], end, end > stop - _HEADER_BYTES
+    return positions[:count], end, end > stop - HEADER_BYTES
 
 
 def _repeating_sizes(starts: Indices, end: int) -> Indices:
-    """The sizes, framing included, that repeat up to `end` in these records; none if none do."""
+    """Return the sizes (framing included) of the last period before `end`; empty if none."""
     sizes = np.diff(starts, append=end)
     period = find_period(sizes.astype(np.uint32))
     return sizes[len(sizes) - period :]
 
 
 def _extrapolate(buffer: Buffer, start: int, sizes: Indices) -> tuple[list[Indices], int]:
-    """The starts of the records from `start` on, as long as these sizes repeat, and where the last of them ends."""
-    pieces, position, count = [], start, len(sizes)
+    """Return the starts of records from `start` while `sizes` repeat, and where the last one ends.
+
+    Each prediction is twice as long as the one before: one that fails early has cost little.
+    """
+    chunks, position, count = [], start, len(sizes)
     if count:
-        sizes = np.tile(sizes, -(-_EXTRAPOLATED_RECORDS // count))
+        sizes = np.tile(sizes, -(-_PREDICTED_RECORDS_MIN // count))
         count = len(sizes)
-    while count == len(sizes) and count and position <= len(buffer) - _HEADER_BYTES:
-        sizes = np.tile(
-            sizes, 2
-        )  # twice as far each time: a prediction that fails early has cost little
+    while count == len(sizes) and count and position <= len(buffer) - HEADER_BYTES:
+        sizes = np.tile(sizes, 2)
         starts, position = _follow(buffer, position, sizes)
-        pieces.append(starts)
+        chunks.append(starts)
         count = len(starts)
-    return pieces, position
+    return chunks, position
 
 
 def _follow(buffer: Buffer, start: int, sizes: Indices) -> tuple[Indices, int]:
-    """The starts of the records from `start` on, as long as they have these sizes, and where the last of them ends."""
+    """Return the starts of the records from `start` that have `sizes`, and where the last ends."""
     ends = start + np.cumsum(sizes)
     starts = ends - sizes
-    starts = starts[: int(np.searchsorted(starts, len(buffer) - _HEADER_BYTES, "right"))]
+    starts = starts[: int(np.searchsorted(starts, len(buffer) - HEADER_BYTES, "right"))]
     if not len(starts):
         return starts, start
-    lengths = np.ndarray((len(buffer) - _LENGTH.size + 1,), "<u8", buffer, strides=(1,))[starts]
-    is_other = lengths != sizes[: len(starts)] - _FRAME_BYTES
+    lengths = np.ndarray((len(buffer) - LENGTH.size + 1,), "<u8", buffer, strides=(1,))[starts]
+    is_other = lengths != sizes[: len(starts)] - FRAME_BYTES
     count = int(is_other.argmax()) if is_other.any() else len(starts)
     return starts[:count], int(ends[count - 1]) if count else start
 
 
 def _short_headers(buffer: Buffer, start: int, stop: int) -> tuple[Indices, Indices]:
-    """Every place in [start, stop) where the bytes are a sound header of a short record, and the length there."""
+    """Return each position in [start, stop) with a valid short header, and its length."""
     is_zero = np.frombuffer(buffer, np.uint8, stop - start, start) == 0
-    for distance in (1, 2, 2):  # runs of two zeros, of four, of six
+    for distance in (1, 2, 2):  # becomes: two zeros in a row, four, six
         is_zero = is_zero[:-distance] & is_zero[distance:]
-    places = np.flatnonzero(is_zero) + (start - 2)
-    places = places[(places >= start) & (places <= stop - _HEADER_BYTES)]
-    # Taken as bytes first: numpy takes those much faster than fields.
+    positions = np.flatnonzero(is_zero) + (start - 2)
+    positions = positions[(positions >= start) & (positions <= stop - HEADER_BYTES)]
+
+    # Gathered as 12 opaque bytes: numpy is much slower at gathering structured elements.
     overlapping: npt.NDArray[Any] = np.ndarray(
-        (len(buffer) - _HEADER_BYTES + 1,), "V12", buffer, strides=(1,)
+        (len(buffer) - HEADER_BYTES + 1,), "V12", buffer, strides=(1,)
     )
-    headers = overlapping[places].view(_HEADER)
+    headers = overlapping[positions].view(_SHORT_HEADER)
     lengths = headers["length"]
-    is_sound = length_checksums(lengths) == headers["checksum"]
-    return places[is_sound], lengths[is_sound].astype(np.intp)
+    is_valid = length_checksums(lengths) == headers["checksum"]
+    return positions[is_valid], lengths[is_valid].astype(np.intp)
 
 
 def _checksums_of_short_lengths() -> npt.NDArray[np.uint32]:
-    lengths = np.arange(SHORT_LENGTHS, dtype="<u8").view(np.uint8).reshape(-1, _LENGTH.size)
+    lengths = np.arange(SHORT_LENGTHS, dtype="<u8").view(np.uint8).reshape(-1, LENGTH.size)
     return linear_checksum.mask(linear_checksum.checksums(lengths, np.arange(2)))
 
 

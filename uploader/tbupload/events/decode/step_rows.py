@@ -28,7 +28,8 @@ from tbupload.events.decode.templates import (
     scalar_columns,
     series_name,
 )
-from tbupload.events.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, RecordFrames
+from tbupload.events.framing import RecordFrames
+from tbupload.events.tf_record import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
 
 _SAMPLE_STEPS: Final = 256
 """Steps that are looked at to find out after how many of them the names come again."""

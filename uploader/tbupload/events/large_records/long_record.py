@@ -14,13 +14,13 @@ from tbupload.events import skip_reasons
 from tbupload.events.decode.budget import Budget
 from tbupload.events.decode.columns import PointCollector
 from tbupload.events.decode.summaries import Point, read_value, summary_values
-from tbupload.events.framing import FOOTER_BYTES, footer
 from tbupload.events.large_records.field_placeholders import FieldPlaceholders, iter_bytes
 from tbupload.events.large_records.field_reader import MalformedMessage
 from tbupload.events.large_records.record_skeleton import EventSkeleton, SkeletonBuilder
 from tbupload.events.points import SeriesPoints, Tensor
 from tbupload.events.skip_reasons import ValueRefused
 from tbupload.events.tag_registry import TagRegistry, series_points
+from tbupload.events.tf_record import FOOTER_BYTES, footer
 from tbupload.limits import SKELETON_BYTES_MAX, ReadLimits
 from tbwire import tensorboard_pb2 as pb
 from tbwire import tensors
