@@ -14,6 +14,7 @@ import pytest
 from support.event_files import encode_records
 from tbupload.events import framing
 from tbupload.events.decode import decoder
+from tbupload.events.decode.file_parts import FilePart
 from tbupload.events.decode.record_rows import PADDING_BYTES
 from tbupload.events.event_file import EventFileReader
 from tbupload.events.filters import SeriesFilter
@@ -122,7 +123,7 @@ def decode(payloads, *, bulk=True, series_filter=None, spoilt=()):
         buffer[int(frames.starts[record]) + 12 + int(frames.lengths[record])] ^= 1
     memory = TagRegistry(series_filter or SeriesFilter(), LIMITS)
     with nullcontext() if bulk else one_by_one():
-        part = decoder.FilePart(memory, len(frames.starts))
+        part = FilePart(memory, len(frames.starts))
         decoder.ChunkDecoder(bytes(buffer) + bytes(PADDING_BYTES), frames, [part], LIMITS).decode()
     return join([Chunk(0, len(buffer), 0, 0, part.series, part.skipped)])
 

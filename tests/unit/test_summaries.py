@@ -34,7 +34,8 @@ from support.event_files import (
 from support.read_events import LIMITS, join, read_all
 from tbupload.events import framing, skip_reasons
 from tbupload.events.decode import legacy
-from tbupload.events.decode.decoder import ChunkDecoder, FilePart
+from tbupload.events.decode.decoder import ChunkDecoder
+from tbupload.events.decode.file_parts import FilePart
 from tbupload.events.decode.record_rows import PADDING_BYTES
 from tbupload.events.filters import SeriesFilter
 from tbupload.events.points import Chunk, LegacyHistogram, Tensor

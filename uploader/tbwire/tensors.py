@@ -12,8 +12,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+FLOAT: Final = 1
+DOUBLE: Final = 2
 STRING: Final = 7
-"""TensorFlow's DT_STRING."""
+"""TensorFlow's DT_FLOAT, DT_DOUBLE and DT_STRING."""
 
 BFLOAT16: Final = 14
 """TensorFlow's DT_BFLOAT16: numpy has no such type, so its elements are carried as uint16 bit patterns."""

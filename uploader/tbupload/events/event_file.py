@@ -1,4 +1,4 @@
-"""Reads one event file while a job may still be writing it."""
+"""Read one event file, chunk by chunk, also while a job is still writing it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from typing import BinaryIO, Final
 from tbupload.errors import CorruptRecord, FileReplaced, NotAnEventFile
 from tbupload.events import framing
 from tbupload.events.decode.budget import ChunkIsFull
-from tbupload.events.decode.decoder import ChunkDecoder, FilePart
+from tbupload.events.decode.decoder import ChunkDecoder
+from tbupload.events.decode.file_parts import FilePart
 from tbupload.events.decode.record_rows import PADDING_BYTES, new_buffer
 from tbupload.events.filters import SeriesFilter
 from tbupload.events.first_record import FirstRecord, read_first_record
@@ -30,15 +31,18 @@ from tbupload.limits import CHUNK_BYTES, ReadLimits
 from tbwire.checksums import PRECEDING_BYTES, preceding_crc
 
 _HEAD_BYTES: Final = 1 << 10
-"""How much of a small file is read first: mostly its first record is in there."""
+"""Bytes of a small file that are read first: the first record is usually within them."""
 
 
 @dataclass(frozen=True, slots=True)
 class _ReadWindow:
-    """Bytes of the file around the reader's offset: up to `PRECEDING_BYTES` before it, and what was read after it.
+    """Bytes of the file around the reader's offset.
 
-    `base` is where the offset lies in `content`; `size` is the file's, at least as far as `content` reaches.
-    `buffer` is the content and, after it, room that the decoder wants.
+    Attributes:
+        buffer: `content`, and after it the padding that the decoder needs.
+        content: Up to `PRECEDING_BYTES` before the offset, and what was read after it.
+        base: Where the offset is in `content`.
+        size: Bytes of the file, at least up to the end of `content`.
     """
 
     buffer: memoryview
@@ -48,25 +52,24 @@ class _ReadWindow:
 
 
 class EventFileReader:
-    """An event file, read in chunks of whole records from byte `start` on.
+    """Reads an event file in chunks of complete records, from byte `start`.
 
-    The end of the file is not the end of the run. Holds no file descriptor between calls.
-    `start` must be 0 or an offset a chunk of this file ended at.
+    The end of the file is not the end of the run: a later call may find more. No file descriptor
+    stays open between calls. `start` must be 0 or the end of a chunk of this file.
     """
 
     def __init__(
         self, path: Path, *, start: int, series_filter: SeriesFilter, limits: ReadLimits
     ) -> None:
         self.path = path
-        self._start = start
-        self._end: int | None = None  # of what may be read; when recalling only
-        self._series_filter = series_filter
         self.limits = limits
+        self._start = start
+        self._end: int | None = None  # nothing is read from here on; only set to replay a prefix
+        self._series_filter = series_filter
         self._prefetched: Chunk | None = None
         self._offset = self._start
-        self._preceding_crc: int | None = (
-            0 if self._start == 0 else None
-        )  # checksum of the bytes before the offset
+        # Of the bytes before the offset; None until they were read once.
+        self._preceding_crc: int | None = 0 if self._start == 0 else None
         self._first_record: FirstRecord | None = None
         self._inode: tuple[int, int] | None = None
         self._registry = TagRegistry(
@@ -80,36 +83,53 @@ class EventFileReader:
 
     @property
     def start_time(self) -> float | None:
-        """Wall time of the file's first event, seconds since the epoch; None until there is one that says it."""
+        """Wall time of the file's first event, seconds since the epoch; None while unknown.
+
+        Raises FileReplaced, and OSError when the file cannot be opened or read.
+        """
         first = self._find_first_record()
         return None if first is None else first.wall_time
 
     def first_record_digest(self) -> bytes | None:
-        """SHA-256 of the file's first whole record, framing included; None until it is there."""
+        """Return the SHA-256 of the first record, framing included; None until it is complete.
+
+        Raises FileReplaced, and OSError when the file cannot be opened or read.
+        """
         first = self._find_first_record()
         return None if first is None else first.digest
 
     def matches(self, offset: int, checksum: int) -> bool:
-        """Whether the bytes before `offset` have this `preceding_crc`; False too when the file is shorter."""
+        """Return whether the bytes before `offset` have this `preceding_crc`.
+
+        False also when the file is shorter. Raises OSError.
+        """
         with self.path.open("rb") as file:
             if os.fstat(file.fileno()).st_size < offset:
                 return False
             return preceding_crc(_read_preceding(file, offset)) == checksum
 
     def read(self, *, final: bool = False) -> Chunk | None:
-        """The next chunk of whole records that are there now; None means: call again later.
+        """Return the next chunk of records that are complete now; None means: call again later.
 
-        A record cut at the end of the file is not an error: the job may still be writing it. The same goes for a last
-        record whose payload fails its checksum, unless `final` says that nobody is writing any more.
+        A record cut at the end of the file is not an error: the job may still be writing it. The
+        same holds for a last record whose payload fails its checksum, unless `final`.
 
-        Raises NotAnEventFile, CorruptRecord (after the chunk before it was returned) and FileReplaced, as errors.py
-        says, and OSError when the file cannot be opened or read. After any of them nothing has changed: calling again
-        looks again at the same place.
+        After any error nothing has changed: the next call reads at the same offset again.
+
+        Args:
+            final: No job is writing the file any more.
+
+        Raises:
+            NotAnEventFile: The file does not begin with a record.
+            CorruptRecord: The next header fails its checksum; the records before it were returned.
+            FileReplaced: The file was truncated or replaced since the last call.
+            OSError: The file cannot be opened or read.
         """
         if self._prefetched is not None:
             chunk, self._prefetched = self._prefetched, None
             self._offset, self._preceding_crc = chunk.end, chunk.end_checksum
             return chunk
+
         with self.path.open("rb") as file:
             self._check_identity(file)
             window = self._load(file, self.limits.chunk_bytes)
@@ -123,13 +143,22 @@ class EventFileReader:
                     return self._read_long(file, frames.next_bytes, final=final)
                 window = self._load(file, frames.next_bytes)
                 frames = framing.find_records(window.content, window.base)
+
         return self._decode(window, frames, final=final)
 
     def load(self, room: memoryview, is_wanted: Callable[[bytes], bool]) -> int:
-        """Reads the file as it is now into `room`, to be decoded together with others; answers how many bytes it has.
+        """Read the complete file into `room`, to be decoded together with others.
 
-        0 when it is none for that: when something was read of it, or it does not fit, or its first record is not
-        there, or `is_wanted` says no to the digest of that. Raises OSError.
+        Args:
+            room: Where the bytes are written.
+            is_wanted: Called with the digest of the first record; False leaves the file alone.
+
+        Returns:
+            The number of bytes; 0 when the file is not suitable: something was read of it before,
+            it does not fit, its first record is not complete, or `is_wanted` returned False.
+
+        Raises:
+            OSError: The file cannot be opened or read.
         """
         if self._start or self._offset or self._prefetched is not None:
             return 0
@@ -139,20 +168,22 @@ class EventFileReader:
                 len(room), self.limits.chunk_bytes, self.limits.streamed_record_bytes_min
             ):
                 return 0
+
             beginning = file.read(min(_HEAD_BYTES, status.st_size))
             first = read_first_record(io.BytesIO(beginning), len(beginning))
             if first is None or not is_wanted(first.digest):
                 return 0
+
             self._first_record, self._inode = first, (status.st_dev, status.st_ino)
             room[: len(beginning)] = beginning
             return len(beginning) + (file.readinto(room[len(beginning) : status.st_size]) or 0)
 
     def file_part(self, stop: int) -> FilePart:
-        """The file as a part of what is decoded together, whose records are those before the index `stop`."""
+        """Return this file as a part of a joint decode; its last record is before index `stop`."""
         return FilePart(self._registry, stop)
 
     def set_first_chunk(self, content: memoryview, part: FilePart) -> None:
-        """Takes what was found in these first bytes of the file: the next `read` gives it."""
+        """Store what was decoded from the file's first bytes; the next `read` returns it."""
         checksum = preceding_crc(bytes(content[-PRECEDING_BYTES:]))
         self._prefetched = Chunk(0, len(content), 0, checksum, part.series, part.skipped)
 
@@ -167,6 +198,7 @@ class EventFileReader:
             frames = framing.drop_corrupt_end(window.content, frames)
         if not len(frames.starts):
             return None
+
         part = FilePart(self._registry, len(frames.starts))
         try:
             ChunkDecoder(window.buffer, frames, [part], self.limits).decode()
@@ -174,26 +206,28 @@ class EventFileReader:
             return self._decode(window, framing.first_records(frames, full.record), final=True)
         except RestartDecode:
             return self._decode(window, frames, final=True)
+
         preceding = bytes(window.content[max(0, frames.end - PRECEDING_BYTES) : frames.end])
         chunk = self._advance(frames.end - window.base, preceding)
         chunk.series, chunk.skipped = part.series, part.skipped
         return chunk
 
     def _skip_record(self, file: BinaryIO, size: int) -> Chunk:
-        """Leaves out the record at the offset, of `size` bytes in the file."""
+        """Skip the record at the offset, of `size` bytes in the file, and count it."""
         chunk = self._advance(size, _read_preceding(file, self._offset + size))
         chunk.skipped[over_limit_error("record", self.limits.record_bytes_max, "bytes").reason] = 1
         return chunk
 
     def _read_long(self, file: BinaryIO, size: int, *, final: bool) -> Chunk | None:
-        """Reads the record at the offset, of `size` bytes in the file, without loading it."""
+        """Read the record at the offset, of `size` bytes in the file, without loading it."""
         start, length = self._offset + HEADER_BYTES, size - FRAME_BYTES
-        is_sound = long_record.matches_checksum(file, start, length)
-        if not is_sound and not final and self._offset + size == os.fstat(file.fileno()).st_size:
+        is_intact = long_record.matches_checksum(file, start, length)
+        if not is_intact and not final and self._offset + size == os.fstat(file.fileno()).st_size:
             return None
+
         series, skipped = (
             self._read_fields(file, start, length)
-            if is_sound
+            if is_intact
             else ([], Counter({RECORD_DAMAGED: 1}))
         )
         chunk = self._advance(size, _read_preceding(file, self._offset + size))
@@ -203,7 +237,7 @@ class EventFileReader:
     def _read_fields(
         self, file: BinaryIO, start: int, length: int
     ) -> tuple[list[SeriesPoints], Counter[str]]:
-        """What is in the payload of a long record, and what of it cannot be sent."""
+        """Return the points in a long record's payload, and what of it cannot be sent."""
         placeholders = FieldPlaceholders(file, digests_blobs=self._end is None)
         reader = LongRecordReader(file, self._registry, self.limits, placeholders)
         try:
@@ -212,25 +246,33 @@ class EventFileReader:
             return self._read_fields(file, start, length)
 
     def _advance(self, size: int, preceding: bytes) -> Chunk:
-        """Moves the offset on by `size` bytes, of which (and of those before) `trail` are the last."""
+        """Move the offset by `size` bytes, and return the empty chunk of these bytes.
+
+        `preceding` ends at the new offset and has at least `PRECEDING_BYTES`, or all before it.
+        """
         assert self._preceding_crc is not None, "a window was loaded"  # noqa: S101 - for the type checker
         start, start_checksum = self._offset, self._preceding_crc
         self._offset, self._preceding_crc = start + size, preceding_crc(preceding)
         return Chunk(start, self._offset, start_checksum, self._preceding_crc)
 
     def _load(self, file: io.BufferedReader, bytes_max: int) -> _ReadWindow:
-        """Reads on from the offset, a header at least; raises FileReplaced when the bytes before are others."""
+        """Read up to `bytes_max` bytes from the offset, at least a header.
+
+        Raises FileReplaced when the file is shorter, or the bytes before the offset have changed.
+        """
         size = os.fstat(file.fileno()).st_size
         if size < self._offset:
             raise FileReplaced(self.path)
-        wanted = max(bytes_max, HEADER_BYTES)
+
+        read_bytes = max(bytes_max, HEADER_BYTES)
         if self._end is not None:
-            wanted, size = min(wanted, self._end - self._offset), self._end
+            read_bytes, size = min(read_bytes, self._end - self._offset), self._end
         base = min(self._offset, PRECEDING_BYTES)
         file.seek(self._offset - base)
-        # No more room than is needed: a file that is followed grows by little.
-        buffer = new_buffer(min(base + wanted, max(size - self._offset + base, HEADER_BYTES)))
+        # No larger than needed: a file that a job is writing grows by little between two reads.
+        buffer = new_buffer(min(base + read_bytes, max(size - self._offset + base, HEADER_BYTES)))
         length = file.readinto(buffer[:-PADDING_BYTES])
+
         content = buffer[:length]
         crc = preceding_crc(bytes(content[:base]))
         if length < base or self._preceding_crc not in (None, crc):
@@ -239,9 +281,9 @@ class EventFileReader:
         return _ReadWindow(buffer, content, base, max(size, self._offset + length - base))
 
     def _check_identity(self, file: BinaryIO) -> None:
-        """Raises FileReplaced when another file bears the name now and begins otherwise.
+        """Raise FileReplaced when another file has the name now and has another first record.
 
-        A copy that grew (rsync writes a new file and renames it) goes on as the same file.
+        A copy that grew is the same file: rsync writes a new file and renames it.
         """
         status = os.fstat(file.fileno())
         inode = (status.st_dev, status.st_ino)
@@ -260,18 +302,17 @@ class EventFileReader:
         return self._first_record
 
     def _replay_prefix(self) -> TagRegistry:
-        """What the part of the file before `start` told about its series."""
-        limits = replace(
-            self.limits, chunk_bytes=CHUNK_BYTES
-        )  # the caller's may be small, to fit a request
-        before = EventFileReader(
+        """Return the tags of the part of the file before `start`, by reading that part again."""
+        # The caller's chunks may be small, to fit a request; here nothing is sent.
+        limits = replace(self.limits, chunk_bytes=CHUNK_BYTES)
+        prefix = EventFileReader(
             self.path, start=0, series_filter=self._series_filter, limits=limits
         )
-        before._end = self._start
+        prefix._end = self._start
         with contextlib.suppress(CorruptRecord, NotAnEventFile):
-            while before.offset < self._start and before.read(final=True) is not None:
+            while prefix.offset < self._start and prefix.read(final=True) is not None:
                 pass
-        return before._registry
+        return prefix._registry
 
 
 def _read_preceding(file: BinaryIO, offset: int) -> bytes:

@@ -1,4 +1,8 @@
-"""Why a value of an event file is not sent: the reasons that `Chunk.skipped` counts by."""
+"""Reasons why a value of an event file is not sent; `Chunk.skipped` counts by them.
+
+The texts are sent to the service, which stores them with the upload cursor and adds up the counts:
+a changed text is a new reason.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ RECORD_DAMAGED: Final = "record whose checksum does not match its bytes"
 NOT_AN_EVENT: Final = "record that is not a TensorBoard event"
 VALUE_MISMATCH: Final = "summary value whose content does not fit its series"
 EMPTY_VALUE: Final = "empty value"
-"""A tag without content, as `add_video` leaves without moviepy: counted, but nothing is lost by leaving it out."""
+"""A tag without content, as written by PyTorch's `add_video` without moviepy: nothing is lost."""
 
 OTHER_PLUGIN: Final = "value whose tag belongs to another plugin in the same file"
 WALL_TIME_NOT_FINITE: Final = "value whose wall time is not a finite number"
@@ -22,10 +26,9 @@ RECORD_TOO_LARGE: Final = "too much in one record for one request"
 HISTOGRAM_MALFORMED: Final = "histogram whose limits and counts do not fit together"
 
 
-class ValueRefused(
-    Exception
-):  # not an UploadError: it never leaves the reader, which counts it and goes on
-    """A value that cannot be sent, and the reason a person is told."""
+# Not an UploadError: the reader catches it, counts the reason, and continues with the next value.
+class ValueRefused(Exception):
+    """A value cannot be sent; `reason` is one of this module, or names a limit."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -33,5 +36,5 @@ class ValueRefused(
 
 
 def over_limit_error(what: str, limit: int, unit: str) -> ValueRefused:
-    """The refusal of something larger than a limit, which the reason names."""
+    """Return the error for something larger than a limit; its reason names the limit."""
     return ValueRefused(f"{what} over the limit of {limit:,} {unit}")

@@ -122,7 +122,7 @@ def _read_range(file: BinaryIO, blob: FileBlob, offset: int, size: int) -> bytes
 
 def _iter_range(file: BinaryIO, blob: FileBlob, start: int, end: int) -> Iterator[bytes]:
     """The blob's bytes [start, end), fewer when its file ends."""
-    for piece in blob.pieces or (range(blob.offset, blob.offset + blob.size),):
+    for piece in blob.extents or (range(blob.offset, blob.offset + blob.size),):
         chosen = piece[max(start, 0) : max(end, 0)]
         start, end = start - len(piece), end - len(piece)
         if isinstance(chosen, bytes):

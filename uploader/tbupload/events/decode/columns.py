@@ -1,4 +1,4 @@
-"""Gathers the points of a chunk, in whatever order they were decoded, into columns by series in file order."""
+"""Collect the points of a chunk in any order, and return columns by series in file order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tbupload.events.points import (
 )
 
 _SLOT_BITS: Final = 32
-"""A point's place in the file is its record, then its slot in the event: a chunk has fewer than 2^31 of either."""
+"""A file position is `record << 32 | slot`: a chunk has fewer than 2^31 records, and of slots."""
 
 _INT16_MAX: Final = np.iinfo(np.int16).max
 
@@ -33,36 +33,36 @@ SeriesIndices = npt.NDArray[np.int16] | npt.NDArray[np.intp]
 
 
 def file_positions(records: Indices, slot: int) -> FilePositions:
-    """Where scalars of these records stand in the file, as numbers that sort."""
-    places = np.left_shift(records, _SLOT_BITS, dtype=np.int64)
+    """Return the file positions of the scalars in this slot of the records: numbers that sort."""
+    positions = np.left_shift(records, _SLOT_BITS, dtype=np.int64)
     if slot:
-        places |= slot
-    return places
+        positions |= slot
+    return positions
 
 
 def narrow_indices(indices: Indices, count: int) -> SeriesIndices:
-    """The indices of series, or -1, in as few bytes as so many series allow: short ones are sorted by radix."""
+    """Return indices below `count`, or -1, as int16 if they fit: numpy sorts these by radix."""
     return indices.astype(np.int16) if count <= _INT16_MAX else indices
 
 
 @dataclass(frozen=True, slots=True)
 class _Scalars:
-    """Columns of one length: the place in the file, and the point."""
+    """Scalars and their file positions: columns of one length."""
 
-    places: FilePositions
+    positions: FilePositions
     steps: Steps
     wall_times: WallTimes
     values: npt.NDArray[Any]
 
     def take(self, order: Indices | slice) -> _Scalars:
         return _Scalars(
-            self.places[order], self.steps[order], self.wall_times[order], self.values[order]
+            self.positions[order], self.steps[order], self.wall_times[order], self.values[order]
         )
 
 
 @dataclass(frozen=True, slots=True)
 class _MixedScalars:
-    """Scalars of many series, and for each one the index of its series."""
+    """Scalars of many series, and the index of each one's series."""
 
     series: SeriesIndices
     scalars: _Scalars
@@ -70,16 +70,19 @@ class _MixedScalars:
 
 @dataclass(slots=True)
 class _Points:
-    """Points decoded one by one, in file order; `places` is used by scalars only."""
+    """Points of one series that were decoded one by one, in file order.
 
-    places: list[int] = field(default_factory=list)
+    `positions` is used for scalars only: they are merged with those decoded in bulk.
+    """
+
+    positions: list[int] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
     wall_times: list[float] = field(default_factory=list)
     values: list[Any] = field(default_factory=list)
 
 
 class PointCollector:
-    """Takes points by the index of their series, which is the caller's choice, and gives columns."""
+    """Collects points by an index of their series that the caller chooses."""
 
     def __init__(self) -> None:
         self._mixed: list[_MixedScalars] = []
@@ -89,45 +92,51 @@ class PointCollector:
     def add_scalars(
         self,
         series: SeriesIndices,
-        places: FilePositions,
+        positions: FilePositions,
         steps: Steps,
         wall_times: WallTimes,
         values: npt.NDArray[Any],
     ) -> None:
-        """Takes columns of scalars, of many series at once; any real type but float32 becomes float64."""
+        """Add scalars of many series: columns of one length, in file order.
+
+        Values that are not float32 are converted to float64.
+        """
         if len(series):
             self._mixed.append(
                 _MixedScalars(
-                    series, _Scalars(places, steps, wall_times, _as_float32_or_float64(values))
+                    series, _Scalars(positions, steps, wall_times, _as_float32_or_float64(values))
                 )
             )
 
     def add_series(
         self,
         index: int,
-        places: FilePositions,
+        positions: FilePositions,
         steps: Steps,
         wall_times: WallTimes,
         values: npt.NDArray[Any],
     ) -> None:
-        """Takes columns of scalars that are all of one series, in file order."""
-        if len(places):
+        """Add scalars of one series, in file order; cheaper than `add_scalars`."""
+        if len(positions):
             self._series[index].append(
-                _Scalars(places, steps, wall_times, _as_float32_or_float64(values))
+                _Scalars(positions, steps, wall_times, _as_float32_or_float64(values))
             )
 
     def add_point(
         self, index: int, record: int, slot: int, event: tuple[int, float], point: Point
     ) -> None:
-        """Takes one point, which must come after those of its series given before; `event` is step and wall time."""
+        """Add one point, which follows those added before for its series in the file.
+
+        `event` is the event's step and wall time.
+        """
         points = self._points[index]
-        points.places.append((record << _SLOT_BITS) | slot)
+        points.positions.append((record << _SLOT_BITS) | slot)
         points.steps.append(event[0])
         points.wall_times.append(event[1])
         points.values.append(point)
 
     def columns(self) -> dict[int, Columns]:
-        """All points given, by series, in file order."""
+        """Return all points by series, in file order."""
         columns: dict[int, Columns] = {}
         for index, points in self._points.items():
             if isinstance(points.values[0], np.floating):
@@ -139,62 +148,63 @@ class PointCollector:
 
     def _add_scalar_points(self, index: int, points: _Points) -> None:
         for dtype in (np.float32, np.float64):
-            chosen = [row for row, value in enumerate(points.values) if isinstance(value, dtype)]
+            rows = [row for row, value in enumerate(points.values) if isinstance(value, dtype)]
             self.add_series(
                 index,
-                np.array([points.places[row] for row in chosen], np.int64),
-                np.array([points.steps[row] for row in chosen], np.int64),
-                np.array([points.wall_times[row] for row in chosen], np.float64),
-                np.array([points.values[row] for row in chosen], dtype),
+                np.array([points.positions[row] for row in rows], np.int64),
+                np.array([points.steps[row] for row in rows], np.int64),
+                np.array([points.wall_times[row] for row in rows], np.float64),
+                np.array([points.values[row] for row in rows], dtype),
             )
 
     def _scalar_columns(self) -> dict[int, Columns]:
-        """The scalars of each series; float64 as soon as a value of the series in this chunk is."""
-        pieces = defaultdict(list, {index: list(those) for index, those in self._series.items()})
+        """Return the scalars of each series; float64 if any of its values in this chunk is."""
+        chunks = defaultdict(list, {index: list(added) for index, added in self._series.items()})
         for dtype in (np.float32, np.float64):
             mixtures = [mixture for mixture in self._mixed if mixture.scalars.values.dtype == dtype]
-            for index, piece in _group_by_series(mixtures):
-                pieces[index].append(piece)
-        return {index: _join_scalars(those) for index, those in pieces.items()}
+            for index, scalars in _group_by_series(mixtures):
+                chunks[index].append(scalars)
+        return {index: _join_scalars(added) for index, added in chunks.items()}
 
 
 def _group_by_series(mixtures: list[_MixedScalars]) -> Iterator[tuple[int, _Scalars]]:
-    """The scalars of each series in these mixtures, in file order."""
+    """Yield each series in these mixtures with its scalars in file order."""
     if not mixtures:
         return
-    mixtures.sort(key=lambda mixture: int(mixture.scalars.places[0]))
+    mixtures.sort(key=lambda mixture: int(mixture.scalars.positions[0]))
     series = np.concatenate([mixture.series for mixture in mixtures])
     scalars = _concatenate([mixture.scalars for mixture in mixtures])
     if (series != series[0]).any():
         order = np.argsort(series, kind="stable")
         series, scalars = series[order], scalars.take(order)
+
     ends_series = series[1:] != series[:-1]
-    # Mostly they are in file order already, as records grow longer with their step.
-    if not (ends_series | (scalars.places[1:] > scalars.places[:-1])).all():
-        scalars = scalars.take(np.lexsort((scalars.places, series)))
+    # Usually they are in file order already, as records become longer when steps get more digits.
+    if not (ends_series | (scalars.positions[1:] > scalars.positions[:-1])).all():
+        scalars = scalars.take(np.lexsort((scalars.positions, series)))
     bounds = [0, *(ends_series.nonzero()[0] + 1).tolist(), len(series)]
-    for index, part in zip(series[bounds[:-1]].tolist(), pairwise(bounds), strict=True):
-        yield index, scalars.take(slice(*part))
+    for index, bound in zip(series[bounds[:-1]].tolist(), pairwise(bounds), strict=True):
+        yield index, scalars.take(slice(*bound))
 
 
-def _join_scalars(pieces: list[_Scalars]) -> ScalarColumns:
-    """The scalars of one series, in file order; float64 as soon as a piece is."""
-    pieces.sort(key=lambda piece: int(piece.places[0]))
-    scalars = _concatenate(pieces)
-    if len(pieces) > 1 and not (scalars.places[1:] > scalars.places[:-1]).all():
-        scalars = scalars.take(np.argsort(scalars.places, kind="stable"))
+def _join_scalars(chunks: list[_Scalars]) -> ScalarColumns:
+    """Return the scalars of one series in file order; float64 if any chunk is."""
+    chunks.sort(key=lambda chunk: int(chunk.positions[0]))
+    scalars = _concatenate(chunks)
+    if len(chunks) > 1 and not (scalars.positions[1:] > scalars.positions[:-1]).all():
+        scalars = scalars.take(np.argsort(scalars.positions, kind="stable"))
     return ScalarColumns(scalars.steps, scalars.wall_times, scalars.values)
 
 
-def _concatenate(pieces: list[_Scalars]) -> _Scalars:
-    """All pieces, one after the other; float64 as soon as one is."""
-    if len(pieces) == 1:
-        return pieces[0]
+def _concatenate(chunks: list[_Scalars]) -> _Scalars:
+    """Return all chunks joined; numpy makes the values float64 if any chunk is."""
+    if len(chunks) == 1:
+        return chunks[0]
     return _Scalars(
-        np.concatenate([piece.places for piece in pieces]),
-        np.concatenate([piece.steps for piece in pieces]),
-        np.concatenate([piece.wall_times for piece in pieces]),
-        np.concatenate([piece.values for piece in pieces]),
+        np.concatenate([chunk.positions for chunk in chunks]),
+        np.concatenate([chunk.steps for chunk in chunks]),
+        np.concatenate([chunk.wall_times for chunk in chunks]),
+        np.concatenate([chunk.values for chunk in chunks]),
     )
 
 

@@ -1,15 +1,13 @@
-"""Decodes whole records in memory: scalars in bulk by template, everything else one by one by protobuf.
+"""Decode the records of one chunk: scalars in bulk, all other values one by one with protobuf.
 
-The two ways give the same points (a property test holds them to it). What a tag is depends on the first value of it, so
-names and single records are settled in file order; only the numbers are read in bulk.
+Both ways return the same points; a property test compares them. Which series a tag is depends on
+its first value in the file. So numbers are read in bulk, while names and single records are
+processed in file order, through one queue.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -19,88 +17,35 @@ from tbupload.events import skip_reasons
 from tbupload.events.decode import record_rows
 from tbupload.events.decode.budget import Budget
 from tbupload.events.decode.columns import PointCollector, file_positions, narrow_indices
-from tbupload.events.decode.factorize import first_rows, renumber
+from tbupload.events.decode.file_parts import FilePart, FileParts
 from tbupload.events.decode.record_periods import find_periodic_records
 from tbupload.events.decode.record_walk import Buffer, Indices
+from tbupload.events.decode.series_names import EXCLUDED, NamedColumn, NeedsProtobuf, SeriesNames
 from tbupload.events.decode.step_rows import decode_steps
-from tbupload.events.decode.summaries import read_value, summary_values, tag_and_metadata
-from tbupload.events.decode.templates import (
-    EVENT_BYTES_MAX,
-    ScalarColumn,
-    TagAndMetadata,
-    decode_events,
-)
-from tbupload.events.framing import (
-    RecordFrames,
-    RecordGroup,
-    group_by_length,
-    payload,
-)
-from tbupload.events.points import Columns, SeriesPoints
+from tbupload.events.decode.summaries import read_value, summary_values
+from tbupload.events.decode.templates import EVENT_BYTES_MAX, decode_events
+from tbupload.events.framing import RecordFrames, RecordGroup, group_by_length, payload
+from tbupload.events.points import Columns
 from tbupload.events.skip_reasons import ValueRefused
-from tbupload.events.tag_registry import KnownSeries, TagRegistry, series_points
+from tbupload.events.tag_registry import series_points
 from tbupload.events.tf_record import HEADER_BYTES
 from tbupload.limits import ReadLimits
 from tbwire import tensorboard_pb2 as pb
-from tbwire.tag_owners import HPARAMS
 
 _GROUP_RECORDS_MIN: Final = 8
 """Fewer records of one length are read one by one."""
 
-_EXCLUDED: Final = -1
-"""Instead of a series' index: the point goes no further."""
-
 _BY_PROTOBUF: Final = -1
-"""Instead of a plan's index: the record is to be read by protobuf."""
+"""In place of a column's index in a work item: the record is read with protobuf."""
 
 _ALL_SLOTS: Final = -1
-"""Instead of a slot: every value of the event."""
-
-
-class _NeedsProtobuf(Exception):
-    """The points of a name cannot be told by the name alone; not an error."""
-
-
-@dataclass(slots=True)
-class FilePart:
-    """The records of one file: those before the index `stop`, and after the part before. `memory` is the file's.
-
-    `series` is what was found in them, and `skipped` counts what cannot be sent.
-    """
-
-    registry: TagRegistry
-    stop: int
-    series: list[SeriesPoints] = field(default_factory=list)
-    skipped: Counter[str] = field(default_factory=Counter)
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """A run whose names are to be settled, in each part anew: `labels` says which pair of the two each scalar has.
-
-    `names` and `parts` are those of each pair, and `keys` the series it turns out to be.
-    """
-
-    column: ScalarColumn
-    labels: Indices
-    names: list[int]
-    parts: list[int]
-    keys: Indices
-
-
-@dataclass(slots=True)
-class _SeriesCandidate:
-    """What a name says of its series, and what the first part that met it has learnt from that."""
-
-    tag: str
-    metadata: pb.SummaryMetadata | None
-    example: KnownSeries | None = None
+"""In place of a slot: every value of the event."""
 
 
 class ChunkDecoder:
-    """Decodes the records of one buffer, of one file or of several; used once.
+    """Decodes the records of one buffer, which are of one file or of several. Use it once.
 
-    The buffer has `PADDING_BYTES` after the last record.
+    The buffer must have `PADDING_BYTES` after the last record.
     """
 
     def __init__(
@@ -108,192 +53,128 @@ class ChunkDecoder:
     ) -> None:
         self._buffer = buffer
         self._frames = frames
-        self._parts = parts
-        self._stops = np.array([part.stop for part in parts])
+        self._parts = FileParts(parts)
         self._limits = limits
-        self._gatherer = PointCollector()
+        self._names = SeriesNames(self._parts)
+        self._collector = PointCollector()
         self._budget = Budget()
-        self._plans: list[_Plan] = []
-        self._candidates: dict[tuple[int, int], _SeriesCandidate] = {}  # by plan and name
-        # Series of all parts, by a number that each gets when it is first met: its key.
-        self._keys: dict[tuple[int, int], int] = {}
-        # What has to be settled in file order, last first: (record, slot, plan, pair).
+        # Work items in reverse file order: (record, slot, column index or _BY_PROTOBUF, pair).
         self._work_queue: list[tuple[int, int, int, int]] = []
 
-    @np.errstate(
-        invalid="ignore", over="ignore"
-    )  # a signalling NaN that is widened is data, not a mistake
+    # A signalling NaN that is widened, and an overflow to infinity, are data and no mistake.
+    @np.errstate(invalid="ignore", over="ignore")
     def decode(self) -> None:
-        """Reads the points of all records into their parts.
+        """Decode all records into the parts.
 
-        Raises ChunkIsFull when they are too many for memory. What was learnt of later records does no harm.
+        Raises ChunkIsFull when their points are too many for memory, and RestartDecode. The tags
+        that were registered by then may stay registered.
         """
         for group in group_by_length(self._frames, self._read_steps()):
             self._read_group(group)
+
         self._work_queue.sort(reverse=True)
         while self._work_queue:
-            record, slot, plan, pair = self._work_queue.pop()
-            if plan == _BY_PROTOBUF:
+            record, slot, column, pair = self._work_queue.pop()
+            if column == _BY_PROTOBUF:
                 self._read_record(record, slot)
             else:
-                self._resolve_name(plan, pair)
-        for decoded in self._plans:
-            self._gather_points(decoded)
+                self._resolve_name(column, pair)
+
+        for named in self._names.columns:
+            self._collect_points(named)
         self._emit()
 
     def _read_steps(self) -> Indices:
-        """Reads the scalars of steps that repeat; answers which records are left."""
+        """Decode the scalars of repeating steps; return the records that remain."""
         is_left = np.ones(len(self._frames.starts), np.bool_)
-        for repetition in find_periodic_records(
-            self._frames.lengths.astype(np.uint32), self._stops
-        ):
-            found = decode_steps(self._buffer, self._frames, repetition)
-            for records in found.records:
+        lengths = self._frames.lengths.astype(np.uint32)
+        for periodic in find_periodic_records(lengths, self._parts.stops):
+            steps = decode_steps(self._buffer, self._frames, periodic)
+            for records in steps.records:
                 is_left[records] = False
-            for column in found.columns:
-                self._plan(column)
+            for column in steps.columns:
+                self._work_queue.extend(self._names.add(column))
         return is_left.nonzero()[0]
 
     def _read_group(self, group: RecordGroup) -> None:
+        """Decode records of one length by templates; leave the others to protobuf."""
         if len(group.records) < _GROUP_RECORDS_MIN or group.length > EVENT_BYTES_MAX:
             self._defer_to_protobuf(group.records)
             return
+
         starts = self._frames.starts[group.records] + HEADER_BYTES
         rows = record_rows.gather_payloads(self._buffer, starts, group.length, group.records)
-        sound = record_rows.match_checksums(rows)
-        if not sound.all():
-            self._skip(skip_reasons.RECORD_DAMAGED, rows.records[~sound])
-            if not sound.any():
+        is_intact = record_rows.match_checksums(rows)
+        if not is_intact.all():
+            self._parts.skip(skip_reasons.RECORD_DAMAGED, rows.records[~is_intact])
+            if not is_intact.any():
                 return
-            rows = rows.select(sound)
-        found = decode_events(rows)
-        for others in found.others:
+            rows = rows.select(is_intact)
+
+        scalars = decode_events(rows)
+        for others in scalars.others:
             self._defer_to_protobuf(others)
-        for column in found.columns:
-            self._plan(column)
+        for column in scalars.columns:
+            self._work_queue.extend(self._names.add(column))
 
     def _defer_to_protobuf(self, records: Indices) -> None:
-        """Leaves records to protobuf."""
         self._work_queue.extend(
             (record, _ALL_SLOTS, _BY_PROTOBUF, 0) for record in records.tolist()
         )
 
-    def _skip(self, reason: str, records: Indices) -> None:
-        """Counts a value of each of these records as one that cannot be sent."""
-        for part, count in zip(
-            *np.unique(self._parts_of(records), return_counts=True), strict=True
-        ):
-            self._parts[part].skipped[reason] += int(count)
-
-    def _parts_of(self, records: Indices) -> Indices:
-        """The part of each of these records, which are in file order."""
-        counts = np.diff(np.searchsorted(records, self._stops), prepend=0)
-        return np.repeat(np.arange(len(self._parts)), counts)
-
-    def _part_of(self, record: int) -> int:
-        return bisect_right(self._parts, record, key=lambda part: part.stop)
-
-    def _plan(self, column: ScalarColumn) -> None:
-        """Puts a run's names on the agenda, each where it first occurs in a part."""
-        pairs = column.labels
-        if len(self._parts) > 1:
-            pairs = self._parts_of(column.records) * len(column.names) + column.labels
-        labels, count = renumber(pairs, len(self._parts) * len(column.names))
-        firsts = first_rows(labels, count)
-        parts, names = np.divmod(pairs.take(firsts), len(column.names))
-        plan = len(self._plans)
-        records = column.records[firsts].tolist()
-        self._work_queue.extend(
-            (record, column.slot, plan, pair) for pair, record in enumerate(records)
-        )
-        self._plans.append(
-            _Plan(
-                column, labels, names.tolist(), parts.tolist(), np.full(count, _EXCLUDED, np.intp)
-            )
-        )
-
     def _resolve_name(self, index: int, pair: int) -> None:
-        """Finds out which series a name is in its part; when that takes more than the name, leaves it to protobuf."""
-        plan = self._plans[index]
-        part = plan.parts[pair]
+        """Resolve a name of a column, or leave its values to protobuf, or count them as skipped."""
+        named = self._names.columns[index]
         try:
-            series = self._resolve_series(index, plan.names[pair], self._parts[part].registry)
-        except _NeedsProtobuf:
-            records = plan.column.records[plan.labels == pair].tolist()
+            self._names.resolve(index, pair)
+        except NeedsProtobuf:
+            records = named.records_of(pair).tolist()
             self._work_queue.extend(
-                (record, plan.column.slot, _BY_PROTOBUF, 0) for record in records
+                (record, named.column.slot, _BY_PROTOBUF, 0) for record in records
             )
             self._work_queue.sort(reverse=True)
         except ValueRefused as refused:
-            self._parts[part].skipped[refused.reason] += int(np.count_nonzero(plan.labels == pair))
-        else:
-            plan.keys[pair] = _EXCLUDED if series is None else self._series_key(part, series)
+            count = int(np.count_nonzero(named.labels == pair))
+            self._parts[named.parts[pair]].skipped[refused.reason] += count
 
-    def _resolve_series(self, plan: int, name: int, registry: TagRegistry) -> KnownSeries | None:
-        """The scalar series of this name, the same for every value that bears it; None when a filter leaves it out."""
-        candidate = self._candidate(plan, name)
-        is_new = registry.find(candidate.tag) is None
-        if is_new and candidate.example is not None:
-            return registry.add_like(candidate.example)
-        series = registry.resolve(candidate.tag, candidate.metadata)
-        if series is not None and (
-            series.data_class != pb.DATA_CLASS_SCALAR or series.plugin == HPARAMS
-        ):
-            raise _NeedsProtobuf
-        if is_new:
-            candidate.example = series
-        return series
-
-    def _candidate(self, plan: int, name: int) -> _SeriesCandidate:
-        candidate = self._candidates.get((plan, name))
-        if candidate is None:
-            column = self._plans[plan].column
-            candidate = _SeriesCandidate(
-                *tag_and_metadata(
-                    _value_without_number(column.names[name], is_legacy=column.is_legacy)
-                )
-            )
-            self._candidates[plan, name] = candidate
-        return candidate
-
-    def _series_key(self, part: int, series: KnownSeries) -> int:
-        return self._keys.setdefault((part, series.index), len(self._keys))
-
-    def _gather_points(self, plan: _Plan) -> None:
-        """Hands a run's points on, but for those of no series and those without a wall time."""
-        column, is_timed = plan.column, np.isfinite(plan.column.wall_times)
+    def _collect_points(self, named: NamedColumn) -> None:
+        """Collect a column's points, without those that are excluded or have no wall time."""
+        column, is_timed = named.column, np.isfinite(named.column.wall_times)
         columns = (
             file_positions(column.records, column.slot),
             column.steps,
             column.wall_times,
             column.values,
         )
-        if len(plan.keys) == 1 and bool(is_timed.all()):
-            if plan.keys[0] != _EXCLUDED:
-                self._gatherer.add_series(int(plan.keys[0]), *columns)
+        if len(named.keys) == 1 and bool(is_timed.all()):
+            if named.keys[0] != EXCLUDED:
+                self._collector.add_series(int(named.keys[0]), *columns)
             return
-        series = narrow_indices(plan.keys, len(self._keys)).take(plan.labels)
-        is_wanted = series != _EXCLUDED
+
+        series = narrow_indices(named.keys, len(self._names.keys())).take(named.labels)
+        is_wanted = series != EXCLUDED
         if (is_wanted & ~is_timed).any():
-            self._skip(skip_reasons.WALL_TIME_NOT_FINITE, column.records[is_wanted & ~is_timed])
-        chosen = is_wanted & is_timed
-        if not chosen.all():
-            series, columns = series[chosen], tuple(column[chosen] for column in columns)
-        self._gatherer.add_scalars(series, *columns)
+            records = column.records[is_wanted & ~is_timed]
+            self._parts.skip(skip_reasons.WALL_TIME_NOT_FINITE, records)
+        is_sent = is_wanted & is_timed
+        if not is_sent.all():
+            series, columns = series[is_sent], tuple(column[is_sent] for column in columns)
+        self._collector.add_scalars(series, *columns)
 
     def _emit(self) -> None:
-        columns = self._gatherer.columns()
-        found: list[dict[int, Columns]] = [{} for _ in self._parts]
-        for (part, index), key in self._keys.items():
+        """Set each part's series from the collected points."""
+        columns = self._collector.columns()
+        by_part: list[dict[int, Columns]] = [{} for _ in range(len(self._parts))]
+        for (part, index), key in self._names.keys().items():
             if key in columns:
-                found[part][index] = columns[key]
-        for each, series in zip(self._parts, found, strict=True):
-            each.series = series_points(each.registry, series)
+                by_part[part][index] = columns[key]
+        for index, series in enumerate(by_part):
+            self._parts[index].series = series_points(self._parts[index].registry, series)
 
     def _read_record(self, record: int, only_slot: int) -> None:
-        """Reads the values of a record by protobuf: all of them, or that of one slot."""
+        """Read the values of a record with protobuf: all of them, or the one in a slot."""
         self._budget.begin(record)
-        part = self._part_of(record)
+        part = self._parts.index_of(record)
         event = self._parse(record, self._parts[part])
         if event is None:
             return
@@ -302,7 +183,10 @@ class ChunkDecoder:
                 self._read_value(value, record, slot, event, part)
 
     def _parse(self, record: int, part: FilePart) -> pb.Event | None:
-        """The event of a record; None, and counted, when it is none. Its payload, as large again, is not kept."""
+        """Return the event of a record; None, and counted as skipped, when it is damaged.
+
+        A function of its own, so that the payload is freed before the values are read.
+        """
         content = payload(
             self._buffer, int(self._frames.starts[record]), int(self._frames.lengths[record])
         )
@@ -319,20 +203,13 @@ class ChunkDecoder:
         self, value: pb.Summary.Value, record: int, slot: int, event: pb.Event, part: int
     ) -> None:
         try:
-            found = read_value(value, event.wall_time, self._parts[part].registry, self._limits)
-            if found is not None:
-                self._budget.take(found[1])
+            result = read_value(value, event.wall_time, self._parts[part].registry, self._limits)
+            if result is not None:
+                self._budget.charge(result[1])
         except ValueRefused as refused:
             self._parts[part].skipped[refused.reason] += 1
             return
-        if found is not None:
-            series, point = found
-            key = self._series_key(part, series)
-            self._gatherer.add_point(key, record, slot, (event.step, event.wall_time), point)
-
-
-def _value_without_number(name: TagAndMetadata, *, is_legacy: bool) -> pb.Summary.Value:
-    """A value of this name, without its number."""
-    if is_legacy:
-        return pb.Summary.Value(tag=name.tag, metadata=name.metadata, simple_value=0)
-    return pb.Summary.Value(tag=name.tag, metadata=name.metadata, tensor=pb.TensorProto())
+        if result is not None:
+            series, point = result
+            key = self._names.key(part, series)
+            self._collector.add_point(key, record, slot, (event.step, event.wall_time), point)

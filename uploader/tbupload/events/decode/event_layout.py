@@ -1,10 +1,13 @@
-"""Where the fields of one serialized event lie, when it holds nothing but scalars: what the bulk decoder goes by.
+"""Parse where the fields of one serialized event are, if it contains nothing but scalars.
 
-Only the shapes that writers of scalars produce are understood; for any other event there is no layout, and protobuf has
-to read it. An event with a layout is valid protobuf, but for the text in its tags and the inside of its metadata.
-The field numbers are those of tbwire/tensorboard.proto.
+Only the forms that writers of scalars produce are recognised; any other event has no layout, and
+protobuf reads it. Conversely, an event with a layout is valid protobuf, except that the UTF-8 of
+its tags and the inside of its metadata are not checked.
+
+Field numbers: `tensorboard/compat/proto/event.proto` (Event), `summary.proto` (Summary, Value),
+`tensor.proto` (TensorProto), `tensor_shape.proto` (TensorShapeProto), of TensorBoard 2.21.
 """
-# ruff: noqa: PLR2004 - field numbers and the continuation bit of varints say more as numbers
+# ruff: noqa: PLR2004 - field numbers are explained where the fields are parsed
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, overload
 
+from tbwire import tensors
 from tbwire.wire_format import (
     CONTINUATION_BIT,
     FIXED32,
@@ -26,26 +30,23 @@ from tbwire.wire_format import (
 )
 
 _CONTENT_TYPES: Final = {
-    1: "<f4",
-    2: "<f8",
-    3: "<i4",
-    4: "|u1",
-    5: "<i2",
-    6: "|i1",
-    9: "<i8",
-    17: "<u2",
-    19: "<f2",
-    22: "<u4",
-    23: "<u8",
+    number: tensors.numpy_dtype(number).str
+    for number, name in tensors.NAMES.items()
+    if name.startswith(("float", "int", "uint"))
 }
-"""TensorFlow's real numeric types whose bytes numpy reads as they stand in `tensor_content`."""
+"""Data types whose elements in `tensor_content` numpy reads as real numbers: not bfloat16, bool."""
 
 
 @dataclass(frozen=True, slots=True)
 class ValueLayout:
     """One scalar of an event; spans are byte ranges of the event.
 
-    `dtype` is numpy's name for what lies in `value`. `is_legacy` tells a `simple_value` from a tensor.
+    Attributes:
+        tag: The tag's text.
+        metadata: The serialized SummaryMetadata, if the value has one.
+        value: The number.
+        dtype: The number's type, as numpy names it.
+        is_legacy: The number is a `simple_value` and not a tensor.
     """
 
     tag: slice
@@ -57,7 +58,7 @@ class ValueLayout:
 
 @dataclass(frozen=True, slots=True)
 class EventLayout:
-    """The fields of an event; a wall time or step that is absent is 0."""
+    """The fields of an event; an absent wall time or step is 0, as in proto3."""
 
     wall_time: slice | None
     step: slice | None
@@ -67,7 +68,7 @@ class EventLayout:
 @dataclass(frozen=True, slots=True)
 class _Field:
     number: int
-    kind: int
+    wire_type: int
     start: int  # of the value, after key and length
     end: int
     varint: int
@@ -78,7 +79,7 @@ class _Field:
 
 
 def shift_layout(layout: EventLayout, by: int) -> EventLayout:
-    """The layout of an event that stands so many bytes further on."""
+    """Return the layout of the same event when it starts at byte `by` of a row."""
     return EventLayout(
         _shift_span(layout.wall_time, by),
         _shift_span(layout.step, by),
@@ -96,11 +97,11 @@ def shift_layout(layout: EventLayout, by: int) -> EventLayout:
 
 
 class _NoLayout(Exception):
-    """The bytes are something else than a plain event of scalars; not an error."""
+    """The bytes are something else than an event of plain scalars. Not an error."""
 
 
 def parse_layout(event: bytes) -> EventLayout | None:
-    """The layout of a serialized event of scalars, or None when it is anything else."""
+    """Return the layout of a serialized event of scalars; None when it is anything else."""
     try:
         return _parse_event(event)
     except (_NoLayout, IndexError, MalformedVarint):
@@ -108,6 +109,7 @@ def parse_layout(event: bytes) -> EventLayout | None:
 
 
 def _parse_event(event: bytes) -> EventLayout:
+    """Parse Event {wall_time = 1, step = 2, summary = 5 {value = 1}}."""
     fields = _parse_message(event, 0, len(event), {1: FIXED64, 2: VARINT, 5: LENGTH_DELIMITED})
     if 5 not in fields:
         raise _NoLayout
@@ -121,12 +123,13 @@ def _parse_event(event: bytes) -> EventLayout:
 
 
 def _is_value(field: _Field) -> bool:
-    if (field.number, field.kind) != (1, LENGTH_DELIMITED):
+    if (field.number, field.wire_type) != (1, LENGTH_DELIMITED):
         raise _NoLayout
     return True
 
 
 def _parse_value(event: bytes, value: _Field) -> ValueLayout:
+    """Parse Summary.Value {tag = 1, simple_value = 2 or tensor = 8, metadata = 9}."""
     fields = _parse_message(
         event,
         value.start,
@@ -142,14 +145,18 @@ def _parse_value(event: bytes, value: _Field) -> ValueLayout:
 
 
 def _parse_tensor(event: bytes, tensor: _Field) -> tuple[slice, str]:
-    """Where the single element of a tensor lies, and its type; in `tensor_content`, `float_val` or `double_val`."""
+    """Parse TensorProto {dtype = 1, tensor_shape = 2, and one of 4, 5, 6}.
+
+    Returns where the only element is, and its type: in `tensor_content` (4) as TensorFlow writes
+    it, in `float_val` (5) as PyTorch does, or in `double_val` (6).
+    """
     fields = {field.number: field for field in _fields(event, tensor.start, tensor.end)}
     if len(fields) != sum(1 for _ in _fields(event, tensor.start, tensor.end)):
         raise _NoLayout
     if 2 in fields:
         _check_single_element(event, fields.pop(2))
     data_type = fields.pop(1, None)
-    if data_type is None or data_type.kind != VARINT or len(fields) != 1:
+    if data_type is None or data_type.wire_type != VARINT or len(fields) != 1:
         raise _NoLayout
     (number, field), *_ = fields.items()
     return field.span, _element_type(data_type.varint, number, field)
@@ -157,25 +164,34 @@ def _parse_tensor(event: bytes, tensor: _Field) -> tuple[slice, str]:
 
 def _element_type(data_type: int, number: int, field: _Field) -> str:
     size = field.end - field.start
-    if number == 4 and field.kind == LENGTH_DELIMITED and size and data_type in _CONTENT_TYPES:
+    if number == 4 and field.wire_type == LENGTH_DELIMITED and data_type in _CONTENT_TYPES:
         dtype = _CONTENT_TYPES[data_type]
         if size == int(dtype[-1]):
             return dtype
-    elif (number, data_type, size) == (5, 1, 4) and field.kind in (LENGTH_DELIMITED, FIXED32):
+    # A repeated number may be packed (length-delimited) or not: parsers must accept both forms.
+    elif (number, data_type, size) == (5, tensors.FLOAT, 4) and field.wire_type in (
+        LENGTH_DELIMITED,
+        FIXED32,
+    ):
         return "<f4"
-    elif (number, data_type, size) == (6, 2, 8) and field.kind in (LENGTH_DELIMITED, FIXED64):
+    elif (number, data_type, size) == (6, tensors.DOUBLE, 8) and field.wire_type in (
+        LENGTH_DELIMITED,
+        FIXED64,
+    ):
         return "<f8"
     raise _NoLayout
 
 
 def _check_single_element(event: bytes, shape: _Field) -> None:
-    if shape.kind != LENGTH_DELIMITED:
+    """Check TensorShapeProto {dim = 2 {size = 1}}: no dimensions, or only dimensions of 1."""
+    if shape.wire_type != LENGTH_DELIMITED:
         raise _NoLayout
     for dim in _fields(event, shape.start, shape.end):
-        if (dim.number, dim.kind) != (2, LENGTH_DELIMITED):
+        if (dim.number, dim.wire_type) != (2, LENGTH_DELIMITED):
             raise _NoLayout
         if [
-            (size.number, size.kind, size.varint) for size in _fields(event, dim.start, dim.end)
+            (size.number, size.wire_type, size.varint)
+            for size in _fields(event, dim.start, dim.end)
         ] != [(1, VARINT, 1)]:
             raise _NoLayout
 
@@ -192,11 +208,16 @@ def _span(fields: dict[int, _Field], number: int) -> slice | None:
     return fields[number].span if number in fields else None
 
 
-def _parse_message(event: bytes, start: int, end: int, kinds: dict[int, int]) -> dict[int, _Field]:
-    """The fields of a message that may have these, once each, of these wire types; no layout for any other."""
+def _parse_message(
+    event: bytes, start: int, end: int, wire_types: dict[int, int]
+) -> dict[int, _Field]:
+    """Return a message's fields by number; each is in `wire_types`, with that type, at most once.
+
+    A field that occurs twice would be valid protobuf (the last one counts), but no writer does it.
+    """
     fields: dict[int, _Field] = {}
     for field in _fields(event, start, end):
-        if field.number in fields or kinds.get(field.number) != field.kind:
+        if field.number in fields or wire_types.get(field.number) != field.wire_type:
             raise _NoLayout
         fields[field.number] = field
     return fields
@@ -206,7 +227,7 @@ def _fields(event: bytes, start: int, end: int) -> Iterator[_Field]:
     position = start
     while position < end:
         key = event[position]
-        if key >= CONTINUATION_BIT:  # a field number over 15: none of ours
+        if key >= CONTINUATION_BIT:  # a field number over 15: none of those above
             raise _NoLayout
         field = _parse_field_at(event, position + 1, key >> WIRE_TYPE_BITS, key & WIRE_TYPE_MASK)
         if field.end > end:
@@ -215,16 +236,16 @@ def _fields(event: bytes, start: int, end: int) -> Iterator[_Field]:
         position = field.end
 
 
-def _parse_field_at(event: bytes, position: int, number: int, kind: int) -> _Field:
-    if kind == FIXED64:
-        return _Field(number, kind, position, position + 8, 0)
-    if kind == FIXED32:
-        return _Field(number, kind, position, position + 4, 0)
-    if kind not in (VARINT, LENGTH_DELIMITED):
+def _parse_field_at(event: bytes, position: int, number: int, wire_type: int) -> _Field:
+    if wire_type == FIXED64:
+        return _Field(number, wire_type, position, position + 8, 0)
+    if wire_type == FIXED32:
+        return _Field(number, wire_type, position, position + 4, 0)
+    if wire_type not in (VARINT, LENGTH_DELIMITED):
         raise _NoLayout
     value, after = decode_varint(event, position)
-    if kind == VARINT:
-        return _Field(number, kind, position, after, value)
+    if wire_type == VARINT:
+        return _Field(number, wire_type, position, after, value)
     if after - position > SIZE_BYTES_MAX:
         raise _NoLayout
-    return _Field(number, kind, after, after + value, 0)
+    return _Field(number, wire_type, after, after + value, 0)

@@ -1,4 +1,4 @@
-"""Tells the names in many rows apart, byte by byte, and numbers them."""
+"""Number rows by the bytes in which they differ, as a categorical column (pandas: factorize)."""
 
 from __future__ import annotations
 
@@ -12,26 +12,33 @@ from tbupload.events.decode.record_walk import Indices
 
 _BYTE_BITS: Final = 8
 
-_TABLE_ROWS: Final = 16
-"""Keys are looked up in a table of up to so many places a row; with more, sorting them costs less."""
+_TABLE_ENTRIES_PER_KEY: Final = 16
+"""A table of up to this many entries per key is cheaper than sorting the keys."""
 
-_TABLE_MIN: Final = 1 << 12
+_TABLE_ENTRIES_MIN: Final = 1 << 12
+"""A table of this size is cheaper than sorting however few the keys are."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowLabels:
-    """Each row's number, counted from 0, and the first row of each number."""
+    """Each row's label, a number from 0 without gaps, and the first row of each label."""
 
     labels: Indices
     firsts: Indices
 
 
 def label_rows(rows: RecordMatrix, bits: Words) -> RowLabels:
-    """Numbers the rows, at least one, by what they hold in these bits of their first words."""
+    """Label the rows, at least one, so that equal labels mean equal bits.
+
+    Args:
+        rows: The rows.
+        bits: Mask of the bits to compare, in a row's first words.
+    """
     mask = bits & rows.difference[: len(bits)]
     columns = mask.view(np.uint8).nonzero()[0].tolist()
     labels, count = np.zeros(len(rows.words), np.intp), 1
-    # Mostly the first byte that differs, or few, tell all names apart: then nothing else differs in rows of one number.
+    # The first byte that differs, or a few, usually tell all names apart. So after 1, 2, 4, …
+    # bytes, compare all bits at once: when rows of one label have the same bits, this is enough.
     compared = 1
     for number, column in enumerate(columns):
         if number == compared:
@@ -45,33 +52,37 @@ def label_rows(rows: RecordMatrix, bits: Words) -> RowLabels:
 
 
 def renumber(keys: Indices, size: int) -> tuple[Indices, int]:
-    """Numbers, from 0 on and in their order, for keys below `size`; and how many there are."""
+    """Number the distinct keys, all below `size`, from 0 in their order.
+
+    Returns:
+        The number of each key, and how many numbers there are.
+    """
     if size == 1:
         return keys, 1
-    if size > max(_TABLE_MIN, _TABLE_ROWS * len(keys)):
-        found, labels = np.unique(keys, return_inverse=True)
-        return labels, len(found)
-    is_there = np.zeros(size, np.bool_)
-    is_there[keys] = True
-    found = is_there.nonzero()[0]
+    if size > max(_TABLE_ENTRIES_MIN, _TABLE_ENTRIES_PER_KEY * len(keys)):
+        distinct, labels = np.unique(keys, return_inverse=True)
+        return labels, len(distinct)
+
+    occurs = np.zeros(size, np.bool_)
+    occurs[keys] = True
+    distinct = occurs.nonzero()[0]
     numbers = np.empty(size, np.intp)
-    numbers[found] = np.arange(len(found))
-    return numbers.take(keys), len(found)
+    numbers[distinct] = np.arange(len(distinct))
+    return numbers.take(keys), len(distinct)
 
 
 def first_rows(labels: Indices, count: int) -> Indices:
-    """The first row of each number below `count`, all of which occur."""
+    """Return the first row of each label below `count`; each label occurs."""
     if count == 1:
         return np.zeros(1, np.intp)
     firsts = np.empty(count, np.intp)
-    firsts[labels[::-1]] = np.arange(
-        len(labels) - 1, -1, -1
-    )  # of several rows of a number the last one stays
+    # Assigned from the last row to the first: the last assignment remains.
+    firsts[labels[::-1]] = np.arange(len(labels) - 1, -1, -1)
     return firsts
 
 
 def _are_labels_exact(words: Words, mask: Words, labels: Indices, firsts: Indices) -> bool:
-    """Whether all rows of one number have the same bits in this mask."""
+    """Return whether all rows of one label have the same bits in the mask."""
     for word in mask.nonzero()[0].tolist():
         column = words[:, word] & mask[word]
         if (column[firsts][labels] != column).any():

@@ -1,4 +1,4 @@
-"""Layouts of events met before, by the bits they have in common: telling one again is far cheaper than parsing it."""
+"""Cache of event layouts: recognising a layout by its bits is far cheaper than parsing it again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tbupload.events.decode.record_rows import WORD_BYTES, Words, byte_mask
 from tbwire.wire_format import CONTINUATION_BIT
 
 VALUES_MAX: Final = 2_000
-"""Values of all layouts that are remembered, so that they stay under a few megabytes; later ones are parsed anew."""
+"""Values of all cached layouts, a few megabytes; when it is full, other layouts are not cached."""
 
 _ALL_BITS: Final = 0xFF
 _NO_BITS: Final = 0x00
@@ -21,9 +21,12 @@ _NO_BITS: Final = 0x00
 
 @dataclass(frozen=True, slots=True)
 class KnownLayout:
-    """An event's layout, and the bits by which another event of its length is known to have the same, as words.
+    """An event's layout, with the masks to compare other events of its length with it.
 
-    `names` has for each value the bits that tell which series it is of, in as many words as `deciding`.
+    Attributes:
+        layout: The layout.
+        deciding: The bits that decide the layout, as words: equal bits mean the same layout.
+        names: For each value the bits that identify its series, in as many words as `deciding`.
     """
 
     layout: EventLayout
@@ -33,7 +36,7 @@ class KnownLayout:
 
 @dataclass(frozen=True, slots=True)
 class _CachedEvent:
-    """An event that was parsed, and the bits of it that decide its layout, both as numbers."""
+    """A parsed event and the bits of it that decide its layout, both as (very long) integers."""
 
     event: int
     deciding: int
@@ -50,6 +53,7 @@ class _LayoutCache:
         for cached in self._by_length.get(len(event), ()):
             if not (number ^ cached.event) & cached.deciding:
                 return cached.known
+
         layout = parse_layout(event)
         if layout is None:
             return None
@@ -57,6 +61,7 @@ class _LayoutCache:
         deciding = np.frombuffer(mask + bytes(-len(mask) % WORD_BYTES), "<u8")
         names = tuple(byte_mask(len(deciding), _name_spans(value)) for value in layout.values)
         known = KnownLayout(layout, deciding, names)
+
         if self._values + len(layout.values) <= VALUES_MAX:
             self._values += len(layout.values)
             self._by_length[len(event)].append(_CachedEvent(number, int.from_bytes(mask), known))
@@ -64,7 +69,7 @@ class _LayoutCache:
 
 
 def find_layout(event: bytes) -> KnownLayout | None:
-    """What `parse_layout` says of the event."""
+    """Return the layout that `parse_layout` returns for the event, from the cache if possible."""
     return _CACHE.find(event)
 
 
@@ -73,7 +78,11 @@ def _name_spans(value: ValueLayout) -> list[slice]:
 
 
 def _mask(event: bytes, layout: EventLayout) -> bytes:
-    """Ones for the bits that decide the layout: none in numbers and names, but whether a varint goes on."""
+    """Return the mask of the bits that decide the layout.
+
+    These are all bits but those of numbers, tags and metadata. Of the step, a varint, they include
+    the continuation bits: they decide how many bytes it has.
+    """
     mask = bytearray([_ALL_BITS]) * len(event)
     spans = [
         layout.wall_time,

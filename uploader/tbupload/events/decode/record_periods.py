@@ -1,4 +1,4 @@
-"""Finds the steps that a job writes in the same way again and again: records of the same sizes in the same order."""
+"""Find steps that a job writes repeatedly: records of the same sizes in the same order."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import numpy as np
 import numpy.typing as npt
 
 PATTERN_RECORDS: Final = 64
-"""Records whose sizes have to have come before in just this order, for a repetition to be believed in."""
+"""Consecutive sizes that must have occurred before in the same order to be taken for a period."""
 
 STEPS_MIN: Final = 768
-"""With fewer steps of one kind, what each tag costs is more than what its records cost one by one."""
+"""With fewer steps of one kind, the fixed cost per tag exceeds that of decoding by templates."""
 
-_STRETCH_STEPS_MIN: Final = 4
-"""Fewer steps on end are left alone."""
+_RUN_STEPS_MIN: Final = 4
+"""Fewer consecutive steps are not decoded as steps."""
 
 _PERIOD_MAX: Final = 512
-"""Records of a step; what is read at a time has too few steps of more."""
+"""Records per step; of longer steps, a chunk has too few."""
 
 _KINDS_MAX: Final = 16
-"""Kinds of steps of one period; further ones are left alone."""
+"""Kinds of steps with one period, for example training and evaluation; others are not decoded."""
 
 _PROBES: Final = 5
-"""Where a repetition is looked for: so many places, evenly spread."""
+"""Evenly spaced positions at which a period is searched for."""
 
 Indices = npt.NDArray[np.intp]
 Sizes = npt.NDArray[np.uint32]
@@ -33,9 +33,12 @@ Sizes = npt.NDArray[np.uint32]
 
 @dataclass(frozen=True, slots=True)
 class PeriodicRecords:
-    """Steps of `period` records each, whose sizes are the same in all of them.
+    """Steps of `period` records each, with the same record sizes in all of them.
 
-    `begins` are the first records of stretches of such steps, in file order, and `counts` how many steps each has.
+    Attributes:
+        period: Records per step.
+        begins: The first record of each range of consecutive steps, in file order.
+        counts: The number of steps in each range.
     """
 
     period: int
@@ -43,19 +46,22 @@ class PeriodicRecords:
     counts: Indices
 
     def first_records(self) -> Indices:
-        """The first record of each step, in file order."""
-        places = np.arange(int(self.counts.sum())) - np.repeat(
+        """Return the first record of each step, in file order."""
+        steps = np.arange(int(self.counts.sum())) - np.repeat(
             np.cumsum(self.counts) - self.counts, self.counts
         )
-        return np.asarray(np.repeat(self.begins, self.counts) + places * self.period)
+        return np.asarray(np.repeat(self.begins, self.counts) + steps * self.period)
 
     def merge_steps(self, factor: int) -> PeriodicRecords:
-        """The same with so many steps in the place of one."""
+        """Return the same records with `factor` consecutive steps as one."""
         return PeriodicRecords(self.period * factor, self.begins, self.counts // factor)
 
 
 def find_period(sizes: Sizes) -> int:
-    """How many records before the last ones the same sizes stood in the same order; 0 if they did not."""
+    """Return how many records before the last ones the same sizes occurred; 0 if they did not.
+
+    The last ones are `PATTERN_RECORDS`; the latest earlier occurrence counts.
+    """
     content, pattern = sizes.tobytes(), sizes[-PATTERN_RECORDS:].tobytes()
     before = content.rfind(pattern, 0, len(content) - sizes.itemsize)
     if len(sizes) <= PATTERN_RECORDS or before < 0 or before % sizes.itemsize:
@@ -64,9 +70,11 @@ def find_period(sizes: Sizes) -> int:
 
 
 def find_periodic_records(sizes: Sizes, stops: Indices) -> Iterator[PeriodicRecords]:
-    """The repetitions in records of these sizes; no record is in two of them.
+    """Yield the kinds of repeating steps in records of these sizes; each record is in one at most.
 
-    No step lies in two files, of which the records are those before each of `stops`.
+    Args:
+        sizes: The size of each record.
+        stops: The end of each file's records; no step extends over two files.
     """
     is_free = np.ones(len(sizes), np.bool_)
     for period in _find_periods(sizes):
@@ -80,41 +88,44 @@ def find_periodic_records(sizes: Sizes, stops: Indices) -> Iterator[PeriodicReco
 
 
 def _find_periods(sizes: Sizes) -> list[int]:
-    """The periods found at some places, the shortest first."""
-    places = [len(sizes) * number // _PROBES for number in range(1, _PROBES + 1)]
-    found = {
-        find_period(sizes[max(0, place - PATTERN_RECORDS - _PERIOD_MAX) : place])
-        for place in places
+    """Return the periods at some positions, the shortest first."""
+    stops = [len(sizes) * number // _PROBES for number in range(1, _PROBES + 1)]
+    periods = {
+        find_period(sizes[max(0, stop - PATTERN_RECORDS - _PERIOD_MAX) : stop]) for stop in stops
     }
-    return sorted(period for period in found if 0 < period * STEPS_MIN <= len(sizes))
+    return sorted(period for period in periods if 0 < period * STEPS_MIN <= len(sizes))
 
 
 def _find_with_period(
     sizes: Sizes, stops: Indices, period: int, is_free: npt.NDArray[np.bool_]
 ) -> list[PeriodicRecords]:
-    """The repetitions of this period among free records, one for each kind of step."""
+    """Return the repeating steps with this period among free records, one item per kind."""
     is_same = (sizes[period:] == sizes[:-period]) & is_free[period:] & is_free[:-period]
     for stop in stops[:-1].tolist():
         is_same[max(0, stop - period) : stop] = False
+
     edges = np.diff(is_same.view(np.int8), prepend=np.int8(0), append=np.int8(0)).nonzero()[0]
     begins, ends = edges[::2], edges[1::2] + period
-    begins[1:] = np.maximum(
-        begins[1:], ends[:-1]
-    )  # where one stretch ends, the next may seem to have begun
-    is_long = ends - begins >= _STRETCH_STEPS_MIN * period
+    # A range may seem to begin before the previous one has ended: by chance, sizes are equal.
+    begins[1:] = np.maximum(begins[1:], ends[:-1])
+    is_long = ends - begins >= _RUN_STEPS_MIN * period
+
     kinds: dict[bytes, list[tuple[int, int]]] = {}
     for begin, end in zip(begins[is_long].tolist(), ends[is_long].tolist(), strict=True):
         pattern = sizes[begin : begin + period].tobytes()
-        kind, turn = _rotated_kind(pattern, kinds)
+        kind, rotation = _rotated_kind(pattern, kinds)
         if kind in kinds or len(kinds) < _KINDS_MAX:
-            kinds.setdefault(kind, []).append((begin + turn, (end - begin - turn) // period))
-    return [
-        PeriodicRecords(period, *np.array(stretches, np.intp).T) for stretches in kinds.values()
-    ]
+            steps = (end - begin - rotation) // period
+            kinds.setdefault(kind, []).append((begin + rotation, steps))
+    return [PeriodicRecords(period, *np.array(ranges, np.intp).T) for ranges in kinds.values()]
 
 
 def _rotated_kind(pattern: bytes, kinds: dict[bytes, list[tuple[int, int]]]) -> tuple[bytes, int]:
-    """The kind of step whose sizes these are when they are read from a later record on, and that record's index."""
+    """Return the known kind that the pattern is a rotation of, and the record it then begins with.
+
+    Two ranges of the same steps may begin at different records of a step. An unknown pattern is a
+    kind of its own.
+    """
     if pattern in kinds:
         return pattern, 0
     twice, size = pattern + pattern, np.dtype(np.uint32).itemsize

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tbupload.events import linear_checksum
-from tbupload.events.decode.record_periods import Indices, find_period
+from tbupload.events.decode.record_periods import find_period
 from tbupload.events.tf_record import FRAME_BYTES, HEADER_BYTES, LENGTH
 
 _SHORT_HEADER: Final = np.dtype([("length", "<u2"), ("zeros", "V6"), ("checksum", "<u4")])
@@ -48,6 +48,8 @@ SHORT_LENGTHS: Final = 1 << 16
 
 Buffer = bytes | memoryview
 """The bytes of a file, or of a range of it."""
+
+Indices = npt.NDArray[np.intp]
 
 
 def find_record_starts(buffer: Buffer, start: int) -> tuple[Indices, int]:

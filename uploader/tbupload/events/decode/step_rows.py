@@ -1,7 +1,8 @@
-"""Decodes steps that repeat: whole steps as rows of a matrix, of which each tag has columns of its own.
+"""Decode steps that repeat: each step is one row of a matrix, and each tag has its own columns.
 
-What tells records apart (their sizes, layouts and names) is the same in all rows but where it is not: it is looked at
-once for the whole step, and neither sorted nor numbered.
+The record sizes are known to be the same in all steps. One comparison with the first row shows in
+which rows the layouts and names are the same, too: they are parsed once, and no row has to be
+grouped, named or sorted.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ from tbupload.events.framing import RecordFrames
 from tbupload.events.tf_record import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
 
 _SAMPLE_STEPS: Final = 256
-"""Steps that are looked at to find out after how many of them the names come again."""
+"""Steps that are compared to find out after how many of them the names repeat."""
 
 _STEP_RECORDS_MIN: Final = 2
-"""One tag alone is read as fast record by record."""
+"""A step of one record gains nothing from being a row."""
 
 
 @dataclass(slots=True)
 class StepScalars:
-    """What steps came to: the scalars of each tag, and the records that are done with."""
+    """The scalars of repeating steps by tag, and the records that are decoded completely."""
 
     columns: list[ScalarColumn] = field(default_factory=list)
     records: list[Indices] = field(default_factory=list)
@@ -48,7 +49,14 @@ class StepScalars:
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """A record of a step that holds scalars: the index of the record, and where its payload lies in the row."""
+    """A record of a step that contains only scalars.
+
+    Attributes:
+        record: Its index in the step.
+        payload: The byte range of its payload in the row.
+        known: Its layout.
+        names: The names of its values.
+    """
 
     record: int
     payload: slice
@@ -57,34 +65,40 @@ class _Slot:
 
 
 def decode_steps(buffer: Buffer, frames: RecordFrames, periodic: PeriodicRecords) -> StepScalars:
-    """Decodes the scalars of steps that are alike and whose records are sound; with others it is not done."""
-    found, steps, first_records = StepScalars(), periodic, periodic.first_records()
+    """Decode the scalars of the steps that are like the first one and match their checksums.
+
+    Records of other steps, and records with anything but scalars, are not in the result.
+    """
+    scalars, steps, first_records = StepScalars(), periodic, periodic.first_records()
     slots = list(_slots(buffer, frames, int(first_records[0]), steps.period))
-    name_period = _name_period(
-        _gather_steps(buffer, frames, first_records[:_SAMPLE_STEPS], steps.period), slots
-    )
+
+    # Tags whose records have one size make the period too short: names tell where a step ends.
+    sample = _gather_steps(buffer, frames, first_records[:_SAMPLE_STEPS], steps.period)
+    name_period = _name_period(sample, slots)
     if name_period > 1:
         steps = periodic.merge_steps(name_period)
         first_records = steps.first_records()
     if steps.period < _STEP_RECORDS_MIN or len(first_records) < STEPS_MIN:
-        return found
+        return scalars
     if name_period > 1:
         slots = list(_slots(buffer, frames, int(first_records[0]), steps.period))
+
     rows = _gather_steps(buffer, frames, first_records, steps.period)
     rows = rows.select(_rows_like_first(rows, slots))
-    is_sound = _match_checksums(rows, slots)
-    if not is_sound.any():
-        return found
-    rows = rows.select(is_sound)
+    is_intact = _match_checksums(rows, slots)
+    if not is_intact.any():
+        return scalars
+    rows = rows.select(is_intact)
+
     for slot in slots:
         records = rows.records + slot.record
-        found.records.append(records)
-        found.columns.extend(_scalar_columns(replace(rows, records=records), slot))
-    return found
+        scalars.records.append(records)
+        scalars.columns.extend(_scalar_columns(replace(rows, records=records), slot))
+    return scalars
 
 
 def _name_period(sample: RecordMatrix, slots: list[_Slot]) -> int:
-    """After how many steps their names come again; 1 as well when they never do."""
+    """Return after how many steps their names repeat; 1 also when they never do."""
     alike = _rows_like_first(sample, slots).nonzero()[0]
     distance = int(alike[1]) if len(alike) > 1 else 1
     return distance if np.array_equal(alike, np.arange(0, len(sample.words), distance)) else 1
@@ -93,14 +107,14 @@ def _name_period(sample: RecordMatrix, slots: list[_Slot]) -> int:
 def _gather_steps(
     buffer: Buffer, frames: RecordFrames, firsts: Indices, period: int
 ) -> RecordMatrix:
-    """The steps as rows, from the first record's header to the last one's checksum."""
+    """Return the steps as rows, from the first record's header to the last one's checksum."""
     last = firsts[0] + period - 1
     size = int(frames.starts[last] + frames.lengths[last] + FRAME_BYTES - frames.starts[firsts[0]])
     return record_rows.gather_payloads(buffer, frames.starts[firsts], size - FOOTER_BYTES, firsts)
 
 
 def _slots(buffer: Buffer, frames: RecordFrames, first: int, period: int) -> Iterator[_Slot]:
-    """The records of a step that hold nothing but scalars, as the step of this first record has them."""
+    """Yield the records with only scalars in the step that begins with record `first`."""
     step, row = slice(first, first + period), int(frames.starts[first])
     begins = (frames.starts[step] + HEADER_BYTES).tolist()
     for record, (begin, length) in enumerate(
@@ -119,17 +133,17 @@ def _slots(buffer: Buffer, frames: RecordFrames, first: int, period: int) -> Ite
 
 
 def _rows_like_first(rows: RecordMatrix, slots: list[_Slot]) -> npt.NDArray[np.bool_]:
-    """The rows in which all of these records have the layouts and the names that they have in the first."""
+    """Return in which rows all slots have the layouts and the names of the first row."""
     same = rows.difference & _constant_bits(rows, slots)
-    alike = np.ones(len(rows.words), np.bool_)
+    is_alike = np.ones(len(rows.words), np.bool_)
     for word in same.nonzero()[0].tolist():
         column = rows.words[:, word]
-        alike &= ((column ^ column[0]) & same[word]) == 0
-    return alike
+        is_alike &= ((column ^ column[0]) & same[word]) == 0
+    return is_alike
 
 
 def _constant_bits(rows: RecordMatrix, slots: list[_Slot]) -> Words:
-    """The bits of a row that say how its records are laid out, and whose values they hold."""
+    """Return the mask of the bits of a row that decide its slots' layouts and names."""
     bits = np.zeros(rows.words.shape[1] * WORD_BYTES, np.uint8)
     for slot in slots:
         deciding = np.bitwise_or.reduce([slot.known.deciding, *slot.known.names])
@@ -138,18 +152,18 @@ def _constant_bits(rows: RecordMatrix, slots: list[_Slot]) -> Words:
 
 
 def _match_checksums(rows: RecordMatrix, slots: list[_Slot]) -> npt.NDArray[np.bool_]:
-    """The rows in which all of these records match their checksums; none without records."""
-    is_sound = np.full(len(rows.words), bool(slots))
+    """Return in which rows all slots match their checksums; in none when there are no slots."""
+    is_intact = np.full(len(rows.words), bool(slots))
     differing = rows.difference.view(np.uint8) != 0
     for slot in slots:
         columns = differing[slot.payload].nonzero()[0]
         sums = linear_checksum.checksums(rows.as_bytes[:, slot.payload], columns)
-        is_sound &= linear_checksum.mask(sums) == rows.column(slot.payload.stop, "<u4")
-    return is_sound
+        is_intact &= linear_checksum.mask(sums) == rows.column(slot.payload.stop, "<u4")
+    return is_intact
 
 
 def _scalar_columns(rows: RecordMatrix, slot: _Slot) -> Iterator[ScalarColumn]:
-    """The scalars of one of a step's records; `rows.records` are those."""
+    """Return the columns of a slot; `rows.records` are the slot's records."""
     labels = np.zeros(len(rows.words), np.intp)
     names = [FactorizedNames([name], labels) for name in slot.names]
     return scalar_columns(rows, shift_layout(slot.known.layout, slot.payload.start), names)

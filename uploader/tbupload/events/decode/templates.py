@@ -1,7 +1,8 @@
-"""Decodes many scalar events of one length at once.
+"""Decode many scalar events of one length at once.
 
-Events of one length are split into templates: those that have their fields in the same places. Within a template, wall
-time, step and value are read from their columns, and what is left to tell events apart is the tag (and metadata).
+Events of one length are divided into templates: the events whose fields are at the same offsets.
+Within a template, wall time, step and value are columns, and the bytes of the tag (and of the
+metadata) tell which series a row is of. The package's docstring describes the method.
 """
 
 from __future__ import annotations
@@ -21,22 +22,29 @@ from tbupload.events.decode.record_rows import RecordMatrix, Words
 from tbupload.events.decode.record_walk import Indices
 from tbupload.events.points import Steps, WallTimes
 from tbwire import tensorboard_pb2 as pb
+from tbwire.wire_format import PAYLOAD_BITS, PAYLOAD_MASK
 
 EVENT_BYTES_MAX: Final = 4_096
-"""Longer payloads are no scalars, and are read one by one."""
+"""Longer payloads are not scalars; they are read one by one."""
 
 _TEMPLATES_MAX: Final = 64
 _POOR_TEMPLATES_MAX: Final = 16
 _POOR_TEMPLATE_EVENTS: Final = 8
-"""After 64 templates, or 16 of fewer than 8 events, the rest of a group is left to protobuf: a template costs more."""
+"""After 64 templates, or 16 of fewer than 8 events, protobuf reads the rest of a group.
+
+A template has a fixed cost, and bytes chosen by an attacker could have a layout per event.
+"""
 
 _SHORT_VARINT_BYTES: Final = 4
-"""Varints of up to so many bytes are read as one number: behind a payload are as many bytes, those of its checksum."""
+"""Varints of up to 4 bytes are read as one uint32.
+
+That never reads past the row: at least the checksum's 4 bytes follow a payload.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class TagAndMetadata:
-    """What says in an event which series a value is of; `metadata` is None when nothing but the tag does."""
+    """What identifies a value's series in an event; `metadata` is None when there is only a tag."""
 
     tag: str
     metadata: pb.SummaryMetadata | None
@@ -44,9 +52,17 @@ class TagAndMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ScalarColumn:
-    """The scalars in one place of a template's events, in file order: four columns of one length, and the names.
+    """The scalars at one place of a template's events, in file order.
 
-    `labels` index `names`. `slot` counts the values of an event from 0.
+    Attributes:
+        records: The record of each scalar.
+        slot: The position of the value in its event, from 0.
+        is_legacy: They are `simple_value`s and not tensors.
+        names: The names that occur.
+        labels: The name of each scalar, as an index into `names`.
+        steps: The step of each scalar.
+        wall_times: The wall time of each scalar.
+        values: The scalars, in their type in the file.
     """
 
     records: Indices
@@ -61,7 +77,7 @@ class ScalarColumn:
 
 @dataclass(slots=True)
 class TemplateScalars:
-    """What a group of events came to: the scalars decoded, and the records that have to be read one by one."""
+    """The scalars of a group of events, and the records that have to be read one by one."""
 
     columns: list[ScalarColumn] = field(default_factory=list)
     others: list[Indices] = field(default_factory=list)
@@ -69,65 +85,70 @@ class TemplateScalars:
 
 @dataclass(frozen=True, slots=True)
 class FactorizedNames:
-    """The names of a value in some events, None for one that protobuf refuses; and each row's name by number."""
+    """The distinct names at one place of some events, and which of them each row has.
+
+    A name is None when protobuf would not parse it.
+    """
 
     names: list[TagAndMetadata | None]
     labels: Indices
 
 
 def decode_events(rows: RecordMatrix) -> TemplateScalars:
-    """Decodes the scalar events of records of one length, whose payloads are sound."""
-    found, poor_templates = TemplateScalars(), 0
+    """Decode the scalar events in records of one length; their checksums were verified."""
+    scalars, poor_templates = TemplateScalars(), 0
     for _ in range(_TEMPLATES_MAX):
         if not len(rows.words) or poor_templates == _POOR_TEMPLATES_MAX:
             break
         known = find_layout(rows.payload(0))
-        alike = _rows_like_first(rows, known)
-        poor_templates += int(np.count_nonzero(alike) < _POOR_TEMPLATE_EVENTS)
+        is_alike = _rows_like_first(rows, known)
+        poor_templates += int(np.count_nonzero(is_alike) < _POOR_TEMPLATE_EVENTS)
         if known is None:
-            found.others.append(rows.records[:1])
+            scalars.others.append(rows.records[:1])
         else:
-            _decode_template(rows.select(alike), known, found)
-        if alike.all():
-            return found
-        rows = rows.select(~alike)
-    found.others.append(rows.records)
-    return found
+            _decode_template(rows.select(is_alike), known, scalars)
+        if is_alike.all():
+            return scalars
+        rows = rows.select(~is_alike)
+    scalars.others.append(rows.records)
+    return scalars
 
 
 def _rows_like_first(rows: RecordMatrix, known: KnownLayout | None) -> npt.NDArray[np.bool_]:
-    """The rows whose fields lie where the first row's do: its template. Without a layout, the first row alone."""
+    """Return which rows have the first row's layout; without a layout, only the first row."""
     if known is None:
         return np.asarray(np.arange(len(rows.words)) == 0)
-    alike = np.ones(len(rows.words), np.bool_)
+    is_alike = np.ones(len(rows.words), np.bool_)
     deciding = known.deciding & rows.difference[: len(known.deciding)]
     for word in deciding.nonzero()[0].tolist():
         column = rows.words[:, word]
-        alike &= ((column ^ column[0]) & deciding[word]) == 0
-    return alike
+        is_alike &= ((column ^ column[0]) & deciding[word]) == 0
+    return is_alike
 
 
-def _decode_template(rows: RecordMatrix, known: KnownLayout, found: TemplateScalars) -> None:
+def _decode_template(rows: RecordMatrix, known: KnownLayout, scalars: TemplateScalars) -> None:
+    """Add the scalars of rows that have this layout."""
     named = [
         _factorize_names(rows, value, bits)
         for value, bits in zip(known.layout.values, known.names, strict=True)
     ]
     if not any(None in each.names for each in named):
-        found.columns.extend(scalar_columns(rows, known.layout, named))
+        scalars.columns.extend(scalar_columns(rows, known.layout, named))
         return
-    # One name that is no text makes the whole event invalid, whatever else is in it.
+
+    # One tag that is not UTF-8 makes protobuf refuse the complete event.
     is_valid = np.ones(len(rows.words), np.bool_)
     for each in named:
         is_valid &= np.array([name is not None for name in each.names])[each.labels]
-    found.others.append(rows.records[~is_valid])
+    scalars.others.append(rows.records[~is_valid])
     if is_valid.any():
-        _decode_template(rows.select(is_valid), known, found)
+        _decode_template(rows.select(is_valid), known, scalars)
 
 
 def scalar_columns(
     rows: RecordMatrix, layout: EventLayout, named: list[FactorizedNames]
 ) -> Iterator[ScalarColumn]:
-    """The scalars of events with this layout: a run for each value, whose names are in `named`."""
+    """Yield a column for each value of this layout; `named` has the names of each."""
     steps, wall_times = _steps(rows, layout.step), _wall_times(rows, layout.wall_time)
     for slot, (value, each) in enumerate(zip(layout.values, named, strict=True)):
         yield ScalarColumn(
@@ -150,7 +171,7 @@ def _factorize_names(rows: RecordMatrix, value: ValueLayout, bits: Words) -> Fac
 
 
 def series_name(event: bytes, value: ValueLayout) -> TagAndMetadata | None:
-    """The name of a value; None for one that protobuf refuses."""
+    """Return the name of a value; None when protobuf would not parse it."""
     try:
         metadata = (
             None if value.metadata is None else pb.SummaryMetadata.FromString(event[value.metadata])
@@ -165,7 +186,10 @@ def _wall_times(rows: RecordMatrix, span: slice | None) -> WallTimes:
 
 
 def _steps(rows: RecordMatrix, span: slice | None) -> Steps:
-    """Decodes varints of one length; a negative step takes ten bytes, of which the last has one bit to give."""
+    """Decode the steps, varints of equal size; `tbwire.wire_format` describes the encoding.
+
+    A negative step has ten bytes: seven bits from each of nine, and one bit from the last.
+    """
     if span is None:
         return np.zeros(len(rows.words), np.int64)
     if span.stop - span.start <= _SHORT_VARINT_BYTES:
@@ -173,16 +197,20 @@ def _steps(rows: RecordMatrix, span: slice | None) -> Steps:
             np.int64
         )
     steps = np.zeros(len(rows.words), np.uint64)
-    for place, column in enumerate(range(span.start, span.stop)):
+    for number, column in enumerate(range(span.start, span.stop)):
         steps |= np.left_shift(
-            rows.as_bytes[:, column] & np.uint8(0x7F), np.uint8(7 * place), dtype=np.uint64
+            rows.as_bytes[:, column] & np.uint8(PAYLOAD_MASK),
+            np.uint8(PAYLOAD_BITS * number),
+            dtype=np.uint64,
         )
     return steps.view(np.int64)
 
 
 def _short_varints(bits: npt.NDArray[np.uint32], size: int) -> npt.NDArray[np.uint32]:
-    """What varints of `size` bytes say that stand at the beginning of these four."""
-    numbers = bits & np.uint32(0x7F)
-    for place in range(1, size):
-        numbers |= (bits >> np.uint32(place)) & np.uint32(0x7F << 7 * place)
+    """Decode varints of `size` bytes, each the low bytes of four."""
+    numbers = bits & np.uint32(PAYLOAD_MASK)
+    for number in range(1, size):
+        # The byte's payload moves down by one bit for each continuation bit below it.
+        mask = np.uint32(PAYLOAD_MASK << PAYLOAD_BITS * number)
+        numbers |= (bits >> np.uint32(number)) & mask
     return numbers

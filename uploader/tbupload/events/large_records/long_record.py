@@ -114,4 +114,4 @@ class LongRecordReader:
             raise ValueRefused(
                 skip_reasons.TENSOR_MALFORMED if has_few else skip_reasons.RECORD_TOO_LARGE
             )
-        self._budget.take(point)
+        self._budget.charge(point)
