@@ -1,4 +1,4 @@
-"""Reads small files together: their records are decoded as if they were of one file, which is far cheaper for each."""
+"""Read small files together: decoding them as one buffer is far cheaper than one by one."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tbupload.events.framing import RecordFrames
 from tbupload.limits import CHUNK_BYTES
 
 FILE_BYTES_MAX: Final = 1 << 20
-"""A larger file is read by itself, which costs no more."""
+"""A larger file is read alone: the fixed cost of a chunk is small compared with its records."""
 
 FILES_MAX: Final = 256
-"""Files that are read together; few are so short that more would be."""
+"""Files in one buffer; few are so short that more would fit."""
 
 FILES_MIN: Final = 2
 
@@ -34,12 +34,17 @@ def read_together(
     *,
     final: bool,
 ) -> Iterator[Item]:
-    """The same items in their order; the first chunk of each one's file was read when it is given, if that was cheaper.
+    """Yield the items in order, after prefetching the first chunk of their files where possible.
 
-    `EventFileReader.read`, which has to be called with the same `final`, then gives that chunk without reading again; or it
-    reads the file itself, and finds whatever is special about it. `file_of` is called once for each item; it answers
-    None when the item's file is to be left alone, and so does `is_wanted` with False when it is told the digest of its
-    first record. All files have the same limits.
+    `EventFileReader.read`, with the same `final`, then returns that chunk. Of a file that was not
+    suitable it reads the chunk itself, and raises the file's errors.
+
+    Args:
+        items: Any objects that have a file. All files have the same limits.
+        file_of: Returns an item's file, None to leave it alone. It is called once per item.
+        is_wanted: Called with an item and the digest of its file's first record; False leaves the
+            file alone.
+        final: No job is writing the files any more.
     """
     waiting: list[Item] = []
     group = _FileGroup()
@@ -59,7 +64,7 @@ def read_together(
 
 
 class _FileGroup:
-    """Files in one buffer, one after the other; the i-th begins at `bounds[i]`. Filled and read again and again."""
+    """Files in one buffer, one after the other; the i-th begins at `bounds[i]`. It is reused."""
 
     def __init__(self) -> None:
         self._buffer = new_buffer(CHUNK_BYTES)
@@ -67,11 +72,12 @@ class _FileGroup:
         self._bounds = [0]
 
     def add(self, file: EventFileReader, is_wanted: Callable[[bytes], bool]) -> bool:
-        """Takes the file in if it can be read together with others; False when there is only no room for it."""
+        """Add the file if it is suitable; return False when there is no room for any file."""
         room = self._buffer[self._bounds[-1] : -PADDING_BYTES]
         if len(room) < FILE_BYTES_MAX:
             return False
-        with contextlib.suppress(OSError):  # it will be met again when the file is read
+        # `EventFileReader.read` will raise the error again, where it is handled.
+        with contextlib.suppress(OSError):
             size = file.load(room[:FILE_BYTES_MAX], is_wanted)
             if size:
                 self._files.append(file)
@@ -79,25 +85,28 @@ class _FileGroup:
         return True
 
     def read(self, *, final: bool) -> None:
-        """Decodes the files and leaves each its chunk; those that are special in some way are left as they are."""
+        """Decode the files and set their first chunks; files without complete records are left."""
         files, bounds = self._files, self._bounds
         self._files, self._bounds = [], [0]
         if len(files) < FILES_MIN:
             return
+
         framed = self._find_file_records(bounds, final=final)
-        found = [part for part in zip(files, bounds, framed, strict=False) if len(part[2].starts)]
-        stops = accumulate(len(frames.starts) for _, _, frames in found)
-        parts = [file.file_part(stop) for (file, _, _), stop in zip(found, stops, strict=True)]
+        filled = [item for item in zip(files, bounds, framed, strict=False) if len(item[2].starts)]
+        stops = accumulate(len(frames.starts) for _, _, frames in filled)
+        parts = [file.file_part(stop) for (file, _, _), stop in zip(filled, stops, strict=True)]
         if not parts:
             return
-        joined = framing.join([frames for _, _, frames in found])
-        with contextlib.suppress(ChunkIsFull):  # of each alone there may not be too much
+
+        joined = framing.join([frames for _, _, frames in filled])
+        # Too many points for one chunk may be few enough per file: then each is read alone.
+        with contextlib.suppress(ChunkIsFull):
             ChunkDecoder(self._buffer, joined, parts, files[0].limits).decode()
-            for (file, begin, frames), part in zip(found, parts, strict=True):
+            for (file, begin, frames), part in zip(filled, parts, strict=True):
                 file.set_first_chunk(self._buffer[begin : frames.end], part)
 
     def _find_file_records(self, bounds: list[int], *, final: bool) -> Iterator[RecordFrames]:
-        """The records of each file that are whole."""
+        """Yield the complete records of each file."""
         framed = framing.find_joined_records(self._buffer, bounds)
         for end, frames in zip(bounds[1:], framed, strict=True):
             if not final and frames.end == end:

@@ -1,4 +1,8 @@
-"""What one event file has told about its series so far: the first metadata of each tag decides what the tag is."""
+"""Tags of one event file: the first metadata of each tag decides which series it is.
+
+Source: `tensorboard/dataclass_compat.py`, where `initial_metadata` has the same role. What a tag is
+across the files of a run is decided later, by `tbwire.tag_owners`.
+"""
 
 from __future__ import annotations
 
@@ -29,19 +33,30 @@ _DATA_CLASSES: Final = {
     "graph_run_metadata_graph": pb.DATA_CLASS_BLOB_SEQUENCE,
     "graph_keras_model": pb.DATA_CLASS_BLOB_SEQUENCE,
 }
-"""The data class of plugins older than data classes, as TensorBoard 2.21's dataclass_compat.py has them."""
+"""Data classes of the plugins that are older than data classes and do not write them.
 
+Source: `_migrate_value` in `tensorboard/dataclass_compat.py` of TensorBoard 2.21.
+"""
 
 _CACHED_SERIES_MAX: Final = 4_096
+"""Tags that are cached for other files: files of one log directory have mostly the same ones."""
+
 _CACHED_METADATA_BYTES_MAX: Final = 1_024
-"""How many tags, and how long metadata, are remembered beyond a file: its neighbours mostly have the same ones."""
+"""Longer metadata, and longer tags, are not cached."""
 
 
 @dataclass(slots=True)
 class KnownSeries:
-    """A tag of the file. `index` counts the file's tags from 0 in the order they were met.
+    """A tag of the file.
 
-    `metadata` is serialized, with the data class set. `refusal` is why none of its values can be sent, if so.
+    Attributes:
+        index: Number of the tag in the order in which the file's tags occur, from 0.
+        tag: The tag.
+        plugin: Its plugin; empty when its first value names none.
+        data_class: Its data class.
+        metadata: Its serialized metadata, with the data class set.
+        is_wanted: Whether the filter accepts it.
+        refusal: Why none of its values can be sent, if so.
     """
 
     index: int
@@ -53,7 +68,7 @@ class KnownSeries:
     refusal: ValueRefused | None
 
     def copy(self) -> KnownSeries:
-        """The same, for another file."""
+        """Return a copy, for another file."""
         return KnownSeries(
             self.index,
             self.tag,
@@ -66,15 +81,15 @@ class KnownSeries:
 
 
 class RestartDecode(Exception):
-    """An earlier part of the file was recalled: what is being read has to be read anew. It never leaves the reader."""
+    """The file's prefix was replayed: decode the chunk again. It never leaves the reader."""
 
 
 class TagRegistry:
-    """The tags of one event file, by name.
+    """The tags of one event file.
 
-    Writers put metadata on the first value of a tag only, and that value decides what the tag is. When the file was not
-    read from its start, a value may need what an earlier part said: `recall` is then called, once, to read that part
-    and give its memory, with which this one begins from then on.
+    Writers put metadata on the first value of a tag only. When a file is not read from its start,
+    a value may need metadata from the part before: `replay_prefix` is called then, at most once
+    with success, to read that part and return its tags, which this registry then begins with.
     """
 
     def __init__(
@@ -93,14 +108,21 @@ class TagRegistry:
         return self._series[index]
 
     def find(self, tag: str) -> KnownSeries | None:
-        """The tag's series, if a value told what it is."""
+        """Return the tag's series; None when no value of it has been read."""
         return self._by_tag.get(tag)
 
     def resolve(self, tag: str, offered: pb.SummaryMetadata | None) -> KnownSeries | None:
-        """The series of a value that offers this metadata; None when a filter leaves it out.
+        """Return the series of a value; None when a filter excludes it.
 
-        A tag whose first value names no plugin belongs to plugin "". `offered` is None when the value can belong to a
-        known tag only. Raises ValueRefused when the value, or every value of its tag, cannot be sent; and Recalled.
+        A tag whose first value names no plugin belongs to plugin "".
+
+        Args:
+            tag: The value's tag.
+            offered: The metadata of the value; None when it can only belong to a known tag.
+
+        Raises:
+            ValueRefused: The value, or every value of its tag, cannot be sent.
+            RestartDecode: The tags of the file's prefix were added.
         """
         series = self._by_tag.get(tag)
         if series is None:
@@ -111,6 +133,7 @@ class TagRegistry:
             series = self._add(self._make_series(tag, offered))
         elif offered is not None:
             self._check_metadata(series, offered)
+
         if not series.is_wanted:
             return None
         if series.refusal is not None:
@@ -118,10 +141,10 @@ class TagRegistry:
         return series
 
     def add_like(self, example: KnownSeries) -> KnownSeries:
-        """The series of a tag not met yet, as `resolve` made it in another file that is read in the same way.
+        """Add a new tag as `resolve` added it to the registry of another file; return its series.
 
-        Only in files that are read from their start, and not for plugin `hparams`, of which the metadata may change:
-        all else never does, and the files share it where the index is the same.
+        Only for files that are read from their start, and not for plugin `hparams`: a series of any
+        other plugin never changes, so files share the object where the index is the same.
         """
         return self._add(example if example.index == len(self._series) else example.copy())
 
@@ -131,13 +154,16 @@ class TagRegistry:
         return self._rules.make_series(tag, offered)
 
     def _check_metadata(self, series: KnownSeries, offered: pb.SummaryMetadata) -> None:
+        """Check later metadata of a known tag; of `hparams` it replaces what is stored.
+
+        The plugin rule is that of `tag_owners.belongs_to_owner`, inlined as this runs per value.
+        """
         plugin = offered.plugin_data.plugin_name
         if plugin and plugin != series.plugin:
-            self._replay_prefix_once()  # which of the two came first in the file?
+            # Without the prefix it is not known which of the two plugins came first in the file.
+            self._replay_prefix_once()
             raise ValueRefused(skip_reasons.OTHER_PLUGIN)
-        if (
-            plugin == HPARAMS
-        ):  # what a session is about lives in its metadata, and may be written again
+        if plugin == HPARAMS:
             latest = pb.SummaryMetadata()
             latest.CopyFrom(offered)
             latest.data_class = series.data_class
@@ -145,15 +171,15 @@ class TagRegistry:
             series.refusal = self._rules.refusal(series.tag, plugin, series.metadata)
 
     def _replay_prefix_once(self) -> None:
-        """Begins with what the part of the file told that was not read, and raises Recalled; later does nothing."""
+        """Put the prefix's tags before the others and raise RestartDecode; if done, return."""
         if self._replay_prefix is None:
             return
-        recalled = self._replay_prefix()
-        self._replay_prefix = (
-            None  # not before: when the file cannot be read now, the next attempt needs it again
-        )
+        prefix = self._replay_prefix()
+        # Only cleared after success: when the file cannot be read now, the next attempt needs it.
+        self._replay_prefix = None
+
         since, self._series, self._by_tag = self._series, [], {}
-        for series in [*recalled._series, *since]:  # noqa: SLF001 - another memory of the same file
+        for series in [*prefix._series, *since]:  # noqa: SLF001 - another registry of the same file
             if series.tag not in self._by_tag:
                 self._add(series)
         raise RestartDecode
@@ -166,7 +192,10 @@ class TagRegistry:
 
 
 def series_points(registry: TagRegistry, columns: Mapping[int, Columns]) -> list[SeriesPoints]:
-    """The columns, by the index of their series, with what the memory says of it; in the order of these indices."""
+    """Return the columns with their series' names and metadata, in the order of the indices.
+
+    `columns` are by the index of their series in the registry.
+    """
     known = [(registry[index], columns[index]) for index in sorted(columns)]
     return [
         SeriesPoints(series.tag, series.plugin, series.metadata, each) for series, each in known
@@ -174,7 +203,7 @@ def series_points(registry: TagRegistry, columns: Mapping[int, Columns]) -> list
 
 
 class _SeriesRules:
-    """What the first metadata of a tag makes of it; the same in every file that is read with this filter and limits."""
+    """How the first metadata of a tag becomes a series; shared by files with equal options."""
 
     def __init__(self, series_filter: SeriesFilter, limits: ReadLimits) -> None:
         self._filter = series_filter
@@ -182,7 +211,7 @@ class _SeriesRules:
         self._known: dict[tuple[str, bytes], KnownSeries] = {}
 
     def make_series(self, tag: str, offered: pb.SummaryMetadata) -> KnownSeries:
-        """The series of a tag that begins with this metadata; its index is to be filled in."""
+        """Return the series of a tag that begins with this metadata; the caller sets its index."""
         encoded = offered.SerializeToString()
         known = self._known.get((tag, encoded))
         if known is None:
@@ -198,7 +227,7 @@ class _SeriesRules:
         metadata.CopyFrom(offered)
         plugin = metadata.plugin_data.plugin_name
         if not plugin or metadata.data_class not in _DATA_CLASSES.values():
-            # A plugin nobody knows keeps its values as they are, and so do values of none.
+            # Values of unknown plugins are stored as written, as tensors, and not dropped.
             metadata.data_class = _DATA_CLASSES.get(plugin, pb.DATA_CLASS_TENSOR)
         is_wanted = self._filter.accepts_series(tag, plugin)
         encoded = metadata.SerializeToString()
@@ -206,8 +235,8 @@ class _SeriesRules:
         return KnownSeries(0, tag, plugin, metadata.data_class, encoded, is_wanted, refusal)
 
     def refusal(self, tag: str, plugin: str, metadata: bytes) -> ValueRefused | None:
-        """Why no value of such a series can be sent, if so."""
-        if "\0" in tag or "\0" in plugin:
+        """Return why no value of such a series can be sent, if so."""
+        if "\0" in tag or "\0" in plugin:  # PostgreSQL's text cannot contain it
             return ValueRefused(skip_reasons.TAG_NUL)
         if max(len(tag), len(plugin)) > self._limits.name_chars_max:
             return over_limit_error("tag or plugin name", self._limits.name_chars_max, "characters")

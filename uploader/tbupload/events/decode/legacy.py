@@ -1,6 +1,7 @@
-"""TensorFlow 1's summary values, and what TensorBoard 2.21 makes of them before anything else sees them.
+"""Convert TensorFlow 1 summary values as TensorBoard 2.21 does before any plugin reads them.
 
-The rules are those of tensorboard/data_compat.py of release 2.21.0; the metadata is the same byte for byte.
+Source: `tensorboard/data_compat.py` of release 2.21.0. The metadata is the same byte by byte: tests
+compare it. The values are written by `tf.compat.v1.summary`, and scalars also by PyTorch.
 """
 
 from __future__ import annotations
@@ -15,21 +16,27 @@ from tbupload.events.large_records.field_placeholders import FieldPlaceholders, 
 from tbupload.events.points import LegacyHistogram, Tensor
 from tbupload.events.skip_reasons import ValueRefused
 from tbwire import tensorboard_pb2 as pb
+from tbwire import tensors
 
-_FLOAT: Final = 1
 _PLUGINS: Final = {
     "simple_value": ("scalars", b""),
     "histo": ("histograms", b""),
-    "image": ("images", b"\x10\x01"),  # ImagePluginData {converted_to_tensor: true}
-    "audio": (
-        "audio",
-        b"\x10\x0b\x18\x01",
-    ),  # AudioPluginData {encoding: WAV, converted_to_tensor: true}
+    # ImagePluginData {converted_to_tensor = 2: true}: `plugins/image/plugin_data_pb2.py`
+    "image": ("images", b"\x10\x01"),
+    # AudioPluginData {encoding = 2: WAV, converted_to_tensor = 3: true}: `plugins/audio`
+    "audio": ("audio", b"\x10\x0b\x18\x01"),
 }
+"""Plugin name and plugin data of each legacy field of Summary.Value.
+
+Source: the calls of `create_summary_metadata` in `data_compat.py`.
+"""
 
 
 def legacy_metadata(value: pb.Summary.Value, kind: str) -> pb.SummaryMetadata | None:
-    """The metadata a legacy value implies; None when `kind`, its oneof field, is not a legacy one."""
+    """Return the metadata that a legacy value implies; None when `kind` is no legacy field.
+
+    `kind` is the name of the oneof field that is set. The data class is not set.
+    """
     if kind not in _PLUGINS:
         return None
     plugin, content = _PLUGINS[kind]
@@ -41,10 +48,11 @@ def legacy_metadata(value: pb.Summary.Value, kind: str) -> pb.SummaryMetadata | 
 
 
 def simple_value(value: pb.Summary.Value) -> np.float32:
-    """The number of a `simple_value`, bit for bit."""
+    """Return the number of a `simple_value`, bit by bit."""
     if not math.isnan(value.simple_value):
         return np.float32(value.simple_value)
-    # Python's own floats would make every NaN a quiet one; a message that holds nothing else ends with the bits.
+    # Python's float is a double, and the conversion makes a signalling NaN quiet. So the bits are
+    # taken from a message that has no other field: it ends with them.
     alone = pb.Summary.Value()
     alone.CopyFrom(value)
     for field in ("tag", "node_name", "metadata"):
@@ -53,10 +61,11 @@ def simple_value(value: pb.Summary.Value) -> np.float32:
 
 
 def histogram_tensor(histogram: pb.HistogramProto) -> Tensor:
-    """The float32 [k, 3] tensor of a histogram (left, right, count), and the histogram as it was written beside it.
+    """Return the float32 [k, 3] tensor (left, right, count) of a histogram, with the original.
 
-    Empty outer buckets are cut off and the outermost edges replaced by min and max, since writers put the largest
-    doubles there; without any count k is 0. Raises ValueRefused when there are fewer limits than counts need.
+    Empty outer buckets are dropped and the outermost edges replaced by min and max: writers put
+    -DBL_MAX and DBL_MAX there. Without any count, k is 0. See `_migrate_histogram_value` in
+    `data_compat.py`. Raises ValueRefused when there are fewer limits than counts.
     """
     rows = np.zeros((0, 3), "<f4")
     counts = np.array(histogram.bucket)
@@ -66,17 +75,19 @@ def histogram_tensor(histogram: pb.HistogramProto) -> Tensor:
         if len(histogram.bucket_limit) < last:
             raise ValueRefused(skip_reasons.HISTOGRAM_MALFORMED)
         edges = [histogram.min, *histogram.bucket_limit[first:last], histogram.max]
-        with np.errstate(
-            over="ignore"
-        ):  # what float32 cannot hold becomes infinite, as in TensorBoard
+        # A double that float32 cannot represent becomes infinite, as in TensorBoard.
+        with np.errstate(over="ignore"):
             rows = np.array([edges[:-1], edges[1:], counts[first : last + 1]]).T.astype("<f4")
-    return Tensor(_FLOAT, rows.shape, rows.tobytes(), _as_written(histogram))
+    return Tensor(tensors.FLOAT, rows.shape, rows.tobytes(), _original(histogram))
 
 
 def image_blobs(
     image: pb.Summary.Image, placeholders: FieldPlaceholders
 ) -> list[bytes | FileField]:
-    """Width and height in decimal, then the encoded image: TensorBoard's blob sequence of an image summary."""
+    """Return the blobs of an image summary: width and height in decimal, then the encoded image.
+
+    Source: `_migrate_image_value` in `data_compat.py`.
+    """
     return [
         str(image.width).encode(),
         str(image.height).encode(),
@@ -84,7 +95,7 @@ def image_blobs(
     ]
 
 
-def _as_written(histogram: pb.HistogramProto) -> LegacyHistogram:
+def _original(histogram: pb.HistogramProto) -> LegacyHistogram:
     return LegacyHistogram(
         min=histogram.min,
         max=histogram.max,

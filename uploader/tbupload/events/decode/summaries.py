@@ -1,4 +1,8 @@
-"""One summary value, read by protobuf, as a point of its series' data class."""
+"""Convert one summary value, read with protobuf, to a point of its series' data class.
+
+The order of the rules is TensorBoard's: `data_compat.py` makes legacy values new ones, then
+`dataclass_compat.py` sets data classes and converts events that have no summary.
+"""
 
 from __future__ import annotations
 
@@ -26,22 +30,26 @@ from tbupload.events.skip_reasons import ValueRefused, over_limit_error
 from tbupload.events.tag_registry import KnownSeries, TagRegistry
 from tbupload.limits import ReadLimits
 from tbwire import tensorboard_pb2 as pb
+from tbwire import tensors
 from tbwire.tag_owners import HPARAMS
 
 Point = np.float32 | np.float64 | Tensor | BlobSequence
 """A scalar, a tensor, or the blobs of one step."""
 
-_FLOAT: Final = 1
-_STRING: Final = 7
 _GRAPH_TAG: Final = "__run_graph__"
+"""RUN_GRAPH_NAME in `tensorboard/plugins/graph/metadata.py`."""
+
 _GRAPH_SUB_PLUGINS: Final = ("graph_run_metadata", "graph_run_metadata_graph", "graph_keras_model")
+"""Plugins that write one blob as a scalar string: `_migrate_graph_sub_plugin_value` in
+`tensorboard/dataclass_compat.py` makes it a vector of one."""
 
 
 def summary_values(event: pb.Event) -> Iterator[pb.Summary.Value]:
-    """The values of an event: of its summary, or the one TensorBoard makes of a graph or of tagged run metadata.
+    """Yield an event's values: its summary's, or the one made of a graph or tagged run metadata.
 
-    File versions, log messages and session logs are no data; nor is a meta graph, which TensorBoard 2.21 does not read
-    through its data provider either.
+    Source: `migrate_event` in `tensorboard/dataclass_compat.py`. File versions, log messages and
+    session logs are no data. Neither is a meta graph, as TensorBoard 2.21's data provider does not
+    read it.
     """
     what = event.WhichOneof("what")
     if what == "summary":
@@ -54,9 +62,11 @@ def summary_values(event: pb.Event) -> Iterator[pb.Summary.Value]:
 
 
 def tag_and_metadata(value: pb.Summary.Value) -> tuple[str, pb.SummaryMetadata | None]:
-    """A value's tag, and the metadata it brings or, if it is a legacy one, implies.
+    """Return a value's tag, and its metadata or what a legacy value implies.
 
-    Of a tensor these are enough to know its series; without tensor and plugin name there is None.
+    The metadata is None when the value is no tensor and names no plugin: it can then only belong
+    to a known tag. A tensor without a tag has it in `node_name`, as the oldest writers left it
+    (`plugin_event_accumulator.py` in `tensorboard/backend/event_processing`).
     """
     kind = value.WhichOneof("value")
     tag = value.tag or (value.node_name if kind == "tensor" else "")
@@ -73,10 +83,18 @@ def read_value(
     limits: ReadLimits,
     placeholders: FieldPlaceholders = NO_PLACEHOLDERS,
 ) -> tuple[KnownSeries, Point] | None:
-    """The series a value belongs to, and its point; None when a filter leaves it out.
+    """Return the series of a value, and its point; None when a filter excludes it.
 
-    `cuts` has what was cut out of the value: large blobs, which stay in the file.
-    Raises ValueRefused when it cannot be sent; for EMPTY when there is nothing in it that could be.
+    Args:
+        value: The value.
+        wall_time: Its event's wall time.
+        registry: The tags of its file; a new tag is added.
+        limits: The limits of the server and the reader.
+        placeholders: What the value's placeholders stand for: large fields still in the file.
+
+    Raises:
+        ValueRefused: It cannot be sent; with reason EMPTY_VALUE when it has no content.
+        RestartDecode: As `TagRegistry.resolve` does.
     """
     try:
         return _read_value(value, wall_time, registry, limits, placeholders)
@@ -87,7 +105,7 @@ def read_value(
 
 
 def _is_empty(value: pb.Summary.Value) -> bool:
-    """Whether the value has no content; what plugin `hparams` has to say is in its metadata."""
+    """Return whether the value has no content; that of plugin `hparams` is in its metadata."""
     return value.WhichOneof("value") is None and value.metadata.plugin_data.plugin_name != HPARAMS
 
 
@@ -147,7 +165,8 @@ def _tensor(
             raise over_limit_error("tensor", limits.tensor_bytes_max, "bytes")
         return tensor
     if kind is None and series.plugin == HPARAMS:
-        return Tensor(_FLOAT, (0,), b"")  # all there is to say is in the metadata
+        # NULL_TENSOR in `tensorboard/plugins/hparams/metadata.py`: the content is the metadata.
+        return Tensor(tensors.FLOAT, (0,), b"")
     raise ValueRefused(skip_reasons.VALUE_MISMATCH)
 
 
@@ -164,9 +183,11 @@ def _blobs(
         return [placeholders.restore(value.audio.encoded_audio_string)]
     if kind != "tensor":
         raise ValueRefused(skip_reasons.VALUE_MISMATCH)
+
     shape, strings = to_strings(value.tensor, limits, placeholders)
     if series.plugin == "audio" and len(shape) > 1:
-        # Each clip comes with a label, which the audio dashboard no longer shows: the first column is the clips.
+        # Rows of (clip, label); TensorBoard drops the labels, too: `_migrate_audio_value` in
+        # `tensorboard/dataclass_compat.py`.
         return strings[:: math.prod(shape[1:])] if strings else []
     if not shape and series.plugin in _GRAPH_SUB_PLUGINS:
         return strings
@@ -199,7 +220,7 @@ def _blob_value(tag: str, plugin: str, blob: bytes) -> pb.Summary.Value:
     shape = pb.TensorShapeProto(dim=[pb.TensorShapeProto.Dim(size=1)])
     return pb.Summary.Value(
         tag=tag,
-        tensor=pb.TensorProto(dtype=_STRING, tensor_shape=shape, string_val=[blob]),
+        tensor=pb.TensorProto(dtype=tensors.STRING, tensor_shape=shape, string_val=[blob]),
         metadata=pb.SummaryMetadata(
             plugin_data=pb.SummaryMetadata.PluginData(plugin_name=plugin),
             data_class=pb.DATA_CLASS_BLOB_SEQUENCE,

@@ -1,4 +1,12 @@
-"""TensorFlow's TensorProto, in all the ways it may hold its elements, as plain tensors."""
+"""Convert TensorFlow's TensorProto, in all its forms, to plain tensors.
+
+The elements are either the bytes of `tensor_content`, or numbers in the field of their data type.
+In the field, trailing elements may be missing: they repeat the last one there is.
+
+Source: `tensorflow/core/framework/tensor.proto`, and `MakeNdarray` in TensorFlow's
+`python/framework/tensor_util.py`, which pads; TensorBoard's `make_ndarray` in
+`tensorboard/util/tensor_util.py` only repeats a single element.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +27,15 @@ from tbupload.limits import EXPANDED_TENSOR_BYTES_MAX, ReadLimits
 from tbwire import tensorboard_pb2 as pb
 from tbwire import tensors
 
-_FLOAT: Final = 1
-_HALVES: Final = (14, 19)
+_HALVES: Final = (tensors.BFLOAT16, 19)
+"""DT_BFLOAT16 and DT_HALF: `half_val` has the bit patterns of both, each in an int32."""
+
 _COMPLEX: Final = (8, 18)
+"""DT_COMPLEX64 and DT_COMPLEX128."""
+
 _VALUE_FIELDS: Final = {
-    1: "float_val",
-    2: "double_val",
+    tensors.FLOAT: "float_val",
+    tensors.DOUBLE: "double_val",
     3: "int_val",
     4: "int_val",
     5: "int_val",
@@ -32,76 +43,88 @@ _VALUE_FIELDS: Final = {
     8: "scomplex_val",
     9: "int64_val",
     10: "bool_val",
-    14: "half_val",
+    tensors.BFLOAT16: "half_val",
     17: "int_val",
     18: "dcomplex_val",
     19: "half_val",
     22: "uint32_val",
     23: "uint64_val",
 }
-"""Where a numeric tensor of each data type holds its elements when they are not in `tensor_content`."""
+"""The field of each numeric data type's elements when they are not in `tensor_content`.
+
+Source: the comments of `tensor.proto`; `tbwire.tensors.NAMES` names the data types.
+"""
 
 _FLOAT_FIELDS: Final = {"float_val": 4, "double_val": 8, "scomplex_val": 4, "dcomplex_val": 8}
-"""The fields whose elements, of so many bytes, stand in the file as in the data; complex numbers are two elements."""
+"""Fields whose packed bytes are the tensor's data, and bytes per number; a complex has two."""
 
 
 def to_tensor(
     proto: pb.TensorProto, limits: ReadLimits, placeholders: FieldPlaceholders = NO_PLACEHOLDERS
 ) -> Tensor:
-    """The tensor a proto stands for; raises ValueRefused when it is malformed or cannot be kept.
+    """Return the tensor of a proto; raise ValueRefused when it is malformed or too large.
 
-    Elements that are missing repeat the last one there is, as in TensorFlow: one element may stand for a whole tensor,
-    and none at all for zeros.
+    One element may stand for a complete tensor, and none for zeros.
     """
     shape = _shape(proto, limits)
-    pieces = _pieces(proto, shape, limits, placeholders)
-    if len(pieces) == 1 and isinstance(pieces[0], bytes):
-        return Tensor(proto.dtype, shape, pieces[0])
-    size = sum(map(len, pieces))
-    # Where the server takes no objects, there is no other way than to load it: the limit of bytes is small.
+    extents = _data(proto, shape, limits, placeholders)
+    if len(extents) == 1 and isinstance(extents[0], bytes):
+        return Tensor(proto.dtype, shape, extents[0])
+
+    size = sum(map(len, extents))
+    # A server without tensor objects only accepts inline data, so it must be loaded; the limit of
+    # inline bytes is small.
     if size <= limits.tensor_bytes_max and (
         not limits.tensor_object_bytes_max or placeholders.try_reserve(size)
     ):
-        return Tensor(proto.dtype, shape, b"".join(map(placeholders.load, pieces)))
-    return Tensor(proto.dtype, shape, b"", in_file=placeholders.splice(pieces))
+        return Tensor(proto.dtype, shape, b"".join(map(placeholders.load, extents)))
+    return Tensor(proto.dtype, shape, b"", in_file=placeholders.splice(extents))
 
 
 def to_number(
     proto: pb.TensorProto, limits: ReadLimits, placeholders: FieldPlaceholders = NO_PLACEHOLDERS
 ) -> np.float32 | np.float64:
-    """The number of a scalar: float32 as it is, any other real type as the nearest float64; raises ValueRefused."""
+    """Return a scalar: float32 bit by bit, any other real type as the nearest float64.
+
+    Raises ValueRefused when it is not exactly one real number.
+    """
     if proto.dtype == tensors.STRING or proto.dtype in _COMPLEX:
         raise ValueRefused(skip_reasons.NOT_ONE_NUMBER)
     shape = _shape(proto, limits)
-    pieces = _pieces(proto, shape, limits, placeholders)
+    extents = _data(proto, shape, limits, placeholders)
     if tensors.element_count(shape) != 1:
         raise ValueRefused(skip_reasons.NOT_ONE_NUMBER)
+
     array = np.frombuffer(
-        b"".join(map(placeholders.load, pieces)), tensors.numpy_dtype(proto.dtype)
+        b"".join(map(placeholders.load, extents)), tensors.numpy_dtype(proto.dtype)
     )
     if proto.dtype == tensors.BFLOAT16:
+        # bfloat16 is the upper half of a float32's bits.
         array = (array.astype("<u4") << 16).view("<f4")
     number = array[0]
-    return np.float32(number) if proto.dtype == _FLOAT else np.float64(number)
+    return np.float32(number) if proto.dtype == tensors.FLOAT else np.float64(number)
 
 
 def to_strings(
     proto: pb.TensorProto, limits: ReadLimits, placeholders: FieldPlaceholders
 ) -> tuple[tuple[int, ...], list[bytes | FileField]]:
-    """Shape and elements of a string tensor, bounded by the limit of blobs; raises ValueRefused when it is none."""
+    """Return shape and elements of a string tensor.
+
+    Raises ValueRefused when it is none, or has more bytes than a blob may have.
+    """
     if proto.dtype != tensors.STRING:
         raise ValueRefused(skip_reasons.NOT_A_VECTOR)
     shape = _shape(proto, limits)
     return shape, _strings(proto, shape, limits.blob_bytes_max, "blob sequence", placeholders)
 
 
-def _pieces(
+def _data(
     proto: pb.TensorProto,
     shape: tuple[int, ...],
     limits: ReadLimits,
     placeholders: FieldPlaceholders,
 ) -> list[bytes | FileField]:
-    """A tensor's data as pieces, one after the other; what was cut out of its record is not loaded."""
+    """Return a tensor's data as consecutive extents; fields left in the file are not loaded."""
     bytes_max = max(limits.tensor_bytes_max, limits.tensor_object_bytes_max)
     if proto.dtype == tensors.STRING:
         strings = _strings(proto, shape, bytes_max, "tensor", placeholders)
@@ -112,22 +135,25 @@ def _pieces(
 
 
 def _packed_strings(strings: list[bytes | FileField]) -> list[bytes | FileField]:
-    """A string tensor's data: the table of lengths, then the strings, those in memory joined where they can be."""
+    """Return a string tensor's data as `tensors.pack_strings` packs it, as extents.
+
+    Consecutive strings in memory are joined, also with the table of lengths before them.
+    """
     if not any(isinstance(string, FileField) for string in strings):
         return [tensors.pack_strings([string for string in strings if isinstance(string, bytes)])]
-    pieces: list[bytes | FileField] = []
+    extents: list[bytes | FileField] = []
     joined = bytearray(np.fromiter(map(len, strings), "<u4", len(strings)).tobytes())
     for string in strings:
         if isinstance(string, FileField):
-            pieces += [bytes(joined), string]
+            extents += [bytes(joined), string]
             joined.clear()
         else:
             joined += string
-    return [*pieces, bytes(joined)]
+    return [*extents, bytes(joined)]
 
 
 def _check_expanded_size(size: int) -> None:
-    """Raise ValueRefused when so many bytes of one tensor are more than are made in memory."""
+    """Raise ValueRefused when a tensor of `size` bytes is too large to be made in memory."""
     if size > EXPANDED_TENSOR_BYTES_MAX:
         raise ValueRefused(skip_reasons.RECORD_TOO_LARGE)
 
@@ -152,15 +178,17 @@ def _strings(
     what: str,
     placeholders: FieldPlaceholders,
 ) -> list[bytes | FileField]:
+    """Return the elements of a string tensor; `what` names it in the error over `bytes_max`."""
     strings, count = (
         [placeholders.restore(string) for string in proto.string_val],
         tensors.element_count(shape),
     )
     if len(strings) > count or proto.tensor_content:
         raise ValueRefused(skip_reasons.TENSOR_MALFORMED)
+
     last = strings[-1] if strings else b""
     missing = count - len(strings)
-    # Before anything is repeated: a few bytes can claim to stand for any number of elements.
+    # Checked before anything is repeated: a few bytes can claim any number of elements.
     if 4 * count + sum(map(len, strings)) + missing * len(last) > bytes_max:
         raise over_limit_error(what, bytes_max, "bytes")
     _check_expanded_size(4 * count + missing * (len(last) if isinstance(last, bytes) else 0))
@@ -170,6 +198,7 @@ def _strings(
 def _numeric_data(
     proto: pb.TensorProto, count: int, bytes_max: int, placeholders: FieldPlaceholders
 ) -> list[bytes | FileField]:
+    """Return the data of a numeric tensor with `count` elements, as extents."""
     dtype = tensors.numpy_dtype(proto.dtype)
     size = count * dtype.itemsize
     if size > bytes_max:
@@ -179,25 +208,25 @@ def _numeric_data(
         if len(content) != size:
             raise ValueRefused(skip_reasons.TENSOR_MALFORMED)
         return [content]
+
     field = _VALUE_FIELDS[proto.dtype]
-    pieces = placeholders.split(_float_bits(proto, field)) if field in _FLOAT_FIELDS else []
-    given = sum(map(len, pieces))
-    if given > size or given % dtype.itemsize:
+    extents = placeholders.split(_float_bits(proto, field)) if field in _FLOAT_FIELDS else []
+    present = sum(map(len, extents))
+    if present > size or present % dtype.itemsize:
         raise ValueRefused(skip_reasons.TENSOR_MALFORMED)
-    if pieces and given == size:
-        return pieces
+    if extents and present == size:
+        return extents
+
     _check_expanded_size(size)
     if field in _FLOAT_FIELDS:
-        return [
-            _repeat_last(
-                np.frombuffer(b"".join(map(placeholders.load, pieces)), dtype), dtype, count
-            )
-        ]
-    return [_repeat_last(_integers(proto, field, dtype), dtype, count)]
+        elements = np.frombuffer(b"".join(map(placeholders.load, extents)), dtype)
+    else:
+        elements = _integers(proto, field, dtype)
+    return [_repeat_last(elements, dtype, count)]
 
 
 def _repeat_last(elements: npt.NDArray[Any], dtype: np.dtype[Any], count: int) -> bytes:
-    """The data of `count` elements: these, and the last of them (or zero) for all that are missing."""
+    """Return the data of `count` elements; missing ones are the last of `elements`, or zero."""
     if len(elements) > count:
         raise ValueRefused(skip_reasons.TENSOR_MALFORMED)
     last = elements[-1:] if len(elements) else np.zeros(1, dtype)
@@ -212,9 +241,10 @@ def _integers(proto: pb.TensorProto, field: str, dtype: np.dtype[Any]) -> npt.ND
 
 
 def _float_bits(proto: pb.TensorProto, field: str) -> bytes:
-    """The elements of a field of floats, bit for bit.
+    """Return the elements of a float field, bit by bit.
 
-    They are taken from a message that holds nothing else: Python's own floats would make every NaN a quiet one.
+    They are the end of a message that has no other field. Read as Python's floats, which are
+    doubles, signalling NaNs would become quiet.
     """
     alone = pb.TensorProto()
     getattr(alone, field).MergeFrom(getattr(proto, field))

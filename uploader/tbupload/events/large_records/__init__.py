@@ -1,1 +1,1 @@
-"""Read records that are too large to be held in memory."""
+"""Read records that are too large to be loaded: over 8 MiB (`STREAMED_RECORD_BYTES_MIN`)."""

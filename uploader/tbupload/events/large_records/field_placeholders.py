@@ -1,4 +1,4 @@
-"""Large blobs cut out of a record: a placeholder stands for each while protobuf reads what is left."""
+"""Placeholders for large fields of a record: protobuf reads them in place of the fields' bytes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from tbupload.errors import FileReplaced
 from tbupload.events.points import Blob, FileBlob
 from tbupload.limits import LOADED_TENSOR_BYTES_MIN, LOADED_TENSORS_BYTES_MAX
 
-_PIECE_BYTES: Final = 1 << 20
-"""How much of a file is held at a time while it is streamed."""
+_READ_BYTES: Final = 1 << 20
+"""Bytes of a file that are in memory at a time while it is streamed."""
 
 _PLACEHOLDER_PREFIX: Final = bytes(byte & 0x3F for byte in os.urandom(24))
-"""What every placeholder begins with: no file holds these bytes, as no file can know them.
+"""Begins every placeholder: random per process, so that no file can contain it on purpose.
 
-As floats of any width none is a NaN, which protobuf in pure Python would change.
+The mask keeps the two upper bits of each byte 0: read as floats of any width, none of them is a
+NaN, which protobuf's implementation in pure Python would not return bit by bit.
 """
 
 _NUMBER_BYTES: Final = 8
@@ -27,7 +28,7 @@ _NUMBER_BYTES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class FileField:
-    """A bytes field that was left in the file: `size` bytes from `offset` on."""
+    """A bytes field that stays in the file: `size` bytes from `offset`."""
 
     offset: int
     size: int
@@ -37,9 +38,10 @@ class FileField:
 
 
 class FieldPlaceholders:
-    """The fields cut out of records of one open file; without a file, nothing is ever cut.
+    """The placeholders for fields of one open file; without a file there are none.
 
-    With `digests_blobs` off, blobs have the digest of nothing: for reading that wants to know the series alone.
+    With `digests_blobs` off, blobs have the digest of no bytes, and are not read: enough when only
+    the series are needed.
     """
 
     def __init__(self, file: BinaryIO | None = None, *, digests_blobs: bool = True) -> None:
@@ -50,12 +52,12 @@ class FieldPlaceholders:
         self._loaded_bytes = 0
 
     def add(self, offset: int, size: int) -> bytes:
-        """Notes a field that stays in the file; answers what stands for it."""
+        """Return a new placeholder (32 bytes) for a field of the file."""
         self._fields.append(FileField(offset, size))
         return _PLACEHOLDER_PREFIX + (len(self._fields) - 1).to_bytes(_NUMBER_BYTES, "little")
 
     def restore(self, content: bytes) -> bytes | FileField:
-        """What a bytes field stands for: itself, unless it is a placeholder."""
+        """Return the field that `content` is a placeholder for, or `content` if it is none."""
         if (
             not self._fields
             or len(content) != len(_PLACEHOLDER_PREFIX) + _NUMBER_BYTES
@@ -65,47 +67,56 @@ class FieldPlaceholders:
         return self._fields[int.from_bytes(content[len(_PLACEHOLDER_PREFIX) :], "little")]
 
     def split(self, content: bytes) -> list[bytes | FileField]:
-        """What packed numbers stand for: bytes, and in the place of each placeholder among them its field."""
-        pieces: list[bytes | FileField] = []
+        """Return packed numbers as extents: bytes, and the field of each placeholder in them."""
+        extents: list[bytes | FileField] = []
         while self._fields and (start := content.find(_PLACEHOLDER_PREFIX)) >= 0:
             end = start + len(_PLACEHOLDER_PREFIX) + _NUMBER_BYTES
-            pieces += [content[:start], self.restore(content[start:end])]
+            extents += [content[:start], self.restore(content[start:end])]
             content = content[end:]
-        return [*pieces, content]
+        return [*extents, content]
 
     def try_reserve(self, size: int) -> bool:
-        """Count so many bytes of a tensor as loaded, unless those of its record are many already."""
+        """Count `size` bytes of a tensor as loaded; return False when the record has too many."""
         if size > LOADED_TENSOR_BYTES_MIN and self._loaded_bytes + size > LOADED_TENSORS_BYTES_MAX:
             return False
         self._loaded_bytes += size
         return True
 
-    def splice(self, pieces: Sequence[bytes | FileField]) -> FileBlob:
-        """Pieces of which some were cut out as one blob; it is read once, for its digest. Raises as `load` does."""
+    def splice(self, extents: Sequence[bytes | FileField]) -> FileBlob:
+        """Return consecutive extents as one blob; those in the file are read once, to hash them.
+
+        Raises FileReplaced when the file ends early, and OSError.
+        """
         digest, size = hashlib.sha256(), 0
         ranges: list[bytes | range] = []
-        for piece in pieces:
-            for content in self._contents(piece) if self._digests_blobs else ():
+        for extent in extents:
+            for content in self._contents(extent) if self._digests_blobs else ():
                 digest.update(content)
-            if not len(piece):
+            if not len(extent):
                 continue
-            size += len(piece)
+            size += len(extent)
             ranges.append(
-                piece
-                if isinstance(piece, bytes)
-                else range(piece.offset, piece.offset + piece.size)
+                extent
+                if isinstance(extent, bytes)
+                else range(extent.offset, extent.offset + extent.size)
             )
         return FileBlob(self._path, 0, size, digest.digest(), tuple(ranges))
 
-    def _contents(self, piece: bytes | FileField) -> Iterator[bytes]:
-        return iter((piece,)) if isinstance(piece, bytes) else self._stream(piece)
+    def _contents(self, extent: bytes | FileField) -> Iterator[bytes]:
+        return iter((extent,)) if isinstance(extent, bytes) else self._stream(extent)
 
     def load(self, content: bytes | FileField) -> bytes:
-        """The bytes themselves, read from the file if they were cut out. Raises FileReplaced when it ends early."""
+        """Return the bytes, read from the file if they are a field of it.
+
+        Raises FileReplaced when the file ends early, and OSError.
+        """
         return content if isinstance(content, bytes) else b"".join(self._stream(content))
 
     def blob(self, content: bytes | FileField) -> Blob:
-        """The bytes as a blob; those that were cut out are read once, for their digest. Raises as `load` does."""
+        """Return the bytes as a blob; a field of the file is read once, to hash it.
+
+        Raises FileReplaced when the file ends early, and OSError.
+        """
         if isinstance(content, bytes):
             return content
         if content not in self._blobs:
@@ -115,32 +126,32 @@ class FieldPlaceholders:
     def _digest_field(self, field: FileField) -> FileBlob:
         digest = hashlib.sha256()
         if self._digests_blobs:
-            for piece in self._stream(field):
-                digest.update(piece)
+            for content in self._stream(field):
+                digest.update(content)
         return FileBlob(self._path, field.offset, field.size, digest.digest())
 
     @property
     def _path(self) -> Path:
-        assert self._file is not None, "nothing is cut out without a file"  # noqa: S101 - for the type checker
+        assert self._file is not None, "there are no fields without a file"  # noqa: S101 - for the type checker
         return Path(self._file.name)
 
     def _stream(self, field: FileField) -> Iterator[bytes]:
-        assert self._file is not None, "nothing is cut out without a file"  # noqa: S101 - for the type checker
+        assert self._file is not None, "there are no fields without a file"  # noqa: S101 - for the type checker
         self._file.seek(field.offset)
         count = 0
-        for piece in iter_bytes(self._file, field.size):
-            count += len(piece)
-            yield piece
+        for content in iter_bytes(self._file, field.size):
+            count += len(content)
+            yield content
         if count < field.size:
             raise FileReplaced(self._path)
 
 
 NO_PLACEHOLDERS: Final = FieldPlaceholders()
-"""For records that are in memory whole."""
+"""For records that were loaded completely."""
 
 
 def iter_bytes(file: BinaryIO, size: int) -> Iterator[bytes]:
-    """The next `size` bytes of a file in pieces; fewer when the file ends."""
-    while size > 0 and (piece := file.read(min(size, _PIECE_BYTES))):
-        size -= len(piece)
-        yield piece
+    """Yield the next `size` bytes of a file in chunks of up to 1 MiB; fewer when the file ends."""
+    while size > 0 and (content := file.read(min(size, _READ_BYTES))):
+        size -= len(content)
+        yield content

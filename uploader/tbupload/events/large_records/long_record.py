@@ -1,4 +1,4 @@
-"""Reads a record that is too long to be loaded: the same points as of any other, but large blobs stay in the file."""
+"""Read a record without loading it: large blobs stay in the file, the points are the same."""
 
 from __future__ import annotations
 
@@ -28,16 +28,19 @@ from tbwire.wire_format import VARINT_BYTES_MAX
 
 
 def matches_checksum(file: BinaryIO, start: int, length: int) -> bool:
-    """Whether the payload of `length` bytes at byte `start` matches the checksum after it; reads it piece by piece."""
+    """Return whether the payload of `length` bytes at byte `start` matches its checksum.
+
+    Reads it in chunks of 1 MiB.
+    """
     file.seek(start)
     checksum = 0
-    for piece in iter_bytes(file, length):
-        checksum = google_crc32c.extend(checksum, piece)
+    for content in iter_bytes(file, length):
+        checksum = google_crc32c.extend(checksum, content)
     return file.read(FOOTER_BYTES) == footer(checksum)
 
 
 class LongRecordReader:
-    """Reads one event in an open file, whose checksum was verified; used once."""
+    """Reads one event in an open file, after its checksum was verified. Use it once."""
 
     def __init__(
         self,
@@ -51,59 +54,64 @@ class LongRecordReader:
         self._limits = limits
         self._placeholders = placeholders
         self._skeleton_builder = SkeletonBuilder(file, placeholders, limits)
-        self._gatherer = PointCollector()
+        self._collector = PointCollector()
         self._budget = Budget()
 
     @np.errstate(invalid="ignore", over="ignore")  # as when records are decoded in bulk
     def read(self, start: int, end: int) -> list[SeriesPoints]:
-        """The points of the event in bytes [start, end); `skipped` then counts what cannot be sent.
+        """Return the points of the event in bytes [start, end).
 
-        Raises FileReplaced when the file ends before, and OSError.
+        `skipped` then counts the values that cannot be sent, by reason. Raises FileReplaced when
+        the file ends early, RestartDecode, and OSError.
         """
         try:
             skeleton = self._skeleton_builder.event(start, end)
             event = pb.Event.FromString(skeleton.message)
-            # All of them before anything is taken from one: an event is sound as a whole or not at all.
-            for found in self._skeleton_builder.values([*skeleton.superseded, *skeleton.summaries]):
-                pb.Summary.Value.FromString(found.message)
+            # Protobuf refuses an event as a whole, so all values are parsed before any is used.
+            for value in self._skeleton_builder.values([*skeleton.superseded, *skeleton.summaries]):
+                pb.Summary.Value.FromString(value.message)
         except (DecodeError, UnicodeDecodeError, MalformedMessage):
             self.skipped[skip_reasons.NOT_AN_EVENT] += 1
             return []
-        for slot, (value, is_whole) in enumerate(self._values(event, skeleton)):
-            self._read_value(value, is_whole, slot, event)
-        return series_points(self._registry, self._gatherer.columns())
+
+        for slot, (parsed, is_complete) in enumerate(self._values(event, skeleton)):
+            self._read_value(parsed, is_complete, slot, event)
+        return series_points(self._registry, self._collector.columns())
 
     def _values(
         self, event: pb.Event, skeleton: EventSkeleton
     ) -> Iterator[tuple[pb.Summary.Value, bool]]:
-        """The event's values, and whether each is whole; one at a time, as all of them may be too large for memory."""
-        for made in summary_values(
-            event
-        ):  # of a graph or of run metadata: the summary's own were left out
+        """Yield the event's values, and whether each is complete.
+
+        One at a time, as all of them may be too large for memory.
+        """
+        # Those made of a graph or of run metadata: the skeleton has no values of the summary.
+        for made in summary_values(event):
             yield made, True
         for value in self._skeleton_builder.values(skeleton.summaries):
-            yield pb.Summary.Value.FromString(value.message), value.is_whole
+            yield pb.Summary.Value.FromString(value.message), value.is_complete
 
     def _read_value(
-        self, value: pb.Summary.Value, is_whole: bool, slot: int, event: pb.Event
+        self, value: pb.Summary.Value, is_complete: bool, slot: int, event: pb.Event
     ) -> None:
         try:
-            found = read_value(
+            result = read_value(
                 value, event.wall_time, self._registry, self._limits, self._placeholders
             )
-            if found is not None:
-                self._check(found[1], value, is_whole)
+            if result is not None:
+                self._check(result[1], value, is_complete)
         except ValueRefused as refused:
             self.skipped[refused.reason] += 1
             return
-        if found is not None:
-            series, point = found
-            self._gatherer.add_point(series.index, 0, slot, (event.step, event.wall_time), point)
+        if result is not None:
+            series, point = result
+            self._collector.add_point(series.index, 0, slot, (event.step, event.wall_time), point)
 
-    def _check(self, point: Point, value: pb.Summary.Value, is_whole: bool) -> None:
-        """Refuses what was read of a value that is not whole, and what no request could take."""
-        if not is_whole:
-            # More numbers than such a shape has were left out; of other values the shape says too little.
+    def _check(self, point: Point, value: pb.Summary.Value, is_complete: bool) -> None:
+        """Raise ValueRefused for an incomplete value, and when the record exceeds its budget."""
+        if not is_complete:
+            # If the shape allows only few numbers, more than that were dropped: it is malformed.
+            # Of other values the shape does not bound the bytes.
             is_numeric = (
                 isinstance(point, Tensor)
                 and value.HasField("tensor")

@@ -1,8 +1,8 @@
-"""A long record as what is left of it when its large parts stay in the file: small messages that protobuf can read.
+"""Reduce a long record to its skeleton: small messages that protobuf can parse.
 
-The record is walked field by field where it lies. Bytes that become blobs are cut out (a placeholder stands for them);
-texts and metadata are cut short just over the limits they will be refused by; whatever else is too large to be sent
-is emptied, and the outline then says that it `is_whole` no longer.
+The record's fields are read where they are in the file. A field that becomes a blob is replaced by
+a placeholder. Texts and metadata are truncated just above the limits that will refuse them. Any
+other field that is too large to be sent is emptied, and the skeleton is then not `is_complete`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ from tbupload.limits import SKELETON_BYTES_MAX, ReadLimits
 from tbwire import tensorboard_pb2 as pb
 from tbwire.wire_format import LENGTH_DELIMITED, START_GROUP, WIRE_TYPE_BITS, encode_varint
 
-_FIELD_BYTES_MIN: Final = 64  # what even the shortest takes in memory when it has been parsed
+_FIELD_BYTES_MIN: Final = 64
+"""Bytes that even the shortest field is counted with: about what it takes in memory when parsed."""
+
 _CHARACTER_BYTES_MAX: Final = 4
+"""Bytes of a character in UTF-8 (RFC 3629)."""
 
 _BLOB_FIELDS: Final = frozenset(
     message.DESCRIPTOR.fields_by_name[name].full_name
@@ -37,6 +40,7 @@ _BLOB_FIELDS: Final = frozenset(
         (pb.TensorProto, "tensor_content"),
     )
 )
+"""Bytes fields that are replaced by a placeholder."""
 
 _FLOAT_FIELDS: Final = {
     pb.TensorProto.DESCRIPTOR.fields_by_name[name].full_name: width
@@ -47,14 +51,18 @@ _FLOAT_FIELDS: Final = {
         ("dcomplex_val", 8),
     )
 }
-"""Packed numbers that stand in the file as in the tensor's data, and the bytes of each: a placeholder is some, too."""
+"""Packed numbers whose bytes are the tensor's data, and the bytes per number.
+
+A placeholder is a whole number of them, too: protobuf parses it as numbers.
+"""
 
 _METADATA: Final = frozenset(
     {pb.SummaryMetadata.DESCRIPTOR.full_name, pb.SummaryMetadata.PluginData.DESCRIPTOR.full_name}
 )
 _PLUGIN_CONTENT: Final = f"{pb.SummaryMetadata.PluginData.DESCRIPTOR.full_name}.content"
 _KEPT_BYTES_MAX: Final = 4 * SKELETON_BYTES_MAX
-# What the two kinds of runtime have in common is in the one's stubs.
+
+# The stubs describe only one of protobuf's two runtimes; `Descriptor` is what both have in common.
 _EVENT: Final = cast("Descriptor", pb.Event.DESCRIPTOR)
 _SUMMARY_VALUE: Final = cast("Descriptor", pb.Summary.Value.DESCRIPTOR)
 _WHAT_FIELDS: Final = frozenset(field.number for field in _EVENT.oneofs_by_name["what"].fields)
@@ -64,17 +72,23 @@ _VALUE: Final = pb.Summary.VALUE_FIELD_NUMBER
 
 @dataclass(frozen=True, slots=True)
 class MessageSkeleton:
-    """A serialized message without its large parts. `is_whole` unless something was emptied that nothing stands for."""
+    """A serialized message without its large parts.
+
+    It is complete unless a field was emptied without a placeholder.
+    """
 
     message: bytes
-    is_whole: bool
+    is_complete: bool
 
 
 @dataclass(frozen=True, slots=True)
 class EventSkeleton:
-    """An event without the values of its summary, and the byte ranges of the file where those are.
+    """An event without the values of its summary.
 
-    `superseded` are those of summaries that something else later in the event takes the place of.
+    Attributes:
+        message: The serialized event.
+        summaries: The byte ranges in the file of its summaries; protobuf merges them into one.
+        superseded: The byte ranges of summaries that a later field of the same oneof replaces.
     """
 
     message: bytes
@@ -83,7 +97,7 @@ class EventSkeleton:
 
 
 class SkeletonBuilder:
-    """Makes outlines of the messages in a file; fields up to a small size are always taken as they are."""
+    """Builds the skeletons of messages in a file; small fields are copied unchanged."""
 
     def __init__(self, file: BinaryIO, placeholders: FieldPlaceholders, limits: ReadLimits) -> None:
         self._reader = FieldReader(file)
@@ -92,10 +106,13 @@ class SkeletonBuilder:
         chars_max = max(limits.name_chars_max, limits.logged_content_type_chars_max)
         self._text_bytes_max = max(limits.metadata_bytes_max, _CHARACTER_BYTES_MAX * chars_max) + 8
         self._kept_bytes = 0
-        self._is_whole = True
+        self._is_complete = True
 
     def event(self, start: int, end: int) -> EventSkeleton:
-        """The outline of the event in bytes [start, end) of the file. Raises Malformed, and FileReplaced."""
+        """Return the skeleton of the event in bytes [start, end) of the file.
+
+        Raises MalformedMessage, FileReplaced when the file ends early, and OSError.
+        """
         self._reader.end = end
         self._begin()
         message, summaries, superseded = bytearray(), list[range](), list[range]()
@@ -105,16 +122,18 @@ class SkeletonBuilder:
                 summaries.append(range(field.content, field.end))
                 continue
             if field.wire_type == LENGTH_DELIMITED and field.number in _WHAT_FIELDS:
-                superseded += (
-                    summaries  # the last one counts; only summaries are joined to what came before
-                )
+                # The last field of a oneof counts; only equal message fields are merged.
+                superseded += summaries
                 summaries = []
             message += self._reduce_field(_EVENT, field)
             self._check_kept()
         return EventSkeleton(bytes(message), summaries, superseded)
 
     def values(self, summaries: list[range]) -> Iterator[MessageSkeleton]:
-        """The outline of each value of the summaries in these byte ranges of the file. Raises as `event` does."""
+        """Yield the skeleton of each value of the summaries in these byte ranges of the file.
+
+        Raises as `event` does.
+        """
         for summary in summaries:
             for field in self._reader.fields(summary.start, summary.stop):
                 if (field.number, field.wire_type) == (_VALUE, LENGTH_DELIMITED):
@@ -122,25 +141,25 @@ class SkeletonBuilder:
 
     def _begin(self) -> None:
         self._kept_bytes = 0
-        self._is_whole = True
+        self._is_complete = True
 
     def _value(self, value: FileMessageField) -> MessageSkeleton:
         self._begin()
         if value.size <= self._field_bytes_max:
-            return MessageSkeleton(self._reader.read(value.content, value.end), is_whole=True)
+            return MessageSkeleton(self._reader.read(value.content, value.end), is_complete=True)
         message = bytearray()
         for field in self._reader.fields(value.content, value.end):
             message += self._reduce_field(_SUMMARY_VALUE, field)
             self._check_kept()
-        return MessageSkeleton(bytes(message), self._is_whole)
+        return MessageSkeleton(bytes(message), self._is_complete)
 
     def _check_kept(self) -> None:
-        """Raises Malformed when a message is made of very many fields that should be there once each."""
+        """Raise MalformedMessage for a message of very many fields that should occur once each."""
         if self._kept_bytes > _KEPT_BYTES_MAX:
             raise MalformedMessage
 
     def _reduce_field(self, message: Descriptor, field: FileMessageField) -> bytes:
-        """What is left of one field of this message: its key and content, or nothing."""
+        """Return the skeleton of one field of this message, with its key; empty to drop it."""
         if field.size <= self._field_bytes_max or field.wire_type not in (
             LENGTH_DELIMITED,
             START_GROUP,
@@ -148,10 +167,12 @@ class SkeletonBuilder:
             self._kept_bytes += max(field.end - field.start, _FIELD_BYTES_MIN)
             return self._reader.read(field.start, field.end)
         if field.wire_type != LENGTH_DELIMITED:
-            return b""  # a group; nothing else is as long
+            return b""  # a long group: an unknown field
+
         known = message.fields_by_number.get(field.number)
         if known is not None:
             return _encode_field(field, self._content(known, field))
+        # Unknown fields of metadata are sent with it, so they count against its limit.
         return (
             _encode_field(field, self._truncate(field)) if message.full_name in _METADATA else b""
         )
@@ -172,14 +193,17 @@ class SkeletonBuilder:
     def _reduce_message(self, message: Descriptor, field: FileMessageField) -> bytes:
         content = bytearray()
         for inner in self._reader.fields(field.content, field.end):
-            if self._kept_bytes > SKELETON_BYTES_MAX:  # millions of elements, a field each
-                self._is_whole = False
+            if self._kept_bytes > SKELETON_BYTES_MAX:  # for example, one field per element
+                self._is_complete = False
                 break
             content += self._reduce_field(message, inner)
         return bytes(content)
 
     def _truncate(self, field: FileMessageField) -> bytes:
-        """The beginning of a text, or of metadata: all of it, or more than its limit allows; whole characters."""
+        """Return the beginning of a text or of metadata, without a cut character at its end.
+
+        If it is not all of it, it is longer than its limit, so that the value will be refused.
+        """
         if field.size <= self._text_bytes_max:
             return self._reader.read(field.content, field.end)
         content = self._reader.read(field.content, field.content + self._text_bytes_max)
@@ -192,7 +216,7 @@ class SkeletonBuilder:
 
     def _read_or_drop(self, field: FileMessageField) -> bytes:
         if self._kept_bytes + field.size > SKELETON_BYTES_MAX:
-            self._is_whole = False
+            self._is_complete = False
             return b""
         self._kept_bytes += field.size
         return self._reader.read(field.content, field.end)
