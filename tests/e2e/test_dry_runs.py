@@ -132,7 +132,7 @@ def test_a_dry_run_foretells_an_upload_and_a_proof_finds_the_same(uploader, read
         "has 10,000 characters; the server takes 9,988",
     ):
         assert problem in told
-    assert "no config/projector_config.pbtxt: is no projector config" in told
+    assert "no config/projector_config.pbtxt: is not a projector config" in told
     of_images, of_words, of_points = 3 * 4 + 4, 1 + 3, 1 + 2
     assert real.done["blobs"] == of_images + 4 * of_words + 3 * of_points
     assert real.done["series"] == SERIES

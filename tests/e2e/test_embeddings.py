@@ -206,8 +206,8 @@ def test_a_config_that_cannot_be_sent_stops_nothing_else(uploader, run, reader):
         ended = following.stop()
     assert ended.code == 1
     for said in (
-        "'points' stands there twice",
-        "'a\\x00b' holds a NUL",
+        "'points' occurs twice",
+        "'a\\x00b' contains a NUL",
         "its name is not valid UTF-8",
     ):
         assert said in ended.err

@@ -93,10 +93,10 @@ def test_what_is_no_file_or_no_tensor_is_said_and_nothing_hangs(logdir):
     (logdir / "run" / "empty.tsv").write_text("\n")
     for path, told in (
         *(
-            ("pipe", "no regular file"),
-            (".", "no regular file"),
+            ("pipe", "not a regular file"),
+            (".", "not a regular file"),
             ("none", "cannot be read"),
-            ("a\0b", "no path"),
+            ("a\0b", "not a valid path"),
         ),
         *(("words.tsv", "neither"), ("uneven.tsv", "neither"), ("empty.tsv", "empty")),
     ):

@@ -1,6 +1,8 @@
-"""What the Embedding Projector shows of a run: its projector_config.pbtxt, and the files that names.
+"""Read what the Embedding Projector shows of a run: projector_config.pbtxt and the files it names.
 
-The config may be anybody's: whatever its paths say, nothing outside the logdir is read.
+Source: `tensorboard/plugins/projector/projector_plugin.py` and `projector_config.proto` beside it.
+The config is not trusted: whatever its paths are, nothing outside the log directory is read.
+TensorBoard itself reads nothing outside the config's directory (`_rel_to_abs_asset_path`).
 """
 
 from __future__ import annotations
@@ -22,36 +24,51 @@ from tbupload.events.points import Blob, FileBlob
 from tbwire.projector_pb2 import EmbeddingInfo, ProjectorConfig
 
 CONFIG_NAME: Final = "projector_config.pbtxt"
+"""PROJECTOR_FILENAME in `tensorboard/plugins/projector/metadata.py`."""
 
 CONFIG_BYTES_MAX: Final = 1 << 20
 """Bytes of a config."""
 
 EMBEDDINGS_MAX: Final = 100
-"""Embeddings of one config."""
+"""Embeddings in one config."""
 
 TABLE_BYTES_MAX: Final = 64 << 20
-"""Bytes of a tensor written as text: it is converted in memory."""
+"""Bytes of a tensor in text form, which is converted in memory."""
 
 IN_MEMORY_BYTES_MAX: Final = 8 << 20
-"""A larger file is not loaded, but sent from where it lies."""
+"""A larger file is not loaded: its bytes are read when they are sent."""
 
 _TEXT_SUFFIXES: Final = frozenset({".tsv", ".txt", ".csv"})
+"""Files with these suffixes are text, even if their size is that of the binary form.
+
+TensorBoard reads a file as text first, and as binary if it is not UTF-8: short binary files can be
+both.
+"""
+
 _NUMBER_BYTES: Final = 4
-_PIECE_BYTES: Final = 1 << 20
+"""Bytes of a float32."""
+
+_READ_BYTES: Final = 1 << 20
+"""Bytes of a large file that are in memory at a time while it is hashed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Embedding:
-    """One tensor and what belongs to it: first a description as JSON, then the blobs that it names in `parts`."""
+    """One tensor with its metadata: a JSON description, then the blobs that its `parts` names."""
 
     name: str
     blobs: list[Blob]
 
 
 class ProjectorFiles:
-    """A config in the logdir, read anew with each of these methods; each raises ReadError, with what to do, or OSError.
+    """A projector config in the log directory, and the files that it names.
 
-    `blob_bytes_max` is what the server takes of one file.
+    Each method reads the config again. Each raises ReadError, which says what to do, and OSError.
+
+    Args:
+        logdir: The log directory.
+        config: The path of the config in it.
+        blob_bytes_max: The size of the largest file that the server accepts.
     """
 
     def __init__(self, logdir: Path, config: Path, blob_bytes_max: int) -> None:
@@ -60,7 +77,7 @@ class ProjectorFiles:
         self._blob_bytes_max = blob_bytes_max
 
     def state(self) -> bytes:
-        """SHA-256 that changes when the config or a file it names does: of its content, and their sizes and times."""
+        """Return a SHA-256 of the config's content, and of its files' sizes and times."""
         config = self._read_config()
         digest = hashlib.sha256(config.SerializeToString(deterministic=True))
         for embedding in config.embeddings:
@@ -69,40 +86,46 @@ class ProjectorFiles:
         return digest.digest()
 
     def embeddings(self) -> tuple[list[Embedding], list[ReadError]]:
-        """The embeddings that can be sent, and why the others cannot."""
+        """Return the embeddings that can be sent, and an error for each of the others."""
         config = self._read_config()
-        found, troubles = [], []
+        embeddings, errors = [], []
         if config.model_checkpoint_path and not config.embeddings:
-            troubles.append(self._needs_tensorflow("its tensors are"))
+            errors.append(self._needs_tensorflow("its tensors are"))
         names: set[str] = set()
         for embedding in config.embeddings:
             try:
-                found.append(self._read(embedding, names))
+                embeddings.append(self._read(embedding, names))
             except ReadError as error:
-                troubles.append(error)
-        return found, troubles
+                errors.append(error)
+        return embeddings, errors
 
     def _read(self, embedding: EmbeddingInfo, names: set[str]) -> Embedding:
-        """One embedding, whose name is added to those before it."""
+        """Return one embedding; its name must not be in `names`, and is added to them."""
+        # TensorBoard drops the suffix, too: the output's number in TensorFlow's name of a tensor.
         name = embedding.tensor_name.removesuffix(":0") or Path(embedding.tensor_path).name
         if name in names or "\0" in name:
-            what = "stands there twice" if name in names else "holds a NUL"
-            raise self._error(f"the tensor name {name!r} {what}: give it another")
+            what = "occurs twice" if name in names else "contains a NUL"
+            raise self._error(f"the tensor name {name!r} {what}: choose another name")
         names.add(name)
+
         if not embedding.tensor_path:
             raise self._needs_tensorflow(f"the tensor {name!r} is")
         tensor, shape = self._read_tensor(embedding)
-        parts = {part: self._read_blob(path) for part, path in _sidecar_files(embedding).items()}
-        about = {
+        blobs = {kind: self._read_blob(path) for kind, path in _sidecar_files(embedding).items()}
+        description = {
             "name": name,
             "shape": shape,
-            "parts": ["tensor", *parts],
+            "parts": ["tensor", *blobs],
             "sprite_size": list(embedding.sprite.single_image_dim),
         }
-        return Embedding(name, [json.dumps(about).encode(), tensor, *parts.values()])
+        return Embedding(name, [json.dumps(description).encode(), tensor, *blobs.values()])
 
     def _read_tensor(self, embedding: EmbeddingInfo) -> tuple[Blob, list[int]]:
-        """Little-endian float32, row by row, and (rows, columns): from a file of just that, or from a table of text."""
+        """Return a tensor as little-endian float32, row by row, and its [rows, columns].
+
+        The file is exactly that (`_read_tensor_binary_file` in `projector_plugin.py`), or a table
+        of text without a header (`_read_tensor_tsv_file`).
+        """
         path, shape = embedding.tensor_path, list(embedding.tensor_shape)
         with self._open(path) as file:
             size = os.fstat(file.fileno()).st_size
@@ -114,7 +137,7 @@ class ProjectorFiles:
             if size > TABLE_BYTES_MAX:
                 limit = f"{TABLE_BYTES_MAX >> 20} MiB of text"
                 raise self._error(
-                    f"{path!r} is over {limit}: write it as binary float32, and its tensor_shape here"
+                    f"{path!r} is over {limit}: write binary float32, and its tensor_shape here"
                 )
             if not size:
                 raise self._error(f"{path!r} is empty")
@@ -124,29 +147,31 @@ class ProjectorFiles:
     def _parse_table(
         self, path: str, file: BinaryIO
     ) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
-        """The rows of a table of text, line by line: all of it as text would take many times its size."""
+        """Return the rows of a text table, parsed line by line to bound the memory."""
         lines = (line.decode() for line in file)
         try:
-            with warnings.catch_warnings(
-                action="error"
-            ):  # numpy only warns of a table without rows
+            # numpy only warns about a table without rows.
+            with warnings.catch_warnings(action="error"):
                 return np.loadtxt(lines, np.float32, comments=None, delimiter="\t", ndmin=2)
         except (ValueError, UserWarning) as error:
-            wanted = "neither a table of numbers with tabs between them, nor float32 of the tensor_shape given"
-            raise self._error(f"{path!r} is {wanted} ({error})") from error
+            explanation = (
+                "is neither a table of numbers separated by tabs, "
+                "nor binary float32 with the given tensor_shape"
+            )
+            raise self._error(f"{path!r} {explanation} ({error})") from error
 
     def _read_blob(self, name: str) -> Blob:
         with self._open(name) as file:
             size = os.fstat(file.fileno()).st_size
             if size > self._blob_bytes_max:
                 raise self._error(
-                    f"{name!r} has {size:,} bytes; the server takes {self._blob_bytes_max:,}"
+                    f"{name!r} has {size:,} bytes; the server accepts {self._blob_bytes_max:,}"
                 )
             if size <= IN_MEMORY_BYTES_MAX:
                 return file.read(IN_MEMORY_BYTES_MAX)
             digest = hashlib.sha256()
-            while piece := file.read(_PIECE_BYTES):
-                digest.update(piece)
+            while content := file.read(_READ_BYTES):
+                digest.update(content)
             return FileBlob(self._resolve(name), 0, size, digest.digest())
 
     def _read_config(self) -> ProjectorConfig:
@@ -159,7 +184,7 @@ class ProjectorFiles:
                 content.decode(), ProjectorConfig(), allow_unknown_field=True
             )
         except (text_format.ParseError, UnicodeDecodeError, RecursionError) as error:
-            raise self._error(f"is no projector config: {error}") from error
+            raise self._error(f"is not a projector config: {error}") from error
         if len(config.embeddings) > EMBEDDINGS_MAX:
             raise self._error(f"has over {EMBEDDINGS_MAX} embeddings")
         return config
@@ -175,20 +200,23 @@ class ProjectorFiles:
         return status.st_size, status.st_mtime_ns, status.st_ino
 
     def _resolve(self, name: str) -> Path:
-        """Where a path of the config leads, links followed; raises ReadError when that is not in the logdir."""
+        """Return the real path of a path in the config, relative to the config's directory.
+
+        Raises ReadError when it is not in the log directory after links were followed.
+        """
         try:
             real = Path(os.path.realpath(self.path.parent / name))
         except ValueError as error:
-            raise self._error(f"{name!r} is no path") from error
+            raise self._error(f"{name!r} is not a valid path") from error
         if not real.is_relative_to(self._root):
             raise self._error(
-                f"{name!r} is outside the logdir, and is not read: copy it into the logdir"
+                f"{name!r} is outside the logdir and is not read: copy it into the logdir"
             )
         return real
 
     def _open(self, name: str) -> BinaryIO:
         real = self._resolve(name)
-        # Without blocking: a pipe would wait for its writer.
+        # Opening a named pipe would otherwise block until it has a writer.
         flags = (
             os.O_RDONLY
             | getattr(os, "O_NOFOLLOW", 0)
@@ -201,18 +229,18 @@ class ProjectorFiles:
             raise self._error(f"{name!r} cannot be read: {error.strerror}") from error
         file = os.fdopen(descriptor, "rb") if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
         try:
-            # Looked at again: since it was resolved, one of its directories may have become a link.
+            # Resolved again: a directory of the path may have been replaced by a link meanwhile.
             if file is None or not os.path.samestat(
                 os.fstat(descriptor), self._resolve(name).stat()
             ):
-                raise self._error(f"{name!r} is no regular file")
+                raise self._error(f"{name!r} is not a regular file")
         except (ReadError, OSError):
             os.close(descriptor) if file is None else file.close()
             raise
         return file
 
     def _needs_tensorflow(self, what: str) -> ReadError:
-        remedy = "write it to a file of float32 or tab-separated numbers, and name that as its tensor_path"
+        remedy = "write a file of float32 or tab-separated numbers, and set tensor_path to it"
         return self._error(f"{what} in a checkpoint, which only TensorFlow can read: {remedy}")
 
     def _error(self, explanation: str) -> ReadError:
@@ -220,10 +248,10 @@ class ProjectorFiles:
 
 
 def _sidecar_files(embedding: EmbeddingInfo) -> dict[str, str]:
-    """The files that stand beside the tensor, by what they are."""
-    named = {
+    """Return the paths of the files that belong to the tensor, by their kind."""
+    paths = {
         "metadata": embedding.metadata_path,
         "sprite": embedding.sprite.image_path,
         "bookmarks": embedding.bookmarks_path,
     }
-    return {part: path for part, path in named.items() if path}
+    return {kind: path for kind, path in paths.items() if path}
