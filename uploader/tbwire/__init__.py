@@ -1,1 +1,1 @@
-"""What uploader and service say to each other: the wire's messages, TensorBoard's messages, packed tensors."""
+"""The contract of uploader and service: messages, formats, and rules that both must apply alike."""

@@ -1,4 +1,4 @@
-"""CRC-32C of the bytes around a cursor: how a stream's file is known to be the same file still."""
+"""Checksum of the bytes before an upload cursor: detects that a file was replaced."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from typing import Final
 import google_crc32c
 
 PRECEDING_BYTES: Final = 1024
-"""How many bytes before an offset its checksum covers, at most."""
+"""Bytes before an offset that its checksum covers, at most."""
 
 
 def preceding_crc(before: bytes) -> int:
-    """CRC-32C of the last `PRECEDING_BYTES` bytes of `before`, the bytes that end at an offset; 0 for none."""
+    """Return the CRC-32C of the last `PRECEDING_BYTES` bytes of `before`; 0 when it is empty.
+
+    `before` are the bytes of a file that end at an offset. The checksum is not masked, unlike
+    those in event files.
+    """
     return int(google_crc32c.value(before[-PRECEDING_BYTES:]))

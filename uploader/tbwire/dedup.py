@@ -22,9 +22,9 @@ def deduplicated_order(
     Args:
         steps: One step per point, in any order.
         wall_times: One wall time per point, never NaN.
-        arrivals: A number per point that grows with its arrival; None when points are in that order.
+        arrivals: A number per point that increases with its arrival; None if points are in order.
     """
-    # lexsort is stable and its last key is the primary one: the remaining point is last of its step.
+    # lexsort is stable and its last key is the primary one: the remaining point of a step is last.
     keys = (wall_times, steps) if arrivals is None else (arrivals, wall_times, steps)
     order = np.lexsort(keys)
     ordered = steps[order]

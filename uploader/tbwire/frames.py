@@ -1,4 +1,9 @@
-"""Frames of `read.proto` as a stream of bytes: each behind its length, a varint as protobuf writes it."""
+"""Encode and decode frames of `read.proto` as a stream of bytes.
+
+Each frame is preceded by its length as a varint, the usual framing of a sequence of protobuf
+messages ("Streaming Multiple Messages" in the Protocol Buffers documentation; Java's
+`writeDelimitedTo` writes the same).
+"""
 
 from __future__ import annotations
 
@@ -15,40 +20,45 @@ MEDIA_TYPE: Final = "application/vnd.tbhub.points"
 
 
 def encode_frame(frame: Frame) -> bytes:
-    """One frame with its length before it."""
+    """Return one frame with its length before it."""
     content = frame.SerializeToString()
     return encode_varint(len(content)) + content
 
 
-def decode_frames(pieces: Iterable[bytes], frame_bytes_max: float = math.inf) -> Iterator[Frame]:
-    """The frames in these bytes, cut into pieces anywhere; about one frame and one piece are held at a time.
+def decode_frames(chunks: Iterable[bytes], frame_bytes_max: float = math.inf) -> Iterator[Frame]:
+    """Yield the frames in a stream of bytes; about one frame and one chunk are in memory.
 
-    Raises ValueError when they are no frames, end within one, or one is over `frame_bytes_max`.
+    Args:
+        chunks: The bytes, divided anywhere.
+        frame_bytes_max: The size of the largest frame, with its length.
+
+    Raises:
+        ValueError: The bytes are not frames, end within a frame, or a frame is too large.
     """
     buffer = bytearray()
-    for piece in pieces:
-        buffer += piece
-        place = 0
-        while (found := _find_frame(buffer, place)) is not None:
-            start, end = found
+    for chunk in chunks:
+        buffer += chunk
+        position = 0
+        while (span := _find_frame(buffer, position)) is not None:
+            start, end = span
             try:
                 yield Frame.FromString(bytes(memoryview(buffer)[start:end]))
             except DecodeError as error:
-                raise ValueError("the bytes are no frames") from error
-            place = end
-        del buffer[:place]
+                raise ValueError("the bytes are not frames") from error
+            position = end
+        del buffer[:position]
         if len(buffer) > frame_bytes_max:
             raise ValueError(f"a frame is over the limit of {frame_bytes_max:,} bytes")
     if buffer:
         raise ValueError("the bytes end within a frame")
 
 
-def _find_frame(buffer: bytearray, place: int) -> tuple[int, int] | None:
-    """Where the content of the frame that begins at `place` starts and ends; None when it is not whole."""
+def _find_frame(buffer: bytearray, position: int) -> tuple[int, int] | None:
+    """Return start and end of the frame whose length is at `position`; None while incomplete."""
     try:
-        length, start = decode_varint(buffer, place)
-    except IndexError:  # the varint is cut
+        length, start = decode_varint(buffer, position)
+    except IndexError:  # the length itself is incomplete
         return None
     except MalformedVarint as error:
-        raise ValueError("the bytes are no frames") from error
+        raise ValueError("the bytes are not frames") from error
     return (start, start + length) if start + length <= len(buffer) else None

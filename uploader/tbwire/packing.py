@@ -1,8 +1,10 @@
-"""Packed blocks of scalar points: what an uploader sends of a series with many, and what the service keeps.
+"""Packed blocks of scalar points: sent by an uploader for a series with many points, and stored.
 
-A header, then three columns, little-endian. Steps, and wall times as the integer bits of the float64, are differences
-minus their minimum over their greatest common divisor, in 0, 1, 2, 4 or 8 bytes each; values are float32 when that is
-bit-exact. Lossless, but that a signalling NaN of float32 is quiet once it is widened.
+A header, then three columns, little-endian; `docs/wire.md` has the layout with an example. A column
+of steps, or of wall times as the bits of the float64, has the differences of neighbours, minus the
+smallest one, divided by their greatest common divisor, in 0, 1, 2, 4 or 8 bytes each. Values are
+float32 when that is exact bit by bit. Packing is lossless, except that a signalling NaN of float32
+is quiet once it is widened.
 """
 
 from __future__ import annotations
@@ -21,6 +23,9 @@ WallTimes = npt.NDArray[np.float64]
 Values = npt.NDArray[np.float64]
 
 _HEADER: Final = struct.Struct("<BBBBIQQQQQQ")
+"""Version, widths of steps, wall times and values, and the number of points; then first, smallest
+difference and unit of the steps, and the same of the wall times."""
+
 _VERSION: Final = 1
 _WIDTHS: Final = (0, 1, 2, 4, 8)
 _GCD_SAMPLE_LENGTH: Final = 64
@@ -28,7 +33,7 @@ _UInt64s = npt.NDArray[np.uint64]
 
 
 def pack(steps: Steps, wall_times: WallTimes, values: npt.NDArray[Any]) -> bytes:
-    """One block of these points, at least one; `values` are float32 or float64."""
+    """Return one block of these points, at least one; `values` are float32 or float64."""
     step_width, step_low, step_unit, packed_steps = _pack_integers(steps.view(np.uint64))
     wall_width, wall_low, wall_unit, packed_wall_times = _pack_integers(wall_times.view(np.uint64))
     narrow = _as_float32_if_exact(values)
@@ -41,18 +46,20 @@ def pack(steps: Steps, wall_times: WallTimes, values: npt.NDArray[Any]) -> bytes
 
 
 def count(block: bytes) -> int:
-    """How many points a block holds, as its header says. Raises ValueError when it has no header."""
+    """Return the number of points in a block's header; ValueError when the header is invalid."""
     return int(_header(block)[4])
 
 
 def unpack(block: bytes) -> tuple[Steps, WallTimes, Values]:
-    """The columns of a block. Raises ValueError when it is none, or one of a version that is not known here."""
+    """Return the columns of a block; ValueError when it is malformed or of another version."""
     _, step_width, wall_width, value_width, points, *rest = _header(block)
     first_step, step_low, step_unit, first_wall, wall_low, wall_unit = rest
+
     wall_at = _HEADER.size + step_width * (points - 1)
     values_at = wall_at + wall_width * (points - 1)
     if len(block) != values_at + value_width * points:
-        raise ValueError("a packed block's length is not what its header says")
+        raise ValueError("a packed block's length does not match its header")
+
     steps = _unpack_integers(
         block, _HEADER.size, points, step_width, first_step, step_low, step_unit
     )
@@ -70,19 +77,19 @@ def _header(block: bytes) -> tuple[int, ...]:
     header = _HEADER.unpack_from(block)
     version, step_width, wall_width, value_width, points = header[:5]
     if version != _VERSION:
-        raise ValueError(f"a packed block of format {version} was made by a newer tbhub")
+        raise ValueError(f"a packed block has format {version}, which a newer tbhub made")
     if (
         step_width not in _WIDTHS
         or wall_width not in _WIDTHS
         or value_width not in {4, 8}
         or not points
     ):
-        raise ValueError("a packed block's header says what cannot be")
+        raise ValueError("a packed block's header is invalid")
     return header
 
 
 def _as_float32_if_exact(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The values as float32 if that loses nothing, otherwise as they are."""
+    """Return the values as float32 if that is lossless, otherwise unchanged."""
     if values.dtype == np.float32:
         return values
     with np.errstate(over="ignore", invalid="ignore"):
@@ -92,8 +99,9 @@ def _as_float32_if_exact(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _pack_integers(bits: _UInt64s) -> tuple[int, int, int, bytes]:
-    """The width, least difference and unit that carry a column of 64-bit integers, and its packed differences."""
-    differences = np.diff(bits)  # modulo 2^64, so that any column of integers comes back
+    """Return width, smallest difference, unit and packed differences of a column of integers."""
+    # Modulo 2^64, so that every column of 64-bit integers can be restored.
+    differences = np.diff(bits)
     if not len(differences):
         return 0, 0, 1, b""
     low = differences.view(np.int64).min().view(np.uint64)
@@ -101,6 +109,7 @@ def _pack_integers(bits: _UInt64s) -> tuple[int, int, int, bytes]:
     greatest = int(differences.max())
     if greatest == 0:
         return 0, int(low), 1, b""
+
     unit = _common_unit(differences)
     width = next(width for width in _WIDTHS[1:] if greatest // unit < 1 << 8 * width)
     units = differences if unit == 1 else differences // np.uint64(unit)
@@ -110,6 +119,7 @@ def _pack_integers(bits: _UInt64s) -> tuple[int, int, int, bytes]:
 def _unpack_integers(
     block: bytes, at: int, points: int, width: int, first: int, low: int, unit: int
 ) -> _UInt64s:
+    """Return the column of integers whose packed differences start at byte `at` of the block."""
     bits = np.empty(points, np.uint64)
     bits[0] = first
     if width:
@@ -122,6 +132,6 @@ def _unpack_integers(
 
 
 def _common_unit(differences: _UInt64s) -> int:
-    """Their greatest common divisor; the first few mostly tell that it is 1."""
+    """Return the greatest common divisor; the first few are usually enough to know that it is 1."""
     unit = int(np.gcd.reduce(differences[:_GCD_SAMPLE_LENGTH]))
     return unit if unit == 1 else int(np.gcd.reduce(differences))

@@ -1,30 +1,33 @@
-"""Whose a tag is: in each run, the plugin's that came with it first, which also decided about its class of data."""
+"""Owner of a tag: in each run, the plugin and data class of the points that came first."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-TAG_CHARS_SHOWN = 200
-"""Of a tag, so many characters are told."""
-
-SeriesKind = tuple[str | None, Any]
-"""A plugin, None or empty where none is named, and a data class: of any type, the same on both sides."""
-
+TAG_CHARS_SHOWN: Final = 200
+"""Characters of a tag in a reason for people."""
 
 HPARAMS: Final = "hparams"
 """The plugin whose summary metadata may be replaced: of all others the first of a series remains.
 
-Its whole content is in the metadata, and a session writes it again when it ends. The metadata that
+Its whole content is in the metadata, so writing a tag again changes only that. The metadata that
 came with the greatest wall time remains; of equal ones, the one that came later. Source:
 `tensorboard/plugins/hparams/metadata.py`, where the tensor (NULL_TENSOR) is only a placeholder.
 """
 
+SeriesKind = tuple[str | None, Any]
+"""Plugin and data class. The plugin is None or empty when none is named; the data class has any
+type, but the same on both sides of a comparison."""
+
 
 def belongs_to_owner(sent: SeriesKind, owner: SeriesKind) -> bool:
-    """Whether points of this kind go into the owner's series: a second file need not name the plugin again."""
+    """Return whether points of kind `sent` belong to the owner's series.
+
+    They need not name the plugin: in event files only a tag's first value does.
+    """
     return sent[0] in {None, "", owner[0]} and sent[1] == owner[1]
 
 
 def misfit_reason(tag: str, owner_plugin: str) -> str:
-    """Why points that do not fit are skipped, as it is counted with their stream and told to people."""
+    """Return the reason, for people, by which skipped points of another kind are counted."""
     return f"tag {tag[:TAG_CHARS_SHOWN]!r} belongs to plugin {owner_plugin!r} in this run already"

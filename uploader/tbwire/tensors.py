@@ -1,7 +1,8 @@
-"""The bytes of a tensor on the wire and in the store: TensorFlow's data types, numpy's, and how strings are packed.
+"""Bytes of a tensor on the wire and in the store: data types, and how elements are packed.
 
-Numeric tensors are their elements, little-endian and row-major. A string tensor of n elements is n little-endian uint32
-lengths, then the n byte strings one after the other.
+Numeric tensors are their elements, little-endian and row-major, as in `TensorProto.tensor_content`.
+A string tensor of n elements is n little-endian uint32 lengths, then the n byte strings one after
+the other: unlike `string_val`, that is one range of bytes, in which each string can be found.
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ STRING: Final = 7
 """TensorFlow's DT_FLOAT, DT_DOUBLE and DT_STRING."""
 
 BFLOAT16: Final = 14
-"""TensorFlow's DT_BFLOAT16: numpy has no such type, so its elements are carried as uint16 bit patterns."""
+"""TensorFlow's DT_BFLOAT16: the upper 16 bits of a float32.
+
+numpy has no such type, so its elements are carried as uint16 bit patterns.
+"""
 
 NAMES: Final[dict[int, str]] = {
-    1: "float32",
-    2: "float64",
+    FLOAT: "float32",
+    DOUBLE: "float64",
     3: "int32",
     4: "uint8",
     5: "int16",
@@ -38,11 +42,15 @@ NAMES: Final[dict[int, str]] = {
     22: "uint32",
     23: "uint64",
 }
-"""Each data type we carry, by TensorFlow's number (core/framework/types.proto), with the API's word for it."""
+"""The supported data types by TensorFlow's number, with their names in the API.
+
+Source: enum DataType in `tensorflow/core/framework/types.proto`, `types_pb2.py` in
+`tensorboard/compat/proto`. Not supported: resource, variant, quantized and float8 types.
+"""
 
 _NUMPY_TYPES: Final[dict[int, str]] = {
-    1: "<f4",
-    2: "<f8",
+    FLOAT: "<f4",
+    DOUBLE: "<f8",
     3: "<i4",
     4: "|u1",
     5: "<i2",
@@ -60,22 +68,28 @@ _NUMPY_TYPES: Final[dict[int, str]] = {
 
 
 _ELEMENTS_MAX: Final = 2**58
-"""Product of a shape's dimensions other than 0 that numpy can still address, at 16 bytes an element: empty or not."""
+"""Product of a shape's dimensions other than 0 that numpy can address, at 16 bytes per element.
+
+numpy applies this limit to empty arrays, too.
+"""
 
 
 def numpy_dtype(dtype: int) -> np.dtype[Any]:
-    """The numpy type that carries TensorFlow's numeric type `dtype`; KeyError for strings and types we do not carry."""
+    """Return the numpy type that carries TensorFlow's numeric type `dtype`.
+
+    Raises KeyError for strings and for types that are not supported.
+    """
     return np.dtype(_NUMPY_TYPES[dtype])
 
 
 def pack_strings(strings: Sequence[bytes]) -> bytes:
-    """The data of a string tensor with these elements, in row-major order; each under 4 GiB."""
+    """Return the data of a string tensor with these elements; each is shorter than 4 GiB."""
     lengths = np.fromiter(map(len, strings), dtype="<u4", count=len(strings))
     return lengths.tobytes() + b"".join(strings)
 
 
 def unpack_strings(data: bytes, count: int) -> list[bytes]:
-    """The `count` elements of a string tensor's data; ValueError when the bytes do not add up."""
+    """Return the `count` elements of a string tensor's data; ValueError if it is malformed."""
     if len(data) < 4 * count:
         raise ValueError("a string tensor is shorter than its table of lengths")
     ends = 4 * count + np.cumsum(np.frombuffer(data, "<u4", count), dtype=np.int64)
@@ -86,7 +100,7 @@ def unpack_strings(data: bytes, count: int) -> list[bytes]:
 
 
 def element_count(shape: Sequence[int]) -> int:
-    """How many elements a tensor of this shape has; ValueError for dimensions that no array can have."""
+    """Return the number of elements of a tensor; ValueError for a shape that no array can have."""
     count = span = 1
     for size in shape:
         if size < 0:
@@ -99,7 +113,7 @@ def element_count(shape: Sequence[int]) -> int:
 
 
 def check_tensor(dtype: int, shape: Sequence[int], data: bytes) -> None:
-    """Raises ValueError unless `data` is exactly a tensor of this type and shape."""
+    """Raise ValueError unless `data` is exactly a tensor of this type and shape."""
     if dtype == STRING:
         unpack_strings(data, element_count(shape))
     else:
@@ -109,20 +123,24 @@ def check_tensor(dtype: int, shape: Sequence[int], data: bytes) -> None:
 def check_size(dtype: int, shape: Sequence[int], size: int) -> None:
     """Raise ValueError unless `size` bytes can be a tensor of this type and shape.
 
-    Any bytes of that size are, if it is numeric; those of a string tensor have a table of lengths to be checked, too.
+    For a numeric tensor that is enough; the table of lengths of a string tensor needs a check of
+    its own.
     """
     count = element_count(shape)
     if dtype == STRING:
         if size < 4 * count:
             raise ValueError("a string tensor is shorter than its table of lengths")
     elif dtype not in _NUMPY_TYPES:
-        raise ValueError(f"TensorFlow's data type {dtype} is not one that can be kept")
+        raise ValueError(f"TensorFlow's data type {dtype} is not supported")
     elif count * numpy_dtype(dtype).itemsize != size:
-        raise ValueError("a tensor's bytes are not as many as its shape says")
+        raise ValueError("a tensor's size does not match its shape and type")
 
 
 def to_numpy(dtype: int, shape: Sequence[int], data: bytes) -> npt.NDArray[Any]:
-    """The array of a tensor that passed `check`: read-only, of the type's carrier; strings as objects, of bytes."""
+    """Return the array of a tensor that passed `check_tensor`.
+
+    It is read-only, with `numpy_dtype(dtype)`; strings are an object array of bytes.
+    """
     if dtype == STRING:
         array = np.empty(element_count(shape), dtype=object)
         array[:] = unpack_strings(data, array.size)
