@@ -54,7 +54,7 @@ def decode_frames(chunks: Iterable[bytes], frame_bytes_max: float = math.inf) ->
 
 
 def _find_frame(buffer: bytearray, position: int) -> tuple[int, int] | None:
-    """Return start and end of the frame whose length is at `position`; None while incomplete."""
+    """Return start and end of the frame with its length at `position`; None while incomplete."""
     try:
         length, start = decode_varint(buffer, position)
     except IndexError:  # the length itself is incomplete

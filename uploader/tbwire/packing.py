@@ -119,7 +119,7 @@ def _pack_integers(bits: _UInt64s) -> tuple[int, int, int, bytes]:
 def _unpack_integers(
     block: bytes, at: int, points: int, width: int, first: int, low: int, unit: int
 ) -> _UInt64s:
-    """Return the column of integers whose packed differences start at byte `at` of the block."""
+    """Return the column of integers with packed differences from byte `at` of the block."""
     bits = np.empty(points, np.uint64)
     bits[0] = first
     if width:

@@ -8,9 +8,9 @@ TAG_CHARS_SHOWN: Final = 200
 """Characters of a tag in a reason for people."""
 
 HPARAMS: Final = "hparams"
-"""The plugin whose summary metadata may be replaced: of all others the first of a series remains.
+"""The plugin with replaceable summary metadata: of all others, a series' first one remains.
 
-Its whole content is in the metadata, so writing a tag again changes only that. The metadata that
+All of its content is in the metadata, so writing a tag again changes only that. The metadata that
 came with the greatest wall time remains; of equal ones, the one that came later. Source:
 `tensorboard/plugins/hparams/metadata.py`, where the tensor (NULL_TENSOR) is only a placeholder.
 """

@@ -2,7 +2,7 @@
 
 Source: "Encoding" in the Protocol Buffers documentation. A message is a sequence of fields; a field
 is a key (the varint `number << 3 | wire type`) and a value. A varint has seven bits of the number
-per byte, least significant first; the top bit of each byte says whether another one follows.
+per byte, least significant first; the top bit of each byte is set when another one follows.
 
 The functions here handle one number each. Columns of numbers have vectorised forms of their own:
 `tbupload.events.decode.templates` decodes steps, `tbupload.export.event_records` encodes them.
@@ -33,7 +33,7 @@ SIZE_BYTES_MAX: Final = 5
 """Bytes of a key or a length: both are 32-bit, and protobuf's parsers refuse longer varints."""
 
 CONTINUATION_BIT: Final = 0x80
-"""Bit of a varint's byte that says that another byte follows."""
+"""Bit of a varint's byte that is set when another byte follows."""
 
 PAYLOAD_MASK: Final = 0x7F
 """Bits of a varint's byte that belong to the number."""

@@ -111,8 +111,8 @@ class EventFileReader:
     def read(self, *, final: bool = False) -> Chunk | None:
         """Return the next chunk of records that are complete now; None means: call again later.
 
-        A record cut at the end of the file is not an error: the job may still be writing it. The
-        same holds for a last record whose payload fails its checksum, unless `final`.
+        A record cut at the end of the file is not an error: the job may still be writing it. Nor
+        is a last record with a wrong checksum of its payload, unless `final`.
 
         After any error nothing has changed: the next call reads at the same offset again.
 
@@ -154,7 +154,7 @@ class EventFileReader:
             is_wanted: Called with the digest of the first record; False leaves the file alone.
 
         Returns:
-            The number of bytes; 0 when the file is not suitable: something was read of it before,
+            The number of bytes; 0 when the file is not suitable: some of it was read before,
             it does not fit, its first record is not complete, or `is_wanted` returned False.
 
         Raises:
@@ -237,7 +237,7 @@ class EventFileReader:
     def _read_fields(
         self, file: BinaryIO, start: int, length: int
     ) -> tuple[list[SeriesPoints], Counter[str]]:
-        """Return the points in a long record's payload, and what of it cannot be sent."""
+        """Return the points in a long record's payload, and the reasons for what is skipped."""
         placeholders = FieldPlaceholders(file, digests_blobs=self._end is None)
         reader = LongRecordReader(file, self._registry, self.limits, placeholders)
         try:

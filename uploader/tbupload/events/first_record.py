@@ -1,4 +1,4 @@
-"""The first record of an event file: its digest identifies the file, whatever its name is."""
+"""The first record of an event file: its digest identifies the file, also when it is renamed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Read what the Embedding Projector shows of a run: projector_config.pbtxt and the files it names.
 
 Source: `tensorboard/plugins/projector/projector_plugin.py` and `projector_config.proto` beside it.
-The config is not trusted: whatever its paths are, nothing outside the log directory is read.
+The config is not trusted: with any paths in it, nothing outside the log directory is read.
 TensorBoard itself reads nothing outside the config's directory (`_rel_to_abs_asset_path`).
 """
 
@@ -63,7 +63,7 @@ class Embedding:
 class ProjectorFiles:
     """A projector config in the log directory, and the files that it names.
 
-    Each method reads the config again. Each raises ReadError, which says what to do, and OSError.
+    Each method reads the config again. Each raises ReadError, with what to do, and OSError.
 
     Args:
         logdir: The log directory.

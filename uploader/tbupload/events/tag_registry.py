@@ -108,13 +108,13 @@ class TagRegistry:
         return self._series[index]
 
     def find(self, tag: str) -> KnownSeries | None:
-        """Return the tag's series; None when no value of it has been read."""
+        """Return the tag's series; None when none of its values was read."""
         return self._by_tag.get(tag)
 
     def resolve(self, tag: str, offered: pb.SummaryMetadata | None) -> KnownSeries | None:
         """Return the series of a value; None when a filter excludes it.
 
-        A tag whose first value names no plugin belongs to plugin "".
+        Without a plugin in its first value, a tag belongs to plugin "".
 
         Args:
             tag: The value's tag.

@@ -34,7 +34,7 @@ _CONTENT_TYPES: Final = {
     for number, name in tensors.NAMES.items()
     if name.startswith(("float", "int", "uint"))
 }
-"""Data types whose elements in `tensor_content` numpy reads as real numbers: not bfloat16, bool."""
+"""Data types with real elements in `tensor_content` that numpy can read: not bfloat16, bool."""
 
 
 @dataclass(frozen=True, slots=True)

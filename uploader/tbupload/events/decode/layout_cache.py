@@ -36,7 +36,7 @@ class KnownLayout:
 
 @dataclass(frozen=True, slots=True)
 class _CachedEvent:
-    """A parsed event and the bits of it that decide its layout, both as (very long) integers."""
+    """A parsed event and the mask of the bits that decide its layout, as (very long) integers."""
 
     event: int
     deciding: int

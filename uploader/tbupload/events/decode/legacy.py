@@ -52,7 +52,7 @@ def simple_value(value: pb.Summary.Value) -> np.float32:
     if not math.isnan(value.simple_value):
         return np.float32(value.simple_value)
     # Python's float is a double, and the conversion makes a signalling NaN quiet. So the bits are
-    # taken from a message that has no other field: it ends with them.
+    # read from a message that has no other field: it ends with them.
     alone = pb.Summary.Value()
     alone.CopyFrom(value)
     for field in ("tag", "node_name", "metadata"):

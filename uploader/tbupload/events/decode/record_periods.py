@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 PATTERN_RECORDS: Final = 64
-"""Consecutive sizes that must have occurred before in the same order to be taken for a period."""
+"""Consecutive sizes that must have occurred before, in the same order, to be a period."""
 
 STEPS_MIN: Final = 768
 """With fewer steps of one kind, the fixed cost per tag exceeds that of decoding by templates."""

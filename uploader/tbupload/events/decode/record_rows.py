@@ -17,7 +17,7 @@ from tbupload.events.tf_record import FOOTER_BYTES
 WORD_BYTES: Final = 8
 
 PADDING_BYTES: Final = WORD_BYTES
-"""Bytes a buffer must have after its records: the last row is filled to whole words with them."""
+"""Bytes a buffer must have after its records: they fill the last row to complete words."""
 
 _BLOCK_ROWS: Final = 64
 """Rows that are reduced as one long row: numpy's overhead per row dominates for short rows."""
@@ -36,7 +36,7 @@ class RecordMatrix:
 
     Attributes:
         words: The rows, little-endian. After the payload a row has the record's masked checksum,
-            then bytes without meaning up to a whole word.
+            then bytes without meaning up to the end of the word.
         length: Bytes of a payload.
         records: The index of the record in each row.
         difference: The bits of the payload that are not the same in all rows, in as many words.

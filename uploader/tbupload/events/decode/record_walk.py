@@ -1,6 +1,7 @@
-"""Find where the records of a buffer start: each record's length tells where the next one starts.
+"""Find where the records of a buffer start, from their lengths.
 
-As a loop that would be the slowest part of reading. Two observations avoid it:
+Each length leads to the next record. As a loop, that would be the slowest part of reading. Two
+observations avoid it:
 
 - A short record begins with bytes that little else resembles: a length below 2^16, six zero bytes,
   and the length's checksum. So the bytes that look like a header are found everywhere at once, and
@@ -47,7 +48,7 @@ SHORT_LENGTHS: Final = 1 << 16
 """Payload lengths below this have their checksum in a table."""
 
 Buffer = bytes | memoryview
-"""The bytes of a file, or of a range of it."""
+"""Bytes of a file, all or a range."""
 
 Indices = npt.NDArray[np.intp]
 
@@ -66,11 +67,13 @@ def find_record_starts(buffer: Buffer, start: int) -> tuple[Indices, int]:
         is_worthwhile = position - before <= _SHORT_RECORD_BYTES * _LOOP_RECORDS
         reach = _SEARCH_BYTES_MIN
         while is_worthwhile and position <= last:
-            found, position, is_worthwhile = _search_headers(
+            starts_ahead, position, is_worthwhile = _search_headers(
                 buffer, position, min(position + reach, len(buffer))
             )
-            predicted, position = _extrapolate(buffer, position, _repeating_sizes(found, position))
-            chunks += [found, *predicted]
+            predicted, position = _extrapolate(
+                buffer, position, _repeating_sizes(starts_ahead, position)
+            )
+            chunks += [starts_ahead, *predicted]
             reach = _SEARCH_BYTES_MIN if predicted else min(2 * reach, _SEARCH_BYTES_MAX)
     return np.concatenate(chunks), position
 
@@ -91,11 +94,11 @@ def find_record_starts_in_files(buffer: Buffer, bounds: list[int]) -> tuple[Indi
         chunks.append(predicted)
         if position == end:
             continue
-        found, position = find_record_starts(buffer[:end], position)
-        chunks.append(found)
+        starts, position = find_record_starts(buffer[:end], position)
+        chunks.append(starts)
         if position != end:
             break
-        sizes = np.diff(np.concatenate([predicted, found]), append=end)
+        sizes = np.diff(np.concatenate([predicted, starts]), append=end)
     return np.concatenate(chunks), position
 
 

@@ -34,7 +34,7 @@ class NeedsProtobuf(Exception):
 
 @dataclass(frozen=True, slots=True)
 class NamedColumn:
-    """A column of scalars, and the pairs of name and part whose series has to be resolved.
+    """A column of scalars, and the pairs of name and part that are resolved to series.
 
     Attributes:
         column: The scalars.

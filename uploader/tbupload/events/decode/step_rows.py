@@ -72,7 +72,7 @@ def decode_steps(buffer: Buffer, frames: RecordFrames, periodic: PeriodicRecords
     scalars, steps, first_records = StepScalars(), periodic, periodic.first_records()
     slots = list(_slots(buffer, frames, int(first_records[0]), steps.period))
 
-    # Tags whose records have one size make the period too short: names tell where a step ends.
+    # When records of several tags have one size, the period is too short: compare names, too.
     sample = _gather_steps(buffer, frames, first_records[:_SAMPLE_STEPS], steps.period)
     name_period = _name_period(sample, slots)
     if name_period > 1:

@@ -90,7 +90,7 @@ def read_value(
         wall_time: Its event's wall time.
         registry: The tags of its file; a new tag is added.
         limits: The limits of the server and the reader.
-        placeholders: What the value's placeholders stand for: large fields still in the file.
+        placeholders: The large fields, still in the file, that the value's placeholders replace.
 
     Raises:
         ValueRefused: It cannot be sent; with reason EMPTY_VALUE when it has no content.

@@ -1,8 +1,8 @@
 """Decode many scalar events of one length at once.
 
-Events of one length are divided into templates: the events whose fields are at the same offsets.
+Events of one length are divided into templates: the events with their fields at the same offsets.
 Within a template, wall time, step and value are columns, and the bytes of the tag (and of the
-metadata) tell which series a row is of. The package's docstring describes the method.
+metadata) identify the series of a row. The package's docstring describes the method.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ Source: the comments of `tensor.proto`; `tbwire.tensors.NAMES` names the data ty
 """
 
 _FLOAT_FIELDS: Final = {"float_val": 4, "double_val": 8, "scomplex_val": 4, "dcomplex_val": 8}
-"""Fields whose packed bytes are the tensor's data, and bytes per number; a complex has two."""
+"""Fields with packed bytes equal to the tensor's data; bytes per number (a complex has two)."""
 
 
 def to_tensor(
@@ -64,7 +64,7 @@ def to_tensor(
 ) -> Tensor:
     """Return the tensor of a proto; raise ValueRefused when it is malformed or too large.
 
-    One element may stand for a complete tensor, and none for zeros.
+    A single element is repeated for the complete tensor; without any, it is zeros.
     """
     shape = _shape(proto, limits)
     extents = _data(proto, shape, limits, placeholders)

@@ -19,7 +19,7 @@ _READ_BYTES: Final = 1 << 20
 _PLACEHOLDER_PREFIX: Final = bytes(byte & 0x3F for byte in os.urandom(24))
 """Begins every placeholder: random per process, so that no file can contain it on purpose.
 
-The mask keeps the two upper bits of each byte 0: read as floats of any width, none of them is a
+The mask clears the two upper bits of each byte: read as floats of any width, none of them is a
 NaN, which protobuf's implementation in pure Python would not return bit by bit.
 """
 
@@ -106,7 +106,7 @@ class FieldPlaceholders:
         return iter((extent,)) if isinstance(extent, bytes) else self._stream(extent)
 
     def load(self, content: bytes | FileField) -> bytes:
-        """Return the bytes, read from the file if they are a field of it.
+        """Return the bytes, read from the file if they are one of its fields.
 
         Raises FileReplaced when the file ends early, and OSError.
         """

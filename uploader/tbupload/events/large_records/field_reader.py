@@ -1,4 +1,4 @@
-"""Fields of protobuf messages that lie in a file: found without loading the messages.
+"""Read the fields of protobuf messages in a file without loading the messages.
 
 Source of the encoding: see `tbwire.wire_format`.
 """
@@ -123,7 +123,7 @@ class FieldReader:
         return key >> WIRE_TYPE_BITS, key & WIRE_TYPE_MASK, content
 
     def _group_end(self, number: int, position: int) -> int:
-        """Return where the group ends whose content starts at `position`.
+        """Return where a group ends; its content starts at `position`.
 
         No message of TensorBoard has groups, but unknown fields may have any wire type.
         """

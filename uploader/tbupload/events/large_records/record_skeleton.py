@@ -24,7 +24,7 @@ from tbwire import tensorboard_pb2 as pb
 from tbwire.wire_format import LENGTH_DELIMITED, START_GROUP, WIRE_TYPE_BITS, encode_varint
 
 _FIELD_BYTES_MIN: Final = 64
-"""Bytes that even the shortest field is counted with: about what it takes in memory when parsed."""
+"""Bytes counted for even the shortest field: about its memory when it is parsed."""
 
 _CHARACTER_BYTES_MAX: Final = 4
 """Bytes of a character in UTF-8 (RFC 3629)."""
@@ -51,7 +51,7 @@ _FLOAT_FIELDS: Final = {
         ("dcomplex_val", 8),
     )
 }
-"""Packed numbers whose bytes are the tensor's data, and the bytes per number.
+"""Fields with packed bytes equal to the tensor's data, and the bytes per number.
 
 A placeholder is a whole number of them, too: protobuf parses it as numbers.
 """
@@ -202,7 +202,7 @@ class SkeletonBuilder:
     def _truncate(self, field: FileMessageField) -> bytes:
         """Return the beginning of a text or of metadata, without a cut character at its end.
 
-        If it is not all of it, it is longer than its limit, so that the value will be refused.
+        A truncated text is still longer than its limit, so that the value will be refused.
         """
         if field.size <= self._text_bytes_max:
             return self._reader.read(field.content, field.end)
