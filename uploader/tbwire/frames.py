@@ -46,6 +46,7 @@ def decode_frames(chunks: Iterable[bytes], frame_bytes_max: float = math.inf) ->
             except DecodeError as error:
                 raise ValueError("the bytes are not frames") from error
             position = end
+
         del buffer[:position]
         if len(buffer) > frame_bytes_max:
             raise ValueError(f"a frame is over the limit of {frame_bytes_max:,} bytes")

@@ -59,6 +59,7 @@ def read_together(
             if file is not None:
                 group.add(file, partial(is_wanted, item))
         waiting.append(item)
+
     group.read(final=final)
     yield from waiting
 

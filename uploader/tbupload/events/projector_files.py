@@ -134,6 +134,7 @@ class ProjectorFiles:
             )
             if len(shape) == 2 and is_binary and Path(path).suffix not in _TEXT_SUFFIXES:  # noqa: PLR2004 - a matrix
                 return self._read_blob(path), shape
+
             if size > TABLE_BYTES_MAX:
                 limit = f"{TABLE_BYTES_MAX >> 20} MiB of text"
                 raise self._error(
@@ -227,6 +228,7 @@ class ProjectorFiles:
             descriptor = os.open(real, flags)
         except OSError as error:
             raise self._error(f"{name!r} cannot be read: {error.strerror}") from error
+
         file = os.fdopen(descriptor, "rb") if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
         try:
             # Resolved again: a directory of the path may have been replaced by a link meanwhile.

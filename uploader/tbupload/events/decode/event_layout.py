@@ -168,6 +168,7 @@ def _element_type(data_type: int, number: int, field: _Field) -> str:
         dtype = _CONTENT_TYPES[data_type]
         if size == int(dtype[-1]):
             return dtype
+
     # A repeated number may be packed (length-delimited) or not: parsers must accept both forms.
     elif (number, data_type, size) == (5, tensors.FLOAT, 4) and field.wire_type in (
         LENGTH_DELIMITED,

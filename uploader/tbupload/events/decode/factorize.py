@@ -37,6 +37,7 @@ def label_rows(rows: RecordMatrix, bits: Words) -> RowLabels:
     mask = bits & rows.difference[: len(bits)]
     columns = mask.view(np.uint8).nonzero()[0].tolist()
     labels, count = np.zeros(len(rows.words), np.intp), 1
+
     # The first byte that differs, or a few, usually distinguish all names. So after 1, 2, 4, …
     # bytes, compare all bits at once: when rows of one label have the same bits, this is enough.
     compared = 1

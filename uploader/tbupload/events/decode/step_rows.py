@@ -117,6 +117,7 @@ def _slots(buffer: Buffer, frames: RecordFrames, first: int, period: int) -> Ite
     """Yield the records with only scalars in the step that begins with record `first`."""
     step, row = slice(first, first + period), int(frames.starts[first])
     begins = (frames.starts[step] + HEADER_BYTES).tolist()
+
     for record, (begin, length) in enumerate(
         zip(begins, frames.lengths[step].tolist(), strict=True)
     ):

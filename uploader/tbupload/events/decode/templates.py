@@ -100,6 +100,7 @@ def decode_events(rows: RecordMatrix) -> TemplateScalars:
     for _ in range(_TEMPLATES_MAX):
         if not len(rows.words) or poor_templates == _POOR_TEMPLATES_MAX:
             break
+
         known = find_layout(rows.payload(0))
         is_alike = _rows_like_first(rows, known)
         poor_templates += int(np.count_nonzero(is_alike) < _POOR_TEMPLATE_EVENTS)
@@ -107,6 +108,7 @@ def decode_events(rows: RecordMatrix) -> TemplateScalars:
             scalars.others.append(rows.records[:1])
         else:
             _decode_template(rows.select(is_alike), known, scalars)
+
         if is_alike.all():
             return scalars
         rows = rows.select(~is_alike)

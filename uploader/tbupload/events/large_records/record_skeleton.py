@@ -116,6 +116,7 @@ class SkeletonBuilder:
         self._reader.end = end
         self._begin()
         message, summaries, superseded = bytearray(), list[range](), list[range]()
+
         for field in self._reader.fields(start, end):
             if field.wire_type == LENGTH_DELIMITED and field.number == _SUMMARY:
                 message += _encode_field(field, b"")
