@@ -28,4 +28,4 @@ def deduplicated_order(
     keys = (wall_times, steps) if arrivals is None else (arrivals, wall_times, steps)
     order = np.lexsort(keys)
     ordered = steps[order]
-    return order[np.append(ordered[1:] != ordered[:-1], True)]
+    return np.asarray(order[np.append(ordered[1:] != ordered[:-1], True)])

@@ -52,7 +52,7 @@ class NamedColumn:
 
     def records_of(self, pair: int) -> Indices:
         """Return the records of the scalars with this pair."""
-        return self.column.records[self.labels == pair]
+        return np.asarray(self.column.records[self.labels == pair])
 
 
 @dataclass(slots=True)
