@@ -40,6 +40,7 @@ PAYLOAD_MASK: Final = 0x7F
 
 PAYLOAD_BITS: Final = 7
 
+_SHIFT_MAX: Final = PAYLOAD_BITS * (VARINT_BYTES_MAX - 1)
 _UINT64_MASK: Final = (1 << 64) - 1
 
 
@@ -58,20 +59,24 @@ def encode_varint(number: int) -> bytes:
     return bytes(encoded)
 
 
-def decode_varint(
-    buffer: bytes | bytearray, position: int, bytes_max: int = VARINT_BYTES_MAX
-) -> tuple[int, int]:
+def decode_varint(buffer: bytes | bytearray, position: int) -> tuple[int, int]:
     """Return the varint that starts at `position`, and the position after it.
 
     The tenth byte is not masked to the one bit that fits a uint64, so the number may be larger.
-    Raises IndexError when the buffer ends first, MalformedVarint when it has more than `bytes_max`.
+    Raises IndexError when the buffer ends first, MalformedVarint when it has more than 10 bytes.
     """
-    value = shift = 0
-    shift_max = PAYLOAD_BITS * (bytes_max - 1)
+    # One byte first: most varints have no more, and this runs per field of a request body.
+    value = buffer[position]
+    position += 1
+    if value < CONTINUATION_BIT:
+        return value, position
+
+    value &= PAYLOAD_MASK
+    shift = PAYLOAD_BITS
     while (byte := buffer[position]) >= CONTINUATION_BIT:
-        if shift == shift_max:
-            raise MalformedVarint("a varint has too many bytes")
         value |= (byte & PAYLOAD_MASK) << shift
         shift += PAYLOAD_BITS
         position += 1
+        if shift > _SHIFT_MAX:
+            raise MalformedVarint("a varint has too many bytes")
     return value | byte << shift, position + 1

@@ -147,7 +147,7 @@ class FieldReader:
             raise MalformedMessage
         content = self.read(start, min(start + bytes_max, self.end))
         try:
-            number, size = decode_varint(content, 0, bytes_max)
+            number, size = decode_varint(content, 0)  # IndexError also over `bytes_max`
         except (IndexError, MalformedVarint) as error:
             raise MalformedMessage from error
         return number, start + size
