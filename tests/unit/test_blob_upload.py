@@ -136,7 +136,7 @@ def test_a_blob_in_memory_that_is_refused_is_refused(server, put):
 
 def test_an_upload_that_was_abandoned_sends_no_further_pieces(server, put, file_blob, patience):
     server.replies = [state(0), state(1000)]
-    patience.cancel()
+    patience.stop_token.cancel()
     with pytest.raises(Unreachable, match="ended"):
         put(file_blob)
     assert [method for method, _, _ in sent(server)] == ["GET"]

@@ -261,10 +261,10 @@ def test_a_server_that_is_down_is_tried_until_patience_ends(connect, server, sai
 def test_after_an_orderly_stop_a_server_that_is_away_is_not_tried_for_ever(
     connect, server, monkeypatch
 ):
-    monkeypatch.setattr("tbupload.http.retry.STOP_GRACE_SECONDS", 0.5)
+    monkeypatch.setattr("tbupload.http.retry.UNREACHABLE_GRACE_SECONDS", 0.5)
     server.replies = [LATER]
     patience = RetryPolicy(float("inf"))
-    threading.Timer(0.3, patience.stop).start()
+    threading.Timer(0.3, patience.stop_token.stop).start()
     with pytest.raises(Unreachable):
         connect(patience=patience).get_experiment("abc")
 
@@ -272,7 +272,7 @@ def test_after_an_orderly_stop_a_server_that_is_away_is_not_tried_for_ever(
 def test_an_abandoned_upload_waits_no_more(connect, server):
     server.replies = [refusal(503, headers={"Retry-After": "60"})]
     patience = RetryPolicy(float("inf"))
-    threading.Timer(0.2, patience.cancel).start()
+    threading.Timer(0.2, patience.stop_token.cancel).start()
     start = time.monotonic()
     with pytest.raises(Unreachable):
         connect(patience=patience).get_experiment("abc")

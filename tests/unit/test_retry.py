@@ -46,7 +46,7 @@ def test_a_request_the_server_told_to_wait_waits_although_others_are_answered():
         patience.report_success()
         thread.join(0.02)
     assert outcomes == []
-    patience.cancel()
+    patience.stop_token.cancel()
     thread.join(20)
     assert outcomes == [None]
 
@@ -55,18 +55,18 @@ def test_a_request_the_server_told_to_wait_waits_although_others_are_answered():
 def test_an_orderly_end_cuts_a_wait_short():
     patience = RetryPolicy(math.inf)
     thread, outcomes = wait(patience)
-    patience.stop()
+    patience.stop_token.stop()
     thread.join(20)
     assert len(outcomes) == 1
 
 
 def test_an_end_within_a_time_is_over_after_it():
     patience = RetryPolicy(math.inf)
-    patience.stop()
-    assert patience.is_stopping
-    assert not patience.is_stop_deadline_passed
-    patience.stop(within_seconds=0.0)
-    assert patience.is_stop_deadline_passed
+    patience.stop_token.stop()
+    assert patience.stop_token.is_stopping
+    assert not patience.stop_token.is_deadline_passed
+    patience.stop_token.stop(within_seconds=0.0)
+    assert patience.stop_token.is_deadline_passed
     assert patience.wait_before_retry(0, time.monotonic(), None) is None
 
 

@@ -8,25 +8,25 @@ import sys
 import threading
 from typing import Final
 
-from tbupload.http.retry import RetryPolicy
+from tbupload.http.cancellation import StopToken
 
 PARENT_POLL_SECONDS: Final = 2.0
 """How often is looked whether the parent still lives: its other children may hold our stdin open after its death."""
 
 
-def stop_on_stdin(retry_policy: RetryPolicy) -> None:
+def stop_on_stdin(stop_token: StopToken) -> None:
     """From now on anything on stdin, its end, or the parent's death asks for an orderly end."""
     thread = threading.Thread(
-        target=_wait_and_stop, args=(retry_policy, os.getppid()), name="stdin", daemon=True
+        target=_wait_and_stop, args=(stop_token, os.getppid()), name="stdin", daemon=True
     )
     thread.start()
 
 
-def _wait_and_stop(retry_policy: RetryPolicy, parent: int) -> None:
+def _wait_and_stop(stop_token: StopToken, parent: int) -> None:
     try:
         _wait_for_stdin(parent)
     finally:
-        retry_policy.stop()
+        stop_token.stop()
 
 
 def _wait_for_stdin(parent: int) -> None:

@@ -27,7 +27,8 @@ from tbupload.console.progress import ConsoleProgress
 from tbupload.console.terminal import write_raw
 from tbupload.errors import LogdirError, ServerError, Unreachable, UsageError
 from tbupload.events.malloc_tuning import retain_freed_memory
-from tbupload.http.retry import STOP_GRACE_SECONDS, RetryPolicy
+from tbupload.http.cancellation import STOP_GRACE_SECONDS, StopToken
+from tbupload.http.retry import RetryPolicy
 from tbupload.logdir.scan import check_logdir, has_uploadable_files, no_files_text
 from tbupload.upload.session import Upload, UploadOptions
 from tbupload.upload.summary import Summary
@@ -77,22 +78,24 @@ def _dry_run(dry_run: DryRun, progress: ConsoleProgress, options: argparse.Names
 def _upload(
     options: argparse.Namespace, upload_options: UploadOptions, progress: ConsoleProgress
 ) -> int:
+    stop_token = StopToken()
     retry_policy = RetryPolicy(
         options.give_up_seconds
-        or (ONE_SHOT_RETRY_TIMEOUT_SECONDS if upload_options.is_one_shot else math.inf)
+        or (ONE_SHOT_RETRY_TIMEOUT_SECONDS if upload_options.is_one_shot else math.inf),
+        stop_token,
     )
     access = access_from_options(options, progress)
     client = client_from_access(access, options, retry_policy, progress)
-    with _stop_on_signals(retry_policy, progress):
+    with _stop_on_signals(stop_token, progress):
         if options.end_with_stdin:
-            stop_on_stdin(retry_policy)
+            stop_on_stdin(stop_token)
         target = resolve_experiment(client, access.server, options, progress)
         progress.begin(target.streams.url)
-        if options.wait_for_logdir and not _wait_for_logdir(upload_options, retry_policy):
+        if options.wait_for_logdir and not _wait_for_logdir(upload_options, stop_token):
             return _report_success(
                 Summary(notes=[f"{upload_options.logdir}: it was never there"]), progress, options
             )
-        session = Upload(client, target.streams, upload_options, progress, retry_policy)
+        session = Upload(client, target.streams, upload_options, progress, stop_token)
         try:
             summary = session.run()
         except ServerError as error:
@@ -106,10 +109,10 @@ def _upload(
     return _report_success(summary, progress, options)
 
 
-def _wait_for_logdir(upload_options: UploadOptions, retry_policy: RetryPolicy) -> bool:
+def _wait_for_logdir(upload_options: UploadOptions, stop_token: StopToken) -> bool:
     """Waits for the logdir, until an end is asked for; whether it is there."""
-    while not upload_options.logdir.is_dir() and not retry_policy.is_stopping:
-        retry_policy.sleep(upload_options.poll_seconds)
+    while not upload_options.logdir.is_dir() and not stop_token.is_stopping:
+        stop_token.sleep(upload_options.poll_seconds)
     return upload_options.logdir.is_dir()
 
 
@@ -146,7 +149,7 @@ def _print_end_event(event: dict[str, Any], summary: Summary, options: argparse.
 
 
 @contextlib.contextmanager
-def _stop_on_signals(retry_policy: RetryPolicy, progress: ConsoleProgress) -> Iterator[None]:
+def _stop_on_signals(stop_token: StopToken, progress: ConsoleProgress) -> Iterator[None]:
     """While it lasts, the first Ctrl-C or SIGTERM asks for an orderly end and the second one ends at once."""
     is_asked = False
 
@@ -159,7 +162,7 @@ def _stop_on_signals(retry_policy: RetryPolicy, progress: ConsoleProgress) -> It
             write_raw(clear + b"tbupload: ended at once; what was committed stays\n")
             os._exit(EXIT_TEMPORARY_FAILURE)
         is_asked = True
-        retry_policy.stop(STOP_GRACE_SECONDS if number == signal.SIGTERM else math.inf)
+        stop_token.stop(STOP_GRACE_SECONDS if number == signal.SIGTERM else math.inf)
         if progress.shows_info:
             write_raw(
                 clear + b"ending when what is there now has been sent; once more to end at once\n"

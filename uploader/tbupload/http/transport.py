@@ -202,7 +202,7 @@ class Transport:
 
     def check_not_cancelled(self) -> None:
         """Raises Unreachable when the upload was abandoned: for work of many requests, between any two of them."""
-        if self._retry_policy.is_cancelled:
+        if self._retry_policy.stop_token.is_cancelled:
             raise Unreachable(f"{self.server}: the upload has ended")
 
     def _send_once(

@@ -12,8 +12,8 @@ from typing import Final
 from tbupload.console.progress import ConsoleProgress, ProgressState
 from tbupload.errors import ServerError, Unreachable
 from tbupload.events.filters import SeriesFilter
+from tbupload.http.cancellation import StopToken
 from tbupload.http.client import Client, ExperimentStreams
-from tbupload.http.retry import RetryPolicy
 from tbupload.logdir.tree import FileEntry, LogdirTree, printable_path
 from tbupload.logdir.watcher import LogdirWatcher
 from tbupload.upload.file_cache import FileCache
@@ -56,11 +56,11 @@ class Upload:
         streams: ExperimentStreams,
         options: UploadOptions,
         progress: ConsoleProgress,
-        retry_policy: RetryPolicy,
+        stop_token: StopToken,
     ) -> None:
         self._options = options
         self._progress = progress
-        self._retry_policy = retry_policy
+        self._stop_token = stop_token
         self._cursors = StreamCursors(options.series_filter.digest(), streams.cursors)
         read_options = ReadOptions(
             options.series_filter, streams.limits, is_final=options.is_one_shot, warn=progress.warn
@@ -86,7 +86,7 @@ class Upload:
         over; what was committed until then stays committed.
         """
         try:
-            while not (self._options.is_one_shot or self._retry_policy.is_stopping):
+            while not (self._options.is_one_shot or self._stop_token.is_stopping):
                 self._enqueue_changes(*self._watcher.poll())
                 self._report_problems()
                 self._send_pending()
@@ -95,11 +95,11 @@ class Upload:
             self._projector.poll(self._tree.projector_folders, is_last=True)
             return self.summary()
         except ServerError:
-            self._retry_policy.cancel()
+            self._stop_token.cancel()
             self._scheduler.drain()
             raise
         finally:
-            self._retry_policy.cancel()
+            self._stop_token.cancel()
             self._scheduler.close()
 
     def summary(self) -> Summary:
@@ -145,7 +145,7 @@ class Upload:
                 self._enqueue_changes(
                     [entry for entry in self._unconfirmed_files() if self._needs_reread(entry)], []
                 )
-            if self._retry_policy.is_stop_deadline_passed:
+            if self._stop_token.is_deadline_passed:
                 raise Unreachable(
                     "there was no time to send everything before the end that was asked for"
                 )
@@ -157,10 +157,10 @@ class Upload:
         pause = 0.0 if is_busy else min(self._watcher.pause_seconds(), PAUSE_SECONDS_MAX)
         if self._scheduler.is_in_flight:
             self._scheduler.process_done(pause)
-        elif self._retry_policy.is_stopping or self._options.is_one_shot:
+        elif self._stop_token.is_stopping or self._options.is_one_shot:
             time.sleep(min(pause, REREAD_SECONDS_MIN / 10))
         else:
-            self._retry_policy.sleep(pause)
+            self._stop_token.sleep(pause)
         self._show()
 
     def _enqueue_changes(self, changed: Iterable[FileEntry], gone: Iterable[FileEntry]) -> None:

@@ -1,0 +1,75 @@
+"""The stop token: how an upload and its requests are asked to end, from any thread."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from typing import Final
+
+STOP_GRACE_SECONDS: Final = 25.0
+"""Time to finish after a SIGTERM: Kubernetes sends SIGKILL 30 s after it by default."""
+
+
+class StopToken:
+    """A request to stop, shared by the threads of one upload.
+
+    `stop` asks for an orderly end: what is in flight is finished, waits are cut short. `cancel` ends
+    every wait at once: the upload has failed, or nobody waits for its answers any more.
+
+    `changed` is notified of both, and of anything else that a waiting thread has to check.
+    """
+
+    def __init__(self) -> None:
+        # Reentrant: a signal handler calls `stop` in a thread that may have the lock already.
+        self.changed = threading.Condition(threading.RLock())
+        self._is_cancelled = False
+        self._stopped_at: float | None = None
+        self._deadline = math.inf
+
+    @property
+    def is_stopping(self) -> bool:
+        """Return whether `stop` or `cancel` was called."""
+        return self._is_cancelled or self._stopped_at is not None
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Return whether `cancel` was called."""
+        return self._is_cancelled
+
+    @property
+    def stopped_at(self) -> float | None:
+        """Return when `stop` was called first, on the monotonic clock in seconds."""
+        return self._stopped_at
+
+    @property
+    def deadline(self) -> float:
+        """Return the time of the monotonic clock by which to end, or infinity."""
+        return self._deadline
+
+    @property
+    def is_deadline_passed(self) -> bool:
+        """Return whether the time for an orderly end is over."""
+        return time.monotonic() >= self._deadline
+
+    def stop(self, within_seconds: float = math.inf) -> None:
+        """Ask for an orderly end within this time.
+
+        May be called from a signal handler, and more than once: the earliest deadline counts.
+        """
+        with self.changed:
+            if self._stopped_at is None:
+                self._stopped_at = time.monotonic()
+            self._deadline = min(self._deadline, time.monotonic() + within_seconds)
+            self.changed.notify_all()
+
+    def cancel(self) -> None:
+        """End every wait at once."""
+        with self.changed:
+            self._is_cancelled = True
+            self.changed.notify_all()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait for this time, or until `stop` or `cancel` is called."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.is_stopping, seconds)
