@@ -51,7 +51,7 @@ def test_a_plain_line_tells_amounts_points_rates_time_left_what_was_skipped_and_
 ):
     plain = ConsoleProgress(stream=stream)
     clock.now += 1000  # the time before the first point could be sent
-    plain.begin(URL)
+    plain.start(URL)
     clock.now += 32
     plain.show(HALF)
     assert stream.getvalue() == (
@@ -62,7 +62,7 @@ def test_a_plain_line_tells_amounts_points_rates_time_left_what_was_skipped_and_
 
 def test_plain_lines_come_seldom_and_only_when_something_has_changed(stream, clock):
     plain = ConsoleProgress(stream=stream)
-    plain.begin()
+    plain.start()
     for _ in range(100):
         clock.now += 1
         plain.show(HALF)
@@ -88,7 +88,7 @@ def test_rates_are_of_the_last_seconds_and_fall_when_nothing_comes(clock):
 
 def test_what_was_there_before_is_no_part_of_the_rate_nor_of_the_time_left(stream, clock):
     plain = ConsoleProgress(stream=stream)
-    plain.begin()
+    plain.start()
     clock.now += 32
     plain.show(ProgressState(1000 * MIB, 1001 * MIB, 1, 1, 1, sent_bytes=MIB, points=1))
     assert "32.0 KiB/s" in stream.getvalue()
@@ -131,7 +131,7 @@ def test_a_reader_who_has_gone_and_a_full_disk_are_no_reason_to_fail():
 
 def test_live_lines_move_and_go_away(stream, clock):
     bar = LiveProgress(stream=stream)
-    bar.begin(URL)
+    bar.start(URL)
     bar.show(ProgressState(0, 2 * MIB, 0, 0, 0))
     for part in (
         HALF,
@@ -157,14 +157,14 @@ def test_live_lines_move_and_go_away(stream, clock):
 
 def test_an_idle_upload_is_up_to_date_whatever_cannot_be_sent(stream):
     bar = LiveProgress(stream=stream)
-    bar.begin()
+    bar.start()
     bar.show(ProgressState(MIB, 2 * MIB, 5, 1, 1, is_idle=True))
     assert "up to date" in stream.getvalue()
 
 
 def test_a_quiet_bar_is_no_bar(stream):
     bar = LiveProgress(-1, stream)
-    bar.begin(URL)
+    bar.start(URL)
     bar.show(HALF)
     bar.close()
     assert stream.getvalue() == ""

@@ -123,7 +123,7 @@ def test_progress_of_an_upload_cannot_steer_a_terminal(monkeypatch):
         stream = io.StringIO()
         progress = kind(1, stream)
         monkeypatch.setattr(progress, "interval_seconds", 0.0)
-        progress.begin(f"http://x/{HOSTILE}")
+        progress.start(f"http://x/{HOSTILE}")
         progress.show(state)
         for say in (progress.warn, progress.info, progress.debug, progress.report_problem):
             say(HOSTILE)

@@ -59,7 +59,7 @@ class DryRun:
 
     def run(self) -> None:
         """Reads everything."""
-        self._progress.begin()
+        self._progress.start()
         self._scan = scan_logdir(self._logdir, self._series_filter, DEFAULT_LIMITS.name_chars_max)
         if self._scan.is_empty:
             self._notes.append(no_files_text(self._logdir))

@@ -90,7 +90,7 @@ def _upload(
         if options.end_with_stdin:
             stop_on_stdin(stop_token)
         target = resolve_experiment(client, access.server, options, progress)
-        progress.begin(target.streams.url)
+        progress.start(target.streams.url)
         if options.wait_for_logdir and not _wait_for_logdir(upload_options, stop_token):
             return _report_success(
                 Summary(notes=[f"{upload_options.logdir}: it was never there"]), progress, options

@@ -88,7 +88,7 @@ class ConsoleProgress:
         """Whether lines stand on the screen that are drawn again and again."""
         return False
 
-    def begin(self, url: str | None = None) -> None:
+    def start(self, url: str | None = None) -> None:
         """From now on points are sent, to be seen at `url`."""
         self._url = url
         self._throughput = ThroughputMeter()
