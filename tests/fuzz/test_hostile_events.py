@@ -14,7 +14,7 @@ from support.wire_format import LENGTH, Choices, drawn, key, varint
 from tbservice import limits
 from tbservice.ingest import decode
 from tbupload.http.wire_limits import WireLimits
-from tbupload.upload.batches import encode_segment
+from tbupload.upload.segments import encode_segment
 from tbwire import wire_pb2
 
 WIRE_LIMITS = WireLimits(

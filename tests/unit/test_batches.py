@@ -17,7 +17,8 @@ from tbupload.events.points import (
     TensorColumns,
 )
 from tbupload.http.wire_limits import WireLimits
-from tbupload.upload.batches import Batch, drop_largest_series, encode_segment
+from tbupload.upload.batches import Batch
+from tbupload.upload.segments import drop_largest_series, encode_segment
 from tbwire import packing, wire_pb2
 
 LIMITS = WireLimits(

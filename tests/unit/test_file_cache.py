@@ -3,10 +3,10 @@
 from support import event_files
 from tbupload.commands.dry_run import DEFAULT_LIMITS
 from tbupload.events.filters import SeriesFilter
-from tbupload.logdir.tree import FileEntry, Folder
+from tbupload.logdir.entries import FileEntry, Folder
 from tbupload.logdir.watcher import ACTIVE_SECONDS
 from tbupload.upload.file_cache import TAGS_PER_FILE, FileCache, TagSetInterner
-from tbupload.upload.file_upload import ReadOptions
+from tbupload.upload.read_options import ReadOptions
 from tbupload.upload.stream_cursors import StreamCursors
 from tbwire import wire_pb2
 
@@ -23,8 +23,8 @@ def shelf_and_entries(directory, count, *, is_final=False):
     entries = [FileEntry(folder, f"tfevents.{number}") for number in range(count)]
     for entry in entries:
         event_files.write_records(directory / entry.name, [event_files.version_event()])
-        source = shelf.take(entry)
-        segment = source.take()
+        source = shelf.acquire(entry)
+        segment = source.next_segment()
         sent = wire_pb2.WriteBatch.FromString(segment.body).segments[0]
         source.acknowledge(
             segment,
@@ -40,8 +40,8 @@ def test_readers_of_files_at_rest_are_dropped_when_there_are_many_and_those_of_g
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr("tbupload.upload.file_cache.CACHED_TAGS_MAX", 3 * TAGS_PER_FILE)
-    _, entries = shelf_and_entries(tmp_path, 6)
-    assert [entry.upload is not None for entry in entries] == [
+    shelf, entries = shelf_and_entries(tmp_path, 6)
+    assert [shelf.has_state(entry) for entry in entries] == [
         True,
         False,
         False,
@@ -52,8 +52,8 @@ def test_readers_of_files_at_rest_are_dropped_when_there_are_many_and_those_of_g
 
 
 def test_no_reader_is_kept_of_files_that_nobody_writes_any_more(tmp_path):
-    _, entries = shelf_and_entries(tmp_path, 3, is_final=True)
-    assert [entry.upload for entry in entries[1:]] == [None, None]
+    shelf, entries = shelf_and_entries(tmp_path, 3, is_final=True)
+    assert [shelf.find(entry) for entry in entries[1:]] == [None, None]
 
 
 def test_a_file_that_ends_within_a_record_is_remembered_without_its_reader(tmp_path, monkeypatch):
@@ -62,10 +62,10 @@ def test_a_file_that_ends_within_a_record_is_remembered_without_its_reader(tmp_p
     with (tmp_path / entries[1].name).open("ab") as file:
         file.write(b"half")
     entries[1].size += 4
-    source = shelf.take(entries[1])
-    assert source.take() is None
+    source = shelf.acquire(entries[1])
+    assert source.next_segment() is None
     shelf.release(entries[1])
-    assert entries[1].upload is source
+    assert shelf.find(entries[1]) is source
     assert source.may_change(entries[1].size)
     assert source.unread_bytes() == 4
 
@@ -73,6 +73,6 @@ def test_a_file_that_ends_within_a_record_is_remembered_without_its_reader(tmp_p
 def test_runs_with_the_same_tags_share_one_set_of_them():
     sets = TagSetInterner()
     tags = [f"loss{number}" for number in range(3)]
-    first, second = sets.union(frozenset(), tags), sets.union(frozenset(tags[:1]), tags[1:])
+    first, second = sets.intern_union(frozenset(), tags), sets.intern_union(frozenset(tags[:1]), tags[1:])
     assert first is second
-    assert sets.union(first, ["more"]) == {*tags, "more"}
+    assert sets.intern_union(first, ["more"]) == {*tags, "more"}

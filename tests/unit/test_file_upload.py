@@ -12,12 +12,13 @@ from support import event_files
 from tbupload.commands.dry_run import DEFAULT_LIMITS
 from tbupload.errors import Conflict
 from tbupload.events.filters import SeriesFilter
+from tbupload.logdir.entries import FileEntry, Folder
 from tbupload.logdir.scan import FoundFile
-from tbupload.logdir.tree import FileEntry, Folder
-from tbupload.upload.batches import Batch
-from tbupload.upload.file_cache import FileCache, fill_batch
-from tbupload.upload.file_errors import CONFIRM_REPLACED_SECONDS, CONFIRM_SECONDS
-from tbupload.upload.file_upload import CONFLICTS_MAX, REREAD_SECONDS_MIN, FileUpload, ReadOptions
+from tbupload.upload.batches import Batch, fill_batch
+from tbupload.upload.file_cache import FileCache
+from tbupload.upload.file_errors import CONFIRM_REPLACED_SECONDS, CONFIRM_SECONDS, CONFLICTS_MAX
+from tbupload.upload.file_upload import REREAD_SECONDS_MIN, FileUpload
+from tbupload.upload.read_options import ReadOptions
 from tbupload.upload.stream_cursors import StreamCursors
 from tbwire import wire_pb2
 
@@ -74,7 +75,7 @@ def cursor_after(segment, skipped=()):
 
 def take_all(source):
     segments = []
-    while (segment := source.take()) is not None:
+    while (segment := source.next_segment()) is not None:
         source.acknowledge(segment, cursor_after(segment))
         segments.append(segment)
     return segments
@@ -96,36 +97,36 @@ def test_a_file_gives_its_bytes_once_and_then_what_is_appended(path):
 
 def test_metadata_is_sent_until_it_is_acknowledged(path):
     source = source_of(path)
-    first = source.take()
+    first = source.next_segment()
     assert first.metadata
     source.requeue(first, alone=False)
-    assert source.take() is first
+    assert source.next_segment() is first
     source.acknowledge(first, cursor_after(first))
     write(path, [10], append=True)
-    assert source.take().metadata == {}
+    assert source.next_segment().metadata == {}
 
 
 def test_metadata_is_sent_again_when_the_server_took_something_out(path):
     source = source_of(path)
-    first = source.take()
+    first = source.next_segment()
     source.acknowledge(
         first, cursor_after(first, [wire_pb2.Skipped(reason="belongs to another plugin", count=10)])
     )
     write(path, [10], append=True)
-    second = source.take()
+    second = source.next_segment()
     assert second.metadata == first.metadata
     source.acknowledge(
         second,
         cursor_after(second, [wire_pb2.Skipped(reason="belongs to another plugin", count=11)]),
     )
     write(path, [11], append=True)
-    assert source.take().metadata == first.metadata
+    assert source.next_segment().metadata == first.metadata
 
 
 def test_a_known_file_goes_on_at_its_cursor(path):
-    first = source_of(path).take()
+    first = source_of(path).next_segment()
     write(path, [10], append=True)
-    resumed = source_of(path, [cursor_after(first)]).take()
+    resumed = source_of(path, [cursor_after(first)]).next_segment()
     assert (resumed.start, resumed.stream.generation, resumed.counts["scalars"]) == (
         first.end,
         0,
@@ -134,26 +135,26 @@ def test_a_known_file_goes_on_at_its_cursor(path):
 
 
 def test_a_cursor_of_other_filters_does_not_count(path):
-    cursor = cursor_after(source_of(path).take())
+    cursor = cursor_after(source_of(path).next_segment())
     cursor.stream.filters_digest = b"other"
-    assert source_of(path, [cursor]).take().start == 0
+    assert source_of(path, [cursor]).next_segment().start == 0
 
 
 def test_a_file_that_is_not_what_was_committed_starts_a_new_generation(path):
-    cursor = cursor_after(source_of(path).take())
+    cursor = cursor_after(source_of(path).next_segment())
     write(path, range(10), value=2.0)
-    replaced = source_of(path, [cursor]).take()
+    replaced = source_of(path, [cursor]).next_segment()
     assert (replaced.start, replaced.stream.generation) == (0, 1)
     newest = cursor_after(replaced)
     again = source_of(path, [newest, cursor])
-    assert again.take() is None
+    assert again.next_segment() is None
     assert again.committed == newest.offset
 
 
 def test_a_file_with_another_first_record_is_another_stream(path):
-    cursor = cursor_after(source_of(path).take())
+    cursor = cursor_after(source_of(path).next_segment())
     event_files.write_records(path, [event_files.version_event(5.0)])
-    segment = source_of(path, [cursor]).take()
+    segment = source_of(path, [cursor]).next_segment()
     assert (segment.start, segment.stream.generation) == (0, 0)
     assert segment.stream.first_record_digest != cursor.stream.first_record_digest
 
@@ -174,33 +175,33 @@ def test_a_file_truncated_while_it_is_followed_starts_a_new_generation_when_it_s
 
 def test_after_a_conflict_it_goes_on_where_the_server_is(path):
     source = source_of(path)
-    first = source.take()
+    first = source.next_segment()
     source.acknowledge(first, cursor_after(first))
     write(path, [10], append=True)
-    second = source.take()
+    second = source.next_segment()
     source.on_conflict(second, conflict(offset=0, checksum=0))  # the run was deleted on the server
-    again = source.take()
+    again = source.next_segment()
     assert (again.start, again.stream.generation, again.counts["scalars"]) == (0, 0, 11)
     assert again.metadata
 
 
 def test_after_a_conflict_about_bytes_that_are_not_its_own_it_starts_a_new_generation(path):
     source = source_of(path)
-    segment = source.take()
+    segment = source.next_segment()
     source.on_conflict(segment, conflict("stream_replaced", offset=segment.end, checksum=12345))
-    again = source.take()
+    again = source.next_segment()
     assert (again.start, again.stream.generation) == (0, 1)
 
 
 def test_a_server_without_the_metadata_gets_it_with_the_same_bytes(path):
     source = source_of(path)
-    first = source.take()
+    first = source.next_segment()
     source.acknowledge(first, cursor_after(first))
     write(path, [10], append=True)
-    second = source.take()
+    second = source.next_segment()
     assert second.metadata == {}
     source.on_conflict(second, conflict("metadata_missing"))
-    again = source.take()
+    again = source.next_segment()
     assert (again.start, again.end) == (second.start, second.end)
     assert again.metadata
 
@@ -208,23 +209,23 @@ def test_a_server_without_the_metadata_gets_it_with_the_same_bytes(path):
 def test_conflicts_without_end_give_the_file_up(path):
     source = source_of(path)
     for _ in range(CONFLICTS_MAX + 1):
-        source.on_conflict(source.take(), conflict(offset=0, checksum=0))
-    assert source.take() is None
+        source.on_conflict(source.next_segment(), conflict(offset=0, checksum=0))
+    assert source.next_segment() is None
     assert "keeps refusing" in source.error.explanation
 
 
 def test_another_uploader_that_is_further_is_followed(path):
     source = source_of(path)
-    first = source.take()
+    first = source.next_segment()
     write(path, range(10, 15), append=True)
-    ahead = source_of(path).take()
+    ahead = source_of(path).next_segment()
     source.acknowledge(first, cursor_after(ahead))
-    assert source.take() is None
+    assert source.next_segment() is None
     assert source.committed == ahead.end
 
 
 def test_what_was_skipped_is_remembered_over_sessions(path):
-    cursor = cursor_after(source_of(path).take(), [wire_pb2.Skipped(reason="bad", count=3)])
+    cursor = cursor_after(source_of(path).next_segment(), [wire_pb2.Skipped(reason="bad", count=3)])
     cursors = StreamCursors(DIGEST, [cursor])
     assert cursors.skipped() == {}  # another machine's files are not this upload's
     source = FileUpload(
@@ -232,16 +233,16 @@ def test_what_was_skipped_is_remembered_over_sessions(path):
         ReadOptions(SeriesFilter(), DEFAULT_LIMITS, is_final=True, warn=print),
         cursors,
     )
-    assert source.take() is None
+    assert source.next_segment() is None
     assert cursors.skipped() == {"bad": 3}
 
 
 def test_too_large_a_segment_is_read_again_in_smaller_ones_until_it_is_one_record(path):
-    whole = source_of(path).take()
+    whole = source_of(path).next_segment()
     source = source_of(path)
     sizes = []
     while True:
-        segment = source.take()
+        segment = source.next_segment()
         sizes.append(segment.end - segment.start)
         if not source.split(segment, is_permanent=True):
             break
@@ -267,13 +268,13 @@ def test_chunks_over_the_servers_limit_are_cut_and_later_ones_are_not(path):
 def test_a_file_that_is_none_is_in_trouble_until_it_is_one(tmp_path):
     path = tmp_path / "tfevents.1"
     source = source_of(path)
-    assert source.take() is None
+    assert source.next_segment() is None
     assert source.error.kind == "unreadable file"
     path.write_text("no event file at all, but a text")
-    assert source.take() is None
+    assert source.next_segment() is None
     assert source.error.kind == "file that is no event file"
     write(path, range(3))
-    assert source.take().counts["scalars"] == 3
+    assert source.next_segment().counts["scalars"] == 3
     assert source.error is None
 
 
@@ -281,11 +282,11 @@ def test_a_file_that_begins_with_half_a_record_is_waited_for(path):
     whole = path.read_bytes()
     path.write_bytes(whole[:7])
     source = source_of(path, is_final=True)
-    assert source.take() is None
+    assert source.next_segment() is None
     assert source.error is None
     assert source.unread_bytes() == 7
     path.write_bytes(whole)
-    assert source.take().start == 0
+    assert source.next_segment().start == 0
 
 
 def run_of(directory, names):
@@ -326,8 +327,8 @@ def test_a_run_of_many_files_takes_no_longer_than_it_may(tmp_path):
 
 def test_a_segment_that_travels_alone_has_no_other_beside_it(tmp_path):
     folder, shelf = run_of(tmp_path, ["tfevents.1", "tfevents.2", "tfevents.3"]), shelf_of()
-    suspect = shelf.take(folder.pending[1])
-    suspect.requeue(suspect.take(), alone=True)
+    suspect = shelf.acquire(folder.pending[1])
+    suspect.requeue(suspect.next_segment(), alone=True)
     names = []
     while folder.pending:
         names.append(next_batch(folder, shelf)[0])
@@ -338,7 +339,7 @@ def test_a_damaged_record_is_looked_at_again_before_it_is_called_damaged(path, c
     source = source_of(path, clock=clock)
     whole = path.read_bytes()
     event_files.spoil_payload(path, 5)
-    assert source.take() is None
+    assert source.next_segment() is None
     assert source.has_unconfirmed_error
     size = path.stat().st_size
     assert not source.needs_reread(size, 0.0)
@@ -347,7 +348,7 @@ def test_a_damaged_record_is_looked_at_again_before_it_is_called_damaged(path, c
     path.write_bytes(
         whole
     )  # over a network, the bytes of a page may arrive after those of the next one
-    segment = source.take()
+    segment = source.next_segment()
     assert (segment.counts["scalars"], segment.skipped) == (10, {})
     assert not source.has_unconfirmed_error
 
@@ -355,16 +356,16 @@ def test_a_damaged_record_is_looked_at_again_before_it_is_called_damaged(path, c
 def test_damage_that_stays_is_skipped_and_counted_and_the_file_goes_on(path, clock):
     source = source_of(path, clock=clock)
     event_files.spoil_payload(path, 5)
-    assert source.take() is None
+    assert source.next_segment() is None
     clock.now += CONFIRM_SECONDS
-    segment = source.take()
+    segment = source.next_segment()
     assert (segment.counts["scalars"], segment.skipped.total()) == (9, 1)
     assert not source.has_unconfirmed_error
 
 
 def test_nobody_is_waited_for_when_the_file_is_final(path):
     event_files.spoil_payload(path, 5)
-    assert source_of(path, is_final=True).take().skipped.total() == 1
+    assert source_of(path, is_final=True).next_segment().skipped.total() == 1
 
 
 def test_a_bad_length_stops_the_file_when_it_stays(path, clock):
@@ -373,7 +374,7 @@ def test_a_bad_length_stops_the_file_when_it_stays(path, clock):
     assert [segment.counts["scalars"] for segment in take_all(source)] == [4]
     assert source.has_unconfirmed_error
     clock.now += CONFIRM_SECONDS
-    assert source.take() is None
+    assert source.next_segment() is None
     assert source.error.kind == "corrupt file"
     assert not source.has_unconfirmed_error
 
@@ -390,7 +391,7 @@ def test_room_made_for_records_to_come_is_no_damage(tmp_path, clock, filled):
     source = source_of(path, clock=clock)
     assert sum(segment.counts["scalars"] for segment in take_all(source)) == filled
     clock.now += 1000
-    assert source.take() is None
+    assert source.next_segment() is None
     assert source.error is None
     clock.now += REREAD_SECONDS_MIN
     assert source.needs_reread(path.stat().st_size, 10.0)
@@ -414,32 +415,32 @@ def test_errors_that_pass_are_no_trouble_for_good(path, clock, monkeypatch):
 
     monkeypatch.setattr(Path, "open", failing)
     for _ in range(2):
-        assert source.take() is None
+        assert source.next_segment() is None
         assert source.has_unconfirmed_error
         clock.now += 1.0
-    assert source.take().counts["scalars"] == 10
+    assert source.next_segment().counts["scalars"] == 10
     assert source.error is None
 
 
 def test_skips_in_what_was_replaced_do_not_count_for_what_is_there_now(path, clock):
-    cursor = cursor_after(source_of(path).take(), [wire_pb2.Skipped(reason="bad", count=3)])
+    cursor = cursor_after(source_of(path).next_segment(), [wire_pb2.Skipped(reason="bad", count=3)])
     cursors = StreamCursors(DIGEST, [cursor])
     source = FileUpload(FoundFile("run", path), reading_of(clock=clock), cursors)
-    assert source.take() is None
+    assert source.next_segment() is None
     assert cursors.skipped() == {"bad": 3}
     write(path, range(3), value=2.0)
-    source.take()
+    source.next_segment()
     clock.now += CONFIRM_REPLACED_SECONDS
-    segment = source.take()
+    segment = source.next_segment()
     assert (segment.stream.generation, cursors.skipped()) == (1, {})
     source.acknowledge(segment, cursor_after(segment, [wire_pb2.Skipped(reason="worse", count=1)]))
     assert cursors.skipped() == {"worse": 1}
     event_files.write_records(
         path, [event_files.version_event(5.0)]
     )  # even under another first record
-    source.take()
+    source.next_segment()
     clock.now += CONFIRM_REPLACED_SECONDS
-    source.take()
+    source.next_segment()
     assert cursors.skipped() == {}
 
 
@@ -449,7 +450,7 @@ def test_a_file_whose_reader_was_let_go_goes_on_at_its_cursor(path):
     source.evict()
     assert not source.has_more(path.stat().st_size)
     write(path, [10], append=True)
-    segment = source.take()
+    segment = source.next_segment()
     assert (segment.start, segment.stream.generation, segment.counts["scalars"]) == (
         first.end,
         0,

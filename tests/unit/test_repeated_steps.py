@@ -23,7 +23,7 @@ def count(segments, *, is_partial=False):
     """What the segments of one series come to."""
     repeated, total = RepeatedSteps(is_partial=is_partial), Counter()
     for steps in segments:
-        total.update(repeated.take({"tag": step_span(np.array(steps, np.int64))}))
+        total.update(repeated.count({"tag": step_span(np.array(steps, np.int64))}))
     return total[SUPERSEDED], total[INEXACT], total[ONE_STEP_SERIES]
 
 

@@ -6,9 +6,14 @@ import shutil
 
 import pytest
 
+from tbupload.commands.dry_run import DEFAULT_LIMITS
 from tbupload.events.filters import SeriesFilter
-from tbupload.logdir.tree import MTIME_UNKNOWN, LogdirTree
+from tbupload.logdir.entries import MTIME_UNKNOWN
+from tbupload.logdir.tree import LogdirTree
 from tbupload.logdir.watcher import FILE_POLL_SECONDS, FULL_LISTING_SECONDS, LogdirWatcher
+from tbupload.upload.file_cache import FileCache
+from tbupload.upload.read_options import ReadOptions
+from tbupload.upload.stream_cursors import StreamCursors
 
 POLL_SECONDS = 5.0
 
@@ -23,6 +28,13 @@ class Clock:
         return self.now
 
 
+def nothing_read():
+    """The cache of an upload that has read no file yet."""
+    everything = SeriesFilter()
+    options = ReadOptions(everything, DEFAULT_LIMITS, is_final=False, warn=print)
+    return FileCache(options, StreamCursors(everything.digest(), []))
+
+
 class Watched:
     """A logdir and its watch: `turns` answers the runs and names of the files that changed, and of those gone."""
 
@@ -30,7 +42,7 @@ class Watched:
         self.logdir = logdir
         self.clock = Clock()
         self.tree = LogdirTree(logdir, SeriesFilter(), 10_000)
-        self.watch = LogdirWatcher(self.tree, POLL_SECONDS, self.clock)
+        self.watch = LogdirWatcher(self.tree, POLL_SECONDS, nothing_read(), self.clock)
 
     def turns(self, seconds):
         found, lost = [], []

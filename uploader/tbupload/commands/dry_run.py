@@ -13,10 +13,11 @@ from tbupload.console.texts import size_text
 from tbupload.events.filters import SeriesFilter
 from tbupload.http.wire_limits import WireLimits
 from tbupload.logdir.scan import LogdirScan, no_files_text, scan_logdir
-from tbupload.upload.batches import EncodedSegment
-from tbupload.upload.file_upload import FileUpload, ReadOptions, read_together
+from tbupload.upload.file_upload import FileUpload, read_together
 from tbupload.upload.projector_stream import ProjectorStream
+from tbupload.upload.read_options import ReadOptions
 from tbupload.upload.round_robin import round_robin
+from tbupload.upload.segments import EncodedSegment
 from tbupload.upload.stream_cursors import StreamCursors
 from tbupload.upload.summary import Summary, repeated_counts
 from tbupload.upload.tag_owners import TagOwners

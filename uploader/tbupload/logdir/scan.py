@@ -11,7 +11,8 @@ from pathlib import Path
 from tbupload.errors import LogdirError
 from tbupload.events.filters import SeriesFilter
 from tbupload.events.projector_files import CONFIG_NAME
-from tbupload.logdir.tree import FileEntry, Folder, LogdirTree
+from tbupload.logdir.entries import FileEntry, Folder
+from tbupload.logdir.tree import LogdirTree
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Watches a logdir: finds new event files, and tells which files may have something to be read."""
+"""Watch a log directory: find new event files and report which files may have new content."""
 
 from __future__ import annotations
 
@@ -8,43 +8,72 @@ import os
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from typing import Final, Protocol
 
+from tbupload.logdir.entries import MTIME_UNKNOWN, FileEntry, Folder, FolderChanges
 from tbupload.logdir.poll_scheduler import POLLS_PER_QUIET_TIME, PollScheduler
-from tbupload.logdir.tree import MTIME_UNKNOWN, FileEntry, Folder, FolderChanges, LogdirTree
+from tbupload.logdir.tree import LogdirTree
 
 FILE_POLL_SECONDS: Final = 0.2
-"""How often a file that grew a moment ago is looked at."""
+"""Period of checking a file that has just grown."""
 
 FILE_POLL_TIME_SHARE: Final = 0.01
 FOLDER_POLL_TIME_SHARE: Final = 0.005
-"""Of the time, how much looking at files and at directories may take: then looks become rarer than they should be."""
+"""Shares of the time spent on checking files and directories; above them, periods become longer."""
 
 LISTING_SECONDS_MAX: Final = 0.25
-"""In one turn, directories never seen before are looked into for this long."""
+"""Time that one `poll` spends on directories that were never listed before."""
 
 FULL_LISTING_SECONDS: Final = 600.0
-"""At least this often directories are listed whatever their times say; more rarely when there are very many."""
+"""Period of listing all directories whatever their modification times; longer with very many."""
 
 ACTIVE_SECONDS: Final = FILE_POLL_SECONDS * POLLS_PER_QUIET_TIME
-"""A file that was seen to change less long ago is looked at most often, and opened for it: then NFS asks its server."""
+"""Age of the last change below which a file is active.
+
+Active files are checked most often, and opened for it: by close-to-open consistency an NFS client
+asks its server for the attributes at each open, and may answer `stat` from a cache.
+"""
 
 _FINGERPRINT: Final = struct.Struct("<qqQ")
 
 
-class LogdirWatcher:
-    """The files of a tree, and those among them that changed; `now` is a clock in seconds that never goes back.
+class FileStates(Protocol):
+    """What the reader of the files knows of each, as far as the watcher has to ask it."""
 
-    `poll_seconds` is how often directories are looked at, and the longest pause between looks at a quiet file, as long
-    as that takes no more than its share of the time. `total_bytes` is the size of all files.
+    def has_state(self, entry: FileEntry) -> bool:
+        """Return whether anything is known of the file's content."""
+
+    def may_change(self, entry: FileEntry) -> bool:
+        """Return whether reading the file again may give more, even if it looks unchanged."""
+
+    def needs_reread(self, entry: FileEntry) -> bool:
+        """Return whether it may, and enough time has passed to try."""
+
+
+class LogdirWatcher:
+    """Reports the files of a tree that have changed, within a share of the time.
+
+    `poll_seconds` is the period of checking directories, and the longest one of checking a quiet
+    file. `total_bytes` is the size of all files and `file_count` their number.
+
+    Args:
+        tree: The log directory; the watcher lists it.
+        poll_seconds: Longest period, as long as the checks fit into their share of the time.
+        states: What has been read of the files.
+        now: A monotonic clock in seconds.
     """
 
     def __init__(
-        self, tree: LogdirTree, poll_seconds: float, now: Callable[[], float] = time.monotonic
+        self,
+        tree: LogdirTree,
+        poll_seconds: float,
+        states: FileStates,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.total_bytes = 0
         self.file_count = 0
         self._tree = tree
+        self._states = states
         self._now = now
         self._unlisted = [tree.root]
         self._relist_folders: set[Folder] = set()
@@ -58,13 +87,15 @@ class LogdirWatcher:
 
     @property
     def is_listing(self) -> bool:
-        """Whether there are directories that were never looked into."""
+        """Return whether there are directories that were never listed."""
         return bool(self._unlisted)
 
     def poll(self) -> tuple[list[FileEntry], list[FileEntry]]:
-        """Looks at what is due, for a short time; the files that may have something to be read, and those gone.
+        """Check what is due, for a short time.
 
-        A file that is handed out is looked at no more until it is told to `rest`.
+        Returns:
+            Files that may have new content, which are not checked again before they are given to
+            `park`; and deleted files.
         """
         changed: list[FileEntry] = []
         gone: list[FileEntry] = []
@@ -78,10 +109,11 @@ class LogdirWatcher:
         return changed, gone
 
     def rescan(self) -> Iterator[tuple[list[FileEntry], list[FileEntry]]]:
-        """Lists every directory, looks at every resting file, whatever is due; answers as `turn` does, in parts."""
-        resting = self._files.pop_all()
+        """List every directory and check every parked file at once; yield what `poll` returns."""
+        parked = self._files.pop_all()
         self._folders.pop_all()
         self._unlisted = [self._tree.root]
+
         while self._unlisted:
             folder = self._unlisted.pop()
             changes = self._tree.list_dir(folder, is_full=True)
@@ -90,21 +122,26 @@ class LogdirWatcher:
             changed = self._check_new_files(changes.files)
             self._forget(changes.gone)
             yield changed, changes.gone
+
         changed = []
-        for entry in resting:
-            if self._has_changed(entry) or entry.size > entry.committed or self._may_change(entry):
+        for entry in parked:
+            if (
+                self._has_changed(entry)
+                or entry.size > entry.committed
+                or self._states.may_change(entry)
+            ):
                 changed.append(entry)
             else:
                 self.park(entry)
         yield [entry for entry in changed if not entry.is_gone], []
 
     def park(self, entry: FileEntry) -> None:
-        """Everything in the file was read: looks at it from time to time again."""
+        """Resume checking a file whose content has been read."""
         if not entry.is_gone:
             self._files.add(entry, self._now() - entry.changed_at)
 
     def pause_seconds(self) -> float:
-        """How long nothing has to be looked at."""
+        """Return for how long no check is due."""
         return (
             0.0
             if self._unlisted
@@ -112,18 +149,21 @@ class LogdirWatcher:
         )
 
     def _list_due_folders(self) -> Iterator[FolderChanges]:
-        """Looks into folders never seen, for a while, then into those whose turn it is."""
+        """List new folders for LISTING_SECONDS_MAX, then those that are due."""
         end = self._now() + LISTING_SECONDS_MAX
         while self._unlisted and self._now() < end:
             yield self._list_and_schedule(self._unlisted.pop())
+
         relist_folders, self._relist_folders = self._relist_folders, set()
         for folder in relist_folders:
             yield self._list(folder)
+
         if self._now() >= self._full_listing_at:
             self._full_listing_at = self._now() + FULL_LISTING_SECONDS
             for folder in self._folders.pop_all():
                 folder.mtime_ns = MTIME_UNKNOWN
                 self._folders.add(folder, math.inf)
+
         for folder in self._folders.ready():
             if not folder.is_gone:
                 yield self._list_and_schedule(folder)
@@ -134,7 +174,7 @@ class LogdirWatcher:
         return changes
 
     def _list_and_schedule(self, folder: Folder) -> FolderChanges:
-        """Looks into the folder, now and later again."""
+        """List the folder now, and schedule the next time."""
         changes = self._list(folder)
         if not folder.is_gone:
             is_leaf = not folder.folders and folder.parent is not None
@@ -143,7 +183,7 @@ class LogdirWatcher:
         return changes
 
     def _check_new_files(self, entries: Iterable[FileEntry]) -> list[FileEntry]:
-        """Those of the new files that have content; the others rest."""
+        """Return the new files with content; park the others."""
         changed: list[FileEntry] = []
         for entry in entries:
             self.file_count += 1
@@ -151,24 +191,15 @@ class LogdirWatcher:
         return changed
 
     def _check_or_park(self, entry: FileEntry, changed: list[FileEntry]) -> None:
-        if self._has_changed(entry) or self._needs_reread(entry):
+        if self._has_changed(entry) or self._states.needs_reread(entry):
             changed.append(entry)
         else:
             self.park(entry)
 
-    def _needs_reread(self, entry: FileEntry) -> bool:
-        source = entry.upload
-        return source is not None and source.needs_reread(
-            entry.size, self._now() - entry.changed_at
-        )
-
-    def _may_change(self, entry: FileEntry) -> bool:
-        return entry.upload is not None and entry.upload.may_change(entry.size)
-
     def _has_changed(self, entry: FileEntry) -> bool:
-        """Whether there is something to be read in the file that was not there when it was looked at last.
+        """Return whether the file may have content that it had not when it was checked last.
 
-        A file that cannot be looked at is one that is to be read: that tells what is wrong with it.
+        True as well if its attributes cannot be read: reading it then reports the error.
         """
         now = self._now()
         try:
@@ -181,17 +212,20 @@ class LogdirWatcher:
                 entry.folder.mtime_ns = MTIME_UNKNOWN
                 self._relist_folders.add(entry.folder)
                 return False
-            return self._needs_reread(entry) or entry.upload is None
-        seen = _FINGERPRINT.pack(status.st_size, status.st_mtime_ns, status.st_ino)
-        if seen == entry.fingerprint:
+            return self._states.needs_reread(entry) or not self._states.has_state(entry)
+
+        fingerprint = _FINGERPRINT.pack(status.st_size, status.st_mtime_ns, status.st_ino)
+        if fingerprint == entry.fingerprint:
             return False
-        # The age of a file met for the first time is all that is known of how lively it is, and clocks may differ.
+
+        # A new file's age is the only hint how active it is. It counts as quiet at first, also where
+        # the file server's clock is ahead of ours.
         entry.changed_at = (
             now if entry.fingerprint else now - max(ACTIVE_SECONDS, time.time() - status.st_mtime)
         )
         self.total_bytes += status.st_size - entry.size
-        entry.fingerprint, entry.size = seen, status.st_size
-        return entry.size > 0 or entry.committed > 0 or entry.upload is not None
+        entry.fingerprint, entry.size = fingerprint, status.st_size
+        return entry.size > 0 or entry.committed > 0 or self._states.has_state(entry)
 
     def _forget(self, gone: Iterable[FileEntry]) -> None:
         for entry in gone:

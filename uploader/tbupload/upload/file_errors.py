@@ -1,4 +1,8 @@
-"""What is wrong with a file, and whether to believe it yet: what is written over a network arrives in any order."""
+"""The errors of one event file, and whether they are confirmed.
+
+Data written over a network file system arrives in any order, and many errors pass: an error counts
+when it is still there after a time.
+"""
 
 from __future__ import annotations
 
@@ -12,26 +16,33 @@ from tbupload.errors import CorruptRecord, NotAnEventFile, ReadError
 from tbupload.events.tf_record import HEADER_BYTES
 
 CONFIRM_SECONDS: Final = 3.0
-"""How long damage has to be there before it is believed: over a network, bytes arrive in any order, and errors pass."""
+"""Time that damage or an I/O error has to last before it is confirmed."""
 
 CONFIRM_REPLACED_SECONDS: Final = 1.0
-"""The same for a file that seems to be another one: its size may be told before or after its bytes."""
+"""The same for a replaced file: on NFS a new size may be visible before the new content is."""
 
 ZERO_FILL_SECONDS: Final = 60.0
-"""The same where zeros stand instead of a record, and other bytes after them: as long as NFS caches may be behind."""
+"""The same for zeros in place of a record's header, with other bytes after them.
+
+Pages of a file written over NFS may arrive out of order; 60 s is the default `acregmax` of nfs(5),
+the longest time that attributes stay cached.
+"""
 
 ZERO_FILL_BYTES: Final = 1 << 20
-"""Zeros of this many bytes, or up to the end of the file, are room that was made for records to come."""
+"""Zeros up to the end of the file, or this many, are space allocated for records to come."""
+
+CONFLICTS_MAX: Final = 50
+"""Conflicts of a file with nothing committed in between, after which it is given up."""
 
 _TRANSIENT_ERRNOS: Final = frozenset(
     {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN, errno.ENOMEM}
 )
-"""Errors of file systems that are often gone the next time."""
+"""Errors of (network) file systems that often do not occur again."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileError:
-    """Why a file cannot be sent (further): the sort of thing it is, and a sentence with its path."""
+    """Why a file cannot be sent (further): the kind of error, and a sentence with the path."""
 
     kind: str
     explanation: str
@@ -39,68 +50,114 @@ class FileError:
 
 @dataclass(frozen=True, slots=True)
 class _Unconfirmed:
-    """What is not believed yet, and until when (seconds of the clock)."""
+    """An error that is not confirmed, and when it will be (seconds of the clock)."""
 
     what: object
     until: float
 
 
 class ErrorDebouncer:
-    """The trouble of one file, and what is not believed of it yet. `is_final` says that nobody is writing it any more.
+    """The error of one file, confirmed before it counts, and whether the file was given up.
 
-    `clock` gives seconds.
+    Args:
+        path: The file.
+        is_final: Whether nothing is written to it any more; then errors need no confirmation.
+        clock: A monotonic clock in seconds.
     """
 
-    __slots__ = ("_clock", "_unconfirmed", "_is_final", "_path", "error")
+    __slots__ = (
+        "_clock",
+        "_conflicts",
+        "_is_final",
+        "_path",
+        "_unconfirmed",
+        "error",
+        "is_given_up",
+    )
 
     def __init__(self, path: Path, *, is_final: bool, clock: Callable[[], float]) -> None:
         self.error: FileError | None = None
+        self.is_given_up = False
         self._path = path
         self._is_final = is_final
         self._clock = clock
+        self._conflicts = 0
         self._unconfirmed: _Unconfirmed | None = None
 
     @property
     def has_unconfirmed(self) -> bool:
-        """Whether there is a doubt, be it one that has lasted its time."""
+        """Return whether an error was found that may pass, also when its time is over."""
         return self._unconfirmed is not None
 
     def was_unconfirmed_at(self, seconds: float) -> bool:
-        """Whether something was not believed at this time of the clock."""
+        """Return whether an error was waiting for confirmation at this time of the clock."""
         return self._unconfirmed is not None and seconds < self._unconfirmed.until
 
-    def needs_confirmation(self, what: object, seconds: float) -> bool:
-        """Whether to look at it once more before it is believed; no longer when it has been so for these seconds."""
-        return not self._is_final and self._is_unconfirmed(what, seconds)
+    def record_replacement(self) -> bool:
+        """Record that the file seems replaced; return whether that has to be confirmed first."""
+        return self._needs_confirmation("replaced", CONFIRM_REPLACED_SECONDS)
 
-    def end(self) -> None:
-        """All is as it should be."""
-        self._unconfirmed = None
+    def record_damage(self, offset: int) -> bool:
+        """Record damage in the chunk at `offset`; return whether that has to be confirmed first."""
+        self.error = None
+        return self._needs_confirmation(("damaged", offset), CONFIRM_SECONDS)
 
     def record_error(self, error: ReadError | OSError) -> None:
-        """The file cannot be read now; what may pass is in doubt, and room that was made for records is no trouble."""
+        """Record that the file cannot be read now.
+
+        A transient error is unconfirmed, and so is a corrupt record: it may be complete later.
+        Space allocated for records to come is no error.
+        """
         self.error = _file_error(self._path, error)
+
         if isinstance(error, OSError):
             if error.errno in _TRANSIENT_ERRNOS:
                 self._is_unconfirmed("unreadable", CONFIRM_SECONDS)
         elif isinstance(error, CorruptRecord | NotAnEventFile) and not self._is_final:
             offset = error.offset if isinstance(error, CorruptRecord) else 0
-            header, is_empty = self._inspect_zero_fill(offset)
+            has_header, is_empty = self._inspect_zero_fill(offset)
             if is_empty:
                 self.error = self._unconfirmed = None
             else:
                 self._is_unconfirmed(
-                    ("corrupt", offset), CONFIRM_SECONDS if header else ZERO_FILL_SECONDS
+                    ("corrupt", offset), CONFIRM_SECONDS if has_header else ZERO_FILL_SECONDS
                 )
 
+    def clear(self) -> None:
+        """Record that the file was read without an error."""
+        self.error = self._unconfirmed = None
+
+    def count_conflict(self) -> bool:
+        """Count a conflict; return whether there are too many."""
+        self._conflicts += 1
+        return self._conflicts > CONFLICTS_MAX
+
+    def clear_conflicts(self) -> None:
+        """Start counting conflicts again: the server has committed something."""
+        self._conflicts = 0
+
+    def give_up(self, explanation: str) -> None:
+        """Record that nothing more of the file is sent in this upload."""
+        self.is_given_up = True
+        self.error = FileError("file refused by the server", f"{self._path}: {explanation}")
+
+    def _needs_confirmation(self, what: object, seconds: float) -> bool:
+        return not self._is_final and self._is_unconfirmed(what, seconds)
+
     def _is_unconfirmed(self, what: object, seconds: float) -> bool:
+        """Return whether an error has lasted less than this time; another one starts a new time."""
         now = self._clock()
         if self._unconfirmed is None or self._unconfirmed.what != what:
             self._unconfirmed = _Unconfirmed(what, now + seconds)
         return now < self._unconfirmed.until
 
     def _inspect_zero_fill(self, offset: int) -> tuple[bool, bool]:
-        """Whether something else than zeros stands where a record should begin, and whether only zeros are after it."""
+        """Return whether the header of the record at `offset` is not zero, and whether all is zero.
+
+        "All" are the next ZERO_FILL_BYTES. A header is a record's length and its checksum
+        (`tensorflow/core/lib/io/record_writer.h`); an empty record's is not zero, as its masked
+        CRC32C is not.
+        """
         try:
             with self._path.open("rb") as file:
                 file.seek(offset)

@@ -13,10 +13,10 @@ from tbupload.events.points import SeriesPoints
 from tbupload.http.client import Client
 from tbupload.http.response_schema import unreadable_answer
 from tbupload.http.wire_limits import WireLimits
-from tbupload.logdir.tree import Folder
-from tbupload.upload.batches import EncodedSegment
+from tbupload.logdir.entries import Folder
 from tbupload.upload.projector_stream import ProjectorStream, state_checksum
 from tbupload.upload.scheduler import SEGMENT_FAULT_STATUSES, WriteOutcome
+from tbupload.upload.segments import EncodedSegment
 from tbupload.upload.stream_cursors import StreamCursors
 
 CHECK_SECONDS: Final = 1.0

@@ -16,8 +16,8 @@ from tbupload.events.filters import SeriesFilter
 from tbupload.events.points import BlobSequenceColumns, Chunk, SeriesPoints
 from tbupload.events.projector_files import CONFIG_NAME, Embedding, ProjectorFiles
 from tbupload.http.wire_limits import WireLimits
-from tbupload.logdir.tree import Folder
-from tbupload.upload.batches import EncodedSegment, encode_segment
+from tbupload.logdir.entries import Folder
+from tbupload.upload.segments import EncodedSegment, encode_segment
 from tbupload.upload.stream_cursors import StreamName
 from tbwire import wire_pb2
 from tbwire.tensorboard_pb2 import DATA_CLASS_BLOB_SEQUENCE, SummaryMetadata

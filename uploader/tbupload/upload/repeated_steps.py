@@ -53,13 +53,13 @@ class RepeatedSteps:
     `is_partial` when earlier points of the file are not known: what was sent in an earlier upload is not counted.
     """
 
-    __slots__ = ("_seen", "_is_partial")
+    __slots__ = ("_is_partial", "_seen")
 
     def __init__(self, *, is_partial: bool) -> None:
         self._seen: dict[str, _SeenSteps] = {}
         self._is_partial = is_partial
 
-    def take(self, spans: Mapping[str, StepSpan]) -> Counter[str]:
+    def count(self, spans: Mapping[str, StepSpan]) -> Counter[str]:
         """Take the next segment's spans by tag; return how much SUPERSEDED, INEXACT and ONE_STEP_SERIES change."""
         found: Counter[str] = Counter()
         given = self._seen

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from tbupload.upload.batches import EncodedSegment
 from tbupload.upload.file_upload import FileUpload
+from tbupload.upload.segments import EncodedSegment
 
 
 def round_robin(
@@ -27,7 +27,7 @@ def round_robin(
 def _take_turn(
     source: FileUpload, waiting: deque[FileUpload]
 ) -> Iterator[tuple[FileUpload, EncodedSegment | None]]:
-    while (segment := source.take()) is not None:
+    while (segment := source.next_segment()) is not None:
         yield source, segment
         if source.unread_bytes():
             waiting.append(source)

@@ -1,4 +1,8 @@
-"""Sends what is in files to the server: a bounded number of batches at once, one of each run, new data before old."""
+"""The scheduler of an upload: a bounded number of batches in flight, new data before old.
+
+A run has one batch in flight at a time. Which of two series a tag belongs to, and which of two
+points of a step is stored, depends on the order of arrival: it should not depend on chance.
+"""
 
 from __future__ import annotations
 
@@ -12,38 +16,49 @@ from typing import Final
 from tbupload.errors import Conflict, Refused, ServerError
 from tbupload.http.client import Client, ExperimentStreams
 from tbupload.http.response_schema import unreadable_answer
-from tbupload.logdir.tree import FileEntry, Folder
-from tbupload.upload.batches import BATCH_BYTES, Batch, EncodedSegment
-from tbupload.upload.file_cache import FileCache, TagSetInterner, fill_batch
+from tbupload.logdir.entries import FileEntry, Folder
+from tbupload.upload.batches import BATCH_BYTES, Batch, fill_batch
+from tbupload.upload.file_cache import FileCache, TagSetInterner
+from tbupload.upload.segments import EncodedSegment
 from tbwire import wire_pb2
 
 REQUESTS_IN_FLIGHT: Final = 3
-"""Batches under way at once, each of other runs."""
+"""Batches in flight at once, each of other runs."""
 
 BYTES_IN_FLIGHT: Final = 16 << 20
-"""While batches of this many bytes are under way, no more are made."""
+"""Size of the batches in flight from which no more are made."""
 
 SEGMENTS_IN_FLIGHT: Final = 1_500
-"""Nor while they have this many segments: each is a file that is open to be read on, and takes some kilobytes."""
+"""Segments in flight from which no more batches are made.
+
+Each has a file with a reader, which takes some kilobytes.
+"""
 
 BATCH_FILL_SECONDS_MAX: Final = 0.25
-"""A batch is made in about this time, full or not: files that grow meanwhile are not to wait for it."""
+"""Time to fill a batch, about; then it is sent as it is, for files that grow in the meantime."""
 
 SEGMENT_FAULT_STATUSES: Final = frozenset({400, 413, 422})
-"""HTTP statuses that say something about a batch's content; other refusals end the upload."""
+"""HTTP statuses of a batch the server cannot accept; other refusals end the upload."""
 
-CONTENT_TOO_LARGE: Final = 413
+CONTENT_TOO_LARGE: Final = 413  # RFC 9110, section 15.5.14
 
 WriteOutcome = tuple[wire_pb2.WriteResult, bool]
+"""The server's answer to a batch, and whether the request was retried."""
 
 
 class Scheduler:
-    """Files on their way to one experiment. Each is read until it has nothing more, and is then `finished`.
+    """Sends files to one experiment, each until everything in it is committed.
 
-    One batch of a run is under way at a time, so that what the server sees first does not depend on chance. `counts`
-    are of what was committed: points, blobs, `empty_values`, `bytes` of event files, and those of `repeated_steps`;
-    `done_bytes` what is committed of the files that are there, by whomever. `detail` is told what only those who
-    look closely want to know.
+    `counts` has what this upload committed: scalars, tensors, blobs, `empty_values`, `bytes` of
+    event files, and the counts of `repeated_steps`. `done_bytes` is what is committed of the files
+    that exist, by any upload; `run_count` and `series_count` are those this upload sent.
+
+    Args:
+        client: The server.
+        streams: The experiment, and the server's limits.
+        cache: The uploads of the files.
+        on_finished: Called with each file that has nothing more to send for now.
+        debug: Called with sentences for `--verbose`.
     """
 
     def __init__(
@@ -72,16 +87,16 @@ class Scheduler:
 
     @property
     def is_busy(self) -> bool:
-        """Whether files wait to be sent, or are being sent."""
+        """Return whether files are waiting to be sent, or are being sent."""
         return bool(self._in_flight or self._urgent or self._waiting)
 
     @property
     def is_in_flight(self) -> bool:
-        """Whether there are answers to wait for."""
+        """Return whether there are answers to wait for."""
         return bool(self._in_flight)
 
     def can_submit(self) -> bool:
-        """Whether there is something to send, and room for it under way."""
+        """Return whether there is something to send, and the batches in flight leave room for it."""
         if not (self._urgent or self._waiting) or len(self._in_flight) >= REQUESTS_IN_FLIGHT:
             return False
         batches = self._in_flight.values()
@@ -89,7 +104,7 @@ class Scheduler:
         return not is_large and sum(len(batch.segments) for batch in batches) < SEGMENTS_IN_FLIGHT
 
     def enqueue(self, entry: FileEntry, *, is_urgent: bool) -> None:
-        """The file waits for its run's turn; runs with something `is_urgent` have theirs first."""
+        """Add a file to those to be sent; runs with an urgent file come before the others."""
         folder = entry.folder
         if folder.pending is None:
             folder.pending = [entry]
@@ -99,18 +114,17 @@ class Scheduler:
             self._queue(folder, self._urgent if is_urgent else self._waiting)
 
     def forget(self, entry: FileEntry) -> bool:
-        """The file is gone; whether it had something that was still to be sent."""
+        """Remove a deleted file; return whether something in it was still to be sent."""
         self.done_bytes -= entry.committed
-        self._cache.forget(entry)
+        upload = self._cache.find(entry)
         is_in_flight = (
-            entry.folder.is_in_flight
-            and entry.upload is not None
-            and entry.upload.has_more(entry.size)
+            entry.folder.is_in_flight and upload is not None and upload.has_more(entry.size)
         )
+        self._cache.forget(entry)
         return is_in_flight or entry in (entry.folder.pending or ())
 
     def submit(self) -> None:
-        """Sends batches while there is something to send, and reads ahead in the files that have one under way."""
+        """Send batches while `can_submit`, for a short time, and prefetch in the files they contain."""
         end = time.monotonic() + BATCH_FILL_SECONDS_MAX
         while self.can_submit() and time.monotonic() < end:
             batch = self._next_batch()
@@ -119,10 +133,13 @@ class Scheduler:
                 self._prefetch(batch)
 
     def process_done(self, timeout_seconds: float) -> None:
-        """Waits for the next answers and takes them in. Raises ServerError when one of them ends the upload."""
-        for future in wait(
-            self._in_flight, timeout=timeout_seconds, return_when=FIRST_COMPLETED
-        ).done:
+        """Wait for the next answers and process them.
+
+        Raises:
+            ServerError: An answer ends the upload.
+        """
+        done = wait(self._in_flight, timeout=timeout_seconds, return_when=FIRST_COMPLETED).done
+        for future in done:
             batch = self._in_flight.pop(future)
             try:
                 self._acknowledge(batch, *future.result())
@@ -133,12 +150,12 @@ class Scheduler:
             self._requeue(batch)
 
     def count_sent(self, folder: Folder, segment: EncodedSegment, sent: WriteOutcome) -> None:
-        """Counts what was sent beside the event files: series and points of the folder's run, and no bytes."""
+        """Count a segment sent outside of event files: the series and points of the folder's run."""
         self._note_tags(folder, segment.metadata)
         self._count_points([segment], *sent)
 
     def drain(self) -> None:
-        """The upload has failed: takes in what was under way and still arrived, so that the counts are right."""
+        """Wait for the batches in flight after the upload has failed, and count those committed."""
         for future, batch in self._in_flight.items():
             try:
                 self._acknowledge(batch, *future.result())
@@ -146,17 +163,18 @@ class Scheduler:
                 continue
 
     def close(self) -> None:
-        """Waits for the requests under way, and begins no more."""
+        """Wait for the requests in flight, and cancel those not started."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def update_committed(self, entry: FileEntry) -> None:
-        """Takes over how far the file is known to be committed."""
-        if entry.upload is not None and not entry.is_gone:
-            self.done_bytes += entry.upload.committed - entry.committed
-            # Most files are committed to their ends: one number for both.
-            entry.committed = (
-                entry.size if entry.upload.committed == entry.size else entry.upload.committed
-            )
+        """Update the entry's committed bytes from its upload's."""
+        upload = self._cache.find(entry)
+        if upload is not None and not entry.is_gone:
+            committed = upload.committed
+            self.done_bytes += committed - entry.committed
+            # Share the number object with `size`: most files are committed to their end, and
+            # hundreds of thousands of copies take megabytes.
+            entry.committed = entry.size if committed == entry.size else committed
 
     def _queue(self, folder: Folder, queue: deque[Folder]) -> None:
         if folder.queue is None or folder.queue is self._waiting is not queue:
@@ -164,36 +182,39 @@ class Scheduler:
             queue.append(folder)
 
     def _next_batch(self) -> Batch:
-        """The next batch; runs it has segments of come back when it has been settled, others with more wait on."""
+        """Return the next batch, which may be empty.
+
+        Its runs leave their queue until the batch has been answered.
+        """
         batch = Batch(self._limits.batch_bytes_max, self._batch_bytes)
         end = time.monotonic() + BATCH_FILL_SECONDS_MAX
         for queue in (self._urgent, self._waiting):
             while queue and batch.has_room() and time.monotonic() < end:
                 folder = queue.popleft()
-                if (
-                    folder.queue is queue
-                ):  # otherwise it has moved to the other since, or was served there
+                # A folder that became urgent is left in the other queue as well, to be ignored.
+                if folder.queue is queue:
                     self._fill_from_run(folder, batch, end)
         return batch
 
     def _fill_from_run(self, folder: Folder, batch: Batch, end: float) -> None:
         queue, folder.queue = folder.queue, None
         count = len(batch.segments)
+
         waiting = (other.pending or () for other in queue or ())
         self._cache.prefetch(chain(folder.pending or (), chain.from_iterable(waiting)))
         fill_batch(batch, folder, self._cache, self._finish_file, lambda: time.monotonic() < end)
         folder.is_in_flight = len(batch.segments) > count
         if folder.pending and not folder.is_in_flight:
             folder.queue = queue
-            assert queue is not None, "it was taken from a queue"  # noqa: S101 - for the type checker
+            assert queue is not None, "the folder was in a queue"  # noqa: S101 - for the type checker
             queue.appendleft(folder)
         elif not folder.pending:
             folder.pending = None
 
     def _prefetch(self, batch: Batch) -> None:
-        for entry in batch.owners:
-            if entry.upload.has_more(entry.size):
-                entry.upload.prefetch()
+        for entry, upload in batch.files:
+            if upload.has_more(entry.size):
+                upload.prefetch()
 
     def _send(self, batch: Batch) -> WriteOutcome:
         for digest, content in batch.blobs().items():
@@ -204,15 +225,17 @@ class Scheduler:
         if len(result.cursors) != len(batch.segments) or any(
             map(_is_behind, result.cursors, batch.segments)
         ):
-            raise unreadable_answer("cursors: not those of what was sent")
-        for segment, entry, cursor in zip(
-            batch.segments, batch.owners, result.cursors, strict=True
+            raise unreadable_answer("cursors: not those of the batch")
+
+        for segment, (entry, upload), cursor in zip(
+            batch.segments, batch.files, result.cursors, strict=True
         ):
-            self.counts.update(entry.upload.count_repeated(segment))
-            entry.upload.acknowledge(segment, cursor)
+            self.counts.update(upload.count_repeated(segment))
+            upload.acknowledge(segment, cursor)
             self._note_tags(entry.folder, segment.metadata)
             self.counts["bytes"] += segment.end - segment.start
             self.counts["empty_values"] += segment.empty_values
+
         self._count_points(batch.segments, result, is_repeat)
 
     def _count_points(
@@ -221,55 +244,68 @@ class Scheduler:
         if not is_repeat:
             self.counts.update(scalars=result.scalars, tensors=result.tensors, blobs=result.blobs)
             return
-        for (
-            segment
-        ) in segments:  # the server counted them when it was asked first, and that answer was lost
+        # The server committed the batch at the first request, whose answer was lost, and counts
+        # nothing for the repeated one.
+        for segment in segments:
             self.counts.update(segment.counts)
 
     def _note_tags(self, folder: Folder, tags: dict[str, bytes]) -> None:
         if not folder.tags.issuperset(tags):
             self.run_count += not folder.tags
             self.series_count -= len(folder.tags)
-            folder.tags = self._tag_sets.union(folder.tags, tags)
+            folder.tags = self._tag_sets.intern_union(folder.tags, tags)
             self.series_count += len(folder.tags)
 
     def _on_conflict(self, batch: Batch, conflict: Conflict) -> None:
-        """The one segment (or each with blobs, when a blob has gone) goes back; the others are sent again."""
+        """Handle a 409: its segment resumes from the server's cursor, the others are sent again.
+
+        If a blob is missing, that is every segment with blobs: the server does not name one.
+        """
         if conflict.code != "blob_missing" and conflict.segment not in range(len(batch.segments)):
             raise conflict
-        for index, (segment, entry) in enumerate(zip(batch.segments, batch.owners, strict=True)):
+
+        for index, (segment, (entry, upload)) in enumerate(
+            zip(batch.segments, batch.files, strict=True)
+        ):
             if index == conflict.segment or (conflict.segment is None and segment.blobs):
                 self._debug(f"{entry.path}: {conflict}")
-                entry.upload.on_conflict(segment, conflict)
+                upload.on_conflict(segment, conflict)
             else:
-                entry.upload.requeue(segment, alone=entry.upload.is_sent_alone)
+                upload.requeue(segment, alone=upload.is_sent_alone)
 
     def _bisect_failure(self, batch: Batch, refusal: Refused) -> None:
-        """What was too large is made smaller; otherwise the segment at fault is found by sending each alone."""
+        """Handle a refused batch: split what is too large, or find the segment at fault.
+
+        The segments of a batch that was refused for its content are sent again one by one; a
+        segment refused alone ends its file's upload, unless it can be split.
+        """
         if refusal.status not in SEGMENT_FAULT_STATUSES:
             raise refusal
         is_alone = len(batch.segments) == 1
         is_too_large = refusal.status == CONTENT_TOO_LARGE
         if is_too_large and not is_alone:
             self._batch_bytes = min(self._batch_bytes, batch.body_bytes // 2)
-        for segment, entry in zip(batch.segments, batch.owners, strict=True):
+
+        for segment, (_, upload) in zip(batch.segments, batch.files, strict=True):
             if not is_alone:
-                entry.upload.requeue(segment, alone=not is_too_large)
-            elif not is_too_large or not entry.upload.split(segment, is_permanent=True):
-                entry.upload.give_up(str(refusal))
+                upload.requeue(segment, alone=not is_too_large)
+            elif not is_too_large or not upload.split(segment, is_permanent=True):
+                upload.give_up(str(refusal))
 
     def _requeue(self, batch: Batch) -> None:
-        """The batch's files are finished, or are the next to be sent."""
-        for entry in batch.owners:
+        """Enqueue the files of an answered batch that have more to send; finish the others."""
+        for entry, upload in batch.files:
             self.update_committed(entry)
-            if not entry.is_gone and entry.upload.has_more(entry.size):
+            if not entry.is_gone and upload.has_more(entry.size):
                 self.enqueue(entry, is_urgent=False)
             else:
                 self._finish_file(entry)
-        for folder in {id(entry.folder): entry.folder for entry in batch.owners}.values():
+
+        for folder in {id(entry.folder): entry.folder for entry, _ in batch.files}.values():
             folder.is_in_flight = False
             if folder.pending and folder.queue is None:
-                # Before those that wait: what was read ahead is held in memory, and is not to be of ever more runs.
+                # Ahead of the others: its files have prefetched chunks, and memory is bounded only
+                # if these are sent before more runs are begun.
                 folder.queue = self._waiting
                 self._waiting.appendleft(folder)
 
@@ -281,5 +317,5 @@ class Scheduler:
 
 
 def _is_behind(cursor: wire_pb2.Cursor, segment: EncodedSegment) -> bool:
-    """Whether a server that says that it committed the segment does not have it: its stream is no further."""
+    """Return whether a cursor, sent as the answer to a segment, does not cover it."""
     return cursor.stream != segment.stream or cursor.offset < segment.end

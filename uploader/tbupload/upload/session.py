@@ -1,4 +1,4 @@
-"""Sends a logdir to one experiment: reads what is new, commits it batch by batch, follows the files or ends."""
+"""An upload of a log directory to one experiment, which reads it once or follows it."""
 
 from __future__ import annotations
 
@@ -14,31 +14,34 @@ from tbupload.errors import ServerError, Unreachable
 from tbupload.events.filters import SeriesFilter
 from tbupload.http.cancellation import StopToken
 from tbupload.http.client import Client, ExperimentStreams
-from tbupload.logdir.tree import FileEntry, LogdirTree, printable_path
+from tbupload.logdir.entries import FileEntry
+from tbupload.logdir.tree import LogdirTree, printable_path
 from tbupload.logdir.watcher import LogdirWatcher
 from tbupload.upload.file_cache import FileCache
 from tbupload.upload.file_errors import CONFIRM_SECONDS
-from tbupload.upload.file_upload import REREAD_SECONDS_MIN, ReadOptions
+from tbupload.upload.file_upload import REREAD_SECONDS_MIN, FileUpload
 from tbupload.upload.projector import ProjectorUpload
+from tbupload.upload.read_options import ReadOptions
 from tbupload.upload.scheduler import Scheduler
 from tbupload.upload.stream_cursors import StreamCursors
 from tbupload.upload.summary import Summary, repeated_counts
 
 URGENT_BYTES_MAX: Final = 1 << 20
-"""What a file has grown by is sent before the rest of files that are read from their start, unless it is more."""
+"""Growth of a file up to which it is urgent: sent before files read from their start."""
 
 PAUSE_SECONDS_MAX: Final = 1.0
-"""While nothing happens, a person sees at least this often how things are, and an end that is asked for is noticed."""
+"""Longest wait without a progress report, and without a check whether to stop."""
 
 REPORTED_FAILURES_MIN: Final = 2
-"""A directory that could not be listed is complained about when that happens again."""
+"""Failures in a row after which a directory that cannot be listed is reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class UploadOptions:
     """What is uploaded, and whether its files are followed or read once.
 
-    `poll_seconds` is how often directories are looked at, and quiet files at the latest; growing ones are more often.
+    `poll_seconds` is the period of checking directories, and the longest one of checking files;
+    growing files are checked more often.
     """
 
     logdir: Path
@@ -48,7 +51,16 @@ class UploadOptions:
 
 
 class Upload:
-    """One upload into one experiment; its `summary` is right at any time, also after an error."""
+    """An upload to one experiment; `summary` may be called at any time, also after an error.
+
+    Args:
+        client: The server.
+        streams: The experiment, its cursors, and the server's limits.
+        options: What to upload.
+        progress: Where to report progress and problems.
+        stop_token: Ends the upload. It is the one of the client's retry policy, so that requests
+            end as well.
+    """
 
     def __init__(
         self,
@@ -68,22 +80,28 @@ class Upload:
         self._tree = LogdirTree(
             options.logdir, options.series_filter, streams.limits.name_chars_max
         )
-        self._watcher = LogdirWatcher(self._tree, options.poll_seconds)
-        cache = FileCache(read_options, self._cursors)
-        self._scheduler = Scheduler(client, streams, cache, self._park, progress.debug)
-        choice = (options.series_filter, streams.limits, self._cursors)
-        tell = (self._scheduler.count_sent, progress.report_problem)
+        self._cache = FileCache(read_options, self._cursors)
+        self._watcher = LogdirWatcher(self._tree, options.poll_seconds, self._cache)
+        self._scheduler = Scheduler(client, streams, self._cache, self._park, progress.debug)
         self._projector = ProjectorUpload(
-            client, streams.experiment_id, options.logdir, choice, tell
+            client,
+            streams.experiment_id,
+            options.logdir,
+            (options.series_filter, streams.limits, self._cursors),
+            (self._scheduler.count_sent, progress.report_problem),
         )
         self._files_to_recheck: dict[FileEntry, None] = {}
         self._deleted_files: dict[str, FileEntry] = {}
 
     def run(self) -> Summary:
-        """Sends everything, and what is added to it until an end is asked for; then what is there at that moment.
+        """Upload everything; without `is_one_shot`, follow the files until the stop token stops.
 
-        Raises ServerError when the server is gone or refuses, Unreachable as well when the time given for an end is
-        over; what was committed until then stays committed.
+        After that, what the files contain at that moment is still sent. What was committed before
+        an error stays committed.
+
+        Raises:
+            ServerError: The server refuses the upload, or cannot be reached.
+            Unreachable: As well when the deadline for stopping has passed.
         """
         try:
             while not (self._options.is_one_shot or self._stop_token.is_stopping):
@@ -103,8 +121,8 @@ class Upload:
             self._scheduler.close()
 
     def summary(self) -> Summary:
-        """What was committed until now, and what is missing."""
-        sources = [entry.upload for entry in self._files_to_recheck if entry.upload is not None]
+        """Return what was committed so far, and what is missing."""
+        uploads = self._uploads_to_recheck()
         state = self._state()
         counts = self._scheduler.counts
         return Summary(
@@ -119,7 +137,7 @@ class Upload:
             skipped=self._skipped_counts(),
             problems=[
                 *self._tree.problems().values(),
-                *(source.error.explanation for source in sources if source.error is not None),
+                *(upload.error.explanation for upload in uploads if upload.error is not None),
                 *map(_deleted_text, self._deleted_files),
                 *(
                     sentence
@@ -127,15 +145,20 @@ class Upload:
                     for sentence in sentences
                 ),
             ],
-            notes=[note for source in sources if (note := source.incomplete_record_note())],
+            notes=[note for upload in uploads if (note := upload.incomplete_record_note())],
         )
 
     def _send_rest(self) -> None:
-        """Sends what is in the files now; looks once more at what is in doubt. Raises when there is no time left."""
+        """Send what the files contain now, and read files with unconfirmed errors once more.
+
+        Raises:
+            Unreachable: The deadline for stopping has passed.
+        """
         for changed, gone in self._watcher.rescan():
             self._enqueue_changes(changed, gone)
             self._scheduler.submit()
             self._show()
+
         confirm_until = time.monotonic() + CONFIRM_SECONDS + REREAD_SECONDS_MIN
         while self._scheduler.is_busy or (
             self._unconfirmed_files() and time.monotonic() < confirm_until
@@ -147,11 +170,11 @@ class Upload:
                 )
             if self._stop_token.is_deadline_passed:
                 raise Unreachable(
-                    "there was no time to send everything before the end that was asked for"
+                    "the deadline for stopping passed before everything was sent"
                 )
 
     def _send_pending(self) -> None:
-        """Sends what waits, and waits for what happens next, but no longer than nothing is to be done."""
+        """Send pending files, then wait for an answer or until the next check of files is due."""
         self._scheduler.submit()
         is_busy = self._scheduler.can_submit() or self._watcher.is_listing
         pause = 0.0 if is_busy else min(self._watcher.pause_seconds(), PAUSE_SECONDS_MAX)
@@ -164,12 +187,13 @@ class Upload:
         self._show()
 
     def _enqueue_changes(self, changed: Iterable[FileEntry], gone: Iterable[FileEntry]) -> None:
-        """Files that may have something to be read, and files that are gone."""
+        """Enqueue files that may have new content, and remove deleted ones."""
         for entry in gone:
             if self._scheduler.forget(entry):
                 self._deleted_files[entry.path] = entry
                 self._progress.report_problem(_deleted_text(entry.path))
             self._files_to_recheck.pop(entry, None)
+
         for entry in changed:
             self._deleted_files.pop(entry.path, None)
             is_new = entry.committed == 0 and self._watcher.is_listing
@@ -177,12 +201,12 @@ class Upload:
             self._scheduler.enqueue(entry, is_urgent=is_small and not is_new)
 
     def _park(self, entry: FileEntry) -> None:
-        """Everything in the file was sent that can be: looks at it from time to time."""
-        source = entry.upload
-        if source is not None and (source.error is not None or source.may_change(entry.size)):
+        """Let the watcher check a file again from which everything was sent that can be."""
+        upload = self._cache.find(entry)
+        if upload is not None and (upload.error is not None or upload.may_change(entry.size)):
             self._files_to_recheck[entry] = None
-            if source.error is not None and not source.has_unconfirmed_error:
-                self._progress.report_problem(source.error.explanation)
+            if upload.error is not None and not upload.has_unconfirmed_error:
+                self._progress.report_problem(upload.error.explanation)
         else:
             self._files_to_recheck.pop(entry, None)
         self._watcher.park(entry)
@@ -191,11 +215,16 @@ class Upload:
         return [
             entry
             for entry in self._files_to_recheck
-            if entry.upload is not None and entry.upload.has_unconfirmed_error
+            if (upload := self._cache.find(entry)) is not None and upload.has_unconfirmed_error
         ]
 
+    def _uploads_to_recheck(self) -> list[FileUpload]:
+        uploads = map(self._cache.find, self._files_to_recheck)
+        return [upload for upload in uploads if upload is not None]
+
     def _needs_reread(self, entry: FileEntry) -> bool:
-        return entry.upload is not None and entry.upload.needs_reread(entry.size, 0.0)
+        upload = self._cache.find(entry)
+        return upload is not None and upload.needs_reread(entry.size, 0.0)
 
     def _state(self) -> ProgressState:
         counts = self._scheduler.counts
@@ -212,10 +241,11 @@ class Upload:
         )
 
     def _skipped_counts(self) -> Counter[str]:
-        """What is missing so far, by reason."""
+        """Return what is missing so far: the counts of points and files by reason."""
         skipped = self._cursors.skipped()
-        sources = [entry.upload for entry in self._files_to_recheck if entry.upload is not None]
-        skipped.update(source.error.kind for source in sources if source.error is not None)
+        skipped.update(
+            upload.error.kind for upload in self._uploads_to_recheck() if upload.error is not None
+        )
         for reason, count in (
             ("path that could not be used", len(self._tree.problems())),
             ("file deleted before all of it was sent", len(self._deleted_files)),

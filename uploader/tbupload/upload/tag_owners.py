@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from tbupload.upload.batches import EncodedSegment
+from tbupload.upload.segments import EncodedSegment
 from tbwire import wire_pb2
 from tbwire.tag_owners import belongs_to_owner, misfit_reason
 from tbwire.tensorboard_pb2 import SummaryMetadata

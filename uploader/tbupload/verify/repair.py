@@ -13,10 +13,11 @@ from tbupload.errors import Conflict
 from tbupload.events.points import Blob
 from tbupload.http.client import Client
 from tbupload.logdir.scan import scan_logdir
-from tbupload.upload.batches import EncodedSegment
-from tbupload.upload.file_upload import FileUpload, ReadOptions
+from tbupload.upload.file_upload import FileUpload
 from tbupload.upload.projector_stream import ProjectorStream
+from tbupload.upload.read_options import ReadOptions
 from tbupload.upload.round_robin import round_robin
+from tbupload.upload.segments import EncodedSegment
 from tbupload.upload.stream_cursors import StreamCursors
 from tbupload.verify.verification import VerifyOptions
 

@@ -18,9 +18,10 @@ from tbupload.errors import LogdirError, Refused
 from tbupload.events.filters import SeriesFilter
 from tbupload.http.client import Client
 from tbupload.logdir.scan import LogdirScan, no_files_text, scan_logdir
-from tbupload.upload.file_upload import FileUpload, ReadOptions, read_together
+from tbupload.upload.file_upload import FileUpload, read_together
 from tbupload.upload.projector_stream import PLUGIN as PROJECTOR
 from tbupload.upload.projector_stream import ProjectorStream
+from tbupload.upload.read_options import ReadOptions
 from tbupload.upload.round_robin import round_robin
 from tbupload.upload.stream_cursors import StreamCursors
 from tbupload.verify.findings import Finding, Status, VerifyResult
