@@ -12,10 +12,11 @@ import pytest
 from support.faulty_server import EXPERIMENT, Reply, faulty_server, refusal
 from tbupload.errors import Conflict, Refused, Unreachable, UsageError
 from tbupload.http.client import Client
+from tbupload.http.connection_pool import find_proxy
 from tbupload.http.request_slots import SUCCESSES_PER_SLOT, RequestSlots
 from tbupload.http.response_body import retry_after_seconds
 from tbupload.http.retry import RetryPolicy
-from tbupload.http.transport import Transport, _find_proxy
+from tbupload.http.transport import Transport
 from tbwire import wire_pb2
 
 LATER = refusal(503, "unavailable", headers={"Retry-After": "0"})
@@ -418,14 +419,14 @@ def test_proxies_come_from_the_environment_and_never_lead_to_this_machine(monkey
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
-    assert _find_proxy("https://tbhub.example") is None
+    assert find_proxy("https://tbhub.example") is None
     monkeypatch.setenv("HTTPS_PROXY", "proxy.example:3128")
     monkeypatch.setenv("HTTP_PROXY", "http://other.example:3128")
     monkeypatch.setenv("NO_PROXY", "inside.example")
-    assert _find_proxy("https://tbhub.example") == "http://proxy.example:3128"
-    assert _find_proxy("http://tbhub.example") == "http://other.example:3128"
-    assert _find_proxy("https://inside.example:8443") is None
-    assert _find_proxy("http://127.0.0.1:6060") is None
+    assert find_proxy("https://tbhub.example") == "http://proxy.example:3128"
+    assert find_proxy("http://tbhub.example") == "http://other.example:3128"
+    assert find_proxy("https://inside.example:8443") is None
+    assert find_proxy("http://127.0.0.1:6060") is None
 
 
 def test_a_request_goes_through_the_proxy_with_its_credentials(server, connect, monkeypatch):

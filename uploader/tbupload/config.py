@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tbupload.errors import UsageError
-from tbupload.http.transport import is_loopback
+from tbupload.http.connection_pool import is_loopback
 
 
 @dataclass(frozen=True, slots=True)

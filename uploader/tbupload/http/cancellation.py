@@ -14,8 +14,8 @@ STOP_GRACE_SECONDS: Final = 25.0
 class StopToken:
     """A request to stop, shared by the threads of one upload.
 
-    `stop` asks for an orderly end: what is in flight is finished, waits are cut short. `cancel` ends
-    every wait at once: the upload has failed, or nobody waits for its answers any more.
+    `stop` asks for an orderly end: what is in flight is finished, and waits are cut short. `cancel`
+    ends every wait at once: the upload has failed, or nobody waits for its answers any more.
 
     `changed` is notified of both, and of anything else that a waiting thread has to check.
     """

@@ -1,0 +1,72 @@
+"""The pool of connections to one server: timeouts, proxies, certificates."""
+
+from __future__ import annotations
+
+import ipaddress
+import urllib.parse
+import urllib.request
+from pathlib import Path
+from typing import Any, Final
+
+import urllib3
+
+from tbupload.errors import UsageError
+
+TIMEOUT: Final = urllib3.Timeout(connect=10.0, read=120.0)
+"""Seconds to connect, and to wait for the next bytes of an answer."""
+
+CONNECTIONS: Final = 4
+"""Connections kept open to the server."""
+
+
+def make_pool(server: str, cacert: Path | None) -> urllib3.PoolManager:
+    """Return a pool for requests to the server, through the environment's proxy if there is one.
+
+    Args:
+        server: The server's URL.
+        cacert: PEM file of the certificate authorities to trust; by default those of the system.
+
+    Raises:
+        UsageError: There is no such file.
+    """
+    if cacert is not None and not cacert.is_file():
+        raise UsageError(f"{cacert}: no such file; --cacert takes a PEM file of certificates")
+    options: dict[str, Any] = {"maxsize": CONNECTIONS, "block": True}
+    if cacert is not None:
+        options["ca_certs"] = str(cacert)
+
+    proxy = find_proxy(server)
+    if proxy is None:
+        return urllib3.PoolManager(**options)
+    url = urllib.parse.urlsplit(proxy)
+    if url.username is not None:
+        credentials = (
+            f"{urllib.parse.unquote(url.username)}:{urllib.parse.unquote(url.password or '')}"
+        )
+        options["proxy_headers"] = urllib3.make_headers(proxy_basic_auth=credentials)
+    return urllib3.ProxyManager(proxy, **options)
+
+
+def find_proxy(server: str) -> str | None:
+    """Return the URL of the proxy for this server, or None.
+
+    Reads HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY, in lower case as well, by the rules of
+    `urllib.request.getproxies`.
+    """
+    url = urllib.parse.urlsplit(server)
+    if is_loopback(server) or urllib.request.proxy_bypass(url.netloc):
+        return None
+    proxies = urllib.request.getproxies()
+    proxy = proxies.get(url.scheme) or proxies.get("all")
+    if proxy is not None and "://" not in proxy:
+        proxy = f"http://{proxy}"
+    return proxy
+
+
+def is_loopback(server: str) -> bool:
+    """Return whether the server is on this machine: no proxy, and no use in compressing."""
+    host = urllib.parse.urlsplit(server).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
