@@ -1,1 +1,1 @@
-"""Write to the terminal: escaped text, progress, tables."""
+"""Output on the terminal: escaped text and progress."""

@@ -1,4 +1,4 @@
-"""Lines on stdout for programs and people, and on stderr for people."""
+"""Results on stdout, and messages on stderr."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from tbupload.console.terminal import write_json, write_line
 
 
 def print_line(text: str) -> None:
-    """A result, on stdout, at once: whoever reads it through a pipe sees it before the command has ended."""
+    """Print a result on stdout, flushed: a reader of the pipe gets it before the command ends."""
     write_line(sys.stdout, text)
 
 
 def print_json(content: dict[str, Any]) -> None:
-    """A result as one line of JSON."""
+    """Print a result on stdout as one line of JSON."""
     write_json(sys.stdout, content)
 
 
 def print_message(text: str, *, end: str = "\n") -> None:
-    """A sentence on stderr."""
+    """Print a sentence on stderr."""
     write_line(sys.stderr, text, end=end)
 
 
 @contextmanager
 def ignore_broken_pipe() -> Iterator[None]:
-    """What is written in the block may find that its reader has gone, which is no reason to stop an upload."""
+    """Discard stdout if its reader has gone while the block writes to it: the upload continues."""
     try:
         yield
     except BrokenPipeError:
@@ -36,5 +36,5 @@ def ignore_broken_pipe() -> Iterator[None]:
 
 
 def discard_stdout() -> None:
-    """Whoever read stdout has gone: a later flush of it at exit would fail once more, so it goes nowhere."""
+    """Redirect stdout to the null device: flushing it at exit would fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

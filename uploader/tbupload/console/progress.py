@@ -1,4 +1,4 @@
-"""Tells a person on stderr how an upload goes: live lines on a terminal, a plain line now and then elsewhere."""
+"""Progress on stderr: live lines on a terminal, otherwise a plain line now and then."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
 LINE_SECONDS: Final = 30.0
-"""Seconds between two plain lines, at least: a log of days has to stay readable."""
+"""Shortest time between plain lines: a log of days has to stay readable."""
 
 REDRAW_SECONDS: Final = 0.2
-"""Seconds between two drawings of the live lines, at least."""
+"""Shortest time between updates of the live lines."""
 
 BAR_COLUMNS_MIN: Final = 16
-"""Columns left to the bar and its percentage before words are left out."""
+"""Width reserved for the bar and its percentage."""
 
 CTRL_C_COLUMNS: Final = 3
-"""Columns left free at the end of a line: the terminal shows a Ctrl-C there, which must not begin another line."""
+"""Columns left free at the end of a line for the terminal's echo of Ctrl-C, which must not wrap."""
 
 COLUMNS_UNKNOWN: Final = 80
-"""The width of a terminal that does not tell its own."""
+"""Width assumed for a terminal that does not report it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgressState:
-    """How far an upload is: bytes of event files committed, of how many there are, and what they held.
+    """How far an upload is: bytes of event files committed, their total, and their content.
 
-    `sent_bytes` (of event files) and `points` (scalars, tensors and blobs) are what this upload did itself, without
-    what was there when it began; `skipped` counts by reason what it left out. `is_idle`: all that can be sent now is.
+    `sent_bytes` (of event files) and `points` (scalars, tensors and blobs) are what this upload
+    sent; `skipped` counts by reason what it left out. With `is_idle` all that can be sent was sent.
     """
 
     done_bytes: int
@@ -53,7 +53,7 @@ class ProgressState:
     is_idle: bool = False
 
     def time_left(self, rates: Rates) -> str:
-        """In words, at the rate of the last seconds; nothing when that cannot be known."""
+        """Return the time left at these rates in words; "" if it is unknown."""
         if self.is_idle:
             return "up to date"
         left = rates.seconds_for(max(0, self.total_bytes - self.done_bytes))
@@ -61,9 +61,9 @@ class ProgressState:
 
 
 class ConsoleProgress:
-    """Plain lines, and no more of them than are worth reading; `verbosity` is -1 (quiet), 0 or 1 (verbose).
+    """Progress as plain lines; `verbosity` is -1 (quiet), 0 or 1 (verbose).
 
-    May be used from several threads. A stream that nobody reads any more, or a full disk, is no reason to fail.
+    May be used from several threads. Errors of the stream (no reader, a full disk) are ignored.
     """
 
     interval_seconds = LINE_SECONDS
@@ -80,76 +80,77 @@ class ConsoleProgress:
 
     @property
     def shows_info(self) -> bool:
-        """Whether a person wants to hear what is no warning."""
+        """Return whether messages other than warnings are shown."""
         return self._verbosity >= 0
 
     @property
     def is_live(self) -> bool:
-        """Whether lines stand on the screen that are drawn again and again."""
+        """Return whether there are lines that are updated in place."""
         return False
 
     def start(self, url: str | None = None) -> None:
-        """From now on points are sent, to be seen at `url`."""
+        """Start measuring rates; `url` is where to see the points."""
         self._url = url
         self._throughput = ThroughputMeter()
         self._shown_at = time.monotonic() - (self.interval_seconds if self.is_live else 0)
 
     def warn(self, message: str) -> None:
-        """Something a person has to know, even one who asked for quiet."""
+        """Show a message at every verbosity."""
         self._write(message)
 
     def report_problem(self, sentence: str) -> None:
-        """What is wrong with a path: said when it is met, and once. After PROBLEMS_SHOWN of them, they are counted."""
+        """Show what is wrong with a path, once; after PROBLEMS_SHOWN of them nothing more."""
         with self._lock:
             if sentence in self._problems or len(self._problems) > PROBLEMS_SHOWN:
                 return
             self._problems.add(sentence)
-            is_one_too_many = len(self._problems) > PROBLEMS_SHOWN
+            is_over_limit = len(self._problems) > PROBLEMS_SHOWN
         self.warn(
-            "more paths are in trouble; from here on they are only counted"
-            if is_one_too_many
+            "more paths have problems; from here on they are only counted"
+            if is_over_limit
             else sentence
         )
 
     def has_reported(self, sentence: str) -> bool:
-        """Whether this problem was said, in whole."""
+        """Return whether this problem was shown."""
         with self._lock:
             return sentence in self._problems and len(self._problems) <= PROBLEMS_SHOWN
 
     def info(self, message: str) -> None:
-        """Something a person wants to know."""
+        """Show a message unless quiet."""
         if self._verbosity >= 0:
             self._write(message)
 
     def debug(self, message: str) -> None:
-        """Something for whoever looks closely."""
+        """Show a message if verbose."""
         if self._verbosity > 0:
             self._write(message)
 
     def is_due(self) -> bool:
-        """Whether `show` would show anything now: a state takes time to make."""
+        """Return whether `show` would show anything now: a state takes time to make."""
         return self._verbosity >= 0 and time.monotonic() - self._shown_at >= self.interval_seconds
 
     def show(self, state: ProgressState) -> None:
-        """The upload has come this far."""
+        """Show the state if it is time to."""
         if not self.is_due() or (not self.is_live and state == self._shown):
             return
         self._shown_at, self._shown = time.monotonic(), state
         self._show(state, self._throughput.rates(state.sent_bytes, state.points))
 
     def close(self) -> None:
-        """No more progress will be shown; sentences may still be said."""
+        """End the progress; messages may still be shown."""
 
     def _show(self, state: ProgressState, rates: Rates) -> None:
-        parts = [
-            f"{amounts_text(state.done_bytes, state.total_bytes)}, {size_text(rates.bytes_per_second)}/s",
+        texts = [
+            amounts_text(state.done_bytes, state.total_bytes),
+            f"{size_text(rates.bytes_per_second)}/s",
             f"{state.points:,} points ({rates.points_per_second:,.0f}/s)",
             _series_text(state),
             state.time_left(rates),
             skipped_text(state.skipped),
             self._url or "",
         ]
-        self._write(", ".join(part for part in parts if part))
+        self._write(", ".join(text for text in texts if text))
 
     def _write(self, message: str) -> None:
         with self._lock, contextlib.suppress(OSError):
@@ -157,25 +158,28 @@ class ConsoleProgress:
 
 
 class LiveProgress(ConsoleProgress):
-    """Live lines: a bar with amounts, rates and time left; where to see it; what was skipped. Sentences go above."""
+    """Progress as lines updated in place, with messages above them.
+
+    They are a bar with amounts, rates and time left; the series and the URL; what was skipped.
+    """
 
     interval_seconds = REDRAW_SECONDS
 
     def __init__(self, verbosity: int = 0, stream: TextIO | None = None) -> None:
-        from tqdm import tqdm  # noqa: PLC0415 - it takes long to load, and only a terminal needs it
+        from tqdm import tqdm  # noqa: PLC0415 - slow to import, and needed on terminals only
 
         super().__init__(verbosity, stream)
-        tqdm.monitor_interval = 0  # its watching thread has nothing to do here
+        tqdm.monitor_interval = 0  # no monitor thread: each update is explicit here
         self._tqdm = tqdm
         self._lines: list[tqdm[NoReturn]] = []
 
     @property
     def is_live(self) -> bool:
-        """Yes, unless a person asked for quiet."""
+        """Return whether there are lines updated in place: not if quiet."""
         return self.shows_info
 
     def close(self) -> None:
-        """Takes the lines away."""
+        """Remove the lines."""
         for line in reversed(self._lines):
             line.close()
         self._lines = []
@@ -193,6 +197,7 @@ class LiveProgress(ConsoleProgress):
         while len(self._lines) < len(texts):
             self._lines.append(self._make_line(len(self._lines), texts[len(self._lines)], columns))
         texts += [""] * (len(self._lines) - len(texts))
+
         bar = self._lines[0]
         bar.total = max(state.total_bytes, state.done_bytes, 1)
         bar.n = max(state.done_bytes, int(state.total_bytes == 0))
@@ -202,12 +207,12 @@ class LiveProgress(ConsoleProgress):
             line.refresh()
 
     def _make_line(self, position: int, text: str, columns: int) -> tqdm[NoReturn]:
-        form = "{desc}" if position else "{percentage:3.0f}%|{bar}| {desc}"
+        bar_format = "{desc}" if position else "{percentage:3.0f}%|{bar}| {desc}"
         return self._tqdm(
             desc=escape(text),
             total=1,
             position=position,
-            bar_format=form,
+            bar_format=bar_format,
             file=self._stream,
             ncols=columns,
             leave=False,
@@ -219,39 +224,39 @@ class LiveProgress(ConsoleProgress):
 
 
 def make_progress(verbosity: int) -> ConsoleProgress:
-    """The kind that suits stderr."""
+    """Return live progress if stderr is a terminal, otherwise plain lines."""
     return LiveProgress(verbosity) if sys.stderr.isatty() else ConsoleProgress(verbosity)
 
 
 def bar_text(state: ProgressState, rates: Rates, columns: int) -> str:
-    """Amounts, rates and time left, as many of them as have room; the amounts always."""
+    """Return the amounts and, as far as they fit into `columns`, rates and time left."""
     amounts = amounts_text(state.done_bytes, state.total_bytes)
     left = state.time_left(rates)
     speed, points = f"{size_text(rates.bytes_per_second)}/s", f"{count_text(state.points)} points"
     points_speed = f"{count_text(rates.points_per_second)}/s"
-    for parts in (
+    for texts in (
         [amounts, speed, f"{points}, {points_speed}", left],
         [amounts, speed, points, left],
         [amounts, speed, left],
         [amounts, left],
     ):
-        text = ", ".join(part for part in parts if part)
-        if len(text) <= columns:
-            return text
+        line = ", ".join(text for text in texts if text)
+        if len(line) <= columns:
+            return line
     return amounts
 
 
-def join_fitting(parts: list[str], columns: int) -> str:
-    """The parts that fit into one line, the last one first; a part that does not fit is left out, never cut."""
-    chosen: list[str] = []
-    for part in reversed(parts):
-        if part and len("  ".join([part, *chosen])) < columns:
-            chosen.insert(0, part)
-    return "  ".join(chosen)
+def join_fitting(texts: list[str], columns: int) -> str:
+    """Return the texts that fit into one line, in order; the last ones take precedence."""
+    fitting: list[str] = []
+    for text in reversed(texts):
+        if text and len("  ".join([text, *fitting])) < columns:
+            fitting.insert(0, text)
+    return "  ".join(fitting)
 
 
 def truncate(text: str, columns: int) -> str:
-    """The text, or its beginning when the line is too short for it: a line that wraps could not be drawn again."""
+    """Return the text, or its beginning: a line that wraps cannot be updated in place."""
     return text if len(text) < columns else f"{text[: max(0, columns - 4)]}..."
 
 

@@ -1,7 +1,8 @@
-r"""Text for terminals: the one way in which `tbupload` writes to stdout and stderr.
+r"""Text for terminals: all that `tbupload` writes to stdout and stderr passes here.
 
-Names, URLs and error details come from files and servers that anybody may have written. Characters that steer a
-terminal or reorder what it shows (ESC, CR, LF, C1, U+202E …) are written as escapes: `\x1b`. Every text is one line.
+Names, URLs and error details come from files and servers that are not trusted. Characters that
+control a terminal or reorder what it shows (ESC, CR, LF, C1, U+202E …) are written as escapes such
+as `\x1b`. Every text is one line.
 """
 
 from __future__ import annotations
@@ -14,38 +15,38 @@ import unicodedata
 from typing import Any, Final, TextIO
 
 _JOIN_CONTROLS: Final = frozenset("\u200c\u200d")
-"""Format characters that words of some languages, and emoji, are made of; they move nothing."""
+"""Format characters that scripts and emoji need; they do not reorder text (UAX #9)."""
 
 
 def is_harmless(char: str) -> bool:
-    """Return whether a character may go to a terminal, or into a file's name, as it is.
+    """Return whether a character may be written to a terminal, or into a file's name, as it is.
 
-    Refused are control, format and surrogate characters, line separators and code points without a meaning (Unicode
-    categories C*, Zl, Zp); spaces of any width and the joiners of scripts are fine.
+    Control, format and surrogate characters, line separators and unassigned code points (Unicode
+    categories C*, Zl, Zp) may not; spaces of any width and the joiners of scripts may.
     """
     return char.isprintable() or char in _JOIN_CONTROLS or unicodedata.category(char) == "Zs"
 
 
 def escape(text: str) -> str:
-    r"""Return the text with every character that is not harmless as an escape of Python's: `\x1b`, `\u202e`."""
+    r"""Return the text with harmful characters as Python's escapes: `\x1b`, `\u202e`."""
     if text.isprintable():
         return text
     return "".join(char if is_harmless(char) else _escape_char(char) for char in text)
 
 
 def write_line(stream: TextIO, text: str, *, end: str = "\n") -> None:
-    """Write one escaped line at once. Characters the stream's encoding lacks become escapes as well.
+    """Write and flush one line, escaped; also characters that the stream's encoding lacks.
 
-    Raises OSError (BrokenPipeError when nobody reads).
+    Raises OSError (BrokenPipeError without a reader).
     """
     _write(stream, escape(text), end)
 
 
 def write_json(stream: TextIO, content: Any) -> None:
-    """Write one line of JSON, in which characters that are not harmless are JSON's own escapes. Raises OSError."""
+    """Write and flush one line of JSON, with JSON's escapes; raises OSError."""
     text = json.dumps(content, ensure_ascii=False)
     if not text.isprintable():
-        # Outside of strings there are only ASCII characters: whatever is replaced here stands in a string.
+        # Outside of strings, JSON is printable ASCII: all that is replaced here is in a string.
         text = "".join(char if is_harmless(char) else json.dumps(char)[1:-1] for char in text)
     if _escape_unencodable(stream, text) != text:
         text = json.dumps(content)
@@ -53,7 +54,7 @@ def write_json(stream: TextIO, content: Any) -> None:
 
 
 def write_raw(line: bytes) -> None:
-    """Write bytes of the program's own to stderr without any lock, as a signal handler has to; errors are ignored."""
+    """Write our own bytes to stderr without a lock, for signal handlers; errors are ignored."""
     with contextlib.suppress(OSError):
         os.write(sys.stderr.fileno(), line)
 
@@ -64,7 +65,7 @@ def _write(stream: TextIO, text: str, end: str) -> None:
 
 
 def _escape_unencodable(stream: TextIO, text: str) -> str:
-    """The text with escapes for what the stream's encoding lacks, as in a terminal of Latin-1."""
+    """Return the text with escapes for what the stream's encoding lacks, such as Latin-1."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
     return text.encode(encoding, "backslashreplace").decode(encoding)
 

@@ -1,1 +1,1 @@
-"""Talk to the server: transport, retries, limits on answers, and the API's calls."""
+"""The client of the server's HTTP API: transport, retries, limits on answers, calls."""

@@ -213,7 +213,7 @@ class Client:
     def create_token(self, experiment_id: str, fields: Mapping[str, Any]) -> Json:
         """Create a token for one experiment from {scopes, label?, expires_at?}.
 
-        Its secret is in this answer only. The request is not repeated if it may have been processed.
+        Its secret is in this answer only. A request that may have been processed is not repeated.
         """
         return self._json("POST", _path(experiment_id, "tokens"), fields, may_retry=False).json(
             NEW_TOKEN

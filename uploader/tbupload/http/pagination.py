@@ -1,4 +1,4 @@
-"""Listings in pages: every page once, however a server goes about it."""
+"""Paginated listings, bounded: a broken server cannot make one endless."""
 
 from __future__ import annotations
 
@@ -13,24 +13,31 @@ from tbupload.limits import LISTING_BYTES_MAX, LISTING_PAGES_MAX, PAGE_TOKEN_CHA
 def read_pages(
     read: Callable[[str | None], Response], schema: Schema, *, bytes_max: float = LISTING_BYTES_MAX
 ) -> Iterator[Json]:
-    """Yield the pages of a listing; `read` asks for the one that a page token (`next` of the page before) names.
+    """Yield the pages of a listing.
 
-    Raises Refused when a page does not fit the schema, a page token comes again, or the pages are more than
-    LISTING_PAGES_MAX or have more than `bytes_max` bytes: such a listing would never end.
+    Args:
+        read: Requests a page by its page token (`next` of the page before); None for the first.
+        schema: The schema of a page.
+        bytes_max: Limit of the sum of all pages.
+
+    Raises:
+        Refused: A page does not fit the schema, a page token is repeated, or there are more than
+            LISTING_PAGES_MAX pages or `bytes_max` bytes.
     """
     token: str | None = None
     seen: set[int] = set()
     size = 0
     for _ in range(LISTING_PAGES_MAX):
-        answer = read(token)
-        size += len(answer.body)
+        response = read(token)
+        size += len(response.body)
         if size > bytes_max:
             raise Refused(
                 f"the server's listing is over the limit of {LISTING_BYTES_MAX:,} bytes", status=200
             )
-        page = answer.json(schema)
-        del answer
+        page = response.json(schema)
+        del response  # its body is not kept in memory while the page is processed
         yield page
+
         token = page.get("next")
         if token is None:
             return

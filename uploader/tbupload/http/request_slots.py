@@ -1,4 +1,4 @@
-"""How many requests are under way at once: half as many when the server says that they are too many."""
+"""A limit of concurrent requests that is halved when the server asks for fewer (HTTP 429)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from contextlib import contextmanager
 from typing import Final
 
 SUCCESSES_PER_SLOT: Final = 20
-"""Good answers after which one more request may be under way again."""
+"""Successful answers after which the limit is raised by one."""
 
 
 class RequestSlots:
-    """Room for up to `count` requests at once; used by several threads."""
+    """Slots for up to `count` concurrent requests of several threads.
+
+    The limit follows additive increase and multiplicative decrease, as in TCP (RFC 5681): callers
+    that share a server converge to fair shares of it.
+    """
 
     def __init__(self, count: int) -> None:
         self._count = self._limit = count
@@ -21,7 +25,7 @@ class RequestSlots:
 
     @contextmanager
     def acquire(self) -> Iterator[None]:
-        """Wait for room, and keep it while the block lasts."""
+        """Wait for a slot, and occupy it for the block."""
         with self._changed:
             self._changed.wait_for(lambda: self._taken < self._limit)
             self._taken += 1
@@ -33,13 +37,13 @@ class RequestSlots:
                 self._changed.notify_all()
 
     def halve(self) -> None:
-        """The server has refused one as too many (HTTP 429)."""
+        """Halve the limit, to one at least: the server has answered 429."""
         with self._changed:
             self._limit = max(1, self._limit // 2)
             self._successes = 0
 
     def succeed(self) -> None:
-        """The server has answered one."""
+        """Count a successful answer, and raise the limit again after SUCCESSES_PER_SLOT of them."""
         with self._changed:
             if self._limit == self._count:
                 return

@@ -1,4 +1,4 @@
-"""The bytes of HTTP responses, within limits: whatever a server sends, it takes bounded memory and time."""
+"""Bodies of HTTP responses, read within limits of memory and time."""
 
 from __future__ import annotations
 
@@ -19,45 +19,51 @@ from tbupload.limits import (
     RETRY_AFTER_SECONDS_MAX,
 )
 
-PIECE_BYTES: Final = 1 << 20
-"""Bytes of a piece of a response that is read as it arrives, at most."""
+READ_BYTES: Final = 1 << 20
+"""Largest chunk of a body that is read as it arrives."""
 
 
 def iter_body(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
-    """Yield the body as it arrives, at most PIECE_BYTES at a time.
+    """Yield the body as it arrives, at most READ_BYTES at a time.
 
-    A body with a Content-Encoding is refused: none was asked for, and a few bytes of it may stand for gigabytes.
-    Raises Refused, and urllib3's HTTPError when the connection breaks or nothing comes for too long.
+    Raises:
+        Refused: The body has a Content-Encoding. None was asked for, and a few compressed bytes may
+            expand to gigabytes.
+        urllib3.exceptions.HTTPError: The connection broke, or timed out.
     """
     encoding = response.headers.get("Content-Encoding", "identity")
     if encoding.strip().lower() not in {"", "identity"}:
         response.close()
         raise Refused(
-            f"the server, or a proxy before it, compresses its answers ({encoding[:100]}) although nobody asked for it",
+            f"the server, or a proxy before it, compresses its answers ({encoding[:100]}), "
+            "which was not requested",
             status=response.status,
         )
-    while piece := response.read1(PIECE_BYTES, decode_content=False):
-        yield piece
+    while chunk := response.read1(READ_BYTES, decode_content=False):
+        yield chunk
 
 
 def read_body(response: urllib3.BaseHTTPResponse, bytes_max: int) -> bytes:
-    """Return the whole body. Raises as `iter_body`, and Refused over `bytes_max` or RESPONSE_SECONDS_MAX."""
+    """Return the body; raise as `iter_body`, and Refused above a limit.
+
+    The limits are `bytes_max` and RESPONSE_SECONDS_MAX.
+    """
     deadline = time.monotonic() + RESPONSE_SECONDS_MAX
-    pieces, size = [], 0
-    for piece in iter_body(response):
-        pieces.append(piece)
-        size += len(piece)
+    chunks, size = [], 0
+    for chunk in iter_body(response):
+        chunks.append(chunk)
+        size += len(chunk)
         if size > bytes_max or time.monotonic() > deadline:
             response.close()
             limit = f"{bytes_max:,} bytes" if size > bytes_max else f"{RESPONSE_SECONDS_MAX:,.0f} s"
             raise Refused(
                 f"the server's answer is over the limit of {limit}", status=response.status
             )
-    return b"".join(pieces)
+    return b"".join(chunks)
 
 
 def parse_error_body(response: urllib3.BaseHTTPResponse) -> dict[str, Any]:
-    """Return the fields of a refusal's JSON body; none when it is anything else."""
+    """Return the fields of an error's JSON body; none if it is not a JSON object."""
     try:
         content = json.loads(read_body(response, ERROR_BYTES_MAX))
     except (ValueError, RecursionError, Refused, urllib3.exceptions.HTTPError):
@@ -67,7 +73,7 @@ def parse_error_body(response: urllib3.BaseHTTPResponse) -> dict[str, Any]:
 
 
 def refusal_text(status: int, content: dict[str, Any]) -> str:
-    """Return a refusal in words: its status, the server's detail and, of a fault of its own, the id in its log."""
+    """Return an error in words: its status, the server's detail, and the id in the server's log."""
     detail, number = content.get("detail"), content.get("id")
     text = f"HTTP {status}"
     if isinstance(detail, str) and detail:
@@ -80,9 +86,9 @@ def refusal_text(status: int, content: dict[str, Any]) -> str:
 
 
 def retry_after_seconds(value: str | None) -> float | None:
-    """Return the seconds of a Retry-After header in either of its two forms, RETRY_AFTER_SECONDS_MAX at most.
+    """Return the seconds of a Retry-After header, at most RETRY_AFTER_SECONDS_MAX, or None.
 
-    None when there is none, or it says nothing that can be understood.
+    Its value is a number of seconds or a date (RFC 9110, section 10.2.3); any other is ignored.
     """
     if value is None:
         return None

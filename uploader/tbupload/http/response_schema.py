@@ -1,7 +1,8 @@
-"""JSON of the server, checked before anything relies on it: a hostile or broken server gets one line, no traceback.
+"""Schemas for the server's JSON, so that a broken server causes an error and not a traceback.
 
-A schema is a function that raises `_Mismatch` for a value that does not fit; `record(name=string)` makes one of others.
-Fields that a schema does not name may hold anything, as those of a newer server.
+A schema is a function that raises `_Mismatch` for a value that does not fit; some functions, such
+as `record`, make one from others. Fields that a schema does not name may have any value: a newer
+server may send more.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Schema = Callable[[Any], None]
 INTEGER_MAX: Final = 2**63 - 1
 
 NESTING_MAX: Final = 4
-"""Lists and objects within each other in a field that is shown as it is."""
+"""Levels of lists and objects in a field that is printed as it is."""
 
 NOT_A_TBHUB_ANSWER: Final = "the answer is not one of a tbhub server"
 
@@ -29,13 +30,13 @@ ADDRESS_ADVICE: Final = "check the server's address"
 
 
 class _Mismatch(Exception):
-    """The value does not fit; the message says where and why. It never leaves this module."""
+    """A value does not fit; the message says where and why. Never raised to other modules."""
 
 
 def parse(body: bytes | str, schema: Schema) -> Json:
     """Return the JSON object in a response's body.
 
-    Raises Refused when it is none, or does not fit the schema, as when the address is not a tbhub server's.
+    Raises Refused if it is not one, or does not fit: the address may not be a tbhub server's.
     """
     try:
         content = json.loads(body, parse_constant=_refuse_constant)
@@ -56,7 +57,7 @@ def check(content: Any, schema: Schema) -> None:
 
 
 def unreadable_answer(why: str = "") -> Refused:
-    """Return the error for a response that cannot be one of our server's."""
+    """Return the error for a response that a tbhub server would not send."""
     return Refused(
         f"{NOT_A_TBHUB_ANSWER}{f' ({why})' if why else ''}: {ADDRESS_ADVICE}", status=200
     )
@@ -67,7 +68,7 @@ def anything(_value: Any) -> None:
 
 
 def string(value: Any) -> None:
-    """Accept text that can be written as UTF-8: JSON's escapes may make half a character."""
+    """Accept valid Unicode: JSON's escapes may be lone surrogates (RFC 8259, section 8.2)."""
     if not isinstance(value, str):
         raise _Mismatch("no string where one should be")
     if not value.isascii():
@@ -78,7 +79,7 @@ def string(value: Any) -> None:
 
 
 def identifier(value: Any) -> None:
-    """Accept an experiment's id: it becomes a part of addresses, commands and file names."""
+    """Accept an experiment's id, which is safe in URLs, commands and file names."""
     if not isinstance(value, str) or not re.fullmatch("[0-9A-Za-z]{1,100}", value):
         raise _Mismatch("no id where one should be")
 
@@ -107,7 +108,7 @@ def boolean(value: Any) -> None:
 
 
 def plain(value: Any, depth: int = NESTING_MAX) -> None:
-    """Accept what can be shown as it is: any JSON but for deep nesting."""
+    """Accept what can be printed as it is: any JSON without deep nesting."""
     if not isinstance(value, list | dict):
         return
     if not depth:
@@ -147,7 +148,7 @@ def mapping(schema: Schema) -> Schema:
 
 
 def record(fields: Mapping[str, Schema], rest: Schema = anything) -> Schema:
-    """Accept objects with all of these fields; `rest` is the schema of each other one."""
+    """Accept objects with all of these fields; `rest` is the schema of all others."""
 
     def check_record(value: Any) -> None:
         if not isinstance(value, dict):
@@ -167,4 +168,4 @@ def record(fields: Mapping[str, Schema], rest: Schema = anything) -> Schema:
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")

@@ -1,4 +1,4 @@
-"""Server-sent events: from bytes, cut anywhere, to events."""
+"""A parser of server-sent events (HTML Living Standard, section "Server-sent events")."""
 
 from __future__ import annotations
 
@@ -10,21 +10,24 @@ from tbupload.limits import RESPONSE_BYTES_MAX
 
 @dataclass(frozen=True, slots=True)
 class ServerEvent:
-    """One event; its `id` is None where it has none of its own."""
+    """An event; `id` is None if it has none of its own."""
 
     name: str
     data: bytes
     id: str | None
 
 
-def read_events(pieces: Iterable[bytes]) -> Iterator[ServerEvent]:
-    """The whole events in these bytes, whose lines end with a line feed; one that is cut off at the end is dropped.
+def read_events(chunks: Iterable[bytes]) -> Iterator[ServerEvent]:
+    """Yield the complete events of a body in chunks of any size; drop an incomplete one at its end.
 
-    Raises ValueError for an event over RESPONSE_BYTES_MAX, and for names that are no text.
+    Parses what our server sends: lines end with a line feed, and data is one line.
+
+    Raises:
+        ValueError: An event is longer than RESPONSE_BYTES_MAX, or a name is not UTF-8.
     """
     fields: dict[str, bytes] = {}
     size = 0
-    for line in _lines(pieces):
+    for line in _lines(chunks):
         size = size + len(line) + 1 if line else 0
         if size > RESPONSE_BYTES_MAX:
             raise ValueError(f"an event is over the limit of {RESPONSE_BYTES_MAX:,} bytes")
@@ -32,19 +35,20 @@ def read_events(pieces: Iterable[bytes]) -> Iterator[ServerEvent]:
             name, _, value = line.partition(b":")
             fields[name.decode()] = value.removeprefix(b" ")
             continue
+
         if "data" in fields:
-            name, number = fields.get("event", b"message"), fields.get("id")
+            name, event_id = fields.get("event", b"message"), fields.get("id")
             yield ServerEvent(
-                name.decode(), fields["data"], None if number is None else number.decode()
+                name.decode(), fields["data"], None if event_id is None else event_id.decode()
             )
         fields = {}
 
 
-def _lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
+def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
     rest: list[bytes] = []
     size = 0
-    for piece in pieces:
-        first, *others = piece.split(b"\n")
+    for chunk in chunks:
+        first, *others = chunk.split(b"\n")
         rest.append(first)
         size += len(first)
         if size > RESPONSE_BYTES_MAX:

@@ -1,1 +1,1 @@
-"""Find and watch the runs and event files of a log directory."""
+"""The runs and event files of a log directory, and watching them for changes."""

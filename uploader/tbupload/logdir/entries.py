@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 MTIME_UNKNOWN: Final = -1
-"""`Folder.mtime_ns` of a directory that has to be listed again, whatever its modification time."""
+"""`Folder.mtime_ns` of a directory that has to be listed again."""
 
 _PROJECTOR_ASSETS: Final = ("plugins", "org_tensorflow_tensorboard_projector")
 """Directories below a run in which TensorBoard's plugin assets put a projector config.

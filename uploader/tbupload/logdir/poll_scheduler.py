@@ -1,6 +1,6 @@
-"""How often things are looked at: those that just changed often, quiet ones ever more rarely, within a share of time.
+"""A scheduler of polls: entries that changed recently often, quiet ones rarely, in a share of time.
 
-Nothing here knows what is looked at; the clock is passed in.
+It does not know what an entry is or how it is polled.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from itertools import pairwise
 from typing import Final, Generic, TypeVar
 
 POLLS_PER_QUIET_TIME: Final = 200
-"""A thing that has been quiet for a while is looked at this many times in as long a while: 40 s quiet, every 0.2 s."""
+"""An entry quiet for a time is polled with this fraction of it as period: 0.2 s after 40 s."""
 
 POLL_SECONDS_MAX: Final = 0.05
-"""The looks of one turn take no longer, so that whatever else is to be done waits no longer for them."""
+"""Time for the polls of one round, so that nothing else waits longer for them."""
 
 BACKLOG_SECONDS: Final = 0.5
-"""When not all looks that were due had room in a turn, the next one comes after this long."""
+"""Pause before the next round if this one had no time for all polls that were due."""
 
 Entry = TypeVar("Entry")
 
 
 class _PollQueue(Generic[Entry]):
-    """Things looked at every `period_seconds`, round and round; `credit` is how many looks are due now."""
+    """A token bucket: entries polled in turn, each every `period_seconds`; a token is one poll."""
 
     def __init__(self, period_seconds: float) -> None:
         self.period_seconds = period_seconds
@@ -32,10 +32,11 @@ class _PollQueue(Generic[Entry]):
 
     @property
     def is_ready(self) -> bool:
-        return self.tokens >= 0.5 and bool(self.entries)  # noqa: PLR2004 - a clock that is a little early still counts
+        # Half a token: a clock that is a little early does not delay the poll by a round.
+        return self.tokens >= 0.5 and bool(self.entries)  # noqa: PLR2004
 
     def refill(self, seconds: float) -> None:
-        """Looks become due with time, never more than there are things."""
+        """Add the tokens of a time, up to one for each entry."""
         self.tokens = min(
             float(len(self.entries)),
             self.tokens + len(self.entries) * seconds / self.period_seconds,
@@ -47,10 +48,16 @@ class _PollQueue(Generic[Entry]):
 
 
 class PollScheduler(Generic[Entry]):
-    """Things to be looked at again and again: a few lanes, each with twice the period of the one before it.
+    """Entries to be polled again and again, in queues each with twice the period of the one before.
 
-    Looking takes at most `share` of the time; what has no room comes later, the quiet things latest. A thing that was
-    handed out is forgotten until it is added again. `now` is a clock in seconds that never goes back.
+    An entry leaves the scheduler when it is returned as ready, until it is added again.
+
+    Args:
+        period_seconds: The shortest period.
+        period_seconds_max: The longest period.
+        share: Share of the time that polls may take. Beyond it they are delayed, those of quiet
+            entries most.
+        now: A monotonic clock in seconds.
     """
 
     def __init__(
@@ -72,50 +79,53 @@ class PollScheduler(Generic[Entry]):
         self._seconds_left = POLL_SECONDS_MAX
 
     def add(self, entry: Entry, quiet_seconds: float) -> None:
-        """Looks at it from now on; `quiet_seconds` have gone by since it changed last."""
-        wanted = quiet_seconds / POLLS_PER_QUIET_TIME
-        chosen = self._queues[0]
-        for before, lane in pairwise(self._queues):
-            # Halfway is enough: a thing that is looked at a little too seldom for now will be quieter soon.
-            if wanted <= (before.period_seconds + lane.period_seconds) / 2:
+        """Poll an entry from now on, at a period for its last change `quiet_seconds` ago."""
+        period = quiet_seconds / POLLS_PER_QUIET_TIME
+        nearest = self._queues[0]
+        for shorter, longer in pairwise(self._queues):
+            # The longer period from halfway on: the entry will have been quiet longer soon.
+            if period <= (shorter.period_seconds + longer.period_seconds) / 2:
                 break
-            chosen = lane
-        chosen.entries.append(entry)
+            nearest = longer
+        nearest.entries.append(entry)
 
     def ready(self) -> Iterator[Entry]:
-        """The things whose turn it is, often-changing ones first, as many as there is time for.
+        """Yield the entries to poll now, those with short periods first, while there is time.
 
-        The time between two of them is taken as that of the look.
+        The caller polls each before it asks for the next: the time in between is that of the poll.
         """
         began = self._now()
         elapsed, self._polled_at = began - self._polled_at, began
         self._seconds_left = min(POLL_SECONDS_MAX, self._seconds_left + self._share * elapsed)
-        for lane in self._queues:
-            lane.refill(elapsed)
+        for queue in self._queues:
+            queue.refill(elapsed)
+
         left = self._seconds_left
-        for index, lane in enumerate(self._queues):
-            is_last = not any(each.is_ready for each in self._queues[index + 1 :])
-            lane_began = self._now()
-            end = lane_began + (left if is_last else left / 2)
-            while lane.is_ready:
-                yield lane.pop()
+        for index, queue in enumerate(self._queues):
+            # At most half of what is left, so that every queue with polls due has some time.
+            is_last = not any(longer.is_ready for longer in self._queues[index + 1 :])
+            queue_began = self._now()
+            end = queue_began + (left if is_last else left / 2)
+            while queue.is_ready:
+                yield queue.pop()
                 if self._now() >= end:
                     break
-            left -= self._now() - lane_began
+            left -= self._now() - queue_began
         self._seconds_left = max(left, -POLL_SECONDS_MAX)
 
     def pause_seconds(self) -> float:
-        """How long nothing is due, at most."""
+        """Return how long to pause before the next round."""
         pause = min(
-            (lane.period_seconds for lane in self._queues if lane.entries),
+            (queue.period_seconds for queue in self._queues if queue.entries),
             default=self._queues[-1].period_seconds,
         )
-        return min(pause, BACKLOG_SECONDS) if any(lane.is_ready for lane in self._queues) else pause
+        has_backlog = any(queue.is_ready for queue in self._queues)
+        return min(pause, BACKLOG_SECONDS) if has_backlog else pause
 
     def pop_all(self) -> list[Entry]:
-        """Everything that is in the lanes, for one look at each outside all pacing; they are to be added again."""
+        """Remove and return all entries, for a poll of each at once."""
         entries: list[Entry] = []
-        for lane in self._queues:
-            entries.extend(lane.entries)
-            lane.entries.clear()
+        for queue in self._queues:
+            entries.extend(queue.entries)
+            queue.entries.clear()
         return entries

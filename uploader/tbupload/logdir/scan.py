@@ -1,4 +1,4 @@
-"""Finds the runs and event files of a logdir, as TensorBoard finds them, and says what it could not look at."""
+"""A single scan of a log directory: its runs and event files, and the paths it cannot use."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tbupload.logdir.tree import LogdirTree
 
 @dataclass(slots=True)
 class LogdirScan:
-    """What one walk found: files by run and name, in that order, and a sentence for each path that could not be used.
+    """The result of a scan: files sorted by run and name, and a sentence for each unusable path.
 
-    `bytes` is the size of all the files together. `projector_folders` are those with a projector config.
+    `bytes` is the size of all files. `projector_folders` are those with a projector config.
     """
 
     files: list[FoundFile] = field(default_factory=list)
@@ -29,52 +29,57 @@ class LogdirScan:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to be sent, and nothing to complain about."""
+        """Return whether there is nothing to send, and nothing to report."""
         return not (self.files or self.problems or self.projector_folders)
 
 
 def check_logdir(logdir: Path) -> None:
-    """Raises LogdirError unless `logdir` is a directory that can be listed."""
+    """Raise LogdirError unless `logdir` is a directory that can be listed."""
     if not logdir.exists():
         raise LogdirError(
-            f"{logdir}: no such directory (make it first if the training job has not started yet)"
+            f"{logdir}: no such directory (create it first if the training job has not started yet)"
         )
     if not logdir.is_dir():
-        raise LogdirError(f"{logdir} is a file; --logdir takes the directory that holds the runs")
+        raise LogdirError(
+            f"{logdir} is a file; --logdir takes the directory that contains the runs"
+        )
     if not os.access(logdir, os.R_OK | os.X_OK):
         raise LogdirError(f"{logdir} cannot be listed: permission denied")
 
 
 def scan_logdir(logdir: Path, series_filter: SeriesFilter, name_chars_max: int) -> LogdirScan:
-    """Walks the logdir once; links are followed, but never back into a directory that is being walked.
+    """Scan the log directory once, by the rules of `LogdirTree`.
 
-    What is found, and what is a problem instead, is as `LogdirTree` says.
+    Links are followed, except to a directory above the link.
     """
     scan = LogdirScan()
     tree = LogdirTree(logdir, series_filter, name_chars_max)
     for entry in _walk(tree):
-        found = FoundFile(entry.folder.run, Path(entry.path))
+        file = FoundFile(entry.folder.run, Path(entry.path))
         try:
-            scan.bytes += found.path.stat().st_size
+            scan.bytes += file.path.stat().st_size
         except OSError as error:
-            scan.problems[entry.path] = f"{found.path}: {error.strerror}"
+            scan.problems[entry.path] = f"{file.path}: {error.strerror}"
         else:
-            scan.files.append(found)
-    scan.files.sort(key=lambda found: (found.run, found.path.name))
+            scan.files.append(file)
+    scan.files.sort(key=lambda file: (file.run, file.path.name))
     scan.problems |= tree.problems()
     scan.projector_folders = list(tree.projector_folders)
     return scan
 
 
 def has_uploadable_files(logdir: Path, series_filter: SeriesFilter) -> bool:
-    """Whether there is anything to upload, or to complain about, in the logdir; looks no further than that."""
+    """Return whether there is anything to upload or to report; stops at the first such path."""
     tree = LogdirTree(logdir, series_filter, sys.maxsize)
     return next(_walk(tree), None) is not None or bool(tree.projector_folders or tree.problems())
 
 
 def no_files_text(logdir: Path) -> str:
-    """What is said of a logdir that has nothing to upload."""
-    return f'{logdir}: no event files found (files with "tfevents" in their names), and no {CONFIG_NAME}'
+    """Return the error text for a log directory with nothing to upload."""
+    return (
+        f'{logdir}: no event files file (files with "tfevents" in their names), '
+        f"and no {CONFIG_NAME}"
+    )
 
 
 def _walk(tree: LogdirTree) -> Iterator[FileEntry]:
@@ -87,7 +92,7 @@ def _walk(tree: LogdirTree) -> Iterator[FileEntry]:
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """An event file; `run` is its directory relative to the logdir, with slashes, "." for the logdir itself."""
+    """An event file; `run` is the name of its run as `Folder.run` has it."""
 
     run: str
     path: Path

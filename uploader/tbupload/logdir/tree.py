@@ -30,7 +30,7 @@ _REPORTED_FAILURES_MAX: Final = 2
 
 
 class LogdirTree:
-    """The folders of a log directory from `root` down; a folder is empty until `list_dir` is called.
+    """The folders of a log directory from `root` down, each empty until `list_dir` reads it.
 
     A run is a directory with an event file directly in it; links are followed. Runs rejected by the
     filter have no files. Names that cannot be sent, directories that cannot be listed and event
@@ -66,8 +66,8 @@ class LogdirTree:
     def list_dir(self, folder: Folder, *, is_full: bool = False) -> FolderChanges:
         """List the folder if its modification time has changed; with `is_full` in any case.
 
-        A folder that cannot be listed keeps its known content, to be listed again later. If it has
-        been deleted, all files below it are returned as gone.
+        A folder that cannot be listed retains its known content, to be listed again later. If it
+        was deleted, all files below it are returned as gone.
         """
         path = folder.path
 
@@ -124,7 +124,7 @@ class LogdirTree:
         for entry in entries:
             try:
                 is_directory = entry.is_dir()
-            except OSError as error:  # a circular link, or one through a directory without permission
+            except OSError as error:  # a circular link, or one through a closed directory
                 unusable[entry.path] = f"{printable_path(entry.path)}: {error.strerror}"
                 continue
             if is_directory:
@@ -225,7 +225,7 @@ def _is_unchanged(folder: Folder, status: os.stat_result) -> bool:
 
 
 def _record_status(folder: Folder, status: os.stat_result) -> None:
-    # Share the parent's number object: with hundreds of thousands of folders, copies take megabytes.
+    # Share the parent's number object: copies for hundreds of thousands of folders take megabytes.
     is_like_parent = folder.parent is not None and folder.parent.device == status.st_dev
     folder.device = folder.parent.device if folder.parent and is_like_parent else status.st_dev
     folder.inode = status.st_ino

@@ -25,7 +25,7 @@ LISTING_SECONDS_MAX: Final = 0.25
 """Time that one `poll` spends on directories that were never listed before."""
 
 FULL_LISTING_SECONDS: Final = 600.0
-"""Period of listing all directories whatever their modification times; longer with very many."""
+"""Period of listing all directories, even if unmodified; longer if there are very many."""
 
 ACTIVE_SECONDS: Final = FILE_POLL_SECONDS * POLLS_PER_QUIET_TIME
 """Age of the last change below which a file is active.
@@ -218,7 +218,7 @@ class LogdirWatcher:
         if fingerprint == entry.fingerprint:
             return False
 
-        # A new file's age is the only hint how active it is. It counts as quiet at first, also where
+        # A new file's age is the only hint how active it is. It counts as quiet at first, also if
         # the file server's clock is ahead of ours.
         entry.changed_at = (
             now if entry.fingerprint else now - max(ACTIVE_SECONDS, time.time() - status.st_mtime)

@@ -1,1 +1,1 @@
-"""Send a log directory to an experiment: batch, schedule, send, and follow."""
+"""Uploading a log directory to an experiment: file states, segments, batches, scheduling."""

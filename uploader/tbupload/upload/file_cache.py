@@ -1,4 +1,4 @@
-"""The uploads of the files that are being read, and of some that were: the cost of reopening them."""
+"""A cache of file uploads: what was learned from files that are active or not yet read."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class FileCache:
 
     A file has one from when it is first acquired until it is evicted after its release: among
     hundreds of thousands of files, few have one at a time. A file that cannot be read to its end
-    keeps its own, without the reader.
+    has one as well, without a reader.
 
     Implements `FileStates` for the watcher. The clock of `options` is the watcher's.
     """
@@ -118,7 +118,7 @@ class FileCache:
             deque(read_together(uploads, is_final=self._options.is_final), maxlen=0)
 
     def release(self, entry: FileEntry) -> None:
-        """Allow eviction of the file, whose content has been read; evict others if there are many."""
+        """Allow eviction of a file that was read to its end; evict others if there are many."""
         upload = self._uploads.get(entry)
         if upload is None:
             return

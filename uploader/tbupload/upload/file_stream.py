@@ -20,9 +20,9 @@ class FileStream:
 
     __slots__ = ("_cursors", "acknowledged", "committed", "message", "path", "run")
 
-    def __init__(self, found: FoundFile, cursors: StreamCursors) -> None:
-        self.run = found.run
-        self.path = found.path
+    def __init__(self, file: FoundFile, cursors: StreamCursors) -> None:
+        self.run = file.run
+        self.path = file.path
         self.message: wire_pb2.Stream | None = None
         self.committed = 0
         self.acknowledged: dict[str, bytes] = {}
@@ -91,7 +91,7 @@ class FileStream:
             self._cursors.reset(segment.stream, conflict.offset, conflict.checksum or 0)
 
     def evict(self) -> None:
-        """Drop what can be found again by `identify`; `committed` stays."""
+        """Drop what can be file again by `identify`; `committed` stays."""
         self.message = None
         self.acknowledged = {}
 

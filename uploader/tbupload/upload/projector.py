@@ -1,4 +1,4 @@
-"""Sends what the Embedding Projector shows: the files of each projector config, again whenever one of them changes."""
+"""The upload of projector configs with their files, sent again whenever one of them changes."""
 
 from __future__ import annotations
 
@@ -20,20 +20,27 @@ from tbupload.upload.segments import EncodedSegment
 from tbupload.upload.stream_cursors import StreamCursors
 
 CHECK_SECONDS: Final = 1.0
-"""How often the files are looked at, at most."""
+"""Shortest time between checks of the files."""
 
 _SEND_ATTEMPTS_MAX: Final = 5
-"""Uploaders that may send other states of one config at the same moment."""
+"""Attempts to send a config while other uploaders send other states of it."""
 
 OnSent = Callable[[Folder, EncodedSegment, WriteOutcome], None]
-"""Is told of each segment that was committed, and of which folder's run it is."""
+"""Called with each committed segment, the folder of its run, and the server's answer."""
 
 
 class ProjectorUpload:
-    """The projector configs of one logdir, on their way to one experiment.
+    """Sends the projector configs of one log directory to one experiment.
 
-    A config's stream is of a new generation whenever the state of its files is another than that of the newest
-    generation: also when it is one that was sent before.
+    A config is a stream, with a new generation for each state of its files that differs from that
+    of the newest generation.
+
+    Args:
+        client: The server.
+        experiment_id: The experiment.
+        logdir: The log directory; files outside of it are not sent.
+        choice: The series filter, the server's limits, and the upload cursors.
+        callbacks: What to call with committed segments, and with problems.
     """
 
     def __init__(
@@ -54,10 +61,14 @@ class ProjectorUpload:
         self._next_check_at = 0.0
 
     def poll(self, folders: Iterable[Folder], *, is_last: bool = False) -> None:
-        """Looks at the configs in these folders, when it is time to, and sends what has changed. Raises ServerError."""
+        """Check the configs in these folders if it is time to, and send those that have changed.
+
+        With `is_last` it is always time. Raises ServerError.
+        """
         if time.monotonic() < self._next_check_at and not is_last:
             return
         self._next_check_at = time.monotonic() + CHECK_SECONDS
+
         for folder in list(folders):
             stream = ProjectorStream(folder, self._logdir, self._filter, self._limits)
             path = stream.path
@@ -92,7 +103,7 @@ class ProjectorUpload:
     def _send_unless_known(
         self, stream: ProjectorStream, checksum: int, series: Sequence[SeriesPoints]
     ) -> None:
-        """Sends them as a new generation of the config's stream, unless the newest one ends with this checksum."""
+        """Send the series as a new generation, unless the newest one has this checksum."""
         for _ in range(_SEND_ATTEMPTS_MAX):
             generation = 0
             cursor = self._cursors.find(stream.name)
@@ -105,28 +116,33 @@ class ProjectorUpload:
                 return
         raise ReadError(
             stream.path,
-            "other uploaders keep sending other states of it: let only one of them send it",
+            "other uploaders keep sending other states of it: send it with only one of them",
         )
 
     def _send(self, folder: Folder, segment: EncodedSegment) -> bool:
-        """Whether it was committed; otherwise another uploader has sent this generation, as is known from then on."""
+        """Send a generation; return False if another uploader has sent it before.
+
+        Then its cursor is stored.
+        """
         for digest, blob in segment.blobs.items():
             self._client.upload_blob(self._experiment_id, digest, blob)
+
         try:
-            result, is_repeat = self._client.write_batch(self._experiment_id, segment.body)
+            result, was_retried = self._client.write_batch(self._experiment_id, segment.body)
         except Conflict as conflict:
             if conflict.offset is None:
                 raise
             self._cursors.reset(segment.stream, conflict.offset, conflict.checksum or 0)
             return False
+
         if len(result.cursors) != 1 or result.cursors[0].stream != segment.stream:
-            raise unreadable_answer("cursors: not those of what was sent")
+            raise unreadable_answer("cursors: not those of the batch")
         self._cursors.update(result.cursors[0])
-        self._on_sent(folder, segment, (result, is_repeat))
+        self._on_sent(folder, segment, (result, was_retried))
         return True
 
     def _report_problems(self, path: Path, errors: Iterable[ReadError | OSError]) -> None:
-        sentences = [str(trouble) for trouble in errors]
+        sentences = [str(error) for error in errors]
         for sentence in sentences:
             if sentence not in self.problems.get(path, []):
                 self._report_problem(sentence)

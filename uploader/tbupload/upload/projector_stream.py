@@ -1,4 +1,4 @@
-"""A projector config with the files it names: what is sent of it, and why the rest of it cannot be."""
+"""A projector config and the files it names, as a stream of blob sequences."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from tbwire.tensorboard_pb2 import DATA_CLASS_BLOB_SEQUENCE, SummaryMetadata
 PLUGIN: Final = "projector"
 
 TAG_PREFIX: Final = "_projector_/"
-"""Before an embedding's name: a run may well have a scalar of the same name."""
+"""Prefix of an embedding's name: a run may have a scalar of the same name."""
 
 _NAME_CHARS_SHOWN: Final = 50
-"""Of a name that is too long."""
+"""Characters shown of a name that is too long."""
 
 _STREAM_DIGEST: Final = hashlib.sha256(CONFIG_NAME.encode()).digest()
-"""In the place of a first record's: the stream is the config's, whatever is in it."""
+"""Takes the place of a first record's digest: a config is one stream, with any content."""
 
 _METADATA: Final = SummaryMetadata(
     plugin_data=SummaryMetadata.PluginData(plugin_name=PLUGIN), data_class=DATA_CLASS_BLOB_SEQUENCE
@@ -39,10 +39,11 @@ _METADATA: Final = SummaryMetadata(
 
 
 class ProjectorStream:
-    """The config of one folder, as a stream of one byte: the checksum of its files' state stands for that.
+    """The projector config of one folder, as a stream of one byte per generation.
 
-    An embedding is a blob sequence of one point, of step 0 and of the time it was read: a newer one takes its place.
-    `folder` is that of the run it is shown for.
+    The cursor's checksum is that of the files' state, so that an unchanged config is recognized. An
+    embedding is a blob sequence with one point at step 0; its wall time is when it was read, so
+    that a newer point replaces it. `folder` is the folder of the run that shows it.
     """
 
     def __init__(
@@ -56,31 +57,31 @@ class ProjectorStream:
 
     @property
     def name(self) -> StreamName:
-        """The stream without its generation: the file's name says where in the run it is, which may have two."""
+        """Return the stream's name: its file name is a path, as a run may have two configs."""
         return self.folder.run, self.path.relative_to(self.folder.path).as_posix(), _STREAM_DIGEST
 
     def state(self) -> bytes:
-        """Bytes that change when one of the files does. Raises ReadError or OSError."""
+        """Return bytes that change when one of the files does; raise ReadError or OSError."""
         return self._files.state()
 
     def read(self) -> tuple[list[SeriesPoints], list[ReadError]]:
-        """The embeddings that are to be sent, and why others cannot be. Raises ReadError or OSError."""
-        embeddings, troubles = self._files.embeddings()
+        """Return the embeddings to send, and the errors of others; raise ReadError or OSError."""
+        embeddings, errors = self._files.embeddings()
         series = []
         for embedding in embeddings:
             tag = TAG_PREFIX + embedding.name
             if not self._filter.accepts_series(tag, PLUGIN):
                 continue
             if len(tag) > self._limits.name_chars_max:
-                troubles.append(self._name_too_long(embedding.name))
+                errors.append(self._name_too_long(embedding.name))
             else:
                 series.append(_points(tag, embedding))
-        return series, troubles
+        return series, errors
 
     def encode(
         self, series: Sequence[SeriesPoints], checksum: int, generation: int = 0
     ) -> EncodedSegment:
-        """What was read, as all that there is in this generation of the stream."""
+        """Return the series as the one segment of a generation of the stream."""
         run, file_name, digest = self.name
         stream = wire_pb2.Stream(
             run=run,
@@ -94,26 +95,25 @@ class ProjectorStream:
         )
 
     def segment(self) -> tuple[EncodedSegment | None, list[str]]:
-        """What is sent to a server that has nothing of it, if anything is; and sentences about what cannot be."""
+        """Return the segment for a server without this stream, and sentences about errors."""
         try:
             checksum = state_checksum(self.state())
-            series, troubles = self.read()
+            series, errors = self.read()
         except (ReadError, OSError) as error:
             return None, [str(error)]
-        return self.encode(series, checksum) if series else None, [
-            str(trouble) for trouble in troubles
-        ]
+        segment = self.encode(series, checksum) if series else None
+        return segment, [str(error) for error in errors]
 
     def _name_too_long(self, name: str) -> ReadError:
-        most = self._limits.name_chars_max - len(TAG_PREFIX)
+        chars_max = self._limits.name_chars_max - len(TAG_PREFIX)
         shown = f"the tensor name {name[:_NAME_CHARS_SHOWN]!r}…"
         return ReadError(
-            self.path, f"{shown} has {len(name):,} characters; the server takes {most:,}"
+            self.path, f"{shown} has {len(name):,} characters; the server takes {chars_max:,}"
         )
 
 
 def state_checksum(state: bytes) -> int:
-    """What the stream's cursor says of a state."""
+    """Return the checksum of a state, as the stream's cursor has it."""
     return zlib.crc32(state)
 
 

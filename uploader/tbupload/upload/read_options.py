@@ -27,7 +27,7 @@ class ReadOptions:
     clock: Callable[[], float] = time.monotonic
 
     def read_limits(self, chunk_bytes: int) -> ReadLimits:
-        """Return the reader's limits: the server's, and the size of a chunk in bytes of the file."""
+        """Return the reader's limits: the server's, and a chunk's size in bytes of the file."""
         return ReadLimits(
             tensor_bytes_max=self.limits.tensor_bytes_max,
             blob_bytes_max=self.limits.blob_bytes_max,

@@ -1,6 +1,6 @@
-"""Counts superseded points: those at a step that their series already has in the same event file.
+"""Counts of superseded points: those at a step that their series already has in the same file.
 
-One step keeps one point, so that all but one of them are replaced. Who logs without a step writes all at step 0.
+The server stores one point of a step. A job that logs without a step writes all points at step 0.
 """
 
 from __future__ import annotations
@@ -14,17 +14,20 @@ import numpy as np
 from tbupload.events.points import Steps
 
 SUPERSEDED: Final = "superseded"
-"""Points whose step was given before in their series and file."""
+"""Points at a step that an earlier point of their series and file has."""
 
 INEXACT: Final = "superseded_inexact"
-"""Times that there may be more of them: steps fell back below those of an earlier segment, whose steps are not kept."""
+"""Segments in which there may be more of them.
+
+Their steps are below those of an earlier segment, of which only the lowest and highest are known.
+"""
 
 ONE_STEP_SERIES: Final = "one_step_series"
-"""Series of a file with several points, all at one step."""
+"""Series of a file that have several points, all at one step."""
 
 
 class StepSpan(NamedTuple):
-    """The steps of a series in one segment; `repeated` points are at a step that another one before them has."""
+    """The steps of a series in one segment; `repeated` points have the step of an earlier one."""
 
     repeated: int
     lowest: int
@@ -33,11 +36,11 @@ class StepSpan(NamedTuple):
 
 
 _SeenSteps = tuple[int, int, bool]
-"""What a file has given of a series: the lowest and highest step, and whether it is one step of several points."""
+"""Of a series in a file: lowest and highest step, and whether all of several points share it."""
 
 
 def step_span(steps: Steps) -> StepSpan:
-    """The span of these steps, at least one."""
+    """Return the span of these steps, which are at least one."""
     first, last = int(steps[0]), int(steps[-1])
     if len(steps) == 1 or bool((steps[1:] > steps[:-1]).all()):
         return StepSpan(0, first, last, True)
@@ -50,7 +53,8 @@ def step_span(steps: Steps) -> StepSpan:
 class RepeatedSteps:
     """Counts the superseded points of one event file, segment by segment.
 
-    `is_partial` when earlier points of the file are not known: what was sent in an earlier upload is not counted.
+    With `is_partial` the file's first points were sent in an earlier upload: they are not known,
+    and series at one step are not counted.
     """
 
     __slots__ = ("_is_partial", "_seen")
@@ -60,23 +64,27 @@ class RepeatedSteps:
         self._is_partial = is_partial
 
     def count(self, spans: Mapping[str, StepSpan]) -> Counter[str]:
-        """Take the next segment's spans by tag; return how much SUPERSEDED, INEXACT and ONE_STEP_SERIES change."""
-        found: Counter[str] = Counter()
-        given = self._seen
-        for tag, span in spans.items():
-            before = given.get(tag)
-            repeated, lowest, highest, _ = span
-            if before is None and not repeated:  # as nearly all are, of files that are read at once
-                given[tag] = (lowest, highest, False)
-            else:
-                given[tag] = self._join(before, span, found)
-        if found and self._is_partial and found[SUPERSEDED]:
-            found[INEXACT] += 1
-        return found
+        """Count the next segment, by its spans by tag; return the change of the three counts.
 
-    def _join(self, before: _SeenSteps | None, span: StepSpan, found: Counter[str]) -> _SeenSteps:
-        """What is given of a series with another span."""
-        found[SUPERSEDED] += span.repeated
+        These are SUPERSEDED, INEXACT and ONE_STEP_SERIES.
+        """
+        counts: Counter[str] = Counter()
+        seen = self._seen
+        for tag, span in spans.items():
+            before = seen.get(tag)
+            repeated, lowest, highest, _ = span
+            if before is None and not repeated:  # the fast path: nearly all series of small files
+                seen[tag] = (lowest, highest, False)
+            else:
+                seen[tag] = self._join(before, span, counts)
+
+        if counts and self._is_partial and counts[SUPERSEDED]:
+            counts[INEXACT] += 1
+        return counts
+
+    def _join(self, before: _SeenSteps | None, span: StepSpan, counts: Counter[str]) -> _SeenSteps:
+        """Return a series' steps including another span, and add to the counts."""
+        counts[SUPERSEDED] += span.repeated
         lowest, highest, is_repeated, was_one_step = (
             span.lowest,
             span.highest,
@@ -84,11 +92,12 @@ class RepeatedSteps:
             False,
         )
         if before is not None:
-            found[SUPERSEDED] += span.lowest == before[1]
-            found[INEXACT] += span.lowest < before[1]
+            counts[SUPERSEDED] += span.lowest == before[1]
+            counts[INEXACT] += span.lowest < before[1]
             lowest, highest, is_repeated = min(lowest, before[0]), max(highest, before[1]), True
             was_one_step = before[2]
+
         is_one_step = is_repeated and lowest == highest
         if not self._is_partial:
-            found[ONE_STEP_SERIES] += is_one_step - was_one_step
+            counts[ONE_STEP_SERIES] += is_one_step - was_one_step
         return lowest, highest, is_one_step

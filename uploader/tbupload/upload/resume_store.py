@@ -1,4 +1,7 @@
-"""What this machine's uploads made, in a small file beside the config file: the same command goes on with its own."""
+"""A file of this machine's uploads, by which the same command resumes its experiment.
+
+It is beside the config file.
+"""
 
 from __future__ import annotations
 
@@ -17,22 +20,23 @@ from tbupload.config import config_path
 from tbupload.file_lock import locked
 
 RECORDS_MAX: Final = 1_000
-"""Uploads that are remembered; the one that was begun or gone on with the longest ago is forgotten first."""
+"""Uploads in the file, at most; the one started or resumed longest ago is dropped first."""
 
 FILE_BYTES_MAX: Final = 64 << 20
-"""A longer file is not one of ours, and is not read."""
+"""Size above which the file is not read: it was not written here."""
 
 LOCK_SECONDS: Final = 5.0
-"""How long another `tbupload` is waited for that has the file."""
+"""Time to wait for another process that has locked the file."""
 
 FORMAT: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
 class UploadKey:
-    """What makes a command the same as an earlier one: server, logdir (absolute, without links) and its choice.
+    """What a command has in common with the earlier one it resumes.
 
-    `choice` are the options that make another upload of the same logdir: name, description, visibility, filters.
+    `logdir` is absolute and without links. `choice` has the options that make another upload of the
+    same directory: name, description, visibility, filters.
     """
 
     server: str
@@ -42,9 +46,10 @@ class UploadKey:
 
 @dataclass(frozen=True, slots=True)
 class ResumeRecord:
-    """One upload. `request_key` made its experiment, or will: it is remembered before, and the experiment after.
+    """One upload, as it is in the file; it contains no secrets.
 
-    `at` is when it was last begun, ISO 8601 in UTC. There are no secrets in it.
+    `request_key` is the idempotency key of creating its experiment: it is saved before the request,
+    and `experiment_id` after it. `at` is when it was last started (RFC 3339, UTC).
     """
 
     server: str
@@ -56,15 +61,15 @@ class ResumeRecord:
     at: str
 
     def matches(self, key: UploadKey) -> bool:
-        """Whether the key's command is the one that began this upload."""
+        """Return whether a command with this key resumes this upload."""
         return (self.server, self.logdir, self.choice) == (key.server, key.logdir, key.choice)
 
 
 class ResumeStore:
-    """The file of remembered uploads; may be used by several processes at once.
+    """The file of uploads; may be used by several processes at once.
 
-    Whatever is wrong with the file is told to `warn`, once and in a line, and no upload fails for it: it is then not
-    remembered.
+    Errors of the file do not fail an upload, which is then not saved. `warn` is called with the
+    first one.
     """
 
     def __init__(self, path: Path, warn: Callable[[str], None]) -> None:
@@ -75,29 +80,33 @@ class ResumeStore:
     def find_or_create(
         self, key: UploadKey, *, is_new: bool = False, replaced: ResumeRecord | None = None
     ) -> ResumeRecord:
-        """The upload to go on with; a fresh one, with no experiment yet, when there is none or `is_new`.
+        """Return the upload to resume, or a new one without an experiment.
 
-        `instead_of` is one that cannot be gone on with: it is replaced, unless another process has done so already.
+        Args:
+            key: The command.
+            is_new: Whether to start a new upload in any case.
+            replaced: An upload that cannot be resumed. A new one replaces it, unless another
+                process has replaced it already.
         """
         fresh = ResumeRecord(
             key.server, key.logdir, dict(key.choice), str(uuid.uuid4()), None, None, _now()
         )
-        begun = fresh
+        record = fresh
 
         def change(uploads: list[ResumeRecord]) -> None:
-            nonlocal begun
+            nonlocal record
             known = next((upload for upload in uploads if upload.matches(key)), None)
             if known is not None:
                 uploads.remove(known)
                 is_other = replaced is None or replaced.request_key != known.request_key
-                begun = known if is_other and not is_new else fresh
-            uploads.append(dataclasses.replace(begun, at=fresh.at))
+                record = known if is_other and not is_new else fresh
+            uploads.append(dataclasses.replace(record, at=fresh.at))
 
         self._change(change)
-        return begun
+        return record
 
     def save(self, upload: ResumeRecord) -> None:
-        """Remembers the upload as it is now, as the newest one."""
+        """Save the upload as it is now, as the newest one."""
 
         def change(uploads: list[ResumeRecord]) -> None:
             uploads[:] = [known for known in uploads if known.request_key != upload.request_key]
@@ -106,7 +115,7 @@ class ResumeStore:
         self._change(change)
 
     def remove(self, server: str, experiment_id: str) -> None:
-        """The experiment is complete: the same command makes another one the next time."""
+        """Remove a complete upload: the same command creates another experiment the next time."""
 
         def change(uploads: list[ResumeRecord]) -> None:
             uploads[:] = [
@@ -118,7 +127,7 @@ class ResumeStore:
         self._change(change)
 
     def _change(self, change: Callable[[list[ResumeRecord]], None]) -> None:
-        """Lets `change` work on the remembered uploads, oldest first, and writes them if it did."""
+        """Call `change` with the list of uploads, oldest first, and write it if it has changed."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with locked(self._path.with_name(f"{self._path.name}.lock"), LOCK_SECONDS):
@@ -129,7 +138,8 @@ class ResumeStore:
                     self._write(uploads[-RECORDS_MAX:])
         except OSError as error:
             self._warn_once(
-                f"{self._path}: {error.strerror or error}; a stopped upload has to be resumed with --experiment"
+                f"{self._path}: {error.strerror or error}; "
+                "a stopped upload has to be resumed with --experiment"
             )
 
     def _read(self) -> list[ResumeRecord]:
@@ -142,16 +152,15 @@ class ResumeStore:
             return _parse_records(content)
         except (ValueError, TypeError, KeyError, RecursionError):
             self._warn_once(
-                f"{self._path} is damaged and begun anew: uploads stopped before have to be resumed with --experiment"
+                f"{self._path} is damaged and was replaced: "
+                "uploads stopped before have to be resumed with --experiment"
             )
             return []
 
     def _write(self, uploads: list[ResumeRecord]) -> None:
-        """Writes the file whole or not at all, readable by its owner only."""
+        """Replace the file atomically, with mode 0600."""
         content = {"format": FORMAT, "uploads": [dataclasses.asdict(upload) for upload in uploads]}
-        descriptor, name = tempfile.mkstemp(
-            dir=self._path.parent, prefix=f".{self._path.name}."
-        )  # with mode 0600
+        descriptor, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}.")
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 json.dump(content, file, indent=1)
@@ -167,12 +176,15 @@ class ResumeStore:
 
 
 def uploads_path(environment: Mapping[str, str]) -> Path:
-    """`uploads.json`, beside the config file."""
+    """Return the path of `uploads.json`, beside the config file."""
     return config_path(environment).with_name("uploads.json")
 
 
 def _parse_records(content: bytes) -> list[ResumeRecord]:
-    """The uploads in the file's content; ValueError, TypeError or KeyError when it is not what `_write` wrote."""
+    """Return the uploads in the file's content.
+
+    Raises ValueError, TypeError or KeyError if `_write` has not written it.
+    """
     if len(content) > FILE_BYTES_MAX:
         raise ValueError("too long")
     fields = json.loads(content)

@@ -1,4 +1,4 @@
-"""The order in which an upload sends the files of a run: in turns, a segment of each."""
+"""The order in which an upload sends the files of a run: a segment of each in turn."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from tbupload.upload.segments import EncodedSegment
 
 
 def round_robin(
-    sources: Iterable[FileUpload],
+    uploads: Iterable[FileUpload],
 ) -> Iterator[tuple[FileUpload, EncodedSegment | None]]:
-    """The segments of one run's files in that order; a source comes with None when there is no more to be read in it.
+    """Yield the segments of one run's files in that order, and each file with None at its end.
 
-    The order decides whose a tag is that files give to different plugins, and which of two points of one step and wall
-    time is kept.
+    The order decides which plugin owns a tag, and which of two points of one step and wall time is
+    stored.
     """
     waiting: deque[FileUpload] = deque()
-    for source in sources:
-        yield from _take_turn(source, waiting)
+    for upload in uploads:
+        yield from _take_turn(upload, waiting)
     while waiting:
         yield from _take_turn(waiting.popleft(), waiting)
 
 
 def _take_turn(
-    source: FileUpload, waiting: deque[FileUpload]
+    upload: FileUpload, waiting: deque[FileUpload]
 ) -> Iterator[tuple[FileUpload, EncodedSegment | None]]:
-    while (segment := source.next_segment()) is not None:
-        yield source, segment
-        if source.unread_bytes():
-            waiting.append(source)
+    while (segment := upload.next_segment()) is not None:
+        yield upload, segment
+        if upload.unread_bytes():
+            waiting.append(upload)
             return
-    yield source, None
+    yield upload, None

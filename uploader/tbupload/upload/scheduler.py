@@ -96,7 +96,7 @@ class Scheduler:
         return bool(self._in_flight)
 
     def can_submit(self) -> bool:
-        """Return whether there is something to send, and the batches in flight leave room for it."""
+        """Return whether there is something to send, and room for it in flight."""
         if not (self._urgent or self._waiting) or len(self._in_flight) >= REQUESTS_IN_FLIGHT:
             return False
         batches = self._in_flight.values()
@@ -124,7 +124,7 @@ class Scheduler:
         return is_in_flight or entry in (entry.folder.pending or ())
 
     def submit(self) -> None:
-        """Send batches while `can_submit`, for a short time, and prefetch in the files they contain."""
+        """Send batches for a short time while `can_submit`, and prefetch in their files."""
         end = time.monotonic() + BATCH_FILL_SECONDS_MAX
         while self.can_submit() and time.monotonic() < end:
             batch = self._next_batch()
@@ -150,7 +150,7 @@ class Scheduler:
             self._requeue(batch)
 
     def count_sent(self, folder: Folder, segment: EncodedSegment, sent: WriteOutcome) -> None:
-        """Count a segment sent outside of event files: the series and points of the folder's run."""
+        """Count the series and points of a segment that is not of an event file."""
         self._note_tags(folder, segment.metadata)
         self._count_points([segment], *sent)
 
@@ -244,7 +244,7 @@ class Scheduler:
         if not is_repeat:
             self.counts.update(scalars=result.scalars, tensors=result.tensors, blobs=result.blobs)
             return
-        # The server committed the batch at the first request, whose answer was lost, and counts
+        # The server committed the batch at the first request and the answer was lost; it counts
         # nothing for the repeated one.
         for segment in segments:
             self.counts.update(segment.counts)

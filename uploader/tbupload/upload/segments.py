@@ -1,4 +1,4 @@
-"""Segments of the wire: the points of one chunk of an event file, encoded under the server's limits."""
+"""Segments: the points of one chunk of an event file, encoded under the server's limits."""
 
 from __future__ import annotations
 
@@ -32,23 +32,32 @@ from tbupload.upload.repeated_steps import StepSpan, step_span
 from tbwire import packing, wire_pb2
 
 PACKED_POINTS_MIN: Final = 1_024
-"""Points of a series in a segment from which they travel packed; of fewer, packing costs more than it saves."""
+"""Points of a series in a segment from which they are packed: for fewer it saves too little."""
 
 
 TENSOR_REFERENCE_BYTES_MIN: Final = 1 << 20
-"""A smaller tensor always travels inside its batch: the server reads it with its row."""
+"""Size from which a tensor may be a blob; the server reads a smaller one with its row."""
 
 
 BLOB_REFERENCE_BYTES_MIN: Final = 64
-"""A smaller blob always travels inside its batch: a reference to it would be no shorter."""
+"""Size from which a blob may be a reference, which would not be shorter than a smaller one."""
 
 
 @dataclass(slots=True)
 class EncodedSegment:
-    """A segment ready to be sent: `body` is a WriteBatch of it alone, `blobs` (by SHA-256) have to be put before it.
+    """A segment ready to be sent.
 
-    `counts` are of points by data class; `skipped` is what cannot be sent, by reason; `empty_values` are tags without
-    content, of which nothing is lost, and `spans` the steps of each series by tag.
+    Attributes:
+        stream: The stream it belongs to.
+        start: Offset of its first byte in the event file.
+        end: Offset behind its last byte.
+        body: A serialized WriteBatch of this segment alone.
+        blobs: Blobs to upload before it, by SHA-256.
+        metadata: Summary metadata in it, by tag.
+        counts: Points by data class.
+        skipped: Points that cannot be sent, by reason.
+        empty_values: Values without content, which are not sent and not counted as skipped.
+        spans: The steps of each series, by tag.
     """
 
     stream: wire_pb2.Stream
@@ -64,14 +73,14 @@ class EncodedSegment:
 
     @property
     def size(self) -> int:
-        """Bytes it holds in memory until it is acknowledged."""
+        """Return its size in memory in bytes."""
         return len(self.body) + sum(
             len(blob) for blob in self.blobs.values() if not isinstance(blob, FileBlob)
         )
 
     @property
     def streams_blobs(self) -> bool:
-        """Whether some of its blobs are sent from their file: that may take long."""
+        """Return whether some of its blobs are streamed from their file, which may take long."""
         return any(isinstance(blob, FileBlob) for blob in self.blobs.values())
 
 
@@ -82,9 +91,17 @@ def encode_segment(
     acknowledged: Mapping[str, bytes],
     limits: WireLimits,
 ) -> EncodedSegment:
-    """The chunk as a segment of its stream; metadata the server has `acknowledged` (by tag) is left out.
+    """Return a chunk as a segment of its stream.
 
-    Its body may be longer than `batch_bytes_max`, when the points themselves are: then the chunk must be made smaller.
+    If it is longer than `batch_bytes_max`, blobs and tensors become references. It may still be
+    longer after that: then the caller has to read a smaller chunk.
+
+    Args:
+        stream: The stream of the file.
+        chunk: The points.
+        start_time: Wall time of the file's first event.
+        acknowledged: Summary metadata the server has, by tag, which is left out.
+        limits: The server's limits.
     """
     encoded = _encode_once(stream, chunk, start_time, acknowledged, limits)
     if len(encoded.body) > limits.batch_bytes_max:
@@ -98,7 +115,7 @@ def encode_segment(
 
 
 def drop_largest_series(chunk: Chunk) -> Chunk:
-    """The chunk without the series that takes the most bytes, whose points it counts as skipped."""
+    """Return the chunk without its largest series, the points of which are counted as skipped."""
     largest = max(chunk.series, key=_series_bytes)
     skipped = Counter(chunk.skipped)
     skipped["too much in one record for one request"] += len(largest.columns.steps)
@@ -130,10 +147,12 @@ def _encode_once(
         end_checksum=chunk.end_checksum,
         run_start_time=start_time or 0.0,
     )
+
     skipped = Counter(chunk.skipped)
     empty_values = skipped.pop(EMPTY_VALUE, 0)
     for reason, count in sorted(skipped.items()):
         segment.skipped.add(reason=reason, count=count)
+
     blobs: dict[bytes, Blob] = {}
     metadata: dict[str, bytes] = {}
     counts: Counter[str] = Counter()
@@ -153,6 +172,7 @@ def _encode_once(
             is_increasing=span is not None and span.is_increasing,
         )
         counts[kind] += count
+
     body = batch.SerializeToString()
     return EncodedSegment(
         stream, chunk.start, chunk.end, body, blobs, metadata, counts, skipped, empty_values, spans
@@ -160,7 +180,7 @@ def _encode_once(
 
 
 def _has_steps(points: SeriesPoints) -> bool:
-    """Whether the steps of the points mean anything: what hparams has to say is in the metadata, at any step."""
+    """Return whether the steps have a meaning: the values of hparams are in its metadata."""
     return len(points.columns.steps) > 0 and points.plugin != HPARAMS
 
 
@@ -172,7 +192,7 @@ def _add_columns(
     *,
     is_increasing: bool,
 ) -> tuple[str, int]:
-    """Fills in the series' points; answers what they count as, and how many."""
+    """Fill in the series' points; return the data class they count as, and their number."""
     if isinstance(columns, ScalarColumns):
         _add_scalars(series.scalars, columns, limits.packed_points_max if is_increasing else 0)
         return "scalars", len(columns.steps)
@@ -186,7 +206,7 @@ def _add_columns(
 def _add_scalars(
     wire: wire_pb2.ScalarPoints, columns: ScalarColumns, packed_points_max: int
 ) -> None:
-    wire.SetInParent()  # a series without points still says that it is scalar
+    wire.SetInParent()  # also without points, the series has its data class
     if packed_points_max and len(columns.steps) >= PACKED_POINTS_MIN:
         wire.blocks.extend(_packed_blocks(columns, packed_points_max))
         return
@@ -199,12 +219,12 @@ def _add_scalars(
 
 
 def _packed_blocks(columns: ScalarColumns, points_max: int) -> Iterator[bytes]:
-    """The points as packed blocks of about equal length, none over `points_max`."""
+    """Yield the points as packed blocks of about equal length, at most `points_max`."""
     count = -(-len(columns.steps) // min(points_max, packing.BLOCK_POINTS_MAX))
     bounds = [len(columns.steps) * index // count for index in range(count + 1)]
     for start, end in pairwise(bounds):
-        part = slice(start, end)
-        yield packing.pack(columns.steps[part], columns.wall_times[part], columns.values[part])
+        block = slice(start, end)
+        yield packing.pack(columns.steps[block], columns.wall_times[block], columns.values[block])
 
 
 def _add_tensors(
@@ -267,7 +287,7 @@ def _add_blob_sequences(
 
 
 def _reference(blob: Blob, blobs: dict[bytes, Blob]) -> wire_pb2.BlobReference:
-    """Return the reference to a blob, which is put before the batch."""
+    """Add a blob to those to upload before the batch, and return the reference to it."""
     digest = blob.sha256 if isinstance(blob, FileBlob) else hashlib.sha256(blob).digest()
     blobs[digest] = blob
     return wire_pb2.BlobReference(sha256=digest, size=len(blob))

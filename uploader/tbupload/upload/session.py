@@ -169,9 +169,7 @@ class Upload:
                     [entry for entry in self._unconfirmed_files() if self._needs_reread(entry)], []
                 )
             if self._stop_token.is_deadline_passed:
-                raise Unreachable(
-                    "the deadline for stopping passed before everything was sent"
-                )
+                raise Unreachable("the deadline for stopping passed before everything was sent")
 
     def _send_pending(self) -> None:
         """Send pending files, then wait for an answer or until the next check of files is due."""

@@ -1,6 +1,6 @@
-"""What the uploader knows of the server's cursors: how far each stream is committed, and what was left out of it.
+"""The server's upload cursors: how far each stream is committed, and what was skipped in it.
 
-An upload may have hundreds of thousands of streams, so each takes a few dozen bytes.
+An upload may have hundreds of thousands of streams, so that each takes a few dozen bytes.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ StreamName = tuple[str, str, bytes]
 """Run, file name and digest of the first record: a stream without its generation."""
 
 _KEY_BYTES: Final = 7
-"""As many as make a small number in Python."""
+"""Bytes of a key: as an int of Python, 7 bytes take two 30-bit digits, 8 take three."""
 
-_PACKED: Final = struct.Struct("<IQI")
+_PACKED: Final = struct.Struct("<IQI")  # KnownCursor
 
 
 class KnownCursor(NamedTuple):
-    """Where the newest generation of a stream is: bytes committed, and the checksum of those just before."""
+    """The cursor of a stream's newest generation: bytes committed, and `preceding_crc` of them."""
 
     generation: int
     offset: int
@@ -31,7 +31,10 @@ class KnownCursor(NamedTuple):
 
 
 class StreamCursors:
-    """The newest cursor of each stream that was read through the filters in force; others are not this upload's."""
+    """The cursor of each stream's newest generation, and what was skipped in this upload's files.
+
+    Only streams read with the same filters count: others have other content.
+    """
 
     def __init__(self, filters_digest: bytes, cursors: Iterable[wire_pb2.Cursor]) -> None:
         self.filters_digest = filters_digest
@@ -43,27 +46,31 @@ class StreamCursors:
                 self._store_if_newest(cursor)
 
     def find(self, name: StreamName) -> KnownCursor | None:
-        """The cursor of the stream's newest generation, if the server has one."""
+        """Return the cursor of the stream's newest generation, if the server has one."""
         packed = self._packed_cursors.get(_stream_key(name))
         return None if packed is None else KnownCursor(*_PACKED.unpack(packed))
 
     def start_file(self, name: StreamName, *, is_known: bool) -> None:
-        """A file turned out to be this stream: what was skipped in it before counts, what an older one held does not.
+        """Set what was skipped in a file, which is this stream, to what its cursor has.
 
-        `is_known` when it goes on with the generation that `find` told.
+        With `is_known` the file continues the generation that `find` returned; otherwise it is a
+        new generation, in which nothing was skipped yet.
         """
         self._set_skipped(
             name[0], name[1], self._skipped_before.get(_stream_key(name), {}) if is_known else {}
         )
 
     def update(self, cursor: wire_pb2.Cursor, *, is_current: bool = True) -> None:
-        """Takes over a cursor the server answered with; `is_current` unless its file has become another stream."""
+        """Store a cursor the server has answered.
+
+        Without `is_current` its file has become another stream since.
+        """
         self._store_if_newest(cursor)
         if is_current:
             self._set_skipped(cursor.stream.run, cursor.stream.file_name, _skipped_counts(cursor))
 
     def reset(self, stream: wire_pb2.Stream, offset: int, checksum: int) -> None:
-        """Takes over where the server says the stream's cursor is; what was skipped, it did not say."""
+        """Store the cursor from a conflict, which has no counts of what was skipped."""
         self._packed_cursors[_stream_key(_stream_name(stream))] = _PACKED.pack(
             stream.generation, offset, checksum
         )
@@ -72,11 +79,11 @@ class StreamCursors:
             self._skipped_before[_stream_key(_stream_name(stream))] = dict(skipped)
 
     def skipped_in(self, run: str, file_name: str) -> Counter[str]:
-        """How many points were left out of one file so far, by reason."""
+        """Return the points skipped in one file so far, by reason."""
         return Counter(self._skipped.get((run, file_name), {}))
 
     def skipped(self) -> Counter[str]:
-        """How many points were left out of the files this upload has met, by reason, now or in an earlier session."""
+        """Return the points skipped in this upload's files by any upload, by reason."""
         total: Counter[str] = Counter()
         for counts in self._skipped.values():
             total.update(counts)
@@ -111,9 +118,13 @@ def _stream_name(stream: wire_pb2.Stream) -> StreamName:
 
 
 def _stream_key(name: StreamName) -> int:
-    """A number for the stream: should two ever have the same, the checksum before the offset tells them apart."""
+    """Return a hash of the stream's name.
+
+    Of two streams with the same key one would get the cursor of the other; the checksum before the
+    offset does not match then, and the file is sent from its start.
+    """
     run, file_name, first_record_digest = name
-    text = f"{run}\0{file_name}\0".encode()  # neither may hold a NUL
+    text = f"{run}\0{file_name}\0".encode()  # neither can contain a NUL
     return int.from_bytes(
         hashlib.blake2b(text + first_record_digest, digest_size=_KEY_BYTES).digest()
     )

@@ -1,4 +1,4 @@
-"""Foretells what the server would leave out of segments, as other plugins have their tags already."""
+"""A prediction of the points the server skips because another plugin has their tag already."""
 
 from __future__ import annotations
 
@@ -15,37 +15,39 @@ _STEP_BYTES: Final = 8
 
 
 class SeriesKind(NamedTuple):
-    """What a series is, by its summary metadata."""
+    """The kind of a series: its plugin and data class."""
 
     plugin: str
     data_class: int
 
 
 def series_kind(metadata: bytes) -> SeriesKind:
-    """What serialized summary metadata says."""
+    """Return the kind of series that has this serialized summary metadata."""
     message = SummaryMetadata.FromString(metadata)
     return SeriesKind(message.plugin_data.plugin_name, message.data_class)
 
 
 class TagOwners:
-    """The plugin and data class of each run's tags, learnt from segments in the order in which an upload sends them."""
+    """The kind of series that owns each tag of each run: the first one an upload sends."""
 
     def __init__(self) -> None:
         self._owners: dict[tuple[str, str], SeriesKind] = {}
         self._kinds: dict[SeriesKind, SeriesKind] = {}
 
     def __len__(self) -> int:
-        """How many series there are."""
+        """Return the number of series."""
         return len(self._owners)
 
     def count_segment(self, run: str, segment: EncodedSegment) -> tuple[Counter[str], Counter[str]]:
-        """Takes a segment that brings the metadata of all its series.
+        """Count the next segment of the upload, which contains the metadata of all its series.
 
-        Answers what the server would keep, as `EncodedSegment.counts`, and how many points it would skip, by reason.
+        Returns:
+            What the server would store, as `EncodedSegment.counts`; and the points it would skip,
+            by reason.
         """
         misfits = dict(self._find_misfits(run, segment))
         kept, skipped = Counter(segment.counts), Counter[str]()
-        if misfits:  # rare: reading it all again would be too much for every segment
+        if misfits:  # rare, so that parsing the segment again costs little
             for series in wire_pb2.WriteBatch.FromString(segment.body).segments[0].series:
                 if series.tag in misfits:
                     kept.subtract(_counts(series))
@@ -53,19 +55,17 @@ class TagOwners:
         return kept, skipped
 
     def _find_misfits(self, run: str, segment: EncodedSegment) -> Iterator[tuple[str, str]]:
-        """Tags that belong to another plugin, and how that is said."""
+        """Yield tags that belong to another plugin, each with the server's reason."""
         for tag, metadata in segment.metadata.items():
             kind = series_kind(metadata)
-            kind = self._kinds.setdefault(
-                kind, kind
-            )  # there may be millions of series, and are few kinds
+            kind = self._kinds.setdefault(kind, kind)  # one object for each kind of many series
             owner = self._owners.setdefault((run, tag), kind)
             if not belongs_to_owner(kind, owner):
                 yield tag, misfit_reason(tag, owner.plugin)
 
 
 def _counts(series: wire_pb2.Series) -> dict[str, int]:
-    """What the series' points count as, and how many."""
+    """Return the number of the series' points by data class."""
     kind = series.WhichOneof("points")
     if kind == "blob_sequences":
         return {"blobs": sum(len(sequence.blobs) for sequence in series.blob_sequences.sequences)}
