@@ -94,9 +94,11 @@ STANDS_FOR = {
         "dataclass_compat.py": "makes the same series of graphs and of tagged run metadata",
         "backend/event_processing/event_file_loader.py": "reads the same kinds of events",
     },
+    "uploader/tbupload/logdir/entries.py": {
+        "backend/event_processing/plugin_event_multiplexer.py": "names runs in the same way",
+    },
     "uploader/tbupload/logdir/tree.py": {
         "backend/event_processing/io_wrapper.py": "takes the same files for event files",
-        "backend/event_processing/plugin_event_multiplexer.py": "names runs in the same way",
     },
     "uploader/tbupload/upload/projector.py": {
         "plugins/projector/projector_plugin.py": "finds configs, and the files they name, in the same places",

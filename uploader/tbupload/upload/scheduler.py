@@ -221,7 +221,7 @@ class Scheduler:
             self._client.upload_blob(self._experiment_id, digest, content)
         return self._client.write_batch(self._experiment_id, batch.body())
 
-    def _acknowledge(self, batch: Batch, result: wire_pb2.WriteResult, is_repeat: bool) -> None:
+    def _acknowledge(self, batch: Batch, result: wire_pb2.WriteResult, was_retried: bool) -> None:
         if len(result.cursors) != len(batch.segments) or any(
             map(_is_behind, result.cursors, batch.segments)
         ):
@@ -236,12 +236,12 @@ class Scheduler:
             self.counts["bytes"] += segment.end - segment.start
             self.counts["empty_values"] += segment.empty_values
 
-        self._count_points(batch.segments, result, is_repeat)
+        self._count_points(batch.segments, result, was_retried)
 
     def _count_points(
-        self, segments: Iterable[EncodedSegment], result: wire_pb2.WriteResult, is_repeat: bool
+        self, segments: Iterable[EncodedSegment], result: wire_pb2.WriteResult, was_retried: bool
     ) -> None:
-        if not is_repeat:
+        if not was_retried:
             self.counts.update(scalars=result.scalars, tensors=result.tensors, blobs=result.blobs)
             return
         # The server committed the batch at the first request and the answer was lost; it counts
@@ -259,7 +259,7 @@ class Scheduler:
     def _on_conflict(self, batch: Batch, conflict: Conflict) -> None:
         """Handle a 409: its segment resumes from the server's cursor, the others are sent again.
 
-        If a blob is missing, that is every segment with blobs: the server does not name one.
+        If a blob is missing and the answer names no segment, that is each segment with blobs.
         """
         if conflict.code != "blob_missing" and conflict.segment not in range(len(batch.segments)):
             raise conflict
