@@ -77,7 +77,7 @@ def has_uploadable_files(logdir: Path, series_filter: SeriesFilter) -> bool:
 def no_files_text(logdir: Path) -> str:
     """Return the error text for a log directory with nothing to upload."""
     return (
-        f'{logdir}: no event files file (files with "tfevents" in their names), '
+        f'{logdir}: no event files found (files with "tfevents" in their names), '
         f"and no {CONFIG_NAME}"
     )
 
