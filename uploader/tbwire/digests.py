@@ -1,11 +1,13 @@
-"""The digest of a time series, by which two sides find out that they hold the same points without sending them.
+"""Digest of a time series: two sides compare their points without sending them.
 
-Canonical bytes: the points in step order, one a step, each as one record of fixed size, little-endian:
+Canonical bytes: the points in step order, one per step, each as one record of fixed size,
+little-endian:
 
-- scalar, 24 bytes: step int64, wall time float64, value float64. A float32 is widened as numpy does it, so that a
-  signalling NaN becomes the quiet one with the same payload; every other bit of every number counts, NaN and -0.0 too.
-- tensor and blob sequence, 48 bytes: step int64, wall time float64, and the SHA-256 of the value: `tensor_digest`,
-  `blob_sequence_digest`.
+- scalar, 24 bytes: step int64, wall time float64, value float64. A float32 is widened as numpy does
+  it, so that a signalling NaN becomes the quiet one with the same payload; every other bit of every
+  number counts, those of NaN and -0.0 too.
+- tensor and blob sequence, 48 bytes: step int64, wall time float64, and the SHA-256 of the value:
+  `tensor_digest`, `blob_sequence_digest`.
 
 The digest is the SHA-256 of these bytes; of a series without points, that of no bytes.
 """
@@ -31,14 +33,14 @@ VALUE_RECORD: Final = np.dtype([("step", "<i8"), ("wall_time", "<f8"), ("value",
 
 
 def record_dtype(*, is_scalar: bool) -> np.dtype[Any]:
-    """The type of a series' records."""
+    """Return the type of a series' records."""
     return SCALAR_RECORD if is_scalar else VALUE_RECORD
 
 
 def scalar_records(
     steps: npt.NDArray[Any], wall_times: npt.NDArray[Any], values: npt.NDArray[Any]
 ) -> Records:
-    """Scalar points as records, in the order given; values are float32 or float64."""
+    """Return scalar points as records, in the given order; values are float32 or float64."""
     records = np.empty(len(steps), SCALAR_RECORD)
     records["step"], records["wall_time"] = steps, wall_times
     with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one
@@ -49,7 +51,10 @@ def scalar_records(
 def value_records(
     steps: npt.ArrayLike, wall_times: npt.ArrayLike, digests: Sequence[bytes]
 ) -> Records:
-    """Points of tensors or blob sequences as records, in the order given; each digest is 32 bytes."""
+    """Return points of tensors or blob sequences as records, in the given order.
+
+    Each digest has 32 bytes.
+    """
     records = np.empty(len(digests), VALUE_RECORD)
     records["step"], records["wall_time"] = steps, wall_times
     records["value"] = np.frombuffer(b"".join(digests), "V32")
@@ -59,25 +64,30 @@ def value_records(
 def tensor_digest(
     dtype: int, shape: Sequence[int], data_sha256: bytes, histogram_sha256: bytes | None
 ) -> bytes:
-    """SHA-256 of: data type int32, rank int32, the dimensions int64, and the SHA-256 of the data (`tensors.py`).
+    """Return the SHA-256 of a tensor.
 
-    Where a legacy histogram stands beside the tensor, the SHA-256 of its serialized message comes last.
+    It covers, little-endian: data type int32, rank int32, the dimensions int64, the SHA-256 of the
+    data (as `tensors.py` packs it), and for a legacy histogram the SHA-256 of its serialized
+    message.
     """
     head = struct.pack(f"<ii{len(shape)}q", dtype, len(shape), *shape)
     return hashlib.sha256(head + data_sha256 + (histogram_sha256 or b"")).digest()
 
 
 def blob_sequence_digest(sha256s: Iterable[bytes], logged_content_type: str = "") -> bytes:
-    """SHA-256 of the blobs' own SHA-256s, in the order of the sequence.
+    """Return the SHA-256 of the SHA-256s of the blobs, in the order of the sequence.
 
-    Where a content type was logged, the words "content type: " and the type, in UTF-8, come last.
+    A logged content type comes last, as "content type: " and the type in UTF-8.
     """
     typed = f"content type: {logged_content_type}".encode() if logged_content_type else b""
     return hashlib.sha256(b"".join(sha256s) + typed).digest()
 
 
 def deduplicate_steps(records: Records) -> Records:
-    """The records in step order, one a step: the greatest wall time wins, then the later of those given."""
+    """Return the records that remain by the rule of `dedup`, in step order.
+
+    `records` are in the order of their arrival; if steps increase strictly, they are returned.
+    """
     steps = records["step"]
     if bool(np.all(steps[1:] > steps[:-1])):
         return records
@@ -86,7 +96,7 @@ def deduplicate_steps(records: Records) -> Records:
 
 
 class SeriesDigest:
-    """Takes a series' records in step order, in pieces of any size, and gives the digest of all of them."""
+    """The digest of a series; its records are added in step order, in batches of any size."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -95,7 +105,7 @@ class SeriesDigest:
         self._sha256 = hashlib.sha256()
 
     def add(self, records: Records) -> None:
-        """Takes the next records."""
+        """Add the next records."""
         if not len(records):
             return
         self.count += len(records)
@@ -105,5 +115,5 @@ class SeriesDigest:
         self._sha256.update(np.ascontiguousarray(records).view(np.uint8).data)
 
     def hexdigest(self) -> str:
-        """The digest of what was taken until now, in hexadecimal."""
+        """Return the digest of the records added so far, in hexadecimal."""
         return self._sha256.hexdigest()

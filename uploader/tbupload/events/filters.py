@@ -1,4 +1,4 @@
-"""Which runs and series are to be uploaded, and a digest that tells one choice from another."""
+"""Filters: which runs and series are uploaded, and a digest that identifies the filters."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Final
 
 DECODER_VERSION: Final = 3
-"""Grows when the reader learns to make other points of the same bytes: streams are then read again from the start."""
+"""Increased when the reader makes other points of the same bytes: streams are then read again."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeriesFilter:
-    """A choice of runs, tags and plugins; an expression must match the whole name, None leaves that side open.
+    """A choice of runs, tags and plugins; None does not restrict.
 
-    What an exclusion matches is left out even when an inclusion matches it too.
+    An expression must match the complete name. Exclusions win over inclusions.
     """
 
     plugins: frozenset[str] | None = None
@@ -27,30 +27,30 @@ class SeriesFilter:
 
     @property
     def chooses_tags(self) -> bool:
-        """Whether it may leave out a tag, of whatever plugin."""
+        """Whether it may exclude a tag, of any plugin."""
         return self.include_tags is not None or self.exclude_tags is not None
 
     @property
     def chooses_series(self) -> bool:
-        """Whether it may leave out series of a run that it accepts."""
+        """Whether it may exclude series of a run that it accepts."""
         return self.chooses_tags or self.plugins is not None
 
     def accepts_run(self, run: str) -> bool:
-        """Whether the run of this name is to be uploaded at all."""
+        """Return whether the run with this name is uploaded."""
         return _matches(run, self.include_runs, self.exclude_runs)
 
     def accepts_tag(self, tag: str) -> bool:
-        """Whether series of this tag are to be uploaded, of whatever plugin."""
+        """Return whether series with this tag are uploaded, if their plugin is accepted as well."""
         return _matches(tag, self.include_tags, self.exclude_tags)
 
     def accepts_series(self, tag: str, plugin: str) -> bool:
-        """Whether the series of this tag and plugin is to be uploaded."""
+        """Return whether the series with this tag and plugin is uploaded."""
         return (self.plugins is None or plugin in self.plugins) and self.accepts_tag(tag)
 
     def digest(self) -> bytes:
-        """SHA-256 (32 bytes) of the filters that decide what is read of a file, and of the decoder's version.
+        """Return the SHA-256 (32 bytes) of the filters of tags and plugins and of DECODER_VERSION.
 
-        The filters of runs are not among them: a file is read the same whichever other files are.
+        Filters of runs are not included: they do not change what is read of a file.
         """
         return hashlib.sha256(json.dumps(self._content(), sort_keys=True).encode()).digest()
 

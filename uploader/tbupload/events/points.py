@@ -1,4 +1,4 @@
-"""What one read of an event file found: columns of points by tag, ready for the wire."""
+"""What one read of an event file returns: columns of points by tag, ready for the wire."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ import numpy.typing as npt
 
 Steps = npt.NDArray[np.int64]
 WallTimes = npt.NDArray[np.float64]
+"""Seconds since the epoch."""
 
 
 @dataclass(slots=True)
 class ScalarColumns:
-    """Points of a scalar series in file order: three arrays of one length; `values` float32 or float64, as written."""
+    """Points of a scalar series in file order: three arrays of one length.
+
+    `values` are float32 if the file has float32 only, float64 otherwise.
+    """
 
     steps: Steps
     wall_times: WallTimes
@@ -24,17 +28,24 @@ class ScalarColumns:
 
 @dataclass(frozen=True, slots=True)
 class FileBlob:
-    """A large blob that stays in its event file: `size` bytes from `offset` on, with this SHA-256 when they were read.
+    """A large blob that stays in its file until it is sent.
 
-    With `pieces` it is these one after the other: bytes in memory, and ranges of the file's bytes.
-    Whoever reads them later has to compare: by then the file may be another one.
+    A later reader must compare the digest: by then the file may have been replaced.
+
+    Attributes:
+        path: The file.
+        offset: Where the blob starts, if it is one range of the file.
+        size: Bytes of the blob.
+        sha256: Digest of its bytes when the file was read.
+        extents: Unless empty, what the blob consists of instead of one range, in order: bytes in
+            memory, and ranges of the file's bytes.
     """
 
     path: Path
     offset: int
     size: int
     sha256: bytes
-    pieces: tuple[bytes | range, ...] = ()
+    extents: tuple[bytes | range, ...] = ()
 
     def __len__(self) -> int:
         return self.size
@@ -42,7 +53,7 @@ class FileBlob:
 
 @dataclass(slots=True)
 class LegacyHistogram:
-    """The fields of a HistogramProto as its writer left them."""
+    """The fields of a HistogramProto as written (`tensorboard/compat/proto/histogram.proto`)."""
 
     min: float
     max: float
@@ -55,9 +66,14 @@ class LegacyHistogram:
 
 @dataclass(slots=True)
 class Tensor:
-    """A tensor as `tbwire.tensors` packs it: TensorFlow's data type, shape, bytes.
+    """A tensor as `tbwire.tensors` packs it.
 
-    The bytes of a large one stay `in_file`; `data` is empty then.
+    Attributes:
+        dtype: TensorFlow's data type number.
+        shape: Its dimensions.
+        data: Its elements; empty when they are `in_file`.
+        histogram: The legacy histogram that the tensor was made from, if it was.
+        in_file: Where a large tensor's elements are.
     """
 
     dtype: int
@@ -77,12 +93,12 @@ class TensorColumns:
 
 
 Blob = bytes | FileBlob
-"""A blob in memory, or where in its file a large one lies; either has a length in bytes."""
+"""A blob in memory, or the place of a large one in its file; `len` returns its bytes for both."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlobSequence:
-    """The ordered blobs of one step, and the content type that was logged with them, empty when none was."""
+    """The ordered blobs of one step, and the content type logged with them, empty for none."""
 
     blobs: list[Blob]
     logged_content_type: str = ""
@@ -103,10 +119,10 @@ Columns = ScalarColumns | TensorColumns | BlobSequenceColumns
 
 @dataclass(slots=True)
 class SeriesPoints:
-    """What was read for one tag.
+    """The points that were read of one tag.
 
-    `metadata` is a serialized `tbwire.tensorboard_pb2.SummaryMetadata` with plugin name and data class always set. It
-    is the first one of the tag in this file, except for plugin `hparams`, where it is the latest.
+    `metadata` is a serialized `tbwire.tensorboard_pb2.SummaryMetadata`; plugin name and data class
+    are always set. It is the tag's first one in this file, or the latest for plugin `hparams`.
     """
 
     tag: str
@@ -117,11 +133,16 @@ class SeriesPoints:
 
 @dataclass(slots=True)
 class Chunk:
-    """The whole records in bytes [start, end) of one event file, and what was in them.
+    """The complete records in bytes [start, end) of one event file, decoded.
 
-    `start_checksum` and `end_checksum` are `tbwire.checksums.preceding_crc` of the bytes before each offset.
-    `skipped` counts, by a reason a person can read, what could not be sent, and `refusals.EMPTY` values; what a filter
-    left out is not in it.
+    Attributes:
+        start: Byte offset of the first record.
+        end: Byte offset after the last record.
+        start_checksum: `tbwire.checksums.preceding_crc` of the bytes before `start`.
+        end_checksum: The same of the bytes before `end`.
+        series: The points, by series in the order in which their tags occur in the file.
+        skipped: Number of values that cannot be sent, by a reason for people (`skip_reasons`).
+            Values that a filter excludes are not counted.
     """
 
     start: int

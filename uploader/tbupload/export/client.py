@@ -22,8 +22,6 @@ from tbupload.export.points import (
     read_points,
     read_table,
 )
-from tbupload.http.client import RUNS
-from tbupload.export.points import DataClass, RemoteBlob, SeriesPart, read_points
 from tbupload.http.api_schemas import RUNS
 from tbupload.http.pagination import read_pages
 from tbupload.http.response_schema import integer, mapping, record, string

@@ -154,11 +154,11 @@ def audio_record_head(
     tag: str, step: int, wall_time: float, size: int, content_type: str, metadata: bytes | None
 ) -> tuple[bytes, list[bytes], int]:
     """The same of a clip of `size` bytes and its content type, as legacy audio: a tensor has no place for the type."""
-    before = _AUDIO_CONTENT + _encode_varint(size)
+    before = _AUDIO_CONTENT + encode_varint(size)
     typed = _encode_field(_AUDIO_CONTENT_TYPE, content_type.encode())
-    begun = _VALUE_AUDIO + _encode_varint(len(typed) + len(before) + size) + typed
+    begun = _VALUE_AUDIO + encode_varint(len(typed) + len(before) + size) + typed
     described = None if metadata is None else _name_and_description(metadata).SerializeToString()
-    head = _value_head(tag, described, _encode_varint(step), begun, len(before) + size)
+    head = _value_head(tag, described, encode_varint(step), begun, len(before) + size)
     payload_head = _EVENT_WALL_TIME + _WALL_TIME.pack(wall_time) + head
     return payload_head, [before], len(payload_head) + len(before) + size
 

@@ -1,4 +1,4 @@
-"""Puts one blob on the server: whole when it is small, otherwise in pieces from where the server says it is."""
+"""The upload of one blob: a small one in one request, a large one in parts that can be resumed."""
 
 from __future__ import annotations
 
@@ -12,27 +12,34 @@ from tbupload.http.response_schema import Json, boolean, integer, record
 from tbupload.http.transport import Transport
 
 CHECK_FIRST_BYTES_MIN: Final = 4 << 20
-"""A blob of this size is not sent before the server was asked whether it has it; to ask for smaller ones costs more."""
+"""Size from which the server is asked first whether it has the blob.
+
+For smaller ones, asking costs more than sending them again.
+"""
 
 LOST_PARTS_MAX: Final = 5
-"""How often a server may lose what it has received of one blob before it is left alone."""
+"""Times that a server may lose what it has received of one blob, before the upload fails."""
 
 PART_BYTES_MIN: Final = 1_000
-"""A server that wants smaller pieces wants too many of them."""
+"""Smallest part a server may ask for: it decides the number of requests."""
 
 UPLOAD_STATE: Final = record(
     {"is_stored": boolean, "piece_bytes": integer(PART_BYTES_MIN), "received_bytes": integer()},
 )
 
-UNPROCESSABLE_CONTENT: Final = 422
+UNPROCESSABLE_CONTENT: Final = 422  # RFC 9110, section 15.5.21
 
 OCTET_STREAM: Final = {"Content-Type": "application/octet-stream"}
 
 
 class BlobUpload:
-    """One blob on its way to `path`, the address of its SHA-256; used once.
+    """The upload of one blob; used once.
 
-    With `is_repair` all of it is sent, whatever the server says it has: its object may be damaged.
+    Args:
+        transport: The server.
+        path: The URL path of the blob, which contains its SHA-256.
+        blob: The content.
+        is_repair: Send all of it, even if the server has it: its object may be damaged.
     """
 
     def __init__(
@@ -44,9 +51,11 @@ class BlobUpload:
         self._repair_query = "&repair=true" if is_repair else ""
 
     def run(self) -> None:
-        """Sends what the server does not have of it. Doing it again changes nothing.
+        """Send what the server does not have of the blob. Idempotent.
 
-        Raises Conflict (`blob_missing`) when the file that the blob lies in has other bytes by now: read it again.
+        Raises:
+            Conflict: The file that contains the blob has changed (`blob_missing`): read it again.
+            Unreachable: The server keeps losing what it has received.
         """
         try:
             if len(self._blob) < CHECK_FIRST_BYTES_MIN:
@@ -74,16 +83,19 @@ class BlobUpload:
 
     def _upload_parts(self, read: Callable[[int, int], bytes], state: Json) -> None:
         size, part_bytes = len(self._blob), int(state["piece_bytes"])
-        last, losses = (size - 1) // part_bytes * part_bytes, 0
-        requests_left = (LOST_PARTS_MAX + 1) * (last // part_bytes + 2)
+        last_offset, losses = (size - 1) // part_bytes * part_bytes, 0
+        requests_left = (LOST_PARTS_MAX + 1) * (last_offset // part_bytes + 2)
+
         while not state["is_stored"]:
             self._transport.check_not_cancelled()
-            offset = min(int(state["received_bytes"]), last)
+            offset = min(int(state["received_bytes"]), last_offset)
             content = read(offset, min(part_bytes, size - offset))
             path = f"{self._path}?offset={offset}&size={size}{self._repair_query}"
             state = self._transport.request("PUT", path, body=content, headers=OCTET_STREAM).json(
                 UPLOAD_STATE
             )
+
+            # A server may restart from zero now and then, but not without end.
             losses += not state["is_stored"] and int(state["received_bytes"]) <= offset
             requests_left -= 1
             if losses > LOST_PARTS_MAX or not requests_left:
@@ -98,7 +110,7 @@ class BlobUpload:
 
 @contextmanager
 def _open_reader(blob: Blob) -> Iterator[Callable[[int, int], bytes]]:
-    """A function that reads the blob: so many bytes from an offset on. Raises Conflict as `BlobUpload.run` says."""
+    """Yield a function of offset and size that reads the blob; raises as `BlobUpload.run` does."""
     if not isinstance(blob, FileBlob):
         yield lambda offset, size: blob[offset : offset + size]
         return
@@ -121,15 +133,16 @@ def _read_range(file: BinaryIO, blob: FileBlob, offset: int, size: int) -> bytes
 
 
 def _iter_range(file: BinaryIO, blob: FileBlob, start: int, end: int) -> Iterator[bytes]:
-    """The blob's bytes [start, end), fewer when its file ends."""
+    """Yield the blob's bytes [start, end), fewer if its file ends before."""
+    # A piece is bytes, or a range of the file: both have a length and can be sliced.
     for piece in blob.extents or (range(blob.offset, blob.offset + blob.size),):
-        chosen = piece[max(start, 0) : max(end, 0)]
+        overlap = piece[max(start, 0) : max(end, 0)]
         start, end = start - len(piece), end - len(piece)
-        if isinstance(chosen, bytes):
-            yield chosen
-        elif chosen:
-            file.seek(chosen.start)
-            yield file.read(len(chosen))
+        if isinstance(overlap, bytes):
+            yield overlap
+        elif overlap:
+            file.seek(overlap.start)
+            yield file.read(len(overlap))
 
 
 def _changed_file_error(blob: FileBlob) -> Conflict:

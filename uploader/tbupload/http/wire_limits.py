@@ -1,4 +1,4 @@
-"""The limits a server tells its clients, as the uploader keeps to them."""
+"""The limits a server sends to its clients."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tbupload.limits import BLOB_SEQUENCE_LENGTH_MAX, TENSOR_RANK_MAX
 
 @dataclass(frozen=True, slots=True)
 class WireLimits:
-    """What the server takes, as it says in its answers: the wire's `Limits`. Bytes unless the name says otherwise."""
+    """The wire's `Limits`: what the server accepts, in bytes unless the name has another unit."""
 
     batch_bytes_max: int
     blob_inline_bytes_max: int
@@ -17,8 +17,8 @@ class WireLimits:
     tensor_bytes_max: int
     name_chars_max: int
     metadata_bytes_max: int
-    blob_sequence_length_max: int = BLOB_SEQUENCE_LENGTH_MAX  # blobs; older servers do not say it
+    blob_sequence_length_max: int = BLOB_SEQUENCE_LENGTH_MAX  # blobs; older servers do not send it
     tensor_rank_max: int = TENSOR_RANK_MAX  # dimensions; the same
-    packed_points_max: int = 0  # points; 0 where packed blocks are not taken
-    tensor_object_bytes_max: int = 0  # of a tensor that is put as a blob is; 0 where none is taken
-    logged_content_type_chars_max: int = 0  # characters; 0 where none are kept
+    packed_points_max: int = 0  # points; 0: packed blocks are not accepted
+    tensor_object_bytes_max: int = 0  # of a tensor uploaded as a blob; 0: not accepted
+    logged_content_type_chars_max: int = 0  # characters; 0: not accepted

@@ -1,125 +1,82 @@
-"""Packs what was read from event files into segments and batches of the wire, under the server's limits."""
+"""Batches: segments of several files that are sent in one request, under the server's limits."""
 
 from __future__ import annotations
 
-import hashlib
-import sys
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
-from typing import Any, Final
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
-from tbupload.events.points import (
-    Blob,
-    BlobSequenceColumns,
-    Chunk,
-    Columns,
-    FileBlob,
-    LegacyHistogram,
-    ScalarColumns,
-    SeriesPoints,
-    Tensor,
-    TensorColumns,
-)
-from tbupload.events.skip_reasons import EMPTY_VALUE
-from tbupload.http.wire_limits import WireLimits
-from tbupload.upload.repeated_steps import StepSpan, step_span
-from tbwire import packing, wire_pb2
-from tbwire.tag_owners import HPARAMS
+from tbupload.events.points import Blob
+from tbupload.logdir.entries import FileEntry, Folder
+from tbupload.upload.file_cache import FileCache
+from tbupload.upload.file_upload import FileUpload
+from tbupload.upload.segments import EncodedSegment
 
 BATCH_BYTES: Final = 2 << 20
-"""A batch is sent when it has about this many bytes, or when there is no more to put in it; the server takes more."""
+"""Size from which a batch is sent; a smaller one is sent if there is nothing more to add.
+
+Less than the server's limit: a segment is added whole, and a lost request is sent again.
+"""
 
 BATCH_SEGMENTS: Final = 1_000
-"""Segments in a batch, at most; the server takes more."""
-
-PACKED_POINTS_MIN: Final = 1_024
-"""Points of a series in a segment from which they travel packed; of fewer, packing costs more than it saves."""
-
-TENSOR_REFERENCE_BYTES_MIN: Final = 1 << 20
-"""A smaller tensor always travels inside its batch: the server reads it with its row."""
-
-BLOB_REFERENCE_BYTES_MIN: Final = 64
-"""A smaller blob always travels inside its batch: a reference to it would be no shorter."""
+"""Segments in a batch, at most; the server accepts more."""
 
 
-@dataclass(slots=True)
-class EncodedSegment:
-    """A segment ready to be sent: `body` is a WriteBatch of it alone, `blobs` (by SHA-256) have to be put before it.
+class BatchFile(NamedTuple):
+    """The file of a segment in a batch: its directory entry, and its upload."""
 
-    `counts` are of points by data class; `skipped` is what cannot be sent, by reason; `empty_values` are tags without
-    content, of which nothing is lost, and `spans` the steps of each series by tag.
-    """
-
-    stream: wire_pb2.Stream
-    start: int
-    end: int
-    body: bytes
-    blobs: dict[bytes, Blob]
-    metadata: dict[str, bytes]
-    counts: Counter[str]
-    skipped: Counter[str]
-    empty_values: int = 0
-    spans: dict[str, StepSpan] = field(default_factory=dict)
-
-    @property
-    def size(self) -> int:
-        """Bytes it holds in memory until it is acknowledged."""
-        return len(self.body) + sum(
-            len(blob) for blob in self.blobs.values() if not isinstance(blob, FileBlob)
-        )
-
-    @property
-    def streams_blobs(self) -> bool:
-        """Whether some of its blobs are sent from their file: that may take long."""
-        return any(isinstance(blob, FileBlob) for blob in self.blobs.values())
+    entry: FileEntry
+    upload: FileUpload
 
 
 @dataclass(slots=True)
 class Batch:
-    """Segments that travel in one request, each beside whoever (`owners`) is to be told how it ended.
+    """Segments that are sent in one request, with the file of each in `files`.
 
-    `size` is what they hold in memory, blobs included, and `body_bytes` the length of `body`, which is never over
-    `bytes_max`; from `bytes_wanted` on, no more is put in. All in bytes.
+    `size` is their size in memory, blobs included; at `target_bytes` the batch is full.
+    `body_bytes` is the length of `body()`, never above `bytes_max`. All in bytes.
     """
 
     bytes_max: int
-    bytes_wanted: int = BATCH_BYTES
+    target_bytes: int = BATCH_BYTES
     segments: list[EncodedSegment] = field(default_factory=list)
-    owners: list[Any] = field(default_factory=list)
+    files: list[BatchFile] = field(default_factory=list)
     size: int = 0
     body_bytes: int = 0
     is_closed: bool = False
     streams_blobs: bool = False
 
     def has_room(self) -> bool:
-        """Whether another segment should be looked for; none should wait for blobs that are sent from their file."""
+        """Return whether to add another segment.
+
+        A batch with blobs streamed from their file is full: other segments should not wait for it.
+        """
         if self.is_closed or self.streams_blobs:
             return False
-        return len(self.segments) < BATCH_SEGMENTS and self.size < self.bytes_wanted
+        return len(self.segments) < BATCH_SEGMENTS and self.size < self.target_bytes
 
     def fits(self, segment: EncodedSegment) -> bool:
-        """Whether the server would take the batch with this segment in it as well."""
+        """Return whether the server accepts the batch with this segment added."""
         return self.body_bytes + len(segment.body) <= self.bytes_max
 
-    def add(self, segment: EncodedSegment, owner: Any) -> None:
-        """Puts a segment at the end."""
+    def add(self, segment: EncodedSegment, file: BatchFile) -> None:
+        """Append a segment of this file."""
         self.segments.append(segment)
-        self.owners.append(owner)
+        self.files.append(file)
         self.size += segment.size
         self.streams_blobs = self.streams_blobs or segment.streams_blobs
         self.body_bytes += len(segment.body)
 
     def body(self) -> bytes:
-        """The serialized WriteBatch: protobuf messages joined end to end are one message with all their segments."""
+        """Return the serialized WriteBatch with all segments.
+
+        Concatenated protobuf messages are one message with the repeated fields of all (Protocol
+        Buffers encoding, "Last One Wins"), so no segment is serialized twice.
+        """
         return b"".join(segment.body for segment in self.segments)
 
     def blobs(self) -> dict[bytes, Blob]:
-        """The blobs to be put before the batch, by SHA-256, each once."""
+        """Return the blobs to upload before the batch, by SHA-256, each once."""
         return {
             digest: content
             for segment in self.segments
@@ -127,203 +84,47 @@ class Batch:
         }
 
 
-def encode_segment(
-    stream: wire_pb2.Stream,
-    chunk: Chunk,
-    start_time: float | None,
-    acknowledged: Mapping[str, bytes],
-    limits: WireLimits,
-) -> EncodedSegment:
-    """The chunk as a segment of its stream; metadata the server has `acknowledged` (by tag) is left out.
+def fill_batch(
+    batch: Batch,
+    folder: Folder,
+    cache: FileCache,
+    finished: Callable[[FileEntry], None],
+    has_time: Callable[[], bool],
+) -> None:
+    """Add one segment of each pending file of a run while the batch has room and there is time.
 
-    Its body may be longer than `batch_bytes_max`, when the points themselves are: then the chunk must be made smaller.
+    Files in the batch are no longer pending.
+
+    Args:
+        batch: The batch to fill.
+        folder: The run.
+        cache: The uploads of the files.
+        finished: Called with each file that has nothing to send.
+        has_time: Asked before each file.
     """
-    encoded = _encode_once(stream, chunk, start_time, acknowledged, limits)
-    if len(encoded.body) > limits.batch_bytes_max:
-        limits = replace(
-            limits,
-            blob_inline_bytes_max=BLOB_REFERENCE_BYTES_MIN,
-            tensor_bytes_max=min(limits.tensor_bytes_max, TENSOR_REFERENCE_BYTES_MIN),
-        )
-        encoded = _encode_once(stream, chunk, start_time, acknowledged, limits)
-    return encoded
+    pending, folder.pending = folder.pending or [], []
+
+    for index, entry in enumerate(pending):
+        if not batch.has_room() or not has_time():
+            folder.pending.extend(pending[index:])
+            return
+        if entry.is_gone:
+            continue
+        upload = cache.acquire(entry)
+        segment = upload.next_segment()
+        if segment is None:
+            finished(entry)
+        elif not _add_segment(batch, BatchFile(entry, upload), segment):
+            folder.pending.append(entry)
 
 
-def drop_largest_series(chunk: Chunk) -> Chunk:
-    """The chunk without the series that takes the most bytes, whose points it counts as skipped."""
-    largest = max(chunk.series, key=_series_bytes)
-    skipped = Counter(chunk.skipped)
-    skipped["too much in one record for one request"] += len(largest.columns.steps)
-    rest = [series for series in chunk.series if series is not largest]
-    return Chunk(chunk.start, chunk.end, chunk.start_checksum, chunk.end_checksum, rest, skipped)
-
-
-def _series_bytes(series: SeriesPoints) -> int:
-    columns = series.columns
-    size = len(series.metadata) + 16 * len(columns.steps)
-    if isinstance(columns, TensorColumns):
-        size += sum(len(tensor.data) for tensor in columns.tensors)
-    return size
-
-
-def _encode_once(
-    stream: wire_pb2.Stream,
-    chunk: Chunk,
-    start_time: float | None,
-    acknowledged: Mapping[str, bytes],
-    limits: WireLimits,
-) -> EncodedSegment:
-    batch = wire_pb2.WriteBatch()
-    segment = batch.segments.add(
-        stream=stream,
-        start=chunk.start,
-        end=chunk.end,
-        start_checksum=chunk.start_checksum,
-        end_checksum=chunk.end_checksum,
-        run_start_time=start_time or 0.0,
-    )
-    skipped = Counter(chunk.skipped)
-    empty_values = skipped.pop(EMPTY_VALUE, 0)
-    for reason, count in sorted(skipped.items()):
-        segment.skipped.add(reason=reason, count=count)
-    blobs: dict[bytes, Blob] = {}
-    metadata: dict[str, bytes] = {}
-    counts: Counter[str] = Counter()
-    spans = {
-        points.tag: step_span(points.columns.steps) for points in chunk.series if _has_steps(points)
-    }
-    for points in chunk.series:
-        series = segment.series.add(tag=points.tag)
-        if acknowledged.get(points.tag) != points.metadata:
-            series.summary_metadata = metadata[points.tag] = points.metadata
-        span = spans.get(points.tag)
-        kind, count = _add_columns(
-            series,
-            points.columns,
-            limits,
-            blobs,
-            is_increasing=span is not None and span.is_increasing,
-        )
-        counts[kind] += count
-    body = batch.SerializeToString()
-    return EncodedSegment(
-        stream, chunk.start, chunk.end, body, blobs, metadata, counts, skipped, empty_values, spans
-    )
-
-
-def _has_steps(points: SeriesPoints) -> bool:
-    """Whether the steps of the points mean anything: what hparams has to say is in the metadata, at any step."""
-    return len(points.columns.steps) > 0 and points.plugin != HPARAMS
-
-
-def _add_columns(
-    series: wire_pb2.Series,
-    columns: Columns,
-    limits: WireLimits,
-    blobs: dict[bytes, Blob],
-    *,
-    is_increasing: bool,
-) -> tuple[str, int]:
-    """Fills in the series' points; answers what they count as, and how many."""
-    if isinstance(columns, ScalarColumns):
-        _add_scalars(series.scalars, columns, limits.packed_points_max if is_increasing else 0)
-        return "scalars", len(columns.steps)
-    if isinstance(columns, TensorColumns):
-        _add_tensors(series.tensors, columns, limits, blobs)
-        return "tensors", len(columns.steps)
-    _add_blob_sequences(series.blob_sequences, columns, limits.blob_inline_bytes_max, blobs)
-    return "blobs", sum(map(len, columns.sequences))
-
-
-def _add_scalars(
-    wire: wire_pb2.ScalarPoints, columns: ScalarColumns, packed_points_max: int
-) -> None:
-    wire.SetInParent()  # a series without points still says that it is scalar
-    if packed_points_max and len(columns.steps) >= PACKED_POINTS_MIN:
-        wire.blocks.extend(_packed_blocks(columns, packed_points_max))
-        return
-    wire.steps = _column_bytes(columns.steps, "<i8")
-    wire.wall_times = _column_bytes(columns.wall_times, "<f8")
-    if columns.values.dtype == np.float32:
-        wire.values32 = _column_bytes(columns.values, "<f4")
-    else:
-        wire.values64 = _column_bytes(columns.values, "<f8")
-
-
-def _packed_blocks(columns: ScalarColumns, points_max: int) -> Iterator[bytes]:
-    """The points as packed blocks of about equal length, none over `points_max`."""
-    count = -(-len(columns.steps) // min(points_max, packing.BLOCK_POINTS_MAX))
-    bounds = [len(columns.steps) * index // count for index in range(count + 1)]
-    for start, end in pairwise(bounds):
-        part = slice(start, end)
-        yield packing.pack(columns.steps[part], columns.wall_times[part], columns.values[part])
-
-
-def _add_tensors(
-    wire: wire_pb2.TensorPoints,
-    columns: TensorColumns,
-    limits: WireLimits,
-    blobs: dict[bytes, Blob],
-) -> None:
-    inline_bytes_max = limits.tensor_bytes_max if limits.tensor_object_bytes_max else sys.maxsize
-    wire.SetInParent()
-    wire.steps = _column_bytes(columns.steps, "<i8")
-    wire.wall_times = _column_bytes(columns.wall_times, "<f8")
-    for tensor in columns.tensors:
-        _add_tensor(wire, tensor, inline_bytes_max, blobs)
-
-
-def _add_tensor(
-    wire: wire_pb2.TensorPoints, tensor: Tensor, inline_bytes_max: int, blobs: dict[bytes, Blob]
-) -> None:
-    if tensor.in_file is None and len(tensor.data) <= inline_bytes_max:
-        message = wire.tensors.add(dtype=tensor.dtype, shape=tensor.shape, data=tensor.data)
-    else:
-        blob = tensor.in_file or tensor.data
-        message = wire.tensors.add(
-            dtype=tensor.dtype, shape=tensor.shape, reference=_reference(blob, blobs)
-        )
-    if tensor.histogram is not None:
-        message.histogram.CopyFrom(_histogram(tensor.histogram))
-
-
-def _histogram(histogram: LegacyHistogram) -> wire_pb2.LegacyHistogram:
-    return wire_pb2.LegacyHistogram(
-        min=histogram.min,
-        max=histogram.max,
-        num=histogram.num,
-        sum=histogram.sum,
-        sum_squares=histogram.sum_squares,
-        bucket_limit=histogram.bucket_limit,
-        bucket=histogram.bucket,
-    )
-
-
-def _add_blob_sequences(
-    wire: wire_pb2.BlobSequencePoints,
-    columns: BlobSequenceColumns,
-    inline_bytes_max: int,
-    blobs: dict[bytes, Blob],
-) -> None:
-    wire.SetInParent()
-    wire.steps = _column_bytes(columns.steps, "<i8")
-    wire.wall_times = _column_bytes(columns.wall_times, "<f8")
-    for contents, content_type in zip(columns.sequences, columns.logged_content_types, strict=True):
-        sequence = wire.sequences.add(logged_content_type=content_type)
-        for content in contents:
-            blob = sequence.blobs.add()
-            if not isinstance(content, FileBlob) and len(content) <= inline_bytes_max:
-                blob.content = content
-            else:
-                blob.reference.CopyFrom(_reference(content, blobs))
-
-
-def _reference(blob: Blob, blobs: dict[bytes, Blob]) -> wire_pb2.BlobReference:
-    """Return the reference to a blob, which is put before the batch."""
-    digest = blob.sha256 if isinstance(blob, FileBlob) else hashlib.sha256(blob).digest()
-    blobs[digest] = blob
-    return wire_pb2.BlobReference(sha256=digest, size=len(blob))
-
-
-def _column_bytes(column: npt.NDArray[Any], dtype: str) -> bytes:
-    return column.astype(dtype, copy=False).tobytes()
+def _add_segment(batch: Batch, file: BatchFile, segment: EncodedSegment) -> bool:
+    """Add the segment and return True, or requeue it, close the batch and return False."""
+    upload = file.upload
+    if batch.segments and (upload.is_sent_alone or not batch.fits(segment)):
+        upload.requeue(segment, alone=upload.is_sent_alone)
+        batch.is_closed = True
+        return False
+    batch.add(segment, file)
+    batch.is_closed = upload.is_sent_alone
+    return True

@@ -36,5 +36,6 @@ class ReadOptions:
             tensor_object_bytes_max=self.limits.tensor_object_bytes_max,
             tensor_rank_max=self.limits.tensor_rank_max,
             blob_sequence_length_max=self.limits.blob_sequence_length_max,
+            logged_content_type_chars_max=self.limits.logged_content_type_chars_max,
             chunk_bytes=chunk_bytes,
         )

@@ -26,10 +26,10 @@ from tbupload.events.points import (
     TensorColumns,
 )
 from tbupload.events.skip_reasons import EMPTY_VALUE
-from tbupload.events.tag_registry import HPARAMS
 from tbupload.http.wire_limits import WireLimits
 from tbupload.upload.repeated_steps import StepSpan, step_span
 from tbwire import packing, wire_pb2
+from tbwire.tag_owners import HPARAMS
 
 PACKED_POINTS_MIN: Final = 1_024
 """Points of a series in a segment from which they are packed: for fewer it saves too little."""
@@ -276,8 +276,8 @@ def _add_blob_sequences(
     wire.SetInParent()
     wire.steps = _column_bytes(columns.steps, "<i8")
     wire.wall_times = _column_bytes(columns.wall_times, "<f8")
-    for contents in columns.sequences:
-        sequence = wire.sequences.add()
+    for contents, content_type in zip(columns.sequences, columns.logged_content_types, strict=True):
+        sequence = wire.sequences.add(logged_content_type=content_type)
         for content in contents:
             blob = sequence.blobs.add()
             if not isinstance(content, FileBlob) and len(content) <= inline_bytes_max:

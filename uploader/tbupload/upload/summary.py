@@ -1,4 +1,4 @@
-"""What an upload did, for the last lines people read and the exit code programs read."""
+"""The summary of an upload: its last lines, its JSON event, and whether it was complete."""
 
 from __future__ import annotations
 
@@ -15,10 +15,18 @@ from tbupload.upload.repeated_steps import INEXACT, ONE_STEP_SERIES, SUPERSEDED
 class Summary:
     """Points this upload sent and the server committed, and everything that is missing.
 
-    `skipped` counts by reason what was in the files and was not sent, now or in an earlier upload of these streams;
-    `problems` are sentences about files and directories, `notes` what is worth knowing and no loss. `empty_values` are
-    tags without content, of which nothing is lost, and `repeated` counts points that others of the same series, step
-    and file replace, as `repeated_steps` says. `bytes` are of event files.
+    Attributes:
+        scalars: Scalar points committed.
+        tensors: Tensor points committed.
+        blobs: Blobs committed, of points of blob sequences.
+        bytes: Bytes of event files.
+        runs: Runs with data sent.
+        series: Series with data sent.
+        empty_values: Values without content; nothing is lost with them.
+        repeated: The counts of `repeated_steps`.
+        skipped: Points and files not sent by reason, now or in an earlier upload of these streams.
+        problems: Sentences about files and directories.
+        notes: Sentences worth knowing about which nothing is lost.
     """
 
     scalars: int = 0
@@ -35,11 +43,11 @@ class Summary:
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything that was there is on the server."""
+        """Return whether everything in the files is on the server."""
         return not self.skipped and not self.problems
 
     def as_json(self) -> dict[str, Any]:
-        """The fields as docs/uploading.md has the "done" event has them, and the problems."""
+        """Return the fields of the "done" event of `--json`."""
         return {
             "scalars": self.scalars,
             "tensors": self.tensors,
@@ -56,42 +64,58 @@ class Summary:
     def lines(
         self, verb: str, has_reported: Callable[[str], bool] = lambda _sentence: False
     ) -> Iterator[str]:
-        """Sentences for people; `verb` says what happened to the points, `has_said` which problems they have read."""
+        """Yield the lines to print.
+
+        Args:
+            verb: What happened to the points: "sent", or "would send".
+            has_reported: Whether a problem was printed before; it is then counted only.
+        """
         yield (
             f"{verb} {self.scalars:,} scalars, {self.tensors:,} tensors, {self.blobs:,} blobs "
-            f"of {self.series:,} series in {self.runs:,} runs ({size_text(self.bytes)} of event files)"
+            f"of {self.series:,} series in {self.runs:,} runs "
+            f"({size_text(self.bytes)} of event files)"
         )
         yield from self._repeated_lines()
         yield from empty_values_lines(self.empty_values)
         yield from _first(self.notes, "files like that")
         if self.is_complete:
             return
+
         yield "NOT everything was sent:" if verb == "sent" else "NOT everything would be sent:"
         for reason, count in sorted(self.skipped.items()):
             yield f"  skipped {count:,}: {reason}"
-        unsaid = [f"  {problem}" for problem in self.problems if not has_reported(problem)]
-        yield from _first(unsaid, "paths; --json names them all")
-        if said := len(self.problems) - len(unsaid):
-            yield f"  {said:,} {'path was' if said == 1 else 'paths were'} named above"
+        unreported = [f"  {problem}" for problem in self.problems if not has_reported(problem)]
+        yield from _first(unreported, "paths; --json names them all")
+        if count := len(self.problems) - len(unreported):
+            yield f"  {count:,} {'path was' if count == 1 else 'paths were'} named above"
 
     def _repeated_lines(self) -> Iterator[str]:
         count, series = self.repeated[SUPERSEDED], self.repeated[ONE_STEP_SERIES]
         if count:
             least = "at least " if self.repeated[INEXACT] else ""
-            yield f"  {least}{count:,} superseded: a step keeps one point, and their file has more of the same step"
+            yield (
+                f"  {least}{count:,} superseded: a step keeps one point, "
+                "and their file has more of the same step"
+            )
         if series:
-            yield f"  {series:,} series with all points at one step: log with a step (global_step=...) to keep them"
+            yield (
+                f"  {series:,} series with all points at one step: "
+                "log with a step (global_step=...) to keep them"
+            )
 
 
 def repeated_counts(counts: Counter[str]) -> Counter[str]:
-    """Those of the counts that `repeated_steps` makes."""
+    """Return the counts of `repeated_steps` among these."""
     return Counter({name: counts[name] for name in (SUPERSEDED, INEXACT, ONE_STEP_SERIES)})
 
 
 def empty_values_lines(count: int) -> Iterator[str]:
-    """A sentence about values without content, when there are any."""
+    """Yield a sentence about values without content, if there are any."""
     if count:
-        yield f"  ignored {count:,} empty {'value' if count == 1 else 'values'}: tags without content, nothing is lost"
+        yield (
+            f"  ignored {count:,} empty {'value' if count == 1 else 'values'}: "
+            "tags without content, nothing is lost"
+        )
 
 
 def _first(sentences: list[str], rest: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""How much is held of a chunk's points at once: a few bytes of a record can stand for a tensor of megabytes."""
+"""Bound the memory of a chunk's points: a few bytes of a record can expand to a large tensor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tbupload.limits import CHUNK_TENSORS_BYTES_MAX, RECORD_TENSORS_BYTES_MAX
 
 
 class ChunkIsFull(Exception):
-    """The records before `record` (its index) are enough for one chunk; not an error."""
+    """The records before the one with index `record` fill a chunk. Not an error."""
 
     def __init__(self, record: int) -> None:
         super().__init__(record)
@@ -18,7 +18,7 @@ class ChunkIsFull(Exception):
 
 
 class Budget:
-    """Counts the bytes of tensors and blobs that were read, record by record in file order."""
+    """Counts the bytes of tensors and blobs in memory, record by record in file order."""
 
     def __init__(self) -> None:
         self._record = -1
@@ -26,14 +26,17 @@ class Budget:
         self._chunk_bytes = 0
 
     def begin(self, record: int) -> None:
-        """Goes on with a record, or another value of the same; raises ChunkIsFull when those before are enough."""
+        """Begin a record, or another value of the same one.
+
+        Raises ChunkIsFull when the records before it have more than `CHUNK_TENSORS_BYTES_MAX`.
+        """
         if record != self._record and self._chunk_bytes > CHUNK_TENSORS_BYTES_MAX:
             raise ChunkIsFull(record)
         if record != self._record:
             self._record, self._record_bytes = record, 0
 
-    def take(self, point: Point) -> None:
-        """Keeps a point; raises ValueRefused when the record then holds more than any request could take."""
+    def charge(self, point: Point) -> None:
+        """Count a point; raise ValueRefused when its record then is larger than any request."""
         size = _memory_bytes(point)
         if self._record_bytes + size > RECORD_TENSORS_BYTES_MAX:
             raise ValueRefused(skip_reasons.RECORD_TOO_LARGE)
@@ -43,8 +46,8 @@ class Budget:
 
 def _memory_bytes(point: Point) -> int:
     if isinstance(point, Tensor):
-        pieces = point.in_file.pieces if point.in_file is not None else ()
-        return len(point.data) + sum(len(piece) for piece in pieces if isinstance(piece, bytes))
+        extents = point.in_file.extents if point.in_file is not None else ()
+        return len(point.data) + sum(len(extent) for extent in extents if isinstance(extent, bytes))
     if isinstance(point, BlobSequence):
         return sum(len(blob) for blob in point.blobs if not isinstance(blob, FileBlob))
     return 0
