@@ -1,1 +1,1 @@
-"""Our own HTML: who may see a page, the bar, messages, the token form, downloads."""
+"""The service's own HTML: access checks, the bar, message pages, the token form, downloads."""

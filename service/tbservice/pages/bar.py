@@ -1,7 +1,7 @@
-"""What we add to TensorBoard's page: a slim bar that names the experiment and has its data to download, and a script.
+"""What we add to TensorBoard's page: a bar with the experiment's name and downloads, and a script.
 
-The page itself never shows name, description or visibility. The bar is text and links of ours, and works without the
-script, which closes its menus and keeps HParams up to date: what a tenant wrote is escaped.
+TensorBoard's page does not show name, description or visibility. The bar works without the script,
+which closes the bar's menus and updates the columns of HParams. All text from tenants is escaped.
 """
 
 from __future__ import annotations
@@ -23,39 +23,37 @@ _SCRIPT: Final = (
     f"<script>{Path(__file__).with_name('page_script.js').read_text(encoding='utf-8')}</script>"
 )
 SCRIPT_HASH: Final = content_hash(_SCRIPT, "script")
-"""What the page's Content-Security-Policy calls the script."""
+"""Source expression for the script in the page's Content-Security-Policy (`'sha256-…'`)."""
 
 _UNNAMED: Final = "Unnamed experiment"
 _VISIBILITY_LABELS: Final = {
-    Visibility.PRIVATE: ("Private", "Only with a token or a share link"),
+    Visibility.PRIVATE: ("Private", "Can be read with a token or a share link only"),
     Visibility.LINK: (
         "Anyone with the address",
-        "Whoever knows this address may read it, without a token",
+        "Anyone who knows this address can read the experiment, without a token",
     ),
 }
-
-
 _FORMAT_LABELS: Final = {Format.CSV: "CSV", Format.PARQUET: "Parquet"}
 _DATA_CLASS_LABELS: Final = {
     DataClass.SCALAR: ("Scalars", ""),
     DataClass.TENSOR: (
         "Tensors",
-        "Histograms, texts, PR curves, meshes and whatever else is a tensor",
+        "Histograms, texts, PR curves, meshes and all other tensors",
     ),
     DataClass.BLOB_SEQUENCE: (
         "List of media",
-        "Images, audio and graphs: the address at which the API has each of them",
+        "Images, audio and graphs: the API address of each",
     ),
 }
 
 
 def render_bar(experiment: Experiment, data_classes: Collection[DataClass]) -> str:
-    """Bar and script as HTML, to stand before the page's own element; with the style that makes room for the bar.
+    """Return bar, style and script as HTML, for insertion before the page's `<tb-webapp>`.
 
-    There are points of these data classes to download.
+    `data_classes` are those that the experiment has points of: each is offered for download.
     """
     visibility, hint = _VISIBILITY_LABELS[experiment.visibility]
-    title = "Back to how this experiment opens, without filters and pinned cards"
+    title = "Back to the start page of this experiment, without filters and pinned cards"
     name = f'<a href="./" title="{title}" dir="auto">{_shown_name(experiment)}</a>'
     badge = f'<span class="visibility" title="{html.escape(hint)}">{html.escape(visibility)}</span>'
     return _render(
@@ -64,8 +62,11 @@ def render_bar(experiment: Experiment, data_classes: Collection[DataClass]) -> s
 
 
 def render_comparison_bar(experiments: Mapping[str, Experiment]) -> str:
-    """As `render_bar`, for experiments by the names they have in the comparison; each links to its own page."""
-    title = "Back to how this comparison opens, without filters and pinned cards"
+    """Return the same as `render_bar` for a comparison: each experiment links to its own page.
+
+    `experiments` are keyed by their names in the comparison, in its order. There are no downloads.
+    """
+    title = "Back to the start page of this comparison, without filters and pinned cards"
     return _render(
         f'<a href="./" title="{title}">Comparison</a>',
         *itertools.starmap(_render_experiment, experiments.items()),
@@ -73,7 +74,8 @@ def render_comparison_bar(experiments: Mapping[str, Experiment]) -> str:
 
 
 def _render_experiment(name: str, experiment: Experiment) -> str:
-    link = f'<a href="../../experiment/{experiment.experiment_id}/" dir="auto">{_shown_name(experiment)}</a>'
+    address = f"../../experiment/{experiment.experiment_id}/"
+    link = f'<a href="{address}" dir="auto">{_shown_name(experiment)}</a>'
     return f'<span class="compared"><bdi>{html.escape(name)}</bdi>: {link}</span>'
 
 
@@ -88,7 +90,10 @@ def _render(*content: str) -> str:
 def _render_description(description: str) -> str:
     if not description:
         return ""
-    about = f'<div class="about" dir="auto" tabindex="0" role="region" aria-label="About">{html.escape(description)}</div>'
+    about = (
+        '<div class="about" dir="auto" tabindex="0" role="region" aria-label="About">'
+        f"{html.escape(description)}</div>"
+    )
     return f"<details><summary>About this experiment</summary>{about}</details>"
 
 
@@ -103,8 +108,9 @@ def _render_menu(data_classes: Collection[DataClass]) -> str:
 def _render_files(data_class: DataClass) -> str:
     name, hint = _DATA_CLASS_LABELS[data_class]
     links = "".join(
-        f'<a href="download/{file}" aria-label="{name} as {_FORMAT_LABELS[chosen]}">{_FORMAT_LABELS[chosen]}</a>'
-        for file, (of, chosen) in download.FILES.items()
-        if of is data_class
+        f'<a href="download/{file}" aria-label="{name} as {_FORMAT_LABELS[file_format]}">'
+        f"{_FORMAT_LABELS[file_format]}</a>"
+        for file, (file_class, file_format) in download.FILES.items()
+        if file_class is data_class
     )
     return f'<li title="{hint}"><span>{name}</span>{links}</li>'

@@ -1,4 +1,4 @@
-"""An experiment's points as files to keep: all of them, at full resolution, below the page, whose cookie opens them."""
+"""Downloads: all points of a data class as one file, below the page so that its cookie applies."""
 
 from __future__ import annotations
 
@@ -19,26 +19,24 @@ from tbservice.reading.source import ExperimentReader
 from tbservice.types import DataClass, Json, SamplingRule
 
 FILES: Final = {
-    f"{kind}.{chosen.value}": (data_class, chosen)
-    for kind, data_class in DATA_CLASSES.items()
-    for chosen in (Format.CSV, Format.PARQUET)
+    f"{class_name}.{file_format.value}": (data_class, file_format)
+    for class_name, data_class in DATA_CLASSES.items()
+    for file_format in (Format.CSV, Format.PARQUET)
 }
-"""What there is below `download/`, by name."""
+"""Data class and format of each file below `download/`, by file name."""
 
 _UNNAMED: Final = "experiment"
 _NAME_CHARS_MAX: Final = 100
-_FORBIDDEN_IN_FILE_NAME: Final = re.compile(
-    r'[<>:"/\\|?*]'
-)  # what a file's name cannot hold on one system or another
-_FORBIDDEN_IN_HEADER: Final = re.compile(
-    r"[^ -~]|%"
-)  # what browsers read differently in a header's plain field
+# Characters that Windows, macOS or Linux do not allow in file names.
+_FORBIDDEN_IN_FILE_NAME: Final = re.compile(r'[<>:"/\\|?*]')
+# RFC 6266, appendix D: browsers decode "%" and non-ASCII in the plain `filename` in different ways.
+_FORBIDDEN_IN_HEADER: Final = re.compile(r"[^ -~]|%")
 
 
 def send_file(request: Request) -> Response:
-    """GET `download/{file}`: all points of a data class, sent while they are read.
+    """Answer GET `download/{file}`: stream all points of a data class in bounded memory.
 
-    In the place of a file that is not to be had, a page that says why.
+    TooManyRequests and Unavailable are shown as a page: the request comes from a link.
     """
     try:
         return _send(request)
@@ -51,37 +49,45 @@ def _send(request: Request) -> Response:
         experiment = page_auth.open_experiment(request)
     except page_auth.ACCESS_ERRORS:
         return token_form.ask_for_token(request, "../")
+
     name = request.path_params["file"]
     if name not in FILES:
-        raise NotFound(f"there is no such file to download; there are {', '.join(FILES)}")
-    data_class, chosen = FILES[name]
+        raise NotFound(f"there is no such file to download; the files are {', '.join(FILES)}")
+    data_class, file_format = FILES[name]
+
     headers = {
-        "Cache-Control": "no-store",  # a copy for every look would fill the browser's disk
+        "Cache-Control": "no-store",  # a cached copy would only fill the browser's disk
         "Content-Disposition": _content_disposition(experiment.list_experiments()[0].name, name),
     }
     if request.method == "HEAD":
-        return StreamingResponse(iter(()), headers=headers, media_type=MEDIA_TYPES[chosen])
+        return StreamingResponse(iter(()), headers=headers, media_type=MEDIA_TYPES[file_format])
     return stream_response(
-        lambda: _encode_chunks(experiment, data_class, chosen), headers, MEDIA_TYPES[chosen]
+        lambda: _encode_chunks(experiment, data_class, file_format),
+        headers,
+        MEDIA_TYPES[file_format],
     )
 
 
 def _encode_chunks(
-    experiment: ExperimentReader, data_class: DataClass, chosen: Format
+    experiment: ExperimentReader, data_class: DataClass, file_format: Format
 ) -> Iterator[bytes]:
     rule = SamplingRule.ALL.value
 
     def as_json(sample: Any) -> Json:
         return json_encoding.sample_to_json(sample, json_encoding.sample_values(sample), rule)
 
-    return encode_points(chosen, data_class, experiment.stream_all(data_class), rule, as_json)
+    return encode_points(file_format, data_class, experiment.stream_all(data_class), rule, as_json)
 
 
 def _content_disposition(experiment_name: str, file: str) -> str:
-    """The header that has a file kept under the experiment's name; in letters of any script where browsers can."""
+    """Return a Content-Disposition that names the file after the experiment.
+
+    As in RFC 6266, section 5: `filename` in ASCII, and `filename*` (RFC 8187) with all characters.
+    """
     safe = "".join(
-        letter if letter.isprintable() else "_"
-        for letter in _FORBIDDEN_IN_FILE_NAME.sub("_", experiment_name)
+        character if character.isprintable() else "_"
+        for character in _FORBIDDEN_IN_FILE_NAME.sub("_", experiment_name)
     )
     name = f"{safe[:_NAME_CHARS_MAX].strip(' .') or _UNNAMED}-{file}"
-    return f"attachment; filename=\"{_FORBIDDEN_IN_HEADER.sub('_', name)}\"; filename*=UTF-8''{quote(name, safe='')}"
+    ascii_name = _FORBIDDEN_IN_HEADER.sub("_", name)
+    return f"attachment; filename=\"{ascii_name}\"; filename*=UTF-8''{quote(name, safe='')}"

@@ -1,4 +1,4 @@
-"""Pages in the place of TensorBoard's where it has nothing to show; one that waits goes on by itself."""
+"""Pages shown instead of TensorBoard's when it has nothing to show; some reload themselves."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ from tbservice.errors import MalformedRequest, TooManyRequests, Unavailable
 from tbservice.types import Experiment
 
 STATE_HEADER: Final = "Tbhub-Waits-For"
-"""What the page waits for: its script asks for itself until the answer says something else."""
+"""Response header with what the page waits for: its script polls until the value changes."""
 
 _MESSAGE_TEMPLATE: Final = Path(__file__).with_name("notice.html").read_text(encoding="utf-8")
 _WAITING_TEMPLATE: Final = Path(__file__).with_name("waiting.html").read_text(encoding="utf-8")
 
 
 def show_empty(experiment: Experiment, server: str) -> Response:
-    """How to upload into an experiment that has no data; `server` is the URL uploaders reach this service by."""
+    """Return the page of an experiment without data: it shows the command that uploads to it.
+
+    `server` is the URL at which uploaders reach this service. The page reloads when data arrive.
+    """
     command = f"tbupload --logdir runs/ --experiment {experiment.experiment_id} --server {server}"
     about = (
         f'<p class="about" dir="auto">{html.escape(experiment.description)}</p>'
@@ -29,24 +32,29 @@ def show_empty(experiment: Experiment, server: str) -> Response:
         else ""
     )
     content = (
-        f"{about}<p>Nothing has been uploaded to this experiment yet. Whoever may write to it does so with</p>"
+        f"{about}<p>Nothing has been uploaded to this experiment yet. To upload, run</p>"
         f'<pre tabindex="0"><code>{html.escape(command)}</code></pre>'
-        "<p>where <code>runs/</code> is the directory your training writes its event files to.</p>"
+        "<p>with a token that may write to the experiment. <code>runs/</code> is the directory "
+        "that your training job writes its event files to.</p>"
     )
+
     name = experiment.name.strip()
     return _render("data", f"{name} is empty" if name else "This experiment is empty", content, 200)
 
 
 def show_unavailable() -> Response:
-    """The service is up, but not what it keeps its data in: 503, to be asked again."""
-    content = "<p>The server is being restarted, or is out of capacity for a moment. Nothing was lost.</p>"
+    """Return a 503 page with `Retry-After` for when PostgreSQL or S3 is unavailable; it reloads."""
+    content = "<p>The server is restarting, or out of capacity for a moment. Nothing was lost.</p>"
     answer = _render("server", "One moment, please", content, Unavailable.status)
     answer.headers["Retry-After"] = str(Unavailable.retry_after_seconds)
     return answer
 
 
 def show_download_error(error: TooManyRequests | Unavailable) -> Response:
-    """A file that cannot be sent now, and why; it stays as it is, since what it would go on to is no page."""
+    """Return a page that says why a file cannot be sent now, with the error's status.
+
+    It does not reload itself: the address is that of a file, not of a page.
+    """
     content = (
         f'<p dir="auto">{html.escape(error.detail[:1].upper() + error.detail[1:])}.</p>'
         '<p><a href="">Try again</a>, or go <a href="../">back to the experiment</a>.</p>'
@@ -57,23 +65,24 @@ def show_download_error(error: TooManyRequests | Unavailable) -> Response:
 
 
 def show_invalid_comparison(detail: str) -> Response:
-    """The address names no comparison; `detail` says why not."""
+    """Return a 400 page for an invalid comparison address; `detail` is the reason."""
     content = (
         f'<p dir="auto">{html.escape(detail)}.</p>'
-        "<p>A comparison's address names each of its experiments, with a colon after the name and commas between:</p>"
+        "<p>The address of a comparison lists its experiments as name:id, separated by commas:</p>"
         "<pre><code>/compare/before:&lt;id&gt;,after:&lt;id&gt;/</code></pre>"
     )
-    return _render("", "This address names no comparison", content, MalformedRequest.status)
+    return _render("", "This is not the address of a comparison", content, MalformedRequest.status)
 
 
 _POLICY: Final = (
-    f"default-src 'none'; style-src {content_hash(_MESSAGE_TEMPLATE, 'style')}; script-src {content_hash(_WAITING_TEMPLATE, 'script')}; "
+    f"default-src 'none'; style-src {content_hash(_MESSAGE_TEMPLATE, 'style')}; "
+    f"script-src {content_hash(_WAITING_TEMPLATE, 'script')}; "
     "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
 )
 
 
 def _render(state: str, title: str, content: str, status: int) -> Response:
-    """A page that waits for `state`; with none, one that stays as it is."""
+    """Return the page. It reloads itself when `STATE_HEADER` is no longer `state`, unless empty."""
     content += _WAITING_TEMPLATE if state else ""
     page = Template(_MESSAGE_TEMPLATE).substitute(
         state=state, title=html.escape(title), content=content

@@ -1,7 +1,7 @@
-"""Who may see a page: the token a request carries, in its header or in the cookie the page set.
+"""Access to pages: the token of a request, in its Authorization header or in the page's cookie.
 
-Every address under `/experiment/<id>/` and `/compare/<names and ids>/` asks here first, for data, blobs and scripts
-alike. A comparison opens for who may read each of its experiments, and is refused as a whole.
+Every route below `/experiment/<id>/` and `/compare/<names and ids>/` checks access here first, for
+data, blobs and scripts alike. A comparison requires the right to read each of its experiments.
 """
 
 from __future__ import annotations
@@ -24,17 +24,21 @@ from tbservice.types import ReadGrant
 COOKIE: Final = callers.READ_COOKIE
 
 ACCESS_ERRORS: Final = (Unauthenticated, Forbidden, NotFound)
-"""What the page answers with its form: which of them it was is not for a stranger to know."""
+"""Errors that the page answers with the token form: a stranger must not learn which one it was."""
 
 _EXPERIMENT: Final = "experiment_id"
 _COMPARISON: Final = "comparison"
 
 
 def open_source(request: Request) -> Source:
-    """What the request's path names, for who may read all of it; raises Unauthenticated, Forbidden or NotFound.
+    """Return a reader of the experiment or comparison in the request's path.
 
-    An `Authorization` header decides alone. A cookie that does not count (any more) leaves what anyone may do.
-    Raises MalformedRequest for a comparison that is none.
+    An `Authorization` header takes precedence over the cookie. A cookie that is not valid (any
+    more) is ignored: the request then has the rights of one without a token.
+
+    Raises:
+        Unauthenticated, Forbidden, NotFound: one of the experiments may not be read.
+        MalformedRequest: the comparison in the path cannot be parsed.
     """
     text = request.path_params.get(_COMPARISON)
     if text is None:
@@ -43,7 +47,7 @@ def open_source(request: Request) -> Source:
         text,
         dict(
             zip(
-                [part.name for part in comparison_spec.parse(text)],
+                [item.name for item in comparison_spec.parse(text)],
                 _open_readers(request),
                 strict=True,
             )
@@ -52,13 +56,13 @@ def open_source(request: Request) -> Source:
 
 
 def open_experiment(request: Request) -> ExperimentReader:
-    """The experiment that the request's path names; raises as `open_source` does."""
+    """Return a reader of the experiment in the request's path; raises as `open_source` does."""
     (reader,) = _open_readers(request)
     return reader
 
 
 def page_path(request: Request) -> str:
-    """The path of the request's page as a browser has it, to which its cookie is bound."""
+    """Return the path of the request's page, spelled as browsers do: the `Path` of its cookie."""
     text = request.path_params.get(_COMPARISON)
     return (
         f"/experiment/{request.path_params[_EXPERIMENT]}/"
@@ -68,23 +72,34 @@ def page_path(request: Request) -> str:
 
 
 def set_read_cookie(response: Response, request: Request, offered: Sequence[str]) -> None:
-    """Lets the browser read what the path names from now on, if these tokens and what it has open all of it.
+    """Set a cookie that lets the browser read all experiments in the path, if the tokens allow it.
 
-    By a cookie no script sees, with a token for each experiment: it never holds more than the right to read that one.
-    Raises as `open_source` does.
+    The cookie is HttpOnly and contains one token per experiment, which can do no more than read
+    it: for a token with more rights, a new read-only one is created. Without a valid token among
+    `offered`, the cookie stays as it is.
+
+    Args:
+        response: The response to set the cookie on.
+        request: Its path names the experiments; its own cookie is used where no token matches.
+        offered: Tokens from the address or the form, in any order; invalid ones are ignored.
+
+    Raises:
+        Unauthenticated, Forbidden, NotFound: tokens and cookie do not open every experiment.
     """
     pairs = list(zip(_list_experiment_ids(request), _cookie_tokens(request), strict=True))
-    found = [
-        _find_valid_token(request, experiment_id, kept, offered) for experiment_id, kept in pairs
+    matches = [
+        _find_valid_token(request, experiment_id, cookie_token, offered)
+        for experiment_id, cookie_token in pairs
     ]
-    if any(found):
-        chosen = [
-            kept if one is None else _make_read_only_token(request, *one)
-            for one, (_, kept) in zip(found, pairs, strict=True)
+
+    if any(matches):
+        secrets = [
+            cookie_token if match is None else _make_read_only_token(request, *match)
+            for match, (_, cookie_token) in zip(matches, pairs, strict=True)
         ]
         response.set_cookie(
             COOKIE,
-            callers.TOKEN_SEPARATOR.join(chosen),
+            callers.TOKEN_SEPARATOR.join(secrets),
             path=page_path(request),
             secure=_is_https(request),
             httponly=True,
@@ -93,49 +108,50 @@ def set_read_cookie(response: Response, request: Request, offered: Sequence[str]
 
 
 def _list_experiment_ids(request: Request) -> list[str]:
-    """The ids of the experiments that the path names, in its order."""
+    """Return the ids of the experiments in the path, in its order."""
     text = request.path_params.get(_COMPARISON)
     return (
         [request.path_params[_EXPERIMENT]]
         if text is None
-        else [part.experiment_id for part in comparison_spec.parse(text)]
+        else [item.experiment_id for item in comparison_spec.parse(text)]
     )
 
 
 def _cookie_tokens(request: Request) -> list[str]:
-    """The cookie's token for each experiment, empty where it has none."""
+    """Return the cookie's token for each experiment in the path, "" where it has none."""
     count = len(_list_experiment_ids(request))
-    kept = callers.page_tokens(request.headers.get("cookie", ""))
-    return kept if len(kept) == count else [""] * count
+    cookie_tokens = callers.page_tokens(request.headers.get("cookie", ""))
+    return cookie_tokens if len(cookie_tokens) == count else [""] * count
 
 
 def _open_readers(request: Request) -> list[ExperimentReader]:
     database, objects = get_database(request), get_object_store(request)
     pairs = zip(_list_experiment_ids(request), _cookie_tokens(request), strict=True)
     return [
-        ExperimentReader(_read_grant(request, experiment_id, kept), database, objects)
-        for experiment_id, kept in pairs
+        ExperimentReader(_read_grant(request, experiment_id, cookie_token), database, objects)
+        for experiment_id, cookie_token in pairs
     ]
 
 
-def _read_grant(request: Request, experiment_id: str, kept: str) -> ReadGrant:
+def _read_grant(request: Request, experiment_id: str, cookie_token: str) -> ReadGrant:
     header = request.headers.get("authorization")
     if header is not None:
         return _grant(request, experiment_id, _bearer_token(header))
-    if kept:
+    if cookie_token:
         try:
-            return _grant(request, experiment_id, kept)
+            return _grant(request, experiment_id, cookie_token)
         except ACCESS_ERRORS:
             pass
     return _grant(request, experiment_id, None)
 
 
 def _find_valid_token(
-    request: Request, experiment_id: str, kept: str, offered: Sequence[str]
+    request: Request, experiment_id: str, cookie_token: str, offered: Sequence[str]
 ) -> tuple[ReadGrant, str, bool] | None:
-    """The first of the tokens that opens the experiment, its grant, and whether it can do no more than read it.
+    """Return grant, token, and whether it is read-only, of the first token that is valid.
 
-    None when none of them does and the request may read anyway; raises where it may not.
+    Returns None if none is valid but the request may read the experiment without them; raises as
+    `open_source` does if it may not.
     """
     for token in offered:
         try:
@@ -144,14 +160,14 @@ def _find_valid_token(
         except ACCESS_ERRORS:
             continue
         return grant, token, can_only_read
-    _read_grant(request, experiment_id, kept)
+    _read_grant(request, experiment_id, cookie_token)
     return None
 
 
 def _make_read_only_token(
     request: Request, grant: ReadGrant, token: str, can_only_read: bool
 ) -> str:
-    """The token itself where it can only read, else a new one that can do no more."""
+    """Return the token if it can only read, else create and return one that can only read."""
     if can_only_read:
         return token
     with get_database(request).transaction(grant.workspace_id) as db:

@@ -1,4 +1,4 @@
-// The bar's menus close as menus do: at a click elsewhere, and at Escape.
+// Close the bar's menus on a click elsewhere and on Escape: <details> alone does neither.
 {
   const menus = [...document.querySelectorAll("#tbhub-bar details")];
   const close = (menu) => {
@@ -14,7 +14,8 @@
   });
 }
 
-// TensorBoard's HParams page asks for its columns only once. Here, a reload asks again when there are others by now.
+// TensorBoard's HParams dashboard fetches its columns only once: make a reload fetch them again,
+// and apply them if they changed.
 customElements.whenDefined("tf-hparams-query-pane").then(() => {
   const pane = customElements.get("tf-hparams-query-pane").prototype;
   const reload = pane.reload;

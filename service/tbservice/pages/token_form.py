@@ -1,4 +1,4 @@
-"""The form that stands where a page is not open: it asks for tokens, and says nothing of what there is."""
+"""The form that asks for tokens when a page may not be read; it does not say whether it exists."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tbservice.errors import Forbidden
 from tbservice.pages import page_auth
 
 _ACCESS_ENDED: Final = (
-    "Your access has ended: the link or token you came with has expired or was revoked."
+    "Your access has ended: the link or token you used has expired or was revoked."
 )
 
 _FORM_TEMPLATE: Final = Path(__file__).with_name("token_form.html").read_text(encoding="utf-8")
 _POLICY: Final = (
-    f"default-src 'none'; style-src {content_hash(_FORM_TEMPLATE, 'style')}; form-action 'self'; base-uri 'none'; "
-    "frame-ancestors 'none'"
+    f"default-src 'none'; style-src {content_hash(_FORM_TEMPLATE, 'style')}; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
 )
 _TOKEN: Final = re.compile("tbh_[0-9A-Za-z]{38}")
 _BYTES_MAX: Final = 64 * limits.KIB
@@ -34,47 +34,52 @@ _FIELDS_MAX: Final = 10
 _EXPERIMENT: Final = {
     "title": "Open this experiment",
     "heading": "This experiment needs a token",
-    "explanation": "It is private, or there is no such experiment: its address may be mistyped, or it was deleted. If "
-    "somebody shared it with you, open the whole link they sent, or paste it here; when the link has expired, ask them "
-    "for a new one. If it is yours, a token of your own opens it too: <code>tbupload share</code> makes a link.",
+    "explanation": "The experiment is private or does not exist: the address may be mistyped, or "
+    "the experiment was deleted. If somebody shared it with you, open the complete link that they "
+    "sent, or paste it here; if the link has expired, ask them for a new one. If it is yours, use "
+    "your own token, or make a link with <code>tbupload share</code>.",
     "label": "Token or share link",
     "button": "Open the experiment",
-    "remembered": "it may read this experiment",
+    "cookie_right": "may read this experiment",
     "refused": "This token does not open this experiment.",
 }
 _COMPARISON: Final = {
     "title": "Open this comparison",
     "heading": "This comparison needs a token",
-    "explanation": "At least one of its experiments is private, or there is no such experiment: its id may be "
-    "mistyped, or it was deleted. Paste a token or share link for each private one, one after the other with a space "
-    "between them; a token of a whole workspace opens all of its experiments.",
+    "explanation": "At least one of its experiments is private or does not exist: its id may be "
+    "mistyped, or it was deleted. Paste a token or share link for each private experiment, "
+    "separated by spaces; the token of a workspace opens all of its experiments.",
     "label": "Tokens or share links",
     "button": "Open the comparison",
-    "remembered": "it may read these experiments",
+    "cookie_right": "may read these experiments",
     "refused": "These tokens do not open every experiment of this comparison.",
 }
 
 
 def ask_for_token(request: Request, action: str, *, is_refused: bool = False) -> Response:
-    """The form, with 401, that sends to the page at `action`; the same for what does not exist as for what is private.
+    """Return the form with status 401; it posts to `action`, the address of the page.
 
-    It says why, when the tokens that were offered were refused, or the browser's access has ended.
+    The form is the same for what does not exist and for what is private: a stranger must not learn
+    which. It has an error line if `is_refused`, or if the request carries a cookie, which then no
+    longer gives access.
     """
-    words = _COMPARISON if "comparison" in request.path_params else _EXPERIMENT
+    texts = _COMPARISON if "comparison" in request.path_params else _EXPERIMENT
     error = (
-        words["refused"]
+        texts["refused"]
         if is_refused
         else _ACCESS_ENDED
         if f"{page_auth.COOKIE}=" in request.headers.get("cookie", "")
         else ""
     )
+
     is_invalid = str(is_refused).lower()
     page = Template(_FORM_TEMPLATE).substitute(
-        words,
+        texts,
         action=html.escape(action),
         error=f'<p class="error" id="error" role="alert">{error}</p>' if error else "",
         field=f'aria-describedby="{"error " if error else ""}hint" aria-invalid="{is_invalid}"',
     )
+
     headers = {
         "Content-Security-Policy": _POLICY,
         "Cache-Control": "no-store",
@@ -84,10 +89,16 @@ def ask_for_token(request: Request, action: str, *, is_refused: bool = False) ->
 
 
 async def parse_tokens(request: Request) -> list[str]:
-    """The tokens in what was pasted into the form, be it whole links; none where nothing looks like one."""
-    # Another site's form could only make this browser see what that site may see; still, it is not ours.
+    """Return the tokens in the submitted text, which may contain complete links; may be empty.
+
+    Raises Forbidden for a form that another site submits.
+    """
+    # Login CSRF: another site could only replace the cookie by one for a token that it has itself.
+    # Still, the form is for our own pages only.
     if request.headers.get("sec-fetch-site") not in {None, "same-origin", "none"}:
-        raise Forbidden("this form belongs to another site")
+        raise Forbidden(
+            "the form was submitted from another site: open the page, and submit it there"
+        )
     body = await read_body(request, _BYTES_MAX, limits.REQUEST_BODY_SECONDS_MAX)
     fields = parse_qs(body.decode("latin-1"), max_num_fields=_FIELDS_MAX)
     return _TOKEN.findall(" ".join(fields.get("token", [])))
