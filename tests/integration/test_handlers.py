@@ -24,7 +24,7 @@ from tbservice.handlers.pool import HandlerPool
 from tbwire import wire_pb2
 
 HOSTILE = b"[" * 6_000
-SLOW = "Takes too long to show as Markdown, and so shown as plain text:"
+SLOW = "Shown as plain text, because it takes too long to convert from Markdown:"
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def test_markdown_over_its_size_is_plain_escaped_text(api, client, experiment):
     (shown,) = client.get(
         f"/experiment/{experiment}/data/plugin/text/text?run=train&tag=note", headers=api.headers
     ).json()
-    assert f"Longer than {limits.MARKDOWN_CHARS_MAX} characters" in shown["text"]
+    assert f"because it has more than {limits.MARKDOWN_CHARS_MAX} characters" in shown["text"]
     assert "&lt;script&gt;**long**" in shown["text"]
 
 

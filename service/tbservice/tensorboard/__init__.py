@@ -1,1 +1,1 @@
-"""The stock TensorBoard page over our store: the mount, the bridge, the data provider, the native routes."""
+"""The stock TensorBoard page over our store: mount, WSGI bridge, data provider, native routes."""

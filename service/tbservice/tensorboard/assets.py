@@ -1,4 +1,4 @@
-"""The stock front end's files, out of TensorBoard's wheel: its page, and the scripts, fonts and icons it loads."""
+"""The files of TensorBoard's front end, read from its wheel: page, scripts, fonts and icons."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Final
 import tensorboard
 
 PREFIX: Final = "/static/tensorboard"
-"""Where the files are served, once for all experiments: stock TensorBoard serves 6 MB anew under every one."""
+"""Path of the files, the same for all experiments, so that a browser downloads the 6 MB once."""
 
 _WEBFILES: Final = Path(tensorboard.__file__).with_name("webfiles.zip")
 _TYPES: Final = {
@@ -34,25 +34,32 @@ class Asset:
     content_type: str
 
     def decompressed(self) -> bytes:
-        """The file as it is, for the rare client that does not take gzip."""
+        """Return the plain bytes, for the rare client that does not accept gzip."""
         return gzip.decompress(self.compressed)
 
 
 @functools.cache
 def assets_digest() -> str:
-    """16 hexadecimal digits that change with the files: part of their address, so a browser may keep them for ever."""
+    """Return 16 hexadecimal digits that change with the files.
+
+    They are part of the files' address, which a browser may therefore cache for ever.
+    """
     return hashlib.sha256(_WEBFILES.read_bytes()).hexdigest()[:16]
 
 
 def find_asset(path: str) -> Asset | None:
-    """The file at `path` ("index.js", "font-roboto/….woff2"), or None; compressed when first asked for, then kept."""
+    """Return the file at `path` ("index.js", "font-roboto/….woff2"), or None if there is none.
+
+    A file is compressed on first use and then cached.
+    """
     return _read_asset(path) if path in _asset_paths() else None
 
 
 def render_page(title: str, bar: str) -> bytes:
-    """TensorBoard's page under this title and below this bar (HTML), for an address that ends in `/<one>/<two>/`.
+    """Return TensorBoard's page as HTML, with this title (plain text) and this bar (HTML).
 
-    The page finds its data below its own address (`tb-relative-root`), and its script and fonts at `PREFIX`.
+    Its address must be two levels deep, as `/experiment/<id>/`. The page loads its data from below
+    its own address (`tb-relative-root`), and its script and fonts from `PREFIX`.
     """
     before, head, body = _split_page()
     return f"{before}<title>{html.escape(title)}</title>{head}{bar}{body}".encode()
@@ -62,16 +69,20 @@ def render_page(title: str, bar: str) -> bytes:
 def _split_page() -> tuple[str, str, str]:
     with zipfile.ZipFile(_WEBFILES) as files:
         page = files.read("index.html").decode()
+
     static = f"../..{PREFIX}/{assets_digest()}"
     page = page.replace("url(/font-roboto/", f"url({static}/font-roboto/")
     script = '<script src="index.js'
-    if any(page.count(part) != 1 for part in (script, _TITLE, _WEB_APP)):
+    if any(page.count(marker) != 1 for marker in (script, _TITLE, _WEB_APP)):
         raise RuntimeError(
-            "TensorBoard's index.html is not the one this service knows how to serve"
+            "the index.html of the installed TensorBoard has changed: "
+            "install the version that requirements.lock names"
         )
-    # The app keeps the browser busy for most of a second before it shows anything: as long as it stood in the parser's
-    # way, so long was the bar not to be seen. It finds its element whenever it runs.
+
+    # `async`: the script runs for most of a second before it renders anything, and would block the
+    # parser, and with it the bar, for as long. The app finds its element whenever it starts.
     page = page.replace(script, f'<script async fetchpriority="high" src="{static}/index.js')
+
     before, after = page.split(_TITLE)
     head, body = after.split(_WEB_APP)
     return (
@@ -84,7 +95,7 @@ def _split_page() -> tuple[str, str, str]:
 @functools.cache
 def _asset_paths() -> frozenset[str]:
     with zipfile.ZipFile(_WEBFILES) as files:
-        # tf-imports/ is the code editor of Debugger V2, which is not served.
+        # `tf-imports/` is the code editor of Debugger V2, a plugin that we do not serve.
         return frozenset(
             name
             for name in files.namelist()

@@ -1,4 +1,4 @@
-"""The data routes that TensorBoard's code answers: where the work is done, and what ends it."""
+"""The data routes that run TensorBoard's code, in a thread or in a handler process."""
 
 from __future__ import annotations
 
@@ -19,24 +19,28 @@ from tbservice.tensorboard.native import routes
 from tbservice.tensorboard.native.confinement import NeedsProcess
 from tbservice.tensorboard.remote_reader import describe_source, make_calls
 
-# For answers that bring none of their own. The policy is for data opened in its own tab: whatever a run logged as an
-# image or a text, it is shown, but runs nothing and reaches nothing.
+# Defaults for responses that do not set these. The policy is for data opened in a tab of its own:
+# an image or a text that a run logged is shown, but cannot run scripts or load anything.
 HEADERS: Final = {
     "Cache-Control": "private, no-cache",
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'; sandbox",
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'; sandbox"
+    ),
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
 
-_SEVERAL_WORKSPACES: Final = 0
 
 _CLIENT_CLOSED_REQUEST: Final = 499
-"""The status that nobody receives; metrics have it, and the log no traceback."""
+"""nginx's status for a client that has disconnected: for metrics and logs, never received."""
 
 
 async def serve_data(request: Request) -> Response:
-    """Answer any data route that is not answered natively: grant first, then the body, then the work."""
+    """Answer a data route: check access, then read the body, then run the handler.
+
+    The work is cancelled when the client disconnects.
+    """
     handlers = cast("HandlerPool", request.app.state.handlers)
     source = await handlers.in_thread(page_auth.open_source, request)
     body = await read_body(request, limits.JSON_BODY_BYTES_MAX, limits.REQUEST_BODY_SECONDS_MAX)
@@ -45,7 +49,8 @@ async def serve_data(request: Request) -> Response:
         request, page_auth.page_path(request).rstrip("/"), path, body
     )
     response = await _while_connected(request, source, _dispatch(handlers, source, environ, body))
-    response.headers.update(HEADERS)  # the stock ones let shared caches keep what is private
+    # TensorBoard's own headers would let shared caches store private data.
+    response.headers.update(HEADERS)
     return response
 
 
@@ -57,36 +62,40 @@ async def _dispatch(
             return await handlers.in_thread(_answer_in_thread, source, environ, body)
         except NeedsProcess:
             pass
+
     status, headers, content = await handlers.in_process(
         "answer_request",
         *(environ, body, describe_source(source)),
         calls=make_calls(source),
         cancel=source.cancel,
     )
+
     response = Response(content, status)
     response.raw_headers = headers
     return response
 
 
 def _answer_in_thread(source: Source, environ: dict[str, Any], body: bytes) -> Response:
-    whole = wsgi_bridge.with_streams(environ, body)
-    stock_application.bind_source(whole, source)
-    return routes.dispatch(whole, is_process=False)
+    full_environ = wsgi_bridge.with_streams(environ, body)
+    stock_application.bind_source(full_environ, source)
+    return routes.dispatch(full_environ, is_process=False)
 
 
 async def _while_connected(
     request: Request, source: Source, work: Coroutine[Any, Any, Response]
 ) -> Response:
-    """Return what the work returns; it is cancelled, and what is read for it, when the client leaves."""
-    working = asyncio.create_task(work)
-    leaving = asyncio.create_task(_wait_disconnected(request))
+    """Return the result of `work`; cancel it and its running queries if the client disconnects."""
+    work_task = asyncio.create_task(work)
+    disconnect_task = asyncio.create_task(_wait_disconnected(request))
     try:
-        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        return working.result() if working.done() else Response(status_code=_CLIENT_CLOSED_REQUEST)
+        await asyncio.wait({work_task, disconnect_task}, return_when=asyncio.FIRST_COMPLETED)
+        if work_task.done():
+            return work_task.result()
+        return Response(status_code=_CLIENT_CLOSED_REQUEST)
     finally:
-        leaving.cancel()
-        if not working.done():
-            working.cancel()
+        disconnect_task.cancel()
+        if not work_task.done():
+            work_task.cancel()
             await asyncio.to_thread(source.cancel)
 
 

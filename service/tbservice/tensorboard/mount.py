@@ -1,4 +1,4 @@
-"""Puts the stock TensorBoard page into the service: what answers which address, and the headers all answers carry."""
+"""Mount the stock TensorBoard page into the service: its routes and default response headers."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tbservice.tensorboard import assets, data_routes, page, page_routes
 from tbservice.tensorboard.compare import page as comparison_page
 from tbservice.tensorboard.plugins import projector
 
-# The web app always asks for an experiment of this name, below its own address.
+# The web app puts this below its own address before each data route: it always shows one logdir.
 _DEFAULT_EXPERIMENT: Final = "/experiment/defaultExperimentId/"
 
 
 def mount(app: FastAPI) -> None:
-    """Adds `/experiment/…`, `/compare/…` and the front end's files.
+    """Mount `/experiment/…`, `/compare/…` and the front end's files on `app`.
 
-    Requests use `app.state.database`, `.objects`, `.settings` and `.handlers`.
+    Requests read `app.state.database`, `.objects`, `.settings` and `.handlers`.
     """
     app.mount(
         assets.PREFIX,
@@ -38,13 +38,16 @@ def mount(app: FastAPI) -> None:
 
 
 class PageApplication:
-    """The ASGI application below `/experiment`, and the one below `/compare`.
+    """The ASGI application below `/experiment` or `/compare`.
 
-    `what` is the path parameter by which the gate knows what is to be read; `own` are the routes of this one alone.
+    `parameter` is the path parameter that `page_auth` reads, `experiment_id` or `comparison`;
+    `extra_routes` are routes that only this application has.
     """
 
-    def __init__(self, what: str, show_page: Callable[[Request], Response], *own: Route) -> None:
-        base = f"/{{{what}}}"
+    def __init__(
+        self, parameter: str, show_page: Callable[[Request], Response], *extra_routes: Route
+    ) -> None:
+        base = f"/{{{parameter}}}"
         self._router = Router(
             [
                 Route(base, _add_slash),
@@ -60,7 +63,7 @@ class PageApplication:
                 Route(
                     f"{base}/data/{{path:path}}", data_routes.serve_data, methods=["GET", "POST"]
                 ),
-                *own,
+                *extra_routes,
                 Route(f"{base}/{{path:path}}", page_routes.redirect_to_asset),
             ],
             redirect_slashes=False,
@@ -68,11 +71,11 @@ class PageApplication:
 
     @property
     def routes(self) -> list[BaseRoute]:
-        """What is answered here; their paths begin below the mount's."""
+        """Return the routes; their paths are relative to the mount's."""
         return self._router.routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
+        """Answer one request."""
         if scope["type"] == "http":
             _strip_default_experiment(scope)
             send = _with_headers(send)
@@ -80,10 +83,10 @@ class PageApplication:
 
 
 async def _add_slash(request: Request) -> Response:
-    """Everything the page asks for is relative to its address, which therefore must end in a slash."""
+    """Redirect to the address with a slash at its end: all addresses in the page are relative."""
     query = request.url.query
-    (what,) = request.path_params.values()
-    address = f"{request.scope['root_path']}/{quote(what, safe=':,')}/"
+    (name,) = request.path_params.values()
+    address = f"{request.scope['root_path']}/{quote(name, safe=':,')}/"
     return RedirectResponse(f"{address}?{query}" if query else address)
 
 

@@ -1,4 +1,4 @@
-"""The routes below an experiment's page that are ours: the stock ones are slow, or unsafe, or say too little."""
+"""Routes below a page that replace TensorBoard's own, which are slower, unsafe or incomplete."""
 
 from __future__ import annotations
 
@@ -14,11 +14,16 @@ from tbservice.errors import MalformedRequest, NotFound
 from tbservice.pages import page_auth
 from tbservice.tensorboard import assets, page
 
-_NO_SUCH_FILE: Final = "TensorBoard has no such file in this version"
+_NO_SUCH_FILE: Final = "TensorBoard has no such file in this version: reload the page"
 
 
 def show_environment(request: Request) -> Response:
-    """`data/environment`: what the page says of what it shows. Nothing of the process, its flags or its paths."""
+    """Answer `data/environment`: name, description and age of what the page shows.
+
+    The stock route (`tensorboard/plugins/core/core_plugin.py`) would also return the log directory
+    and, in debug mode, flags and paths of the process. `creation_time` is in seconds since the
+    epoch; that of a comparison is its oldest experiment's.
+    """
     source = page_auth.open_source(request)
     experiments = source.list_experiments()
     name = page.display_name(source, experiments)
@@ -35,30 +40,32 @@ def show_environment(request: Request) -> Response:
 
 
 def list_runs(request: Request) -> Response:
-    """`data/runs`: names in the order of first upload, to which later runs are only ever appended.
+    """Answer `data/runs`: names of runs in the order of their first upload.
 
-    The page colours runs by position; the stock route sorts by start time, so that a late run could change them all.
+    The page colours runs by position, so new runs must come last. The stock route sorts by start
+    time: there, a run that is uploaded late can change the colours of all others.
     """
     return JSONResponse([run.name for run in page_auth.open_source(request).list_runs()])
 
 
 def read_blob(request: Request) -> Response:
-    """An image, a clip or any blob that may be read, streamed, with ranges; the stock routes hold it whole in memory.
+    """Answer with the bytes of a blob (an image, an audio clip …), streamed, with Range support.
 
-    The key is in the path (`data/blob/…`) or, as the stock page asks, in `blob_key` or `imageId`.
+    The blob key is in the path (`data/blob/…`) or, as TensorBoard's page sends it, in the query
+    parameter `blob_key` or `imageId`. The stock routes load the complete blob into memory.
     """
     source = page_auth.open_source(request)
     parameters = {**request.query_params, **request.path_params}
     key = parameters.get("blob_key") or parameters.get("imageId")
     if not key:
-        raise MalformedRequest("the address names no blob")
+        raise MalformedRequest("the address contains no blob key: give 'blob_key'")
     return blob_response(source.objects, source.find_blob(key), request)
 
 
 def redirect_to_asset(request: Request) -> Response:
-    """A file the front end asks for below the experiment's page: where the one copy is that serves all experiments.
+    """Redirect from a front-end file below the page to its one address for all experiments.
 
-    Like the page, only for those who may read. The browser keeps the answer, and the file.
+    Requires access, as the page does. Browsers cache the redirect for a day, and the file for ever.
     """
     page_auth.open_source(request)
     path = request.path_params["path"]
@@ -72,7 +79,10 @@ def redirect_to_asset(request: Request) -> Response:
 
 
 def read_asset(request: Request) -> Response:
-    """A file of the front end, for everybody: it is TensorBoard's own. Its address changes with its content."""
+    """Answer with a file of TensorBoard's front end; it is public and needs no access check.
+
+    Its address changes with its content, so that it is cached as immutable.
+    """
     asset = assets.find_asset(request.path_params["path"])
     if asset is None or request.path_params["edition"] != assets.assets_digest():
         raise NotFound(_NO_SUCH_FILE)

@@ -1,6 +1,8 @@
-"""TensorBoard's DataProvider over our reading domain: what the stock handlers list and read.
+"""TensorBoard's `DataProvider` over our reading package, for the stock handlers.
 
-Whatever the address said, only what the request was granted is read: every method asks for its source first.
+The interface is documented in `tensorboard/data/provider.py`. Each method reads from the `Source`
+that the request was granted, and raises if the `experiment_id` is another one: an address alone
+never selects data.
 """
 
 from __future__ import annotations
@@ -28,30 +30,30 @@ from tbwire import tensors
 from tbwire.tensorboard_pb2 import SummaryMetadata
 
 READER_KEY: Final = "tbhub.reader"
-"""Where the mount leaves the request's `Source` in the WSGI environment."""
+"""Key of the request's `Source` in the WSGI environment; set by `bind_source`."""
 
 _T = TypeVar("_T")
 _Nested = dict[str, dict[str, _T]]
 
 
 class ReaderAuth(AuthProvider):  # type: ignore[misc] # tensorboard has no annotations
-    """Hands the source the mount made on to the data provider; a request without one fails."""
+    """Passes the request's `Source` to the data provider; a request without one fails."""
 
     def authenticate(self, environ: dict[str, Any]) -> Source:
-        """What the request may read."""
+        """Return the source that the request was granted."""
         source: Source = environ[READER_KEY]
         return source
 
 
 class StoreProvider(provider.DataProvider):  # type: ignore[misc] # tensorboard has no annotations
-    """Reads one source a request. It keeps no state: who reads, and from where, is in the request's context."""
+    """Reads from the `Source` in the request's context; it has no state of its own."""
 
     def list_plugins(self, ctx: RequestContext, *, experiment_id: str) -> list[str]:
-        """The plugins that own series."""
+        """Return the names of the plugins that own series, sorted."""
         return sorted({plugin for plugin, _ in _get_source(ctx, experiment_id).list_kinds()})
 
     def list_runs(self, ctx: RequestContext, *, experiment_id: str) -> list[provider.Run]:
-        """The runs in the order they were first uploaded in."""
+        """Return the runs in the order of their first upload."""
         runs = _get_source(ctx, experiment_id).list_runs()
         return [
             provider.Run(run_id=run.name, run_name=run.name, start_time=run.start_time)
@@ -66,11 +68,14 @@ class StoreProvider(provider.DataProvider):  # type: ignore[misc] # tensorboard 
         plugin_name: str,
         run_tag_filter: provider.RunTagFilter | None = None,
     ) -> _Nested[provider.ScalarTimeSeries]:
-        """What is known of each scalar series without reading its points."""
+        """Return the description of each scalar series; reads no points."""
         selection = _make_selection(plugin_name, run_tag_filter, DataClass.SCALAR)
         return _nest(
-            (one, provider.ScalarTimeSeries(**_description(one), last_value=one.last_value))
-            for one in _get_source(ctx, experiment_id).list_series(selection)
+            (
+                series,
+                provider.ScalarTimeSeries(**_description(series), last_value=series.last_value),
+            )
+            for series in _get_source(ctx, experiment_id).list_series(selection)
         )
 
     def list_tensors(
@@ -81,11 +86,11 @@ class StoreProvider(provider.DataProvider):  # type: ignore[misc] # tensorboard 
         plugin_name: str,
         run_tag_filter: provider.RunTagFilter | None = None,
     ) -> _Nested[provider.TensorTimeSeries]:
-        """What is known of each tensor series without reading its points."""
+        """Return the description of each tensor series; reads no points."""
         selection = _make_selection(plugin_name, run_tag_filter, DataClass.TENSOR)
         return _nest(
-            (one, provider.TensorTimeSeries(**_description(one)))
-            for one in _get_source(ctx, experiment_id).list_series(selection)
+            (series, provider.TensorTimeSeries(**_description(series)))
+            for series in _get_source(ctx, experiment_id).list_series(selection)
         )
 
     def list_blob_sequences(
@@ -96,11 +101,16 @@ class StoreProvider(provider.DataProvider):  # type: ignore[misc] # tensorboard 
         plugin_name: str,
         run_tag_filter: provider.RunTagFilter | None = None,
     ) -> _Nested[provider.BlobSequenceTimeSeries]:
-        """What is known of each blob sequence series without reading its points."""
+        """Return the description of each blob sequence series; reads no points."""
         selection = _make_selection(plugin_name, run_tag_filter, DataClass.BLOB_SEQUENCE)
         return _nest(
-            (one, provider.BlobSequenceTimeSeries(**_description(one), max_length=one.max_length))
-            for one in _get_source(ctx, experiment_id).list_series(selection)
+            (
+                series,
+                provider.BlobSequenceTimeSeries(
+                    **_description(series), max_length=series.max_length
+                ),
+            )
+            for series in _get_source(ctx, experiment_id).list_series(selection)
         )
 
     def read_scalars(
@@ -112,7 +122,7 @@ class StoreProvider(provider.DataProvider):  # type: ignore[misc] # tensorboard 
         downsample: int,
         run_tag_filter: provider.RunTagFilter | None = None,
     ) -> _Nested[list[provider.ScalarDatum]]:
-        """At most `downsample` points of each series, in step order."""
+        """Return at most `downsample` points of each series, in step order."""
         selection = _make_selection(plugin_name, run_tag_filter, DataClass.SCALAR)
         samples = _get_source(ctx, experiment_id).read_scalars(selection, downsample)
         return {
@@ -128,11 +138,14 @@ class StoreProvider(provider.DataProvider):  # type: ignore[misc] # tensorboard 
         plugin_name: str,
         run_tag_filter: provider.RunTagFilter | None = None,
     ) -> _Nested[provider.ScalarDatum]:
-        """The point with the greatest step of each series; no points are read for it."""
+        """Return the point with the highest step of each series, from the series' row."""
         selection = _make_selection(plugin_name, run_tag_filter, DataClass.SCALAR)
         return _nest(
-            (one, provider.ScalarDatum(one.last_step, one.last_wall_time, one.last_value))
-            for one in _get_source(ctx, experiment_id).list_series(selection)
+            (
+                series,
+                provider.ScalarDatum(series.last_step, series.last_wall_time, series.last_value),
+            )
+            for series in _get_source(ctx, experiment_id).list_series(selection)
         )
 
     def read_tensors(
@@ -144,7 +157,10 @@ class StoreProvider(provider.DataProvider):  # type: ignore[misc] # tensorboard 
         downsample: int,
         run_tag_filter: provider.RunTagFilter | None = None,
     ) -> _Nested[list[provider.TensorDatum]]:
-        """At most `downsample` points of each series, in step order; strings are object arrays of bytes."""
+        """Return at most `downsample` points of each series, in step order.
+
+        String tensors are object arrays of bytes.
+        """
         selection = _make_selection(plugin_name, run_tag_filter, DataClass.TENSOR)
         samples = _get_source(ctx, experiment_id).read_tensors(selection, downsample)
         return {
@@ -161,7 +177,7 @@ class StoreProvider(provider.DataProvider):  # type: ignore[misc] # tensorboard 
         downsample: int,
         run_tag_filter: provider.RunTagFilter | None = None,
     ) -> _Nested[list[provider.BlobSequenceDatum]]:
-        """At most `downsample` points of each series, in step order; a point is the keys of its blobs."""
+        """Return at most `downsample` points per series, in step order; values are blob keys."""
         selection = _make_selection(plugin_name, run_tag_filter, DataClass.BLOB_SEQUENCE)
         samples = _get_source(ctx, experiment_id).read_blob_sequences(selection, downsample)
         return {
@@ -170,13 +186,17 @@ class StoreProvider(provider.DataProvider):  # type: ignore[misc] # tensorboard 
         }
 
     def read_blob(self, ctx: RequestContext, *, blob_key: str) -> bytes:
-        """The whole of one blob of what the request may read; NotFound for any other key, TooLarge."""
+        """Return the bytes of one blob.
+
+        Raises NotFound if the key is not of a blob in the granted source, and TooLarge if the blob
+        is over the limit for blobs in memory.
+        """
         source: Source = ctx.auth.get(READER_KEY)
         return source.read_blob(blob_key)
 
 
 def _get_source(ctx: RequestContext, experiment_id: str) -> Source:
-    """What the request may read, if that is what is asked for."""
+    """Return the granted source; raises PermissionDeniedError if `experiment_id` is another one."""
     source: Source = ctx.auth.get(READER_KEY)
     if experiment_id != source.experiment_id:
         raise errors.PermissionDeniedError("the grant is for another experiment")
@@ -184,19 +204,20 @@ def _get_source(ctx: RequestContext, experiment_id: str) -> Source:
 
 
 def _make_selection(
-    plugin: str, chosen: provider.RunTagFilter | None, data_class: DataClass
+    plugin: str, run_tag_filter: provider.RunTagFilter | None, data_class: DataClass
 ) -> Selection:
-    """A filter's None selects all and its empty set nothing, as in `Selection`."""
-    if chosen is None:
+    """Return the filter as a Selection: in both, None selects all and an empty set nothing."""
+    if run_tag_filter is None:
         return Selection(plugin=plugin, data_class=data_class)
-    return Selection(plugin=plugin, runs=chosen.runs, tags=chosen.tags, data_class=data_class)
+    runs, tags = run_tag_filter.runs, run_tag_filter.tags
+    return Selection(plugin=plugin, runs=runs, tags=tags, data_class=data_class)
 
 
 def _nest(pairs: Iterable[tuple[Series, _T]]) -> _Nested[_T]:
-    answer: _Nested[_T] = {}
+    nested: _Nested[_T] = {}
     for series, value in pairs:
-        answer.setdefault(series.run, {})[series.tag] = value
-    return answer
+        nested.setdefault(series.run, {})[series.tag] = value
+    return nested
 
 
 def _description(series: Series) -> dict[str, Any]:
@@ -236,8 +257,11 @@ def _blob_data(sample: BlobSequenceSample) -> list[provider.BlobSequenceDatum]:
 
 
 def as_array(dtype: int, shape: tuple[int, ...], data: bytes) -> npt.NDArray[Any]:
-    """A stored tensor as an array of a type that numpy has."""
+    """Return a stored tensor as a numpy array of the given shape.
+
+    `dtype` is a `DataType` of `tensorboard/compat/proto/types.proto`; bfloat16 becomes float32.
+    """
     array = tensors.to_numpy(dtype, shape, data)
-    if dtype == tensors.BFLOAT16:  # the upper half of a float32's bits, which numpy can show
+    if dtype == tensors.BFLOAT16:  # numpy has no bfloat16: it is the upper half of a float32
         return (array.astype(np.uint32) << 16).view(np.float32)
     return array

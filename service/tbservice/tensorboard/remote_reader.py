@@ -1,4 +1,4 @@
-"""Reading from a handler process, which has neither a database nor an object store: the worker reads for it."""
+"""Reads on behalf of handler processes, which have no access to database and object store."""
 
 from __future__ import annotations
 
@@ -33,12 +33,15 @@ _ALLOWED_READS: Final[dict[str, Callable[..., Any]]] = {
         catalog.read_scalars,
     )
 }
-"""What a process may have read for it, always of the experiments that its request was granted."""
+"""The functions a handler process may call, by full name; always with the grant of its request."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceDescription:
-    """What a handler process is told of a request's source: names and grants; no token, no connection."""
+    """A request's source as sent to a handler process: names and grants, no token, no connection.
+
+    `readers` are (name in the comparison, grant) pairs; the name is empty for a single experiment.
+    """
 
     experiment_id: str
     is_comparison: bool
@@ -46,13 +49,13 @@ class SourceDescription:
 
 
 def describe_source(source: Source) -> SourceDescription:
-    """Return what `open_remote_source` makes the same source of in a handler process."""
+    """Return the description from which `open_remote_source` rebuilds the source."""
     grants = [(name, reader.grant) for name, reader in _readers_by_name(source).items()]
     return SourceDescription(source.experiment_id, isinstance(source, ComparisonReader), grants)
 
 
 def make_calls(source: Source) -> Mapping[str, Callable[..., Any]]:
-    """Return what a handler process may ask of the worker while it answers a request for this source."""
+    """Return the functions that a handler process may call in the worker, bound to this source."""
     readers = _readers_by_name(source)
 
     def read(name: str, function: str, *arguments: Any) -> Any:
@@ -68,7 +71,7 @@ def make_calls(source: Source) -> Mapping[str, Callable[..., Any]]:
 
 
 def open_remote_source(link: WorkerLink, about: SourceDescription) -> Source:
-    """Return the source in a handler process."""
+    """Rebuild the source in a handler process; it reads through `link`."""
     readers: dict[str, ExperimentReader] = {
         name: RemoteReader(grant, link, name) for name, grant in about.readers
     }
@@ -79,10 +82,12 @@ def open_remote_source(link: WorkerLink, about: SourceDescription) -> Source:
 
 
 class RemoteReader(ExperimentReader):
-    """One experiment as a handler process reads it."""
+    """Reader of one experiment for a handler process: each read is a call to the worker.
+
+    `name` identifies the reader in the calls. An error of the worker ends the process' job.
+    """
 
     def __init__(self, grant: ReadGrant, link: WorkerLink, name: str) -> None:
-        """`name` is what the worker knows it by."""
         super().__init__(grant, cast("Any", None), cast("Any", None))
         object.__setattr__(self, "_link", link)  # the class is frozen
         object.__setattr__(self, "_name", name)
@@ -93,18 +98,18 @@ class RemoteReader(ExperimentReader):
         *args: _Parameters.args,
         **kwargs: _Parameters.kwargs,
     ) -> _Result:
-        """Have the worker read; its error ends the job."""
+        """Run one of the `_ALLOWED_READS` in the worker and return its result."""
         assert not kwargs  # noqa: S101 - none of the functions is called with any
         return cast(
             "_Result", self._call("read", f"{function.__module__}.{function.__name__}", *args)
         )
 
     def read_tensors(self, selection: Selection, downsample: int) -> ByRunAndTag[TensorSample]:
-        """Have the worker read, and fetch what is in the object store; its error ends the job."""
+        """Read tensor samples in the worker, with those tensors that are stored in S3."""
         return cast("ByRunAndTag[TensorSample]", self._call("read_tensors", selection, downsample))
 
     def read_blob(self, key: str) -> bytes:
-        """Have the worker read the blob; its error ends the job."""
+        """Read the bytes of one blob in the worker."""
         return cast("bytes", self._call("read_blob", key))
 
     def _call(self, name: str, *arguments: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The stock TensorBoard application, one for the process, over our data provider."""
+"""The stock TensorBoard WSGI application over our data provider, one per process."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from tbservice.tensorboard.plugins.regular_expressions import (
 )
 from tbservice.tensorboard.provider import READER_KEY, ReaderAuth, StoreProvider
 
-# In the order of the tabs. Not here: the stock back end of the projector (reads files named by the working directory's,
-# and caches across tenants), Debugger V2 and Profile (need a logdir), the What-If notice, and whatever plugin happens
-# to be installed.
+# In the order of the tabs, as in `tensorboard/default.py`. Left out: the stock back end of the
+# projector (it reads local files, and caches across tenants), Debugger V2 and Profile (they need a
+# log directory), the What-If notice, and dynamic plugins that happen to be installed.
 _PLUGINS: Final = (
-    CorePluginLoader(include_debug_info=False),  # with it, /data/environment would tell every flag
+    CorePluginLoader(include_debug_info=False),  # or /data/environment would contain all flags
     MetricsPlugin,
     ScalarsPlugin,
     SafeCustomScalarsPlugin,
@@ -52,7 +52,7 @@ _PLUGINS: Final = (
     ProjectorPlugin,
 )
 
-# All the attributes the application reads: there is no logdir.
+# The attributes that the application reads; they are empty, since there is no log directory.
 _FLAGS: Final = argparse.Namespace(
     logdir="", logdir_spec="", samples_per_plugin={}, window_title="", path_prefix=""
 )
@@ -60,7 +60,10 @@ _FLAGS: Final = argparse.Namespace(
 
 @functools.cache
 def get_stock_application() -> WSGIApplication:
-    """TensorBoard's WSGI application; requests bring their environment from `bind_source`, so it serves every experiment."""
+    """Return TensorBoard's WSGI application, which serves all experiments.
+
+    It is built on the first call. Each request's environment must be bound with `bind_source`.
+    """
     _never_import_tensorflow()
     install_in_hparams()
     app: WSGIApplication = application.TensorBoardWSGIApp(
@@ -73,11 +76,14 @@ def get_stock_application() -> WSGIApplication:
 
 
 def bind_source(environ: dict[str, Any], source: Source) -> None:
-    """Binds a request to what it may read, whatever its address and headers say."""
+    """Bind a request to the source that it was granted, overriding its address and headers."""
     environ[READER_KEY] = source
     environ[EXPERIMENT_KEY] = source.experiment_id
 
 
 def _never_import_tensorflow() -> None:
-    """Where TensorFlow is installed, TensorBoard would import it when first asked for a layout: 11 s and 475 MB."""
+    """Keep TensorBoard from importing TensorFlow where it is installed: 11 s and 475 MB.
+
+    `tensorboard/compat/__init__.py` uses its stub instead if this module exists.
+    """
     sys.modules.setdefault("tensorboard.compat.notf", types.ModuleType("tensorboard.compat.notf"))

@@ -1,7 +1,7 @@
-"""Answers an ASGI request with a WSGI application, which runs in a thread or in a handler process.
+"""Answer ASGI requests with a WSGI application, in a thread or in a handler process.
 
-Bridges that read the body or wait for a slow reader inside that thread can be blocked by a dozen slow clients. Here a
-thread or a process is only ever held by work: it gets the whole body and gives back the whole answer.
+The application gets the complete body and returns the complete response. Bridges such as a2wsgi
+read the body and send the response inside the thread, so that a few slow clients block them all.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from tbservice.errors import MalformedRequest
 _log = logging.getLogger(__name__)
 _ExceptionInfo = tuple[type[BaseException], BaseException, TracebackType] | tuple[None, None, None]
 
-# What TensorBoard's handlers raise, uncaught, when a parameter is absent or wrong, or a logged message is garbage.
+# Errors of TensorBoard's handlers, not caught there, for missing or wrong parameters, and for
+# logged messages that cannot be parsed.
 _BAD_INPUT_ERRORS: Final = (
     AttributeError,
     IndexError,
@@ -40,18 +41,24 @@ _BAD_INPUT_ERRORS: Final = (
 )
 
 _LOGGED_CHARS_MAX: Final = 200
-"""Characters of a path or an error in a log line: TensorBoard's errors hold all of a request's body."""
+"""Characters of a path or error in a log line: TensorBoard's errors can contain the whole body."""
 
-# Neither secrets nor connection management are the application's business.
+# Secrets, and headers about the connection: the application needs neither.
 _WITHHELD_HEADERS: Final = frozenset(
     {"authorization", "cookie", "connection", "content-length", "transfer-encoding"}
 )
 
 
 def wsgi_environ(request: Request, script_name: str, path: str, body: bytes) -> dict[str, Any]:
-    """Return the WSGI environment of a request for `path` below `script_name`.
+    """Return the WSGI environment (PEP 3333) of a request, without secrets and without streams.
 
-    Without the headers that carry secrets, and without the streams, which no other process could be given.
+    The result can be pickled: `with_streams` adds the streams in the process that answers.
+
+    Args:
+        request: The ASGI request.
+        script_name: Path of the page, without a slash at its end.
+        path: Path of the data route below `script_name`, beginning with a slash.
+        body: The complete body.
     """
     host, port = request.scope.get("server") or ("localhost", 80)
     environ: dict[str, Any] = {
@@ -72,7 +79,7 @@ def wsgi_environ(request: Request, script_name: str, path: str, body: bytes) -> 
         "wsgi.run_once": False,
     }
     for name, value in request.headers.items():
-        # An underscore would let a header pass for another one: both map to the same key.
+        # `X_Y` and `X-Y` map to the same key: drop the former, or a client could forge the latter.
         if name not in _WITHHELD_HEADERS and "_" not in name:
             key = "HTTP_" + name.upper().replace("-", "_")
             environ[key] = f"{environ[key]},{value}" if key in environ else value
@@ -80,12 +87,16 @@ def wsgi_environ(request: Request, script_name: str, path: str, body: bytes) -> 
 
 
 def with_streams(environ: Mapping[str, Any], body: bytes) -> dict[str, Any]:
-    """Return the environment with the streams that a WSGI application reads and writes."""
+    """Return a copy of the environment with `wsgi.input` over `body`, and `wsgi.errors`."""
     return {**environ, "wsgi.input": io.BytesIO(body), "wsgi.errors": sys.stderr}
 
 
 def call_wsgi(application: WSGIApplication, environ: dict[str, Any]) -> Response:
-    """Runs the application to its end and gives its whole answer; MalformedRequest when it chokes on the request."""
+    """Run the application and return its complete response.
+
+    Raises MalformedRequest when TensorBoard's code fails with one of the errors that bad requests
+    cause; an error of the same type from our code is raised as it is.
+    """
     start: list[tuple[str, list[tuple[str, str]]]] = []
     chunks: list[bytes] = []
 
@@ -100,17 +111,19 @@ def call_wsgi(application: WSGIApplication, environ: dict[str, Any]) -> Response
     except _BAD_INPUT_ERRORS as error:
         if _is_raised_by_us(error):
             raise
-        # The query stays out of the log: it may hold a token.
+        # Do not log the query: it may contain a token.
         method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
         _log.warning(
             "TensorBoard refused %s %s: %s", method, _escape_for_log(path), _escape_for_log(error)
         )
-        raise MalformedRequest("TensorBoard can make no sense of this request") from error
+        raise MalformedRequest(
+            "TensorBoard cannot process this request: check its parameters"
+        ) from error
     return _as_response(*start[0], b"".join(chunks))
 
 
 def _escape_for_log(value: object) -> str:
-    """What a log line says of it: bounded, on one line and without control characters, whatever a client sent."""
+    """Return the value for a log line: one line of ASCII without control characters, bounded."""
     text = repr(value)
     shown = text[:_LOGGED_CHARS_MAX].encode("unicode_escape").decode("ascii")
     return shown if len(text) <= _LOGGED_CHARS_MAX else f"{shown}… ({len(text)} characters)"
@@ -122,33 +135,32 @@ def _collect(
     start_response: StartResponse,
     chunks: list[bytes],
 ) -> None:
-    answer: Iterable[bytes] = application(environ, start_response)
+    body: Iterable[bytes] = application(environ, start_response)
     try:
-        chunks.extend(answer)
+        chunks.extend(body)
     finally:
-        close = getattr(answer, "close", None)
+        close = getattr(body, "close", None)
         if close is not None:
             close()
 
 
 def _is_raised_by_us(error: BaseException) -> bool:
-    """Whether it came from our code, as the data provider: that is our failure, not the client's.
+    """Return whether our code raised the error, as the data provider may: then it is our bug.
 
-    Where our code has called TensorBoard's again, it is that which raised it.
+    The innermost frame of ours or TensorBoard's decides: our code may call TensorBoard's again.
     """
     modules: list[str] = [
         frame.f_globals.get("__name__", "")
         for frame, _line in traceback.walk_tb(error.__traceback__)
     ]
-    innermost = [module for module in modules if module.startswith(("tbservice.", "tensorboard."))][
-        -1
-    ]
+    relevant = [name for name in modules if name.startswith(("tbservice.", "tensorboard."))]
+    innermost = relevant[-1]
     return innermost.startswith("tbservice.") and innermost != __name__
 
 
 def _as_response(status: str, headers: list[tuple[str, str]], body: bytes) -> Response:
     response = Response(body, int(status.split(" ", 1)[0]))
-    # All of the application's own: Content-Length too, which for HEAD is not the length of the body.
+    # Replace all headers: for HEAD, the application's Content-Length is not that of the empty body.
     response.raw_headers = [
         (name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers
     ]
@@ -156,5 +168,5 @@ def _as_response(status: str, headers: list[tuple[str, str]], body: bytes) -> Re
 
 
 def _as_wsgi(text: str) -> str:
-    """A text as PEP 3333 wants it: the bytes of its UTF-8, one character each."""
+    """Return the text as a PEP 3333 "native string": one character for each byte of its UTF-8."""
     return text.encode().decode("latin-1")

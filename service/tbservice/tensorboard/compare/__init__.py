@@ -1,1 +1,1 @@
-"""Several experiments on one page: how they are named in its address, and how they are read as one."""
+"""Comparisons: the page over several experiments, and their merged HParams schemas."""

@@ -1,4 +1,4 @@
-"""The page of a comparison: an experiment's page, once the address names one in the one way of writing it."""
+"""The page of a comparison: that of an experiment, after its address is checked and normalized."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from tbservice.tensorboard import page
 
 
 def show_page(request: Request) -> Response:
-    """GET: the page, or one that says what is wrong with the address."""
+    """Answer GET with the page, with a 400 page for an invalid address, or with a redirect."""
     try:
         comparison_spec.parse(request.path_params["comparison"])
     except MalformedRequest as error:
         return message_pages.show_invalid_comparison(error.detail)
+
+    # RFC 6265, section 5.1.4: browsers compare a cookie's Path literally, so it would not match an
+    # address with `%3A` for the colon. Redirect to the one spelling that the cookie has.
     path = page_auth.page_path(request)
-    # A browser sends the cookie by the letters of the path: as `%3A`, a colon would be another one.
     if not request.scope["raw_path"].decode("latin-1").endswith(path):
         query = request.url.query
         address = request.scope["root_path"].removesuffix("/compare") + path

@@ -1,4 +1,4 @@
-"""The data routes that every page asks for, answered without TensorBoard's handlers: the same answers, sooner.
+"""Native handlers: the data routes that each page requests, with the stock responses but faster.
 
-Each handler gets the request's `Source` and the request, as werkzeug reads it for the stock handlers too.
+Each handler receives the request's `Source` and the request as werkzeug parses it.
 """

@@ -1,4 +1,4 @@
-"""Which data the native handlers leave to a handler process: texts in Markdown, and histograms of any size."""
+"""Confinement: native handlers leave Markdown and histograms, untrusted, to a handler process."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Final
 from werkzeug.wrappers import Request
 
 IS_PROCESS_KEY: Final = "tbhub.is_process"
-"""Where the WSGI environment says whether a handler process answers."""
+"""Key of a bool in the WSGI environment: whether this is a handler process."""
 
 
 class NeedsProcess(Exception):
-    """The request is to be answered again, by a handler process."""
+    """The request must be answered by a handler process instead."""
 
 
 def require_process(request: Request) -> None:
-    """Raises NeedsProcess unless a handler process answers the request."""
+    """Raise NeedsProcess unless this is a handler process."""
     if not request.environ[IS_PROCESS_KEY]:
         raise NeedsProcess

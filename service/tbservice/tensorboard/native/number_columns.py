@@ -1,4 +1,4 @@
-"""Columns of numbers as JSON: from numpy to bytes without a Python loop over points."""
+"""Encode columns of numbers as JSON, from numpy to bytes without a Python loop over points."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ _MINUS_INFINITY: Final = b'"-Infinity"'
 
 
 def format_rows(pattern: bytes, *columns: npt.NDArray[Any]) -> bytes:
-    """A JSON list with `pattern` for each row, the columns' numbers in place of its `%b`s; the columns are as long.
+    """Return a JSON list with one `pattern` per row, its `%b`s replaced by the columns' numbers.
 
-    Every number comes back bit for bit, but that NaN and the infinities are strings.
+    Columns have equal lengths, and are as many as the `%b`s. Finite numbers keep all their bits;
+    NaN and the infinities become the strings "NaN", "Infinity" and "-Infinity".
     """
     count, width = len(columns[0]), len(columns)
     cells: list[bytes] = [b""] * (count * width)
@@ -27,24 +28,23 @@ def format_rows(pattern: bytes, *columns: npt.NDArray[Any]) -> bytes:
 
 
 def format_numbers(column: npt.NDArray[Any]) -> list[bytes]:
-    """Each integer or float of a column as JSON."""
+    """Return each integer or float of a column as JSON."""
     if not len(column):
         return []
-    cells = orjson.dumps(np.ascontiguousarray(column), option=orjson.OPT_SERIALIZE_NUMPY)[
-        1:-1
-    ].split(b",")
+    encoded = orjson.dumps(np.ascontiguousarray(column), option=orjson.OPT_SERIALIZE_NUMPY)
+    cells = encoded[1:-1].split(b",")
     if column.dtype.kind != "f" or bool(np.isfinite(column).all()):
         return cells
-    mixed = np.array(cells, np.object_)  # orjson writes null for each of these
+    # orjson writes null for NaN and the infinities; the page expects the strings.
+    mixed = np.array(cells, np.object_)
     mixed[np.isnan(column)] = _NAN
     mixed[column == np.inf] = _INFINITY
     mixed[column == -np.inf] = _MINUS_INFINITY
-    written: list[bytes] = mixed.tolist()
-    return written
+    encoded_cells: list[bytes] = mixed.tolist()
+    return encoded_cells
 
 
-@functools.lru_cache(
-    maxsize=32
-)  # a few patterns, and few lengths besides the one a sample mostly has
+# Few distinct arguments: there are a few patterns, and most samples have the same length.
+@functools.lru_cache(maxsize=32)
 def _repeat(pattern: bytes, count: int) -> bytes:
     return b",".join([pattern] * count)

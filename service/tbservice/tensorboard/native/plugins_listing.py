@@ -1,4 +1,7 @@
-"""`plugins_listing`: which dashboards there are, and which of them have something to show."""
+"""Native `plugins_listing`: the dashboards, and which of them have data.
+
+The stock one is `_serve_plugins_listing` in `tensorboard/backend/application.py`.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,20 @@ _MODULES: Final = "/data/plugin"
 
 
 def list_plugins(source: Source, request: Request) -> Response:
-    """{plugin: what the page must know to show it}, in the order of the tabs."""
+    """Answer with {plugin: how the page loads and names it}, in the order of the tabs."""
     present = frozenset(plugin for plugin, _ in source.list_kinds())
     application: Any = stock_application.get_stock_application()
-    plugins = [one for one in application._plugins if not isinstance(one, CorePlugin)]  # noqa: SLF001 - the listing's own
+    plugins = [
+        plugin
+        for plugin in application._plugins  # noqa: SLF001 - as the stock listing
+        if not isinstance(plugin, CorePlugin)
+    ]
     return json_answers.json_response(
         request,
-        {one.plugin_name: _describe_plugin(one, present, request.script_root) for one in plugins},
+        {
+            plugin.plugin_name: _describe_plugin(plugin, present, request.script_root)
+            for plugin in plugins
+        },
     )
 
 

@@ -1,4 +1,4 @@
-"""Which data routes are answered here; TensorBoard's own application answers all others."""
+"""The data routes with a native handler; the stock application answers all others."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ HANDLERS: Final[dict[str, Callable[[Source, Request], Response]]] = {
 
 
 def is_native(environ: Mapping[str, Any]) -> bool:
-    """Whether the request is answered here."""
+    """Return whether the request's path has a native handler."""
     return environ["PATH_INFO"].rstrip("/") in HANDLERS
 
 
 def dispatch(environ: dict[str, Any], *, is_process: bool) -> Response:
-    """Answer a request whose environment is bound to its source; an error is raised, or answered by werkzeug.
+    """Answer a request whose environment is bound to its source (`bind_source`).
 
-    Raises NeedsProcess outside a handler process (`is_process`) for data that only one may work on.
+    `is_process` says whether this is a handler process; elsewhere, NeedsProcess is raised for data
+    that only a handler process may work on. werkzeug's HTTP errors become responses.
     """
     handler = HANDLERS.get(environ["PATH_INFO"].rstrip("/"))
     if handler is None:
@@ -41,5 +42,5 @@ def dispatch(environ: dict[str, Any], *, is_process: bool) -> Response:
     environ[IS_PROCESS_KEY] = is_process
     try:
         return handler(environ[READER_KEY], Request(environ))
-    except HTTPException as error:  # a method that is not allowed, a form that is too large
+    except HTTPException as error:  # as MethodNotAllowed: it is a WSGI application itself
         return wsgi_bridge.call_wsgi(error, environ)

@@ -1,4 +1,7 @@
-"""`scalars/scalars` and `scalars/scalars_multirun`: the points of one tag, of one run or of several."""
+"""Native `scalars/scalars` and `scalars/scalars_multirun`: points of a tag in one or more runs.
+
+The stock ones are in `tensorboard/plugins/scalar/scalars_plugin.py`.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,16 @@ from tbservice.tensorboard.native import json_answers, number_columns
 from tbservice.types import ScalarSample, Selection
 
 SAMPLE_POINTS: Final = 1_000
-"""Points of a series in one chart, as TensorBoard has it."""
+"""Points per series in a chart: `_DEFAULT_DOWNSAMPLING` of `scalars_plugin.py`."""
 
 _ROW: Final = b"[%b,%b,%b]"
 
 
 def read_runs(source: Source, request: Request) -> Response:
-    """`scalars_multirun`: {run: [[wall time, step, value]]} of those of the runs that have the tag."""
+    """Answer `scalars_multirun` with {run: [[wall time, step, value]]}.
+
+    Runs without the tag are left out.
+    """
     if request.method != "POST":
         raise MethodNotAllowed(["POST"])
     tags = request.form.getlist("tag")
@@ -37,23 +43,26 @@ def read_runs(source: Source, request: Request) -> Response:
 
 
 def read_run(source: Source, request: Request) -> Response:
-    """`scalars`: [[wall time, step, value]], or the same as CSV; NotFound when the run has no such tag."""
+    """Answer `scalars` with [[wall time, step, value]], or with the same as CSV.
+
+    Raises NotFound if the run has no scalars with this tag.
+    """
     tag, run = request.args.get("tag"), request.args.get("run")
     if tag is None or run is None:
         raise MalformedRequest("both run and tag must be specified")
     sample = read_samples(source, tag, frozenset([run])).get(run)
     if sample is None:
-        raise NotFound("the run has no scalars of this tag")
+        raise NotFound("the run has no scalars with this tag")
     if request.args.get("format") == "csv":
         return json_answers.gzip_response(request, [_csv(sample)], "text/csv; charset=utf-8")
     return json_answers.gzip_response(request, _rows(sample))
 
 
 def read_samples(source: Source, tag: str, runs: frozenset[str] | None) -> dict[str, ScalarSample]:
-    """A sample of each run's series of the tag, in the order of the runs; None selects all runs."""
+    """Return a sample of the tag's series by run, in the order of the runs; None selects all."""
     selection = Selection(plugin=metadata.PLUGIN_NAME, runs=runs, tags=frozenset([tag]))
-    found = source.read_scalars(selection, SAMPLE_POINTS)
-    return {run: by_tag[tag] for run, by_tag in found.items()}
+    samples = source.read_scalars(selection, SAMPLE_POINTS)
+    return {run: by_tag[tag] for run, by_tag in samples.items()}
 
 
 def _rows(sample: ScalarSample) -> Iterator[bytes]:

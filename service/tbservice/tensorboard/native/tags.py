@@ -1,6 +1,8 @@
-"""`timeseries/tags` and `scalars/tags`: which tags each run has, in time that grows with the runs and not the series.
+"""Native `timeseries/tags` and `scalars/tags`: the tags of each run.
 
-Most runs have the tags of the run before: what such runs have in common is read, sorted and written once.
+Most runs have the same tags. Tags are read, sorted and encoded once per distinct set, so that the
+time grows with the number of runs, not of series. The stock handlers are in
+`tensorboard/plugins/metrics/metrics_plugin.py` and `plugins/scalar/scalars_plugin.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ _SCALARS: Final = (scalar_metadata.PLUGIN_NAME, DataClass.SCALAR)
 _HISTOGRAMS: Final = (histogram_metadata.PLUGIN_NAME, DataClass.TENSOR)
 _IMAGES: Final = (image_metadata.PLUGIN_NAME, DataClass.BLOB_SEQUENCE)
 _BLOBS_BEFORE_IMAGES: Final = 2
-"""Before its images, an image summary has their width and their height."""
+"""The first blobs of an image summary are width and height: `plugins/image/summary_v2.py`."""
 
 _PARSE: Final[dict[str, Callable[[bytes], Any]]] = {
     scalar_metadata.PLUGIN_NAME: scalar_metadata.parse_plugin_metadata,
@@ -41,13 +43,17 @@ _PARSE: Final[dict[str, Callable[[bytes], Any]]] = {
 
 
 def list_metrics(source: Source, request: Request) -> Response:
-    """`timeseries/tags`: the tags of all that the Time Series dashboard shows."""
-    found = _read_groups(source, _SCALARS, _HISTOGRAMS, _IMAGES)
-    _require_process_for_descriptions(request, found)
+    """Answer `timeseries/tags`: the tags of scalars, histograms and images.
+
+    Descriptions are HTML. Raises NeedsProcess outside a handler process if there are any.
+    """
+    groups = _read_groups(source, _SCALARS, _HISTOGRAMS, _IMAGES)
+    _require_process_for_descriptions(request, groups)
     scalars, histograms, images = (
-        [group for group in found if (group.plugin, group.data_class) == kind]
+        [group for group in groups if (group.plugin, group.data_class) == kind]
         for kind in (_SCALARS, _HISTOGRAMS, _IMAGES)
     )
+
     content = {
         "scalars": {"runTagInfo": _run_tags(scalars), "tagDescriptions": _descriptions(scalars)},
         "histograms": {
@@ -63,26 +69,29 @@ def list_metrics(source: Source, request: Request) -> Response:
 
 
 def list_scalars(source: Source, request: Request) -> Response:
-    """`scalars/tags`: {run: {tag: {displayName, description}}}, the description as HTML."""
-    shown: dict[bytes, bytes] = {}
+    """Answer `scalars/tags` with {run: {tag: {displayName, description}}}.
 
-    def write(groups: Sequence[TagGroup]) -> bytes:
-        shown.update(
-            (one.summary_metadata, _display_entry(one))
-            for one in groups
-            if one.summary_metadata not in shown
+    Descriptions are HTML. Raises NeedsProcess outside a handler process if there are any.
+    """
+    entries: dict[bytes, bytes] = {}
+
+    def encode(groups: Sequence[TagGroup]) -> bytes:
+        entries.update(
+            (group.summary_metadata, _display_entry(group))
+            for group in groups
+            if group.summary_metadata not in entries
         )
-        pairs = ((tag, shown[one.summary_metadata]) for one in groups for tag in one.tags)
-        return b"{" + b",".join(orjson.dumps(tag) + b":" + about for tag, about in pairs) + b"}"
+        pairs = ((tag, entries[group.summary_metadata]) for group in groups for tag in group.tags)
+        return b"{" + b",".join(orjson.dumps(tag) + b":" + entry for tag, entry in pairs) + b"}"
 
-    found = _read_groups(source, _SCALARS)
-    _require_process_for_descriptions(request, found)
-    return json_answers.json_response(request, _encode_by_run(found, write))
+    groups = _read_groups(source, _SCALARS)
+    _require_process_for_descriptions(request, groups)
+    return json_answers.json_response(request, _encode_by_run(groups, encode))
 
 
 def _require_process_for_descriptions(request: Request, groups: Iterable[TagGroup]) -> None:
-    """Raises NeedsProcess where there are descriptions: they are Markdown."""
-    if any(_description(metadata) for metadata in {one.summary_metadata for one in groups}):
+    """Raise NeedsProcess outside a handler process if a group has a description: it is Markdown."""
+    if any(_description(metadata) for metadata in {group.summary_metadata for group in groups}):
         require_process(request)
 
 
@@ -91,21 +100,27 @@ def _description(summary_metadata: bytes) -> str:
 
 
 def _read_groups(source: Source, *kinds: tuple[str, DataClass]) -> list[TagGroup]:
-    """What there is of these kinds; the tags are left out that were logged for a later TensorBoard."""
-    found = source.list_tag_groups(kinds)
-    known = {
-        kind: _is_known(*kind) for kind in {(one.plugin, one.summary_metadata) for one in found}
+    """Return the tag groups of these (plugin, data class) pairs.
+
+    Tags whose metadata have a version that this TensorBoard does not support are left out, as in
+    `_filter_by_version` of `metrics_plugin.py`; the group, and so the run, remains.
+    """
+    groups = source.list_tag_groups(kinds)
+    is_supported = {
+        (plugin, metadata): _is_supported(plugin, metadata)
+        for plugin, metadata in {(group.plugin, group.summary_metadata) for group in groups}
     }
     return [
-        one if known[one.plugin, one.summary_metadata] else replace(one, tags=()) for one in found
+        group if is_supported[group.plugin, group.summary_metadata] else replace(group, tags=())
+        for group in groups
     ]
 
 
-def _is_known(plugin: str, summary_metadata: bytes) -> bool:
-    """Whether this TensorBoard can show a series with this metadata."""
+def _is_supported(plugin: str, summary_metadata: bytes) -> bool:
+    """Return whether this TensorBoard can show a series with this metadata."""
     try:
         metadata = _PARSE[plugin](SummaryMetadata.FromString(summary_metadata).plugin_data.content)
-    except DecodeError:  # the stock handlers answer nothing at all then
+    except DecodeError:  # the stock handlers fail for all series then
         return False
     return bool(metadata.version == 0)
 
@@ -117,51 +132,53 @@ def _display_entry(group: TagGroup) -> bytes:
 
 
 def _encode_by_run(
-    groups: Iterable[TagGroup], write: Callable[[Sequence[TagGroup]], bytes]
+    groups: Iterable[TagGroup], encode: Callable[[Sequence[TagGroup]], bytes]
 ) -> dict[str, orjson.Fragment]:
-    """Each run with its groups as `write` writes them, once for all runs that have the same."""
+    """Return {run: JSON of its groups}; calls `encode` once for all runs with the same groups."""
     by_run: dict[str, list[TagGroup]] = {}
-    for one in groups:
-        by_run.setdefault(one.run, []).append(one)
-    written: dict[tuple[tuple[bytes, tuple[str, ...]], ...], orjson.Fragment] = {}
-    answer = {}
-    for run, of_run in by_run.items():
-        key = tuple((one.summary_metadata, one.tags) for one in of_run)
-        if key not in written:
-            written[key] = orjson.Fragment(write(of_run))
-        answer[run] = written[key]
-    return answer
+    for group in groups:
+        by_run.setdefault(group.run, []).append(group)
+
+    encoded: dict[tuple[tuple[bytes, tuple[str, ...]], ...], orjson.Fragment] = {}
+    fragments = {}
+    for run, run_groups in by_run.items():
+        key = tuple((group.summary_metadata, group.tags) for group in run_groups)
+        if key not in encoded:
+            encoded[key] = orjson.Fragment(encode(run_groups))
+        fragments[run] = encoded[key]
+    return fragments
 
 
 def _run_tags(groups: Iterable[TagGroup]) -> dict[str, orjson.Fragment]:
-    """{run: [tag, sorted]}."""
+    """Return {run: [tag]}, tags sorted."""
     return _encode_by_run(
-        groups, lambda of_run: orjson.dumps(sorted(tag for one in of_run for tag in one.tags))
+        groups,
+        lambda run_groups: orjson.dumps(sorted(tag for group in run_groups for tag in group.tags)),
     )
 
 
 def _image_counts(groups: Iterable[TagGroup]) -> dict[str, dict[str, dict[str, int]]]:
-    """{tag: {run: {maxSamplesPerStep}}}."""
+    """Return {tag: {run: {maxSamplesPerStep}}}."""
     counts: dict[str, dict[str, dict[str, int]]] = {}
-    for one in groups:
-        for tag, length in zip(
-            one.tags, one.lengths_max, strict=False
-        ):  # a group that is left out has no tags
-            counts.setdefault(tag, {})[one.run] = {
+    for group in groups:
+        # Not strict: `_read_groups` removes the tags of unsupported groups, but not their lengths.
+        for tag, length in zip(group.tags, group.lengths_max, strict=False):
+            counts.setdefault(tag, {})[group.run] = {
                 "maxSamplesPerStep": length - _BLOBS_BEFORE_IMAGES
             }
     return counts
 
 
 def _descriptions(groups: Iterable[TagGroup]) -> dict[str, str]:
-    """{tag: description as HTML}; where runs differ, what each of them says."""
+    """Return {tag: description as HTML}; if runs have different ones, all of them combined."""
     described: dict[str, dict[str, SimpleNamespace]] = {}
-    for one in groups:
-        description = _description(one.summary_metadata)
+    for group in groups:
+        description = _description(group.summary_metadata)
         if description:
-            described.setdefault(one.run, {}).update(
-                dict.fromkeys(one.tags, SimpleNamespace(description=description))
+            described.setdefault(group.run, {}).update(
+                dict.fromkeys(group.tags, SimpleNamespace(description=description))
             )
-    # The stock handler's own words for runs that differ: it has no public name.
+
+    # The stock function combines them; it has no public name.
     html: dict[str, str] = metrics_plugin._get_tag_to_description(described)  # noqa: SLF001
     return html

@@ -1,4 +1,7 @@
-"""`timeseries/timeSeries`: the points behind the cards of the Time Series dashboard."""
+"""Native `timeseries/timeSeries`: the points of cards of the Time Series dashboard.
+
+The stock one is `_serve_time_series` in `tensorboard/plugins/metrics/metrics_plugin.py`.
+"""
 
 from __future__ import annotations
 
@@ -27,16 +30,20 @@ _HISTOGRAMS: Final = histogram_metadata.PLUGIN_NAME
 _IMAGES: Final = image_metadata.PLUGIN_NAME
 
 _HISTOGRAM_POINTS: Final = 51
+"""Points per histogram series, as in `metrics_plugin.py`."""
+
 _IMAGE_POINTS: Final = 10
+"""Points per image series, as in `metrics_plugin.py`."""
+
 _BLOBS_BEFORE_IMAGES: Final = 2
-"""An image summary's blobs are its width, its height, then one image a sample."""
+"""The first blobs of an image summary are width and height: `plugins/image/summary_v2.py`."""
 
 _POINT: Final = b'{"wallTime":%b,"step":%b,"value":%b}'
 
 
 @dataclass(frozen=True, slots=True)
 class _CardSeries:
-    """The series of one card, as the page asks for it; `run` is None for all runs."""
+    """The series of one card; `run` is None for all runs, `sample` the index of an image."""
 
     plugin: str
     tag: str
@@ -45,14 +52,18 @@ class _CardSeries:
 
 
 def read_cards(source: Source, request: Request) -> Response:
-    """The series of each of the requests, in their order; one that cannot be is answered with its error."""
+    """Answer with the series of each card in `requests`, in order.
+
+    An invalid card is answered with an `error` of its own. Raises MalformedRequest if `requests` is
+    not a JSON list of objects, TooLarge for too many cards, and NeedsProcess outside a handler
+    process for histograms.
+    """
     cards = _parse_requests(request)
     if any(card.get("plugin") == _HISTOGRAMS for card in cards):
-        require_process(
-            request
-        )  # their size is the uploader's choice, and each number becomes an object
+        # Uploaders choose the size of histograms, and each number becomes a Python object.
+        require_process(request)
     return json_answers.gzip_response(
-        request, _list_chunks([_encode_card(source, asked) for asked in cards])
+        request, _list_chunks([_encode_card(source, card) for card in cards])
     )
 
 
@@ -61,71 +72,81 @@ def _parse_requests(request: Request) -> list[Json]:
     if not text:
         raise MalformedRequest("the field 'requests' is missing")
     try:
-        asked = json.loads(text)
+        cards = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise MalformedRequest("the field 'requests' is no JSON") from error
-    if not isinstance(asked, list) or not all(isinstance(one, dict) for one in asked):
-        raise MalformedRequest("the field 'requests' is a JSON list of objects")
-    if len(asked) > limits.TIME_SERIES_CARDS_ITEMS_MAX:
-        raise TooLarge(
-            f"one request may ask for at most {limits.TIME_SERIES_CARDS_ITEMS_MAX} cards"
-        )
-    return asked
+        raise MalformedRequest("the field 'requests' is not valid JSON") from error
+
+    if not isinstance(cards, list) or not all(isinstance(card, dict) for card in cards):
+        raise MalformedRequest("the field 'requests' must be a JSON list of objects")
+    if len(cards) > limits.TIME_SERIES_CARDS_ITEMS_MAX:
+        raise TooLarge(f"a request may contain at most {limits.TIME_SERIES_CARDS_ITEMS_MAX} cards")
+    return cards
 
 
-def _encode_card(source: Source, asked: Json) -> Iterator[bytes]:
-    """One request's answer; its points are read when they are wanted, so that one card's at a time are held."""
-    echo = {"plugin": asked.get("plugin"), "tag": asked.get("tag")}
-    if isinstance(asked.get("run"), str):
-        echo["run"] = asked["run"]
-    if isinstance(asked.get("sample"), int):
-        echo["sample"] = asked["sample"]
-    problem = _find_problem(asked)
+def _encode_card(source: Source, card: Json) -> Iterator[bytes]:
+    """Yield the JSON of one card in chunks.
+
+    Reads its points only when it is iterated, so that one card's are in memory at a time.
+    """
+    echo = {"plugin": card.get("plugin"), "tag": card.get("tag")}
+    if isinstance(card.get("run"), str):
+        echo["run"] = card["run"]
+    if isinstance(card.get("sample"), int):
+        echo["sample"] = card["sample"]
+
+    problem = _find_problem(card)
     if problem is not None:
         yield json_answers.dumps_sanitized({**echo, "error": problem})
         return
+
     yield json_answers.dumps_sanitized(echo)[:-1] + b',"runToSeries":'
-    yield from json_answers.object_chunks(_series(source, _parse_request(asked)))
+    yield from json_answers.object_chunks(_read_series(source, _parse_card(card)))
     yield b"}"
 
 
-def _find_problem(asked: Json) -> str | None:
-    """What the stock handler says of a request that cannot be, in its words: the page shows them."""
-    plugin = asked.get("plugin")
-    if not isinstance(asked.get("tag"), str):
+def _find_problem(card: Json) -> str | None:
+    """Return the stock error text for an invalid card, or None: the page shows this text.
+
+    As `_get_invalid_request_error` of `metrics_plugin.py`.
+    """
+    plugin = card.get("plugin")
+    if not isinstance(card.get("tag"), str):
         return "Missing tag"
     if plugin not in (_SCALARS, _HISTOGRAMS, _IMAGES):
         return "Invalid plugin"
-    if plugin != _SCALARS and not isinstance(asked.get("run"), str):
+    if plugin != _SCALARS and not isinstance(card.get("run"), str):
         return "Missing run"
-    if plugin == _IMAGES and not isinstance(asked.get("sample"), int):
+    if plugin == _IMAGES and not isinstance(card.get("sample"), int):
         return "Missing sample"
     return None
 
 
-def _parse_request(asked: Json) -> _CardSeries:
-    run = asked.get("run") or None
+def _parse_card(card: Json) -> _CardSeries:
+    run = card.get("run") or None
     if run is not None and not isinstance(run, str):
-        raise MalformedRequest("a run is named by a text")
-    sample = asked.get("sample") if asked["plugin"] == _IMAGES else 0
-    return _CardSeries(asked["plugin"], asked["tag"], run, int(sample or 0))
+        raise MalformedRequest("the field 'run' of a card must be a string")
+    sample = card.get("sample") if card["plugin"] == _IMAGES else 0
+    return _CardSeries(card["plugin"], card["tag"], run, int(sample or 0))
 
 
-def _series(source: Source, wanted: _CardSeries) -> dict[str, Iterator[bytes]]:
-    runs = None if wanted.run is None else frozenset([wanted.run])
-    if wanted.plugin == _SCALARS:
-        points = scalars.read_samples(source, wanted.tag, runs)
+def _read_series(source: Source, card: _CardSeries) -> dict[str, Iterator[bytes]]:
+    """Return {run: JSON list of its points, in chunks}; runs without the tag are left out."""
+    runs = None if card.run is None else frozenset([card.run])
+    if card.plugin == _SCALARS:
+        points = scalars.read_samples(source, card.tag, runs)
         return {run: _scalar_points(sample) for run, sample in points.items()}
-    selection = Selection(plugin=wanted.plugin, runs=runs, tags=frozenset([wanted.tag]))
-    if wanted.plugin == _HISTOGRAMS:
+
+    selection = Selection(plugin=card.plugin, runs=runs, tags=frozenset([card.tag]))
+    if card.plugin == _HISTOGRAMS:
         histograms = source.read_tensors(selection, _HISTOGRAM_POINTS)
-        return {run: _histogram_points(by_tag[wanted.tag]) for run, by_tag in histograms.items()}
-    images = source.read_blob_sequences(selection, _IMAGE_POINTS)
-    shown = {
-        run: _image_points(by_tag[wanted.tag], wanted.sample) for run, by_tag in images.items()
-    }
+        return {run: _histogram_points(by_tag[card.tag]) for run, by_tag in histograms.items()}
+
+    samples = source.read_blob_sequences(selection, _IMAGE_POINTS)
+    images = {run: _image_points(by_tag[card.tag], card.sample) for run, by_tag in samples.items()}
     return {
-        run: iter([json_answers.dumps_sanitized(points)]) for run, points in shown.items() if points
+        run: iter([json_answers.dumps_sanitized(points)])
+        for run, points in images.items()
+        if points
     }
 
 
@@ -134,9 +155,9 @@ def _scalar_points(sample: ScalarSample) -> Iterator[bytes]:
 
 
 def _histogram_points(sample: TensorSample) -> Iterator[bytes]:
-    """Each step's bins; MalformedRequest when a tensor is none of [bins, 3]."""
+    """Return a JSON list of the points; raises MalformedRequest if a tensor is not [bins, 3]."""
     points = zip(sample.steps.tolist(), sample.wall_times.tolist(), sample.tensors, strict=True)
-    listed = [
+    histograms = [
         {
             "wallTime": wall_time,
             "step": step,
@@ -144,18 +165,21 @@ def _histogram_points(sample: TensorSample) -> Iterator[bytes]:
         }
         for step, wall_time, value in points
     ]
-    return iter([json_answers.dumps_sanitized(listed)])
+    return iter([json_answers.dumps_sanitized(histograms)])
 
 
 def _bins(histogram: npt.NDArray[Any]) -> list[dict[str, Any]]:
-    if histogram.ndim != 2 or histogram.shape[1] < 3 or histogram.dtype.kind not in "fiu":  # noqa: PLR2004 - it is of shape [bins, 3]
-        raise MalformedRequest("a histogram of this series has no bins")
+    # Shape [bins, 3] of (left edge, right edge, count): `plugins/histogram/summary_v2.py`.
+    if histogram.ndim != 2 or histogram.shape[1] < 3 or histogram.dtype.kind not in "fiu":  # noqa: PLR2004 - the shape
+        raise MalformedRequest(
+            "a tensor of this series is not a histogram: its shape must be [bins, 3]"
+        )
     return [{"min": row[0], "max": row[1], "count": row[2]} for row in histogram.tolist()]
 
 
-def _image_points(sample: BlobSequenceSample, number: int) -> list[Json]:
-    """The points that have an image of this number; a negative one counts from the end, as in a Python list."""
-    index = _BLOBS_BEFORE_IMAGES + number
+def _image_points(sample: BlobSequenceSample, image_index: int) -> list[Json]:
+    """Return the points that have an image at this index; negative ones count from the end."""
+    index = _BLOBS_BEFORE_IMAGES + image_index
     points = zip(sample.steps.tolist(), sample.wall_times.tolist(), sample.sequences, strict=True)
     try:
         return [
@@ -164,12 +188,12 @@ def _image_points(sample: BlobSequenceSample, number: int) -> list[Json]:
             if len(keys) > index
         ]
     except IndexError as error:
-        raise MalformedRequest("there is no image of this number") from error
+        raise MalformedRequest("a point has no image with this 'sample' index") from error
 
 
 def _list_chunks(items: Sequence[Iterator[bytes]]) -> Iterator[bytes]:
     yield b"["
-    for number, pieces in enumerate(items):
-        yield b"," if number else b""
-        yield from pieces
+    for index, chunks in enumerate(items):
+        yield b"," if index else b""
+        yield from chunks
     yield b"]"

@@ -1,1 +1,1 @@
-"""TensorBoard's plugins where ours differ: HParams, projector, Markdown, regular expressions."""
+"""Replacements for parts of TensorBoard's plugins: HParams, projector, Markdown, regexps."""

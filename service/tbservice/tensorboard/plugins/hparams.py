@@ -1,6 +1,7 @@
-"""The HParams dashboard's handlers, for comparisons too, with lean reads.
+"""The HParams plugin with smaller reads, and with support for comparisons.
 
-The stock ones describe every scalar series to look at its name, and know of one schema.
+The stock plugin (`tensorboard/plugins/hparams/backend_context.py`) reads the metadata of all scalar
+series although it needs only their names, and uses the schema of a single experiment.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _SCALARS = scalar_metadata.PLUGIN_NAME
 
 
 class LeanHParamsPlugin(HParamsPlugin):  # type: ignore[misc] # tensorboard has no annotations
-    """The stock plugin: its rules and its words, over `LeanContext`."""
+    """The stock plugin over `LeanContext`."""
 
     def __init__(self, context: TBContext) -> None:
         super().__init__(context)
@@ -34,7 +35,7 @@ class LeanHParamsPlugin(HParamsPlugin):  # type: ignore[misc] # tensorboard has 
 
 
 class LeanContext(backend_context.Context):  # type: ignore[misc] # tensorboard has no annotations
-    """Reads names instead of descriptions, and last values only if any are asked for."""
+    """The stock backend context, reading names instead of metadata, and last values on demand."""
 
     def experiment_from_metadata(
         self,
@@ -45,7 +46,11 @@ class LeanContext(backend_context.Context):  # type: ignore[misc] # tensorboard 
         data_provider_hparams: Any,
         hparams_limit: int | None = None,
     ) -> Any:
-        """The columns: in a comparison those of all schemas, of which the stock method takes the first alone."""
+        """Return the schema (an `Experiment` proto); in a comparison, all schemas merged.
+
+        The stock method uses the first declared schema alone. Here, each experiment contributes its
+        declared schema or, without one, the columns of its sessions. Parameters are the stock ones.
+        """
         source: Source = ctx.auth.get(READER_KEY)
         content = hparams_run_to_tag_to_content
         if not isinstance(source, ComparisonReader):
@@ -57,41 +62,51 @@ class LeanContext(backend_context.Context):  # type: ignore[misc] # tensorboard 
                 hparams_limit,
             )
             return super().experiment_from_metadata(ctx, *stock_arguments)
-        by_part: dict[str, dict[str, Mapping[str, bytes]]] = {name: {} for name in source.readers}
-        for run, tags in content.items():
-            by_part[source.experiment_name_of(run)][run] = tags
-        declared = {
-            name: self._find_experiment_tag(runs, include_metrics) for name, runs in by_part.items()
+
+        by_experiment: dict[str, dict[str, Mapping[str, bytes]]] = {
+            name: {} for name in source.readers
         }
-        others = {
+        for run, tags in content.items():
+            by_experiment[source.experiment_name_of(run)][run] = tags
+        declared = {
+            name: self._find_experiment_tag(runs, include_metrics)
+            for name, runs in by_experiment.items()
+        }
+
+        undeclared = {
             run: tags
             for run, tags in content.items()
             if declared[source.experiment_name_of(run)] is None
         }
-        computed = self._compute_experiment_from_runs(ctx, experiment_id, include_metrics, others)
-        united = merge_schemas(
+        computed = self._compute_experiment_from_runs(
+            ctx, experiment_id, include_metrics, undeclared
+        )
+
+        merged = merge_schemas(
             [schema for schema in (*declared.values(), computed) if schema is not None]
         )
-        backend_context._sort_and_reduce_to_hparams_limit(united, hparams_limit)  # noqa: SLF001 - the stock order
-        return united
+        backend_context._sort_and_reduce_to_hparams_limit(merged, hparams_limit)  # noqa: SLF001 - the stock order
+        return merged
 
     def scalars_metadata(self, ctx: RequestContext, experiment_id: str) -> Mapping[str, Any]:
-        """Each run's scalar tags. The stock method maps tags to their metadata, at which nobody looks."""
+        """Return {run: scalar tags}.
+
+        The stock method returns {run: {tag: metadata}}, of which the callers only use the keys.
+        """
         source: Source = ctx.auth.get(READER_KEY)
         if source.experiment_id != experiment_id:
             tags: Mapping[str, Any] = super().scalars_metadata(ctx, experiment_id)
             return tags
         tags_by_run: dict[str, list[str]] = {}
         for group in source.list_tag_groups([(_SCALARS, DataClass.SCALAR)]):
-            tags_by_run.setdefault(group.run, []).extend(
-                group.tags
-            )  # a run may have as many groups as tags
+            # A run has one group for each distinct metadata of its tags.
+            tags_by_run.setdefault(group.run, []).extend(group.tags)
         return tags_by_run
 
     def read_last_scalars(
         self, ctx: RequestContext, experiment_id: str, run_tag_filter: provider.RunTagFilter | None
     ) -> Mapping[str, Mapping[str, provider.ScalarDatum]]:
-        """The last point of each series, read when the first of them is asked for."""
+        """Return {run: {tag: last point}}, a mapping that reads on first access."""
         source: Source = ctx.auth.get(READER_KEY)
         if source.experiment_id != experiment_id:
             points: Mapping[str, Any] = super().read_last_scalars(
@@ -102,23 +117,23 @@ class LeanContext(backend_context.Context):  # type: ignore[misc] # tensorboard 
 
 
 class _LastPoints(Mapping[str, Mapping[str, provider.ScalarDatum]]):
-    """{run: {tag: last point}}, read when first looked at: without sessions nobody looks."""
+    """{run: {tag: last point}}, read on first access: without sessions there is none."""
 
-    def __init__(self, source: Source, chosen: provider.RunTagFilter | None) -> None:
+    def __init__(self, source: Source, run_tag_filter: provider.RunTagFilter | None) -> None:
         self._source = source
         self._selection = Selection(
             plugin=_SCALARS,
-            runs=None if chosen is None else chosen.runs,
-            tags=None if chosen is None else chosen.tags,
+            runs=None if run_tag_filter is None else run_tag_filter.runs,
+            tags=None if run_tag_filter is None else run_tag_filter.tags,
             data_class=DataClass.SCALAR,
         )
 
     @cached_property
     def _points(self) -> dict[str, dict[str, provider.ScalarDatum]]:
-        found = self._source.list_last_points(self._selection)
+        last_points = self._source.list_last_points(self._selection)
         return {
             run: {tag: provider.ScalarDatum(*point) for tag, point in tags.items()}
-            for run, tags in found.items()
+            for run, tags in last_points.items()
         }
 
     def __getitem__(self, run: str) -> Mapping[str, provider.ScalarDatum]:

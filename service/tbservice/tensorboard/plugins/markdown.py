@@ -1,6 +1,7 @@
-"""Markdown as TensorBoard shows it, within a size and a time: Python-Markdown is worse than quadratic in hostile texts.
+"""TensorBoard's Markdown conversion with limits on size and time.
 
-In a handler process only: the time limit is a signal, which interrupts the main thread, and matches of `re` too.
+On hostile texts, Python-Markdown takes more than quadratic time. The time limit is SIGALRM, which
+also interrupts a match of `re`, but works in a main thread only: use this in handler processes.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from tensorboard import plugin_util
 from tbservice import limits
 
 _TOO_LONG: Final = (
-    f"Longer than {limits.MARKDOWN_CHARS_MAX} characters, and so shown as plain text:"
+    f"Shown as plain text, because it has more than {limits.MARKDOWN_CHARS_MAX} characters:"
 )
-_TOO_SLOW: Final = "Takes too long to show as Markdown, and so shown as plain text:"
+_TOO_SLOW: Final = "Shown as plain text, because it takes too long to convert from Markdown:"
 
 _convert: Final = plugin_util.markdowns_to_safe_html
 _clean: Final = plugin_util.safe_html
@@ -29,47 +30,50 @@ _Text = str | bytes
 
 
 class _TakesTooLong(BaseException):
-    """The time of a text has passed; no parser is meant to catch this."""
+    """The time limit has passed; a BaseException, so that no parser catches it."""
 
 
 class _TimeBudget:
-    """Seconds that are left of an answer's for its texts."""
+    """Seconds left for the Markdown of the current response."""
 
     seconds_left = limits.MARKDOWN_TOTAL_SECONDS_MAX
 
 
 def install() -> None:
-    """Give TensorBoard's handlers these functions in place of their own, for this process."""
+    """Replace the functions of `tensorboard/plugin_util.py` by these, in this process."""
     plugin_util.markdowns_to_safe_html = convert_all
     plugin_util.safe_html = clean
     signal.signal(signal.SIGALRM, _raise)
 
 
 def start_time_budget() -> None:
-    """Give the texts that follow the time of one answer."""
+    """Reset the time budget; call this before each response."""
     _TimeBudget.seconds_left = limits.MARKDOWN_TOTAL_SECONDS_MAX
 
 
 def convert_all(texts: Sequence[_Text], combine: Callable[[list[str]], str]) -> str:
-    """Return safe HTML of Markdown texts, combined; those over a limit as plain text below a note that says so."""
+    """Return safe HTML of the Markdown texts, joined by `combine`.
+
+    A text over a limit becomes plain text below a note that says so. All texts are converted at
+    once first, and one by one only if that fails, so that the others are still shown as Markdown.
+    """
     if all(len(text) <= limits.MARKDOWN_CHARS_MAX for text in texts):
-        whole = _within_time(lambda: str(_convert(texts, combine)))
-        if whole is not None:
-            return whole
+        combined = _within_time(lambda: str(_convert(texts, combine)))
+        if combined is not None:
+            return combined
         if len(texts) == 1:
             return combine([_as_plain_text(texts[0], _TOO_SLOW)])
-    return combine(
-        [_convert_one(text) for text in texts]
-    )  # each is clean already; around them are table cells alone
+    # Not cleaned again after `combine`: each is clean already, and it only adds table cells.
+    return combine([_convert_single(text) for text in texts])
 
 
 def clean(text: _Text) -> str:
-    """Return the HTML without what could run, or, where that takes too long, as plain text below a note."""
+    """Return the HTML without scripts and the like, or as plain text if that takes too long."""
     cleaned = _within_time(lambda: str(_clean(text)))
     return _as_plain_text(text, _TOO_SLOW) if cleaned is None else cleaned
 
 
-def _convert_one(text: _Text) -> str:
+def _convert_single(text: _Text) -> str:
     if len(text) > limits.MARKDOWN_CHARS_MAX:
         return _as_plain_text(text, _TOO_LONG)
     converted = _within_time(lambda: str(_convert([text], lambda htmls: htmls[0])))
@@ -77,7 +81,7 @@ def _convert_one(text: _Text) -> str:
 
 
 def _within_time(work: Callable[[], str]) -> str | None:
-    """Return what the work returns, or None when the time of a text or of the answer has passed."""
+    """Return the result of `work`, or None after the time of a text or of the response."""
     seconds = min(limits.MARKDOWN_SECONDS_MAX, _TimeBudget.seconds_left)
     if seconds <= 0:
         return None
@@ -106,7 +110,7 @@ def _raise(_number: int, _frame: FrameType | None) -> None:
 
 
 def _reset_converter() -> None:
-    """Have a new one made: an interrupted one may be left in the middle of a text."""
+    """Drop TensorBoard's cached converters: an interrupted one may have the state of a text."""
     stores: list[Any] = [plugin_util._MARKDOWN_STORE, plugin_util._CLEANER_STORE]  # noqa: SLF001 - no public way
     for store in stores:
         store.__dict__.clear()

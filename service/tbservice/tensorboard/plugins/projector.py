@@ -1,8 +1,9 @@
-"""The Embedding Projector: TensorBoard's own page of it, over tensors, metadata and sprites that were uploaded.
+"""The Embedding Projector: TensorBoard's page for it, over uploaded tensors, metadata and sprites.
 
-Its stock back end reads files of the server, which here are none of a tenant's. An embedding is a blob sequence of the
-plugin `projector`: a description in JSON, then the blobs it names in `parts`. It was written by whoever may upload, so
-what is not as it should be counts as not there.
+It replaces the stock back end (`tensorboard/plugins/projector/projector_plugin.py`), which reads
+local files. An embedding is a blob sequence of the plugin `projector`: a description in JSON, then
+the blobs whose kinds its field `parts` lists. The description is untrusted: an embedding with an
+invalid one is not listed.
 """
 
 from __future__ import annotations
@@ -37,15 +38,18 @@ _PAGE_FILE_TYPES: Final = {
     "projector_binary.html": "text/html",
     "projector_binary.js": "text/javascript",
 }
-# It makes functions of text, for its linear algebra. No text of a tenant's is among it, and the page around it may not.
+# The projector compiles functions for its linear algebra, from text that no tenant controls.
+# `unsafe-eval` is for its frame only, not for the page around it.
 _POLICY: Final = page.PAGE_POLICY.replace("script-src 'self'", "script-src 'self' 'unsafe-eval'")
 _FILE_KINDS: Final = frozenset({"tensor", "metadata", "sprite", "bookmarks"})
-_RANK: Final = 2
-_NUMBER_BYTES: Final = 4
+_SPRITE_DIMENSIONS: Final = 2  # width and height of one image
+_FLOAT32_BYTES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class _Embedding:
+    """An embedding: `shape` is (rows, columns), `sprite_size` in pixels, `blobs` by file kind."""
+
     name: str
     shape: tuple[int, int]
     sprite_size: list[int]
@@ -53,7 +57,7 @@ class _Embedding:
 
 
 def routes(base: str) -> list[Route]:
-    """What is answered below `base`, the path of an experiment's data."""
+    """Return the projector's routes below `base`, the path of a page's data."""
     return [
         Route(f"{base}/plugin_entry.html", _show_entry),
         Route(f"{base}/plugin/projector/runs", _list_runs),
@@ -67,7 +71,7 @@ def routes(base: str) -> list[Route]:
 
 
 def _show_entry(request: Request) -> Response:
-    """The frame of a dashboard that is no part of the page: only the projector is."""
+    """Answer with the frame of a dashboard that is not part of the page; the projector is one."""
     page_auth.open_source(request)
     if request.query_params.get("name") != PLUGIN:
         raise NotFound("there is no such dashboard")
@@ -98,99 +102,110 @@ def _read_packed(name: str) -> bytes:
 
 
 def _list_runs(request: Request) -> Response:
-    """The names of the runs that have embeddings."""
-    series = page_auth.open_source(request).list_series(
+    """Answer with the names of the runs that have embeddings."""
+    listed = page_auth.open_source(request).list_series(
         Selection(plugin=PLUGIN, data_class=DataClass.BLOB_SEQUENCE)
     )
-    return JSONResponse(list(dict.fromkeys(one.run for one in series)))
+    return JSONResponse(list(dict.fromkeys(series.run for series in listed)))
 
 
 def _show_config(request: Request) -> Response:
-    """A run's embeddings as its ProjectorConfig; a path says no more than that there is such a thing."""
-    described = [_describe(one) for one in _embeddings(request, None)]
-    return JSONResponse({"embeddings": described, "modelCheckpointPath": ""})
+    """Answer with a run's embeddings as a ProjectorConfig in JSON.
+
+    The message is in `tensorboard/plugins/projector/projector_config.proto`. The paths in it are
+    constants: the page only checks whether there is one.
+    """
+    embeddings = [_describe(embedding) for embedding in _read_embeddings(request, None)]
+    return JSONResponse({"embeddings": embeddings, "modelCheckpointPath": ""})
 
 
 def _describe(embedding: _Embedding) -> dict[str, object]:
-    described: dict[str, object] = {"tensorName": embedding.name, "tensorShape": embedding.shape}
+    info: dict[str, object] = {"tensorName": embedding.name, "tensorShape": embedding.shape}
     if "metadata" in embedding.blobs:
-        described["metadataPath"] = "metadata"
+        info["metadataPath"] = "metadata"
     if "bookmarks" in embedding.blobs:
-        described["bookmarksPath"] = "bookmarks"
+        info["bookmarksPath"] = "bookmarks"
     if "sprite" in embedding.blobs:
-        described["sprite"] = {"imagePath": "sprite", "singleImageDim": embedding.sprite_size}
-    return described
+        info["sprite"] = {"imagePath": "sprite", "singleImageDim": embedding.sprite_size}
+    return info
 
 
 def _read_tensor(request: Request) -> Response:
-    """At most `num_rows` rows of little-endian float32."""
-    embedding = _embedding(request)
+    """Answer with at most `num_rows` rows of little-endian float32, row by row."""
+    embedding = _get_embedding(request)
     rows, columns = embedding.shape
     blob = embedding.blobs["tensor"]
-    size = min(_rows_wanted(request, rows), rows) * columns * _NUMBER_BYTES
-    pieces = get_object_store(request).read(blob.object_key, 0, min(size, blob.size))
+    size = min(_parse_row_limit(request, rows), rows) * columns * _FLOAT32_BYTES
+    chunks = get_object_store(request).read(blob.object_key, 0, min(size, blob.size))
     return StreamingResponse(
-        admitted.iterate_in_turns(pieces), media_type="application/octet-stream"
+        admitted.iterate_in_turns(chunks), media_type="application/octet-stream"
     )
 
 
 def _read_metadata(request: Request) -> Response:
-    """At most `num_rows` lines, besides the heading that a table of several columns has."""
-    embedding = _embedding(request)
-    blob = _part(embedding, "metadata")
-    pieces = get_object_store(request).read(blob.object_key, 0, blob.size)
-    lines = _lines(pieces, _rows_wanted(request, embedding.shape[0]))
+    """Answer with at most `num_rows` lines of metadata, not counting a header line."""
+    embedding = _get_embedding(request)
+    blob = _get_blob(embedding, "metadata")
+    chunks = get_object_store(request).read(blob.object_key, 0, blob.size)
+    lines = _take_lines(chunks, _parse_row_limit(request, embedding.shape[0]))
     return StreamingResponse(admitted.iterate_in_turns(lines), media_type="text/plain")
 
 
-def _lines(pieces: Iterable[bytes], rows: int) -> Iterator[bytes]:
-    """The first so many lines; one more where the first has tabs, and so is a heading."""
-    left, is_first = rows, True
-    for piece in pieces:
-        lines = piece.splitlines(keepends=True)
+def _take_lines(chunks: Iterable[bytes], rows: int) -> Iterator[bytes]:
+    """Yield the first `rows` lines in chunks, and a header line before them.
+
+    As in `projector_plugin.py`, the first line is a header if it contains a tab: metadata of a
+    single column have none.
+    """
+    lines_left, is_first = rows, True
+    for chunk in chunks:
+        lines = chunk.splitlines(keepends=True)
         if is_first and lines:
-            left, is_first = left + (b"\t" in lines[0]), False
-        kept = lines[:left]
-        left -= sum(line.endswith(b"\n") for line in kept)
-        yield b"".join(kept)
-        if left <= 0:
+            lines_left, is_first = lines_left + (b"\t" in lines[0]), False
+        taken = lines[:lines_left]
+        # The last line of a chunk may continue in the next one: count it where it ends.
+        lines_left -= sum(line.endswith(b"\n") for line in taken)
+        yield b"".join(taken)
+        if lines_left <= 0:
             return
 
 
 def _read_bookmarks(request: Request) -> Response:
-    """The views that were saved, as they were written."""
-    blob = _part(_embedding(request), "bookmarks")
-    pieces = get_object_store(request).read(blob.object_key, 0, blob.size)
-    return StreamingResponse(admitted.iterate_in_turns(pieces), media_type="application/json")
+    """Answer with the saved views, in the JSON that was uploaded."""
+    blob = _get_blob(_get_embedding(request), "bookmarks")
+    chunks = get_object_store(request).read(blob.object_key, 0, blob.size)
+    return StreamingResponse(admitted.iterate_in_turns(chunks), media_type="application/json")
 
 
 def _read_sprite(request: Request) -> Response:
-    """The picture that holds a small picture of each row."""
-    return blob_response(get_object_store(request), _part(_embedding(request), "sprite"), request)
+    """Answer with the sprite: one image that contains a small image of each row."""
+    blob = _get_blob(_get_embedding(request), "sprite")
+    return blob_response(get_object_store(request), blob, request)
 
 
-def _embedding(request: Request) -> _Embedding:
-    """The embedding of the request's `run` and `name`."""
+def _get_embedding(request: Request) -> _Embedding:
+    """Return the embedding of the request's `run` and `name`; raises NotFound."""
     name = request.query_params.get("name")
     if name is None:
-        raise MalformedRequest("the address names no tensor: give 'name'")
-    found = _embeddings(request, name)
-    if not found:
-        raise NotFound("the run has no such tensor")
-    return found[0]
+        raise MalformedRequest("the parameter 'name' is missing: it names the tensor")
+    embeddings = _read_embeddings(request, name)
+    if not embeddings:
+        raise NotFound("the run has no tensor with this name")
+    return embeddings[0]
 
 
-def _part(embedding: _Embedding, part: str) -> Blob:
-    if part not in embedding.blobs:
-        raise NotFound(f"this tensor has no {part}")
-    return embedding.blobs[part]
+def _get_blob(embedding: _Embedding, kind: str) -> Blob:
+    if kind not in embedding.blobs:
+        raise NotFound(f"this tensor has no {kind}")
+    return embedding.blobs[kind]
 
 
-def _embeddings(request: Request, name: str | None) -> list[_Embedding]:
-    """The embeddings of the request's run that can be shown: all of them, or the one of this name."""
+def _read_embeddings(request: Request, name: str | None) -> list[_Embedding]:
+    """Return the valid embeddings of the request's run: all of them, or the one with this name."""
     run = request.query_params.get("run")
     if run is None:
-        raise MalformedRequest("the address names no run: give 'run'")
+        raise MalformedRequest("the parameter 'run' is missing")
+
     source = page_auth.open_source(request)
     tags = None if name is None else frozenset({TAG_PREFIX + name})
     selection = Selection(
@@ -202,37 +217,43 @@ def _embeddings(request: Request, name: str | None) -> list[_Embedding]:
         for tag, sample in samples.items()
         if len(sample.sequences)
     ]
-    read = [
-        _as_embedding(
-            tag, found, b"".join(source.objects.read(found[0].object_key, 0, found[0].size))
+
+    embeddings = [
+        _parse_embedding(
+            tag, blobs, b"".join(source.objects.read(blobs[0].object_key, 0, blobs[0].size))
         )
-        for tag, found in sequences
-        if found and found[0].size <= limits.JSON_BODY_BYTES_MAX
+        for tag, blobs in sequences
+        if blobs and blobs[0].size <= limits.JSON_BODY_BYTES_MAX
     ]
-    return [one for one in read if one is not None]
+    return [embedding for embedding in embeddings if embedding is not None]
 
 
-def _as_embedding(name: str, found: list[Blob], description: bytes) -> _Embedding | None:
-    """What the description says, if it is one."""
+def _parse_embedding(name: str, blobs: list[Blob], description: bytes) -> _Embedding | None:
+    """Return the described embedding, or None if the description or the tensor is invalid.
+
+    `blobs` is the complete sequence, with the description's own blob first.
+    """
     try:
         about = json.loads(description)
         rows, columns = map(int, about["shape"])
-        parts = dict(zip(about["parts"], found[1:], strict=True))
+        files = dict(zip(about["parts"], blobs[1:], strict=True))
         sprite_size = [int(pixels) for pixels in about["sprite_size"]]
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
         return None
-    is_whole = "tensor" in parts and parts["tensor"].size == rows * columns * _NUMBER_BYTES
-    if rows < 1 or columns < 1 or not is_whole or not parts.keys() <= _FILE_KINDS:
+
+    is_complete = "tensor" in files and files["tensor"].size == rows * columns * _FLOAT32_BYTES
+    if rows < 1 or columns < 1 or not is_complete or not files.keys() <= _FILE_KINDS:
         return None
-    if "sprite" in parts and len(sprite_size) != _RANK:
-        del parts["sprite"]
-    return _Embedding(name, (rows, columns), sprite_size, parts)
+    if "sprite" in files and len(sprite_size) != _SPRITE_DIMENSIONS:
+        del files["sprite"]
+    return _Embedding(name, (rows, columns), sprite_size, files)
 
 
-def _rows_wanted(request: Request, rows: int) -> int:
+def _parse_row_limit(request: Request, rows: int) -> int:
+    """Return the request's `num_rows`, or `rows` without it; raises MalformedRequest."""
     text = request.query_params.get("num_rows")
     if text is None:
         return rows
     if not (text.isascii() and text.isdigit() and int(text[:19]) > 0):
-        raise MalformedRequest("num_rows is a number over 0")
+        raise MalformedRequest("'num_rows' must be an integer greater than 0")
     return int(text[:19])

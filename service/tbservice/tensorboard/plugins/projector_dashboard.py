@@ -1,4 +1,4 @@
-"""The projector's entry in the list of dashboards; what it shows is answered by `projector`."""
+"""The projector's entry in TensorBoard's list of plugins; `projector` has its routes."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ PROJECTOR: Final = "projector"
 
 
 class ProjectorPlugin(TBPlugin):  # type: ignore[misc] # tensorboard has no annotations
-    """The entry alone; all of its addresses are answered by our own routes, by none of the stock code."""
+    """A plugin without handlers: our own routes (`projector.routes`) replace the stock code."""
 
     plugin_name = PROJECTOR
 
     def get_plugin_apps(self) -> dict[str, Any]:
-        """Return none: see `projector.routes`."""
+        """Return no routes: see `projector.routes`."""
         return {}
 
     def is_active(self) -> bool:
-        """Return false: whether there is something to show follows from the data alone."""
+        """Return False: the plugins listing enables the dashboard when there are data for it."""
         return False
 
     def frontend_metadata(self) -> FrontendMetadata:
-        """Return that it is a page in a frame, which is not reloaded with the others."""
+        """Return the metadata of a dashboard in a frame of its own, without automatic reload."""
         return FrontendMetadata(
             es_module_path="/index.js", disable_reload=True, tab_name="Projector"
         )

@@ -1,6 +1,7 @@
-"""Stock handlers that match a reader's regular expression, on RE2: Python's `re` can be made to run for hours.
+"""Stock handlers that match a user's regular expression, changed to use RE2.
 
-RE2 has no look-around and no back-references; a pattern that uses them counts as invalid, as a malformed one does.
+With Python's `re`, a pattern can be made that runs for hours; RE2 matches in linear time. It has no
+look-around and no back-references: a pattern with these is invalid.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from tensorboard.plugins.hparams import list_session_groups
 from tensorboard.plugins.scalar import metadata as scalar_metadata
 
 PATTERN_CHARS_MAX: Final = 10_000
-"""Characters of a pattern: as many as a tag may have, since a pattern may well be an escaped tag."""
+"""Characters of a pattern: as many as a tag may have, because a pattern may be an escaped tag."""
 
 _PROGRAM_BYTES_MAX: Final = 1024 * 1024
-"""Bytes RE2 may use for one compiled pattern; it keeps up to 128 of them."""
+"""Bytes that RE2 may use for a compiled pattern; the module `re2` caches up to 128 of them."""
 
 _SAMPLE_POINTS: Final = 1_000
-"""Points of a series in one chart, as in the Scalars dashboard."""
+"""Points per series in a chart: `_DEFAULT_DOWNSAMPLING` of `plugins/scalar/scalars_plugin.py`."""
 
 
 def compile_pattern(pattern: str) -> Any:
-    """The compiled pattern, which matches in time linear in the text; ValueError when RE2 has no such pattern."""
+    """Return the pattern compiled by RE2; raises ValueError if it is invalid or too long."""
     if len(pattern) > PATTERN_CHARS_MAX:
         raise ValueError(f"a regular expression may have at most {PATTERN_CHARS_MAX} characters")
     options = re2.Options()
@@ -36,16 +37,19 @@ def compile_pattern(pattern: str) -> Any:
     try:
         return re2.compile(pattern, options)
     except re2.error as error:
-        raise ValueError(f"not a regular expression RE2 can run: {error}") from error
+        raise ValueError(f"not a valid RE2 regular expression: {error}") from error
 
 
 class SafeCustomScalarsPlugin(CustomScalarsPlugin):  # type: ignore[misc] # tensorboard has no annotations
-    """Custom Scalars with RE2 for its tag patterns, and one read for all the tags that match."""
+    """The Custom Scalars plugin with RE2 for tag patterns, and one read for all matching tags."""
 
     def scalars_impl(
         self, ctx: RequestContext, run: str, tag_regex_string: str | None, experiment: str
     ) -> dict[str, object]:
-        """The points of the run's scalar series whose tag begins with a match."""
+        """Return the points of the run's scalar series with a match at the start of their tags.
+
+        As the stock method: {"regex_valid", "tag_to_events": {tag: [(wall time, step, value)]}}.
+        """
         pattern = _find_pattern(tag_regex_string)
         if pattern is None:
             return {"regex_valid": False, "tag_to_events": {}}
@@ -82,8 +86,12 @@ def _find_pattern(text: str | None) -> Any | None:
 
 
 def install_in_hparams() -> None:
-    """Gives the HParams plugin's `filterRegexp` RE2; its own source asks for it on a server with several tenants."""
-    list_session_groups._create_regexp_filter = _hparams_filter  # noqa: SLF001 - there is no public place to put it
+    """Make the HParams plugin use RE2 for `filterRegexp`, in this process.
+
+    A comment in `tensorboard/plugins/hparams/list_session_groups.py` asks for it on multi-tenant
+    servers.
+    """
+    list_session_groups._create_regexp_filter = _hparams_filter  # noqa: SLF001 - it has no public hook
 
 
 def _hparams_filter(pattern: str) -> Callable[[object], bool]:
@@ -95,7 +103,7 @@ def _hparams_filter(pattern: str) -> Callable[[object], bool]:
     def is_match(value: object) -> bool:
         if not isinstance(value, str):
             raise hparams_error.HParamsError(
-                f"a regular expression cannot filter {value!r}, which is no text"
+                f"a regular expression can only filter strings, not {value!r}"
             )
         return compiled.search(value) is not None
 
