@@ -1,1 +1,1 @@
-"""TensorBoard's HTTP API as its first releases documented it, over our store: for the scripts people wrote then."""
+"""TensorBoard's first HTTP API (upstream: `tensorboard/http_api.md`) for scripts written for it."""

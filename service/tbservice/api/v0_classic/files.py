@@ -1,4 +1,4 @@
-"""Images, audio, graphs and run metadata by the classic API."""
+"""Classic API: images, audio, graphs and run metadata."""
 
 from __future__ import annotations
 
@@ -36,9 +36,10 @@ def list_images(
     settings: UsesSettings,
     run_and_tag: RunAndTag,
 ) -> Response:
-    """`[{width, height, wall_time, step, query}]`; the query is for `individualImage`.
+    """Return `[{width, height, wall_time, step, query}]`: one item per image of the series.
 
-    By wall time, and by step where wall times are equal: the order in which images were written is not kept.
+    `query` is the query string for `individualImage`; width and height are in pixels. Items are
+    sorted by wall time, then by step: the order in which images were written is not stored.
     """
     run, tag = run_and_tag
     with database.snapshot(grant.workspace_id) as db:
@@ -72,9 +73,14 @@ def read_image(
     objects: UsesObjects,
     settings: UsesSettings,
     run_and_tag: RunAndTagName,
-    index: Annotated[str, Query(description="Position in the list of `images`")] = "0",
+    index: Annotated[
+        str, Query(description="Index in the list that `data/images` returns; from 0")
+    ] = "0",
 ) -> Response:
-    """One image, as it was logged. Which one a query means may change while the run goes on."""
+    """Return one image, as it was logged.
+
+    The image at an index can change while the run is being uploaded.
+    """
     run, tag = run_and_tag
     with database.snapshot(grant.workspace_id) as db:
         images = media.list_images(db, grant, run, tag, settings.reservoir_sizes.images)
@@ -88,10 +94,11 @@ def read_image(
 def list_audio(
     grant: MayRead, database: UsesDatabase, settings: UsesSettings, run_and_tag: RunAndTag
 ) -> Response:
-    """`[{wall_time, step, content_type, query}]`; the query is for `individualAudio`.
+    """Return `[{wall_time, step, content_type, query}]`: one item per audio clip of the series.
 
-    The content type is the one that was logged with the clip, any text, or what its first bytes say where none was. By
-    wall time, and by step where wall times are equal: the order in which clips were written is not kept.
+    `query` is the query string for `individualAudio`. `content_type` is the one that was logged
+    (any text) or, without one, that of the clip's first bytes. Items are sorted by wall time, then
+    by step: the order in which clips were written is not stored.
     """
     run, tag = run_and_tag
     with database.snapshot(grant.workspace_id) as db:
@@ -123,11 +130,15 @@ def read_clip(
     objects: UsesObjects,
     settings: UsesSettings,
     run_and_tag: RunAndTagName,
-    index: Annotated[str, Query(description="Position in the list of `audio`")] = "0",
+    index: Annotated[
+        str, Query(description="Index in the list that `audio` returns; from 0")
+    ] = "0",
 ) -> Response:
-    """One clip, as it was logged. Which one a query means may change while the run goes on.
+    """Return one audio clip, as it was logged.
 
-    Its `Content-Type` is what its first bytes say, of a few that browsers play, whatever was logged.
+    The clip at an index can change while the run is being uploaded. `Content-Type` is detected from
+    the clip's first bytes, and is one of a few types that browsers play; the logged type is not
+    used.
     """
     run, tag = run_and_tag
     with database.snapshot(grant.workspace_id) as db:
@@ -144,18 +155,23 @@ def read_graph(
     database: UsesDatabase,
     run: Run,
     limit_attr_size: Annotated[
-        str | None, Query(description="Bytes of the largest attribute that is shown")
+        str | None,
+        Query(description="Maximum size in bytes of a node's attribute; larger ones are left out"),
     ] = None,
     large_attrs_key: Annotated[
-        str | None, Query(description="Where the keys of larger ones are listed")
+        str | None,
+        Query(
+            description="Name of an attribute that is added to each node, with the keys of the "
+            "attributes left out; required with `limit_attr_size`"
+        ),
     ] = None,
 ) -> Response:
-    """The run's graph: the gzipped text of a GraphDef."""
+    """Return the run's graph as a GraphDef in protobuf text format, with gzip."""
     size_max = (
         None if limit_attr_size is None else parse_integer("limit_attr_size", limit_attr_size, 1)
     )
     if size_max is not None and not large_attrs_key:
-        raise MalformedRequest("large_attrs_key must be given with limit_attr_size")
+        raise MalformedRequest("'limit_attr_size' requires 'large_attrs_key'")
     with database.snapshot(grant.workspace_id) as db:
         blob = media.get_last_blob(db, grant, media.get_graph_series(db, grant, run))
     return _gzip_response(graphs.read_graph(request, blob, size_max, large_attrs_key or ""))
@@ -165,7 +181,7 @@ def read_graph(
 def read_run_metadata(
     grant: MayRead, request: Request, database: UsesDatabase, run_and_tag: RunAndTag
 ) -> Response:
-    """The metadata of one `session.run()`: the gzipped text of a RunMetadata."""
+    """Return a `session.run()`'s metadata as a RunMetadata in protobuf text format, with gzip."""
     run, tag = run_and_tag
     with database.snapshot(grant.workspace_id) as db:
         blob = media.get_last_blob(db, grant, media.get_run_metadata_series(db, grant, run, tag))

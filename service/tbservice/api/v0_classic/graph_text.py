@@ -1,4 +1,7 @@
-"""Writes graphs and run metadata out as gzipped text, in a handler process: hostile ones take gigabytes and minutes."""
+"""Jobs of handler processes: convert graphs and run metadata to text in protobuf text format.
+
+They run there because a hostile message can take gigabytes of memory and minutes.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from tensorboard.compat.proto.graph_pb2 import GraphDef
 from tbservice.errors import Invalid
 from tbservice.handlers.job_loop import WorkerLink
 
-_GZIP_LEVEL: Final = 6  # of gzip
+_GZIP_LEVEL: Final = 6
 
 M = TypeVar("M", bound=Message)
 
@@ -23,9 +26,11 @@ M = TypeVar("M", bound=Message)
 def write_graph(
     _link: WorkerLink, content: bytes, attribute_bytes_max: int | None, large_attributes_key: str
 ) -> bytes:
-    """Return the gzipped text of a serialized GraphDef. Raises Invalid when it is none.
+    """Return a serialized GraphDef as text, compressed with gzip.
 
-    Attributes of more than `attribute_bytes_max` are left out, their keys listed in the one of `large_attributes_key`.
+    Attributes of nodes over `attribute_bytes_max` bytes are left out; each such node gets an
+    attribute `large_attributes_key` that lists their keys. None leaves out nothing.
+    Raises Invalid if `content` is not a GraphDef (`tensorflow/core/framework/graph.proto`).
     """
     graph = _parse(GraphDef, content)
     if attribute_bytes_max is not None:
@@ -34,7 +39,10 @@ def write_graph(
 
 
 def write_run_metadata(_link: WorkerLink, content: bytes) -> bytes:
-    """Return the gzipped text of a serialized RunMetadata. Raises Invalid when it is none."""
+    """Return a serialized RunMetadata as text, compressed with gzip.
+
+    Raises Invalid if `content` is not a RunMetadata (`tensorflow/core/protobuf/config.proto`).
+    """
     return _as_text(_parse(RunMetadata, content))
 
 
@@ -44,11 +52,11 @@ JOBS: Final[dict[str, Callable[..., Any]]] = {
 }
 
 
-def _parse(kind: type[M], content: bytes) -> M:
+def _parse(message_type: type[M], content: bytes) -> M:
     try:
-        return kind.FromString(content)
+        return message_type.FromString(content)
     except DecodeError as error:
-        raise Invalid(f"what was logged is no {kind.DESCRIPTOR.name}") from error
+        raise Invalid(f"the logged bytes are not a {message_type.DESCRIPTOR.name}") from error
 
 
 def _as_text(message: Message) -> bytes:

@@ -1,4 +1,4 @@
-"""Graphs and run metadata as gzipped text of their protobuf messages, without what is too large to look at."""
+"""Read graphs and run metadata as gzipped text, converted by a handler process."""
 
 from __future__ import annotations
 
@@ -19,24 +19,26 @@ from tbservice.types import Blob
 def read_graph(
     request: Request, blob: Blob, attribute_bytes_max: int | None, large_attributes_key: str
 ) -> bytes:
-    """Return the gzipped text of a GraphDef; raises as `HandlerPool.in_process`, and Invalid.
+    """Return the gzipped text of a GraphDef; for the arguments, see `graph_text.write_graph`.
 
-    Attributes of more than `attribute_bytes_max` are left out, their keys listed in the one of `large_attributes_key`.
+    Raises Invalid if the blob is not a GraphDef, TooLarge if it is over the limit, and the errors
+    of `HandlerPool.in_process`.
     """
-    return _write(request, "write_graph", blob, attribute_bytes_max, large_attributes_key)
+    return _run_job(request, "write_graph", blob, attribute_bytes_max, large_attributes_key)
 
 
 def read_run_metadata(request: Request, blob: Blob) -> bytes:
     """Return the gzipped text of a RunMetadata; raises as `read_graph`."""
-    return _write(request, "write_run_metadata", blob)
+    return _run_job(request, "write_run_metadata", blob)
 
 
-def _write(request: Request, job: str, blob: Blob, *arguments: object) -> bytes:
+def _run_job(request: Request, job: str, blob: Blob, *arguments: object) -> bytes:
     if blob.size > limits.GRAPH_TEXT_BYTES_MAX:
         raise TooLarge(
-            f"it has {blob.size} bytes, over the limit of {limits.GRAPH_TEXT_BYTES_MAX} that are written out as text "
-            "(graph_text_bytes_max); read the blob itself instead"
+            f"the blob has {blob.size} bytes; at most {limits.GRAPH_TEXT_BYTES_MAX} are converted "
+            "to text (graph_text_bytes_max): read the blob itself instead"
         )
+
     content: Iterable[bytes] = get_object_store(request).read(blob.object_key, 0, blob.size)
     handlers = cast("HandlerPool", request.app.state.handlers)
     work = functools.partial(handlers.in_process, calls={}, cancel=lambda: None)

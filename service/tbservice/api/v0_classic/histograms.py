@@ -1,8 +1,10 @@
-"""Histograms as TensorBoard's first HTTP API gave them: as they were logged, or as values at fixed shares of the whole.
+"""Histograms of the classic API: as logged, or compressed to values at fixed basis points.
 
-Writers of its time logged min, max, num, sum, sum of squares, limits and counts, which are kept and come back as they
-were. Later ones log rows of (left edge, right edge, count): sum and sum of squares are then estimates, as if the values
-were spread evenly within each bucket, and min and max are the edges of the outermost buckets with something in them.
+Old writers log a HistogramProto (`tensorboard/compat/proto/histogram.proto`): min, max, num, sum,
+sum of squares, bucket limits and counts, which are stored and returned unchanged. Newer writers log
+a tensor with rows of (left edge, right edge, count): `tensorboard/plugins/histogram/summary_v2.py`.
+For these, sum and sum of squares are estimates, as if values were distributed evenly within each
+bucket, and min and max are the outer edges of the outermost buckets that are not empty.
 """
 
 from __future__ import annotations
@@ -17,15 +19,21 @@ from tbwire import tensors
 from tbwire.wire_pb2 import LegacyHistogram
 
 BASIS_POINTS: Final = (0, 668, 1587, 3085, 5000, 6915, 8413, 9332, 10000)
-"""Where a compressed histogram is read: the median, and 0.5, 1 and 1.5 standard deviations to each side of a normal
-distribution's, in hundredths of a percent, between minimum and maximum: what TensorBoard's distributions show."""
+"""Where compressed histograms are read, in hundredths of a percent.
+
+Minimum, maximum, median, and 0.5, 1 and 1.5 standard deviations of a normal distribution to each
+side: `NORMAL_HISTOGRAM_BPS` of `tensorboard/plugins/distribution/compressor.py`.
+"""
 
 _ROW_LENGTH: Final = 3  # left edge, right edge, count
 
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """`counts[i]` values lie at or below `limits[i]` and above the limit before it; all float64."""
+    """A histogram: `counts[i]` values are in the bucket (`limits[i - 1]`, `limits[i]`].
+
+    All numbers are float64. The first bucket begins at minus infinity; `total` is the sum.
+    """
 
     minimum: float
     maximum: float
@@ -37,7 +45,7 @@ class Histogram:
 
 
 def from_tensor(value: TensorValue) -> Histogram:
-    """The histogram that a point of a histogram series holds; an empty one when it is of no shape that is known."""
+    """Return the histogram of a point; an empty one if the tensor's shape is not [buckets, 3]."""
     if value.histogram is not None:
         return _from_message(LegacyHistogram.FromString(value.histogram))
     if value.shape[1:] != (_ROW_LENGTH,) or value.dtype == tensors.STRING:
@@ -46,17 +54,22 @@ def from_tensor(value: TensorValue) -> Histogram:
 
 
 def compress(histogram: Histogram) -> list[tuple[int, float]]:
-    """(basis points, value) pairs: the value below which such a share of all lies, interpolated within its bucket."""
+    """Return (basis points, value) pairs: the quantiles, interpolated linearly within buckets.
+
+    All values are 0 for an empty histogram.
+    """
     filled = np.flatnonzero(histogram.counts > 0)
     if not len(filled):
         return [(point, 0.0) for point in BASIS_POINTS]
+
     lefts = np.maximum(np.append(-np.inf, histogram.limits[:-1])[filled], histogram.minimum)
     rights = np.minimum(histogram.limits[filled], histogram.maximum)
-    shares = np.append(0.0, np.cumsum(histogram.counts[filled]))
-    wanted = np.array(BASIS_POINTS) / BASIS_POINTS[-1] * shares[-1]
-    at = np.clip(np.searchsorted(shares, wanted, "right") - 1, 0, len(filled) - 1)
-    within = (wanted - shares[at]) / (shares[at + 1] - shares[at])
-    values = lefts[at] + within * (rights[at] - lefts[at])
+    cumulative = np.append(0.0, np.cumsum(histogram.counts[filled]))
+
+    targets = np.array(BASIS_POINTS) / BASIS_POINTS[-1] * cumulative[-1]
+    buckets = np.clip(np.searchsorted(cumulative, targets, "right") - 1, 0, len(filled) - 1)
+    fractions = (targets - cumulative[buckets]) / (cumulative[buckets + 1] - cumulative[buckets])
+    values = lefts[buckets] + fractions * (rights[buckets] - lefts[buckets])
     return list(zip(BASIS_POINTS, values.tolist(), strict=True))
 
 
@@ -72,6 +85,8 @@ def _from_rows(rows: Float64s) -> Histogram:
     filled = np.flatnonzero(counts > 0)
     if not len(filled):
         return Histogram(0.0, 0.0, 0.0, 0.0, 0.0, rights, counts)
+
+    # The mean of x and of x² for values distributed evenly in [left, right].
     means = (lefts + rights) / 2
     squares = (lefts**2 + lefts * rights + rights**2) / 3
     return Histogram(

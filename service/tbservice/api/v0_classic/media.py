@@ -1,4 +1,4 @@
-"""Images and clips of a series, one after the other in the order of writing, and the one blob of a graph."""
+"""Images and audio clips of a series as flat lists, and the single blob of a graph."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from tbservice.reading import catalog, reservoir
 from tbservice.store.objects import ObjectStore
 from tbservice.types import Blob, ReadGrant, Selection, Series
 
-_SIZES: Final = 2
-"""An image's sequence begins with its width and its height, in decimal."""
+_SIZE_BLOBS: Final = 2
+"""The first blobs of an image's sequence are width and height, as decimal digits.
+
+See `tensorboard/plugins/image/summary_v2.py`.
+"""
 
 _SIZE_BYTES_MAX: Final = 20
 _UNKNOWN_SIZE: Final = 0
@@ -22,9 +25,10 @@ _UNKNOWN_SIZE: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """One blob of a step; `wall_time` in seconds since the epoch.
+    """One blob of a step; `wall_time` is in seconds since the epoch.
 
-    `content_type` is what was logged with it, or what it is served as where nothing was: data, and never a header.
+    `content_type` is the logged one or, without one, the blob's own. It is text from the uploader:
+    return it as data, never as a header.
     """
 
     step: int
@@ -35,7 +39,7 @@ class Clip:
 
 @dataclass(frozen=True, slots=True)
 class Image(Clip):
-    """One image of a step; its width and height in pixels are blobs, too."""
+    """One image of a step; `width` and `height` are blobs with the pixels in decimal digits."""
 
     width: Blob
     height: Blob
@@ -45,57 +49,62 @@ C = TypeVar("C", bound=Clip)
 
 
 def list_images(db: Connection, grant: ReadGrant, run: str, tag: str, size: int) -> list[Image]:
-    """At most `size` images, of whichever steps."""
-    written = _read(db, grant, run, tag, "images", size, _SIZES)
+    """Return at most `size` images of the series, by wall time; a step may have several."""
+    items = _read_items(db, grant, run, tag, "images", size, _SIZE_BLOBS)
     return [
         Image(item.step, item.wall_time, _content_type(item), item.blob, *item.head)
-        for item in written
+        for item in items
     ]
 
 
 def list_clips(db: Connection, grant: ReadGrant, run: str, tag: str, size: int) -> list[Clip]:
-    """At most `size` clips, of whichever steps."""
-    written = _read(db, grant, run, tag, "audio", size, 0)
-    return [Clip(item.step, item.wall_time, _content_type(item), item.blob) for item in written]
+    """Return at most `size` audio clips of the series, by wall time; a step may have several."""
+    items = _read_items(db, grant, run, tag, "audio", size, 0)
+    return [Clip(item.step, item.wall_time, _content_type(item), item.blob) for item in items]
 
 
 def read_sizes(objects: ObjectStore, images: Sequence[Image]) -> dict[str, int]:
-    """Pixels by the SHA-256 of the blob that says them; 0 where it says nothing of the kind."""
+    """Return the pixels in each width and height blob, by its SHA-256; 0 if it is not a number."""
     blobs = {blob.sha256: blob for image in images for blob in (image.width, image.height)}
     return {digest: _pixels(objects, blob) for digest, blob in blobs.items()}
 
 
 def get_clip(clips: Sequence[C], index: int) -> C:
-    """The clip at this position of its list. Raises NotFound."""
+    """Return the clip at this index; raises NotFound if the list is shorter."""
     if index >= len(clips):
-        raise NotFound(f"there are {len(clips)}, counted from 0: ask for the list again")
+        raise NotFound(
+            f"the index {index} is too high: the list has {len(clips)} items; request it again"
+        )
     return clips[index]
 
 
 def get_graph_series(db: Connection, grant: ReadGrant, run: str) -> Series:
-    """The series that holds the run's graph. Raises NotFound."""
-    found = catalog.list_series(db, grant, Selection("graphs", runs=frozenset({run})))
-    if not found:
-        raise NotFound("this run has no graph, or there is no such run")
-    return found[0]
+    """Return the series with the run's graph; raises NotFound."""
+    listed = catalog.list_series(db, grant, Selection("graphs", runs=frozenset({run})))
+    if not listed:
+        raise NotFound("the run has no graph, or it does not exist")
+    return listed[0]
 
 
 def get_run_metadata_series(db: Connection, grant: ReadGrant, run: str, tag: str) -> Series:
-    """The series that holds the metadata of a `session.run()`, in either way of logging it. Raises NotFound."""
+    """Return the series with the metadata of a `session.run()`; raises NotFound.
+
+    Both plugins with run metadata are searched: `tensorboard/plugins/graph/metadata.py`.
+    """
     return reservoir.get_series(
         db, grant, run, tag, ("graph_run_metadata", "graph_tagged_run_metadata")
     )
 
 
 def get_last_blob(db: Connection, grant: ReadGrant, series: Series) -> Blob:
-    """The first blob of what was written last to the series. Raises NotFound."""
-    written = reservoir.read_blobs(db, grant, series, reservoir.reservoir(1))
-    if not written or not written[0].blobs:
-        raise NotFound("there is nothing in it")
-    return written[0].blobs[0]
+    """Return the first blob of the series' last point; raises NotFound if there is none."""
+    points = reservoir.read_blobs(db, grant, series, reservoir.reservoir(1))
+    if not points or not points[0].blobs:
+        raise NotFound("the series contains no blob")
+    return points[0].blobs[0]
 
 
-def _read(
+def _read_items(
     db: Connection, grant: ReadGrant, run: str, tag: str, plugin: str, size: int, head_length: int
 ) -> list[reservoir.BlobItem]:
     series = reservoir.get_series(db, grant, run, tag, [plugin])

@@ -1,4 +1,4 @@
-"""What the routes of the classic API have in common: their parameters, which are refused with 400 as they were then."""
+"""Parameters of the classic API's routes: errors are 400, as in the original, instead of 422."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _DIGITS_MAX: Final = 9
 
 
 def _describe_parameter(name: str, description: str) -> dict[str, Any]:
-    """Return a required query parameter's description; the framework would answer 422 where it is missing."""
+    """Return the OpenAPI description of a required query parameter that is validated here.
+
+    A parameter that FastAPI validates would be answered with 422 if it is missing.
+    """
     return {
         "name": name,
         "in": "query",
@@ -24,29 +27,29 @@ def _describe_parameter(name: str, description: str) -> dict[str, Any]:
     }
 
 
-_RUN: Final = _describe_parameter("run", "A run's name")
+_RUN: Final = _describe_parameter("run", "Name of the run")
 
+# `openapi_extra` of routes with the dependencies `Run`, `RunAndTag` and `RunAndTagName`.
 WANTS_RUN: Final = {"parameters": [_RUN]}
-WANTS_RUN_AND_TAG: Final = {"parameters": [_RUN, _describe_parameter("tag", "A tag's name")]}
+WANTS_RUN_AND_TAG: Final = {"parameters": [_RUN, _describe_parameter("tag", "Name of the tag")]}
 WANTS_RUN_AND_TAGNAME: Final = {
-    "parameters": [_RUN, _describe_parameter("tagname", "A tag's name")]
+    "parameters": [_RUN, _describe_parameter("tagname", "Name of the tag")]
 }
-"""What the OpenAPI document says of routes that depend on the following."""
 
 
 def _run(request: Request) -> str:
     run = request.query_params.get("run")
     if run is None:
-        raise MalformedRequest("run is missing")
+        raise MalformedRequest("the parameter 'run' is missing")
     return run
 
 
 def _run_and_tag(request: Request) -> tuple[str, str]:
-    return _require_both(request.query_params.get("run"), request.query_params.get("tag"))
+    return _require_both(request, "tag")
 
 
 def _run_and_tagname(request: Request) -> tuple[str, str]:
-    return _require_both(request.query_params.get("run"), request.query_params.get("tagname"))
+    return _require_both(request, "tagname")
 
 
 Run = Annotated[str, Depends(_run)]
@@ -54,16 +57,20 @@ RunAndTag = Annotated[tuple[str, str], Depends(_run_and_tag)]
 RunAndTagName = Annotated[tuple[str, str], Depends(_run_and_tagname)]
 
 
-def _require_both(run: str | None, tag: str | None) -> tuple[str, str]:
+def _require_both(request: Request, tag_parameter: str) -> tuple[str, str]:
+    run, tag = request.query_params.get("run"), request.query_params.get(tag_parameter)
     if run is None or tag is None:
-        raise MalformedRequest("both a run and a tag are needed")
+        raise MalformedRequest(f"the parameters 'run' and '{tag_parameter}' are both required")
     return run, tag
 
 
-def parse_integer(name: str, value: str, least: int) -> int:
-    """A whole number that is not under `least`. Raises MalformedRequest, as the framework would answer 422."""
+def parse_integer(name: str, value: str, minimum: int) -> int:
+    """Return the parameter's value as an integer of at least `minimum`.
+
+    Raises MalformedRequest otherwise, and also for more than 9 digits.
+    """
     if not (
-        value.isascii() and value.isdigit() and len(value) <= _DIGITS_MAX and int(value) >= least
+        value.isascii() and value.isdigit() and len(value) <= _DIGITS_MAX and int(value) >= minimum
     ):
-        raise MalformedRequest(f"{name} must be a whole number, at least {least}")
+        raise MalformedRequest(f"'{name}' must be an integer of at least {minimum}")
     return int(value)

@@ -1,4 +1,4 @@
-"""Runs, scalars and histograms by the classic API."""
+"""Classic API: runs, scalars and histograms."""
 
 from __future__ import annotations
 
@@ -33,12 +33,17 @@ _TAG_TYPES_BY_PLUGIN: Final = {
 
 @router.get("/data/runs")
 def list_runs(grant: MayRead, database: UsesDatabase) -> Response:
-    """`{run: {scalars: [tag], histograms, compressedHistograms, images, audio, run_metadata, graph: whether}}`."""
+    """Return all runs with their tags by type, and whether they have a graph.
+
+    `{run: {"scalars": [tag], "histograms": [tag], "compressedHistograms": [tag], "images": [tag],
+    "audio": [tag], "run_metadata": [tag], "graph": true}}`
+    """
     with database.snapshot(grant.workspace_id) as db:
         runs = catalog.list_runs(db, grant)
-        found = catalog.list_series(db, grant, Selection())
+        listed = catalog.list_series(db, grant, Selection())
+
     index: dict[str, Json] = {run.name: _no_tags() for run in runs}
-    for series in found:
+    for series in listed:
         tags = index[series.run]
         tags["graph"] = tags["graph"] or series.plugin == _GRAPH
         for name in _tag_types_of(series):
@@ -51,29 +56,36 @@ def read_scalars(
     grant: MayRead,
     database: UsesDatabase,
     settings: UsesSettings,
-    run: Annotated[str | None, Query(description="A run's name")] = None,
-    tag: Annotated[str | None, Query(description="A tag's name")] = None,
+    run: Annotated[str | None, Query(description="Name of the run")] = None,
+    tag: Annotated[str | None, Query(description="Name of the tag")] = None,
     sample_count: Annotated[
-        str | None, Query(description="Points of each series, at equal distances; at least 2")
+        str | None,
+        Query(description="Maximum points per series, equally spaced by index; at least 2"),
     ] = None,
-    format: Annotated[str | None, Query(description="`csv`, for one run and tag")] = None,  # noqa: A002 - its name
+    format: Annotated[  # noqa: A002 - the parameter's name in the original API
+        str | None, Query(description="`csv` for CSV; requires `run` and `tag`")
+    ] = None,
 ) -> Response:
-    """`[[wall_time, step, value]]` of a run and tag; without them `{run: {tag: …}}` of all, 10 points each.
+    """Return `[[wall_time, step, value]]` of a run and tag, or a sample of all series.
 
-    By wall time, and by step where wall times are equal: the order in which points were written is not kept.
+    Without `run` and `tag`, return `{run: {tag: [[wall_time, step, value]]}}` with 10 points per
+    series, or `sample_count`. Points are sorted by wall time, then by step: the order in which they
+    were written is not stored.
     """
     if (run is None) != (tag is None):
-        raise MalformedRequest("give both run and tag, or neither for a sample of every series")
+        raise MalformedRequest("give both 'run' and 'tag', or neither for a sample of all series")
     if run is None or tag is None:
         if format == "csv":
-            raise MalformedRequest("csv is of one run and tag: give both")
+            raise MalformedRequest("'format=csv' requires 'run' and 'tag'")
         return _sample_all(grant, database, _parse_sample_count(sample_count))
+
     positions = reservoir.reservoir(settings.reservoir_sizes.scalars)
     if sample_count is not None:
         positions = _parse_sample_count(sample_count)
     with database.snapshot(grant.workspace_id) as db:
         series = reservoir.get_scalar_series(db, grant, run, tag)
         ((_series, sample),) = reservoir.read_scalars(db, grant, [series], positions)
+
     if format == "csv":
         return Response(_csv(sample), media_type="text/csv")
     return json_encoding.json_response(_rows(sample))
@@ -87,12 +99,13 @@ def read_histograms(
     settings: UsesSettings,
     run_and_tag: RunAndTag,
 ) -> Response:
-    """`[[wall_time, step, [min, max, num, sum, sum_squares, [bucket_limit], [bucket]]]]`.
+    """Return `[[wall_time, step, [min, max, num, sum, sum_squares, [bucket_limit], [bucket]]]]`.
 
-    As they were logged by writers of this API's time. Of histograms logged as tensors, sum and sum_squares are
-    estimates: as if values were spread evenly within each bucket. In the order of `scalars`.
+    Histograms that TensorFlow 1 writers logged are returned unchanged. For histograms logged as
+    tensors, `sum` and `sum_squares` are estimates, as if values were distributed evenly within each
+    bucket. Points are in the order of `data/scalars`.
     """
-    return _histograms(
+    return _read_histograms(
         grant, database, objects, run_and_tag, settings.reservoir_sizes.histograms, _histogram_value
     )
 
@@ -105,13 +118,14 @@ def read_compressed_histograms(
     settings: UsesSettings,
     run_and_tag: RunAndTag,
 ) -> Response:
-    """`[[wall_time, step, [[basis point, value]]]]`, at 0, 668, 1587, 3085, 5000, 6915, 8413, 9332 and 10000.
+    """Return `[[wall_time, step, [[basis_points, value]]]]`: quantiles of each histogram.
 
-    Those are minimum, median, maximum, and a normal distribution's half standard deviations to 1.5 on both sides. In
-    the order of `scalars`.
+    They are at 0, 668, 1587, 3085, 5000, 6915, 8413, 9332 and 10000 basis points: minimum, maximum,
+    median, and 0.5, 1 and 1.5 standard deviations of a normal distribution to each side. Points are
+    in the order of `data/scalars`.
     """
     size = settings.reservoir_sizes.compressedHistograms
-    return _histograms(grant, database, objects, run_and_tag, size, _compressed_value)
+    return _read_histograms(grant, database, objects, run_and_tag, size, _compressed_value)
 
 
 def _no_tags() -> Json:
@@ -120,7 +134,7 @@ def _no_tags() -> Json:
 
 
 def _tag_types_of(series: Series) -> Sequence[str]:
-    """The tag types that a series is listed under."""
+    """Return the keys of `data/runs` under which a series is listed."""
     if series.data_class is DataClass.SCALAR:
         return ("scalars",)
     return _TAG_TYPES_BY_PLUGIN.get(series.plugin, ())
@@ -139,8 +153,8 @@ def _sample_all(
 ) -> Response:
     index: dict[str, Json] = {}
     with database.snapshot(grant.workspace_id) as db:
-        found = catalog.list_series(db, grant, Selection(data_class=DataClass.SCALAR))
-        for series, sample in reservoir.read_scalars(db, grant, found, positions):
+        listed = catalog.list_series(db, grant, Selection(data_class=DataClass.SCALAR))
+        for series, sample in reservoir.read_scalars(db, grant, listed, positions):
             index.setdefault(series.run, {})[series.tag] = _rows(sample)
     return json_encoding.json_response(index)
 
@@ -155,7 +169,7 @@ def _csv(sample: ScalarSample) -> str:
     return "\r\n".join(("Wall time,step,value", *rows, ""))
 
 
-def _histograms(
+def _read_histograms(
     grant: ReadGrant,
     database: UsesDatabase,
     objects: UsesObjects,
@@ -167,6 +181,8 @@ def _histograms(
     with database.snapshot(grant.workspace_id) as db:
         series = reservoir.get_series(db, grant, run, tag, ["histograms"])
         sample = reservoir.read_tensors(db, grant, series, reservoir.reservoir(size))
+
+    # Outside the transaction: reading objects from S3 must not hold a database connection.
     sample = tensor_objects.load_sample(objects, sample)
     points = zip(sample.wall_times.tolist(), sample.steps.tolist(), sample.tensors, strict=True)
     return json_encoding.json_response(
