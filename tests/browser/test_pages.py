@@ -107,7 +107,7 @@ def test_api_docs_need_no_script_and_no_other_server(page, live_service):
     assert operations.count() == sum(map(len, document["paths"].values())) > 40
     listed = operations.filter(has_text="POST /api/v1/experiments/{experiment_id}/tokens").first
     listed.locator("summary").click()
-    expect(listed.get_by_text("Makes a token that may append")).to_be_visible()
+    expect(listed.get_by_text("Create a token that may append")).to_be_visible()
     shoot(page, "api_docs")
     listed.get_by_role("link", name="NewToken").first.click()
     schema = page.locator("#NewToken")

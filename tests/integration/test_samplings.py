@@ -297,26 +297,26 @@ def test_scalar_series_are_found_by_their_last_value(api, experiment):
 
 
 REFUSED = [
-    ("scalars", {"last": 3, "step_min": 1}, "'last' does not go with"),
-    ("scalars", {"step_min": 2, "step_max": 1}, "'step_min' is over 'step_max'"),
+    ("scalars", {"last": 3, "step_min": 1}, "'last' cannot be combined with"),
+    ("scalars", {"step_min": 2, "step_max": 1}, "'step_min' is greater than 'step_max'"),
     ("scalars", {"downsample": -1}, "downsample"),
     ("scalars", {"downsample": 2**31}, "downsample"),
     ("scalars", {"downsample": "many"}, "downsample"),
     ("scalars", {"step_min": 2**63}, "step_min"),
     ("scalars", {"last": -1}, "last"),
     ("scalars", {"percent": 3}, "sampling=bernoulli"),
-    ("scalars", {"sampling": "bernoulli"}, "takes 'percent'"),
+    ("scalars", {"sampling": "bernoulli"}, "requires 'percent'"),
     ("scalars", {"sampling": "bernoulli", "percent": 0}, "percent"),
     ("scalars", {"sampling": "bernoulli", "percent": "nan"}, "percent"),
     ("scalars", {"sampling": "bernoulli", "percent": 1e-300}, "percent"),
-    ("scalars", {"sampling": "bernoulli", "percent": 5, "downsample": 5}, "no 'downsample'"),
-    ("scalars", {"sampling": "extremes", "downsample": 4}, "0 or at least 5"),
-    ("tensors", {"sampling": "extremes"}, "is for scalars only"),
+    ("scalars", {"sampling": "bernoulli", "percent": 5, "downsample": 5}, "excludes 'downsample'"),
+    ("scalars", {"sampling": "extremes", "downsample": 4}, "5 points at least"),
+    ("tensors", {"sampling": "extremes"}, "only scalars have extremes"),
     ("scalars", {"sampling": "linear", "downsample": 1_000_001}, "at most 1000000"),
     ("scalars", {"sampling": "sideways"}, "sampling"),
     ("scalars", {"last_value_min": "nan"}, "last_value_min"),
     ("scalars", {"run_regex": ".*"}, "run_regex"),
-    ("blob_sequences", {"index_last": 1, "index_min": 0}, "'index_last' does not go with"),
+    ("blob_sequences", {"index_last": 1, "index_min": 0}, "'index_last' cannot be combined with"),
     ("blob_sequences", {"index_min": -1}, "index_min"),
 ]
 

@@ -1,1 +1,1 @@
-"""The routes of /api/v1: batches and blobs in, points, metadata, changes and digests out."""
+"""The routes of `/api/v1`: upload batches and blobs; read series, points, changes and digests."""

@@ -1,4 +1,4 @@
-"""What an uploader sends and asks: batches and cursors."""
+"""Routes for uploaders: write a batch, list upload cursors."""
 
 from __future__ import annotations
 
@@ -27,48 +27,57 @@ _BINARY = {"type": "string", "format": "binary"}
 
 
 class StreamAnswer(BaseModel):
-    """How far one event file has been committed."""
+    """The upload cursor of one stream (an event file, read with one set of filters)."""
 
     run: str
     file_name: str
     first_record_digest: str = Field(
         description="SHA-256 of the file's first record, in hexadecimal"
     )
-    generation: int
-    filters_digest: str = Field(description="SHA-256 of the filters in force, in hexadecimal")
-    offset: int = Field(description="Bytes of the file committed so far")
+    generation: int = Field(
+        description="Version of the file: greater by one after it was truncated or replaced"
+    )
+    filters_digest: str = Field(
+        description="SHA-256 of the filters that the file is read with, in hexadecimal"
+    )
+    offset: int = Field(description="Committed bytes, from the start of the file")
     checksum: int = Field(description="CRC-32C of the (at most 1,024) bytes before the offset")
     skipped: dict[str, int] = Field(
-        description="What could not be kept so far: how many, by reason"
+        description="Number of items that were skipped so far instead of stored, by reason"
     )
 
 
 class StreamPage(BaseModel):
-    """A page of an experiment's streams, with what an uploader must know to go on."""
+    """A page of an experiment's upload cursors, with the limits of uploads."""
 
     experiment_id: str
-    url: str
-    limits: dict[str, int]
+    url: str = Field(description="The experiment's TensorBoard page")
+    limits: dict[str, int] = Field(description="The server's limits on batches, by name")
     streams: list[StreamAnswer]
-    next: str | None = Field(description="Give it as `after` to get the next page; null at the end")
+    next: str | None = Field(description="Page token: pass it as `after`; null on the last page")
 
 
 async def _batch_body(_grant: MayAppend, request: Request) -> bytes:
-    """The body, read only when the grant is there, and before any connection is taken."""
+    """Return the body; it is read after the grant, and before a database connection is taken."""
     content_type = request.headers.get("content-type", "").partition(";")[0].strip()
     if content_type != _PROTOBUF:
-        raise MalformedRequest(f"a batch is sent as Content-Type: {_PROTOBUF}")
+        raise MalformedRequest(f"send the batch with the header Content-Type: {_PROTOBUF}")
     with metrics.time_batch_phase("body"):
         return await read_body(request, limits.BATCH_BYTES_MAX, limits.REQUEST_BODY_SECONDS_MAX)
 
 
 @router.post(
     "/batches",
-    responses={200: {"content": {_PROTOBUF: {"schema": _BINARY}}, "description": "A WriteResult"}},
+    responses={
+        200: {
+            "content": {_PROTOBUF: {"schema": _BINARY}},
+            "description": "A protobuf WriteResult, with the new upload cursors",
+        }
+    },
     openapi_extra={
         "requestBody": {
             "content": {_PROTOBUF: {"schema": _BINARY}},
-            "description": "A WriteBatch, as is or as gzip",
+            "description": "A protobuf WriteBatch; with `Content-Encoding: gzip`, compressed",
         }
     },
     response_class=Response,
@@ -79,15 +88,19 @@ def write_batch(
     request: Request,
     ingest: UsesIngest,
 ) -> Response:
-    """Commits a batch whole, or refuses it whole. Sending it again changes nothing."""
+    """Commit a batch completely, or refuse it completely.
+
+    Segments before the stream's upload cursor are skipped, so that a batch can be sent again.
+    """
     encoding = request.headers.get("content-encoding", "").strip().lower()
     content = decompress(body, encoding, limits.BATCH_BYTES_MAX)
     metrics.observe_batch_size(len(body), len(content))
-    outcome = ingest.accept(grant, content, _hold_decoding)
-    return Response(_result(outcome).SerializeToString(), media_type=_PROTOBUF)
+    result = ingest.accept(grant, content, _reserve_decoded_bytes)
+    return Response(_result_message(result).SerializeToString(), media_type=_PROTOBUF)
 
 
-def _hold_decoding(size: int) -> AbstractContextManager[None]:
+def _reserve_decoded_bytes(size: int) -> AbstractContextManager[None]:
+    """Reserve memory for a decoded batch within the caller's share, waiting if necessary."""
     return admitted.wait_in_thread(admitted.current().shares.decoded_bytes, size)
 
 
@@ -96,12 +109,12 @@ def list_streams(
     grant: MayAppend,
     database: UsesDatabase,
     settings: UsesSettings,
-    after: Annotated[str, Query(description="The `next` of the page before")] = "",
+    after: Annotated[str, Query(description="`next` of the previous page")] = "",
     limit: Annotated[
-        int, Query(ge=1, le=limits.STREAMS_PAGE_ITEMS_MAX)
+        int, Query(ge=1, le=limits.STREAMS_PAGE_ITEMS_MAX, description="Maximum streams per page")
     ] = limits.STREAMS_PAGE_ITEMS_MAX,
 ) -> StreamPage:
-    """How far each event file has been committed: where an uploader goes on, from any machine."""
+    """List the experiment's upload cursors, from which an upload resumes on any machine."""
     with database.snapshot(grant.workspace_id) as db:
         page, following = upload_cursors.list_cursors(db, grant, after, limit)
     return StreamPage(
@@ -114,7 +127,7 @@ def list_streams(
 
 
 def wire_limits() -> dict[str, int]:
-    """What a client must keep to: the wire's `Limits`."""
+    """Return the limits that uploaders must respect: the fields of the wire message `Limits`."""
     return {
         field.name: getattr(limits, field.name.upper())
         for field in wire_pb2.Limits.DESCRIPTOR.fields
@@ -130,12 +143,12 @@ def _stream_answer(cursor: Cursor) -> StreamAnswer:
     )
 
 
-def _result(outcome: CommitResult) -> wire_pb2.WriteResult:
+def _result_message(result: CommitResult) -> wire_pb2.WriteResult:
     return wire_pb2.WriteResult(
-        cursors=[_cursor_message(cursor) for cursor in outcome.cursors],
-        scalars=outcome.counts.scalars,
-        tensors=outcome.counts.tensors,
-        blobs=outcome.counts.blobs,
+        cursors=[_cursor_message(cursor) for cursor in result.cursors],
+        scalars=result.counts.scalars,
+        tensors=result.counts.tensors,
+        blobs=result.counts.blobs,
         limits=wire_pb2.Limits(**wire_limits()),
     )
 

@@ -1,4 +1,4 @@
-"""Large blobs on their way in: whole, or in pieces that a client goes on with after whatever broke off."""
+"""Routes for uploading blobs, complete or in parts; an interrupted upload can be resumed."""
 
 from __future__ import annotations
 
@@ -24,21 +24,23 @@ Sha256 = Annotated[
 ]
 
 Repair = Annotated[
-    bool, Query(description="Replace the blob's object even where it is stored: it may be damaged")
+    bool,
+    Query(description="Store the blob again even if it is stored: its object may be damaged"),
 ]
 
 
 class BlobStateAnswer(BaseModel):
-    """How far a blob has come."""
+    """The state of a blob's upload."""
 
     is_stored: bool = Field(
-        description="Whether a batch may name the blob: with a workspace's token, when the workspace has it; with a "
-        "token of the experiment, when it was put through the experiment. Its object is there, with its size"
+        description="Whether a batch may refer to the blob: its object exists in the workspace, "
+        "with its size. With a token of an experiment, the blob must have been uploaded through "
+        "that experiment"
     )
     received_bytes: int = Field(
-        description="Bytes from the blob's start that are there: send the piece at this offset"
+        description="Bytes received from the start of the blob: send the part at this offset next"
     )
-    piece_bytes: int = Field(description="Bytes of a piece; only the last is shorter")
+    piece_bytes: int = Field(description="Size of a part in bytes; only the last part is shorter")
 
 
 @router.get("/blobs/{sha256}")
@@ -50,7 +52,7 @@ def get_blob_state(
     size: Annotated[int, Query(ge=1, le=INT64_MAX, description="The blob's size in bytes")],
     repair: Repair = False,
 ) -> BlobStateAnswer:
-    """Whether a blob has to be sent at all, and where to go on with one that was begun."""
+    """Return whether a blob must be uploaded and, if an upload has begun, where it resumes."""
     return _answer(
         blob_uploads.get_state(
             database, objects, grant, bytes.fromhex(sha256), size, is_repair=repair
@@ -61,8 +63,8 @@ def get_blob_state(
 @router.put(
     "/blobs/{sha256}",
     responses={
-        200: {"model": BlobStateAnswer, "description": "A piece was kept"},
-        204: {"description": "The whole blob was kept"},
+        200: {"model": BlobStateAnswer, "description": "A part was stored"},
+        204: {"description": "The complete blob was stored"},
     },
     response_class=Response,
 )
@@ -77,33 +79,41 @@ async def put_blob(
         Query(
             ge=0,
             le=INT64_MAX,
-            description="Where the piece begins: a multiple of `piece_bytes`; absent for a whole blob",
+            description="Offset of the part in the blob, in bytes: a multiple of `piece_bytes`; "
+            "absent for a complete blob",
         ),
     ] = None,
     size: Annotated[
         int | None,
-        Query(ge=1, le=INT64_MAX, description="The whole blob's size in bytes; with `offset` only"),
+        Query(
+            ge=1,
+            le=INT64_MAX,
+            description="Size of the complete blob in bytes; required with `offset`, and only then",
+        ),
     ] = None,
     repair: Repair = False,
 ) -> Response:
-    """Keeps a blob, or a piece of one, which a batch may name when all of it is there. Sending it again is fine.
+    """Store a blob, or a part of one; repeating the request changes nothing.
 
-    The bytes of a blob are stored once in a workspace. A token of one experiment may name a blob only when it was put
-    through that experiment, which proves that its holder has the bytes.
+    A batch may refer to the blob when all of it is stored. The bytes of a blob are stored once per
+    workspace. With a token of an experiment, a batch may refer to a blob only if it was uploaded
+    through that experiment: this proves that the client has the bytes.
     """
     digest = bytes.fromhex(sha256)
     if (offset is None) != (size is None):
-        raise Invalid("a piece of a blob has both an offset and the whole blob's size")
+        raise Invalid("give both 'offset' and 'size' for a part, or neither for a complete blob")
+
     if offset is not None and size is not None:
         async with spool_body(request, limits.BLOB_PART_BYTES, limits.BLOB_PART_SECONDS_MAX) as (
             file,
             length,
         ):
-            keep_piece = partial(blob_uploads.store_part, is_repair=repair)
+            store_part = partial(blob_uploads.store_part, is_repair=repair)
             state = await run_in_threadpool(
-                keep_piece, database, objects, grant, digest, size, offset, file, length
+                store_part, database, objects, grant, digest, size, offset, file, length
             )
         return Response(_answer(state).model_dump_json(), media_type="application/json")
+
     if _content_length(request) > limits.BLOB_PART_BYTES:
         await _store_in_parts(grant, digest, request, database, objects, is_repair=repair)
     else:
@@ -124,18 +134,21 @@ async def _store_in_parts(
     *,
     is_repair: bool,
 ) -> None:
-    """A large blob that was sent whole, as its pieces arrive, so that none is larger on disk or in memory."""
+    """Store a large blob that is sent in one request part by part, as its bytes arrive.
+
+    So no more than a part is on local disk or in memory at a time.
+    """
     size, offset, state = _content_length(request), 0, BlobState(is_stored=False, received_bytes=0)
     async for file, length in spool_body_parts(
         request, limits.BLOB_PART_BYTES, limits.BLOB_BYTES_MAX, limits.BLOB_SECONDS_MAX
     ):
-        keep_piece = partial(blob_uploads.store_part, is_repair=is_repair)
+        store_part = partial(blob_uploads.store_part, is_repair=is_repair)
         state = await run_in_threadpool(
-            keep_piece, database, objects, grant, digest, size, offset, file, length
+            store_part, database, objects, grant, digest, size, offset, file, length
         )
         offset += length
     if not state.is_stored:
-        raise Unavailable("a part of the blob was lost while the others came; send it again")
+        raise Unavailable("a part of the blob was lost during the upload: send the blob again")
 
 
 def _answer(state: BlobState) -> BlobStateAnswer:
@@ -147,6 +160,6 @@ def _answer(state: BlobState) -> BlobStateAnswer:
 
 
 def _content_length(request: Request) -> int:
-    """The body's size as the client announced it; 0 when it did not."""
-    announced = request.headers.get("content-length", "")
-    return int(announced) if announced.isascii() and announced.isdigit() else 0
+    """Return the request's Content-Length in bytes, 0 without a valid one."""
+    length = request.headers.get("content-length", "")
+    return int(length) if length.isascii() and length.isdigit() else 0

@@ -1,4 +1,4 @@
-"""Blobs over HTTP: their bytes with type, length, ETag and Range."""
+"""Routes for reading blobs, with Range and ETag (RFC 9110)."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ router = APIRouter(tags=["reading"])
 
 _RANGE: Final = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
-# A blob is whatever a training job logged: a browser may show it, but nothing in it runs. A copy may be kept but is
-# revalidated every time, although its bytes never change: the right to see them may end. A 304 does not touch S3.
+# Blobs are untrusted: a browser may show one, but must not run scripts in it. Browsers must
+# revalidate their copy each time although the bytes never change, because the right to read them
+# can end. A 304 does not read from S3.
 _HEADERS: Final = {
     "Accept-Ranges": "bytes",
     "Cache-Control": "private, no-cache",
@@ -48,35 +49,42 @@ def read_blob(
     database: UsesDatabase,
     objects: UsesObjects,
 ) -> Response:
-    """A blob's bytes, by the key that a blob sequence gave; whole, or a `Range` of them."""
+    """Return the bytes of a blob, or a `Range` of them, by its key in a blob sequence."""
     with database.snapshot(grant.workspace_id) as db:
         blob = blobs.find_blob(db, grant, blob_key)
     return blob_response(objects, blob, request)
 
 
 def blob_response(objects: ObjectStore, blob: Blob, request: Request) -> Response:
-    """The answer to a request for a blob: 200, 206 for a range, 304 for a copy that is still good, 416 for no range."""
+    """Return the response to a request for a blob, which the caller may read.
+
+    The status is 200 or, as in RFC 9110, 206 for a range, 304 if the client's copy is current, and
+    416 if the range is outside the blob. The bytes are streamed.
+    """
     headers = {**_HEADERS, "ETag": f'"{blob.sha256}"'}
-    if _has_copy(request, blob):
+    if _has_current_copy(request, blob):
         return Response(status_code=304, headers=headers)
-    start, end = _range(request, blob)
+
+    start, end = _parse_range(request, blob)
     if start >= end and blob.size:
         return Response(
             status_code=416, headers={**headers, "Content-Range": f"bytes */{blob.size}"}
         )
-    is_part = (start, end) != (0, blob.size)
-    if is_part:
+
+    is_partial = (start, end) != (0, blob.size)
+    if is_partial:
         headers["Content-Range"] = f"bytes {start}-{end - 1}/{blob.size}"
     headers["Content-Length"] = str(end - start)
-    pieces: Iterator[bytes] = (
+    chunks: Iterator[bytes] = (
         iter(()) if request.method == "HEAD" else objects.read(blob.object_key, start, end)
     )
     return StreamingResponse(
-        admitted.iterate_in_turns(pieces), 206 if is_part else 200, headers, blob.content_type
+        admitted.iterate_in_turns(chunks), 206 if is_partial else 200, headers, blob.content_type
     )
 
 
-def _has_copy(request: Request, blob: Blob) -> bool:
+def _has_current_copy(request: Request, blob: Blob) -> bool:
+    """Return whether `If-None-Match` contains the blob's ETag (RFC 9110, section 13.1.2)."""
     tags = [
         tag.strip().removeprefix("W/")
         for tag in request.headers.get("if-none-match", "").split(",")
@@ -84,8 +92,12 @@ def _has_copy(request: Request, blob: Blob) -> bool:
     return f'"{blob.sha256}"' in tags or "*" in tags
 
 
-def _range(request: Request, blob: Blob) -> tuple[int, int]:
-    """The bytes [start, end) that are asked for: all of them unless there is one range that can be read."""
+def _parse_range(request: Request, blob: Blob) -> tuple[int, int]:
+    """Return the requested bytes [start, end) (RFC 9110, section 14.2).
+
+    All bytes if there is no range, several ranges, an invalid one, or an `If-Range` that does not
+    match; `start >= end` if the range is outside the blob.
+    """
     match = _RANGE.fullmatch(request.headers.get("range", "").strip())
     if_range = request.headers.get("if-range", f'"{blob.sha256}"')
     if (
@@ -95,8 +107,9 @@ def _range(request: Request, blob: Blob) -> tuple[int, int]:
         or not blob.size
     ):
         return 0, blob.size
+
     first, last = match.groups()
-    if not first:  # the last so many bytes
+    if not first:  # a suffix range: the last `last` bytes
         return max(0, blob.size - int(last)), blob.size
     end = min(int(last) + 1, blob.size) if last else blob.size
     return int(first), end

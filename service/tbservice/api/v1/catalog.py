@@ -1,4 +1,4 @@
-"""What an experiment holds, over HTTP: runs, plugins, names, and the metadata of its series."""
+"""Routes for listing the content of an experiment: runs, plugins, names, series metadata."""
 
 from __future__ import annotations
 
@@ -24,12 +24,15 @@ router = APIRouter(
     prefix="/api/v1/experiments/{experiment_id}", tags=["reading"], route_class=ConditionalRoute
 )
 
-_POST_FOR: Final = "more runs and tags than a URL holds"
+_POST_FOR: Final = "more runs and tags than fit in a URL"
 
 
 @router.get("/runs")
 def list_runs(grant: MayRead, database: UsesDatabase) -> Response:
-    """`{"runs": [{"run", "start_time"}]}`, in the order in which they came; start_time in seconds, or null."""
+    """List the runs in the order of their first upload.
+
+    `{"runs": [{"run", "start_time"}]}`; `start_time` is in seconds since the epoch, or null.
+    """
     with database.snapshot(grant.workspace_id) as db:
         runs = catalog.list_runs(db, grant)
     return json_encoding.json_response(
@@ -39,14 +42,17 @@ def list_runs(grant: MayRead, database: UsesDatabase) -> Response:
 
 @router.get("/names")
 def list_names(grant: MayRead, database: UsesDatabase) -> Response:
-    """`{run: [tag, …]}` of all series, and nothing else of them; runs and tags in the order in which they came."""
+    """List the names of all series: `{run: [tag, …]}`, both in the order of their first upload."""
     with database.snapshot(grant.workspace_id) as db:
         return json_encoding.json_response(tag_groups.list_tags_by_run(db, grant))
 
 
 @router.get("/plugins")
 def list_plugins(grant: MayRead, database: UsesDatabase, plugin: str | None = None) -> Response:
-    """`{"plugins": […]}`; with `?plugin=`, `{run: {tag: …}}` of its series, with data class and summary metadata."""
+    """List the plugins that own series; with `plugin`, list the series of that plugin.
+
+    `{"plugins": [name, …]}`; with `plugin`, `{run: {tag: {data_class, summary_metadata, …}}}`.
+    """
     with database.snapshot(grant.workspace_id) as db:
         if plugin is None:
             return json_encoding.json_response({"plugins": catalog.list_plugins(db, grant)})
@@ -57,19 +63,29 @@ def list_plugins(grant: MayRead, database: UsesDatabase, plugin: str | None = No
 
 @get_and_post(router, "/scalars", ScalarSeriesPageInUrl, post_for=_POST_FOR)
 def list_scalars(grant: MayRead, query: ScalarSeriesPageQuery, database: UsesDatabase) -> Response:
-    """`{run: {tag: {count, max_step, max_wall_time, last_value, summary_metadata, …}}}` of scalar series."""
+    """List scalar series, without points.
+
+    `{run: {tag: {count, max_step, max_wall_time, last_value, summary_metadata, …}}}`
+    """
     return _list(grant, database, query, DataClass.SCALAR)
 
 
 @get_and_post(router, "/tensors", SeriesPageInUrl, post_for=_POST_FOR)
 def list_tensors(grant: MayRead, query: SeriesPageQuery, database: UsesDatabase) -> Response:
-    """`{run: {tag: {count, max_step, max_wall_time, summary_metadata, …}}}` of tensor series."""
+    """List tensor series, without points.
+
+    `{run: {tag: {count, max_step, max_wall_time, summary_metadata, …}}}`
+    """
     return _list(grant, database, query, DataClass.TENSOR)
 
 
 @get_and_post(router, "/blob_sequences", SeriesPageInUrl, post_for=_POST_FOR)
 def list_blob_sequences(grant: MayRead, query: SeriesPageQuery, database: UsesDatabase) -> Response:
-    """`{run: {tag: {count, max_step, max_wall_time, max_length, summary_metadata, …}}}` of blob sequence series."""
+    """List blob sequence series, without points.
+
+    `{run: {tag: {count, max_step, max_wall_time, max_length, summary_metadata, …}}}`; `max_length`
+    is the largest number of blobs at a step.
+    """
     return _list(grant, database, query, DataClass.BLOB_SEQUENCE)
 
 
@@ -79,18 +95,19 @@ def _list(
     selection = query.to_selection(data_class)
     if query.limit is None:
         if query.after:
-            raise Invalid("'after' goes with 'limit' alone")
+            raise Invalid("'after' requires 'limit'")
         with database.snapshot(grant.workspace_id) as db:
             return json_encoding.json_response(
                 _nested(catalog.list_series_with_counts(db, grant, selection))
             )
+
     with database.snapshot(grant.workspace_id) as db:
-        found, following = catalog.list_series_page(db, grant, selection, query.after, query.limit)
-    return json_encoding.json_response({"series": _nested(found), "next": following})
+        page, following = catalog.list_series_page(db, grant, selection, query.after, query.limit)
+    return json_encoding.json_response({"series": _nested(page), "next": following})
 
 
-def _nested(found: list[Series]) -> Json:
+def _nested(listed: list[Series]) -> Json:
     nested: Json = {}
-    for series in found:
+    for series in listed:
         nested.setdefault(series.run, {})[series.tag] = json_encoding.series_metadata(series)
     return nested

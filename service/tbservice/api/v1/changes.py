@@ -1,4 +1,4 @@
-"""Reading what is new over HTTP: everything since a cursor, every point once."""
+"""Routes for reading the changes after a change cursor: each point is returned once."""
 
 from __future__ import annotations
 
@@ -27,20 +27,21 @@ router = APIRouter(
     prefix="/api/v1/experiments/{experiment_id}", tags=["reading"], route_class=ConditionalRoute
 )
 
-POST_FOR: Final = "cursors and names that are too long for a URL"
+POST_FOR: Final = "change cursors and names that are too long for a URL"
 
 
 class FollowQuery(SeriesQuery):
-    """Which series are followed, and from where on. A cursor is good for the same series only."""
+    """The series to follow, and where to begin; a change cursor is valid for these series only."""
 
     since: str | None = Field(
         default=None,
         max_length=limits.CURSOR_CHARS_MAX,
-        description="The `cursor` of the answer before",
+        description="`cursor` of the previous response: return what changed after it",
     )
     start: Literal["beginning", "now"] = Field(
         default="beginning",
-        description="Where to begin without a cursor: `now` gives a cursor for what comes from now on, and no points",
+        description="Where to begin without `since`: `beginning` returns all points; `now` returns "
+        "no points, and a cursor for what comes after",
     )
 
 
@@ -48,13 +49,14 @@ SinceInUrl = Annotated[
     str | None,
     Field(
         max_length=limits.CURSOR_IN_URL_CHARS_MAX,
-        description="The `cursor` of the answer before; post a longer one",
+        description="`cursor` of the previous response: return what changed after it. If it is "
+        "longer than this, use POST",
     ),
 ]
 
 
 class FollowInUrl(FollowQuery):
-    """The same in a URL."""
+    """A `FollowQuery` in a URL."""
 
     model_config = ConfigDict(strict=False)
 
@@ -62,18 +64,18 @@ class FollowInUrl(FollowQuery):
 
 
 class ChangesQuery(FollowQuery):
-    """The same, and how much at once."""
+    """A `FollowQuery` with the maximum number of points in a response."""
 
     limit: int = Field(
         default=limits.CHANGES_POINTS_MAX,
         ge=1,
         le=limits.CHANGES_POINTS_MAX,
-        description="Points, at most",
+        description="Maximum points in the response",
     )
 
 
 class ChangesInUrl(ChangesQuery):
-    """The same in a URL."""
+    """A `ChangesQuery` in a URL."""
 
     model_config = ConfigDict(strict=False)
 
@@ -88,12 +90,16 @@ def read_new(
     database: UsesDatabase,
     objects: UsesObjects,
 ) -> Response:
-    """All points at full resolution, in portions, and then only those that came since: every point once.
+    """Return the changes after a change cursor, at full resolution; every point is returned once.
 
-    `{cursor, more, removed, points: {run: {tag: {series_id, plugin, replaces_from, steps, wall_times, values}}}}`.
-    Ask again with `since=` the cursor, at once while `more` is true. To hold what the experiment holds: drop the series
-    whose ids are in `removed`; where `replaces_from` is a step, drop what you have of the series from it on; then
-    append. A series that was deleted and came again has another id.
+    Without `since`, all points are returned first, over several responses. The response is
+    `{cursor, more, removed, points: {run: {tag: {series_id, plugin, replaces_from, steps,
+    wall_times, values}}}}`. Store `cursor` and pass it as `since`; repeat at once while `more` is
+    true.
+
+    To keep a copy up to date: delete the series whose ids are in `removed`; if `replaces_from` is a
+    step, delete your points of the series from that step on; then append the points. A series that
+    was deleted and uploaded again has a new id.
     """
     return json_encoding.json_response(
         changes_as_json(
@@ -111,23 +117,41 @@ def find_changes(
     since: str | None,
     points_max: int,
 ) -> ChangeSet:
-    """What is new since this cursor; without one, from where the query begins."""
+    """Return the changes after a change cursor, with the tensors that are stored in S3 loaded.
+
+    Args:
+        database: The database; a snapshot is open while rows are read, not while objects are.
+        objects: The object store.
+        grant: The right to read the experiment.
+        query: Which series are followed; its `start` applies if `since` is empty.
+        kind: Data class of the series.
+        since: The change cursor, or None to begin.
+        points_max: Maximum points in the change set.
+
+    Raises:
+        MalformedRequest, Invalid: `since` is not a change cursor, or one for other series.
+        TooLarge: more series are selected than one cursor can follow.
+        NotFound: the experiment has been deleted.
+    """
     selection = query.to_selection(DATA_CLASSES[kind])
     with database.snapshot(grant.workspace_id) as db:
         if not since and query.start == "now":
             return changes.cursor_at_head(db, grant, selection)
         change_set = changes.read_changes(db, grant, selection, since or None, points_max)
-    return replace(
-        change_set,
-        series=[replace(one, points=load_sample(objects, one.points)) for one in change_set.series],
-    )
+
+    loaded = [
+        replace(new_points, points=load_sample(objects, new_points.points))
+        for new_points in change_set.series
+    ]
+    return replace(change_set, series=loaded)
 
 
 def changes_as_json(change_set: ChangeSet) -> Json:
-    """The answer of both ways to read what is new."""
+    """Return the JSON of a change set, as both `/new` and `/tail` send it."""
     points: Json = {}
-    for one in change_set.series:
-        points.setdefault(one.label.run, {})[one.label.tag] = _series_as_json(one)
+    for new_points in change_set.series:
+        label = new_points.label
+        points.setdefault(label.run, {})[label.tag] = _series_as_json(new_points)
     return {
         "cursor": change_set.cursor,
         "more": change_set.has_more,
@@ -136,12 +160,12 @@ def changes_as_json(change_set: ChangeSet) -> Json:
     }
 
 
-def _series_as_json(one: NewPoints) -> Json:
+def _series_as_json(new_points: NewPoints) -> Json:
     return {
-        "series_id": one.series_id,
-        "plugin": one.label.plugin,
-        "replaces_from": one.replaces_from,
-        "steps": np.ascontiguousarray(one.points.steps),
-        "wall_times": np.ascontiguousarray(one.points.wall_times),
-        "values": json_encoding.sample_values(one.points),
+        "series_id": new_points.series_id,
+        "plugin": new_points.label.plugin,
+        "replaces_from": new_points.replaces_from,
+        "steps": np.ascontiguousarray(new_points.points.steps),
+        "wall_times": np.ascontiguousarray(new_points.points.wall_times),
+        "values": json_encoding.sample_values(new_points.points),
     }

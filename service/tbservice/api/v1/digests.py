@@ -1,4 +1,4 @@
-"""Digests of whole series over HTTP: what `tbupload verify` compares with the files."""
+"""Routes for digests of series, which `tbupload verify` compares with those of the event files."""
 
 from __future__ import annotations
 
@@ -24,64 +24,65 @@ router = APIRouter(
 
 
 class DigestQuery(FewFields):
-    """Which series; what is absent does not narrow it."""
+    """The selected series: those of the runs and the plugin; an absent field selects all."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    run: Names = Field(default=None, description="Repeatable")
-    plugin: str | None = None
-    after: str = Field(default="", description="The `next` of the page before")
+    run: Names = Field(default=None, description="Name of a run; repeatable")
+    plugin: str | None = Field(default=None, description="Name of the plugin that owns the series")
+    after: str = Field(default="", description="`next` of the previous page")
     limit: int = Field(
         default=limits.PAGE_ITEMS_MAX,
         ge=1,
         le=limits.PAGE_ITEMS_MAX,
-        description="Series on a page",
+        description="Maximum series per page",
     )
 
 
 class DigestInUrl(DigestQuery):
-    """The same in a URL, where numbers are text."""
+    """A `DigestQuery` in a URL, where numbers are text."""
 
     model_config = ConfigDict(strict=False)
 
 
 class RecordQuery(FewFields):
-    """Which series, and from where on."""
+    """The selected series, and a page of its records."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    run: str
-    tag: str
-    after: str = Field(default="", description="The `next` of the page before")
+    run: str = Field(description="Name of the run")
+    tag: str = Field(description="Name of the tag")
+    after: str = Field(default="", description="`next` of the previous page")
     limit: int = Field(
         default=limits.DIGEST_POINTS_PAGE_ITEMS_MAX,
         ge=1,
         le=limits.DIGEST_POINTS_PAGE_ITEMS_MAX,
-        description="Points on a page",
+        description="Maximum points per page",
     )
 
 
 class RecordInUrl(RecordQuery):
-    """The same in a URL, where numbers are text."""
+    """A `RecordQuery` in a URL, where numbers are text."""
 
     model_config = ConfigDict(strict=False)
 
 
 class DigestAnswer(BaseModel):
-    """What proves one series."""
+    """The digest of one series."""
 
     run: str
     tag: str
     plugin: str
     data_class: str = Field(description="`scalar`, `tensor` or `blob_sequence`")
-    count: int = Field(description="Points: steps that hold one")
-    first_step: int | None = Field(description="null when there are no points")
-    last_step: int | None
+    count: int = Field(description="Number of points")
+    first_step: int | None = Field(description="Lowest step; null if there are no points")
+    last_step: int | None = Field(description="Highest step; null if there are no points")
     sha256: str = Field(
-        description="SHA-256, in hexadecimal, of the points in step order as little-endian records: step int64, wall "
-        "time float64, and of a scalar its value float64; of others the SHA-256 of the value: of a blob sequence, of "
-        "its blobs' SHA-256s; of a tensor, of its data type int32, rank int32, dimensions int64, the SHA-256 of its "
-        "data, and that of its legacy histogram where there is one"
+        description="SHA-256, in hexadecimal, of all points in step order. A point is a "
+        "little-endian record of step (int64), wall time (float64) and value. The value of a "
+        "scalar is a float64. That of a blob sequence is the SHA-256 of the SHA-256s of its blobs. "
+        "That of a tensor is the SHA-256 of data type (int32), rank (int32), dimensions (int64 "
+        "each), the SHA-256 of its data and, if it has one, the SHA-256 of its legacy histogram"
     )
     metadata_sha256: str = Field(
         description="SHA-256 of the serialized summary metadata, in hexadecimal"
@@ -89,32 +90,36 @@ class DigestAnswer(BaseModel):
 
 
 class DigestPage(BaseModel):
-    """A page of digests, all of one moment, with what decides what an upload may hold."""
+    """A page of digests, all of the same snapshot, with the limits of uploads."""
 
-    limits: dict[str, int]
+    limits: dict[str, int] = Field(
+        description="The server's limits on batches, by name: values over them are not stored"
+    )
     series: list[DigestAnswer]
-    next: str | None = Field(description="Give it as `after` to get the next page; null at the end")
+    next: str | None = Field(description="Page token: pass it as `after`; null on the last page")
 
 
 class RecordAnswer(BaseModel):
-    """A piece of a series."""
+    """A page of the records of a series."""
 
     run: str
     tag: str
     plugin: str
-    data_class: str
-    count: int
+    data_class: str = Field(description="`scalar`, `tensor` or `blob_sequence`")
+    count: int = Field(description="Number of records on this page")
     records: str = Field(
-        description="In base64, the records whose SHA-256 is the digest: 24 bytes a scalar, else 48"
+        description="The records that the digest's SHA-256 is computed over, in base64: 24 bytes "
+        "per scalar, 48 bytes per tensor or blob sequence"
     )
-    next: str | None = Field(description="Give it as `after` to get the next page; null at the end")
+    next: str | None = Field(description="Page token: pass it as `after`; null on the last page")
 
 
-@get_and_post(router, "", DigestInUrl, post_for="more runs than a URL holds")
+@get_and_post(router, "", DigestInUrl, post_for="more runs than fit in a URL")
 def list_digests(grant: MayRead, query: DigestQuery, database: UsesDatabase) -> DigestPage:
-    """Counts and SHA-256s of whole series, by which others prove that they hold the same points.
+    """Return the number of points and the SHA-256 of each series.
 
-    A page is of one moment. It ends early, with a `next`, when the points take long to read.
+    With these, a client proves that it has the same points. All digests of a page are of the same
+    snapshot. If reading takes long, a page has fewer than `limit` series, and a `next`.
     """
     selection = Selection(query.plugin, None if query.run is None else frozenset(query.run))
     with database.snapshot(grant.workspace_id) as db:
@@ -124,9 +129,12 @@ def list_digests(grant: MayRead, query: DigestQuery, database: UsesDatabase) -> 
     )
 
 
-@get_and_post(router, "/records", RecordInUrl, post_for="longer names than a URL holds")
+@get_and_post(router, "/records", RecordInUrl, post_for="names too long for a URL")
 def read_records(grant: MayRead, query: RecordQuery, database: UsesDatabase) -> RecordAnswer:
-    """A series' points in step order as the records its digest is made of, to find out where two sides differ."""
+    """Return the records that a series' digest is computed over, in step order.
+
+    With these, a client finds the points that differ from its own.
+    """
     with database.snapshot(grant.workspace_id) as db:
         page = digests.read_records(db, grant, query.run, query.tag, query.after, query.limit)
     records = base64.b64encode(page.records.tobytes()).decode()

@@ -1,4 +1,4 @@
-"""Experiments over HTTP: create, list, show, change, delete."""
+"""Routes for experiments: create, list, show, update, delete."""
 
 from __future__ import annotations
 
@@ -26,19 +26,21 @@ router = APIRouter(prefix="/api/v1/experiments", tags=["experiments"], route_cla
 
 
 class NewExperiment(FewFields):
-    """What an experiment is made from."""
+    """The properties of an experiment to create."""
 
     model_config = ConfigDict(extra="forbid")
 
     name: str = Field(default="", max_length=limits.EXPERIMENT_NAME_CHARS_MAX)
     description: str = Field(default="", max_length=limits.EXPERIMENT_DESCRIPTION_CHARS_MAX)
     visibility: Visibility = Field(
-        default=Visibility.PRIVATE, description="`link`: whoever has the link may read"
+        default=Visibility.PRIVATE,
+        description="`private`: readable with a token only; `link`: readable by anyone who has the "
+        "URL",
     )
 
 
 class ExperimentChange(FewFields):
-    """What is to be changed; what is absent stays."""
+    """The properties to change; an absent or null one is left unchanged."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -53,7 +55,7 @@ class ExperimentAnswer(BaseModel):
     """An experiment."""
 
     experiment_id: str
-    url: str = Field(description="Where the stock TensorBoard shows it")
+    url: str = Field(description="The experiment's TensorBoard page")
     name: str
     description: str
     visibility: Visibility
@@ -62,14 +64,14 @@ class ExperimentAnswer(BaseModel):
 
 
 class ExperimentPage(BaseModel):
-    """A page of experiments, the newest first."""
+    """A page of experiments, newest first."""
 
     experiments: list[ExperimentAnswer]
-    next: str | None = Field(description="Give it as `after` to get the next page; null at the end")
+    next: str | None = Field(description="Page token: pass it as `after`; null on the last page")
 
 
 def experiment_url(settings: Settings, experiment_id: ExperimentId) -> str:
-    """Where people see an experiment."""
+    """Return the URL of the experiment's page."""
     return f"{settings.public_url.rstrip('/')}/experiment/{experiment_id}/"
 
 
@@ -83,12 +85,16 @@ def create_experiment(
         str | None, Header(max_length=limits.EXPERIMENT_NAME_CHARS_MAX)
     ] = None,
 ) -> ExperimentAnswer:
-    """Makes an experiment. The same `Idempotency-Key` again gives the one that was made the first time."""
+    """Create an experiment.
+
+    A request with an `Idempotency-Key` that was used before returns the experiment that the first
+    request created.
+    """
     with database.transaction(grant.workspace_id) as db:
-        made = experiments.create_experiment(
+        experiment = experiments.create_experiment(
             db, grant, new.name, new.description, new.visibility, request_key=idempotency_key
         )
-    return _answer(settings, made)
+    return _answer(settings, experiment)
 
 
 @router.get("")
@@ -96,11 +102,16 @@ def list_experiments(
     grant: MayUseWorkspace,
     database: UsesDatabase,
     settings: UsesSettings,
-    q: Annotated[str, Query(description="Part of the name or the description, in any case")] = "",
-    after: Annotated[str | None, Query(description="The `next` of the page before")] = None,
-    limit: Annotated[int, Query(ge=1, le=limits.PAGE_ITEMS_MAX)] = 100,
+    q: Annotated[
+        str,
+        Query(description="Text that the name or the description contains; case-insensitive"),
+    ] = "",
+    after: Annotated[str | None, Query(description="`next` of the previous page")] = None,
+    limit: Annotated[
+        int, Query(ge=1, le=limits.PAGE_ITEMS_MAX, description="Maximum experiments per page")
+    ] = 100,
 ) -> ExperimentPage:
-    """The workspace's experiments, the newest first."""
+    """List the workspace's experiments, newest first."""
     with database.snapshot(grant.workspace_id) as db:
         page, following = experiments.list_experiments(db, grant, q, after, limit)
     return ExperimentPage(
@@ -112,7 +123,7 @@ def list_experiments(
 def show_experiment(
     grant: MayRead, database: UsesDatabase, settings: UsesSettings
 ) -> ExperimentAnswer:
-    """One experiment."""
+    """Return one experiment."""
     with database.snapshot(grant.workspace_id) as db:
         return _answer(settings, experiments.get_experiment(db, grant))
 
@@ -121,7 +132,7 @@ def show_experiment(
 def change_experiment(
     grant: MayAdminister, change: ExperimentChange, database: UsesDatabase, settings: UsesSettings
 ) -> ExperimentAnswer:
-    """Renames, describes, or changes who may see."""
+    """Change the name, description or visibility of an experiment."""
     with database.transaction(grant.workspace_id) as db:
         return _answer(
             settings,
@@ -133,21 +144,27 @@ def change_experiment(
 
 @router.delete("/{experiment_id}", status_code=status.HTTP_204_NO_CONTENT)
 def delete_experiment(grant: MayAdminister, database: UsesDatabase) -> None:
-    """Deletes the experiment with all its runs, points, cursors and tokens."""
+    """Delete an experiment with all its runs, points, upload cursors and tokens."""
     with database.transaction(grant.workspace_id) as db:
         experiments.delete_experiment(db, grant)
 
 
 @router.delete("/{experiment_id}/runs", status_code=status.HTTP_204_NO_CONTENT)
 def delete_run(grant: MayAdminister, database: UsesDatabase, run: str) -> None:
-    """Deletes a run, its series and its cursors."""
+    """Delete a run, its series and its upload cursors.
+
+    A later upload of the same files sends them again.
+    """
     with database.transaction(grant.workspace_id) as db:
         experiments.delete_run(db, grant, run)
 
 
 @router.delete("/{experiment_id}/series", status_code=status.HTTP_204_NO_CONTENT)
 def delete_series(grant: MayAdminister, database: UsesDatabase, run: str, tag: str) -> None:
-    """Deletes one time series, and its run's cursors, so that an upload can bring it back."""
+    """Delete one time series, and the upload cursors of its run.
+
+    A later upload of the run's files therefore restores the series.
+    """
     with database.transaction(grant.workspace_id) as db:
         experiments.delete_series(db, grant, run, tag)
 

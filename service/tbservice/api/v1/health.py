@@ -1,4 +1,4 @@
-"""Whether the process runs, and whether it can work."""
+"""Routes for health checks: `/healthz` (liveness) and `/readyz` (readiness)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ ObjectStoreState = Literal["unknown", "available", "unavailable"]
 
 
 class Readiness:
-    """Whether the service can work, found out at most once in `READY_CACHE_SECONDS`, however many ask.
+    """Readiness of the process, checked at most once in `READY_CACHE_SECONDS` for all requests.
 
-    PostgreSQL alone decides: without the object store scalars, tensors and pages still work, so that a balancer must
-    not take the service away. The object store's state is looked up beside, and nobody waits for it.
+    Only PostgreSQL decides. Without the object store, scalars, tensors and pages still work, and a
+    load balancer must not remove the process; its state is checked in the background and reported.
     """
 
     def __init__(self, database: Database, objects: ObjectStore) -> None:
@@ -31,17 +31,17 @@ class Readiness:
         self._objects = objects
         self._check_lock = threading.Lock()
         self._checked_at = -limits.READY_CACHE_SECONDS
-        self._error: Unavailable | None = (
-            None  # never raised again itself: its traceback would grow each time
-        )
+        # Copied when it is raised again: the traceback of one exception grows with each raise.
+        self._error: Unavailable | None = None
         self._object_store_lock = threading.Lock()
         self._object_store_checked_at = -limits.READY_CACHE_SECONDS
         self.object_store: ObjectStoreState = "unknown"
 
     def check(self) -> None:
-        """Raise Unavailable, which says why, unless PostgreSQL takes writes.
+        """Raise Unavailable, with the reason, unless PostgreSQL accepts writes.
 
-        A success is good for `READY_CACHE_SECONDS`; a failure is looked at again by the next who asks, one at a time.
+        A success is cached for `READY_CACHE_SECONDS`. After a failure, the next call checks again;
+        calls during a check return the previous result, except that the first check is waited for.
         """
         is_first = self._checked_at < 0
         if self._check_lock.acquire(blocking=is_first):
@@ -53,6 +53,7 @@ class Readiness:
                     self._check_now()
             finally:
                 self._check_lock.release()
+
         error = self._error
         if error is not None:
             raise Unavailable(error.detail) from error.__cause__
@@ -67,7 +68,7 @@ class Readiness:
         self._checked_at = time.monotonic()
 
     def check_object_store(self) -> None:
-        """Have a thread look whether the object store answers, unless that was done a moment ago."""
+        """Start a check of the object store in a thread, at most once in `READY_CACHE_SECONDS`."""
         if (
             time.monotonic() - self._object_store_checked_at < limits.READY_CACHE_SECONDS
             or not self._object_store_lock.acquire(blocking=False)
@@ -91,29 +92,34 @@ class Readiness:
 
 
 class ReadyAnswer(BaseModel):
-    """What works."""
+    """The state of PostgreSQL and S3."""
 
     database: Literal["writable"] = Field(
-        description="PostgreSQL takes writes; when it does not, the answer is 503"
+        description="PostgreSQL accepts writes; otherwise, the status is 503"
     )
     object_store: ObjectStoreState = Field(
-        description="S3 when it was last looked at; while it is unavailable, only blobs (images, audio, graphs) fail"
+        description="The result of the last check of S3. While it is unavailable, only requests "
+        "for objects fail: blobs (images, audio, graphs) and large tensors"
     )
 
 
 def get_readiness(request: Request) -> Readiness:
-    """The application's readiness."""
+    """Return the application's `Readiness`."""
     return cast("Readiness", request.app.state.readiness)
 
 
 @router.get("/healthz", status_code=status.HTTP_204_NO_CONTENT)
 async def is_running() -> None:
-    """The process runs and answers."""
+    """Return 204: the process runs. Use it as a liveness check."""
 
 
 @router.get("/readyz")
 def is_ready(readiness: Annotated[Readiness, Depends(get_readiness)]) -> ReadyAnswer:
-    """PostgreSQL takes writes; 503 when it does not: it is away, a standby, or its disk is full. S3 is only told."""
+    """Return 200 if PostgreSQL accepts writes, else 503. Use it as a readiness check.
+
+    503 means that PostgreSQL cannot be reached, is a standby, or has a full disk. The state of S3
+    is reported, but does not change the status.
+    """
     readiness.check_object_store()
     readiness.check()
     return ReadyAnswer(database="writable", object_store=readiness.object_store)

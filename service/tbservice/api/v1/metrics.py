@@ -1,4 +1,4 @@
-"""The figures of the running service, for whoever operates it: a token of their own, or the machine itself."""
+"""Route for Prometheus metrics, for the operator: with the metrics token, or from this machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ router = APIRouter(tags=["health"])
 _bearer = HTTPBearer(
     auto_error=False,
     scheme_name="metrics token",
-    description="The service's own setting TBHUB_METRICS_TOKEN",
+    description="The value of the server's setting TBHUB_METRICS_TOKEN",
 )
 _PROXY_HEADERS: Final = {"forwarded", "via", "x-real-ip"}
 
@@ -31,58 +31,63 @@ def _check_access(
     settings: UsesSettings,
     credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
 ) -> None:
-    """Metrics hold no tenant's data and so take no grant; still, they are for the operator's eyes."""
+    """Raise unless the request may read metrics; no grant: they contain no tenant's data."""
     if settings.metrics_token:
         if not _matches_token(credentials, settings.metrics_token):
             raise Unauthenticated(
-                "send the service's metrics token: Authorization: Bearer <TBHUB_METRICS_TOKEN>"
+                "send the server's metrics token: Authorization: Bearer <TBHUB_METRICS_TOKEN>"
             )
     elif not _is_local_request(request):
-        raise HTTPException(404)  # as for an address that is not there
+        raise HTTPException(404)  # the same as for an unknown path
 
 
 @router.get(
     "/metrics",
     dependencies=[Depends(_check_access)],
     response_class=Response,
-    openapi_extra={
-        "security": [{}]
-    },  # or none at all: without the setting, this machine needs no token
+    # An empty requirement: no token is needed on this machine if the setting is not set.
+    openapi_extra={"security": [{}]},
     responses={
         200: {
             "content": {"text/plain": {}},
-            "description": "Prometheus text format, or OpenMetrics if asked",
+            "description": "Prometheus text format, or OpenMetrics if `Accept` requests it",
         }
     },
 )
 def read_metrics(request: Request) -> Response:
-    """Ingest rates, merge work and requests, added up over the workers; no label holds anything of a tenant's.
+    """Return metrics of ingest, compaction and requests, summed over all workers.
 
-    With the setting TBHUB_METRICS_TOKEN it wants that token; without, it answers this machine alone, and nothing that a
-    proxy passed on.
+    If the setting TBHUB_METRICS_TOKEN is set, that token is required. Without it, only direct
+    requests from the server's own machine are answered; others, and requests through a proxy, get
+    404. Labels contain no tenant's data.
     """
     content, content_type = expose(request.headers.get("accept", ""))
     return Response(content, media_type=content_type)
 
 
 def _matches_token(credentials: HTTPAuthorizationCredentials | None, token: SecretStr) -> bool:
-    given = credentials.credentials.encode("latin-1") if credentials else b""
-    return hmac.compare_digest(given, token.get_secret_value().encode())
+    sent = credentials.credentials.encode("latin-1") if credentials else b""
+    return hmac.compare_digest(sent, token.get_secret_value().encode())
 
 
 def _is_local_request(request: Request) -> bool:
-    """Whether a program on this machine asks, by this machine's own name, and no proxy passes it on.
+    """Return whether the request is from this machine, to a loopback name, and not through a proxy.
 
-    uvicorn takes the client's address from a proxy's header where it trusts the proxy: such a header alone says that
-    the request is not direct. A proxy that adds none still passes on the Host that it was asked for.
+    The client's address alone is not enough: uvicorn takes it from a proxy's header if it trusts
+    the proxy, and a local proxy that adds no header is itself a client on this machine. Therefore
+    any proxy header refuses the request, and so does a Host other than this machine: proxies
+    forward the Host of the original request.
     """
     is_direct = not any(
         name in _PROXY_HEADERS or name.startswith("x-forwarded-") for name in request.headers
     )
     host = re.sub(r":\d+$", "", request.headers.get("host", "")).strip("[]")
-    names_it = host == "localhost" or _is_loopback(host)
+    is_local_host = host == "localhost" or _is_loopback(host)
     return (
-        is_direct and names_it and request.client is not None and _is_loopback(request.client.host)
+        is_direct
+        and is_local_host
+        and request.client is not None
+        and _is_loopback(request.client.host)
     )
 
 
@@ -91,5 +96,5 @@ def _is_loopback(host: str) -> bool:
         address = ipaddress.ip_address(host)
     except ValueError:
         return False
-    mapped = getattr(address, "ipv4_mapped", None)  # an IPv4 client of a socket for both
+    mapped = getattr(address, "ipv4_mapped", None)  # an IPv4 client of a dual-stack socket
     return (mapped or address).is_loopback

@@ -1,4 +1,4 @@
-"""Checks of objects over HTTP: whether the object store has what an experiment's points refer to."""
+"""Routes for checking the objects in S3 that an experiment's points refer to."""
 
 from __future__ import annotations
 
@@ -18,50 +18,51 @@ router = APIRouter(prefix="/api/v1/experiments/{experiment_id}/digests", tags=["
 
 
 class ObjectQuery(FewFields):
-    """Which series; what is absent does not narrow it."""
+    """The selected series: those of the runs and the plugin; an absent field selects all."""
 
     model_config = ConfigDict(extra="forbid")
 
-    run: Names = Field(default=None, description="Repeatable")
-    plugin: str | None = None
+    run: Names = Field(default=None, description="Name of a run; repeatable")
+    plugin: str | None = Field(default=None, description="Name of the plugin that owns the series")
     deep: bool = Field(
-        default=False, description="Read all bytes and compare their SHA-256, not only the size"
+        default=False,
+        description="Read the bytes of each object and compare their SHA-256, not only its size",
     )
-    after: str = Field(default="", description="The `next` of the page before")
+    after: str = Field(default="", description="`next` of the previous page")
     limit: int = Field(
         default=limits.OBJECT_CHECKS_PAGE_ITEMS_MAX,
         ge=1,
         le=limits.OBJECT_CHECKS_PAGE_ITEMS_MAX,
-        description="Objects on a page",
+        description="Maximum objects per page",
     )
 
 
 class FaultAnswer(BaseModel):
-    """An object that is not what a series refers to."""
+    """An object that is missing, or differs from what a series refers to."""
 
     run: str
     tag: str
     plugin: str
-    first_step: int = Field(description="The first step of the series that refers to it")
-    points: int = Field(description="How often the series refers to it")
-    sha256: str = Field(description="In hexadecimal")
-    size: int = Field(description="Bytes that it should have; 0 when that is not known")
+    first_step: int = Field(description="First step of the series that refers to the object")
+    points: int = Field(description="Number of references to the object in the series")
+    sha256: str = Field(description="SHA-256 that the object must have, in hexadecimal")
+    size: int = Field(description="Size in bytes that the object must have; 0 if unknown")
     problem: Problem = Field(
-        description="`missing`, `wrong_size`, `unreadable` (the object store fails to read it), or `damaged` (other "
-        "bytes than those of the SHA-256; only a deep check finds these)"
+        description="`missing`, `wrong_size`, `unreadable` (the object store fails to read it), or "
+        "`damaged` (its bytes do not have the SHA-256; only a deep check detects this)"
     )
 
 
 class ObjectPageAnswer(BaseModel):
-    """A page of a check, in the order of the objects' SHA-256s: each object once, however many points refer to it."""
+    """A page of checked objects, by SHA-256; each object is checked once for all its references."""
 
-    objects: int = Field(description="Objects that were checked")
-    bytes: int = Field(description="Bytes that they should have")
+    objects: int = Field(description="Number of checked objects")
+    bytes: int = Field(description="Total size in bytes that these objects must have")
     faults: list[FaultAnswer]
-    next: str | None = Field(description="Give it as `after` to get the next page; null at the end")
+    next: str | None = Field(description="Page token: pass it as `after`; null on the last page")
 
 
-@get_and_post(router, "/objects", ObjectQuery, post_for="more runs than a URL holds")
+@get_and_post(router, "/objects", ObjectQuery, post_for="more runs than fit in a URL")
 def check_objects(
     grant: MayRead,
     query: ObjectQuery,
@@ -69,10 +70,10 @@ def check_objects(
     objects: UsesObjects,
     response: Response,
 ) -> ObjectPageAnswer:
-    """Check that the object store has the blobs that the series refer to, with their sizes.
+    """Check that the object store has the objects that the series refer to, with their sizes.
 
-    A page ends early, with a `next`, when the check takes long. What is missing is sent again by
-    `tbupload verify --repair`.
+    If the check takes long, a page has fewer than `limit` objects, and a `next`. To upload missing
+    objects again, run `tbupload verify --repair`.
     """
     response.headers["Cache-Control"] = "no-store"
     selection = Selection(query.plugin, None if query.run is None else frozenset(query.run))

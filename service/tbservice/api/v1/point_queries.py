@@ -1,4 +1,4 @@
-"""What a request says of which series, and which points of each, it wants: in its address, or in its body."""
+"""Models of queries, in a URL or a JSON body: which series, and which points of each."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from tbwire.frames import MEDIA_TYPE as FRAMES_MEDIA_TYPE
 
 
 def _check_names(names: object) -> object:
-    """Raise one error, however many names are no text: a megabyte of them would make half a million."""
+    """Raise one error for all names that are not strings: a body of 1 MiB could cause 500,000."""
     if isinstance(names, list) and not all(isinstance(name, str) for name in names):
         raise ValueError("each name must be a string")
     return names
 
 
 Names = Annotated[list[str] | None, BeforeValidator(_check_names)]
-"""Names of runs or tags; None for all."""
+"""Names of runs or tags; None selects all."""
 
 DataClassName = Literal["scalars", "tensors", "blob_sequences"]
-"""A data class, as addresses name it."""
+"""The name of a data class in URLs."""
 
 DATA_CLASSES: Final[dict[DataClassName, DataClass]] = {
     "scalars": DataClass.SCALAR,
@@ -34,137 +34,157 @@ DATA_CLASSES: Final[dict[DataClassName, DataClass]] = {
 }
 
 _UNKNOWN_FIELDS_SHOWN: Final = 10
-"""Unknown fields that are each named in a refusal."""
+"""Unknown fields that are each named in an error."""
 
 _DOWNSAMPLE: Final = 1_000
 _COUNT_MAX: Final = 2**31 - 1
 
 _PERCENT_MIN: Final = 0.001
-"""Of the 65,536 slots that are drawn from, 0.0015 % is a single one; and PostgreSQL refuses what underflows."""
+"""Below one of the 65,536 sample slots (0.0015 %). Far smaller values underflow in PostgreSQL."""
 
 
 class FewFields(BaseModel):
-    """What is read from a body or an address: a megabyte of unknown fields is one error, and not a hundred thousand."""
+    """Base of request models: too many unknown fields are one error, instead of one for each."""
 
     @model_validator(mode="before")
     @classmethod
     def _check_count(cls, fields: object) -> object:
         if isinstance(fields, dict) and len(fields) > len(cls.model_fields) + _UNKNOWN_FIELDS_SHOWN:
-            raise ValueError(f"has too many fields; it may have {', '.join(cls.model_fields)}")
+            raise ValueError(f"has too many fields; allowed are {', '.join(cls.model_fields)}")
         return fields
 
 
 class SeriesQuery(FewFields):
-    """Which series: the cross product of runs and tags, of one plugin. What is absent does not narrow it.
+    """The selected series: the cross product of runs and tags, of one plugin.
 
-    Numbers of a JSON body are numbers, no text and no booleans; the subclasses for URLs, where all is text, are not
-    strict.
+    An absent field selects all. In a JSON body, numbers must be numbers: neither strings nor
+    booleans are accepted.
     """
 
+    # Subclasses for URLs, where every value is text, are not strict.
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    run: Names = Field(default=None, description="Repeatable")
-    tag: Names = Field(default=None, description="Repeatable")
-    plugin: str | None = None
+    run: Names = Field(default=None, description="Name of a run; repeatable")
+    tag: Names = Field(default=None, description="Name of a tag; repeatable")
+    plugin: str | None = Field(default=None, description="Name of the plugin that owns the series")
 
     def to_selection(self, data_class: DataClass | None = None) -> Selection:
-        """The same as a plain value."""
+        """Return the selection, limited to a data class if one is given."""
         runs = None if self.run is None else frozenset(self.run)
         tags = None if self.tag is None else frozenset(self.tag)
         return Selection(self.plugin, runs, tags, data_class)
 
 
 class ScalarSeriesQuery(SeriesQuery):
-    """Which scalar series."""
+    """The selected scalar series: as other series, and by their last value."""
 
     last_value_min: FiniteFloat | None = Field(
-        default=None, description="Only series whose last value is no less"
+        default=None, description="Select series with a last value of at least this"
     )
     last_value_max: FiniteFloat | None = Field(
-        default=None, description="Only series whose last value is no greater"
+        default=None, description="Select series with a last value of at most this"
     )
 
     def to_selection(self, data_class: DataClass | None = None) -> Selection:
-        """The same as a plain value."""
-        chosen = super().to_selection(data_class)
+        """Return the selection, limited to a data class if one is given."""
+        selection = super().to_selection(data_class)
         return replace(
-            chosen, last_value_min=self.last_value_min, last_value_max=self.last_value_max
+            selection, last_value_min=self.last_value_min, last_value_max=self.last_value_max
         )
 
 
 class SeriesPageQuery(SeriesQuery):
-    """Which series, and how many of them at a time."""
+    """The selected series, and a page of them."""
 
     limit: int | None = Field(
         default=None,
         ge=1,
         le=limits.SERIES_PAGE_ITEMS_MAX,
-        description='Series on a page; the answer is then `{"series": …, "next": …}`. Without it, all of them',
+        description="Maximum series per page; the response is then "
+        '`{"series": …, "next": …}`. Without it, all series are returned',
     )
-    after: str = Field(default="", description="The `next` of the page before")
+    after: str = Field(default="", description="`next` of the previous page; requires `limit`")
 
 
 class SeriesPageInUrl(SeriesPageQuery):
-    """The same in a URL."""
+    """A `SeriesPageQuery` in a URL."""
 
     model_config = ConfigDict(strict=False)
 
 
 class ScalarSeriesPageQuery(SeriesPageQuery, ScalarSeriesQuery):
-    """Which scalar series, and how many of them at a time."""
+    """The selected scalar series, and a page of them."""
 
 
 class ScalarSeriesPageInUrl(ScalarSeriesPageQuery):
-    """The same in a URL."""
+    """A `ScalarSeriesPageQuery` in a URL."""
 
     model_config = ConfigDict(strict=False)
 
 
 class SampleQuery(SeriesQuery):
-    """Which series, and which points of each."""
+    """The selected series, and which points of each to return."""
 
     sampling: SamplingRule = Field(
         default=SamplingRule.UNIFORM,
-        strict=False,  # an enumeration's value is text in JSON, too
-        description="`uniform`: the last point, the first, and a choice that depends on the set of steps alone. "
-        "`linear`: the lowest step at or after each of `downsample` equally distant ones. `extremes` (scalars): of "
-        "each of so many ranges of steps the first, the least, the greatest and the last point and a NaN. `bernoulli`: "
-        "the first, the last, and each other by chance. `all`: every point.",
+        strict=False,  # in JSON, too, an enum is a string
+        description="`uniform`: the first and the last point, and a pseudo-random choice of the "
+        "others, which depends only on the series' steps. `linear`: for each of `downsample` "
+        "equally spaced steps, the first point at or after it. `extremes` (scalars only): the "
+        "first, lowest, highest and last point, and a NaN, of each of equally long ranges of "
+        "steps. `bernoulli`: the first and the last point, and each other with probability "
+        "`percent`. `all`: every point.",
     )
     downsample: int | None = Field(
         default=None,
         ge=0,
         le=_COUNT_MAX,
-        description=f"Points of each series: exactly so many of `uniform`, or all when it has fewer; at most so many "
-        f"of `linear` and `extremes`. 0 gives none, 1 the last. {_DOWNSAMPLE} unless `last` is given, and then all.",
+        description="Points per series: with `uniform` exactly this number, or all if there are "
+        "fewer; with `linear` and `extremes` at most this number. 0 returns none, 1 the last "
+        f"point. The default is {_DOWNSAMPLE}, or all points if `last` is given.",
     )
     percent: float | None = Field(
         default=None,
         ge=_PERCENT_MIN,
         le=100,
-        description="Of `bernoulli`: how likely a point is kept",
+        description="For `bernoulli`, and required there: the probability in percent that a point "
+        "is returned",
     )
     seed: int | None = Field(
-        default=None, ge=0, le=_COUNT_MAX, description="Of `bernoulli`: names the draw; else 0"
+        default=None,
+        ge=0,
+        le=_COUNT_MAX,
+        description="For `bernoulli`: the same seed returns the same points; 0 by default",
     )
     step_min: int | None = Field(
-        default=None, ge=ALL_STEPS.first, le=ALL_STEPS.last, description="Inclusive"
+        default=None,
+        ge=ALL_STEPS.first,
+        le=ALL_STEPS.last,
+        description="Lowest step, inclusive",
     )
     step_max: int | None = Field(
-        default=None, ge=ALL_STEPS.first, le=ALL_STEPS.last, description="Inclusive"
+        default=None,
+        ge=ALL_STEPS.first,
+        le=ALL_STEPS.last,
+        description="Highest step, inclusive",
     )
     last: int | None = Field(
-        default=None, ge=0, le=_COUNT_MAX, description="Of each series only the highest steps"
+        default=None,
+        ge=0,
+        le=_COUNT_MAX,
+        description="Sample only this number of points per series: those with the highest steps. "
+        "Not together with `step_min` and `step_max`",
     )
     format: Format | None = Field(
         default=None,
         strict=False,
-        description="Instead of what `Accept` says; `json` without either",
+        description="Format of the response; takes precedence over `Accept`. Without both, `json`",
     )
 
     def to_sampling(self) -> Sampling:
-        """Which points of each series, as a plain value. Raises Invalid for what does not go together."""
+        """Return the rule by which points are sampled; raises Invalid for contradictory fields."""
         self._check()
+
         rule, k = self.sampling, self.downsample
         if k is None:
             k = _DOWNSAMPLE
@@ -174,86 +194,101 @@ class SampleQuery(SeriesQuery):
         return Sampling(rule, k, self.percent or 0.0, self.seed or 0, self.steps(), self.last)
 
     def steps(self) -> StepRange:
-        """The steps that are asked for."""
+        """Return the requested range of steps."""
         first = ALL_STEPS.first if self.step_min is None else self.step_min
         return StepRange(first, ALL_STEPS.last if self.step_max is None else self.step_max)
 
     def _check(self) -> None:
         if self.last is not None and (self.step_min is not None or self.step_max is not None):
             raise Invalid(
-                "'last' does not go with 'step_min' and 'step_max': give one or the other"
+                "'last' cannot be combined with 'step_min' and 'step_max': give one or the other"
             )
         if self.steps().first > self.steps().last:
-            raise Invalid("'step_min' is over 'step_max'")
+            raise Invalid("'step_min' is greater than 'step_max'")
         if self.sampling is not SamplingRule.BERNOULLI and (
             self.percent is not None or self.seed is not None
         ):
-            raise Invalid("'percent' and 'seed' go with 'sampling=bernoulli' alone")
+            raise Invalid("'percent' and 'seed' require 'sampling=bernoulli'")
         if self.sampling is SamplingRule.BERNOULLI and (
             self.percent is None or self.downsample is not None
         ):
-            raise Invalid("'sampling=bernoulli' takes 'percent', and no 'downsample'")
+            raise Invalid("'sampling=bernoulli' requires 'percent' and excludes 'downsample'")
 
 
 class SampleInUrl(SampleQuery):
-    """The same in a URL."""
+    """A `SampleQuery` in a URL."""
 
     model_config = ConfigDict(strict=False)
 
 
 class TensorSampleQuery(SampleQuery):
-    """Which tensor series, which points of each, and what becomes of those whose object is lost.
+    """The selected tensor series, which points of each, and how to handle lost objects.
 
-    Not in a URL: the answer to a GET may be kept by the client, and what is lost may be repaired.
+    `lost` is not accepted in a URL: a client may cache the response to a GET, although the lost
+    objects may be restored.
     """
 
     lost: Literal["refuse", "name"] = Field(
         default="refuse",
-        description="Where the object store has lost a tensor, or fails to read it: `refuse` the answer, or leave out "
-        "the point and `name` it. With `name`, and `sampling=all`, the answer is one of frames "
-        f"(`{FRAMES_MEDIA_TYPE}`), in which the bytes of any other `format` stand beside the points that were left "
-        "out.",
+        description="How to handle a tensor that the object store has lost or cannot read: "
+        "`refuse` the request, or leave out the point and `name` it. `name` requires "
+        "`sampling=all`; the response is then a stream of frames "
+        f"(`{FRAMES_MEDIA_TYPE}`) that contains the bytes of the requested `format` and the points "
+        "that were left out.",
     )
 
     def _check(self) -> None:
         super()._check()
         if self.lost == "name" and (self.sampling is not SamplingRule.ALL or self.last is not None):
-            raise Invalid("'lost=name' goes with 'sampling=all', and without 'last'")
+            raise Invalid("'lost=name' requires 'sampling=all' and excludes 'last'")
 
 
 class ScalarSampleQuery(SampleQuery, ScalarSeriesQuery):
-    """Which scalar series, and which points of each."""
+    """The selected scalar series, and which points of each to return."""
 
 
 class ScalarSampleInUrl(ScalarSampleQuery):
-    """The same in a URL."""
+    """A `ScalarSampleQuery` in a URL."""
 
     model_config = ConfigDict(strict=False)
 
 
 class BlobSampleQuery(SampleQuery):
-    """Which blob sequence series, which points of each, and which blobs of each point."""
+    """The selected blob sequence series, which points of each, and which blobs of each point."""
 
     index_min: int | None = Field(
-        default=None, ge=0, le=_COUNT_MAX, description="Inclusive; the first blob is 0"
+        default=None,
+        ge=0,
+        le=_COUNT_MAX,
+        description="Lowest index of the blobs of each point, inclusive; the first blob is 0",
     )
-    index_max: int | None = Field(default=None, ge=0, le=_COUNT_MAX, description="Inclusive")
+    index_max: int | None = Field(
+        default=None,
+        ge=0,
+        le=_COUNT_MAX,
+        description="Highest index of the blobs of each point, inclusive",
+    )
     index_last: int | None = Field(
-        default=None, ge=0, le=_COUNT_MAX, description="Of each point only its last blobs"
+        default=None,
+        ge=0,
+        le=_COUNT_MAX,
+        description="Return only this number of blobs of each point: the last ones. Not together "
+        "with `index_min` and `index_max`",
     )
 
     def indices(self) -> slice:
-        """The blobs of each point that are asked for. Raises Invalid for what does not go together."""
+        """Return the slice of each point's blobs; raises Invalid for contradictory fields."""
         if self.index_last is None:
             return slice(self.index_min, None if self.index_max is None else self.index_max + 1)
         if self.index_min is not None or self.index_max is not None:
             raise Invalid(
-                "'index_last' does not go with 'index_min' and 'index_max': give one or the other"
+                "'index_last' cannot be combined with 'index_min' and 'index_max': "
+                "give one or the other"
             )
         return slice(-self.index_last if self.index_last else _COUNT_MAX, None)
 
 
 class BlobSampleInUrl(BlobSampleQuery):
-    """The same in a URL."""
+    """A `BlobSampleQuery` in a URL."""
 
     model_config = ConfigDict(strict=False)

@@ -1,4 +1,4 @@
-"""The points of series over HTTP: samples of them, or all, in the format that is wanted."""
+"""Routes for reading the points of series, sampled or all, in the requested format."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _accept_header(request: Request) -> str | None:
 
 AcceptHeader = Annotated[str | None, Depends(_accept_header)]
 
-_POST_FOR: Final = "more runs and tags than a URL holds"
+_POST_FOR: Final = "more runs and tags than fit in a URL"
 
 
 @get_and_post(router, "/scalars/data", ScalarSampleInUrl, post_for=_POST_FOR, responses=RESPONSES)
@@ -45,7 +45,11 @@ def read_scalars(
     database: UsesDatabase,
     objects: UsesObjects,
 ) -> Response:
-    """`{run: {tag: {steps, wall_times, values, kept, total, sampling}}}`; values are numbers, or "NaN", "±Infinity"."""
+    """Return points of scalar series: `kept` of the `total` points of each.
+
+    `{run: {tag: {steps, wall_times, values, kept, total, sampling}}}`; steps ascend, wall times are
+    seconds since the epoch. Values are numbers, or the strings "NaN", "Infinity", "-Infinity".
+    """
     selection, sampling = query.to_selection(), query.to_sampling()
     points_request = PointsRequest(
         selection,
@@ -67,7 +71,7 @@ def read_scalars(
     router,
     "/tensors/data",
     SampleInUrl,
-    post_for=f"{_POST_FOR}; and for all points but those that are lost (`lost=name`)",
+    post_for=f"{_POST_FOR}; or for all points except those whose object is lost (`lost=name`)",
     responses=RESPONSES,
 )
 def read_tensors(
@@ -77,13 +81,21 @@ def read_tensors(
     database: UsesDatabase,
     objects: UsesObjects,
 ) -> Response:
-    """`{run: {tag: {steps, wall_times, values, kept, total, sampling}}}`; values are {dtype, shape, data} by row."""
+    """Return points of tensor series: `kept` of the `total` points of each.
+
+    `{run: {tag: {steps, wall_times, values, kept, total, sampling}}}`; steps ascend, wall times are
+    seconds since the epoch. Values are `{dtype, shape, data}`, with the data in row-major order.
+    """
     selection, sampling = query.to_selection(), query.to_sampling()
-    chosen = negotiate_format(query.format, accepted)
     # GET has no `lost`: its query is a SampleInUrl.
     names_lost = isinstance(query, TensorSampleQuery) and query.lost == "name"
     points_request = PointsRequest(
-        selection, DataClass.TENSOR, sampling, chosen, catalog.ALL_BLOBS, names_lost=names_lost
+        selection,
+        DataClass.TENSOR,
+        sampling,
+        negotiate_format(query.format, accepted),
+        catalog.ALL_BLOBS,
+        names_lost=names_lost,
     )
 
     def read(db: Connection) -> catalog.ByRunAndTag[TensorSample]:
@@ -104,10 +116,12 @@ def read_blob_sequences(
     database: UsesDatabase,
     objects: UsesObjects,
 ) -> Response:
-    """`{run: {tag: {steps, wall_times, values, kept, total, sampling}}}`; values are lists of {key}.
+    """Return points of blob sequence series: `kept` of the `total` points of each.
 
-    A clip whose content type was logged with it has it as `logged_content_type`: any text. It is served as what its
-    first bytes say.
+    `{run: {tag: {steps, wall_times, values, kept, total, sampling}}}`; steps ascend, wall times are
+    seconds since the epoch. Values are lists of `{key}`: fetch the bytes at `/api/v1/blobs/{key}`.
+    An audio clip that was logged with a content type has it as `logged_content_type` (any text);
+    the `Content-Type` of its bytes is detected from them instead.
     """
     selection, sampling, indices = query.to_selection(), query.to_sampling(), query.indices()
     points_request = PointsRequest(

@@ -1,4 +1,7 @@
-"""Live tails: new points as server-sent events, as they come, for as long as the reader may read."""
+"""Routes for live tails: new points as server-sent events, while the client may read them.
+
+The format of the events is that of the HTML Living Standard, section "Server-sent events".
+"""
 
 from __future__ import annotations
 
@@ -36,20 +39,22 @@ router = APIRouter(prefix="/api/v1/experiments/{experiment_id}", tags=["reading"
 
 MEDIA_TYPE: Final = "text/event-stream"
 
-_RETRY: Final = b"retry: 1000\n\n"
-_KEEPALIVE: Final = b":\n\n"
+_RETRY: Final = b"retry: 1000\n\n"  # milliseconds until the client reconnects
+_KEEPALIVE: Final = b":\n\n"  # a comment
+# nginx would buffer a proxied response without the second header.
 _HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _EVENT: Final = {
     "type": "object",
     "properties": {
         "event": {"type": "string", "enum": ["points", "end"]},
-        "id": {"type": "string", "description": "The cursor behind the event"},
+        "id": {"type": "string", "description": "The change cursor after the event's points"},
         "data": {"type": "string", "contentMediaType": "application/json"},
     },
     "required": ["event", "data"],
     "description": "The fields of each event",
 }
-# The routes' class of answers has no media type: refusals would be described as having it, and they are JSON.
+# Described here and not by `response_class=EventStream`: FastAPI would give its media type to the
+# error responses too, and they are JSON.
 _ANSWERS: Final[dict[int | str, dict[str, Any]]] = {
     200: {"content": {MEDIA_TYPE: {"schema": _EVENT}}, "description": "A stream of events"},
     **OBJECT_MISSING,
@@ -57,7 +62,7 @@ _ANSWERS: Final[dict[int | str, dict[str, Any]]] = {
 
 
 class EventStream(StreamingResponse):
-    """A stream of events; `close` is called at its end."""
+    """A response that streams events; `close` is called when it ends, however it ends."""
 
     media_type = MEDIA_TYPE
 
@@ -66,7 +71,7 @@ class EventStream(StreamingResponse):
         self._close = close
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
+        """Send the response."""
         try:
             await super().__call__(scope, receive, send)
         finally:
@@ -75,7 +80,7 @@ class EventStream(StreamingResponse):
 
 @dataclass(frozen=True, slots=True)
 class _PointsEvent:
-    """A portion of what is new as an event, and the cursor behind it."""
+    """A change set encoded as an event, with its change cursor."""
 
     cursor: str
     has_more: bool
@@ -85,7 +90,7 @@ class _PointsEvent:
 
 @dataclass(frozen=True, slots=True)
 class _TailReader:
-    """One reader: what is followed, and by which right."""
+    """A client of a live tail: the series it follows, and its right to read them."""
 
     database: Database
     objects: ObjectStore
@@ -96,24 +101,28 @@ class _TailReader:
     query: FollowQuery
 
     async def read_next(self, since: str | None) -> _PointsEvent:
-        """The next portion; readers at the same place share it. Raises as `find_changes`."""
-        place = (
+        """Return the changes after `since` as an event; raises as `find_changes`.
+
+        Readers with the same grant, series and cursor share one read.
+        """
+        key = (
             self.grant,
             self.query.to_selection(DATA_CLASSES[self.kind]),
             self.query.start,
             since,
         )
-        return await self.notifier.single_flight(place, lambda: self._read_next(since))
+        return await self.notifier.single_flight(key, lambda: self._read_next(since))
 
-    async def look_on(self, since: str) -> tuple[bytes, str, bool]:
-        """Return the next event, empty where nothing is new, the cursor behind it, and whether there is more.
+    async def poll(self, since: str) -> tuple[bytes, str, bool]:
+        """Return (event, its change cursor, whether there is more); the event is b"" if no changes.
 
-        Raises as `find_changes`, and TooManyRequests where the caller's other answers leave no room for the event.
+        Raises as `find_changes`, and TooManyRequests if the caller's share of memory is used up by
+        other responses.
         """
-        portion = await self.read_next(since)
-        event = b"" if portion.is_empty else portion.event
+        points_event = await self.read_next(since)
+        event = b"" if points_event.is_empty else points_event.event
         self.notifier.check_room(len(event))
-        return event, portion.cursor, portion.has_more
+        return event, points_event.cursor, points_event.has_more
 
     def _read_next(self, since: str | None) -> _PointsEvent:
         change_set = find_changes(
@@ -134,7 +143,7 @@ class _TailReader:
         )
 
     async def check(self) -> None:
-        """Raises when the reader may not read any more."""
+        """Raise the error of `grants.grant_read` if the client may no longer read."""
         await self.notifier.single_flight((self.grant, self.secret), self._check)
 
     def _check(self) -> None:
@@ -143,7 +152,7 @@ class _TailReader:
 
 
 async def _get_change_notifier(request: Request) -> ChangeNotifier:
-    """The application's followers."""
+    """Return the application's notifier."""
     notifier: ChangeNotifier = request.app.state.notifier
     return notifier
 
@@ -172,12 +181,15 @@ async def tail(
     notifier: UsesChangeNotifier,
     last_event_id: LastEventId = None,
 ) -> EventStream:
-    """New points as they come, as server-sent events; what was there before comes first, unless `start=now`.
+    """Send new points as server-sent events, as they are uploaded.
 
-    The data of an event `points` is what `/new` answers; its id is the cursor, with which `Last-Event-ID` (or `since`)
-    goes on: nothing is missed and nothing sent twice. The first one may be empty. An event `end` with `{code, detail}`
-    comes when the token expires or is revoked, or the experiment is deleted. When the stream ends without it, connect
-    again. Comments come while there is nothing new.
+    Existing points are sent first, unless `start=now`. The data of an event `points` are a response
+    of `/new`, and its id is the change cursor: reconnect with it in `Last-Event-ID` or `since`, and
+    no point is missed or repeated. The first event may contain no points.
+
+    An event `end` with `{code, detail}` is sent when the token expires or is revoked, or the
+    experiment is deleted. If the stream ends without it, reconnect. Comments are sent while there
+    are no new points.
     """
     return await _open_stream(
         _TailReader(database, objects, notifier, grant, secret, kind, query),
@@ -186,7 +198,7 @@ async def tail(
 
 
 async def _open_stream(reader: _TailReader, since: str | None) -> EventStream:
-    """The stream, when its first event is there: what is wrong with the request is told by a status."""
+    """Read the first event and return the stream; so errors in the request still have a status."""
     reader.notifier.subscribe(reader.grant)
     try:
         first = await reader.read_next(since)
@@ -199,39 +211,39 @@ async def _open_stream(reader: _TailReader, since: str | None) -> EventStream:
 
 
 async def _stream_events(reader: _TailReader, points_event: _PointsEvent) -> AsyncIterator[bytes]:
-    event, cursor, has_more = (
-        _RETRY + points_event.event,
-        points_event.cursor,
-        points_event.has_more,
-    )
+    """Yield events until the grant ends or the server stops, beginning with `points_event`."""
+    event = _RETRY + points_event.event
+    cursor, has_more = points_event.cursor, points_event.has_more
     del points_event
     yield event
+
     version: int | None = None
     checked_at = sent_at = time.monotonic()
     while not reader.notifier.is_closed:
-        event = b""  # the last one may have megabytes, and the next one come in hours
+        event = b""  # free the last event: it can have megabytes, and the wait can take hours
         is_behind = has_more or reader.notifier.version(reader.grant) != version
         if not is_behind:
             due_at = min(
                 checked_at + limits.LIVE_GRANT_SECONDS, sent_at + limits.LIVE_KEEPALIVE_SECONDS
             )
             await reader.notifier.wait(reader.grant, version, max(0.0, due_at - time.monotonic()))
+
         try:
             if time.monotonic() - checked_at >= limits.LIVE_GRANT_SECONDS:
                 await reader.check()
                 checked_at = time.monotonic()
             if is_behind:
-                seen = reader.notifier.version(reader.grant)
-                event, cursor, has_more = await reader.look_on(cursor)
-                version = seen
-        except (
-            TooManyRequests,
-            Unavailable,
-        ):  # the database is away or busy: the reader need not know
+                # Before the read: a change during it then causes another read.
+                version_before = reader.notifier.version(reader.grant)
+                event, cursor, has_more = await reader.poll(cursor)
+                version = version_before
+        except (TooManyRequests, Unavailable):
+            # The database is unavailable or busy: retry, and keep the connection open.
             await asyncio.sleep(limits.LIVE_POLL_SECONDS)
         except ServiceError as error:
             yield _encode_event("end", {"code": error.code, "detail": error.detail})
             return
+
         if event:
             yield event
             sent_at = time.monotonic()

@@ -1,4 +1,4 @@
-"""An experiment's tokens over HTTP: make, list, revoke."""
+"""Routes for the tokens of an experiment: create, list, revoke."""
 
 from __future__ import annotations
 
@@ -20,26 +20,30 @@ router = APIRouter(prefix="/api/v1/experiments/{experiment_id}/tokens", tags=["t
 
 
 class NewToken(FewFields):
-    """What a token is made from."""
+    """The properties of a token to create."""
 
     model_config = ConfigDict(extra="forbid")
 
-    # One error, however many scopes are wrong: a megabyte of them would make half a million.
+    # FailFast: one error instead of half a million for a body of 1 MiB with wrong scopes.
     scopes: Annotated[list[Literal["append", "read"]], FailFast()] = Field(
         min_length=1, description="`append`, `read`, or both"
     )
     label: str = Field(default="", max_length=limits.EXPERIMENT_NAME_CHARS_MAX)
     expires_at: AwareDatetime | None = Field(
-        default=None, description="With its time zone; null: never"
+        default=None,
+        description="Date and time with a time zone (RFC 3339), for example 2030-01-31T12:00:00Z; "
+        "null: the token does not expire",
     )
 
     @field_validator("expires_at", mode="before")
     @classmethod
     def _require_text(cls, value: object) -> object:
-        """Refuse numbers, which would be taken for seconds since the epoch."""
+        """Refuse numbers, which Pydantic would read as seconds since the epoch."""
         if isinstance(value, str | None) and not re.fullmatch(r"[\d.+-]+", value or ""):
             return value
-        raise ValueError("must be a date and time with a time zone, as 2030-01-31T12:00:00Z")
+        raise ValueError(
+            "must be a date and time with a time zone, for example 2030-01-31T12:00:00Z"
+        )
 
 
 class TokenAnswer(BaseModel):
@@ -48,29 +52,35 @@ class TokenAnswer(BaseModel):
     id: str
     scopes: list[Scope]
     label: str
-    prefix: str = Field(description="How the secret begins")
+    prefix: str = Field(description="The first characters of the secret, to recognize the token by")
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
-    last_used_at: datetime | None = Field(description="To the minute")
+    last_used_at: datetime | None = Field(
+        description="When the token was last used, to the minute; null if it was never used"
+    )
 
 
 class NewTokenAnswer(TokenAnswer):
-    """A token just made."""
+    """A new token with its secret."""
 
-    token: str = Field(description="The secret; it is told only now")
+    token: str = Field(description="The secret; store it now: it cannot be read again")
 
 
 class TokenPage(BaseModel):
-    """A page of an experiment's tokens, the newest first."""
+    """A page of an experiment's tokens, newest first."""
 
     tokens: list[TokenAnswer]
-    next: str | None = Field(description="Give it as `after` to get the next page; null at the end")
+    next: str | None = Field(description="Page token: pass it as `after`; null on the last page")
 
 
 @router.post("", status_code=status.HTTP_201_CREATED)
 def create_token(grant: MayAdminister, new: NewToken, database: UsesDatabase) -> NewTokenAnswer:
-    """Makes a token that may append to this experiment, read it, or both."""
+    """Create a token that may append to this experiment, read it, or both.
+
+    The response contains the secret, which is stored as a hash and cannot be read again. Repeating
+    the request creates another token.
+    """
     with database.transaction(grant.workspace_id) as db:
         token, secret = tokens.create_token(
             db, grant, map(Scope, new.scopes), new.label, new.expires_at
@@ -82,18 +92,22 @@ def create_token(grant: MayAdminister, new: NewToken, database: UsesDatabase) ->
 def list_tokens(
     grant: MayAdminister,
     database: UsesDatabase,
-    after: Annotated[str | None, Query(description="The `next` of the page before")] = None,
-    limit: Annotated[int, Query(ge=1, le=limits.PAGE_ITEMS_MAX)] = limits.PAGE_ITEMS_MAX,
+    after: Annotated[str | None, Query(description="`next` of the previous page")] = None,
+    limit: Annotated[
+        int, Query(ge=1, le=limits.PAGE_ITEMS_MAX, description="Maximum tokens per page")
+    ] = limits.PAGE_ITEMS_MAX,
     sessions: Annotated[
         bool,
         Query(
-            description="List the tokens of browser sessions instead, which are not among the others"
+            description="List the tokens of browser sessions instead; they are not listed otherwise"
         ),
     ] = False,
 ) -> TokenPage:
-    """The experiment's tokens, expired and revoked ones too: these are kept for 90 days.
+    """List the experiment's tokens, newest first.
 
-    A browser that was shown a token which can do more than read has one of its own, for 12 hours, in a session.
+    Expired and revoked tokens are listed for 90 days. Browser sessions have tokens of their own:
+    when a page is opened with a token that can do more than read, the browser gets a read-only
+    token that expires after 12 hours.
     """
     with database.snapshot(grant.workspace_id) as db:
         page, following = tokens.list_tokens(db, grant, after, limit, sessions=sessions)
@@ -102,7 +116,7 @@ def list_tokens(
 
 @router.delete("/{token_id}", status_code=status.HTTP_204_NO_CONTENT)
 def revoke_token(grant: MayAdminister, token_id: str, database: UsesDatabase) -> None:
-    """Makes a token count no more, from now on."""
+    """Revoke a token, with immediate effect; repeating the request changes nothing."""
     with database.transaction(grant.workspace_id) as db:
         tokens.revoke_token(db, grant, token_id)
 
