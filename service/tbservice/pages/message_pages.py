@@ -45,9 +45,9 @@ def show_empty(experiment: Experiment, server: str) -> Response:
 def show_unavailable() -> Response:
     """Return a 503 page with `Retry-After` for when PostgreSQL or S3 is unavailable; it reloads."""
     content = "<p>The server is restarting, or out of capacity for a moment. Nothing was lost.</p>"
-    answer = _render("server", "One moment, please", content, Unavailable.status)
-    answer.headers["Retry-After"] = str(Unavailable.retry_after_seconds)
-    return answer
+    response = _render("server", "One moment, please", content, Unavailable.status)
+    response.headers["Retry-After"] = str(Unavailable.retry_after_seconds)
+    return response
 
 
 def show_download_error(error: TooManyRequests | Unavailable) -> Response:
@@ -59,9 +59,9 @@ def show_download_error(error: TooManyRequests | Unavailable) -> Response:
         f'<p dir="auto">{html.escape(error.detail[:1].upper() + error.detail[1:])}.</p>'
         '<p><a href="">Try again</a>, or go <a href="../">back to the experiment</a>.</p>'
     )
-    answer = _render("", "This file cannot be sent now", content, error.status)
-    answer.headers["Retry-After"] = str(error.retry_after_seconds)
-    return answer
+    response = _render("", "This file cannot be sent now", content, error.status)
+    response.headers["Retry-After"] = str(error.retry_after_seconds)
+    return response
 
 
 def show_invalid_comparison(detail: str) -> Response:

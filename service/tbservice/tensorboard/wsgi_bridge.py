@@ -52,7 +52,7 @@ _WITHHELD_HEADERS: Final = frozenset(
 def wsgi_environ(request: Request, script_name: str, path: str, body: bytes) -> dict[str, Any]:
     """Return the WSGI environment (PEP 3333) of a request, without secrets and without streams.
 
-    The result can be pickled: `with_streams` adds the streams in the process that answers.
+    The result can be sent to a handler process, where `with_streams` adds the streams.
 
     Args:
         request: The ASGI request.

@@ -71,7 +71,7 @@ def routes(base: str) -> list[Route]:
 
 
 def _show_entry(request: Request) -> Response:
-    """Answer with the frame of a dashboard that is not part of the page; the projector is one."""
+    """Redirect to the frame of a dashboard that is not part of the page: only the projector."""
     page_auth.open_source(request)
     if request.query_params.get("name") != PLUGIN:
         raise NotFound("there is no such dashboard")
@@ -162,10 +162,10 @@ def _take_lines(chunks: Iterable[bytes], rows: int) -> Iterator[bytes]:
         lines = chunk.splitlines(keepends=True)
         if is_first and lines:
             lines_left, is_first = lines_left + (b"\t" in lines[0]), False
-        taken = lines[:lines_left]
+        selected = lines[:lines_left]
         # The last line of a chunk may continue in the next one: count it where it ends.
-        lines_left -= sum(line.endswith(b"\n") for line in taken)
-        yield b"".join(taken)
+        lines_left -= sum(line.endswith(b"\n") for line in selected)
+        yield b"".join(selected)
         if lines_left <= 0:
             return
 
