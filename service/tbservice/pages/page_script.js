@@ -1,4 +1,4 @@
-// Close the bar's menus on a click elsewhere and on Escape: <details> alone does neither.
+// Close the bar's menus on a click elsewhere and on Escape: a details element alone does neither.
 {
   const menus = [...document.querySelectorAll("#tbhub-bar details")];
   const close = (menu) => {
