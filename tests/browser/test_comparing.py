@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 from support.browser_pages import has_drawing, open_tab, share_link, shoot
 from support.uploading import experiment_id_of
 from tbservice.local.demo import write_demo_logdir
-from tbservice.local.demo.hyperparameters import SESSIONS
+from tbservice.local.demo.sessions import SESSIONS
 
 
 @pytest.fixture(scope="module")

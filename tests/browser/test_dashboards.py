@@ -208,7 +208,7 @@ def test_hparams_lists_the_sessions(page):
         expect(table.get_by_text(session)).to_be_visible()
     for title in ("Annealed", "Optimizer", "Learning rate", "Width", "Accuracy", "Validation loss"):
         expect(table.get_by_text(title, exact=True).first).to_be_visible()
-    expect(table.get_by_text("0.93500").first).to_be_visible()
+    expect(table.get_by_text("0.98500").first).to_be_visible()
 
 
 def test_hparams_draws_each_session_across_parallel_axes(page):

@@ -21,8 +21,7 @@ from tensorboard.plugins.hparams import metadata as hparams_metadata
 from tensorboard.util.tensor_util import make_ndarray
 
 from tbservice.local.demo import write_demo_logdir
-from tbservice.local.demo.hyperparameters import SESSIONS
-from tbservice.local.demo.training import STEPS
+from tbservice.local.demo.sessions import SESSIONS, STEPS
 
 RUN = SESSIONS[0].run
 

@@ -1,4 +1,4 @@
-"""The demo: a few small networks, really trained, whose event files hold every kind of data."""
+"""The demo: a small generated log directory with data for every dashboard."""
 
 from tbservice.local.demo.logdir import write_demo_logdir
 
