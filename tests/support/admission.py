@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import contextmanager
 
 from tbservice.admission.admitted import admit
-from tbservice.admission.callers import Caller
-from tbservice.admission.shares import WorkerShares
+from tbservice.admission.shares import Caller
+from tbservice.admission.worker_shares import WorkerShares
 
 CALLER = Caller("workspace 1", is_anonymous=False, line="workspace 1")
 OTHER = Caller("workspace 2", is_anonymous=False, line="workspace 2")

@@ -12,8 +12,12 @@ from tbservice import limits
 from tbservice.admission.admitted import admit, turn
 from tbservice.admission.answers import ABORT_KEY, ResponseSender
 from tbservice.admission.bodies import RequestBody
-from tbservice.admission.callers import Caller, _address, _token
-from tbservice.admission.shares import Activity, BodyRate, FairQueue, Shares, Turns, WorkerShares
+from tbservice.admission.callers import _address, _token
+from tbservice.admission.contention import Activity, BodyRate
+from tbservice.admission.fair_queue import FairQueue
+from tbservice.admission.shares import Caller, Shares
+from tbservice.admission.turns import Turns
+from tbservice.admission.worker_shares import WorkerShares
 from tbservice.errors import RequestTimeout, TooLarge, TooManyRequests
 
 JSON_PATH = "/api/v1/experiments/x/scalars/data"

@@ -11,9 +11,10 @@ from typing import Final
 import anyio.from_thread
 from starlette.concurrency import run_in_threadpool
 
-from tbservice.admission.callers import Caller
-from tbservice.admission.shares import FairQueue, WorkerShares
+from tbservice.admission.fair_queue import FairQueue
+from tbservice.admission.shares import Caller
 from tbservice.admission.turns import Turn
+from tbservice.admission.worker_shares import WorkerShares
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ import ipaddress
 import re
 import time
 from collections import OrderedDict
-from dataclasses import dataclass, field
 from typing import Final
 
 from starlette.concurrency import run_in_threadpool
@@ -14,7 +13,8 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from tbservice import limits
-from tbservice.admission.shares import FairQueue
+from tbservice.admission.fair_queue import FairQueue
+from tbservice.admission.shares import Caller
 from tbservice.auth import grants
 from tbservice.errors import TooManyRequests
 from tbservice.store.pg.database import Database
@@ -31,18 +31,6 @@ _IN_QUERY: Final = re.compile(rb"(?:^|&)token=([0-9A-Za-z_]{1,100})(?:&|$)")
 _READ: Final = re.compile(r"/(?:api/v[01]/experiments|experiment|compare)/([^/]{1,500})")
 _IPV6_PREFIX: Final = 64  # the network that a provider gives to one customer
 _TOKEN_CHARS_MAX: Final = 100  # longer ones are not looked at: no token is that long
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """Whose share a request uses: a workspace's, its readers', or that of a client address without a valid token."""
-
-    key: str
-    is_anonymous: bool
-    line: str = field(compare=False)
-    """Whose requests wait in one line: of those without a token, all that read the same experiment."""
-
-    is_reader: bool = False
 
 
 class CallerLookup:

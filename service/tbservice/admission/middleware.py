@@ -13,10 +13,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tbservice.admission.admitted import admit
 from tbservice.admission.answers import ResponseSender
 from tbservice.admission.bodies import RequestBody
-from tbservice.admission.callers import Caller, CallerLookup
+from tbservice.admission.callers import CallerLookup
 from tbservice.admission.refusals import refuse
-from tbservice.admission.shares import WorkerShares
+from tbservice.admission.shares import Caller
 from tbservice.admission.turns import Turn
+from tbservice.admission.worker_shares import WorkerShares
 from tbservice.auth import grants
 from tbservice.errors import TooManyRequests, Unauthenticated
 from tbservice.store.pg.database import Database

@@ -1,9 +1,36 @@
-"""The turn of one request: it is worked on while it holds one."""
+"""Turns: a request is worked on while it holds one."""
 
 from __future__ import annotations
 
-from tbservice.admission.callers import Caller
-from tbservice.admission.shares import FairQueue
+from tbservice.admission.contention import Activity
+from tbservice.admission.fair_queue import FairQueue
+from tbservice.admission.shares import Caller
+
+
+class Turns(FairQueue):
+    """Turns of requests. A caller has one at a time while others work, too.
+
+    Requests that compute hold Python's lock in turns, so each of them slows every other one: with three of an
+    attacker's beside it, a read takes four times as long as alone (`make bench ARGS=fairness`).
+    """
+
+    def __init__(self, total: int, caller_max: int, activity: Activity) -> None:
+        super().__init__("requests being worked on", total, caller_max)
+        self._activity = activity
+
+    def caller_max(self, caller: Caller) -> int:
+        """Return how many turns this caller may have at once, now."""
+        return 1 if self._activity.has_others(caller) else super().caller_max(caller)
+
+    def _group_max(self, caller: Caller) -> int:
+        if not caller.is_anonymous and self._activity.has_others(caller):
+            return 1
+        return super()._group_max(caller)
+
+    def try_acquire(self, caller: Caller, amount: int = 1) -> bool:
+        """Take a turn where it fits, as `Shares.try_acquire`, and count the caller as at work."""
+        self._activity.note(caller)
+        return super().try_acquire(caller, amount)
 
 
 class Turn:

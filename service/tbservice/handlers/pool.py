@@ -11,7 +11,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from tbservice import limits
 from tbservice.admission import admitted
-from tbservice.admission.shares import FairQueue
+from tbservice.admission.fair_queue import FairQueue
 from tbservice.errors import TooLarge, Unavailable
 from tbservice.handlers.processes import Calls, HandlerProcess, get_fork_server
 from tbservice.handlers.threads import DaemonThreadPool

@@ -18,7 +18,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from tbservice import metrics as figures
 from tbservice.admission.middleware import AdmissionMiddleware
-from tbservice.admission.shares import WorkerShares
+from tbservice.admission.worker_shares import WorkerShares
 from tbservice.api.http.api_docs import add_docs
 from tbservice.api.http.change_notifier import ChangeNotifier
 from tbservice.api.http.methods import allowed_methods

@@ -57,7 +57,7 @@ class DemoUpload(threading.Thread):
     def _create(self) -> dict[str, str] | None:
         shutil.rmtree(self._logdir, ignore_errors=True)
         write_demo_logdir(self._logdir)
-        # Visible by link, so that the printed URL opens without a token: it contains no user's data.
+        # Visible by link, so that the URL opens without a token: it contains no data of users.
         # --new, because `tbupload` may have a resume record for the files of an interrupted demo.
         started = self._upload("--new", "--name", "Demo: two spirals", "--visibility", "link")
         if started is not None:
