@@ -125,10 +125,7 @@ def test_when_no_worker_can_be_replaced_the_command_fails_and_says_why(servers, 
         workers_of(live)[0].kill()
         assert live.process.wait(60) == 1
     said = log.read_text().splitlines()
-    assert (
-        said[-1]
-        == "tbservice: a worker did not start, so all were stopped: the lines above say why"
-    )
+    assert said[-1] == "tbservice: a worker did not start, so all were stopped: see the lines above"
     assert any("9999" in line for line in said), said
 
 
@@ -186,7 +183,8 @@ def test_error_ids_of_suppressed_failures_are_logged(settings, owner_token, tmp_
         assert set(ids[-6:]) == {ids[-6]}
         assert text.count(f"{ids[-1]}\n") == 2
         assert re.search(
-            rf"suppressed 5 similar records of .*, answered with the error id {ids[-1]}\n", text
+            rf"suppressed 5 similar records of .*, reported to clients with error id {ids[-1]}\n",
+            text,
         )
 
 
@@ -324,7 +322,7 @@ def test_a_taken_port_is_one_line(settings):
         taken.listen()
         code, _, said = tbservice(settings, "serve", TBHUB_PORT=str(taken.getsockname()[1]))
     assert (code, len(said.splitlines())) == (1, 1), said
-    assert "is taken" in said
+    assert "is in use" in said
 
 
 def test_the_openapi_document_needs_no_server_and_names_the_routes():

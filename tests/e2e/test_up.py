@@ -225,7 +225,7 @@ def test_an_ordinary_user_starts_it_and_a_client_of_another_server_keeps_its_con
         said = process.stderr.read()
     assert process.returncode == 0
     assert config.read_text() == 'server = "https://tbhub.example.org"\ntoken = "tbh_theirs"\n'
-    assert f"{config} points to https://tbhub.example.org and was left as it is." in said
+    assert f"{config} configures https://tbhub.example.org and was not changed." in said
     kept = home / ".local/share/tbhub/owner-token"
     assert str(kept) in said
     assert kept.read_text().startswith("tbh_")

@@ -47,7 +47,7 @@ def test_readiness_on_full_disk_says_so(tmp_path):
 def test_readiness_without_object_store_is_200_and_told(settings, owner_token):
     away = f"http://{LOOPBACK}:{choose_ports(['nobody'], {})['nobody']}"
     application = create_app(settings.model_copy(update={"s3_endpoint": away}))
-    application.state.has_found_servers = True  # it went away after the start
+    application.state.is_prepared = True  # it went away after the start
     with TestClient(application) as client:
         assert client.get("/readyz").status_code == 200
         wait_until(

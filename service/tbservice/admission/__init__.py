@@ -1,12 +1,14 @@
-"""Admission control: how much of a worker process each caller may use at once, and what happens above that.
+"""Admission control: how much of a worker process each caller may use at once.
 
-A caller is a workspace, or a client address without a valid token. Every request passes `middleware.AdmissionMiddleware`, which
-takes from these shares (`worker_shares.WorkerShares`):
+A caller is a workspace, or a client address without a valid token. Every request passes
+`middleware.AdmissionMiddleware`, which counts it against these shares
+(`worker_shares.WorkerShares`):
 
-- turns: requests being worked on, in a thread and with a database connection. More wait in a queue that serves callers
-  in rotation, so that a caller with hundreds of requests delays its own.
-- body bytes, decoded bytes and unread answer bytes: memory that clients can make a process hold.
-- streams and live tails: answers that take long by nature.
+- turns: requests being worked on, in a thread and with a database connection. Further requests
+  wait in a queue that serves callers in rotation, so that a caller with hundreds of requests
+  delays only its own.
+- body bytes, decoded bytes and unread response bytes: memory that clients can make a process use.
+- streams and live tails: responses that are long by design.
 
 A caller over its share gets 429 with `Retry-After`; other callers are not affected.
 """

@@ -1,4 +1,4 @@
-"""What code below the middleware knows of the request it works for: its caller, and the worker's shares."""
+"""The request that the running task or thread works for: its caller, shares and turn."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tbservice.admission.worker_shares import WorkerShares
 
 @dataclass(frozen=True, slots=True)
 class AdmittedRequest:
-    """A request that was let in: who makes it, what it shares with others, and its turn."""
+    """A request that was admitted: its caller, the shares of the worker, and its turn."""
 
     caller: Caller
     shares: WorkerShares
@@ -30,23 +30,26 @@ _current: Final[ContextVar[AdmittedRequest]] = ContextVar("tbhub_admitted")
 
 
 def admit(caller: Caller, shares: WorkerShares) -> AdmittedRequest:
-    """Return a request of the caller's, without a turn yet; the running task and what it starts work for it."""
+    """Return a request of the caller, without a turn yet, and make it the current one.
+
+    It is current in the running task, and in the tasks and threads that this starts.
+    """
     admitted = AdmittedRequest(caller, shares, Turn(shares.turns, caller))
     _current.set(admitted)
     return admitted
 
 
 def current() -> AdmittedRequest:
-    """Return the request that this task or thread works for. Raises LookupError outside of requests."""
+    """Return the current request of this task or thread. Raises LookupError outside requests."""
     return _current.get()
 
 
 @asynccontextmanager
 async def turn() -> AsyncIterator[None]:
-    """Hold a turn of the caller's while the block lasts: for work that goes on beside, or behind, the request's own.
+    """Hold a turn of the caller during the block: for work after the response has started.
 
-    The request's own turn ends before: two requests that each held one and waited for another would wait for ever.
-    Raises TooManyRequests.
+    The request's own turn is released first: two requests that each hold one turn and wait for a
+    second would deadlock. Raises TooManyRequests.
     """
     admitted = current()
     admitted.turn.release()
@@ -56,7 +59,10 @@ async def turn() -> AsyncIterator[None]:
 
 @contextmanager
 def wait_in_thread(queue: FairQueue, amount: int) -> Iterator[None]:
-    """Hold `amount` of a queue while the block lasts, in a thread of the event loop's pool. Raises TooManyRequests."""
+    """Hold `amount` of a queue during the block, in a thread of the event loop's pool.
+
+    Raises TooManyRequests.
+    """
     caller = current().caller
     anyio.from_thread.run(queue.wait, caller, amount)
     try:
@@ -65,12 +71,12 @@ def wait_in_thread(queue: FairQueue, amount: int) -> Iterator[None]:
         anyio.from_thread.run_sync(queue.release, caller, amount)
 
 
-async def iterate_in_turns(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """Give the pieces, each made in a thread during a turn of the caller's."""
+async def iterate_in_turns(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield the chunks, each produced in a thread during a turn of the caller."""
     end: Final = object()
     while True:
         async with turn():
-            piece = await run_in_threadpool(next, pieces, end)
-        if not isinstance(piece, bytes):
+            chunk = await run_in_threadpool(next, chunks, end)
+        if not isinstance(chunk, bytes):
             return
-        yield piece
+        yield chunk

@@ -1,4 +1,7 @@
-"""Sending answers: piece by piece, to clients that take them, within the caller's share of the process's memory."""
+"""Send responses in chunks, as fast as clients read them.
+
+What a client has not read yet is in memory, and counts against its caller's share.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +19,22 @@ from tbservice.admission.admitted import AdmittedRequest
 from tbservice.admission.refusals import refuse
 
 ABORT_KEY: Final = "tbhub.abort"
-"""Where the connection leaves, in the scope, the function that closes it at once, with what is unsent."""
+"""Key of the ASGI scope for the function that closes the connection and drops unsent bytes."""
 
 OUTGOING_KEY: Final = "tbhub.outgoing"
-"""Where the connection leaves, in the scope, what is on its way to the client: an `Outgoing`."""
+"""Key of the ASGI scope for the connection's `Outgoing`."""
 
 COUNTED_KEY: Final = "tbhub.is_counted"
-"""Where a stream leaves, in the scope, that its memory was taken from the caller's share before it began."""
+"""Key of the ASGI scope that a stream sets if it acquired its memory before the response started.
+
+Its chunks are then counted without a check.
+"""
 
 _log = logging.getLogger(__name__)
 
 
 class Outgoing:
-    """What is on its way to one client."""
+    """The bytes that wait to be sent to one client."""
 
     def __init__(self, transport: asyncio.WriteTransport, flow: FlowControl) -> None:
         self._transport = transport
@@ -36,19 +42,19 @@ class Outgoing:
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes that the system has not taken yet."""
+        """Return how many bytes the operating system has not accepted yet."""
         return self._transport.get_write_buffer_size()
 
     async def wait_until_sent(self) -> None:
-        """Return when nothing is unsent, or the client has left."""
+        """Return when nothing is unsent, or the client has disconnected."""
         await self._flow.drain()
 
 
 class ResponseSender:
-    """The answer to one request, as the application sends it.
+    """The response to one request, as the application sends it.
 
-    When it begins, the work is done, and the turn is given back: a slow reader holds memory, and nothing else. That is
-    counted; where the caller's share of it is used up, the answer is a 429 instead.
+    The turn is released when the response starts: a slow reader then uses only memory. The memory
+    is counted; if it exceeds the caller's share, the response becomes a 429.
     """
 
     def __init__(self, scope: Scope, send: Send, admitted: AdmittedRequest) -> None:
@@ -61,15 +67,18 @@ class ResponseSender:
         self.has_begun = False
 
     async def send(self, message: Message) -> None:
-        """Send the next message of the answer, waiting until the client has taken the ones before."""
+        """Send the next ASGI message of the response, after the client has read the previous ones.
+
+        Messages after the response was aborted or refused are ignored.
+        """
         if self._has_ended:
             return
         if message["type"] == "http.response.start":
             self._admitted.turn.finish()
-            self._start = (
-                message  # sent with the first bytes, until which it can still become a 429
-            )
+            # Sent with the first bytes of the body: until then the response can become a 429.
+            self._start = message
             return
+
         size = len(message.get("body", b""))
         unread, caller = self._admitted.shares.unread_bytes, self._admitted.caller
         if self._start is None or self._scope.get(COUNTED_KEY):
@@ -78,15 +87,16 @@ class ResponseSender:
             self._has_ended = True
             await self.send_refusal(refuse(self._scope, unread.over_share_error(caller)))
             return
+
         try:
             await self._send_body(message)
         finally:
             unread.release(caller, size)
 
     async def send_refusal(self, response: Response) -> None:
-        """Send a refusal in the place of the answer, which must not have begun."""
+        """Send a refusal instead of the response, which must not have started."""
         self.has_begun = True
-        await response(self._scope, _nothing, self._send)
+        await response(self._scope, _receive_disconnect, self._send)
 
     async def _send_body(self, message: Message) -> None:
         body = memoryview(message.get("body", b""))
@@ -95,15 +105,20 @@ class ResponseSender:
             self.has_begun = True
             start, self._start = self._start, None
             await self._send_in_time(start)
+
+        # In chunks, so that the stall timeout covers a bounded number of bytes.
         ends = range(limits.RESPONSE_CHUNK_BYTES, len(body), limits.RESPONSE_CHUNK_BYTES)
         for end in ends:
-            piece = bytes(body[end - limits.RESPONSE_CHUNK_BYTES : end])
-            await self._send_in_time({**message, "body": piece, "more_body": True})
+            chunk = bytes(body[end - limits.RESPONSE_CHUNK_BYTES : end])
+            await self._send_in_time({**message, "body": chunk, "more_body": True})
         last = bytes(body[ends[-1] if ends else 0 :])
         await self._send_in_time({**message, "body": last, "more_body": more_body})
 
     async def _send_in_time(self, message: Message) -> None:
-        """Send a message, and wait until the end of an answer is taken: what is unsent is in memory, and counted."""
+        """Send a message; after the last one, wait until it was sent.
+
+        Unsent bytes are in memory, so they stay counted until then.
+        """
         if self._has_ended:
             return
         await self._in_time(lambda: self._send(message))
@@ -114,22 +129,24 @@ class ResponseSender:
         ):
             await self._in_time(self._outgoing.wait_until_sent)
 
-    async def _in_time(self, act: Callable[[], Awaitable[None]]) -> None:
-        """Do what waits for the client; cut a client off that takes nothing for too long.
+    async def _in_time(self, send: Callable[[], Awaitable[None]]) -> None:
+        """Await `send`, and abort the connection of a client that reads nothing for too long.
 
-        What takes too long is begun again while the client takes something: it waits first, and then sends at once.
+        While the client reads some bytes, a `send` that times out is called again. It may be: it
+        waits first and then writes everything at once.
         """
         while not self._has_ended:
             unsent_bytes = self._unsent_bytes()
             try:
                 async with asyncio.timeout(limits.RESPONSE_STALL_SECONDS_MAX):
-                    await act()
+                    await send()
             except TimeoutError:
                 self._has_ended = self._unsent_bytes() >= unsent_bytes
             else:
                 return
         _log.warning(
-            "a client took nothing of its answer for %s seconds", limits.RESPONSE_STALL_SECONDS_MAX
+            "aborted a connection: the client read nothing of the response for %s seconds",
+            limits.RESPONSE_STALL_SECONDS_MAX,
         )
         abort = self._scope.get(ABORT_KEY)
         if abort is not None:
@@ -139,5 +156,5 @@ class ResponseSender:
         return 0 if self._outgoing is None else self._outgoing.unsent_bytes
 
 
-async def _nothing() -> Message:
+async def _receive_disconnect() -> Message:
     return {"type": "http.disconnect"}

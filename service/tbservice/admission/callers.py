@@ -1,4 +1,7 @@
-"""Who makes a request, for sharing a worker fairly. This grants nothing: `auth/grants.py` alone makes grants."""
+"""Identify the caller of a request, for sharing a worker fairly.
+
+This authorizes nothing: only `auth/grants.py` makes grants.
+"""
 
 from __future__ import annotations
 
@@ -20,24 +23,28 @@ from tbservice.errors import TooManyRequests
 from tbservice.store.pg.database import Database
 
 READ_COOKIE: Final = "tbhub_read"
-"""Name of the cookie in which a page keeps its read tokens."""
+"""Name of the cookie that stores the read tokens of a page."""
 
 TOKEN_SEPARATOR: Final = "."  # noqa: S105 - no secret
-"""Separates the tokens in that cookie: a comparison has one for each of its experiments."""
+"""Separator of the tokens in that cookie: a comparison has one per experiment."""
 
 _LOOKUPS_MAX: Final = 8
 _LOOKUPS_WAITING_MAX: Final = 100
 _IN_QUERY: Final = re.compile(rb"(?:^|&)token=([0-9A-Za-z_]{1,100})(?:&|$)")
 _READ: Final = re.compile(r"/(?:api/v[01]/experiments|experiment|compare)/([^/]{1,500})")
-_IPV6_PREFIX: Final = 64  # the network that a provider gives to one customer
-_TOKEN_CHARS_MAX: Final = 100  # longer ones are not looked at: no token is that long
+
+_IPV6_PREFIX: Final = 64
+"""Bits of a subnet, the least that a provider assigns to one customer (RFC 4291, 2.5.4)."""
+
+_TOKEN_CHARS_MAX: Final = 100
+"""Characters above which a string cannot be a token."""
 
 
 class CallerLookup:
-    """Finds the caller of each request.
+    """The lookup of each request's caller.
 
-    Which workspace a token belongs to is remembered for a minute. That is a hint for sharing only: a token that is
-    revoked meanwhile still counts as its workspace's here, and opens nothing.
+    The workspace of a token is cached for `CALLER_CACHE_SECONDS`. A token that is revoked in the
+    meantime still counts against its workspace's share, but gives no access.
     """
 
     def __init__(self, database: Database) -> None:
@@ -46,9 +53,10 @@ class CallerLookup:
         self._lookups = FairQueue("token look-ups", _LOOKUPS_MAX, 2, _LOOKUPS_WAITING_MAX)
 
     async def identify(self, scope: Scope) -> Caller:
-        """Return the caller of a request: its token's workspace, else its address.
+        """Return the caller of a request: its token's workspace, or else its address.
 
-        A token that cannot be looked up now, because too many of its address are, counts as its address.
+        A token that cannot be looked up now, because too many lookups of its address wait or the
+        database fails, counts as its address.
         """
         key = _address(scope)
         address = Caller(key, is_anonymous=True, line=_experiment(scope) or key)
@@ -71,7 +79,7 @@ class CallerLookup:
     async def _look_up(self, digest: bytes) -> Caller | None:
         try:
             caller = await run_in_threadpool(self._read, digest)
-        except Exception:  # noqa: BLE001 - whatever is wrong with the database, the route meets it and says so
+        except Exception:  # noqa: BLE001 - the route's own query reports a database error
             return None
         if caller is not None:
             self._known[digest] = caller, time.monotonic() + limits.CALLER_CACHE_SECONDS
@@ -82,11 +90,12 @@ class CallerLookup:
 
     def _read(self, digest: bytes) -> Caller | None:
         with self._database.without_transaction() as db:
-            found = grants.find_caller(db, digest)
-        if found is None:
+            identity = grants.find_caller(db, digest)
+        if identity is None:
             return None
-        key = f"workspace {found[0]}"
-        return Caller(key, is_anonymous=False, line=key, is_reader=found[1])
+        workspace_id, is_reader = identity
+        key = f"workspace {workspace_id}"
+        return Caller(key, is_anonymous=False, line=key, is_reader=is_reader)
 
 
 def _address(scope: Scope) -> str:
@@ -94,28 +103,30 @@ def _address(scope: Scope) -> str:
 
 
 def customer_of(host: str) -> str:
-    """Return the address, or the IPv6 network, that a provider gives to one customer."""
+    """Return the IPv4 address or IPv6 network that a provider assigns to one customer."""
     try:
         address = ipaddress.ip_address(host)
-    except ValueError:  # a Unix socket, or a test client
+    except ValueError:  # the peer of a Unix socket has no address
         return host[:_TOKEN_CHARS_MAX]
-    mapped = getattr(address, "ipv4_mapped", None)  # an IPv4 client of a socket for both
+
+    # An IPv4 client of a dual-stack socket has a mapped address (RFC 4291, 2.5.5.2).
+    mapped = getattr(address, "ipv4_mapped", None)
     if mapped is not None or address.version == 4:  # noqa: PLR2004 - IP's version
         return str(mapped or address)
     return str(ipaddress.ip_network((address, _IPV6_PREFIX), strict=False))
 
 
 def _experiment(scope: Scope) -> str | None:
-    """Return the experiment, or the comparison, that a request's path names."""
+    """Return the experiment or the comparison that a request's path names."""
     match = _READ.match(scope["path"])
     return match and match.group(1)
 
 
 def page_tokens(cookie: str) -> list[str]:
-    """Return the tokens in a page's part of a Cookie header; empty where it keeps none for an experiment.
+    """Return the tokens that a Cookie header has for a page; empty if it has none.
 
-    Only what can be a token is taken. The standard library's parser takes quadratic time for quoted values
-    (CVE-2024-7592), and would do so in the event loop.
+    Too long values are ignored. This does not use `http.cookies`, which parses quoted values in
+    quadratic time (CVE-2024-7592) and would block the event loop.
     """
     for pair in cookie.split(";"):
         name, _, value = pair.strip().partition("=")
@@ -125,7 +136,7 @@ def page_tokens(cookie: str) -> list[str]:
 
 
 def _token(scope: Scope) -> str | None:
-    """Return the token that a request shows first: in its header, its page's cookie or its query."""
+    """Return the first token of a request: of its header, its page's cookie or its query."""
     headers = Headers(scope=scope)
     scheme, _, token = headers.get("authorization", "").partition(" ")
     if token:

@@ -1,7 +1,8 @@
-"""The connections of a worker: how many, and how long one may wait without a request under way.
+"""Limits on a worker's connections: their number, and how long one may wait for a request.
 
-Uvicorn's own protocol sets a limit on neither. When there are too many connections, one of the address that has most of
-them is closed: the one that has waited longest without a request, else for a body. An attacker closes its own.
+Uvicorn's own protocol limits neither. When there are too many connections, one of the address with
+the most connections is closed: the one that has been idle longest, or else the one that has waited
+longest for a body. An attacker thus closes its own.
 """
 
 from __future__ import annotations
@@ -21,75 +22,75 @@ from tbservice.admission.answers import ABORT_KEY, OUTGOING_KEY, Outgoing
 from tbservice.admission.callers import customer_of
 
 _OTHER_FILES: Final = 200
-"""Files that a worker opens beside its clients' connections: to PostgreSQL, to S3, spooled bodies."""
+"""Files that a worker opens besides client connections: for PostgreSQL, S3 and spooled bodies."""
 
 _RECEIVED_BYTES_MAX: Final = 64 * limits.KIB
-"""Bytes that are taken from a connection at a time, and parsed before others get their turn."""
+"""Bytes read from a connection at a time, and parsed before other connections are served."""
 
 _PARSED_BYTES_MAX: Final = 4 * limits.KIB
-"""Bytes that are parsed at once while it is not known what they are: they may be the head of a body in tiny chunks."""
+"""Bytes parsed at once outside of a body: they may be headers followed by tiny chunks."""
 
-_LINE_BYTES_MIN: Final = 32
-"""Bytes of a line, on average, of headers and of a body in chunks: each chunk is two lines."""
+_BYTES_PER_LINE_MIN: Final = 32
+"""Average bytes per line of headers and of chunked bodies, in which each chunk is two lines."""
 
-_LACKING_BYTES_MAX: Final = 64 * limits.KIB
-"""Bytes that the lines of one request may lack of that: to parse a thousand tiny chunks takes some 10 ms."""
+_SHORTFALL_BYTES_MAX: Final = 64 * limits.KIB
+"""Bytes by which the lines of one request may fall short: 1,000 tiny chunks parse in 10 ms."""
 
-_OPEN_FILES_WANTED: Final = limits.CONNECTIONS_ITEMS_MAX + _OTHER_FILES
+_OPEN_FILES_MIN: Final = limits.CONNECTIONS_ITEMS_MAX + _OTHER_FILES
 
 
 class Connection(H11Protocol):
-    """One client's connection, with a time for headers and a place in the worker's count."""
+    """One client's connection, with a timeout for headers, counted in the worker's registry."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.address = ""
         self._header_timer: asyncio.TimerHandle | None = None
         self._unparsed = b""
-        self._lacking_bytes = 0
+        self._shortfall_bytes = 0
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is under way."""
+        """Return whether no request is in progress."""
         return self.cycle is None or self.cycle.response_complete
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn's own
-        """Count the connection, and expect a request soon."""
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Register the connection and start the timeout for headers."""
         super().connection_made(transport)
         self.address = customer_of(self.client[0]) if self.client else ""
-        transport.set_write_buffer_limits(
-            0
-        )  # what is sent waits until what was sent before is taken
+        # A send waits until the previous bytes were accepted by the operating system.
+        transport.set_write_buffer_limits(0)
         self.app = _with_connection(self.app, transport, Outgoing(transport, self.flow))
-        transport.max_size = _RECEIVED_BYTES_MAX  # type: ignore[attr-defined] # of asyncio's own transports
+        transport.max_size = _RECEIVED_BYTES_MAX  # type: ignore[attr-defined] # asyncio's
         _connections.add(self)
         self._set_header_timer()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes of a request: of one that begins, the headers must be complete in time."""
+        """Parse received bytes; headers must be complete within `REQUEST_HEADER_SECONDS_MAX`."""
         _connections.note_bytes(self)
         self._unparsed += data
         self._parse()
 
     def _parse(self) -> None:
-        """Parse what was received, a few bytes at a time until they are known to be a body's."""
+        """Parse the received bytes, in small parts until the parser is in a body."""
         while self._unparsed and not self.transport.is_closing():
-            if (
-                self.conn.their_state is h11.DONE and not self.is_idle
-            ):  # a next request, before the answer to this one
+            if self.conn.their_state is h11.DONE and not self.is_idle:
+                # A pipelined request: `on_response_complete` parses it.
                 self.flow.pause_reading()
                 return
+
             is_body, has_lines = self.conn.their_state is h11.SEND_BODY, not self._is_plain_body()
             size = len(self._unparsed) if is_body else _PARSED_BYTES_MAX
             data, self._unparsed = self._unparsed[:size], self._unparsed[size:]
-            if has_lines and self._lacks_bytes(data):
+            if has_lines and self._has_short_lines(data):
                 self.transport.abort()
                 return
+
             super().data_received(data)
             if (
                 not has_lines
                 and self.conn.their_state is h11.DONE
-                and self._lacks_bytes(self.conn.trailing_data[0])
+                and self._has_short_lines(self.conn.trailing_data[0])
             ):
                 self.transport.abort()
             self._expect_headers()
@@ -102,42 +103,41 @@ class Connection(H11Protocol):
 
     @property
     def importance(self) -> int:
-        """How much is lost when the connection is closed: 0 nothing, 1 a body on its way, 2 work or an answer."""
+        """Return the loss if it is closed: 0 nothing, 1 an arriving body, 2 work or a response."""
         if self.is_idle:
             return 0
         return 1 if self.cycle.more_body and not self.cycle.response_started else 2
 
     def _is_plain_body(self) -> bool:
-        """Return whether a body of an announced size comes next: its bytes are not parsed."""
+        """Return whether a body with a `Content-Length` comes next: it is not parsed in lines."""
         is_body = self.conn.their_state is h11.SEND_BODY
         return is_body and not any(name == b"transfer-encoding" for name, _ in self.headers)
 
-    def _lacks_bytes(self, data: bytes) -> bool:
-        """Count what the lines of these bytes lack of `_LINE_BYTES_MIN`; return whether it is too much.
+    def _has_short_lines(self, data: bytes) -> bool:
+        """Return whether the request's lines are too short, after counting those of `data`.
 
-        To parse many small headers, or tiny chunks, would keep the event loop busy.
+        Parsing many small headers or tiny chunks would block the event loop.
         """
-        wanted = data.count(b"\r\n") * _LINE_BYTES_MIN
-        self._lacking_bytes = max(0, self._lacking_bytes + wanted - len(data))
-        return self._lacking_bytes > _LACKING_BYTES_MAX
+        bytes_min = data.count(b"\r\n") * _BYTES_PER_LINE_MIN
+        self._shortfall_bytes = max(0, self._shortfall_bytes + bytes_min - len(data))
+        return self._shortfall_bytes > _SHORTFALL_BYTES_MAX
 
     def on_response_complete(self) -> None:
-        """Expect the next request, or that the client closes."""
-        self._lacking_bytes = 0
+        """Wait for the next request, and parse it if it was pipelined."""
+        self._shortfall_bytes = 0
         super().on_response_complete()
         if self.is_idle:
             _connections.note_bytes(self)
         self._parse()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Count it no more."""
+        """Remove the connection from the registry and free the request's body."""
         _connections.forget(self)
         self._unset_header_timer()
         super().connection_lost(exc)
         if self.cycle is not None:
-            self.cycle.body = (
-                bytearray()
-            )  # an error's traceback may hold the request until garbage is collected
+            # An error's traceback may reference the request until a late garbage collection.
+            self.cycle.body = bytearray()
 
     def _set_header_timer(self) -> None:
         self._header_timer = self.loop.call_later(
@@ -156,10 +156,12 @@ class Connection(H11Protocol):
 
 
 def _with_connection(application: Any, transport: asyncio.Transport, outgoing: Outgoing) -> Any:
-    """Return the application with what answers need of the connection; it must not hold the connection itself.
+    """Return the application with the connection's functions in its scope.
 
-    A request that the stop of the server cuts off ends its connection. Uvicorn would answer 500 and log a traceback;
-    it has logged how many there are.
+    It must not reference the connection itself, which would keep it alive.
+
+    When the server's stop cancels a request, its connection is aborted. Uvicorn would respond 500
+    and log a traceback, after it has already logged how many requests it cancelled.
     """
 
     async def run(scope: Scope, receive: Receive, send: Send) -> None:
@@ -171,50 +173,48 @@ def _with_connection(application: Any, transport: asyncio.Transport, outgoing: O
             if not _is_cancelled():
                 raise
             transport.abort()
-            with contextlib.suppress(
-                asyncio.CancelledError
-            ):  # the loop's own end cancels once more
-                await asyncio.sleep(
-                    0
-                )  # until `connection_lost` was called: uvicorn then misses no answer
+            # One iteration of the loop calls `connection_lost`: uvicorn then misses no response.
+            # The end of the loop may cancel this task again.
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)
 
     return run
 
 
 def _is_cancelled() -> bool:
-    """Return whether the running task itself is to end; else what it awaited was cancelled, which is an error."""
+    """Return whether the running task was cancelled, and not something that it awaited."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 class _ConnectionRegistry:
-    """The open connections of this process, by address; those that have waited longest come first."""
+    """The open connections of this process by address, ordered by their last received bytes."""
 
     def __init__(self) -> None:
         self._count = 0
         self._by_address: dict[str, OrderedDict[Connection, None]] = {}
 
     def add(self, connection: Connection) -> None:
-        """Count a new connection; close another where there are too many."""
+        """Register a new connection; close another one if there are too many."""
         self._count += 1
         self._by_address.setdefault(connection.address, OrderedDict())[connection] = None
         if self._count > connections_max():
             most = max(self._by_address.values(), key=len)
-            idle = next(
-                (one for one in most if one.is_idle), None
-            )  # most often soon: not all are looked at
-            closed = idle or min(most, key=lambda one: one.importance)  # of equals the first
-            self.forget(closed)
-            closed.transport.abort()
+            # Nearly always found early, so that few of the connections are examined.
+            victim = next((candidate for candidate in most if candidate.is_idle), None)
+            if victim is None:
+                victim = min(most, key=lambda candidate: candidate.importance)
+            self.forget(victim)
+            victim.transport.abort()
 
     def note_bytes(self, connection: Connection) -> None:
-        """Have the connection wait from now on: a request has ended, or some of one has come."""
+        """Move the connection to the end of its address: it received bytes or ended a request."""
         connections = self._by_address.get(connection.address)
         if connections and connection in connections:
             connections.move_to_end(connection)
 
     def forget(self, connection: Connection) -> None:
-        """Count a connection no more; again, it changes nothing."""
+        """Remove a connection. Idempotent."""
         connections = self._by_address.get(connection.address, OrderedDict())
         if connection in connections:
             del connections[connection]
@@ -227,7 +227,7 @@ _connections: Final = _ConnectionRegistry()
 
 
 def connections_max() -> int:
-    """Return how many connections a worker holds open: `CONNECTIONS_ITEMS_MAX`, or as many as it may open files."""
+    """Return how many connections a worker keeps open, within its limit of open files."""
     return min(
         limits.CONNECTIONS_ITEMS_MAX,
         max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _OTHER_FILES),
@@ -235,9 +235,9 @@ def connections_max() -> int:
 
 
 def raise_file_limit() -> None:
-    """Raise the process's limit of open files to what all connections take, as far as the system allows."""
+    """Raise the limit of open files to what all connections need, up to the hard limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _OPEN_FILES_WANTED if hard == resource.RLIM_INFINITY else min(_OPEN_FILES_WANTED, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        with contextlib.suppress(ValueError, OSError):  # a sandbox that lets nobody set limits
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    needed = _OPEN_FILES_MIN if hard == resource.RLIM_INFINITY else min(_OPEN_FILES_MIN, hard)
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        with contextlib.suppress(ValueError, OSError):  # some sandboxes forbid setting limits
+            resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))

@@ -1,4 +1,4 @@
-"""Which callers work at the same time, and the rate of request bodies while they do."""
+"""Whether callers work at the same time, and a limit on body rates while they do."""
 
 from __future__ import annotations
 
@@ -13,53 +13,56 @@ from tbservice.admission.shares import Caller
 
 
 class Activity:
-    """Which workspaces and addresses have begun work in the last `CONTENTION_SECONDS`. Thread-safe."""
+    """Workspaces and addresses that started work in the last `CONTENTION_SECONDS`. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock` gives seconds."""
+        """Start without any activity; `clock` returns seconds."""
         self._clock = clock
-        self._begun: OrderedDict[str, float] = OrderedDict()
+        self._started_at: OrderedDict[str, float] = OrderedDict()
         self._lock = threading.Lock()
 
     def note(self, caller: Caller) -> None:
-        """Record that the caller begins a piece of work now."""
+        """Record that the caller starts work now."""
         with self._lock:
-            self._begun[caller.key] = self._clock()
-            self._begun.move_to_end(caller.key)
-            self._forget_old()
+            self._started_at[caller.key] = self._clock()
+            self._started_at.move_to_end(caller.key)
+            self._discard_old()
 
     def has_others(self, caller: Caller) -> bool:
-        """Return whether anyone but the caller was at work."""
+        """Return whether any other caller started work recently."""
         with self._lock:
-            self._forget_old()
-            return len(self._begun) > (caller.key in self._begun)
+            self._discard_old()
+            return len(self._started_at) > (caller.key in self._started_at)
 
-    def _forget_old(self) -> None:
+    def _discard_old(self) -> None:
         oldest = self._clock() - limits.CONTENTION_SECONDS
-        while self._begun and next(iter(self._begun.values())) < oldest:
-            self._begun.popitem(last=False)
+        while self._started_at and next(iter(self._started_at.values())) < oldest:
+            self._started_at.popitem(last=False)
 
 
 class BodyRate:
-    """Bounds the bytes a second of one caller's request bodies while others work. Used in the event loop.
+    """A limit on the bytes per second of one caller's request bodies while others work.
 
-    The event loop parses all bodies and answers all others meanwhile: a caller that sends as fast as it can would
-    have nearly all of its time.
+    The event loop parses all bodies and sends all responses: without a limit, a caller that sends
+    as fast as it can would get nearly all of its time. Call the methods in the event loop only.
     """
 
     def __init__(self, activity: Activity, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock` gives seconds."""
+        """Limit while `activity` has others; `clock` returns seconds."""
         self._activity = activity
         self._clock = clock
         self._busy_until: OrderedDict[str, float] = OrderedDict()
 
     async def pause(self, caller: Caller, amount: int) -> None:
-        """Wait until `amount` bytes that have just come are within the caller's rate."""
+        """Wait until the `amount` bytes that were just received are within the caller's rate."""
         if seconds := self.delay_seconds(caller, amount):
             await asyncio.sleep(seconds)
 
     def delay_seconds(self, caller: Caller, amount: int) -> float:
-        """Count `amount` bytes, and return the seconds to wait before more are taken: 0 while the caller is alone."""
+        """Count `amount` bytes; return the seconds to wait before receiving more.
+
+        Returns 0 while the caller is alone.
+        """
         if not self._activity.has_others(caller):
             return 0.0
         now = self._clock()

@@ -14,15 +14,17 @@ from tbservice.admission.shares import Caller, Shares
 
 @dataclass(slots=True)
 class _Waiter:
+    """One waiting request; `turn` gets its result when `amount` was acquired for it."""
+
     amount: int
     turn: asyncio.Future[None]
 
 
 class FairQueue(Shares):
-    """Shares for which callers wait. Its methods run in the event loop.
+    """Shares with a queue. Call its methods in the event loop only.
 
-    Lines are served in rotation, the callers of a line in rotation, and each caller in its own order: a crowd of
-    addresses that reads one experiment keeps nobody from another.
+    Lines are served in rotation, the callers of a line in rotation, and each caller's requests in
+    order: a crowd of addresses that reads one experiment delays no other experiment.
     """
 
     def __init__(
@@ -32,39 +34,49 @@ class FairQueue(Shares):
         caller_max: int,
         waiting_max: int = limits.CALLER_QUEUED_REQUESTS_ITEMS_MAX,
     ) -> None:
-        """`waiting_max` is how many requests of one caller may wait."""
+        """Count from zero.
+
+        Args:
+            what: The resource with its unit, in plural: for errors and metrics.
+            total: What all callers together may use.
+            caller_max: What one workspace may use.
+            waiting_max: How many requests of one caller may wait.
+        """
         super().__init__(what, total, caller_max)
         self._waiting_max = waiting_max
         self._waiting: dict[str, dict[Caller, deque[_Waiter]]] = {}
 
     def try_acquire_now(self, caller: Caller, amount: int = 1) -> bool:
-        """Take `amount` where it fits and nothing of the caller waits already; return whether it did."""
+        """Acquire `amount` if it fits and no request of the caller waits; return whether it did."""
         return caller not in self._waiting.get(caller.line, {}) and self.try_acquire(caller, amount)
 
     async def wait(self, caller: Caller, amount: int = 1) -> None:
-        """Take `amount`, after waiting where that is needed.
+        """Acquire `amount`, waiting in the queue if it does not fit now.
 
-        Raises TooManyRequests when too many of the caller's wait already, or after `QUEUE_WAIT_SECONDS_MAX`.
+        Raises TooManyRequests if `waiting_max` requests of the caller wait already, or after
+        `QUEUE_WAIT_SECONDS_MAX`.
         """
         if self.try_acquire_now(caller, amount):
             return
+
         queue = self._waiting.setdefault(caller.line, {}).setdefault(caller, deque())
         if len(queue) >= self._waiting_max:
             raise self.over_share_error(caller)
-        waiting = _Waiter(amount, asyncio.get_running_loop().create_future())
-        queue.append(waiting)
+        waiter = _Waiter(amount, asyncio.get_running_loop().create_future())
+        queue.append(waiter)
+
         try:
             async with asyncio.timeout(limits.QUEUE_WAIT_SECONDS_MAX):
-                await waiting.turn
+                await waiter.turn
         except BaseException as error:
-            self._leave(caller, waiting)
+            self._leave(caller, waiter)
             if isinstance(error, TimeoutError):
                 raise self.over_share_error(caller) from error
             raise
 
     @asynccontextmanager
     async def turn(self, caller: Caller, amount: int = 1) -> AsyncIterator[None]:
-        """Hold `amount` while the block lasts. Raises as `wait`."""
+        """Hold `amount` during the block. Raises as `wait`."""
         await self.wait(caller, amount)
         try:
             yield
@@ -72,33 +84,36 @@ class FairQueue(Shares):
             self.release(caller, amount)
 
     def release(self, caller: Caller, amount: int = 1) -> None:
-        """Return what was taken, and let those go on that now fit."""
+        """Release `amount` and wake the waiters that fit now."""
         super().release(caller, amount)
         self._wake()
 
-    def _leave(self, caller: Caller, waiting: _Waiter) -> None:
-        if waiting.turn.done() and not waiting.turn.cancelled():  # it came at the same moment
-            self.release(caller, waiting.amount)
+    def _leave(self, caller: Caller, waiter: _Waiter) -> None:
+        """Remove a waiter that was cancelled or timed out."""
+        # The amount may have been acquired for it in the same iteration of the event loop.
+        if waiter.turn.done() and not waiter.turn.cancelled():
+            self.release(caller, waiter.amount)
             return
+
         line = self._waiting.get(caller.line, {})
         if (queue := line.get(caller)) is not None:
             with suppress(ValueError):
-                queue.remove(waiting)
+                queue.remove(waiter)
             if not queue:
                 self._remove(caller)
-        self._wake()  # the next of this caller may fit where this one did not
+        self._wake()  # the caller's next request may fit where this one did not
 
     def _wake(self) -> None:
-        """Serve one request of each line in rotation, for as long as any fits."""
+        """Serve one request of each line in rotation, as long as any fits."""
         has_served = True
         while has_served and not self.is_full():
             has_served = False
             for line in list(self._waiting.values()):
                 if self.is_full():
                     return
-                has_served = self._serve_one(line) or has_served
+                has_served = self._serve_first_fit(line) or has_served
 
-    def _serve_one(self, line: dict[Caller, deque[_Waiter]]) -> bool:
+    def _serve_first_fit(self, line: dict[Caller, deque[_Waiter]]) -> bool:
         """Serve the first caller of a line whose request fits; return whether there was one."""
         for caller, queue in line.items():
             if self.try_acquire(caller, queue[0].amount):
@@ -107,7 +122,7 @@ class FairQueue(Shares):
         return False
 
     def _remove(self, caller: Caller) -> dict[Caller, deque[_Waiter]]:
-        """Take the caller out of its line, and the line out where it is empty; return the line."""
+        """Remove the caller from its line, and the line if it is then empty; return the line."""
         line = self._waiting[caller.line]
         del line[caller]
         if not line:
@@ -115,14 +130,17 @@ class FairQueue(Shares):
         return line
 
     def _serve(self, caller: Caller, queue: deque[_Waiter]) -> None:
-        waiting = queue.popleft()
+        """Wake the caller's first waiter; move the caller and its line to the end."""
+        waiter = queue.popleft()
         line = self._remove(caller)
         if queue:
-            line[caller] = queue  # behind the others of its line
+            line[caller] = queue
         if line:
             self._waiting.pop(caller.line, None)
-            self._waiting[caller.line] = line  # and its line behind the others
-        if waiting.turn.cancelled():
-            Shares.release(self, caller, waiting.amount)
+            self._waiting[caller.line] = line
+
+        if waiter.turn.cancelled():
+            # Not `self.release`: it wakes waiters, and this is called from there.
+            Shares.release(self, caller, waiter.amount)
         else:
-            waiting.turn.set_result(None)
+            waiter.turn.set_result(None)

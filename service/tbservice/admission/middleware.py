@@ -1,4 +1,4 @@
-"""The middleware that every HTTP request passes: see the package's docstring."""
+"""The ASGI middleware of admission control; the package's docstring describes the shares."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tbservice.errors import TooManyRequests, Unauthenticated
 from tbservice.store.pg.database import Database
 
 _EXEMPT_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
-"""What balancers and monitors ask: no load may keep them from it, and no answer takes more than a moment."""
+"""Paths of load balancers and monitors: they must respond under any load, and do so quickly."""
 
 _EXPERIMENT: Final = re.compile(r"/api/v[01]/experiments/([^/]+)(/.*)?")
 
 
 class AdmissionMiddleware:
-    """Shares a worker fairly among the callers of its requests."""
+    """Middleware that shares a worker fairly among callers."""
 
     def __init__(self, app: ASGIApp, database: Database, shares: WorkerShares) -> None:
         self._app = app
@@ -38,15 +38,17 @@ class AdmissionMiddleware:
         self._callers = CallerLookup(database)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request: with 429 where its caller is over its share."""
+        """Handle one request; respond 429 if its caller is over its share."""
         if scope["type"] != "http" or scope["path"] in _EXEMPT_PATHS:
             await self._app(scope, receive, send)
             return
+
         caller = await self._callers.identify(scope)
         admitted = admit(caller, self._shares)
         turn = admitted.turn
         body = RequestBody(scope, receive, admitted, lambda: self._check_right(scope, caller))
         answer = ResponseSender(scope, send, admitted)
+
         try:
             if turn.try_acquire() or await self._wait(turn, body):
                 await self._app(scope, body.receive, answer.send)
@@ -59,10 +61,15 @@ class AdmissionMiddleware:
             body.close()
 
     async def _wait(self, turn: Turn, body: RequestBody) -> bool:
-        """Wait for the turn; return whether it came before the client left. Raises TooManyRequests."""
-        if not body.is_absent:  # its client is not watched, as what it sends would pile up
+        """Wait for the turn; return False if the client disconnects first.
+
+        Raises TooManyRequests.
+        """
+        if not body.is_absent:
+            # Watching for a disconnect means receiving, and the body would fill memory uncounted.
             await turn.wait()
             return True
+
         waiting = asyncio.create_task(turn.wait())
         leaving = asyncio.create_task(body.wait_until_client_leaves())
         try:
@@ -78,9 +85,10 @@ class AdmissionMiddleware:
                     await task
 
     async def _check_right(self, scope: Scope, caller: Caller) -> None:
-        """Raise, as the route would, for an anonymous caller who may not even read what a large body is for."""
+        """Raise, as the route would, if an anonymous caller may not read what the request names."""
         if not caller.is_anonymous:
             return
+
         match = _EXPERIMENT.fullmatch(scope["path"])
         if match is None:
             raise Unauthenticated("a token is needed: send it as 'Authorization: Bearer <token>'")

@@ -1,4 +1,4 @@
-"""Refusals made before the application sees a request."""
+"""The 429 response, which is sent outside the application."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from starlette.types import Scope
 from tbservice.errors import TooManyRequests
 
 ERROR_CODE_KEY = "tbhub.error_code"
-"""Where a refused request leaves, in the scope, the code of its error, for the metrics."""
+"""Key of the ASGI scope for the error code of a refused request, which the metrics read."""
 
 
 def refuse(scope: Scope, error: TooManyRequests) -> Response:
-    """Return the answer to a request that is over its caller's share."""
+    """Return the response to a request that is over its caller's share, and record its code."""
     scope[ERROR_CODE_KEY] = error.code
     headers = {"Retry-After": str(error.retry_after_seconds), "X-Content-Type-Options": "nosniff"}
     return JSONResponse({"code": error.code, "detail": error.detail}, error.status, headers)

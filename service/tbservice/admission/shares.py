@@ -1,4 +1,4 @@
-"""Counting what each caller uses of a bounded resource."""
+"""Count what each caller uses of a bounded resource."""
 
 from __future__ import annotations
 
@@ -19,32 +19,38 @@ _ANONYMOUS: Final = "anonymous"
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A workspace, its readers, or a client address without a valid token: who uses a share."""
+    """The user of a share: a workspace, its readers, or a client address without a valid token."""
 
     key: str
-    """The address; or the workspace, whose own requests and readers' form one group."""
+    """The address; or the workspace, which groups its own requests and those of its readers."""
 
     is_anonymous: bool
-    """Whether only the address is known. All of these form one group, with a share of its own."""
+    """Whether only the address is known. All of these form one group with a share of its own."""
 
     line: str = field(compare=False)
-    """The line its requests wait in: of anonymous callers, all that read the same experiment."""
+    """The line its requests wait in; anonymous readers of one experiment share a line."""
 
     is_reader: bool = False
     """Whether its token only reads: such tokens are passed on, and leave half to the workspace."""
 
 
 class Shares:
-    """How much of something bounded each caller uses. Thread-safe.
+    """The use that callers make of one bounded resource. Thread-safe.
 
-    A workspace gets `caller_max`, its readers at most half of that. All callers without a token get a quarter of
-    everything together, and each of them half of that at most: an attacker has many addresses, and may have a token as
-    well, and there must be something left for others. A single use may be larger than its share while nothing else is
-    used, as otherwise it could never begin.
+    A workspace may use `caller_max`, its readers at most half of that. All callers without a token
+    together may use a quarter of the total, and each of them half of that: an attacker has many
+    addresses and may have a token too, and others need a remainder. A single use may exceed its
+    share while nothing else is in use, because it could never start otherwise.
     """
 
     def __init__(self, what: str, total: int, caller_max: int) -> None:
-        """`what` names it with its unit; `total` is what all callers together may use, `caller_max` one workspace."""
+        """Count from zero.
+
+        Args:
+            what: The resource with its unit, in plural: for errors and metrics.
+            total: What all callers together may use.
+            caller_max: What one workspace may use.
+        """
         self.what = what
         self._total = total
         self._caller_max = caller_max
@@ -54,17 +60,17 @@ class Shares:
         self._lock = threading.Lock()
 
     def caller_max(self, caller: Caller) -> int:
-        """Return what this caller may use at once."""
+        """Return the caller's share: what it may use at once."""
         if caller.is_anonymous:
             return max(1, min(self._caller_max, self._group_max(caller)) // 2)
         return max(1, self._caller_max // 2) if caller.is_reader else self._caller_max
 
     def is_full(self) -> bool:
-        """Return whether nobody can take anything now."""
+        """Return whether the total is used up, so that no caller can acquire anything."""
         return self._used >= self._total
 
     def has_room(self, caller: Caller, amount: int) -> bool:
-        """Return whether `amount` fits the caller's share and the total now."""
+        """Return whether `amount` fits the caller's share, its group's and the total."""
         return (
             _fits(self._by_caller[caller], amount, self.caller_max(caller))
             and _fits(self._by_group[_group_of(caller)], amount, self._group_max(caller))
@@ -72,7 +78,7 @@ class Shares:
         )
 
     def try_acquire(self, caller: Caller, amount: int = 1) -> bool:
-        """Take `amount` for the caller where it fits its share and the total; return whether it did."""
+        """Acquire `amount` if it fits; return whether it did."""
         with self._lock:
             fits = self.has_room(caller, amount)
             if fits:
@@ -80,27 +86,27 @@ class Shares:
             return fits
 
     def acquire(self, caller: Caller, amount: int = 1) -> None:
-        """Take `amount` at once. Raises TooManyRequests where it does not fit."""
+        """Acquire `amount` without waiting. Raises TooManyRequests if it does not fit."""
         if not self.try_acquire(caller, amount):
             raise self.over_share_error(caller)
 
     def acquire_unchecked(self, caller: Caller, amount: int) -> None:
-        """Count `amount` as used without a check: what has begun goes on."""
+        """Count `amount` as used even if it does not fit: for work that has already started."""
         with self._lock:
             self._add(caller, amount)
 
     def release(self, caller: Caller, amount: int = 1) -> None:
-        """Return what was taken."""
+        """Release `amount` that the caller acquired."""
         with self._lock:
             self._add(caller, -amount)
 
     def over_share_error(self, caller: Caller) -> TooManyRequests:
-        """Return the error for a caller that is over its share, or comes when everything is taken."""
+        """Count a refusal in the metrics and return its error."""
         metrics.observe_over_share(self.what)
-        whose = "callers without a token" if caller.is_anonymous else "one workspace"
+        users = "callers without a token" if caller.is_anonymous else "one workspace"
         share = f"{self.caller_max(caller)} of {self._total} {self.what}"
         return TooManyRequests(
-            f"{whose} may use {share} of this server at once, and others use it, too; try again"
+            f"{users} may use {share} of this server at once, and others use it too; try again"
         )
 
     def _group_max(self, caller: Caller) -> int:

@@ -1,4 +1,4 @@
-"""Turns: a request is worked on while it holds one."""
+"""Turns: a request is worked on only while it holds one."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from tbservice.admission.shares import Caller
 
 
 class Turns(FairQueue):
-    """Turns of requests. A caller has one at a time while others work, too.
+    """The turns of all requests. While others work too, a caller has one turn at a time.
 
-    Requests that compute hold Python's lock in turns, so each of them slows every other one: with three of an
-    attacker's beside it, a read takes four times as long as alone (`make bench ARGS=fairness`).
+    Requests that compute hold Python's lock in turns, so each of them slows down every other: next
+    to three requests of an attacker, a read takes four times as long as alone
+    (`make bench ARGS=fairness`).
     """
 
     def __init__(self, total: int, caller_max: int, activity: Activity) -> None:
@@ -19,7 +20,7 @@ class Turns(FairQueue):
         self._activity = activity
 
     def caller_max(self, caller: Caller) -> int:
-        """Return how many turns this caller may have at once, now."""
+        """Return how many turns this caller may have at once, as of now."""
         return 1 if self._activity.has_others(caller) else super().caller_max(caller)
 
     def _group_max(self, caller: Caller) -> int:
@@ -28,13 +29,16 @@ class Turns(FairQueue):
         return super()._group_max(caller)
 
     def try_acquire(self, caller: Caller, amount: int = 1) -> bool:
-        """Take a turn where it fits, as `Shares.try_acquire`, and count the caller as at work."""
+        """Acquire a turn as `Shares.try_acquire`, and record the caller as active."""
         self._activity.note(caller)
         return super().try_acquire(caller, amount)
 
 
 class Turn:
-    """At most one turn, waited for and given back, perhaps more than once: see `bodies` and `answers`."""
+    """The turn of one request, which it may acquire and release repeatedly.
+
+    `bodies` releases it while a body arrives, `answers` when the response starts.
+    """
 
     def __init__(self, turns: FairQueue, caller: Caller) -> None:
         self._turns = turns
@@ -43,24 +47,24 @@ class Turn:
         self._is_over = False
 
     def try_acquire(self) -> bool:
-        """Take the turn where nobody has to be waited for; return whether it is held."""
+        """Acquire the turn if that needs no waiting; return whether it is held."""
         if not self._is_held:
             self._is_held = self._turns.try_acquire_now(self._caller)
         return self._is_held
 
     async def wait(self) -> None:
-        """Take the turn, after waiting where that is needed. Raises TooManyRequests."""
+        """Acquire the turn, waiting if needed. Raises TooManyRequests."""
         if not self._is_held and not self._is_over:
             await self._turns.wait(self._caller)
             self._is_held = True
 
     def release(self) -> None:
-        """End the turn, if it is held."""
+        """Release the turn if it is held."""
         if self._is_held:
             self._is_held = False
             self._turns.release(self._caller)
 
     def finish(self) -> None:
-        """End the turn for good: the request is answered, and what else its client sends is not worked on."""
+        """Release the turn for good: the response has started, and no more work is done."""
         self._is_over = True
         self.release()

@@ -1,4 +1,4 @@
-"""Everything that callers share in one worker process."""
+"""The shares of one worker process."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ class WorkerShares:
     """Everything that callers share in one worker process."""
 
     def __init__(self, database_pool_size: int) -> None:
-        """Leave some of the database connections for token look-ups, live tails and compaction."""
-        at_once = max(1, database_pool_size - limits.RESERVED_CONNECTIONS_ITEMS)
+        """Reserve some database connections for token lookups, live tails and compaction."""
+        requests_max = max(1, database_pool_size - limits.RESERVED_CONNECTIONS_ITEMS)
         self.activity = Activity()
         self.body_rate = BodyRate(self.activity)
-        self.turns = Turns(at_once, min(at_once, limits.CALLER_REQUESTS_ITEMS_MAX), self.activity)
+        self.turns = Turns(
+            requests_max, min(requests_max, limits.CALLER_REQUESTS_ITEMS_MAX), self.activity
+        )
         self.body_bytes = FairQueue(
             "bytes of request bodies",
             limits.REQUEST_BODIES_BYTES_MAX,

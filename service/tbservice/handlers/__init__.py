@@ -1,1 +1,4 @@
-"""Processes for work on untrusted data: bounded in time and memory, killed when nobody waits, without any secret."""
+"""Processes for work on untrusted data, without secrets and with limits of time and memory.
+
+A process is killed when its client disconnects.
+"""

@@ -1,10 +1,12 @@
-"""The program that handler processes are forked from: it has imported what they need, and holds no secret.
+"""The program that handler processes are forked from: it imports their modules, has no secret.
 
-Arguments: the descriptor of the control socket, the bytes a handler process may add to its own, and the modules whose
-`JOBS` (functions by name) the processes do. It ends when the other end of the control socket is closed, that is when
-the worker that started it ends, however it does. A message on the control socket is an operation and a process id:
-FORK comes with a socket for the new process and is answered with its id; KILL ends a process and reaps it. Nobody else
-reaps, so that an id is never that of another process.
+Arguments: the descriptor of the control socket, the bytes a handler process may allocate beyond its
+size after the fork, and the modules with `JOBS`, functions by name. The program exits when the
+other end of the control socket is closed, so when its worker exits for any reason.
+
+A message on the control socket is an operation and a process id. FORK comes with a socket for the
+new process, and its reply has the id. KILL ends a process and reaps it; nothing else reaps, so that
+an id is never reused by another process before.
 """
 
 from __future__ import annotations
@@ -27,27 +29,27 @@ from tbservice.handlers.job_loop import Job, run_jobs
 from tbservice.launch import set_parent_death_signal
 
 MESSAGE: Final = struct.Struct("=cI")
-"""An operation and a process id."""
+"""A message: an operation and a process id."""
 
 FORK: Final = b"F"
 KILL: Final = b"K"
 
 _NICENESS: Final = 5
-"""Added to the niceness of handler processes: uploads and the API come first where they contend for the processor."""
+"""Niceness added to handler processes, so that uploads and the API get the processor first."""
 
 
 def main() -> None:
-    """Fork and kill as the control socket says, until it is closed."""
+    """Execute the messages of the control socket until it is closed."""
     control = socket.socket(fileno=int(sys.argv[1]))
+    # A terminal sends these to the process group; requests in progress still have `STOP_SECONDS`.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(
-            number, signal.SIG_IGN
-        )  # sent to a whole group: requests under way have the stop time still
+        signal.signal(number, signal.SIG_IGN)
+
     jobs: dict[str, Job] = {}
     for module in sys.argv[3:]:
         jobs |= importlib.import_module(module).JOBS
     gc.collect()
-    gc.freeze()  # a collection would write to, and so copy, the pages that all processes share
+    gc.freeze()  # a collection would write to the shared pages, and so copy them
 
     while message := _receive(control):
         operation, process_id, descriptor = message
@@ -55,13 +57,13 @@ def main() -> None:
             _kill(process_id)
         else:
             process_id = _fork(control, descriptor, int(sys.argv[2]), jobs)
-            with contextlib.suppress(
-                ConnectionError
-            ):  # the worker has ended meanwhile: `_receive` tells it
+            # The worker may have exited in the meantime: then `_receive` returns None.
+            with contextlib.suppress(ConnectionError):
                 control.sendall(MESSAGE.pack(FORK, process_id))
 
 
 def _receive(control: socket.socket) -> tuple[bytes, int, int] | None:
+    """Return operation, process id and descriptor (-1 for none) of a message; None at the end."""
     message, descriptors, _, _ = socket.recv_fds(control, MESSAGE.size, 1, socket.MSG_WAITALL)
     if len(message) < MESSAGE.size:
         return None
@@ -89,11 +91,14 @@ def _fork(
         _limit_memory(memory_bytes_max)
         run_jobs(Connection(descriptor), jobs)
     finally:
-        os._exit(0)  # never back into the loop of the parent
+        os._exit(0)  # never return into the parent's loop
 
 
 def _limit_memory(bytes_max: int) -> None:
-    """Bound the address space to what it is now and `bytes_max` more, and leave no core file of a tenant's data."""
+    """Limit the address space to its size now plus `bytes_max`, and disable core files.
+
+    A core file would contain a tenant's data.
+    """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform == "linux":
         pages = int(Path("/proc/self/statm").read_text().split()[0])

@@ -1,8 +1,10 @@
-"""What a handler process does: one job after the other, each with a link to the request in the worker.
+"""The loop of a handler process: one job after another, each linked to its request in the worker.
 
-Messages are pickled tuples. To the process: (job, arguments), then an answer to each call, (True, value) or (False,
-None). From it, while it works: ("call", name, arguments) and ("log", logger, level, text); at the end ("done", value),
-("refused", error, detail), ("failed", traceback), ("memory",) or ("aborted",), each with whether it takes another job.
+Messages are pickled tuples. To the process: (job, arguments), then a reply to each call:
+(True, value) or (False, None). From the process, during a job: ("call", name, arguments) and
+("log", logger, level, text); at its end ("done", value), ("refused", error, detail),
+("failed", traceback), ("memory",) or ("aborted",), each followed by whether the process accepts
+another job.
 """
 
 from __future__ import annotations
@@ -19,30 +21,33 @@ from typing import Any, Final
 from tbservice.errors import ServiceError
 
 Job = Callable[..., Any]
-"""Called with a `WorkerLink` and arguments; returns plain values and bytes alone."""
+"""A function of a `WorkerLink` and arguments that returns only plain values and bytes."""
 
 LOG_CHARS_MAX: Final = 1_000
-"""Characters of a line for the worker's log; of a traceback its last ones."""
+"""Characters of a message for the worker's log; of a traceback, the last ones."""
 
 _LOG_LINES_MAX: Final = 5
-"""Lines one job may write to the worker's log."""
+"""Records that one job may write to the worker's log."""
 
 _GROWTH_KIB_MAX: Final = 64 * 1024
-"""KiB a process may have grown by, at its greatest, to be used again."""
+"""KiB by which the peak size of a process may grow before it is not used again."""
 
 
 class JobAborted(BaseException):
-    """A call failed in the worker, which has the error; no handler is meant to catch this."""
+    """A call failed in the worker, which has the error.
+
+    Derived from BaseException, so that no `except Exception` of a job catches it.
+    """
 
 
 class WorkerLink:
-    """The way from a job to the request it is done for."""
+    """The connection from a job to its request in the worker."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """Return what the worker's function of this name does; its error ends the job."""
+        """Call the worker's function of this name and return its result; an error ends the job."""
         self._connection.send_bytes(pickle.dumps(("call", name, arguments)))
         is_good, value = pickle.loads(self._connection.recv_bytes())  # noqa: S301 - the worker is trusted
         if not is_good:
@@ -51,7 +56,10 @@ class WorkerLink:
 
 
 class _LogToWorker(logging.Handler):
-    """Sends our own warnings to the worker's log, bounded. What TensorBoard would log holds a tenant's data."""
+    """Handler that sends our own warnings to the worker's log, limited in number and length.
+
+    TensorBoard's records are not sent: they may contain a tenant's data.
+    """
 
     def __init__(self, connection: Connection) -> None:
         super().__init__()
@@ -61,16 +69,17 @@ class _LogToWorker(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if self.lines_left:
             self.lines_left -= 1
-            line = ("log", record.name, record.levelno, record.getMessage()[:LOG_CHARS_MAX])
-            self._connection.send_bytes(pickle.dumps(line))
+            message = ("log", record.name, record.levelno, record.getMessage()[:LOG_CHARS_MAX])
+            self._connection.send_bytes(pickle.dumps(message))
 
 
 def run_jobs(connection: Connection, jobs: Mapping[str, Job]) -> None:
-    """Do jobs until the worker closes the connection, or until one has left much memory behind."""
+    """Run jobs until the worker closes the connection, or one increased memory use too much."""
     log = _LogToWorker(connection)
     logging.root.handlers, logging.root.level = [logging.NullHandler()], logging.CRITICAL
     ours = logging.getLogger("tbservice")
     ours.handlers, ours.propagate, ours.level = [log], False, logging.WARNING
+
     link = WorkerLink(connection)
     size = _peak_kib()
     is_last = False

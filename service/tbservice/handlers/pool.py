@@ -1,4 +1,4 @@
-"""The handler processes of one application: who gets one, for how long, and what ends their work."""
+"""The pool of handler processes of one application: assignment, timeout and cancellation."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from tbservice.handlers.processes import Calls, HandlerProcess, get_fork_server
 from tbservice.handlers.threads import DaemonThreadPool
 
 _THREADS: Final = 8
-"""Threads for short work beside the processes; each needs a database connection while it reads."""
+"""Threads for short work; each needs a database connection while it reads."""
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
 
 
 class HandlerPool:
-    """Processes for work on untrusted data, and threads for the work of pages that is our own."""
+    """Processes for work on untrusted data, and threads for our own work on pages."""
 
     def __init__(self, *modules: str) -> None:
-        """`modules` have `JOBS`, functions by name; the processes import them, and not this one."""
+        """Start nothing yet; the processes run the `JOBS` of `modules`, functions by name."""
         self._server = get_fork_server(modules)
         self._threads = DaemonThreadPool(_THREADS, "page")
         self._waiters = DaemonThreadPool(limits.HANDLER_ITEMS_MAX, "handler")
@@ -40,19 +40,20 @@ class HandlerPool:
         self._is_closed = False
 
     def start(self) -> None:
-        """Have the first process ready soon; returns at once."""
+        """Start the fork server and return before it is ready."""
         self._server.start()
 
     def close(self) -> None:
-        """Kill every process and refuse all further work; calls under way in the worker end by themselves."""
+        """Kill every process and refuse further work; calls in threads run to their end."""
         with self._lock:
             self._is_closed = True
             idle, self._idle = self._idle, []
             working = list(self._working)
+
         for process in idle:
             process.kill()
-        for work in working:
-            work.kill()
+        for running in working:
+            running.kill()
         self._threads.close()
         self._waiters.close()
 
@@ -62,82 +63,82 @@ class HandlerPool:
         *args: _Parameters.args,
         **kwargs: _Parameters.kwargs,
     ) -> _Result:
-        """Return what the function returns, called in a thread; a cancelled call that waits for one is never made."""
+        """Call the function in a thread; a call cancelled before a thread is free is not made."""
         return await asyncio.wrap_future(self._threads.submit(function, *args, **kwargs))
 
     async def in_process(
         self, job: str, *arguments: Any, calls: Calls, cancel: Callable[[], object]
     ) -> Any:
-        """Return what a job of the modules' returns, done in a process within the limits named `handler_…`.
+        """Run a job in a process, within the limits named `handler_…`, and return its result.
 
         Args:
-            job: Its name in `JOBS`.
-            arguments: The job's, behind its link; anything that can be pickled.
-            calls: What the job may ask of the worker, by name.
-            cancel: Ends a call under way, from any thread, when the work is stopped.
+            job: Name of the job in `JOBS` of the modules.
+            *arguments: Arguments of the job after its link; they are pickled.
+            calls: Functions of the worker that the job may call, by name.
+            cancel: Ends a call in progress when the job is killed; called in another thread.
 
         Raises:
             TooLarge: It took too long or too much memory; the process was killed.
             TooManyRequests: The caller's share of the processes was in use for too long.
-            Unavailable: The process died, or the service stops.
-            HandlerFailed: The job failed in a way that is no answer to the client.
+            Unavailable: The process died, or the service is stopping.
+            HandlerFailed: The job failed with an error that is not for the client.
         """
         caller = admitted.current().caller
         await self._slots.wait(caller)
-        work = _RunningJob()
-        future = self._waiters.submit(self._run_job, work, job, arguments, calls)
+        running = _RunningJob()
+        future = self._waiters.submit(self._run_job, running, job, arguments, calls)
         loop = asyncio.get_running_loop()
 
         def release(_future: Future[Any]) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended
+            with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(self._slots.release, caller)
 
-        future.add_done_callback(
-            release
-        )  # not when the client leaves: the thread may still be at work
+        # Not when the client disconnects: the thread may still be working then.
+        future.add_done_callback(release)
         try:
             async with asyncio.timeout(limits.HANDLER_SECONDS_MAX):
                 return await asyncio.wrap_future(future)
         except TimeoutError as error:
             raise TooLarge(
-                f"to show this takes longer than {limits.HANDLER_SECONDS_MAX} seconds (handler_seconds_max)"
+                "rendering this data takes too long: "
+                f"the limit is {limits.HANDLER_SECONDS_MAX} seconds (handler_seconds_max)"
             ) from error
         finally:
             if not future.done():
-                work.kill()
-                # Not here: asking PostgreSQL to end a statement would hold up the event loop.
+                running.kill()
+                # In a thread, because cancelling a PostgreSQL statement would block the event loop.
                 threading.Thread(target=cancel, name="cancel", daemon=True).start()
 
     def _run_job(
-        self, work: _RunningJob, job: str, arguments: tuple[Any, ...], calls: Calls
+        self, running: _RunningJob, job: str, arguments: tuple[Any, ...], calls: Calls
     ) -> Any:
-        process = self._acquire_process(work)
+        process = self._acquire_process(running)
         try:
-            work.begin(process)
+            running.begin(process)
             return process.run(job, arguments, calls)
         finally:
-            self._release_process(work, process)
+            self._release_process(running, process)
 
-    def _acquire_process(self, work: _RunningJob) -> HandlerProcess:
+    def _acquire_process(self, running: _RunningJob) -> HandlerProcess:
         with self._lock:
             if self._is_closed:
                 raise Unavailable("the service is stopping; try again")
-            self._working.add(work)
+            self._working.add(running)
             if self._idle:
                 return self._idle.pop()
         return self._server.fork()
 
-    def _release_process(self, work: _RunningJob, process: HandlerProcess) -> None:
+    def _release_process(self, running: _RunningJob, process: HandlerProcess) -> None:
         with self._lock:
-            self._working.discard(work)
-            if not self._is_closed and work.end() and process.is_reusable:
+            self._working.discard(running)
+            if not self._is_closed and running.end() and process.is_reusable:
                 self._idle.append(process)
                 return
         process.kill()
 
 
 class _RunningJob:
-    """One job, which can be stopped from any thread, before it has a process too."""
+    """One job, which any thread may kill, even before it has a process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -145,20 +146,20 @@ class _RunningJob:
         self._is_stopped = False
 
     def begin(self, process: HandlerProcess) -> None:
-        """Note the process that does it. Raises Unavailable when it is stopped already."""
+        """Assign the process. Raises Unavailable if the job was killed already."""
         with self._lock:
             if self._is_stopped:
-                raise Unavailable("nobody waits for this any more")
+                raise Unavailable("the request was cancelled")
             self._process = process
 
     def end(self) -> bool:
-        """Leave the process to others; false when it was stopped, and the process killed."""
+        """Detach the process; return False if it was killed."""
         with self._lock:
             self._process = None
             return not self._is_stopped
 
     def kill(self) -> None:
-        """Kill the process, or the one that would begin with it; never waits."""
+        """Kill the job's process now, or refuse the one that is assigned later. Does not block."""
         with self._lock:
             self._is_stopped = True
             if self._process is not None:

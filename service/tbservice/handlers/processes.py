@@ -1,4 +1,4 @@
-"""The worker's side of handler processes: the program they are forked from, and one of them at work."""
+"""The worker's side of handler processes: the fork server, and each of its processes."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tbservice.errors import ServiceError, TooLarge, Unavailable
 from tbservice.handlers.fork_server import FORK, KILL, MESSAGE
 
 Calls = Mapping[str, Callable[..., Any]]
-"""What a job may ask of the worker, by name; called in the thread that waits for the job."""
+"""Functions that a job may call in the worker; they run in the thread that waits for the job."""
 
 _MESSAGE_BYTES_MAX: Final = 2**31 - 1
 
-# Not among them: every setting and secret of the service.
+# An allow list, so that no setting or secret of the service is passed on.
 _ENVIRONMENT: Final = (
     "PATH",
     "LANG",
@@ -38,40 +38,40 @@ _ENVIRONMENT: Final = (
     "PYTHONHOME",
 )
 
-_PROCESS_DIED: Final = "the process that worked on this ended before its time; try again"
+_PROCESS_DIED: Final = "the process that worked on this request died; try again"
 
 
 class HandlerFailed(Exception):
-    """A job raised an error that is no answer to the client; the message is the end of its traceback."""
+    """A job raised an error that is not for the client; the message ends with its traceback."""
 
 
 class ForkServer:
-    """The program that processes are forked from, started when first needed and again when it has died."""
+    """The program that processes are forked from; started on first use, restarted if it died."""
 
     def __init__(self, modules: tuple[str, ...]) -> None:
-        """`modules` have `JOBS`: functions by name, which are what the processes can do."""
+        """Start nothing yet; the processes run the `JOBS` of `modules`, functions by name."""
         self._modules = modules
         self._lock = threading.Lock()
         self._control: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start the program unless it runs; returns at once, while it imports."""
+        """Start the program if it does not run; return while it still imports modules."""
         with self._lock:
             self._start()
 
     def fork(self) -> HandlerProcess:
-        """Return a new process. Raises Unavailable when none can be made."""
+        """Return a new process. Raises Unavailable if none can be started."""
         with self._lock:
-            for _ in range(2):  # it may have died since it was last asked
+            for _ in range(2):  # the program may have died since the last fork
                 with contextlib.suppress(OSError):
                     return self._fork(self._start())
                 self._end()
-            raise Unavailable("no process can be started to work on this; try again")
+            raise Unavailable("no process can be started for this request; try again")
 
     def kill(self, process_id: int) -> None:
-        """End a process of `fork`'s; its connection is then closed at the other end. Never waits."""
-        with contextlib.suppress(OSError):  # the program has died, and its processes with it
+        """Kill a process of `fork`, which closes its end of the connection. Does not block."""
+        with contextlib.suppress(OSError):  # the program has died, and so have its processes
             control = self._control
             if control is not None:
                 control.sendall(MESSAGE.pack(KILL, process_id))
@@ -81,16 +81,11 @@ class ForkServer:
             atexit.unregister(self._end)
             atexit.register(self._end)
             self._control, theirs = socket.socketpair()
+            command = [sys.executable, "-P", "-m", "tbservice.handlers.fork_server"]
+            memory = str(limits.HANDLER_MEMORY_BYTES_MAX)
             with theirs:
                 self._process = subprocess.Popen(
-                    [
-                        *(sys.executable, "-P", "-m", "tbservice.handlers.fork_server"),
-                        *(
-                            str(theirs.fileno()),
-                            str(limits.HANDLER_MEMORY_BYTES_MAX),
-                            *self._modules,
-                        ),
-                    ],
+                    [*command, str(theirs.fileno()), memory, *self._modules],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     env=_environment(),
@@ -102,14 +97,14 @@ class ForkServer:
         ours, theirs = socket.socketpair()
         with theirs:
             socket.send_fds(control, [MESSAGE.pack(FORK, 0)], [theirs.fileno()])
-        answer = control.recv(MESSAGE.size, socket.MSG_WAITALL)
-        if len(answer) < MESSAGE.size:
+        reply = control.recv(MESSAGE.size, socket.MSG_WAITALL)
+        if len(reply) < MESSAGE.size:
             ours.close()
             raise OSError(_PROCESS_DIED)
-        return HandlerProcess(self, MESSAGE.unpack(answer)[1], Connection(ours.detach()))
+        return HandlerProcess(self, MESSAGE.unpack(reply)[1], Connection(ours.detach()))
 
     def _end(self) -> None:
-        """Close the control socket, at which the program ends, if it has not ended already."""
+        """Close the control socket, at which the program exits, and reap it."""
         if self._control is not None and self._process is not None:
             self._control.close()
             self._control = None
@@ -117,7 +112,7 @@ class ForkServer:
 
 
 class HandlerProcess:
-    """A process that does one job at a time."""
+    """A process that runs one job at a time."""
 
     def __init__(self, server: ForkServer, process_id: int, connection: Connection) -> None:
         """Use `ForkServer.fork`."""
@@ -127,14 +122,24 @@ class HandlerProcess:
         self._connection = connection
 
     def kill(self) -> None:
-        """End the process, from any thread; a `run` under way then raises Unavailable."""
+        """Kill the process, from any thread; a `run` in progress then raises Unavailable."""
         self.is_reusable = False
         self._server.kill(self.process_id)
 
     def run(self, job: str, arguments: tuple[Any, ...], calls: Calls) -> Any:
-        """Return what the job returns. Raises what a call raised; the job's ServiceError; TooLarge for its memory.
+        """Run the job and return its result.
 
-        Raises Unavailable when the process dies; HandlerFailed for any other error of the job's.
+        Args:
+            job: Name of the job in `JOBS` of the modules.
+            arguments: Arguments of the job after its link; they are pickled.
+            calls: Functions of the worker that the job may call, by name.
+
+        Raises:
+            Exception: An error that one of the calls raised.
+            ServiceError: An error that the job raised.
+            TooLarge: The job needed too much memory.
+            Unavailable: The process died.
+            HandlerFailed: The job raised any other error.
         """
         try:
             self._connection.send_bytes(pickle.dumps((job, arguments)))
@@ -142,7 +147,7 @@ class HandlerProcess:
         except (OSError, EOFError) as error:
             self.kill()
             raise Unavailable(_PROCESS_DIED) from error
-        except BaseException:  # what it sent is no message
+        except BaseException:  # such as a message that cannot be unpickled
             self.kill()
             raise
         *outcome, is_reusable = outcome
@@ -151,7 +156,7 @@ class HandlerProcess:
         return _result(outcome, failure)
 
     def _exchange(self, calls: Calls) -> tuple[list[Any], BaseException | None]:
-        """Answer the job's calls until its outcome comes; also what a call raised."""
+        """Serve the job's calls until its outcome arrives; return it, and the error of a call."""
         failure: BaseException | None = None
         while True:
             message = _load(self._connection.recv_bytes(_MESSAGE_BYTES_MAX))
@@ -159,22 +164,22 @@ class HandlerProcess:
                 logging.getLogger(message[1]).log(message[2], "%s", message[3])
             elif message[0] == "call":
                 try:
-                    answer = (True, calls[message[1]](*message[2]))
-                except Exception as error:  # noqa: BLE001 - raised again when the process is ready for another job
-                    answer, failure = (False, None), error
-                self._connection.send_bytes(pickle.dumps(answer, protocol=5))
+                    reply = (True, calls[message[1]](*message[2]))
+                except Exception as error:  # noqa: BLE001 - raised again when the job has ended
+                    reply, failure = (False, None), error
+                self._connection.send_bytes(pickle.dumps(reply, protocol=5))
             else:
                 return list(message), failure
 
 
 @functools.cache
 def get_fork_server(modules: tuple[str, ...]) -> ForkServer:
-    """The one server of these modules in this process: it holds nothing of any application's."""
+    """Return the fork server of these modules, shared by all applications of this process."""
     return ForkServer(modules)
 
 
 class _RestrictedUnpickler(pickle.Unpickler):
-    """Makes plain values and those of `tbservice.types` alone: what comes from a handler process is not trusted."""
+    """Unpickler of plain values and some `tbservice.types`: handler processes are not trusted."""
 
     def find_class(self, module: str, name: str) -> Any:
         if module == "tbservice.types" and name in {
@@ -187,12 +192,12 @@ class _RestrictedUnpickler(pickle.Unpickler):
             return super().find_class(module, name)
         if (module, name) == ("builtins", "frozenset"):
             return frozenset
-        raise pickle.UnpicklingError(f"a handler process may send no {module}.{name}")
+        raise pickle.UnpicklingError(f"a handler process must not send {module}.{name}")
 
 
 def _load(message: bytes) -> tuple[Any, ...]:
     value = _RestrictedUnpickler(io.BytesIO(message)).load()
-    assert isinstance(value, tuple)  # noqa: S101 - that is what processes send
+    assert isinstance(value, tuple)  # noqa: S101 - the type of every message
     return value
 
 
@@ -206,14 +211,14 @@ def _result(outcome: list[Any], failure: BaseException | None) -> Any:
         if isinstance(kind, type) and issubclass(kind, ServiceError):
             raise kind(outcome[2])
     if outcome[0] == "memory":
-        most = f"{limits.HANDLER_MEMORY_BYTES_MAX} bytes (handler_memory_bytes_max)"
-        raise TooLarge(f"to show this takes more than {most} of memory")
+        limit = f"{limits.HANDLER_MEMORY_BYTES_MAX} bytes (handler_memory_bytes_max)"
+        raise TooLarge(f"rendering this data takes too much memory: the limit is {limit}")
     raise HandlerFailed(str(outcome[1:]))
 
 
 def _environment() -> dict[str, str]:
-    kept = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
-    return kept | {
+    inherited = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+    return inherited | {
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         "OPENBLAS_NUM_THREADS": "1",
     }

@@ -1,4 +1,7 @@
-"""Threads that Python does not wait for when it exits, as it does for those of `concurrent.futures`."""
+"""A thread pool of daemon threads.
+
+Python waits at exit for the threads of `concurrent.futures`, and not for these.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ _Result = TypeVar("_Result")
 
 
 class DaemonThreadPool:
-    """So many threads, started at the first call; one that is at work when the process ends ends with it."""
+    """A fixed number of threads, started at the first call and stopped when the process exits."""
 
     def __init__(self, count: int, name: str) -> None:
         self._count = count
@@ -31,7 +34,10 @@ class DaemonThreadPool:
         *args: _Parameters.args,
         **kwargs: _Parameters.kwargs,
     ) -> Future[_Result]:
-        """Call the function in a thread, with the caller's context variables; a cancelled future that waits is left."""
+        """Call the function in a thread, with the context variables of the current thread.
+
+        If the future is cancelled before a thread is free, the function is not called.
+        """
         self._start()
         future: Future[_Result] = Future()
         context = contextvars.copy_context()
@@ -39,7 +45,7 @@ class DaemonThreadPool:
         return future
 
     def close(self) -> None:
-        """End the threads once they have nothing to do."""
+        """Stop the threads after the calls that were submitted. Returns at once."""
         with self._lock:
             for _ in range(self._count if self._is_started else 0):
                 self._calls.put(None)
@@ -60,7 +66,7 @@ class DaemonThreadPool:
             if future.set_running_or_notify_cancel():
                 try:
                     result = function()
-                except BaseException as error:  # noqa: BLE001 - raised to the one that waits for the future
+                except BaseException as error:  # noqa: BLE001 - raised where the future is awaited
                     future.set_exception(error)
                 else:
                     future.set_result(result)

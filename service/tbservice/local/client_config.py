@@ -1,4 +1,4 @@
-"""Tells the uploader on this machine where the server is: the client's configuration file, as `tbupload` reads it."""
+"""The configuration file in which `tbupload` on this machine finds the server and a token."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from pathlib import Path
 
 
 def write_client_config(file: Path, server: str, token: str) -> str | None:
-    """Writes server and token where there is no configuration yet, or where it is about this server already.
+    """Write server and token, unless the file configures another server.
 
-    Any other configuration is left as it is: returns a sentence that says so, and None when all is well.
+    Returns None if the file has both; else a sentence that says why it was not changed.
     """
     try:
-        found = tomllib.loads(file.read_text())
+        config = tomllib.loads(file.read_text())
     except FileNotFoundError:
-        found = {}
+        config = {}
     except (OSError, ValueError) as error:
-        return f"{file} cannot be read ({error}) and was left as it is."
-    if found.get("server") == server and found.get("token") == token:
+        return f"{file} cannot be read ({error}) and was not changed."
+    if config.get("server") == server and config.get("token") == token:
         return None
-    if found and token != found.get("token") and server != found.get("server"):
-        return f"{file} points to {found.get('server', 'no server')} and was left as it is."
-    return _write(file, {**found, "server": server, "token": token})
+    if config and token != config.get("token") and server != config.get("server"):
+        return f"{file} configures {config.get('server', 'no server')} and was not changed."
+    return _write(file, {**config, "server": server, "token": token})
 
 
 def client_config_file() -> Path:
-    """Where `tbupload` looks."""
+    """Return the path of the configuration file that `tbupload` reads."""
     return Path(os.environ.get("TBHUB_CONFIG") or Path.home() / ".config" / "tbhub" / "config.toml")
 
 

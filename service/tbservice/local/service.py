@@ -1,4 +1,4 @@
-"""The service of `tbservice up`, over an embedded instance: first use, serving, and watching the two servers."""
+"""The service of `tbservice up`: its first start, serving, and monitoring the two servers."""
 
 from __future__ import annotations
 
@@ -19,15 +19,23 @@ from tbservice.store.pg import migrate
 from tbservice.store.pg.database import Database
 
 MONITOR_SECONDS = 0.5
-"""Seconds between two looks at the servers; also what a stop is given to reach us when it reaches them first."""
+"""Seconds between two checks of the servers.
+
+Also the time within which a signal that stopped a server must reach this process too.
+"""
 
 Report = Callable[[str], None]
 
 
 def prepare(instance: Instance, url: str, report: Report) -> str:
-    """Migrates the database, sees to it that there is an owner, and that the uploader on this machine speaks for it.
+    """Migrate the database and configure the uploader of this machine; return the owner's token.
 
-    Returns the owner's token. `url` is the server's, as programs on this machine reach it; `say` is told each step.
+    Creates a workspace with an owner token if there is none. Idempotent.
+
+    Args:
+        instance: The running PostgreSQL and S3 servers.
+        url: The service's URL for programs on this machine.
+        report: Called with a line for each migration, and for a configuration left unchanged.
     """
     for name in migrate.upgrade(instance.postgres.url()):
         report(f"migrated the database: {name}")
@@ -37,33 +45,35 @@ def prepare(instance: Instance, url: str, report: Report) -> str:
     token = token_file.read_text().strip()
     warning = write_client_config(client_config_file(), url, token)
     if warning is not None:
-        report(f"{warning} This server is {url}, and its owner's token is in {token_file}")
+        report(f"{warning} This server's URL is {url}; its owner token is in {token_file}")
     return token
 
 
 def serve(
     instance: Instance, bound: socket.socket, host: str, when_ready: Callable[[str], None]
 ) -> None:
-    """Serves until a signal; `when_ready` is told the public URL. Raises StartupError when a server stops by itself.
+    """Serve until a signal. Raises StartupError if a server stops by itself.
 
-    `when_ready` is called in the event loop: it must not block.
+    `when_ready` is called with the public URL in the event loop: it must not block.
     """
     port = bound.getsockname()[1]
     url = os.environ.get("TBHUB_PUBLIC_URL") or bind.public_url(host, port)
     settings = make_settings(instance, host=host, port=port, public_url=url)
     app = create_app(settings)
     app.state.forced_exit.before = instance.stop
+
     server = workers.Server(workers.configure(app, settings), lambda: when_ready(url))
     monitor = _ServerMonitor(instance, server)
     monitor.start()
     workers.run(server, bound)
-    app.state.forced_exit.cancel()  # the two servers stop in their own time
+
+    app.state.forced_exit.cancel()  # PostgreSQL and SeaweedFS have timeouts of their own
     if monitor.error is not None:
         raise monitor.error
 
 
 class _ServerMonitor(threading.Thread):
-    """Looks after the two servers while the service runs, and ends the service when one of them is gone."""
+    """A thread that stops the service if PostgreSQL or SeaweedFS stops by itself."""
 
     def __init__(self, instance: Instance, server: workers.Server) -> None:
         super().__init__(daemon=True)
@@ -77,7 +87,7 @@ class _ServerMonitor(threading.Thread):
             try:
                 self._instance.check()
             except StartupError as error:
-                # A Ctrl-C goes to the whole process group: they may have it before we do.
+                # Ctrl-C goes to the whole process group: the servers may get it before this process.
                 self._pause.wait(MONITOR_SECONDS)
                 if not self._server.should_exit:
                     self.error = error
@@ -86,12 +96,12 @@ class _ServerMonitor(threading.Thread):
 
 
 def _create_owner_token(database_url: str) -> str:
-    """An owner token of the first workspace, which is made if there is none yet."""
+    """Return a new owner token of the first workspace, which is created if there is none."""
     database = Database(database_url, 1)
     try:
         with database.transaction() as db:
-            found = list_workspaces(db)
-            workspace_id = found[0][0] if found else create_workspace(db, "default")
+            workspaces = list_workspaces(db)
+            workspace_id = workspaces[0][0] if workspaces else create_workspace(db, "default")
         with database.transaction(workspace_id) as db:
             return create_owner_token(db, workspace_id, "tbservice up")[1]
     finally:

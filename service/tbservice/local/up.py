@@ -1,4 +1,4 @@
-"""`tbservice up`: PostgreSQL, SeaweedFS and the service on one machine, from one command, in one process group."""
+"""`tbservice up`: PostgreSQL, SeaweedFS and the service in one process group on one machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line asks for."""
+    """The options of the command line."""
 
     host: str
     port: int
@@ -30,7 +30,10 @@ class Options:
 
 
 def up(options: Options) -> None:
-    """Starts everything and serves until a signal. Raises StartupError with one line; stops all it started in any case."""
+    """Start everything and serve until a signal.
+
+    Stops what it started in any case. Raises StartupError with one line.
+    """
     for number in STOP_SIGNALS:
         signal.signal(number, _exit_on_signal)
     with bind.bind_socket(options.host, options.port) as bound:
@@ -39,10 +42,9 @@ def up(options: Options) -> None:
             try:
                 _run(instance, bound, options)
             finally:
+                # A second Ctrl-C must not leave a server running.
                 for number in STOP_SIGNALS:
-                    signal.signal(
-                        number, signal.SIG_IGN
-                    )  # a second Ctrl-C must not leave a server behind
+                    signal.signal(number, signal.SIG_IGN)
                 instance.stop()
         except OSError as error:
             if error.filename is None:
@@ -51,9 +53,10 @@ def up(options: Options) -> None:
 
 
 def default_data_dir() -> Path:
-    """Where data is kept unless told otherwise: among the user's own data.
+    """Return the default data directory, in the user's data home (XDG Base Directory).
 
-    Root on a system without user namespaces runs PostgreSQL as another account, which cannot enter root's home.
+    Root on a system without user namespaces runs PostgreSQL as another account, which cannot enter
+    root's home: then it is /var/lib/tbhub.
     """
     home = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
     if (
@@ -70,7 +73,8 @@ def _run(instance: Instance, bound: socket.socket, options: Options) -> None:
         _print_progress(f"first start: creating {instance.directory.path}")
     _print_progress("starting PostgreSQL and SeaweedFS")
     instance.start()
-    # These take long to import, so it is done while the servers start.
+
+    # Imported while the servers start, because these imports are slow.
     from tbservice.local import service  # noqa: PLC0415
     from tbservice.local.demo.upload import DemoUpload  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""What an administrator's commands do in the database that the settings name."""
+"""The database operations of the administration commands (`migrate`, `workspace`, `token`)."""
 
 from __future__ import annotations
 
@@ -18,29 +18,35 @@ from tbservice.types import WorkspaceId
 
 
 def upgrade_database() -> list[str]:
-    """Migrates the database and returns the names of the migrations that ran. After StartupError nothing has changed."""
+    """Migrate the database and return the names of the migrations that ran.
+
+    Raises StartupError if the database refuses; it is then unchanged.
+    """
     try:
         return migrate.upgrade(read_settings().database_url.get_secret_value())
     except exc.DBAPIError as error:
         raise StartupError(
-            f"the database cannot be migrated, and is as it was: {error.orig}"
+            f"the database could not be migrated and is unchanged: {error.orig}"
         ) from error
 
 
 def add_workspace(name: str) -> WorkspaceId:
-    """Makes a workspace and returns its id."""
+    """Create a workspace and return its id."""
     with _open_database() as database, database.transaction() as db:
         return create_workspace(db, name)
 
 
 def read_workspaces() -> list[tuple[WorkspaceId, str]]:
-    """Every workspace's id and name."""
+    """Return the id and name of every workspace."""
     with _open_database() as database, database.transaction() as db:
         return list_workspaces(db)
 
 
 def issue_owner_token(workspace_id: int, label: str) -> str:
-    """Makes an owner token and returns its secret, which is told only now. Raises NotFound for no such workspace."""
+    """Create an owner token and return its secret, which cannot be read again.
+
+    Raises NotFound if there is no such workspace.
+    """
     if workspace_id not in dict(read_workspaces()):
         raise NotFound(
             f"there is no workspace {workspace_id}: `tbservice workspace list` shows them"
@@ -52,7 +58,7 @@ def issue_owner_token(workspace_id: int, label: str) -> str:
 
 @contextmanager
 def _open_database() -> Iterator[Database]:
-    """The database, found to have the right schema. Raises SchemaMismatch."""
+    """Open the database of the settings. Raises SchemaMismatch if it is not migrated."""
     database = Database(read_settings().database_url.get_secret_value(), 1)
     try:
         check_schema(database)

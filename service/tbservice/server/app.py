@@ -1,4 +1,4 @@
-"""The application: the only file that knows every part."""
+"""The application: routes, middleware, error responses and lifespan, put together."""
 
 from __future__ import annotations
 
@@ -66,16 +66,15 @@ _HANDLER_MODULES: Final = (
     "tbservice.tensorboard.handler_jobs",
     "tbservice.api.v0_classic.graph_text",
 )
-"""What handler processes can do; they import these, and the workers need not."""
+"""Modules with the jobs of handler processes; only those processes import them."""
 
 _PROBLEMS_SHOWN = 10
-"""Problems of one request that its refusal names."""
+"""Validation problems that one error response lists."""
 
-_DESCRIPTION = """ A hosted home for TensorBoard data. Send `Authorization: Bearer <token>`; an error is `{"code",
-"detail"}`, where the code is for programs and the detail says what to do. Numbers that are not finite travel as
-"NaN", "Infinity", "-Infinity".
+_DESCRIPTION = """ A hosted service for TensorBoard data. Send `Authorization: Bearer <token>`. An
+error is `{"code", "detail"}`: the code is for programs, the detail says what to do. Numbers that
+are not finite are the strings "NaN", "Infinity" and "-Infinity".
 """
-
 
 _ROUTER_MODULES = (
     health,
@@ -94,27 +93,28 @@ _ROUTER_MODULES = (
     series,
     files,
 )
-"""The routes' modules, each with its `router`."""
+"""The modules of the routes, each with a `router`."""
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """The application over these settings. Nothing is connected to before it starts up.
+    """Create the application. It connects to nothing until its lifespan starts.
 
-    What it starts with is `prepare_backends`, unless that was done before.
+    The lifespan calls `prepare_backends`, unless that was called before.
     """
     app = FastAPI(
         title="tbhub",
         version=version("tbhub"),
         description=_DESCRIPTION,
         openapi_url="/api/v1/openapi.json",
-        docs_url=None,  # Swagger UI would come from another server; `add_docs` has our own page
+        docs_url=None,  # FastAPI's page loads Swagger UI from a CDN; `add_docs` serves our own
         redoc_url=None,
-        redirect_slashes=False,  # such a redirect would name whatever Host the request did
+        redirect_slashes=False,  # the redirect would contain the Host of the request
         lifespan=_lifespan,
         responses=ERROR_RESPONSES,
     )
+
     app.state.settings = settings
-    app.state.has_found_servers = False
+    app.state.is_prepared = False
     app.state.database = Database(
         settings.database_url.get_secret_value(), settings.database_pool_size
     )
@@ -125,18 +125,22 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.compactor = Compactor(app.state.database)
     app.state.ingest = Ingest(app.state.database, app.state.objects, app.state.compactor)
     app.state.notifier = ChangeNotifier(app.state.database)
+
     for module in _ROUTER_MODULES:
         app.include_router(module.router)
     app.state.handlers = HandlerPool(*_HANDLER_MODULES)
     app.state.forced_exit = ForcedExit()
     add_docs(app)
     mount(app)
+
+    # The middleware added last is the outermost.
     app.add_middleware(
         TrustedHostMiddleware, allowed_hosts=settings.allowed_hosts, www_redirect=False
     )
     app.add_middleware(AdmissionMiddleware, database=app.state.database, shares=app.state.shares)
     app.add_middleware(SecurityHeadersMiddleware)
-    app.add_middleware(MetricsMiddleware)  # the outermost: it sees what the others refuse
+    app.add_middleware(MetricsMiddleware)  # outermost: it counts what the others refuse
+
     app.add_exception_handler(ServiceError, _render)
     app.add_exception_handler(RequestValidationError, _render_invalid)
     app.add_exception_handler(HTTPException, _render_http)
@@ -146,15 +150,18 @@ def create_app(settings: Settings) -> FastAPI:
 
 
 def prepare_backends(app: FastAPI) -> None:
-    """Makes the bucket where it is missing. Raises SchemaMismatch when a migration is; Unavailable."""
+    """Check the database's schema and create the bucket if it is missing.
+
+    Raises SchemaMismatch if a migration is missing, Unavailable if PostgreSQL or S3 is.
+    """
     check_schema(app.state.database)
     app.state.objects.ensure_bucket()
-    app.state.has_found_servers = True
+    app.state.is_prepared = True
 
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    if not app.state.has_found_servers:
+    if not app.state.is_prepared:
         await run_in_threadpool(prepare_backends, app)
     app.state.compactor.start()
     app.state.handlers.start()
@@ -185,7 +192,7 @@ async def _render(request: Request, error: Exception) -> JSONResponse:
     if isinstance(error, Unauthenticated):
         headers["WWW-Authenticate"] = "Bearer"
     if isinstance(error, ObjectMissing):
-        headers["Cache-Control"] = "no-store"  # it may be repaired, and 410 alone may be kept
+        headers["Cache-Control"] = "no-store"  # RFC 9110, 15.5.11: caches may store a 410
     if isinstance(error, TooManyRequests | Unavailable):
         headers["Retry-After"] = str(error.retry_after_seconds)
     if isinstance(error, Unavailable):
@@ -198,7 +205,7 @@ async def _render_invalid(request: Request, error: Exception) -> JSONResponse:
     problems = error.errors()[:_PROBLEMS_SHOWN]
     _forget_request(error)
     if any(problem["type"] == "json_invalid" for problem in problems):
-        return _error_response(request, 400, "malformed", "the body is no JSON")
+        return _error_response(request, 400, "malformed", "the request body is not JSON")
     detail = "; ".join(
         f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems
     )
@@ -206,12 +213,12 @@ async def _render_invalid(request: Request, error: Exception) -> JSONResponse:
 
 
 def _forget_request(error: RequestValidationError) -> None:
-    """Drop what the client sent: the error stays in memory until garbage is collected, and that is rare here."""
+    """Free what the client sent: the error stays in memory until a late garbage collection."""
     traceback.clear_frames(error.__traceback__)
     error.body = None
     for problem in error.errors():
         problem.pop("input", None)
-        problem.pop("ctx", None)  # an error of ours, whose traceback holds the input as well
+        problem.pop("ctx", None)  # an error of ours; its traceback references the input too
 
 
 async def _render_http(request: Request, error: Exception) -> JSONResponse:
@@ -221,20 +228,23 @@ async def _render_http(request: Request, error: Exception) -> JSONResponse:
     codes = {404: "not_found", 405: "method_not_allowed"}
     code = codes.get(error.status_code, "malformed")
     headers = dict(error.headers or {})
-    if "Allow" in headers:  # of the first route with this path alone; others may take other methods
+    if "Allow" in headers:  # Starlette names the methods of only the first route with this path
         headers["Allow"] = ", ".join(allowed_methods(request.app.routes, request.scope))
     return _error_response(request, error.status_code, code, error.detail, headers)
 
 
 async def _render_unencodable(request: Request, _error: Exception) -> JSONResponse:
-    detail = "a text holds half of a character (a lone surrogate), which cannot be kept"
+    detail = "a string contains a lone surrogate (half of a character), which cannot be stored"
     return _error_response(request, 422, "invalid", detail)
 
 
 async def _render_unexpected(request: Request, error: Exception) -> JSONResponse:
-    """Log the error, and answer with the id by which the log has it."""
+    """Log the error and respond with its id in the log."""
     error_id = log_failure(error)
-    detail = f"the server failed on this request, of which nothing was kept; its log has the error id {error_id}"
+    detail = (
+        "the server failed to handle this request and stored nothing of it; "
+        f"its log has the details under error id {error_id}"
+    )
     return _error_response(request, 500, "internal", detail, id=error_id)
 
 
@@ -247,7 +257,7 @@ def _error_response(
     **more: int | str,
 ) -> JSONResponse:
     set_error_code(request.scope, code)
-    # An unexpected error is answered outside of every middleware.
+    # NOSNIFF, because the response to an unexpected error passes no middleware.
     return JSONResponse(
         {"code": code, "detail": detail, **more}, status, {**NOSNIFF, **(headers or {})}
     )

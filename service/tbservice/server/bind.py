@@ -1,4 +1,7 @@
-"""The address to listen on: a socket bound early, so that a taken port is told before anything is started."""
+"""The address to listen on.
+
+The socket is bound before anything else starts, so that a port in use is reported first.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ WILDCARD_ADDRESSES = ("0.0.0.0", "::")  # noqa: S104 - compared with, never a de
 
 
 def bind_socket(host: str, port: int) -> socket.socket:
-    """A socket bound to the address, not listening yet. Raises StartupError when it is taken or not ours to have."""
+    """Return a socket that is bound to the address and does not listen yet.
+
+    Raises StartupError if the address is in use or not allowed.
+    """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM
@@ -26,7 +32,7 @@ def bind_socket(host: str, port: int) -> socket.socket:
 
 
 def public_url(host: str, port: int) -> str:
-    """The URL that others may use: as asked for, or with this machine's name when it listens on every address."""
+    """Return the URL for other machines: with this machine's name if `host` is a wildcard."""
     if host in WILDCARD_ADDRESSES:
         host = socket.gethostname()
         try:
@@ -37,13 +43,13 @@ def public_url(host: str, port: int) -> str:
 
 
 def local_url(host: str, port: int) -> str:
-    """The URL for programs on this machine."""
+    """Return the URL for programs on this machine."""
     return f"http://127.0.0.1:{port}" if host in WILDCARD_ADDRESSES else public_url(host, port)
 
 
 def _explain(host: str, port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
-        return f"port {port} of {host} is taken: stop what listens there, or choose another port"
+        return f"port {port} of {host} is in use: stop its server, or choose another port"
     if error.errno == errno.EACCES:
-        return f"port {port} is not allowed to an ordinary user: choose one above 1023"
+        return f"port {port} needs root privileges: choose one above 1023"
     return f"cannot listen on {host} port {port}: {error.strerror}"

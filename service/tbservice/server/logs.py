@@ -1,7 +1,8 @@
-"""The service's log: one line a record on standard error, which nobody outside can forge or flood.
+"""The service's log: one line per record on standard error, which clients cannot forge or flood.
 
-What a record says may come from a stranger: a header, a body that a handler of TensorBoard's quotes, the message of an
-exception. So its text is escaped and cut, and records of one origin are limited by the minute.
+The text of a record may come from a client: a header, a body that TensorBoard's code quotes, the
+message of an exception. So it is escaped and shortened, and the records of one origin are limited
+per minute.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from typing import Any, Final, TextIO
 from tbservice import limits
 
 _CONTINUATION_PREFIX: Final = "  | "
-"""How each line of a traceback begins: no line but a record's first begins with a digit."""
+"""Prefix of each line of a traceback: only the first line of a record starts with a digit."""
 
 _LINE: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
-# There is no access log: a share link's query holds a token, and logs outlive tokens.
+# No access log: the query of a share link contains a token, and logs outlive tokens.
 LOGGING: Final[dict[str, Any]] = {
     "version": 1,
     "disable_existing_loggers": False,
@@ -39,7 +40,7 @@ LOGGING: Final[dict[str, Any]] = {
 }
 
 _ERROR_ID: Final = "error id "
-"""Begins the note at the end of a failure's traceback."""
+"""Start of the note at the end of a failure's traceback."""
 
 _Origin = tuple[str, int, str, int, type[BaseException] | None, int]
 
@@ -48,23 +49,23 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Failure:
-    """A failed request and the id that its answer will have, which `RateLimitedHandler` may change."""
+    """A failed request's error id for the response, which `RateLimitedHandler` may change."""
 
     error_id: str
 
 
 def configure() -> None:
-    """Send every record of this process to standard error, and Python's warnings with them."""
+    """Write every record of this process, and Python's warnings, to standard error."""
     logging.config.dictConfig(LOGGING)
     logging.captureWarnings(capture=True)
 
 
 def log_failure(error: Exception) -> str:
-    """Log, with its traceback, what has made a request fail; return an id by which the log has it.
+    """Log the error of a failed request with its traceback; return the id by which to find it.
 
-    The note `error id …` at the end of the traceback has the id. Where the record is suppressed, it is the id of the
-    similar one that was written last, whose traceback is the same. What the server logs of the same error afterwards is
-    not written.
+    The note `error id …` at the end of the traceback has the id. If the record is suppressed, the
+    id is that of the last similar record written, which has the same traceback. Later records of
+    the same error, such as uvicorn's, are not written.
     """
     failure = _Failure(secrets.token_hex(8))
     error.add_note(f"{_ERROR_ID}{failure.error_id}")
@@ -73,21 +74,25 @@ def log_failure(error: Exception) -> str:
 
 
 def escape(text: str) -> str:
-    r"""Return the text on one line: what cannot be printed, line separators included, as `\n`, `\x1b`, `\u2028`."""
+    r"""Return the text on one line, with unprintable characters as `\n`, `\x1b`, `\u2028`."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def shorten(text: str, chars_max: int) -> str:
-    """Return the text with its middle left out where it has over `chars_max` characters: both ends tell most."""
+    """Return the text with its middle left out if it has more than `chars_max` characters.
+
+    Both ends remain, as they usually matter most; the note about the middle comes on top.
+    """
     if len(text) <= chars_max:
         return text
-    return f"{text[: chars_max // 2]} [{len(text) - chars_max} characters left out] {text[len(text) - chars_max // 2 :]}"
+    start, end = text[: chars_max // 2], text[len(text) - chars_max // 2 :]
+    return f"{start} [{len(text) - chars_max} characters left out] {end}"
 
 
 class LineFormatter(logging.Formatter):
-    """Formats a record as one escaped line, and its traceback as lines that are marked as such."""
+    """Formatter of a record as one escaped line, and of its traceback as prefixed lines."""
 
     def __init__(self) -> None:
         super().__init__(_LINE)
@@ -95,16 +100,17 @@ class LineFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the record's lines; its message has at most `LOG_MESSAGE_CHARS_MAX` characters."""
         message = _bounded(record.getMessage().rstrip(), limits.LOG_MESSAGE_CHARS_MAX)
-        # A copy, as other handlers see the record too; without the traceback that one of them may have left in it.
+        # A copy, because other handlers get the record too, without the traceback that one of
+        # them may have cached in it.
         own = {"msg": message, "args": None, "exc_text": None}
         return super().format(logging.makeLogRecord({**record.__dict__, **own}))
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
-        """Return the traceback in at most `LOG_TRACEBACK_CHARS_MAX` characters, less the marks of its lines."""
+        """Return the traceback: at most `LOG_TRACEBACK_CHARS_MAX` characters without prefixes."""
         return _as_continuation(super().formatException(ei))
 
     def formatStack(self, stack_info: str) -> str:  # noqa: N802 - logging's name
-        """Return the stack as `formatException` does."""
+        """Return the stack in the same format as `formatException`."""
         return _as_continuation(stack_info)
 
 
@@ -116,15 +122,15 @@ class _RateWindow:
     written: int = 0
     suppressed: int = 0
     error_id: str = ""
-    """Of the failure that was written last."""
+    """Id of the failure written last; empty if the last record was no failure."""
 
 
 class RateLimitedHandler(logging.StreamHandler[TextIO]):
-    """Writes at most `LOG_REPEATS_MAX` records of one origin in `LOG_WINDOW_SECONDS`, then one that counts the others.
+    """Handler that writes at most `LOG_REPEATS_MAX` records per origin and `LOG_WINDOW_SECONDS`.
 
-    An origin is a line of code and, of an exception, its type and the lines it came through: messages may differ in
-    what a stranger wrote. The count is written before the next record of any origin after that time, or at the end of
-    the process.
+    An origin is a line of code and, for an exception, its type and the lines of its traceback, but
+    not the message, which clients may vary. When a window has ended, one record with the number of
+    suppressed records is written: before the next record of any origin, or at the process's end.
     """
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
@@ -133,10 +139,14 @@ class RateLimitedHandler(logging.StreamHandler[TextIO]):
         self._windows: dict[_Origin, _RateWindow] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write the record, or count it; a failure that is only counted gets the id of the last that was written."""
+        """Write the record or count it as suppressed.
+
+        A suppressed failure gets the id of the last one written of its origin.
+        """
         failure: _Failure | None = getattr(record, "failure", None)
         if failure is None and _is_logged_failure(record):
             return
+
         now = self._clock()
         self._close_windows(now - limits.LOG_WINDOW_SECONDS)
         window = self._windows.setdefault(_origin_of(record), _RateWindow(now))
@@ -145,23 +155,25 @@ class RateLimitedHandler(logging.StreamHandler[TextIO]):
             window.error_id = failure.error_id if failure else ""
             super().emit(record)
             return
+
         window.suppressed += 1
         if failure is not None:
             failure.error_id = window.error_id
 
     def close(self) -> None:
-        """Write what is still to be counted."""
+        """Write the numbers of suppressed records, then close the handler."""
         self._close_windows(self._clock())
         super().close()
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-        """Say that a record could not be written; what it holds is not shown, as it could not be escaped."""
-        with suppress(OSError, ValueError):  # standard error is gone: there is nowhere to say it
+        """Write that formatting a record failed, without its text, which could not be escaped."""
+        with suppress(OSError, ValueError):  # standard error is closed
             self.stream.write(
                 f"a log record of {record.pathname}:{record.lineno} could not be written\n"
             )
 
     def _close_windows(self, began_until: float) -> None:
+        """End the windows that began until then, and write what they suppressed."""
         ended = [
             (origin, window)
             for origin, window in self._windows.items()
@@ -175,11 +187,10 @@ class RateLimitedHandler(logging.StreamHandler[TextIO]):
 
 def _origin_of(record: logging.LogRecord) -> _Origin:
     exception = record.exc_info[1] if record.exc_info else None
-    places: set[tuple[str, int]] = (
-        set()
-    )  # a set, as a stranger may choose how deep a recursion goes
+    # A set, because a client may determine the depth of a recursion.
+    lines: set[tuple[str, int]] = set()
     if exception is not None:
-        places.update(
+        lines.update(
             (frame.f_code.co_filename, line)
             for frame, line in traceback.walk_tb(exception.__traceback__)
         )
@@ -190,7 +201,7 @@ def _origin_of(record: logging.LogRecord) -> _Origin:
         record.pathname,
         record.lineno,
         kind,
-        hash(frozenset(places)),
+        hash(frozenset(lines)),
     )
 
 
@@ -205,12 +216,12 @@ def _count_record(origin: _Origin, window: _RateWindow) -> logging.LogRecord:
     kind = f" ({exception.__name__})" if exception else ""
     message = f"suppressed {window.suppressed} similar records of {path}:{line}{kind}"
     if window.error_id:
-        message += f", answered with the {_ERROR_ID}{window.error_id}"
+        message += f", reported to clients with {_ERROR_ID}{window.error_id}"
     return logging.LogRecord(name, level, path, line, message, None, None)
 
 
 def _bounded(text: str, chars_max: int) -> str:
-    """Return the text escaped and cut; cut before as well, so that a long one is not escaped for nothing."""
+    """Return the text escaped and shortened; it is shortened first to limit the work."""
     return shorten(escape(shorten(text, chars_max)), chars_max)
 
 

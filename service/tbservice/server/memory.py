@@ -1,8 +1,8 @@
-"""Keeps a serving process as small after a million requests as after the first few, and its garbage collector idle.
+"""Memory settings of a serving process: glibc's malloc and Python's garbage collector.
 
-What a batch needs while it is decoded and written is megabytes, in any of dozens of threads. Left to itself, glibc
-keeps what each thread has freed in an arena of that thread's own, and takes ever larger pieces from there instead of
-from the system; so a process grows with how many threads have met how large a batch, and never shrinks.
+Decoding and writing a batch takes megabytes, in any of dozens of threads. By default glibc has an
+arena per thread, stores freed memory there, and raises its threshold for using mmap. A process
+then grows with the number of threads and the size of their batches, and never shrinks.
 """
 
 from __future__ import annotations
@@ -15,22 +15,28 @@ from typing import Final
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _M_ARENA_MAX: Final = -8
-"""Names of `mallopt`, from glibc's malloc.h."""
+"""Parameters of `mallopt` (glibc's malloc.h)."""
 
 _ARENAS_MAX: Final = 2
 _MAPPED_BYTES_MIN: Final = 256 * 1024
-"""From this size on, a piece of memory is the system's again when it is freed; set, it no longer grows by itself."""
+"""Bytes from which an allocation is mapped, and unmapped when it is freed.
+
+Setting it also stops glibc from raising it (mallopt(3), M_MMAP_THRESHOLD).
+"""
 
 _TRIMMED_BYTES_MIN: Final = 4 * 1024 * 1024
-"""Free bytes at the end of the heap from which they are given back."""
+"""Free bytes at the end of the heap from which they are returned to the system."""
 
 _COLLECTED_OBJECTS_MIN: Final = 20_000
-"""Objects made, less those freed, before the youngest are looked through: a batch of small series makes many, and
-Python's own 700 would have everything looked through again and again while it is at work."""
+"""Allocations minus deallocations that start a collection of the youngest generation.
+
+A batch of many small series allocates many objects; with Python's default of 700 it would be
+interrupted by hundreds of collections.
+"""
 
 
 def limit_memory_growth() -> None:
-    """Sets both up, for this process, once everything is imported and made that stays for good."""
+    """Tune malloc and the garbage collector. Call it when all long-lived objects exist."""
     if sys.platform == "linux":
         _tune_malloc()
     gc.collect()
@@ -39,7 +45,7 @@ def limit_memory_growth() -> None:
 
 
 def _tune_malloc() -> None:
-    """Tells glibc's malloc; another libc, which has no such arenas, has no `mallopt` either or passes over it."""
+    """Tune glibc's malloc; other C libraries have no `mallopt`, or one without effect."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_ARENA_MAX, _ARENAS_MAX)

@@ -1,4 +1,8 @@
-"""Stopping in time: hearing of it before all clients have gone, which uvicorn waits for, and ending whatever runs."""
+"""Stop in time after a signal.
+
+Uvicorn runs shutdown handlers only after all requests have ended. These functions act at the
+signal itself, and end a process whose threads do not stop.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +17,10 @@ from types import FrameType
 from typing import Final
 
 STOP_SECONDS: Final = 3
-"""Seconds that requests under way are given when the server stops; what is cut off can be sent again."""
+"""Seconds that requests in progress may take at a stop; cancelled ones can be repeated."""
 
 EXIT_SECONDS_MAX: Final = 8
-"""Seconds after which a process that was told to stop ends, whatever its threads are at."""
+"""Seconds from the stop signal to a forced exit of the process."""
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -24,9 +28,9 @@ _log = logging.getLogger(__name__)
 
 
 class ForcedExit:
-    """Ends the process some seconds after it was told to stop: Python cannot end a thread that computes.
+    """A timer that exits the process some time after the stop signal.
 
-    `before` is what must be done even then; it runs in a thread of its own.
+    Python cannot end a thread that computes. `before` is called first, in the timer's thread.
     """
 
     def __init__(self) -> None:
@@ -34,20 +38,20 @@ class ForcedExit:
         self._timer: threading.Timer | None = None
 
     def begin(self) -> None:
-        """Start to count; again, it changes nothing."""
+        """Start the timer. Idempotent."""
         if self._timer is None:
             self._timer = threading.Timer(EXIT_SECONDS_MAX, self._exit)
             self._timer.daemon = True
             self._timer.start()
 
     def cancel(self) -> None:
-        """Leave the rest of the stop its time."""
+        """Cancel the timer: the rest of the stop may take longer."""
         if self._timer is not None:
             self._timer.cancel()
 
     def _exit(self) -> None:
         _log.warning(
-            "stopped with work under way that took longer than %s seconds", EXIT_SECONDS_MAX
+            "forced exit: work in progress did not end within %s seconds", EXIT_SECONDS_MAX
         )
         try:
             self.before()
@@ -57,13 +61,15 @@ class ForcedExit:
 
 @contextmanager
 def on_shutdown_signal(stop: Callable[[], None]) -> Iterator[None]:
-    """While the block lasts, `stop` is called in the running event loop at a signal that ends the process.
+    """Call `stop` in the running event loop at a signal that ends the process, during the block.
 
-    What handles the signal otherwise is called, too. In a thread that is not the main one, signals are another's.
+    The previous handler of the signal is called too. Does nothing outside of the main
+    thread: Python allows signal handlers only there.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+
     loop = asyncio.get_running_loop()
     handlers = {number: signal.getsignal(number) for number in _SIGNALS}
 
@@ -73,9 +79,11 @@ def on_shutdown_signal(stop: Callable[[], None]) -> Iterator[None]:
         if callable(handler):
             handler(number, frame)
 
+    # SIG_DFL and SIG_IGN are not callable: these signals keep their effect.
     handled = {number: handler for number, handler in handlers.items() if callable(handler)}
     for number in handled:
         signal.signal(number, handle)
+
     try:
         yield
     finally:

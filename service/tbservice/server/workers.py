@@ -1,4 +1,4 @@
-"""Runs the application with uvicorn: its workers, and a stop that does not wait for idle clients."""
+"""Run the application with uvicorn, in one or several worker processes."""
 
 from __future__ import annotations
 
@@ -33,59 +33,62 @@ from tbservice.store.pg.database import Database
 from tbservice.store.pg.schema import check_schema
 
 WORKER_HEALTHCHECK_SECONDS_MAX = 30
-"""Seconds after which a worker that does not answer its parent is replaced."""
+"""Seconds after which a worker that does not respond to its parent is replaced."""
 
 THREAD_SWITCH_SECONDS = 0.0005
-"""Seconds after which a thread gives way to another one that waits for Python's lock. With Python's own 0.005 each
-system call of a short request waits that long while another request computes."""
+"""Seconds after which a thread releases Python's lock to a waiting one.
+
+With Python's default of 0.005 s each system call of a short request waits that long while another
+request computes.
+"""
 
 WORKER_RETRY_SECONDS = 1.0
-"""Seconds between two attempts of a worker to find the servers it needs before it starts."""
+"""Seconds between a starting worker's attempts to reach PostgreSQL and S3."""
 
 _log = logging.getLogger(__name__)
 
 
 class Supervisor(Multiprocess):
-    """Uvicorn's parent of several workers, which knows whether it was stopped or has stopped by itself."""
+    """Uvicorn's parent of the workers, which knows whether a failed worker made it stop."""
 
     has_given_up = False
 
     def keep_subprocess_alive(self) -> None:
-        """Replaces workers that died; gives up when one does not start, as the next would not either."""
+        """Replace dead workers; give up if one does not start, as the next would not either."""
         for process in self.processes:
-            process.child_conn.close()  # the worker's end: held here too, it would hide that the worker has died
+            # The worker's end: open here too, it would hide that the worker has died.
+            process.child_conn.close()
         was_stopped = self.should_exit.is_set()
         super().keep_subprocess_alive()
         self.has_given_up = self.should_exit.is_set() and not was_stopped
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server that says when it has begun to listen."""
+    """A uvicorn server with a callback for the time when it listens."""
 
     def __init__(self, config: uvicorn.Config, when_ready: Callable[[], None]) -> None:
-        """`when_ready` is called once, in the event loop: it must not block."""
+        """Configure it; `when_ready` is called once, in the event loop, and must not block."""
         super().__init__(config)
         self._when_ready = when_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Starts listening, then calls `when_ready`."""
-        signal.signal(
-            signal.SIGHUP, self.handle_exit
-        )  # a closed terminal; uvicorn itself knows the other two
+        """Start listening, then call `when_ready`."""
+        # Sent when a terminal is closed; uvicorn handles only SIGINT and SIGTERM.
+        signal.signal(signal.SIGHUP, self.handle_exit)
         await super().startup(sockets)
         if self.started:
             self._when_ready()
 
 
 def configure(app: FastAPI | str, settings: Settings, **options: Any) -> uvicorn.Config:
-    """The uvicorn configuration that every way of serving shares."""
+    """Return the uvicorn configuration of `serve` and `tbservice up`."""
     return uvicorn.Config(
         app,
         http=Connection,
         h11_max_incomplete_event_size=limits.HEAD_BYTES_MAX,
         forwarded_allow_ips=settings.trusted_proxies,
         access_log=False,
-        log_config=None,  # `logs.configure` was called, as it is of every command
+        log_config=None,  # `logs.configure` was called by the command
         log_level="warning",
         server_header=False,
         timeout_graceful_shutdown=STOP_SECONDS,
@@ -95,21 +98,21 @@ def configure(app: FastAPI | str, settings: Settings, **options: Any) -> uvicorn
 
 
 def serve() -> None:
-    """Serves as the settings say until a signal, in one process or in several, each with an application of its own.
+    """Serve by the settings until a signal, in one process or several with an application each.
 
-    Raises SchemaMismatch when the database is not migrated: that is never done from here, where many may do it at once.
-    Raises StartupError when it ends without a signal: a worker does not start.
+    Raises SchemaMismatch if the database is not migrated: this never migrates it, because several
+    servers may start at once. Raises StartupError if a worker does not start.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _exit_on_signal)
     settings = read_settings()
     _check_database(settings)
+
     with bind.bind_socket(settings.host, settings.port) as bound:
         if settings.workers == 1:
             app = create_app(settings)
-            prepare_backends(
-                app
-            )  # an error here is one line; in the application's start-up it would be a traceback
+            # Raises an error of one line; in the application's lifespan it would be a traceback.
+            prepare_backends(app)
             run(Server(configure(app, settings), lambda: _announce(settings)), bound)
         else:
             _announce(settings)
@@ -122,30 +125,33 @@ def serve() -> None:
                 supervisor.run()
             if supervisor.has_given_up:
                 raise StartupError(
-                    "a worker did not start, so all were stopped: the lines above say why"
+                    "a worker did not start, so all were stopped: see the lines above"
                 )
 
 
 def openapi_json() -> str:
-    """The OpenAPI document as JSON; needs neither settings nor servers."""
+    """Return the OpenAPI document as JSON; needs neither settings nor servers."""
     return json.dumps(
         create_app(Settings(database_url=SecretStr("postgresql://"))).openapi(), indent=2
     )
 
 
 def run(server: Server, bound: socket.socket) -> None:
-    """Serves on the socket until a signal. Raises StartupError when the application does not start; its log says why."""
+    """Serve on the socket until a signal.
+
+    Raises StartupError if the application does not start; the reason is in the log.
+    """
     _prepare_process()
     server.run(sockets=[bound])
     if not server.started:
-        raise StartupError("the service did not start: the lines above say why")
+        raise StartupError("the service did not start: see the lines above")
 
 
 def create_worker_app() -> FastAPI:
-    """The application of a worker process, which ends with its parent and reads the same environment.
+    """Create the application of a worker process, which ends with its parent.
 
-    Exits with the code by which the parent knows that no other worker would start, where the servers are there but
-    cannot be served from.
+    Exits with uvicorn's STARTUP_FAILURE, at which the parent starts no other worker, if the
+    backends respond but cannot be used.
     """
     logs.configure()
     parent = multiprocessing.parent_process()
@@ -153,7 +159,7 @@ def create_worker_app() -> FastAPI:
         set_parent_death_signal(signal.SIGTERM, parent.pid)
     app = create_app(read_settings())
     try:
-        _wait_for_servers(app)
+        _wait_for_backends(app)
     except StartupError as error:
         _log.error("a worker cannot start: %s", error)
         sys.exit(STARTUP_FAILURE)
@@ -162,18 +168,19 @@ def create_worker_app() -> FastAPI:
 
 
 def _prepare_process() -> None:
-    """Set this process up for serving, once everything is imported and made that stays for good."""
+    """Tune this process for serving. Call it when all long-lived objects exist."""
     limit_memory_growth()
     raise_file_limit()
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
 
 
-def _wait_for_servers(app: FastAPI) -> None:
-    """Waits until PostgreSQL and S3 answer: one worker that fails to start, a replacement too, ends all of them.
+def _wait_for_backends(app: FastAPI) -> None:
+    """Wait until PostgreSQL and S3 respond: uvicorn stops all workers if one fails to start.
 
-    They may go away again just after that, which is no reason not to start: the application does not look again.
+    The application does not check them again, so that an outage right after this does not prevent
+    the start.
     """
-    ends = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    handler = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     while True:
         try:
             prepare_backends(app)
@@ -181,7 +188,7 @@ def _wait_for_servers(app: FastAPI) -> None:
         except Unavailable as error:
             _log.warning("a worker waits to start: %s", error)
             time.sleep(WORKER_RETRY_SECONDS)
-    signal.signal(signal.SIGTERM, ends)
+    signal.signal(signal.SIGTERM, handler)
 
 
 def _check_database(settings: Settings) -> None:

@@ -1,1 +1,1 @@
-"""A real PostgreSQL and a real S3 server from their wheels, in one data directory."""
+"""PostgreSQL and the S3 server SeaweedFS, from their wheels, in one data directory."""

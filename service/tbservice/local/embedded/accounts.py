@@ -1,4 +1,4 @@
-"""Whom PostgreSQL runs as: it refuses root, so root needs a way to look like somebody else to it."""
+"""The account that PostgreSQL runs as: it refuses to run as root."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ UNPRIVILEGED_NAMES = ("postgres", "nobody", "daemon")
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Whom to run as: `arguments` for `launch.py`, and the user and group that own the files, as seen from here."""
+    """An account: its arguments for `launch.py`, and the ids that own its files, seen from here."""
 
     arguments: tuple[str, ...]
     uid: int
     gid: int
     is_different_user: bool
-    """The files belong to another account than ours, which must be able to reach them."""
+    """Whether it is another account than ours, which must be able to reach the files."""
 
 
 def choose_account(probe: Path) -> Account:
-    """The account for PostgreSQL: ourselves, unless we are root.
+    """Return the account for PostgreSQL: the current one, unless that is root.
 
-    Root runs it in a user namespace, where root looks like an ordinary user and still owns its files; where the system
-    allows none, as many containers do, as another account. `probe` is a harmless program with an option --version.
+    Root runs it in a user namespace, in which root appears as an ordinary user and still owns its
+    files. Many containers forbid that; then PostgreSQL runs as another account. `probe` is a
+    program with an option --version, to try a namespace with.
     """
     if os.geteuid() != 0:
         return Account((), os.geteuid(), os.getegid(), is_different_user=False)
@@ -43,34 +44,40 @@ def choose_account(probe: Path) -> Account:
 
 
 def can_use_namespace(probe: Path) -> bool:
-    """Tells whether root may run `probe --version` in a user namespace of its own."""
+    """Return whether root may run `probe --version` in a new user namespace."""
     command = launch_command([probe, "--version"], _namespace_arguments())
     return subprocess.run(command, capture_output=True, check=False).returncode != NO_NAMESPACE
 
 
 def find_unprivileged_account() -> Account:
-    """An unprivileged account of the system, which root can become."""
-    other = _find_named_account()
+    """Return an unprivileged account of the system, which root can switch to."""
+    entry = _find_named_account()
     return Account(
-        ("--uid", str(other.pw_uid), "--gid", str(other.pw_gid)),
-        other.pw_uid,
-        other.pw_gid,
+        ("--uid", str(entry.pw_uid), "--gid", str(entry.pw_gid)),
+        entry.pw_uid,
+        entry.pw_gid,
         is_different_user=True,
     )
 
 
 def chown_tree(tree: Path, account: Account) -> None:
-    """Makes the account the owner of a directory and all in it; does nothing when the directory is its already."""
+    """Make the account the owner of a directory tree.
+
+    Does nothing if it owns the directory itself, which is changed last.
+    """
     if tree.stat().st_uid == account.uid:
         return
     for directory, names, files in os.walk(tree, topdown=False):
         for name in (*names, *files):
             os.chown(Path(directory, name), account.uid, account.gid, follow_symlinks=False)
-    os.chown(tree, account.uid, account.gid)  # last, so that an interrupted walk is done again
+    os.chown(tree, account.uid, account.gid)  # last, so that an interrupted walk is repeated
 
 
 def make_traversable(directory: Path) -> None:
-    """Lets other accounts pass through `directory` (not list it). Raises StartupError when one above it keeps them out."""
+    """Let other accounts traverse `directory`, but not list it.
+
+    Raises StartupError if they cannot traverse one of its parents.
+    """
     directory.chmod(stat.S_IMODE(directory.stat().st_mode) | stat.S_IXOTH)
     if not is_reachable(directory):
         raise StartupError(
@@ -80,8 +87,8 @@ def make_traversable(directory: Path) -> None:
 
 
 def is_reachable(path: Path) -> bool:
-    """Tells whether every account may pass through all directories above `path`, and through it or execute it."""
-    return all(part.stat().st_mode & stat.S_IXOTH for part in (path, *path.parents))
+    """Return whether every account may traverse or execute `path` and traverse its parents."""
+    return all(each.stat().st_mode & stat.S_IXOTH for each in (path, *path.parents))
 
 
 def _namespace_arguments() -> tuple[str, ...]:
@@ -89,11 +96,12 @@ def _namespace_arguments() -> tuple[str, ...]:
 
 
 def _find_named_account() -> pwd.struct_passwd:
-    """PostgreSQL wants an account that the system knows by name."""
-    known = {entry.pw_name: entry for entry in pwd.getpwall() if entry.pw_uid != 0}
-    for name in (*UNPRIVILEGED_NAMES, *known):
-        if name in known:
-            return known[name]
+    """Return an unprivileged account with a name, which PostgreSQL requires of its user id."""
+    accounts = {entry.pw_name: entry for entry in pwd.getpwall() if entry.pw_uid != 0}
+    for name in (*UNPRIVILEGED_NAMES, *accounts):
+        if name in accounts:
+            return accounts[name]
     raise StartupError(
-        "PostgreSQL does not run as root, and this system has no other account: make one with useradd"
+        "PostgreSQL does not run as root, and this system has no other account: "
+        "create one with useradd"
     )

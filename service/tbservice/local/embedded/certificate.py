@@ -1,4 +1,7 @@
-"""The certificate by which SeaweedFS's parts know each other; apart from the rest because it takes long to import."""
+"""The certificate with which SeaweedFS's components authenticate each other.
+
+In a module of its own, because `cryptography` is slow to import.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,17 @@ from tbservice.local.embedded.ports import LOOPBACK
 
 VALID_FROM = datetime(2000, 1, 1, tzinfo=UTC)
 VALID_TO = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
-"""RFC 5280, 4.1.2.5: no known end. A reader of the file can read the data: a date would only break a start."""
+"""No well-defined expiration date (RFC 5280, 4.1.2.5).
+
+Who reads the file can read the data too, so an expiry would protect nothing and break a start.
+"""
 
 
 def create_certificate() -> str:
-    """Return a new private key and a self-signed certificate for it, both as PEM in one text.
+    """Return a self-signed certificate and its private key, both as PEM in one string.
 
-    It is authority, server and client in one: who trusts only this certificate accepts only who holds this key.
+    It is the certificate of authority, server and client: a peer that trusts only this certificate
+    accepts only peers that have its key.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tbhub")])

@@ -1,4 +1,4 @@
-"""How the service reaches the servers of an embedded instance."""
+"""The settings with which the service connects to an embedded instance."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tbservice.settings import Settings
 
 
 def make_settings(instance: Instance, *, host: str, port: int, public_url: str) -> Settings:
-    """The settings with which the service uses the instance's servers; the rest may come from the environment."""
+    """Return settings for the instance's servers; all others come from the environment."""
     secrets = instance.directory.secrets
     return Settings(
         database_url=SecretStr(instance.postgres.url()),
