@@ -266,7 +266,7 @@ def test_data_directory_made_by_hand_is_shut_to_others(tmp_path):
 
 def test_a_directory_with_something_else_in_it_and_a_file_are_refused_untouched(tmp_path):
     (tmp_path / "thesis.tex").write_text("x")
-    with pytest.raises(StartupError, match="holds something else"):
+    with pytest.raises(StartupError, match="contains other files"):
         DataDirectory.open(tmp_path)
     with pytest.raises(StartupError, match="is a file"):
         DataDirectory.open(tmp_path / "thesis.tex")
@@ -285,7 +285,7 @@ def test_files_of_another_postgresql_are_refused(tmp_path):
     DataDirectory.open(tmp_path / "data").close()
     (tmp_path / "data" / "postgres").mkdir()
     (tmp_path / "data" / "postgres" / "PG_VERSION").write_text("19\n")
-    with pytest.raises(StartupError, match="was made by PostgreSQL 19, and this is 18"):
+    with pytest.raises(StartupError, match="was created by PostgreSQL 19, and this is 18"):
         Instance(tmp_path / "data")
     DataDirectory.open(tmp_path / "data").close()  # it was left unlocked
 

@@ -1,1 +1,1 @@
-"""Run everything on one machine: `tbservice up`, embedded PostgreSQL and SeaweedFS, and the demo."""
+"""Run everything on one machine: `tbservice up`, embedded PostgreSQL and SeaweedFS, the demo."""

@@ -87,7 +87,7 @@ class _ServerMonitor(threading.Thread):
             try:
                 self._instance.check()
             except StartupError as error:
-                # Ctrl-C goes to the whole process group: the servers may get it before this process.
+                # Ctrl-C goes to the whole process group: the servers may get it first.
                 self._pause.wait(MONITOR_SECONDS)
                 if not self._server.should_exit:
                     self.error = error

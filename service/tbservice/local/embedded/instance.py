@@ -1,4 +1,4 @@
-"""One embedded instance: PostgreSQL and SeaweedFS in a data directory, started together, stopped together."""
+"""An embedded instance: PostgreSQL and SeaweedFS in one data directory, started together."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ from tbservice.local.embedded.subprocesses import ChildProcess
 
 
 class Instance:
-    """Both servers, ready between entering and leaving the `with` block. Enter it in a thread that outlives them."""
+    """A context manager in which both servers are ready.
+
+    Enter it in a thread that lives longer than the servers: see `subprocesses.ChildProcess`.
+    """
 
     def __init__(self, path: Path, account: Account | None = None) -> None:
-        """Locks the data directory and finds the programs; starts nothing. Raises StartupError.
+        """Lock the data directory and locate the programs; start nothing. Raises StartupError.
 
-        `account` is whom root runs PostgreSQL as; by default the best that the system allows.
+        `account` is the one PostgreSQL runs as; by default that of `accounts.choose_account`.
         """
         self.directory = DataDirectory.open(path)
         try:
@@ -35,7 +38,7 @@ class Instance:
         self.children: list[ChildProcess] = []
 
     def __enter__(self) -> Self:
-        """Starts both servers. Raises StartupError, with nothing left running."""
+        """Start both servers. Raises StartupError after stopping what was started."""
         try:
             self.start()
             self.wait_ready()
@@ -50,27 +53,33 @@ class Instance:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stops both servers."""
+        """Stop both servers."""
         self.stop()
 
     def start(self) -> None:
-        """Starts both servers and returns before they are ready. Raises StartupError; call `stop` in any case."""
-        self._objects = self._add(self.seaweedfs.start())  # first: it gets ready while initdb runs
+        """Start both servers; return before they are ready.
+
+        Raises StartupError; call `stop` even then.
+        """
+        self._objects = self._add(self.seaweedfs.start())  # first: it starts up while initdb runs
         self._database = self._add(self.postgres.start())
 
     def wait_ready(self) -> None:
-        """Waits until both servers do their work and the service's database is there. Raises StartupError."""
+        """Wait until both servers are ready and the service's database exists.
+
+        Raises StartupError.
+        """
         self.postgres.wait_ready(self._database)
         self.postgres.ensure_database()
         self.seaweedfs.wait_ready(self._objects)
 
     def check(self) -> None:
-        """Raises StartupError when a server has stopped by itself."""
+        """Raise StartupError if a server has stopped by itself."""
         for child in self.children:
             child.check()
 
     def stop(self) -> None:
-        """Stops both servers, at the same time, and unlocks the data directory. Returns when they are gone."""
+        """Stop both servers concurrently, wait for their end, and unlock the data directory."""
         for child in self.children:
             child.request_stop()
         for child in self.children:

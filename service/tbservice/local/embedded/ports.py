@@ -1,4 +1,4 @@
-"""Choosing free loopback ports, the same ones at every start where possible."""
+"""Choose free loopback ports, the same ones at every start if possible."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from collections.abc import Callable, Iterable, Mapping
 
 LOOPBACK = "127.0.0.1"
 PORT_MIN, PORT_MAX = 12_000, 21_999
-"""Below the range that systems draw outgoing ports from, so that no connection takes one between choice and use."""
+"""Ports below the ephemeral range of operating systems.
+
+Outgoing connections use none of them between the choice of a port and its use.
+"""
 GRPC_PORT_OFFSET = 10_000
-"""SeaweedFS's own rule for a gRPC port that cannot be set: the HTTP port plus this."""
+"""Offset from SeaweedFS's HTTP port to a gRPC port that no option sets."""
 
 
 def choose_ports(
@@ -18,14 +21,17 @@ def choose_ports(
     saved: Mapping[str, int],
     is_usable: Callable[[int], bool] = lambda _port: True,
 ) -> dict[str, int]:
-    """A free port for each name, the remembered one where it may be; its twin, 10,000 up, is free as well."""
-    chosen: dict[str, int] = {}
+    """Return a free port for each name, the saved one if possible.
+
+    The port `GRPC_PORT_OFFSET` above is free too.
+    """
+    ports: dict[str, int] = {}
     for name in names:
         port = saved.get(name, 0)
-        while port in chosen.values() or not (_is_free_with_grpc_port(port) and is_usable(port)):
+        while port in ports.values() or not (_is_free_with_grpc_port(port) and is_usable(port)):
             port = random.randint(PORT_MIN, PORT_MAX)  # noqa: S311 - not a secret
-        chosen[name] = port
-    return chosen
+        ports[name] = port
+    return ports
 
 
 def _is_free_with_grpc_port(port: int) -> bool:
@@ -33,11 +39,10 @@ def _is_free_with_grpc_port(port: int) -> bool:
 
 
 def is_free(port: int) -> bool:
-    """Tells whether a server could listen on the loopback port now."""
+    """Return whether a server could listen on the loopback port now."""
     with socket.socket() as probe:
-        probe.setsockopt(
-            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-        )  # a closed server's last connections do not count
+        # Ignores connections of a closed server in TIME_WAIT.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((LOOPBACK, port))
         except OSError:

