@@ -144,6 +144,7 @@ class ResponseSender:
                 self._has_ended = self._unsent_bytes() >= unsent_bytes
             else:
                 return
+
         _log.warning(
             "aborted a connection: the client read nothing of the response for %s seconds",
             limits.RESPONSE_STALL_SECONDS_MAX,

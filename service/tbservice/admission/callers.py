@@ -63,6 +63,7 @@ class CallerLookup:
         digest = grants.parse_token_digest(_token(scope))
         if digest is None:
             return address
+
         caller = self._find_cached(digest)
         if caller is None:
             try:

@@ -54,7 +54,7 @@ class Connection(H11Protocol):
         """Return whether no request is in progress."""
         return self.cycle is None or self.cycle.response_complete
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # uvicorn
         """Register the connection and start the timeout for headers."""
         super().connection_made(transport)
         self.address = customer_of(self.client[0]) if self.client else ""

@@ -20,6 +20,7 @@ class WorkerShares:
         self.turns = Turns(
             requests_max, min(requests_max, limits.CALLER_REQUESTS_ITEMS_MAX), self.activity
         )
+
         self.body_bytes = FairQueue(
             "bytes of request bodies",
             limits.REQUEST_BODIES_BYTES_MAX,
@@ -33,6 +34,7 @@ class WorkerShares:
             limits.UNSENT_RESPONSE_BYTES_MAX,
             limits.CALLER_UNSENT_RESPONSE_BYTES_MAX,
         )
+
         self.streams = Shares(
             "streams at full resolution",
             limits.FULL_SCAN_STREAMS_MAX,

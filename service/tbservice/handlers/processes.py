@@ -150,6 +150,7 @@ class HandlerProcess:
         except BaseException:  # such as a message that cannot be unpickled
             self.kill()
             raise
+
         *outcome, is_reusable = outcome
         if not is_reusable:
             self.kill()

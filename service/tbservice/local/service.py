@@ -39,10 +39,12 @@ def prepare(instance: Instance, url: str, report: Report) -> str:
     """
     for name in migrate.upgrade(instance.postgres.url()):
         report(f"migrated the database: {name}")
+
     token_file = instance.directory.path / "owner-token"
     if not token_file.exists():
         instance.directory.write(token_file, _create_owner_token(instance.postgres.url()) + "\n")
     token = token_file.read_text().strip()
+
     warning = write_client_config(client_config_file(), url, token)
     if warning is not None:
         report(f"{warning} This server's URL is {url}; its owner token is in {token_file}")

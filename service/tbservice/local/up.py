@@ -36,6 +36,7 @@ def up(options: Options) -> None:
     """
     for number in STOP_SIGNALS:
         signal.signal(number, _exit_on_signal)
+
     with bind.bind_socket(options.host, options.port) as bound:
         try:
             instance = Instance(options.data_dir or default_data_dir())

@@ -194,6 +194,7 @@ def _origin_of(record: logging.LogRecord) -> _Origin:
             (frame.f_code.co_filename, line)
             for frame, line in traceback.walk_tb(exception.__traceback__)
         )
+
     kind = None if exception is None else type(exception)
     return (
         record.name,

@@ -157,6 +157,7 @@ def create_worker_app() -> FastAPI:
     parent = multiprocessing.parent_process()
     if parent is not None and parent.pid is not None:
         set_parent_death_signal(signal.SIGTERM, parent.pid)
+
     app = create_app(read_settings())
     try:
         _wait_for_backends(app)

@@ -31,6 +31,7 @@ def graph_def(width: int, optimizer: str) -> bytes:
         _node("data/points", "Placeholder", [], (-1, 2)),
         _node("data/labels", "Placeholder", [], (-1, 1)),
     ]
+
     output, weights = "data/points", []
     for layer, (inputs, outputs) in layer_shapes(width).items():
         kernel, bias, shape = f"{layer}/kernel", f"{layer}/bias", (-1, outputs)
@@ -44,6 +45,7 @@ def graph_def(width: int, optimizer: str) -> bytes:
         ]
         output = f"{layer}/{activation}"
         weights += [kernel, bias]
+
     loss_inputs = [output, "data/labels"]
     nodes += [
         _node("loss/cross_entropy", "SigmoidCrossEntropyWithLogits", loss_inputs, (-1, 1)),

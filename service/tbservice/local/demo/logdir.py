@@ -89,6 +89,7 @@ def _train(session: Session) -> Events:
         f"{layer}/kernel": random.normal(0, (2 / sum(shape)) ** 0.5, shape)
         for layer, shape in graphs.layer_shapes(session.width).items()
     }
+
     losses: list[float] = []
     for step in range(STEPS + 1):
         progress = session.progress(step)
@@ -100,6 +101,7 @@ def _train(session: Session) -> Events:
             summaries.scalar("learning_rate", session.learning_rate(step)),
             summaries.scalar("gradients/norm", 2 * losses[-1] ** 2),
         )
+
         if step % _STEPS_PER_HISTOGRAM == 0:
             yield _summary(step, *_histograms(weights, progress, losses[-1], random))
         if step % _STEPS_PER_CLIP == 0 and step:
@@ -130,6 +132,7 @@ def _validate(session: Session) -> Events:
         progress = session.progress(step)
         probabilities = classify(points, progress)
         confidence = np.abs(probabilities + labels - 1)  # the probability of the right spiral
+
         low, high = np.quantile(confidence, [0.1, 0.9])
         accuracy = float((confidence > 0.5).mean())  # noqa: PLR2004 - more likely than not
         yield _summary(
@@ -140,6 +143,7 @@ def _validate(session: Session) -> Events:
             summaries.scalar("confidence/low", float(low)),
             summaries.scalar("confidence/high", float(high)),
         )
+
         if step % _STEPS_PER_IMAGE == 0:
             curve = summaries.pr_curve("spirals", labels, probabilities, "Spiral 1 or not?")
             score = f"After **{step}** steps, {accuracy:.1%} of the points are classified right."

@@ -78,6 +78,7 @@ class DemoUpload(threading.Thread):
         """
         command = [sys.executable, "-m", "tbupload", "--logdir", str(self._logdir), *options]
         command += ["--one-shot", "--json", "--quiet"]
+
         with self._lock:
             if self._is_stopped:
                 return None

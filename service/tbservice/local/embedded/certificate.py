@@ -32,6 +32,7 @@ def create_certificate() -> str:
     """
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tbhub")])
+
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
@@ -47,5 +48,6 @@ def create_certificate() -> str:
         )
         .sign(key, hashes.SHA256())
     )
+
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     return (certificate.public_bytes(Encoding.PEM) + private).decode()

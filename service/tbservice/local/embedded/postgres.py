@@ -118,6 +118,7 @@ class Postgres:
         """Create the service's role and database, and set the role's password. Idempotent."""
         password = sql.Literal(self._directory.secrets.tbhub_password)
         role = sql.Identifier(ROLE)
+
         with self.connect_as_superuser("postgres") as db:
             if db.execute("SELECT FROM pg_roles WHERE rolname = %s", [ROLE]).fetchone() is None:
                 db.execute(

@@ -69,9 +69,11 @@ class SeaweedFS:
         """
         lock = self._directory.lock_file(NAME)
         subprocesses.stop_stale(lock, STOP_POLICY)
+
         files = self._directory.path / "objects"
         files.mkdir(mode=0o700, exist_ok=True)
         self._ensure_certificate()
+
         return subprocesses.start(
             "SeaweedFS",
             [self._program, "mini", f"-dir={files}", *self._options()],
@@ -114,6 +116,7 @@ class SeaweedFS:
             f"-{name.replace('.grpc', '')}.port{'.grpc' if '.grpc' in name else ''}={port}"
             for name, port in ports.items()
         ]
+
         admin = self._ports["admin"]
         options += [
             f"-admin.port={admin}",
@@ -155,6 +158,7 @@ class SeaweedFS:
             for name, value in os.environ.items()
             if not name.startswith(("AWS_", "WEED_", "S3_"))
         }
+
         secrets = self._directory.secrets
         files = [f"GRPC_{name}_{role}" for name in GRPC_COMPONENTS for role in ("CERT", "KEY")]
         files += [

@@ -99,6 +99,7 @@ def start(
     """
     # No process holds it (`stop_stale`), and a new file never contains an old process id.
     lock.unlink(missing_ok=True)
+
     death = ["--death-signal", str(int(stop_policy.signal)), "--parent", str(os.getpid())]
     with _open_log(log) as output:
         process = subprocess.Popen(
