@@ -71,7 +71,7 @@ _HANDLER_MODULES: Final = (
 _PROBLEMS_SHOWN = 10
 """Validation problems that one error response lists."""
 
-_DESCRIPTION = """ A hosted service for TensorBoard data. Send `Authorization: Bearer <token>`. An
+_DESCRIPTION = """A hosted service for TensorBoard data. Send `Authorization: Bearer <token>`. An
 error is `{"code", "detail"}`: the code is for programs, the detail says what to do. Numbers that
 are not finite are the strings "NaN", "Infinity" and "-Infinity".
 """
@@ -192,7 +192,8 @@ async def _render(request: Request, error: Exception) -> JSONResponse:
     if isinstance(error, Unauthenticated):
         headers["WWW-Authenticate"] = "Bearer"
     if isinstance(error, ObjectMissing):
-        headers["Cache-Control"] = "no-store"  # RFC 9110, 15.5.11: caches may store a 410
+        # It may be repaired, and caches may store a 410 (RFC 9110, 15.5.11).
+        headers["Cache-Control"] = "no-store"
     if isinstance(error, TooManyRequests | Unavailable):
         headers["Retry-After"] = str(error.retry_after_seconds)
     if isinstance(error, Unavailable):
