@@ -43,9 +43,8 @@ sys.exit(main(["serve"]))
 
 def written_by(program):
     """What a process with the service's log configuration writes to standard error."""
-    head = "import logging, warnings\nfrom tbservice.server import logs\nlogs.configure()\nlog = logging.getLogger('stranger')\n"
     ended = subprocess.run(
-        [sys.executable, "-c", head + textwrap.dedent(program)],
+        [sys.executable, "-c", CONFIGURED + textwrap.dedent(program)],
         capture_output=True,
         check=True,
         timeout=60,
