@@ -19,7 +19,7 @@ from tbwire import wire_pb2
 
 NAME = "events.out.tfevents.1.host"
 FORMATS = ("parquet", "csv", "events")
-SHORT = ("--give-up-seconds", "0.01")
+SHORT = ("--retry-timeout", "0.01")
 
 
 @pytest.fixture

@@ -282,7 +282,7 @@ def test_a_server_that_stays_away_ends_with_75(uploader, logdir):
         "--one-shot",
         "--server",
         f"http://127.0.0.1:{port}",
-        "--give-up-seconds",
+        "--retry-timeout",
         "1",
     )
     assert (ended.code, ended.out) == (75, "")

@@ -36,7 +36,7 @@ def upload(uploader, logdir, server, *arguments):
         logdir,
         "--one-shot",
         "--json",
-        "--give-up-seconds",
+        "--retry-timeout",
         "1",
         "--server",
         server,

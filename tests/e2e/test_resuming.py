@@ -116,7 +116,7 @@ def test_a_one_shot_that_lost_its_server_is_gone_on_with(uploader, reader, live_
             "--json",
             "--server",
             proxy,
-            "--give-up-seconds",
+            "--retry-timeout",
             "1",
         )
         first, second = (uploader.run(*arguments) for _ in range(2))

@@ -13,7 +13,7 @@ from support.fault_env import clean_upload, counts
 
 AWAY_FOR_GOOD = 10_000
 SOME_CALLS = {"lost": (1, 2, 4, 9), "unanswered": (4, 9), "503": (3,)}
-SOON = ("--give-up-seconds", 0.3)
+SOON = ("--retry-timeout", 0.3)
 
 
 def away_from(call, fault):

@@ -70,7 +70,7 @@ def job(person, tmp_path):
 
 @pytest.fixture
 def uploading(job):
-    with job.person.uploader.follow(job.logdir, "--give-up-seconds", 60) as uploading:
+    with job.person.uploader.follow(job.logdir, "--retry-timeout", 60) as uploading:
         yield uploading
 
 

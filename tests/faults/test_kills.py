@@ -19,7 +19,7 @@ from support.servers import Servers, database_name
 from support.uploading import wait_until
 from tbservice.local.embedded.instance import Instance
 
-PATIENCE = ("--one-shot", "--json", "--give-up-seconds", 60)
+PATIENCE = ("--one-shot", "--json", "--retry-timeout", 60)
 FIRST_CALL_WITH_AN_EXPERIMENT = 3
 SOME_CALLS = {"lost": (4,), "unanswered": (9,)}
 

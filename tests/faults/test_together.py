@@ -12,7 +12,7 @@ from support.batches import ApiClient, scalars, segment, stream
 from support.process_kills import SyncPoint
 from support.uploading import Uploader
 
-PATIENCE = ("--one-shot", "--json", "--give-up-seconds", 60)
+PATIENCE = ("--one-shot", "--json", "--retry-timeout", 60)
 MEDLEY = ("overtaken", "unanswered", "lost and late", "twice at once", "503")
 
 

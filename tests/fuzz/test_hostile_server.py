@@ -19,7 +19,7 @@ from tbupload.errors import ServerError
 SAMPLES, SAMPLES_OF_FILES = 12, 3
 """Spoilt answers of each route that are tried, of a hundred or more; fewer by commands that read or write files."""
 
-SHORT = ("--give-up-seconds", "0.05")
+SHORT = ("--retry-timeout", "0.05")
 COMMANDS = {
     "list": ("list",),
     "list json": ("list", "--json"),

@@ -66,7 +66,7 @@ class Tenant:
     def upload(self, logdir: Path, *arguments: object) -> Ended:
         """The command `tbupload --one-shot --json` within this process, which saves the start of another one."""
         out, err = io.StringIO(), io.StringIO()
-        words = ["--logdir", logdir, "--one-shot", "--json", "--give-up-seconds", 30, *arguments]
+        words = ["--logdir", logdir, "--one-shot", "--json", "--retry-timeout", 30, *arguments]
         with (
             _environment(self.uploader.environment()),
             contextlib.redirect_stdout(out),

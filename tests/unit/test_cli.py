@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from support.faulty_server import Reply, faulty_server, refusal
-from tbupload.cli import main
+from tbupload.cli import _build_parser, main
 from tbupload.commands.connect import find_experiment_id
 from tbupload.commands.experiments import expiry
 from tbupload.commands.tail import _print_point
@@ -147,6 +147,23 @@ def test_a_dry_run_asks_no_server(run, server, tmp_path, spelling):
     assert json.loads(out)["event"] == "done"
     assert "would send 0 scalars" in err
     assert server.requests == []
+
+
+@pytest.mark.parametrize("command", ["upload --logdir x", "tail ID"])
+@pytest.mark.parametrize("spelling", ["--retry-timeout", "--give-up-seconds"])
+def test_retry_timeout_accepts_both_spellings(command, spelling):
+    words = command.split()
+    parser = _build_parser(words[0])
+    assert parser.parse_args(words).retry_timeout is None
+    assert parser.parse_args([*words, spelling, "7.5"]).retry_timeout == 7.5
+
+
+@pytest.mark.parametrize("command", ["upload", "verify", "export", "tail"])
+def test_help_documents_retry_timeout_only(run, command):
+    code, out, _ = run(command, "--help")
+    assert code == 0
+    assert "--retry-timeout SECONDS" in out
+    assert "--give-up-seconds" not in out
 
 
 def test_no_server_is_a_usage_error(run, monkeypatch):

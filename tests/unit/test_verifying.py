@@ -239,7 +239,7 @@ def test_a_server_that_is_away_means_later_and_a_wrong_command_wrong_usage(
     server: FaultyServer, tmp_path, capsys
 ):
     server.replies = [Reply(503)]
-    verify = ["verify", "--logdir", str(tmp_path), "--give-up-seconds", "0.1"]
+    verify = ["verify", "--logdir", str(tmp_path), "--retry-timeout", "0.1"]
     assert main([*verify, "--experiment", "abc"]) == 75
     assert main([*verify, "--experiment", "abc", "--json"]) == 75
     assert '{"event": "failed"' in capsys.readouterr().out

@@ -35,7 +35,7 @@ def export(options: argparse.Namespace) -> int:
     """
     progress = progress_from_options(options)
     access = access_from_options(options, progress)
-    patience = RetryPolicy(options.give_up_seconds)
+    patience = RetryPolicy(options.retry_timeout)
     transport = Transport(access.server, access.token, options.cacert, patience, progress.warn)
     code = 0
     for choice in _choices(transport, options):

@@ -28,7 +28,7 @@ def tail(options: argparse.Namespace) -> int:
     """Prints new points until Ctrl-C, which is its orderly end."""
     progress = progress_from_options(options)
     retry_policy = RetryPolicy(
-        math.inf if options.give_up_seconds is None else options.give_up_seconds
+        math.inf if options.retry_timeout is None else options.give_up_seconds
     )
     access = access_from_options(options, progress)
     transport = Transport(access.server, access.token, options.cacert, retry_policy, progress.warn)

@@ -80,9 +80,8 @@ def _upload(
 ) -> int:
     stop_token = StopToken()
     retry_policy = RetryPolicy(
-        options.give_up_seconds
-        or (ONE_SHOT_RETRY_TIMEOUT_SECONDS if upload_options.is_one_shot else math.inf),
-        stop_token,
+        options.retry_timeout
+        or (ONE_SHOT_RETRY_TIMEOUT_SECONDS if upload_options.is_one_shot else math.inf)
     )
     access = access_from_options(options, progress)
     client = client_from_access(access, options, retry_policy, progress)

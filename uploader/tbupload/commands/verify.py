@@ -42,7 +42,7 @@ def verify(options: argparse.Namespace) -> int:
         logdir, series_filter_from_options(options), experiment_id, options.strict, options.deep
     )
     progress = progress_from_options(options)
-    retry_policy = RetryPolicy(options.give_up_seconds)
+    retry_policy = RetryPolicy(options.retry_timeout)
     client = client_from_access(
         access_from_options(options, progress), options, retry_policy, progress
     )

@@ -1,0 +1,54 @@
+"""Options of `tbupload export`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Final
+
+from tbupload.commands.options.shared import (
+    READ_RETRY_TIMEOUT_SECONDS,
+    add_retry_timeout,
+    add_series_filter,
+)
+
+EPILOG: Final = """\
+examples:
+  tbupload export --experiment ID --output DIR                  Parquet, a directory per data class
+  tbupload export --experiment ID --format csv --output DIR     the same as CSV
+  tbupload export --experiment ID --format events --output DIR  event files, to open in TensorBoard
+  tbupload export --all --format events --output DIR            every experiment, each in DIR/ID
+
+Exports every point. Run the same command again to resume an interrupted export; a complete one is
+not repeated. DIR must be new, empty, or contain this same export. The list of series is read once,
+when the export begins; each series contains the points that are stored when it is read.
+
+Event files contain everything, including the bytes of blobs (images, audio, graphs): uploading them
+again creates the same series. A run whose name is not a valid path (for example ../x) is written to
+a directory named %DIGEST, and control characters are percent-encoded (%1B); the manifest lists the
+original names. Parquet and CSV have one row per point; for blobs they contain keys, to be fetched
+from /api/v1/blobs/KEY. Points whose bytes the server has lost are left out and listed.
+
+exit codes: 0 complete; 1 failed, or points are missing; 2 wrong usage; 75 server unavailable: run
+the same command again.
+"""
+
+
+def add_options(command: argparse.ArgumentParser) -> None:
+    """Add the options of an export."""
+    experiments = command.add_mutually_exclusive_group(required=True)
+    experiments.add_argument("--experiment", metavar="ID", help="the experiment's ID or URL")
+    experiments.add_argument(
+        "--all", action="store_true", help="every experiment of the token's workspace"
+    )
+    command.add_argument(
+        "--format",
+        choices=("parquet", "csv", "events"),
+        default="parquet",
+        help="the format of the files (default: %(default)s)",
+    )
+    command.add_argument(
+        "--output", metavar="DIR", type=Path, required=True, help="the directory to write to"
+    )
+    add_series_filter(command, "to export")
+    add_retry_timeout(command, READ_RETRY_TIMEOUT_SECONDS, "%(default)s")

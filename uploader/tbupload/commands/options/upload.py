@@ -1,0 +1,85 @@
+"""Options of `tbupload upload`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Final
+
+from tbupload.commands.options.shared import (
+    add_logdir,
+    add_retry_timeout,
+    add_series_filter,
+    add_visibility,
+    parse_seconds,
+)
+
+EPILOG: Final = """\
+examples:
+  tbupload --logdir runs/                     upload, and follow the files until Ctrl-C
+  tbupload --logdir runs/ --one-shot          upload what is there now, and exit
+  tbupload --logdir runs/ --dry-run           report what would be sent, without a server
+  tbupload --logdir runs/ --experiment ID     add to an existing experiment, from any machine
+
+The experiment's URL is printed at once. Run the same command again on this machine to resume an
+upload that was stopped or killed; --new creates another experiment instead.
+
+exit codes: 0 everything is committed; 1 failed, or something was skipped; 2 wrong usage; 75 server
+unavailable: run the same command again later, nothing is lost.
+"""
+
+
+def add_options(command: argparse.ArgumentParser) -> None:
+    """Add the options of an upload."""
+    add_logdir(command)
+    command.add_argument(
+        "--one-shot",
+        "--one_shot",  # the spelling of TensorBoard.dev's uploader
+        action="store_true",
+        help="exit when everything there now is committed, instead of following the files",
+    )
+    command.add_argument(
+        "--dry-run",
+        "--dry_run",
+        action="store_true",
+        help="read everything, send nothing, and report what would be sent",
+    )
+    command.add_argument(
+        "--experiment",
+        metavar="ID",
+        help="resume or extend this experiment (ID or URL); nothing is sent twice",
+    )
+    command.add_argument(
+        "--new",
+        action="store_true",
+        help="create a new experiment, even if this command could resume an earlier one",
+    )
+
+    new_experiment = command.add_argument_group("a new experiment")
+    new_experiment.add_argument("--name", help="its name")
+    new_experiment.add_argument("--description", help="its description, as Markdown")
+    add_visibility(new_experiment)
+
+    add_series_filter(command, "to upload")
+
+    timing = command.add_argument_group("timing")
+    timing.add_argument(
+        "--poll-seconds",
+        metavar="N",
+        type=parse_seconds,
+        default=5.0,
+        help="longest time until new runs, files and data are noticed; growing files are read "
+        "5 times per second (default: %(default)s)",
+    )
+    add_retry_timeout(timing, None, "300 with --one-shot, otherwise unlimited")
+
+    subprocess = command.add_argument_group("for programs that start this one")
+    subprocess.add_argument(
+        "--wait-for-logdir",
+        action="store_true",
+        help="wait for the log directory to appear",
+    )
+    subprocess.add_argument(
+        "--end-with-stdin",
+        action="store_true",
+        help="stop as on Ctrl-C when stdin receives data or closes, or the parent process exits",
+    )
