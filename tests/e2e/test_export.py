@@ -169,7 +169,7 @@ def test_no_name_of_a_run_leads_out_of_the_directory(uploader, reader, tmp_path,
         json.loads((directory / MANIFEST).read_bytes())["totals"]["renamed_runs"]
         == ended.done["renamed_runs"]
     )
-    assert f"{len(odd)} runs have names that no directory can have" in ended.err
+    assert f"{len(odd)} runs have names that are not valid paths" in ended.err
 
 
 def test_tables_are_what_pandas_reads_and_filters_are_those_of_an_upload(uploader, logdir, export):

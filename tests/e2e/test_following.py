@@ -238,7 +238,7 @@ def test_a_second_ctrl_c_ends_at_once_with_75(uploader, many_runs, live_service)
             following.wait_for_experiment()
             wait_until(lambda: "trying again" in following.err())
             following.process.send_signal(signal.SIGINT)
-            wait_until(lambda: "once more to end at once" in following.err())
+            wait_until(lambda: "repeat to stop at once" in following.err())
             ended = following.stop(signal.SIGINT)
     assert ended.code == 75
 

@@ -53,7 +53,7 @@ def test_a_killed_follow_goes_on_with_its_experiment_and_says_so(uploader, reade
         ended = following.stop()
     first, *_, last = events_of(ended.out)
     assert (first["event"], first["experiment_id"], last["scalars"]) == ("resumed", killed, 10)
-    assert f"going on with experiment {killed}" in ended.err
+    assert f"resuming experiment {killed}" in ended.err
     assert "--new" in ended.err
     assert reader.scalars(killed) == tensorboard_scalars(logdir)
 
@@ -215,7 +215,7 @@ def test_a_dry_run_ends_at_ctrl_c_and_says_how_far_it_came(uploader, logdir):
         ended = following.stop(signal.SIGINT)
     assert (ended.code, ended.done["event"], ended.done["error"]) == (130, "failed", "interrupted")
     assert 0 <= ended.done["scalars"] < 1001 * 200_000
-    assert "stopped before the end" in ended.err
+    assert "interrupted; counted so far" in ended.err
     assert "Traceback" not in ended.err
 
 

@@ -126,7 +126,7 @@ def test_what_breaks_in_the_middle_never_looks_whole(
         assert [path.name for path in directory.rglob("*part*")] == []
     if chosen == "csv":
         ended = uploader.run("export", "--all", "--format", chosen, "--output", tmp_path / "all")
-        assert (ended.code, "going on with the others" in ended.err) == (75, True)
+        assert (ended.code, "continuing with the others" in ended.err) == (75, True)
         assert [path.parent.parent.name for path in tmp_path.joinpath("all").rglob("*part*")] == [
             older_id
         ]

@@ -1,6 +1,6 @@
-"""The client: reads event files where a training job writes them, and sends what is new to a tbhub server.
+"""Client of tbhub: uploads TensorBoard event files, and reads experiments as DataFrames.
 
-In a training script:
+Upload a log directory while a training script writes it:
 
     import tbupload
 
@@ -8,14 +8,14 @@ In a training script:
         print(upload.url)
         train("runs/")
 
-In a notebook, all data of an experiment as DataFrames of pandas or polars:
+Read an experiment's data into pandas or polars DataFrames, for example in a notebook:
 
     from tbupload import Experiment
 
     experiment = Experiment("https://tbhub.example.org/experiment/ID/")
     experiment.scalars(tag="loss", pivot=True)
 
-Everywhere else, the command `tbupload`.
+For everything else, use the command `tbupload` (see `tbupload --help`).
 """
 
 import importlib
@@ -39,7 +39,7 @@ _LAZY_MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """What scripts use, loaded when it is used: the command needs none of it."""
+    """Import the public name on first use, so that the command `tbupload` starts without it."""
     if name not in _LAZY_MODULES:
         raise AttributeError(f"module 'tbupload' has no attribute {name!r}")
     return getattr(importlib.import_module(f"tbupload.{_LAZY_MODULES[name]}"), name)

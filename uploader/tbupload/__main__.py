@@ -1,4 +1,4 @@
-"""Runs `tbupload` as `python -m tbupload`."""
+"""Entry point of `python -m tbupload`."""
 
 import sys
 

@@ -1,19 +1,19 @@
-"""What can go wrong in the uploader, as a tree.
+"""Exceptions of the uploader, as a tree.
 
 UploadError
-├── ReadError            one event file cannot be read as it is
-│   ├── NotAnEventFile   its first bytes are no record: leave the file alone, say so
-│   ├── CorruptRecord    a length fails its checksum: nothing after that offset can be framed
-│   └── FileReplaced     truncated or replaced under its name: rewind, and start a new generation of the stream
-├── LogdirError          there is no such logdir, or nothing in it
+├── ReadError            an event file cannot be read further
+│   ├── NotAnEventFile   no TFRecord header at its start: skip the file and report it
+│   ├── CorruptRecord    a record length fails its checksum: records after it cannot be located
+│   └── FileReplaced     truncated or replaced: start a new generation of its stream
+├── LogdirError          the log directory does not exist, or contains nothing to upload
 ├── OutputError          a file of an export cannot be written
-├── UsageError           the command or a setting is not what it has to be
-└── ServerError          the server cannot be used as asked
-    ├── Refused          it answered, and asking again would not help
-    │   ├── Conflict     its state is another one: go back to where it says
-    │   └── BlobLost     it has a point, and has lost the bytes of its blob
-    └── Unreachable      no good answer in the time given: try again later, nothing is lost
-        └── Unreadable   it fails to read some objects, and was waited for: ask for them again
+├── UsageError           wrong arguments or configuration
+└── ServerError          a request failed
+    ├── Refused          the server rejected it; repeating the request does not help
+    │   ├── Conflict     409 on a batch: resume from the server's upload cursor
+    │   └── BlobLost     the server has a point, but no longer the bytes of its blob
+    └── Unreachable      no valid response within the retry timeout; nothing is lost
+        └── Unreadable   the server could not read some objects: request them again
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from pathlib import Path
 
 
 class UploadError(Exception):
-    """Anything the uploader can say in one line and end with an exit code for."""
+    """Base of all errors; the message is one line, for people."""
 
 
 class ReadError(UploadError):
-    """An event file cannot be read further as it is now; other files are not affected."""
+    """An event file cannot be read further in its current state; other files are not affected."""
 
     def __init__(self, path: Path, explanation: str) -> None:
         super().__init__(f"{path}: {explanation}")
@@ -34,14 +34,17 @@ class ReadError(UploadError):
 
 
 class NotAnEventFile(ReadError):
-    """The file does not begin with a TFRecord header: it is something else, whatever its name."""
+    """The file does not begin with a TFRecord header: it is no event file, despite its name."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, "is not an event file (its first bytes are not a record)")
 
 
 class CorruptRecord(ReadError):
-    """The length of the record at `offset` (bytes) fails its checksum: where the next record begins cannot be known."""
+    """The length of the record at `offset` (in bytes) fails its checksum.
+
+    The start of the next record is unknown, so nothing after `offset` can be read.
+    """
 
     def __init__(self, path: Path, offset: int) -> None:
         super().__init__(
@@ -51,7 +54,7 @@ class CorruptRecord(ReadError):
 
 
 class FileReplaced(ReadError):
-    """The file is shorter than what was read of it, or holds other bytes: it was truncated or replaced.
+    """The file was truncated or replaced: it is shorter than what was read, or has other bytes.
 
     The caller may `rewind` the file and send it again as a new generation of its stream.
     """
@@ -61,25 +64,25 @@ class FileReplaced(ReadError):
 
 
 class LogdirError(UploadError):
-    """There is no such logdir, or nothing in it that could be uploaded."""
+    """The log directory does not exist, or contains nothing that can be uploaded."""
 
 
 class OutputError(UploadError):
-    """A file cannot be written: the disk is full, or the place is not ours. What was whole before stays."""
+    """A file cannot be written: disk full, or no permission. Complete files are not affected."""
 
 
 class UsageError(UploadError):
-    """The command or a setting is not what it has to be; the message says what to change."""
+    """Wrong arguments or configuration; the message says what to change."""
 
 
 class ServerError(UploadError):
-    """The server cannot be used as asked."""
+    """A request to the server failed."""
 
 
 class Unreachable(ServerError):
-    """No good answer came in the time given. Everything committed stays; the same command may be run again later.
+    """No valid response within the retry timeout; it is safe to retry later: nothing is lost.
 
-    `is_in_the_middle` when an answer had begun, and broke off: asking once more may help at once.
+    `is_mid_response` is True if a response began and broke off: an immediate retry may succeed.
     """
 
     def __init__(self, explanation: str, *, is_mid_response: bool = False) -> None:
@@ -88,14 +91,14 @@ class Unreachable(ServerError):
 
 
 class Unreadable(Unreachable):
-    """The server's object store fails to read some objects; it was waited for, and may be asked again now."""
+    """The server's object store failed to read some objects; the caller may request them again."""
 
     def __init__(self, explanation: str) -> None:
         super().__init__(explanation, is_mid_response=True)
 
 
 class Refused(ServerError):
-    """The server answered with an HTTP error that repeating the request would not change."""
+    """The server responded with an HTTP error that repeating the request would not change."""
 
     def __init__(self, explanation: str, *, status: int, code: str = "") -> None:
         super().__init__(explanation)
@@ -104,9 +107,10 @@ class Refused(ServerError):
 
 
 class Conflict(Refused):
-    """409 on a batch: `segment` (its index) does not go on where its stream's cursor is, or lacks its metadata.
+    """409 on a batch: a segment does not start at its stream's cursor, or lacks metadata.
 
-    `offset` (bytes) and `checksum` are the cursor's; None when the server did not say, as with `metadata_missing`.
+    `segment` is its index in the batch. `offset` (bytes) and `checksum` are those of the stream's
+    upload cursor; None if the response has none, as with code `metadata_missing`.
     """
 
     def __init__(
@@ -125,7 +129,7 @@ class Conflict(Refused):
 
 
 class BlobLost(Refused):
-    """The server's object store has lost the bytes of a blob, fails to read them, or has others in their place."""
+    """The bytes of a blob are missing from the object store, unreadable, or have another digest."""
 
     def __init__(self, explanation: str) -> None:
         super().__init__(explanation, status=410, code="object_missing")

@@ -1,4 +1,4 @@
-"""A lock between processes on a file: the system takes it back from one that dies."""
+"""An advisory lock between processes on a file; the system releases it when a process dies."""
 
 from __future__ import annotations
 
@@ -16,26 +16,29 @@ LOCK_POLL_SECONDS: Final = 0.02
 LOCKS_UNSUPPORTED_ERRNOS: Final = frozenset(
     {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK}
 )
-"""What a file system without locks answers, as some of computing clusters do."""
+"""Errors of a file system without locks, for example some network file systems of clusters."""
 
 if sys.platform == "win32":
     import msvcrt
 
-    def _take(descriptor: int) -> None:
+    def _try_lock(descriptor: int) -> None:
         msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
 else:
     import fcntl
 
-    def _take(descriptor: int) -> None:
+    def _try_lock(descriptor: int) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 @contextmanager
 def locked(path: Path, seconds_max: float) -> Iterator[None]:
-    """Holds the lock while the block lasts; `path` is made when it is not there, and stays.
+    """Hold the lock on `path` during the block; create the file if necessary, and do not delete it.
 
-    Raises OSError when another process keeps it for longer than `seconds_max`, or the file cannot be made. Where the
-    file system knows no locks, the block runs without one.
+    Where the file system does not support locks, the block runs without one.
+
+    Raises:
+        TimeoutError: another process held the lock for longer than `seconds_max`.
+        OSError: the file cannot be created.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -49,7 +52,7 @@ def _acquire(descriptor: int, path: Path, seconds_max: float) -> None:
     deadline = time.monotonic() + seconds_max
     while True:
         try:
-            return _take(descriptor)
+            return _try_lock(descriptor)
         except OSError as error:
             if error.errno in LOCKS_UNSUPPORTED_ERRNOS:
                 return None

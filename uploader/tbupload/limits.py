@@ -1,6 +1,6 @@
-"""The limits the uploader keeps to when it reads event files, and what it takes from a server.
+"""Limits for reading event files, and for what is accepted from a server.
 
-Bytes unless a name says otherwise.
+The unit is bytes unless a name says otherwise.
 """
 
 from __future__ import annotations
@@ -9,86 +9,90 @@ from dataclasses import dataclass
 from typing import Final
 
 CHUNK_BYTES: Final = 4 << 20
-"""How much of an event file is read and decoded at a time; a longer record makes a chunk of its own."""
+"""Size of the chunks in which event files are read; a longer record is a chunk of its own."""
 
 RECORD_BYTES_MAX: Final = 1 << 30
-"""A longer record is passed over by its length, without being loaded."""
+"""Longest record that is read; a longer one is skipped by its length, without loading it."""
 
 STREAMED_RECORD_BYTES_MIN: Final = 8 << 20
-"""A record longer than this is not loaded: its large blobs stay in the file until they are sent."""
+"""From this length, a record is not loaded: its large blobs are read when they are sent."""
 
 SKELETON_FIELD_BYTES_MAX: Final = 16 << 10
-"""In such a record, what is longer than this stays in the file if it is a blob."""
+"""Longest blob field that is loaded with such a record."""
 
 SKELETON_BYTES_MAX: Final = 16 << 20
-"""What is loaded of one summary value in such a record: more than any tensor takes that could be sent."""
+"""Bytes loaded of one summary value of such a record: more than any accepted tensor needs."""
 
 EXPANDED_TENSOR_BYTES_MAX: Final = 16 << 20
-"""Bytes of a tensor that is made in memory: its lengths of strings, its numbers from varints, its repeated elements."""
+"""Bytes of a tensor after decoding: string lengths, varints and repeated elements expanded.
+
+`TensorProto` may be far smaller (tensorflow/core/framework/tensor.proto: repeated last element).
+"""
 
 LOADED_TENSORS_BYTES_MAX: Final = 12 << 20
-"""Tensors loaded of a long record where the server takes objects; further ones stay in the file until they are sent."""
+"""Tensors loaded of a long record; further ones are read when they are sent as objects."""
 
 LOADED_TENSOR_BYTES_MIN: Final = 1 << 20
-"""A tensor of a long record that is not longer is loaded in any case: there may be many."""
+"""A tensor of a long record up to this size is always loaded: there may be many."""
 
 RECORD_TENSORS_BYTES_MAX: Final = 24 << 20
-"""Tensors and small blobs kept of one record: more than any request may have."""
+"""Tensors and small blobs loaded of one record: more than any request may contain."""
 
 CHUNK_TENSORS_BYTES_MAX: Final = 32 << 20
-"""Tensors and small blobs after which a chunk ends: more than its bytes hold, but few bytes may stand for many."""
+"""Decoded tensors and small blobs after which a chunk ends, since few bytes may expand to many."""
 
 TENSOR_RANK_MAX: Final = 64
-"""Dimensions of a tensor: as many as numpy can have."""
+"""Dimensions of a tensor: the limit of numpy 2 (`NPY_MAXDIMS`)."""
 
 BLOB_SEQUENCE_LENGTH_MAX: Final = 1_000
-"""Blobs of one step."""
+"""Blobs per step."""
 
 RESPONSE_BYTES_MAX: Final = 128 << 20
-"""Bytes of a response that is held in memory whole: JSON, or a frame or event of a stream. Ours are far shorter."""
+"""Response body that is read into memory (JSON), or one frame or event of a streamed response.
+
+Those of tbhub are far smaller.
+"""
 
 RESPONSE_SECONDS_MAX: Final = 900.0
-"""Seconds that the body of such a response may take from its first byte to its last."""
+"""Time from the first to the last byte of such a response body."""
 
 LOST_POINTS_MAX: Final = 100_000
-"""Points that one answer may name as left out because their objects are lost."""
+"""Points that one response may report as left out because their objects are lost."""
 
 ERROR_BYTES_MAX: Final = 64 << 10
-"""Bytes of a refusal's body that are read."""
+"""Bytes that are read of the body of an error response."""
 
 ERROR_DETAIL_CHARS_MAX: Final = 2_000
-"""Characters of a server's explanation that are shown."""
+"""Characters that are shown of a server's error message."""
 
 RETRY_AFTER_SECONDS_MAX: Final = 300.0
-"""Seconds that a server is waited for before it is asked again, whatever it asks for (Retry-After)."""
+"""Upper bound on the delay that a server requests (Retry-After, RFC 9110, section 10.2.3)."""
 
 LISTING_PAGES_MAX: Final = 100_000
-"""Pages of a listing (items come in hundreds or thousands); a longer one is taken for one that never ends."""
+"""Pages of a listing (of hundreds or thousands of items); more are treated as an endless loop."""
 
 LISTING_BYTES_MAX: Final = 4 << 30
 """Bytes of all pages of a listing."""
 
 PAGE_TOKEN_CHARS_MAX: Final = 100_000
-"""Characters of what names the next page: it may be made of a run's and a tag's name."""
+"""Characters of a page token: it may contain the names of a run and a tag."""
 
 WIRE_LIMIT_MAX: Final = 1 << 30
-"""What any of a server's limits counts for at most (bytes, characters or items): it is the reader's memory."""
+"""Upper bound on each limit that a server announces: the client's memory depends on them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """What the server takes (the wire's `Limits`), and what the reader itself keeps to."""
+    """Limits of the server (`Limits` of the wire protocol) and of the reader itself."""
 
     tensor_bytes_max: int
     blob_bytes_max: int
     name_chars_max: int  # characters, not bytes
     metadata_bytes_max: int
     tensor_rank_max: int = TENSOR_RANK_MAX
-    tensor_object_bytes_max: int = (
-        0  # of a tensor over `tensor_bytes_max`; 0 where the server takes none
-    )
+    tensor_object_bytes_max: int = 0  # a tensor sent as an object; 0: server accepts none
     blob_sequence_length_max: int = BLOB_SEQUENCE_LENGTH_MAX
-    logged_content_type_chars_max: int = 0  # characters; 0 where the server keeps none
+    logged_content_type_chars_max: int = 0  # 0: the server stores none
     record_bytes_max: int = RECORD_BYTES_MAX
     streamed_record_bytes_min: int = STREAMED_RECORD_BYTES_MIN
     skeleton_field_bytes_max: int = SKELETON_FIELD_BYTES_MAX

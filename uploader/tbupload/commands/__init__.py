@@ -1,1 +1,1 @@
-"""The verbs of the command line, and what they print."""
+"""The commands of `tbupload`, and their output."""

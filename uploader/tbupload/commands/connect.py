@@ -1,4 +1,4 @@
-"""From a command's parsed options to what they mean: a client of a server, a choice of series."""
+"""Objects built from parsed options: the client of a server, the filter of series, progress."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tbupload.http.retry import RetryPolicy
 from tbupload.http.transport import Transport
 
 SHORT_RETRY_TIMEOUT_SECONDS: Final = 20.0
-"""How long the short commands try a server that does not answer."""
+"""Retry timeout of the commands that only send a few requests."""
 
 
 def make_client(options: argparse.Namespace) -> Client:
-    """A client for a short command."""
+    """Return a client for a command that only sends a few requests."""
     progress = progress_from_options(options)
     return client_from_access(
         access_from_options(options, progress),
@@ -36,14 +36,14 @@ def client_from_access(
     retry_policy: RetryPolicy,
     progress: ConsoleProgress,
 ) -> Client:
-    """A client of this server, which tries as long as `patience` lasts and warns of what goes wrong."""
+    """Return a client that retries by `retry_policy` and reports failed requests as warnings."""
     return Client(
         Transport(access.server, access.token, options.cacert, retry_policy, progress.warn)
     )
 
 
 def access_from_options(options: argparse.Namespace, progress: ConsoleProgress) -> Access:
-    """The server and token in force; what a person should know about them is said."""
+    """Return the server and token to use, and print the warnings about them."""
     access = find_access(options.server, os.environ)
     for warning in access.warnings:
         progress.warn(f"tbupload: {warning}")
@@ -51,22 +51,22 @@ def access_from_options(options: argparse.Namespace, progress: ConsoleProgress) 
 
 
 def progress_from_options(options: argparse.Namespace) -> ConsoleProgress:
-    """Progress as loud as the options say."""
+    """Return a progress display with the verbosity of `--verbose` or `--quiet`."""
     return make_progress(int(options.verbose) - int(options.quiet))
 
 
 def find_experiment_id(text: str) -> str:
-    """The id in an experiment's URL, or the text itself; UsageError when it can be neither."""
+    """Return the ID from an experiment's ID or URL. Raise UsageError if `text` is neither."""
     match = re.search(r"/experiment/([0-9A-Za-z]+)(?:[/?#]|$)", text) or re.fullmatch(
         r"([0-9A-Za-z]+)", text
     )
     if match is None:
-        raise UsageError(f"{text!r} is neither an experiment's id nor its URL")
+        raise UsageError(f"{text!r} is neither an experiment's ID nor its URL")
     return match[1]
 
 
 def series_filter_from_options(options: argparse.Namespace) -> SeriesFilter:
-    """Which series are chosen."""
+    """Return the filter of the options of `add_series_filter`."""
     return SeriesFilter(
         plugins=options.plugins,
         include_runs=options.include_runs,

@@ -1,4 +1,4 @@
-"""Reads a logdir as an upload would, and tells what it would send; speaks to no server."""
+"""`--dry-run`: reads a log directory as an upload does, and counts what it would send."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ DEFAULT_LIMITS: Final = WireLimits(
     tensor_object_bytes_max=64 << 20,
     logged_content_type_chars_max=255,
 )
-"""What a server usually takes: its own limits are known only to those who ask it."""
+"""Default limits of a server, since a dry run does not connect to one."""
 
 
 class DryRun:
-    """Counts what an upload of everything that is in the logdir now would send, and what would be missing.
+    """Counts what an upload of the log directory's current content would send and skip.
 
-    `wire_bytes` are those of its requests before compression, each blob once. The summary is right at any time, for
-    what was read until then.
+    `wire_bytes` is the size of the requests before compression, with each blob counted once.
+    `summary` may be called at any time, and covers what has been read so far.
     """
 
     def __init__(
@@ -59,30 +59,33 @@ class DryRun:
         self._blobs: set[bytes] = set()
 
     def run(self) -> None:
-        """Reads everything."""
-        self._progress.start()
+        """Read all files, and count what they contain."""
+        self._progress.begin()
         self._scan = scan_logdir(self._logdir, self._series_filter, DEFAULT_LIMITS.name_chars_max)
         if self._scan.is_empty:
             self._notes.append(no_files_text(self._logdir))
         for problem in self._scan.problems.values():
             self._count_problem("path that could not be used", problem)
+
         options = ReadOptions(
             self._series_filter, DEFAULT_LIMITS, is_final=True, warn=self._progress.warn
         )
         cursors = StreamCursors(self._series_filter.digest(), [])
-        sources = (FileUpload(found, options, cursors) for found in self._scan.files)
-        for run, of_run in groupby(
-            read_together(sources, is_final=options.is_final), lambda source: source.run
+        uploads = (FileUpload(file, options, cursors) for file in self._scan.files)
+
+        for run, run_uploads in groupby(
+            read_together(uploads, is_final=options.is_final), lambda upload: upload.run
         ):
-            for source, segment in round_robin(of_run):
-                self._count_next(run, source, segment)
+            for upload, segment in round_robin(run_uploads):
+                self._count_next(run, upload, segment)
+
         for folder in self._scan.projector_folders:
             self._read_projector(
                 ProjectorStream(folder, self._logdir, self._series_filter, DEFAULT_LIMITS)
             )
 
     def summary(self) -> Summary:
-        """What would be sent, and what would be missing."""
+        """Return what would be sent, and what would be skipped."""
         return Summary(
             scalars=self._counts["scalars"],
             tensors=self._counts["tensors"],
@@ -98,24 +101,24 @@ class DryRun:
         )
 
     def lines(self, has_reported: Callable[[str], bool]) -> Iterator[str]:
-        """The summary in sentences; `has_said` tells which problems a person has read."""
+        """Yield the summary as sentences, without problems for which `has_reported` is true."""
         first, *rest = self.summary().lines("would send", has_reported)
         yield first
-        yield f"in requests of about {size_text(self.wire_bytes)} all together, before compression"
+        yield f"in requests of about {size_text(self.wire_bytes)} in total, before compression"
         yield from rest
 
-    def _count_next(self, run: str, source: FileUpload, segment: EncodedSegment | None) -> None:
-        """The next segment of a file, or None at its end."""
+    def _count_next(self, run: str, upload: FileUpload, segment: EncodedSegment | None) -> None:
+        """Count the next segment of a file, or report problems at its end (None)."""
         if segment is not None:
             self._counts["bytes"] += segment.end - segment.start
             self._counts["empty_values"] += segment.empty_values
-            self._counts.update(source.count_repeated(segment))
+            self._counts.update(upload.count_repeated(segment))
             self._count(run, segment)
             return
-        if note := source.incomplete_record_note():
+        if note := upload.incomplete_record_note():
             self._notes.append(note)
-        if source.error is not None:
-            self._count_problem(source.error.kind, source.error.explanation)
+        if upload.error is not None:
+            self._count_problem(upload.error.kind, upload.error.explanation)
 
     def _read_projector(self, stream: ProjectorStream) -> None:
         segment, problems = stream.segment()
@@ -125,8 +128,8 @@ class DryRun:
             self._report_problem(problem)
 
     def _count(self, run: str, segment: EncodedSegment) -> None:
-        kept, misfits = self._owners.count_segment(run, segment)
-        self._counts.update(kept)
+        accepted, misfits = self._owners.count_segment(run, segment)
+        self._counts.update(accepted)
         self._skipped.update(segment.skipped + misfits)
         if segment.metadata:
             self._runs.add(run)

@@ -1,16 +1,17 @@
-"""What `tbupload` tells the program that started it; 0 means that everything is committed."""
+"""Exit codes of `tbupload`; 0 means that everything is committed."""
 
 from __future__ import annotations
 
 from typing import Final
 
 EXIT_FAILED: Final = 1
-"""It failed for good, or something was skipped."""
+"""A permanent failure, or something was skipped."""
 
 EXIT_USAGE: Final = 2
+"""Wrong usage, as argparse reports it."""
 
 EXIT_TEMPORARY_FAILURE: Final = 75
-"""EX_TEMPFAIL of sysexits.h: try again later, nothing is lost."""
+"""EX_TEMPFAIL of sysexits.h: the same command may be run again later; nothing is lost."""
 
 EXIT_INTERRUPTED: Final = 130
-"""What shells report for a program that Ctrl-C ended."""
+"""128 + SIGINT: the exit status that shells report for a program stopped by Ctrl-C."""

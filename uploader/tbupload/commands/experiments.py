@@ -1,4 +1,4 @@
-"""The short verbs of `tbupload`, each from its options to its exit code: experiments, their links, and logging in."""
+"""The commands on experiments and their tokens (list, show, share and so on), and `login`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FORBIDDEN: Final = 403
 
 
 def list_experiments(options: argparse.Namespace) -> int:
-    """`tbupload list`: one line an experiment."""
+    """Run `tbupload list`: print one line per experiment."""
     for experiment in make_client(options).list_experiments(options.query):
         if options.json:
             print_json(experiment)
@@ -45,7 +45,7 @@ def list_experiments(options: argparse.Namespace) -> int:
 
 
 def show(options: argparse.Namespace) -> int:
-    """`tbupload show ID`: its fields, one a line."""
+    """Run `tbupload show ID`: print the fields of an experiment, one per line."""
     _print_experiment(
         make_client(options).get_experiment(find_experiment_id(options.experiment)), options
     )
@@ -53,7 +53,7 @@ def show(options: argparse.Namespace) -> int:
 
 
 def update_metadata(options: argparse.Namespace) -> int:
-    """`tbupload update-metadata ID`: changes the fields that were given."""
+    """Run `tbupload update-metadata ID`: change the fields for which there are options."""
     names = ("name", "description", "visibility")
     fields = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     if not fields:
@@ -66,10 +66,10 @@ def update_metadata(options: argparse.Namespace) -> int:
 
 
 def delete(options: argparse.Namespace) -> int:
-    """`tbupload delete ID`: asks on a terminal, and needs --yes elsewhere."""
+    """Run `tbupload delete ID`: ask for confirmation on a terminal, require --yes elsewhere."""
     experiment_id = find_experiment_id(options.experiment)
     if not options.yes and not sys.stdin.isatty():
-        raise UsageError("deleting needs --yes where there is no terminal to ask on")
+        raise UsageError("without a terminal to ask on, deleting requires --yes")
     client = make_client(options)
     if not options.yes and not _is_confirmed(client, experiment_id):
         return EXIT_FAILED
@@ -82,7 +82,7 @@ def delete(options: argparse.Namespace) -> int:
 
 
 def share(options: argparse.Namespace) -> int:
-    """`tbupload share ID`: prints a link with a new read token; `--list` and `--revoke` look after those there are."""
+    """Run `tbupload share ID`: print a link with a new read token, or list or revoke tokens."""
     experiment_id = find_experiment_id(options.experiment)
     if options.list:
         for token in make_client(options).list_tokens(experiment_id):
@@ -96,7 +96,7 @@ def share(options: argparse.Namespace) -> int:
 
 
 def login(options: argparse.Namespace) -> int:
-    """`tbupload login`: keeps a server's address and a token, once the server has accepted them."""
+    """Run `tbupload login`: check a token with its server, then store both in the config file."""
     server = find_access(options.server, os.environ).server
     token = check_token(_read_token(server))
     _check_accepted(
@@ -109,15 +109,17 @@ def login(options: argparse.Namespace) -> int:
     )
     path = config_path(os.environ)
     write_config(path, Config(server, token))
-    print_message(f"kept {server} and its token in {path}")
+    print_message(f"stored {server} and its token in {path}")
     return 0
 
 
 def expiry(text: str, now: datetime) -> datetime:
-    """The moment "30d" (or m, h, w) after `now`; UsageError when it is no such time."""
+    """Return `now` plus a duration such as "30d" (m, h, d or w). Raise UsageError if malformed."""
     match = re.fullmatch(r"([1-9][0-9]{0,4})([mhdw])", text)
     if match is None:
-        raise UsageError(f"--expires {text!r}: write a number and m, h, d or w, as in 30d")
+        raise UsageError(
+            f"--expires {text!r}: expected a number followed by m, h, d or w, for example 30d"
+        )
     return now + timedelta(**{EXPIRY_UNITS[match[2]]: int(match[1])})
 
 
@@ -138,7 +140,10 @@ def _make_link(experiment_id: str, options: argparse.Namespace) -> None:
 
 
 def _check_accepted(client: Client) -> None:
-    """Raises Refused unless the server knows the token; one for a single experiment may not list, and will do."""
+    """Raise Refused if the server does not accept the token.
+
+    403 is accepted: a token of a single experiment is valid, but may not list experiments.
+    """
     try:
         next(client.list_experiments(), None)
     except Refused as refusal:
@@ -149,7 +154,7 @@ def _check_accepted(client: Client) -> None:
 def _is_confirmed(client: Client, experiment_id: str) -> bool:
     name = client.get_experiment(experiment_id)["name"]
     print_message(
-        f"Delete experiment {experiment_id} ({name or 'without a name'}) and all its data? [y/N] ",
+        f"Delete experiment {experiment_id} ({name or 'unnamed'}) and all its data? [y/N] ",
         end="",
     )
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
@@ -157,7 +162,7 @@ def _is_confirmed(client: Client, experiment_id: str) -> bool:
 
 def _read_token(server: str) -> str:
     if sys.stdin.isatty():
-        return getpass.getpass(escape(f"token for {server} (it is not shown): "))
+        return getpass.getpass(escape(f"token for {server} (not shown while you type): "))
     return sys.stdin.readline()
 
 

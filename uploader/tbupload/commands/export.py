@@ -1,4 +1,4 @@
-"""`tbupload export`: from its options to its exit code."""
+"""`tbupload export`: writes experiments to files."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ from tbupload.http.transport import Transport
 
 
 def export(options: argparse.Namespace) -> int:
-    """Writes experiments into a directory, and goes on where an export was broken off.
+    """Run `tbupload export`: write experiments into a directory, or resume an earlier export.
 
-    Of a whole workspace, one that cannot be read is not in the way of the others.
+    With `--all`, an experiment that cannot be read does not stop the export of the others.
     """
     progress = progress_from_options(options)
     access = access_from_options(options, progress)
-    patience = RetryPolicy(options.retry_timeout)
-    transport = Transport(access.server, access.token, options.cacert, patience, progress.warn)
+    retry_policy = RetryPolicy(options.retry_timeout)
+    transport = Transport(access.server, access.token, options.cacert, retry_policy, progress.warn)
     code = 0
-    for choice in _choices(transport, options):
+    for export_options in _export_options(transport, options):
         try:
-            server = ExportClient(transport, patience, choice.experiment_id)
-            summary = _export(server, choice, progress, options)
+            client = ExportClient(transport, retry_policy, export_options.experiment_id)
+            summary = _export(client, export_options, progress, options)
         except ServerError as error:
             if options.experiment is not None or not _is_of_one_experiment(error):
                 raise
-            progress.warn(f"{choice.experiment_id}: {error}; going on with the others")
+            progress.warn(f"{export_options.experiment_id}: {error}; continuing with the others")
             code = EXIT_TEMPORARY_FAILURE if isinstance(error, Unreachable) else code or EXIT_FAILED
         else:
             code = code or (EXIT_FAILED if summary.losses or summary.lost_points else 0)
@@ -53,11 +53,12 @@ def export(options: argparse.Namespace) -> int:
 
 
 def _is_of_one_experiment(error: ServerError) -> bool:
-    """Whether other experiments may fare better: this one was refused, or its answers break off."""
+    """Return whether the error concerns one experiment only, so that others may succeed."""
     return not isinstance(error, Unreachable) or error.is_mid_response
 
 
-def _choices(transport: Transport, options: argparse.Namespace) -> Iterator[ExportOptions]:
+def _export_options(transport: Transport, options: argparse.Namespace) -> Iterator[ExportOptions]:
+    """Yield the options for the experiment, or with `--all` for each of the workspace."""
     directory: Path = options.output.expanduser()
     series_filter = series_filter_from_options(options)
     if options.experiment is not None:
@@ -66,6 +67,7 @@ def _choices(transport: Transport, options: argparse.Namespace) -> Iterator[Expo
             transport.server, experiment_id, options.format, series_filter, directory
         )
         return
+
     identity: dict[str, Any] = {
         "server": transport.server,
         "format": options.format,
@@ -75,9 +77,8 @@ def _choices(transport: Transport, options: argparse.Namespace) -> Iterator[Expo
     client = Client(transport)
     destination.begin(None)
     for experiment in client.list_experiments():
-        experiment_id = find_experiment_id(
-            experiment["experiment_id"]
-        )  # it becomes a directory's name
+        # Checked although it is the server's: it becomes the name of a directory.
+        experiment_id = find_experiment_id(experiment["experiment_id"])
         yield ExportOptions(
             transport.server,
             experiment_id,
@@ -88,43 +89,49 @@ def _choices(transport: Transport, options: argparse.Namespace) -> Iterator[Expo
 
 
 def _export(
-    server: ExportClient,
-    choice: ExportOptions,
+    client: ExportClient,
+    export_options: ExportOptions,
     progress: ConsoleProgress,
     options: argparse.Namespace,
 ) -> ExportSummary:
-    shown = ExportProgress(progress, choice.experiment_id)
+    export_progress = ExportProgress(progress, export_options.experiment_id)
     try:
-        summary = Exporter(server, choice, shown).run()
+        summary = Exporter(client, export_options, export_progress).run()
     except ServerError as error:
         if options.json:
             print_json(
-                {"event": "failed", "experiment_id": choice.experiment_id, "error": str(error)}
+                {
+                    "event": "failed",
+                    "experiment_id": export_options.experiment_id,
+                    "error": str(error),
+                }
             )
-        progress.warn("what is whole is kept: the same command goes on with the rest")
+        progress.warn("complete files are kept: run the same command again for the rest")
         raise
     finally:
-        shown.close()
-    _print_summary(summary, choice, progress, options)
+        export_progress.close()
+    _print_summary(summary, export_options.directory, progress, options)
     return summary
 
 
 def _print_summary(
     summary: ExportSummary,
-    choice: ExportOptions,
+    directory: Path,
     progress: ConsoleProgress,
     options: argparse.Namespace,
 ) -> None:
     if options.json:
-        print_json({"event": "done", "directory": str(choice.directory), **summary.as_json()})
+        print_json({"event": "done", "directory": str(directory), **summary.as_json()})
     else:
-        print_line(str(choice.directory))
+        print_line(str(directory))
     _warn_of_lost_points(summary, progress)
     if summary.was_complete:
-        progress.info(f"{choice.directory}: it was all there")
+        progress.info(f"{directory}: already complete")
         return
+
     progress.info(
-        f"exported {summary.points:,} points of {summary.series:,} series in {summary.runs:,} runs: "
+        f"exported {summary.points:,} points of {summary.series:,} series"
+        f" in {summary.runs:,} runs: "
         f"{summary.files:,} files ({size_text(summary.bytes)} written now)"
     )
     for reason, count in summary.losses.items():
@@ -132,18 +139,19 @@ def _print_summary(
     if summary.renamed_runs:
         count = len(summary.renamed_runs)
         progress.warn(
-            f"{count:,} runs have names that no directory can have; {MANIFEST} tells which is which"
+            f"{count:,} runs have names that are not valid paths; {MANIFEST} maps their directories"
         )
 
 
 def _warn_of_lost_points(summary: ExportSummary, progress: ConsoleProgress) -> None:
-    """Names points that were left out, and says what to do about them; `--json` has all of them."""
+    """List the first points that were left out, and say what to do; `--json` lists all of them."""
     if not summary.lost_points:
         return
     for point in summary.lost_points[:PROBLEMS_SHOWN]:
         name = f"{point['run']}  {point['tag']}  step {point['step']}"
         progress.warn(f"left out: {name}: {point['reason']}")
     progress.warn(
-        f"{len(summary.lost_points):,} points were left out, since the server has lost their bytes or fails to read "
-        "them: send them again from the files (tbupload verify --repair), then export into another directory"
+        f"{len(summary.lost_points):,} points were left out because the server lost their bytes or "
+        "cannot read them: send them again from the files (tbupload verify --repair), then export "
+        "into another directory"
     )

@@ -1,4 +1,4 @@
-"""Which experiment an upload goes into: the one that was named, the one this command made before, or a new one."""
+"""Select or create the experiment of an upload."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ NOT_FOUND: Final = 404
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The experiment's streams, and what ends with it: whether this command goes on with it the next time."""
+    """The experiment to upload to, and its record in the resume store.
+
+    `resume_record` is None if the experiment was named with `--experiment`.
+    """
 
     streams: ExperimentStreams
     server: str
@@ -28,49 +31,55 @@ class Target:
     resume_record: ResumeRecord | None
 
     def mark_stopped(self) -> None:
-        """There is more to come, now or later."""
+        """Save the record, so that the same command resumes this experiment."""
         if self.resume_record is not None:
             self.resume_store.save(self.resume_record)
 
     def mark_completed(self) -> None:
-        """Everything is committed, and nothing more will come."""
+        """Remove the record: the same command creates another experiment."""
         self.resume_store.remove(self.server, self.streams.experiment_id)
 
     @property
     def resume_advice(self) -> str:
-        """What a person types to send the rest."""
-        other = f"add --experiment {self.streams.experiment_id}"
-        return (
-            other
-            if self.resume_record is None
-            else f"run the same command again (on another machine, {other})"
-        )
+        """Say how the user can send the rest."""
+        advice = f"add --experiment {self.streams.experiment_id}"
+        if self.resume_record is not None:
+            advice = f"run the same command again (on another machine, {advice})"
+        return advice
 
 
 def resolve_experiment(
     client: Client, server: str, options: argparse.Namespace, progress: ConsoleProgress
 ) -> Target:
-    """Finds or creates the experiment and says at once where it is. Raises ServerError."""
+    """Find or create the experiment, and print its URL at once. Raise ServerError.
+
+    It is the one of `--experiment`; else the one that the same command created earlier on this
+    machine, unless `--new` is given or that experiment was deleted; else a new one.
+    """
     resume_store = ResumeStore(uploads_path(os.environ), progress.warn)
     if options.experiment is not None:
         streams = client.get_streams(find_experiment_id(options.experiment))
         _print_target("resumed", streams, options)
         return Target(streams, server, resume_store, None)
+
     resume_record = resume_store.find_or_create(upload_key(server, options), is_new=options.new)
     if resume_record.experiment_id is not None:
-        found = _find_streams(client, resume_record.experiment_id)
-        if found is not None:
-            _print_target("resumed", found, options)
+        existing = _find_streams(client, resume_record.experiment_id)
+        if existing is not None:
+            _print_target("resumed", existing, options)
             progress.info(
-                f"going on with experiment {found.experiment_id}, last run {_last_run_text(resume_record)}; --new starts another"
+                f"resuming experiment {existing.experiment_id}, last uploaded "
+                f"{_last_run_text(resume_record)}; --new creates another"
             )
-            return Target(found, server, resume_store, resume_record)
+            return Target(existing, server, resume_store, resume_record)
         progress.warn(
-            f"experiment {resume_record.experiment_id}, which this upload made before, is gone: making another one"
+            f"experiment {resume_record.experiment_id}, which this command created earlier, "
+            "was deleted: creating another one"
         )
         resume_record = resume_store.find_or_create(
             upload_key(server, options), replaced=resume_record
         )
+
     return _create(client, server, resume_store, resume_record, options, progress)
 
 
@@ -82,6 +91,7 @@ def _create(
     options: argparse.Namespace,
     progress: ConsoleProgress,
 ) -> Target:
+    """Create the experiment of a record; repeating with the same `request_key` is a no-op."""
     choice = resume_record.choice
     created = client.create_experiment(
         name=choice["name"],
@@ -93,17 +103,19 @@ def _create(
         resume_record, experiment_id=created["experiment_id"], url=created["url"]
     )
     resume_store.save(resume_record)
+
     streams = client.get_streams(created["experiment_id"])
     _print_target("created", streams, options)
     if choice["visibility"] == "private":
         progress.info(
-            f"only you can see it; for a link that others can open: tbupload share {streams.experiment_id}"
+            "only you can read it; to create a link for others: "
+            f"tbupload share {streams.experiment_id}"
         )
     return Target(streams, server, resume_store, resume_record)
 
 
 def upload_key(server: str, options: argparse.Namespace) -> UploadKey:
-    """What makes this command the same as an earlier one."""
+    """Return the options by which a later command is recognized as the same upload."""
     choice: dict[str, Any] = {
         "name": options.name or "",
         "description": options.description or "",
@@ -117,7 +129,7 @@ def upload_key(server: str, options: argparse.Namespace) -> UploadKey:
 
 
 def _logdir_text(logdir: Path) -> str:
-    """The logdir's absolute path without links, as text whatever its bytes."""
+    """Return the absolute path with symbolic links resolved; undecodable bytes are escaped."""
     return os.fsencode(logdir.resolve()).decode("utf-8", "backslashreplace")
 
 

@@ -1,4 +1,4 @@
-"""Ends an upload in order when the program that started it asks for it through stdin, or has died."""
+"""`--end-with-stdin`: stops an upload in order through stdin, or when the parent process exits."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Final
 from tbupload.http.cancellation import StopToken
 
 PARENT_POLL_SECONDS: Final = 2.0
-"""How often is looked whether the parent still lives: its other children may hold our stdin open after its death."""
+"""Interval of the check that the parent lives: its other children may keep our stdin open."""
 
 
-def stop_on_stdin(stop_token: StopToken) -> None:
-    """From now on anything on stdin, its end, or the parent's death asks for an orderly end."""
+def stop_on_stdin(retry_policy: RetryPolicy) -> None:
+    """Start a thread that requests an orderly stop on stdin data or EOF, or the parent's exit."""
     thread = threading.Thread(
         target=_wait_and_stop, args=(stop_token, os.getppid()), name="stdin", daemon=True
     )
@@ -33,9 +33,8 @@ def _wait_for_stdin(parent: int) -> None:
     if sys.stdin is None:
         return
     descriptor = sys.stdin.fileno()
-    if (
-        sys.platform == "win32"
-    ):  # which can only select from sockets, and tells nobody who adopted them
+    # Windows can only select from sockets, and does not change the parent ID of orphans.
+    if sys.platform == "win32":
         os.read(descriptor, 1)
         return
     while (

@@ -1,4 +1,4 @@
-"""`tbupload tail`: from its options to its exit code."""
+"""`tbupload tail`: prints an experiment's new points."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ from tbupload.http.retry import RetryPolicy
 from tbupload.http.transport import Transport
 
 _TEXT_CHARS: Final = 100
+"""Longest text of a tensor or a blob sequence."""
 
 
 def tail(options: argparse.Namespace) -> int:
-    """Prints new points until Ctrl-C, which is its orderly end."""
+    """Run `tbupload tail`: print new points until Ctrl-C, and return 0 then."""
     progress = progress_from_options(options)
     retry_policy = RetryPolicy(
         math.inf if options.retry_timeout is None else options.give_up_seconds
@@ -35,21 +36,24 @@ def tail(options: argparse.Namespace) -> int:
     experiment_id = find_experiment_id(options.experiment)
     query = {"start": "beginning" if options.from_start else "now"}
     print_point = print_json if options.json else _print_point
-    chosen = series_filter_from_options(options)
+    series_filter = series_filter_from_options(options)
+
     try:
         for changes in follow_points(transport, retry_policy, experiment_id, options.kind, query):
-            for point in _points(changes, chosen):
+            for point in _points(changes, series_filter):
                 print_point(point)
     except KeyboardInterrupt:
         return 0
-    raise AssertionError("a tail never ends by itself")
+    raise AssertionError("follow_points never returns")
 
 
-def _points(changes: Json, chosen: SeriesFilter) -> Iterator[dict[str, Any]]:
-    """The chosen points of a portion one by one, by series and then by step."""
+def _points(changes: Json, series_filter: SeriesFilter) -> Iterator[dict[str, Any]]:
+    """Yield the points of accepted series, by series and then by step."""
     for run, tags in changes["points"].items():
         for tag, new in tags.items():
-            if not chosen.accepts_run(run) or not chosen.accepts_series(tag, new["plugin"]):
+            if not series_filter.accepts_run(run):
+                continue
+            if not series_filter.accepts_series(tag, new["plugin"]):
                 continue
             for step, wall_time, value in zip(
                 new["steps"], new["wall_times"], new["values"], strict=True
@@ -58,15 +62,13 @@ def _points(changes: Json, chosen: SeriesFilter) -> Iterator[dict[str, Any]]:
 
 
 def _print_point(point: dict[str, Any]) -> None:
-    """One point on one line."""
-    names = f"{point['run']}  {point['tag']}"
-    print_line(
-        f"{_time_text(point['wall_time'])}  {names}  step {point['step']:,}  {_value_text(point['value'])}"
-    )
+    """Print a point on one line."""
+    time, value = _time_text(point["wall_time"]), _value_text(point["value"])
+    print_line(f"{time}  {point['run']}  {point['tag']}  step {point['step']:,}  {value}")
 
 
 def _time_text(wall_time: float) -> str:
-    """The time of day here; of a moment that is in no calendar its seconds since the epoch."""
+    """Return the local time of day, or seconds since the epoch if datetime cannot represent it."""
     try:
         return datetime.fromtimestamp(wall_time, UTC).astimezone().strftime("%H:%M:%S")
     except (ValueError, OverflowError, OSError):
@@ -74,7 +76,7 @@ def _time_text(wall_time: float) -> str:
 
 
 def _value_text(value: Any) -> str:
-    """A value in little room: a number, how a tensor looks, how many blobs there are."""
+    """Return a short text: a number, a tensor's dtype, shape and data, or the keys of blobs."""
     if isinstance(value, list):
         return f"{len(value)} blobs: {' '.join(_field_text(blob, 'key') for blob in value)}"[
             :_TEXT_CHARS

@@ -1,4 +1,4 @@
-"""`tbupload upload`: from its options to its exit code."""
+"""`tbupload upload`: uploads a log directory, or with `--dry-run` counts what it would send."""
 
 from __future__ import annotations
 
@@ -34,25 +34,28 @@ from tbupload.upload.session import Upload, UploadOptions
 from tbupload.upload.summary import Summary
 
 ONE_SHOT_RETRY_TIMEOUT_SECONDS: Final = 300.0
-"""How long `--one-shot` tries a server that does not answer; an upload that follows its files tries for ever."""
+"""Default `--retry-timeout` of `--one-shot`; an upload that follows its files has no timeout."""
 
 CLEAR_LIVE_LINES: Final = b"\r\x1b[J"
-"""Takes away the lines that are drawn again and again, and the ^C that the terminal put there."""
+"""Moves to the start of the line and erases to the end: the progress lines and an echoed `^C`."""
 
 
 def upload(options: argparse.Namespace) -> int:
-    """Sends a logdir to a new experiment, or to one that is there."""
+    """Run `tbupload upload`: send a log directory to a new or an existing experiment."""
     _check_options(options)
+
     retain_freed_memory()
     logdir: Path = options.logdir.expanduser()
     if logdir.exists() or not options.wait_for_logdir:
         check_logdir(logdir)
+
     progress = progress_from_options(options)
     series_filter = series_filter_from_options(options)
     if options.dry_run:
         return _dry_run(DryRun(logdir, series_filter, progress), progress, options)
     if options.one_shot and not has_uploadable_files(logdir, series_filter):
         raise LogdirError(no_files_text(logdir))
+
     upload_options = UploadOptions(logdir, series_filter, options.one_shot, options.poll_seconds)
     return _upload(options, upload_options, progress)
 
@@ -63,11 +66,12 @@ def _dry_run(dry_run: DryRun, progress: ConsoleProgress, options: argparse.Names
         dry_run.run()
     except KeyboardInterrupt:
         event = {"event": "failed", "error": "interrupted", "dry_run": True}
+
     progress.close()
     summary = dry_run.summary()
     _print_end_event({**event, "wire_bytes": dry_run.wire_bytes}, summary, options)
     if "error" in event:
-        progress.info("stopped before the end; until there:")
+        progress.info("interrupted; counted so far:")
     for line in dry_run.lines(progress.has_reported):
         (progress.info if summary.is_complete else progress.warn)(line)
     if "error" in event:
@@ -85,14 +89,17 @@ def _upload(
     )
     access = access_from_options(options, progress)
     client = client_from_access(access, options, retry_policy, progress)
-    with _stop_on_signals(stop_token, progress):
+
+    with _stop_on_signals(retry_policy, progress):
         if options.end_with_stdin:
             stop_on_stdin(stop_token)
         target = resolve_experiment(client, access.server, options, progress)
         progress.start(target.streams.url)
         if options.wait_for_logdir and not _wait_for_logdir(upload_options, stop_token):
             return _report_success(
-                Summary(notes=[f"{upload_options.logdir}: it was never there"]), progress, options
+                Summary(notes=[f"{upload_options.logdir}: the directory never appeared"]),
+                progress,
+                options,
             )
         session = Upload(client, target.streams, upload_options, progress, stop_token)
         try:
@@ -101,6 +108,7 @@ def _upload(
             target.mark_stopped()
             _report_failure(error, session.summary(), target, progress, options)
             raise
+
     if upload_options.is_one_shot:
         target.mark_completed()
     else:
@@ -108,10 +116,10 @@ def _upload(
     return _report_success(summary, progress, options)
 
 
-def _wait_for_logdir(upload_options: UploadOptions, stop_token: StopToken) -> bool:
-    """Waits for the logdir, until an end is asked for; whether it is there."""
-    while not upload_options.logdir.is_dir() and not stop_token.is_stopping:
-        stop_token.sleep(upload_options.poll_seconds)
+def _wait_for_logdir(upload_options: UploadOptions, retry_policy: RetryPolicy) -> bool:
+    """Wait until the log directory exists or a stop is requested; return whether it exists."""
+    while not upload_options.logdir.is_dir() and not retry_policy.is_stopping:
+        retry_policy.sleep(upload_options.poll_seconds)
     return upload_options.logdir.is_dir()
 
 
@@ -132,13 +140,13 @@ def _report_failure(
     progress: ConsoleProgress,
     options: argparse.Namespace,
 ) -> None:
-    """Says how far the upload came; the error itself is said by whoever ends the program."""
+    """Report what was sent before the error; the caller of the command reports the error itself."""
     progress.close()
     _print_end_event({"event": "failed", "error": str(error)}, summary, options)
     for line in summary.lines("sent", progress.has_reported):
         progress.warn(line)
     if isinstance(error, Unreachable):
-        progress.warn(f"the rest can be sent later, nothing is lost: {target.resume_advice}")
+        progress.warn(f"nothing is lost; to send the rest later: {target.resume_advice}")
 
 
 def _print_end_event(event: dict[str, Any], summary: Summary, options: argparse.Namespace) -> None:
@@ -148,24 +156,22 @@ def _print_end_event(event: dict[str, Any], summary: Summary, options: argparse.
 
 
 @contextlib.contextmanager
-def _stop_on_signals(stop_token: StopToken, progress: ConsoleProgress) -> Iterator[None]:
-    """While it lasts, the first Ctrl-C or SIGTERM asks for an orderly end and the second one ends at once."""
-    is_asked = False
+def _stop_on_signals(retry_policy: RetryPolicy, progress: ConsoleProgress) -> Iterator[None]:
+    """During the block, stop in order on the first Ctrl-C or SIGTERM, and exit on the second."""
+    is_stop_requested = False
 
     def stop(number: int, _frame: FrameType | None) -> None:
-        nonlocal is_asked
-        # Such a signal may come while the main thread holds the lock of the lines: they are written without it.
+        nonlocal is_stop_requested
+        # The main thread may hold the console's lock when the signal arrives: write without it.
         clear = CLEAR_LIVE_LINES if progress.is_live else b""
-        if is_asked:
-            # Requests may be under way in other threads, and an orderly exit would wait for them.
-            write_raw(clear + b"tbupload: ended at once; what was committed stays\n")
+        if is_stop_requested:
+            # sys.exit would wait for the requests of other threads.
+            write_raw(clear + b"tbupload: stopped at once; committed data is kept\n")
             os._exit(EXIT_TEMPORARY_FAILURE)
-        is_asked = True
-        stop_token.stop(STOP_GRACE_SECONDS if number == signal.SIGTERM else math.inf)
+        is_stop_requested = True
+        retry_policy.stop(STOP_GRACE_SECONDS if number == signal.SIGTERM else math.inf)
         if progress.shows_info:
-            write_raw(
-                clear + b"ending when what is there now has been sent; once more to end at once\n"
-            )
+            write_raw(clear + b"stopping after sending what is there now; repeat to stop at once\n")
 
     previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -176,18 +182,19 @@ def _stop_on_signals(stop_token: StopToken, progress: ConsoleProgress) -> Iterat
 
 
 def _check_options(options: argparse.Namespace) -> None:
-    given = [
+    """Raise UsageError for combinations that argparse cannot express."""
+    fields = [
         name for name in ("name", "description", "visibility") if getattr(options, name) is not None
     ]
-    if options.experiment is not None and given:
+
+    if options.experiment is not None and fields:
         raise UsageError(
-            f"--{given[0]} is for a new experiment; change this one with `tbupload update-metadata`"
+            f"--{fields[0]} is only for a new experiment; to change an existing one, "
+            "use `tbupload update-metadata`"
         )
+
     if options.experiment is not None and options.new:
-        raise UsageError(
-            "--new starts an experiment and --experiment goes on with one: give one of them"
-        )
+        raise UsageError("--new and --experiment exclude each other: use only one of them")
+
     if options.one_shot and options.wait_for_logdir:
-        raise UsageError(
-            "--wait-for-logdir is for an upload that follows its files, without --one-shot"
-        )
+        raise UsageError("--wait-for-logdir and --one-shot exclude each other")

@@ -1,4 +1,4 @@
-"""`tbupload verify`: from its options to its exit code."""
+"""`tbupload verify`: compares an experiment with a log directory, and repairs lost objects."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from tbupload.verify.repair import Repair
 from tbupload.verify.verification import Verification, VerifyOptions
 
 FINDINGS_SHOWN: Final = 200
-"""Series that are named one by one; `--json` has them all."""
+"""Series that are listed one by one; `--json` lists all."""
 
 
 def verify(options: argparse.Namespace) -> int:
-    """Proves that an experiment holds what a logdir's files say, or names what it does not."""
+    """Run `tbupload verify`: print every series that does not match, and a summary."""
     logdir: Path = options.logdir.expanduser()
     check_logdir(logdir)
     retain_freed_memory()
     experiment_id = find_experiment_id(options.experiment)
-    choice = VerifyOptions(
+    verify_options = VerifyOptions(
         logdir, series_filter_from_options(options), experiment_id, options.strict, options.deep
     )
     progress = progress_from_options(options)
@@ -46,13 +46,14 @@ def verify(options: argparse.Namespace) -> int:
     client = client_from_access(
         access_from_options(options, progress), options, retry_policy, progress
     )
-    progress.start()
+    progress.begin()
+
     try:
-        verification = Verification(client, choice, progress)
+        verification = Verification(client, verify_options, progress)
         unmatched_count = _print_findings(verification, options)
         if options.repair and verification.result.lost_objects:
-            _repair(client, choice, verification.result, progress, options)
-            verification = Verification(client, choice, progress)
+            _repair(client, verify_options, verification.result, progress, options)
+            verification = Verification(client, verify_options, progress)
             unmatched_count = _print_findings(verification, options)
     except ServerError as error:
         if options.json:
@@ -60,58 +61,62 @@ def verify(options: argparse.Namespace) -> int:
         raise
     finally:
         progress.close()
+
     result = verification.result
     if options.json:
         print_json({"event": "verified", **result.as_json()})
         return 0 if result.is_matching else EXIT_FAILED
+
     if unmatched_count > FINDINGS_SHOWN:
-        print_line(f"and {unmatched_count - FINDINGS_SHOWN:,} more series; --json names them all")
+        print_line(f"and {unmatched_count - FINDINGS_SHOWN:,} more series; --json lists them all")
     for line in result.lines():
         print_line(line)
     if result.lost_objects and not options.repair:
         print_line(
-            f"to send what was lost again, from these files: {_repair_command(options, choice)}"
+            "to send lost objects again from these files: "
+            f"{_repair_command(options, verify_options)}"
         )
     return 0 if result.is_matching else EXIT_FAILED
 
 
 def _repair(
     client: Client,
-    choice: VerifyOptions,
+    verify_options: VerifyOptions,
     result: VerifyResult,
     progress: ConsoleProgress,
     options: argparse.Namespace,
 ) -> None:
-    """Sends again what was lost, and says so; whether all of it is there then is for another verification to say."""
+    """Send lost objects again, and report how many; only a new verification can tell the result."""
     progress.info(f"sending {result.lost_count:,} lost objects again, and verifying once more")
-    repaired = Repair(client, choice, result.lost_objects, progress).run()
+    repaired = Repair(client, verify_options, result.lost_objects, progress).run()
     if options.json:
         print_json({"event": "repaired", **asdict(repaired)})
     else:
         print_line(f"sent again: {repaired.objects:,} objects ({size_text(repaired.bytes)})")
     if repaired.left:
         progress.warn(
-            f"{repaired.left:,} lost objects are in none of the files: only a copy of the bucket has them"
+            f"{repaired.left:,} lost objects are in none of the files: restore them from a backup "
+            "of the bucket"
         )
 
 
-def _repair_command(options: argparse.Namespace, choice: VerifyOptions) -> str:
-    """The command that repairs, to be pasted into a shell. Without filters: what they leave out is repaired, too."""
+def _repair_command(options: argparse.Namespace, verify_options: VerifyOptions) -> str:
+    """Return the repair command, quoted for a shell; without filters, so that it repairs all."""
     words = [
         "tbupload",
         "verify",
         "--logdir",
-        str(choice.logdir),
+        str(verify_options.logdir),
         "--experiment",
-        choice.experiment_id,
+        verify_options.experiment_id,
     ]
     words += ["--server", options.server] if options.server else []
-    words += ["--deep"] if choice.is_deep else []
+    words += ["--deep"] if verify_options.is_deep else []
     return shlex.join([*words, "--repair"])
 
 
 def _print_findings(verification: Verification, options: argparse.Namespace) -> int:
-    """Prints what is found as it is found; answers how many series are not just proven."""
+    """Print findings as they arrive; return how many series are not MATCHING."""
     unmatched_count = 0
     for finding in verification.run():
         unmatched_count += finding.status is not Status.MATCHING
