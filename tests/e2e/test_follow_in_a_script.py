@@ -183,7 +183,7 @@ def test_what_is_missing_is_told_and_counted(follow, logdir, caplog):
         9,
     )
     assert list(upload.result.skipped.values()) == [1]
-    assert "not everything" in upload.result.explanation
+    assert "could not be sent" in upload.result.explanation
     assert "skipped 1" in caplog.text
 
 
@@ -237,7 +237,7 @@ def test_an_uploader_that_dies_is_told_at_once_and_stops_nothing(follow, logdir,
     with follow(logdir) as upload:
         assert upload.url
         process_of(upload).kill()
-        wait_until(lambda: "ended by itself (killed by signal 9)" in caplog.text)
+        wait_until(lambda: "exited unexpectedly (killed by signal 9)" in caplog.text)
         assert not upload.is_running
     assert upload.result.exit_code == -signal.SIGKILL
     assert f"--experiment {upload.experiment_id}" in upload.result.explanation
@@ -251,7 +251,7 @@ def test_the_end_of_a_block_waits_no_longer_than_it_says(follow, live_service, l
             began = time.monotonic()
         waited = time.monotonic() - began
         assert (upload.is_running, upload.result.exit_code) == (True, None)
-        assert "still being sent" in caplog.text
+        assert "is still sending" in caplog.text
         process_of(upload).kill()
         wait_until(lambda: not upload.is_running)
     assert waited < 10

@@ -107,7 +107,7 @@ def test_no_server_anywhere_is_a_usage_error_that_says_what_to_do(environment):
     ],
 )
 def test_what_is_no_server_address_is_refused(server):
-    with pytest.raises(UsageError, match="no server address"):
+    with pytest.raises(UsageError, match="not a server address"):
         check_server(server)
 
 

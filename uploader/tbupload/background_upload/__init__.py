@@ -1,1 +1,1 @@
-"""Follow a log directory from a script, by an uploader process in the background."""
+"""Follow a log directory from a script, with an uploader process in the background."""

@@ -1,4 +1,4 @@
-"""Follows a logdir from inside a training script, by an uploader in the background that never gets in its way."""
+"""`follow`: uploads a log directory in the background of a training script."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tbupload.background_upload.process import Result, UploaderProcess, logger
 from tbupload.console.terminal import escape
 
 STOP_SECONDS: Final = 60.0
-"""How long the end of a `with` block waits for the rest to be sent, unless told otherwise."""
+"""Default time that the end of a `with` block waits for the remaining data to be sent."""
 
 TEXT_OPTIONS: Final = (
     *("name", "description", "visibility", "experiment", "server"),
     *("include_runs", "exclude_runs", "include_tags", "exclude_tags"),
 )
-"""The arguments of `follow` that are handed on as they are."""
+"""Arguments of `follow` that become options of the same name, without conversion."""
 
 
 def follow(  # noqa: PLR0913  # the options of the command, by their names
@@ -39,7 +39,7 @@ def follow(  # noqa: PLR0913  # the options of the command, by their names
     poll_seconds: float | None = None,
     end_seconds: float = STOP_SECONDS,
 ) -> Following:
-    """Uploads a logdir while a training script writes it.
+    """Upload a log directory in the background, while a training script writes it.
 
         import tbupload
 
@@ -47,29 +47,55 @@ def follow(  # noqa: PLR0913  # the options of the command, by their names
             print(upload.url)
             train("runs/")
 
-    The arguments are the options of `tbupload upload`; `server` and `token` come from the environment (TBHUB_SERVER,
-    TBHUB_TOKEN) and the config file when they are not given. The logdir need not be there yet. At the block's end, also
-    by an exception or Ctrl-C, what was written until then is sent; that is waited for at most `end_seconds`, after
-    which the uploader goes on by itself while the script does, too. See `Following` for what happens meanwhile.
+    The upload starts with the `with` block, or with `start()`. At the end of the block, also after
+    an exception or Ctrl-C, the script waits until everything written so far is sent, for at most
+    `end_seconds`; the rest is then sent in the background. Problems with the upload are logged and
+    never raised: see `Following`.
 
-    When many processes train together, let one of them follow: it sees the files of all.
+    If several processes train together, call `follow` in one of them: it uploads the files of all.
 
-    Raises TypeError or ValueError for arguments of the wrong kind, and nothing else. Nothing happens before the block,
-    or `start`.
+    Args:
+        logdir: the log directory; it need not exist yet.
+        name: the name of a new experiment.
+        description: the description of a new experiment, as Markdown.
+        visibility: "private" (default), or "link" for everyone who has the URL.
+        experiment: ID or URL of an existing experiment to add to, from any machine.
+        new: create a new experiment, even if an earlier one could be resumed.
+        plugins: upload only series of these plugins, for example ["scalars", "images"].
+        include_runs: upload only runs whose complete name matches this regular expression.
+        exclude_runs: do not upload runs that match.
+        include_tags: upload only tags that match.
+        exclude_tags: do not upload tags that match.
+        server: the server's address; by default TBHUB_SERVER, or that of the config file.
+        token: the token; by default TBHUB_TOKEN, or that of the config file.
+        cacert: a PEM file of certificate authorities to trust.
+        poll_seconds: longest time until new runs, files and data are noticed; 5 by default.
+        end_seconds: longest time, in seconds, that the end of the block waits.
+
+    Raises:
+        TypeError: an argument has the wrong type.
+        ValueError: a number or path cannot be converted.
     """
     arguments = dict(locals())  # every argument, by its name
     return Following(_command_line(arguments), token, float(end_seconds))
 
 
 class Following:
-    """An uploader in the background of a script. Made by `follow`; a block starts and stops it, as the methods do.
+    """An upload in the background of a script, created by `follow`.
 
-    It is a process of its own with a lower priority, which only reads files: it may be killed, lose its server or fail,
-    and the script is not slowed, stopped or shown an exception. What goes wrong is logged (logger "tbupload") when it
-    happens, and stands in the `result`. When the script dies, the uploader sends what is there, and ends.
+    Start and stop it with a `with` block, or with `start` and `stop`, for example in a notebook:
 
-    In a notebook: `upload = tbupload.follow("runs/").start()`, and `upload.stop()` in the end. It may be started again,
-    and used from several threads. In a process forked from the one that started it, it does nothing.
+        upload = tbupload.follow("runs/").start()
+        ...
+        upload.stop()
+
+    The uploader is a separate process of lower priority that only reads files. If it fails, loses
+    its server or is killed, the script continues without an exception: problems are logged to the
+    logger "tbupload" when they occur, and `result` describes them. If the script dies, the uploader
+    sends what is there and exits.
+
+    It may be restarted, and used from several threads. In a process forked from the one that
+    started it, it does nothing.
     """
 
     def __init__(self, options: list[str], token: str | None, end_seconds: float) -> None:
@@ -81,7 +107,7 @@ class Following:
         self._result: Result | None = None
 
     def start(self) -> Self:
-        """Starts the uploader, unless it is running, and returns at once."""
+        """Start the uploader unless it is running; return at once, and never raise."""
         if self._uploader is not None and (
             self._uploader.is_running or not self._uploader.is_owned_here
         ):
@@ -89,7 +115,7 @@ class Following:
         self._result = None
         try:
             self._uploader = UploaderProcess(self._options, self._token)
-        except Exception as error:  # noqa: BLE001  # whatever it is, the training goes on
+        except Exception as error:  # noqa: BLE001  # no error may stop the training
             self._uploader = None
             self._set_result(
                 Result(None, explanation=f"the uploader could not be started: {error}")
@@ -97,9 +123,11 @@ class Following:
         return self
 
     def stop(self, end_seconds: float | None = None) -> Result | None:
-        """Asks the uploader to send what is there now and end, and waits at most `end_seconds` for it.
+        """Let the uploader send what is there now and exit; wait for that at most `end_seconds`.
 
-        Answers the result, and None when there is nothing to stop. What is missing is logged as well.
+        Return the result, or None if the upload was never started. The default of `end_seconds` is
+        that of `follow`. Repeating the call returns the same result. Problems are logged, never
+        raised; if the time is over, the uploader continues, and the result's `exit_code` is None.
         """
         uploader = self._uploader
         if (
@@ -113,31 +141,31 @@ class Following:
             self._set_result(
                 uploader.wait(self._end_seconds if end_seconds is None else end_seconds)
             )
-        except Exception:  # noqa: BLE001  # whatever it is, the training goes on
-            logger.exception("tbupload: the uploader could not be ended")
+        except Exception:  # noqa: BLE001  # no error may stop the training
+            logger.exception("tbupload: the uploader could not be stopped")
         return self._result
 
     @property
     def url(self) -> str | None:
-        """Where the experiment can be seen.
+        """The experiment's URL, or None while it is unknown, for example without a server.
 
-        None while it is not known, as when the server is away: within EXPERIMENT_SECONDS of the start that is waited for.
+        Waits for the URL until 10 s after the start.
         """
         return self._event_field("url")
 
     @property
     def experiment_id(self) -> str | None:
-        """The experiment's id, or None, as for `url`."""
+        """The experiment's ID, or None while it is unknown; waits as `url` does."""
         return self._event_field("experiment_id")
 
     @property
     def is_running(self) -> bool:
-        """Whether the uploader is at work."""
+        """Whether the uploader process is running."""
         return self._uploader is not None and self._uploader.is_running
 
     @property
     def result(self) -> Result | None:
-        """How it ended; None before that."""
+        """How the upload ended, or None while it is running or was not started."""
         uploader = self._uploader
         is_known = self._result is not None and self._result.exit_code is not None
         if (
@@ -164,7 +192,8 @@ class Following:
             self.stop()
 
     def __repr__(self) -> str:
-        return f"<tbupload.Following {' '.join(self._options)!r} {'running' if self.is_running else 'not running'}>"
+        state = "running" if self.is_running else "not running"
+        return f"<tbupload.Following {' '.join(self._options)!r} {state}>"
 
     def _event_field(self, key: str) -> str | None:
         return None if self._uploader is None else self._uploader.experiment_event().get(key)
@@ -173,14 +202,13 @@ class Following:
         self._result = result
         if result.is_complete:
             logger.info("tbupload: everything is uploaded: %s", escape(result.url or ""))
-        elif (
-            result.exit_code is None or result.exit_code < 0
-        ):  # otherwise the uploader has said it itself
+        # With an exit code, the uploader has logged the reason itself.
+        elif result.exit_code is None or result.exit_code < 0:
             logger.warning("tbupload: %s", escape(result.explanation))
 
 
 def _command_line(arguments: dict[str, Any]) -> list[str]:
-    """The arguments of `follow` as options of the command; the logdir first, and no secret among them."""
+    """Return the options of the command, `--logdir` first; the token is not among them."""
     texts = {
         "logdir": os.fsdecode(arguments["logdir"]),
         "cacert": None if arguments["cacert"] is None else os.fsdecode(arguments["cacert"]),
@@ -192,7 +220,7 @@ def _command_line(arguments: dict[str, Any]) -> list[str]:
     texts |= {name.replace("_", "-"): arguments[name] for name in TEXT_OPTIONS}
     for name, text in {**texts, "token": arguments["token"]}.items():
         if not isinstance(text, str | None):
-            raise TypeError(f"{name} has to be a string, not {type(text).__name__}")
+            raise TypeError(f"{name} must be a string, not {type(text).__name__}")
     options = [f"--{name}={text}" for name, text in texts.items() if text is not None]
     return [*options, "--new"] if arguments["new"] else options
 

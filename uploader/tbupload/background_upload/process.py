@@ -1,4 +1,4 @@
-"""A `tbupload` process in the background of a script: starting it, hearing what it says, asking it to end."""
+"""`tbupload` as a background process of a script: start it, read its output, stop it."""
 
 from __future__ import annotations
 
@@ -20,31 +20,43 @@ from typing import IO, Any, Final
 from tbupload.console.terminal import escape
 
 EXPERIMENT_SECONDS: Final = 10.0
-"""How long after the start it is waited for that the uploader names the experiment."""
+"""How long after the start to wait for the uploader to report the experiment."""
 
 NICENESS: Final = 10
-"""How much lower the uploader's priority is than the script's."""
+"""Added to the script's nice value: a higher one is a lower priority."""
 
 MESSAGES_MAX: Final = 100
-"""Of what the uploader said, the last sentences are kept."""
+"""The last lines of the uploader's stderr that are kept for the result."""
 
 READ_BYTES: Final = 1 << 16
 
 FIXED_OPTIONS: Final = ("--json", "--quiet", "--wait-for-logdir", "--end-with-stdin")
-"""Options of every uploader that a script starts."""
+"""Options of each uploader that a script starts."""
 
 logger: Final = logging.getLogger("tbupload")
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How an upload ended.
+    """How a background upload ended, and what it sent.
 
-    `exit_code` is the uploader's (0: everything committed; 1: failed, or something was skipped; 2: wrong usage; 75: try
-    again later), None when it could not be started, or was still sending when nobody waited any longer. Counts are of
-    what this upload sent; `bytes` are of event files, `empty_values` tags without content, `superseded` points
-    that others of the same series, step and file replace; `skipped` counts by reason and `problems` says by path what
-    is missing. `explanation` is empty when all is well, else what went wrong and how to send the rest.
+    Attributes:
+        exit_code: 0 everything is committed; 1 failed, or something was skipped; 2 wrong usage;
+            75 server unavailable, retry later; negative: killed by that signal. None if the
+            uploader could not be started, or was still sending when the wait was over.
+        experiment_id: the experiment's ID, or None if it is unknown.
+        url: the experiment's URL, or None if it is unknown.
+        scalars: number of scalar points that were sent.
+        tensors: number of tensor points that were sent.
+        blobs: number of blobs (images, audio, graphs) that were sent.
+        bytes: bytes of event files that were sent.
+        runs: number of runs.
+        series: number of time series.
+        empty_values: number of values without content, which are not stored.
+        superseded: points replaced by a later one of the same series, step and file.
+        skipped: number of values that could not be uploaded, by reason.
+        problems: one sentence per file or path that could not be uploaded completely.
+        explanation: what went wrong and how to send the rest; empty if everything is committed.
     """
 
     exit_code: int | None
@@ -64,14 +76,15 @@ class Result:
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything that was there is on the server."""
+        """Whether everything in the log directory is committed."""
         return self.exit_code == 0
 
 
 class UploaderProcess:
-    """The process and what it said, which two threads read; its stdin is a pipe, open until it is asked to end.
+    """A running uploader; two threads read its stdout (events) and stderr (messages).
 
-    Raises OSError, ValueError or RuntimeError when it cannot be started.
+    Its stdin is a pipe that stays open until `request_stop`. The constructor raises OSError,
+    ValueError or RuntimeError if the process cannot be started.
     """
 
     def __init__(self, options: list[str], token: str | None) -> None:
@@ -94,22 +107,22 @@ class UploaderProcess:
 
     @property
     def is_owned_here(self) -> bool:
-        """Whether this process started it."""
+        """Whether the current process started it, and is not a fork of that process."""
         return os.getpid() == self._owner_pid
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the process has not exited; False in a forked process."""
         return self.is_owned_here and self._process.poll() is None
 
     def experiment_event(self) -> dict[str, Any]:
-        """The event that names the experiment; empty when it did not come within EXPERIMENT_SECONDS of the start."""
+        """Return the event with the experiment, or {} if none arrived within EXPERIMENT_SECONDS."""
         if self.is_owned_here:
             self._has_event.wait(max(0.0, self._started_at + EXPERIMENT_SECONDS - time.monotonic()))
         return self._events[0] if self._events and "url" in self._events[0] else {}
 
     def request_stop(self) -> None:
-        """Anything on its stdin asks for an orderly end; where that is closed already, it knows."""
+        """Request an orderly stop by writing to its stdin; a no-op if that is closed already."""
         self._is_stop_requested = True
         with contextlib.suppress(OSError, ValueError):
             _pipe(self._process.stdin).write(b"\n")
@@ -117,7 +130,7 @@ class UploaderProcess:
             _pipe(self._process.stdin).close()
 
     def wait(self, seconds: float) -> Result:
-        """How it ended, or that it has not within this time."""
+        """Wait for its exit for at most `seconds`, and return the result so far."""
         deadline = time.monotonic() + seconds
         try:
             code = self._process.wait(max(0.0, seconds))
@@ -128,15 +141,16 @@ class UploaderProcess:
         return self._result(code)
 
     def close_pipes(self) -> None:
-        """In a forked child: lets go of our ends, so that the uploader notices when the parent has died.
+        """Close the pipes in a forked child, so that the uploader sees EOF when the parent dies.
 
-        The descriptors stay taken: what else is in memory would close the numbers once more, whoever has them then.
+        The descriptors are redirected to /dev/null instead of closed: the file objects in the child
+        will close the same numbers later, which might belong to other files by then.
         """
-        nowhere = os.open(os.devnull, os.O_RDWR)
+        null = os.open(os.devnull, os.O_RDWR)
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             if pipe is not None and not pipe.closed:
-                os.dup2(nowhere, pipe.fileno(), inheritable=False)
-        os.close(nowhere)
+                os.dup2(null, pipe.fileno(), inheritable=False)
+        os.close(null)
 
     def _read_events(self) -> None:
         for line in _lines(_pipe(self._process.stdout)):
@@ -154,7 +168,7 @@ class UploaderProcess:
         code = self._process.wait()
         if not self._is_stop_requested:
             logger.warning(
-                "tbupload: the uploader ended by itself (%s); the script goes on without it",
+                "tbupload: the uploader exited unexpectedly (%s); the script continues without it",
                 _code_text(code),
             )
 
@@ -189,42 +203,50 @@ class UploaderProcess:
         if experiment_id:
             command += f" --experiment {experiment_id}"
         if code is None:
-            return f"the rest is still being sent by process {self._process.pid}; should that die: {command}"
+            return (
+                f"process {self._process.pid} is still sending the rest; "
+                f"if it does not finish, run: {command}"
+            )
         if last.get("event") == "done":
             missing = ", ".join(
                 f"{count:,} {reason}" for reason, count in last.get("skipped", {}).items()
             )
-            return f"not everything could be sent: {missing or last.get('problems')}"
-        why = last.get("error") or (self._messages[-1] if self._messages else "it said nothing")
-        return f"the upload failed ({_code_text(code)}): {why.removeprefix('tbupload: ')}; to send the rest: {command}"
+            return f"some data could not be sent: {missing or last.get('problems')}"
+        reason = last.get("error") or (self._messages[-1] if self._messages else "no message")
+        reason = reason.removeprefix("tbupload: ")
+        return f"the upload failed ({_code_text(code)}): {reason}; to send the rest, run: {command}"
 
 
 def _start(options: list[str], token: str | None) -> subprocess.Popen[bytes]:
     environment = dict(os.environ)
     if token is not None:
         environment["TBHUB_TOKEN"] = token
-    more: dict[str, Any] = {
-        "start_new_session": True
-    }  # so that Ctrl-C reaches the training, and it alone
+
+    # In a session of its own, the uploader does not receive the terminal's Ctrl-C.
+    platform_options: dict[str, Any] = {"start_new_session": True}
     if sys.platform == "win32":
-        more = {
+        platform_options = {
             "creationflags": subprocess.CREATE_NEW_PROCESS_GROUP
             | subprocess.BELOW_NORMAL_PRIORITY_CLASS
         }
+
     if not sys.executable or getattr(sys, "frozen", False):
         raise RuntimeError(
-            "there is no Python here to run `python -m tbupload` with; run tbupload beside the script"
+            "no Python interpreter to run `python -m tbupload` with (frozen program): "
+            "start the command tbupload separately"
         )
+
     process = subprocess.Popen(
-        # -P: a file of the script's directory must not take the place of a module that the uploader needs.
+        # -P: a file in the working directory must not shadow a module that the uploader imports.
         [sys.executable, "-P", "-m", "tbupload", "upload", *options, *FIXED_OPTIONS],
         env=environment,
         bufsize=0,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        **more,
+        **platform_options,
     )
+
     if sys.platform != "win32":
         with contextlib.suppress(OSError):
             os.setpriority(
@@ -248,15 +270,15 @@ def _close_pipes() -> None:
 
 
 def _lines(pipe: IO[bytes]) -> Iterator[str]:
-    """The lines that come through the pipe, each as soon as it is whole; closes it at the end."""
-    parts: list[bytes] = []
+    """Yield each line as soon as it is complete, drop an incomplete last one, close the pipe."""
+    pending: list[bytes] = []
     with pipe:
         while chunk := pipe.read(READ_BYTES):
-            *whole, rest = chunk.split(b"\n")
-            for line in whole:
-                yield b"".join([*parts, line]).decode("utf-8", "replace")
-                parts = []
-            parts.append(rest)
+            *complete, rest = chunk.split(b"\n")
+            for line in complete:
+                yield b"".join([*pending, line]).decode("utf-8", "replace")
+                pending = []
+            pending.append(rest)
 
 
 def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:

@@ -1,11 +1,11 @@
-"""An experiment as DataFrames, of pandas or polars, whichever is installed.
+"""Experiments as pandas or polars DataFrames, whichever is installed.
 
 from tbupload import Experiment
 
 experiment = Experiment("https://tbhub.example.org/experiment/ID/")
-losses = experiment.scalars(tag="loss")                            # every point: run, tag, step, wall_time, value
+losses = experiment.scalars(tag="loss")            # every point: run, tag, step, wall_time, value
 best = losses.groupby("run", observed=True)["value"].min()
-curves = experiment.scalars(tag=["loss", "accuracy"], pivot=True)  # a row a run and step, a column a tag
-thin = experiment.scalars(sampling="uniform", downsample=1000)     # 1,000 points of each series
-sessions = experiment.hparams()                                    # a row a session: hyperparameters, last metrics
+wide = experiment.scalars(pivot=True)              # one row per (run, step), one column per tag
+sample = experiment.scalars(sampling="uniform", downsample=1000)  # 1,000 points per series
+sessions = experiment.hparams()                    # one row per session: hyperparameters, metrics
 """

@@ -1,4 +1,4 @@
-"""Columns as DataFrames of pandas or polars, which are loaded when they are used: neither is needed to install this."""
+"""DataFrames of pandas or polars; both are optional dependencies, imported on first use."""
 
 from __future__ import annotations
 
@@ -20,31 +20,35 @@ LIBRARIES: Final[tuple[Library, ...]] = ("pandas", "polars")
 
 @dataclass(frozen=True, slots=True)
 class CategoryColumn:
-    """A column of few names for many rows: each row's index into `names`."""
+    """A column of few distinct strings: `codes` has each row's index into `names`."""
 
     names: Sequence[str]
     codes: npt.NDArray[np.int32]
 
 
 def load(library: Library | None = None) -> tuple[Library, Any]:
-    """The library's name and its module; pandas, else polars, when none is named.
+    """Return the library's name and module; by default pandas, or polars if that is not installed.
 
-    Raises ImportError when what is wanted is not installed, UsageError for another name.
+    Raises:
+        ImportError: the library, or with None each of both, is not installed.
+        UsageError: `library` is neither "pandas" nor "polars".
     """
     if library is not None and library not in LIBRARIES:
-        raise UsageError(f"library={library!r}: it is 'pandas' or 'polars'")
-    wanted = LIBRARIES if library is None else (library,)
-    for name in wanted:
+        raise UsageError(f"library={library!r}: it must be 'pandas' or 'polars'")
+
+    candidates = LIBRARIES if library is None else (library,)
+    for name in candidates:
         if importlib.util.find_spec(name) is not None:
             return name, importlib.import_module(name)
-    names = " or ".join(wanted)
+
+    names = " or ".join(candidates)
     raise ImportError(
-        f"DataFrames need {names}, which is not installed: run `pip install {wanted[0]}`"
+        f"DataFrames need {names}, which is not installed: run `pip install {candidates[0]}`"
     )
 
 
 def make(columns: Mapping[str, Any], library: Library | None = None) -> Any:
-    """A DataFrame of these columns: arrays, lists, or Labels, which become categories."""
+    """Return a DataFrame of arrays, lists, and CategoryColumns (which become categoricals)."""
     name, module = load(library)
     return _in_pandas(module, columns) if name == "pandas" else _in_polars(module, columns)
 
@@ -77,19 +81,18 @@ def _in_polars(polars: Any, columns: Mapping[str, Any]) -> Any:
 
 
 def pivot(frame: Any) -> Any:
-    """A frame of points as a row a run and step, by both, and a column a tag, with its values; absent ones are null.
+    """Return a frame with one row per (run, step), sorted by both, and one column per tag.
 
-    Raises UsageError when a tag has the name of one of the first two columns.
+    Missing values are null. Raise UsageError if a tag is named "run" or "step".
     """
     for name in ("run", "step"):
         if (frame["tag"] == name).any():
             raise UsageError(
-                f"there is a tag {name!r} as well as a column: choose other tags, or take pivot=False"
+                f"a tag has the name of the column {name!r}: select other tags, or use pivot=False"
             )
     if type(frame).__module__.partition(".")[0] == "polars":
         return frame.pivot(on="tag", index=["run", "step"], values="value").sort("run", "step")
     wide = frame.pivot(index=["run", "step"], columns="tag", values="value")
-    wide.columns = [
-        str(tag) for tag in wide.columns
-    ]  # as categories they would take no other column beside them
+    # A categorical column index accepts no further column, so reset_index would fail.
+    wide.columns = [str(tag) for tag in wide.columns]
     return wide.reset_index()

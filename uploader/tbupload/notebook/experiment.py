@@ -1,4 +1,4 @@
-"""An experiment on a server, as Python sees it: runs, tags, and DataFrames of what they hold."""
+"""`Experiment`: an experiment's runs, tags, and data as DataFrames."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tbupload.notebook.data_frames import CategoryColumn, Library
 from tbwire import tensors
 
 RETRY_TIMEOUT_SECONDS: Final = 60.0
-"""How long a server that does not answer is tried."""
+"""How long a request is retried while the server does not respond."""
 
 _SERIES_PER_PAGE: Final = 5_000
 
@@ -37,11 +37,24 @@ Names = str | Sequence[str] | None
 
 
 class Experiment:
-    """One experiment; every look asks the server, so that it is as live as the experiment is.
+    """An experiment on a tbhub server, readable as DataFrames.
 
-    `url_or_id` is the experiment's URL, a share link, or its id; server and token are found as `tbupload` finds them
-    unless they are given or stand in the link. `library` ("pandas", "polars") is that of the DataFrames: whichever is
-    installed by default. Methods raise Refused and Unreachable of `tbupload.errors`.
+    Nothing is cached: every property and method requests the current data from the server.
+
+        experiment = Experiment("https://tbhub.example.org/experiment/ID/")
+        experiment.scalars(tag="loss", pivot=True)
+
+    Methods raise `tbupload.errors.Refused` if the server rejects a request (for example because
+    the token is not valid), and `tbupload.errors.Unreachable` if it does not respond for 60 s.
+
+    Args:
+        url_or_id: the experiment's URL, a share link, or its ID.
+        token: the token; by default the one in the link, in TBHUB_TOKEN or in the config file.
+        server: the server's address; by default that of the URL, of TBHUB_SERVER or of the
+            config file.
+        cacert: a PEM file of certificate authorities to trust.
+        library: "pandas" or "polars", the type of the DataFrames; by default whichever is
+            installed, with pandas first.
     """
 
     def __init__(
@@ -53,16 +66,23 @@ class Experiment:
         cacert: str | os.PathLike[str] | None = None,
         library: Library | None = None,
     ) -> None:
-        found, self.experiment_id, shared = _parse(url_or_id)
-        access = find_access(server, os.environ, link=found)
-        given = token or shared
-        if given is None:
+        link_server, self.experiment_id, link_token = _parse(url_or_id)
+        access = find_access(server, os.environ, link=link_server)
+
+        explicit_token = token or link_token
+        if explicit_token is None:
             for warning in access.warnings:
                 _warn(warning)
-        secret = access.token if given is None else check_token(given)
-        patience = RetryPolicy(RETRY_TIMEOUT_SECONDS)
+            used_token = access.token
+        else:
+            used_token = check_token(explicit_token)
+
         self._transport = Transport(
-            access.server, secret, None if cacert is None else Path(cacert), patience, _warn
+            access.server,
+            used_token,
+            None if cacert is None else Path(cacert),
+            RetryPolicy(RETRY_TIMEOUT_SECONDS),
+            _warn,
         )
         self._path = f"/api/v1/experiments/{self.experiment_id}"
         self._library = library
@@ -72,17 +92,17 @@ class Experiment:
 
     @property
     def runs(self) -> list[str]:
-        """The names of all runs, in the order in which they came."""
+        """The names of all runs, in the order of their creation on the server."""
         return [run["run"] for run in self._get("/runs", RUNS)["runs"]]
 
     @property
     def tags(self) -> dict[str, list[str]]:
-        """The tags of each run, of scalars, tensors and blob sequences alike."""
+        """The tags of each run, of all data classes (scalars, tensors, blob sequences)."""
         tags: dict[str, list[str]] = self._get("/names", mapping(array(string)))
         return tags
 
     def list_runs_by_start(self) -> list[str]:
-        """The names of all runs, by the time of their first event; those without one first."""
+        """Return the names of all runs by their start time; unknown ones first."""
         runs = sorted(self._get("/runs", RUNS)["runs"], key=lambda run: run["start_time"] or 0.0)
         return [run["run"] for run in runs]
 
@@ -96,14 +116,26 @@ class Experiment:
         library: Library | None = None,
         **query: Any,
     ) -> Any:
-        """A row a point: run, tag (categories), step (int64), wall_time (seconds since the epoch), value (float64).
+        """Return scalar points as a DataFrame, by default all of them.
 
-        All points, by run, tag and step; of another `sampling` ("uniform", "linear", "extremes") `downsample` points of
-        each series. `run` and `tag` are names or lists of them; more fields of the data API go by their names
-        (plugin, step_min, step_max, last, …). With `pivot`, a row a run and step, and a column a tag, with nulls where
-        a tag has no such step.
+        Columns: run and tag (categorical), step (int64), wall_time (float64, seconds since the
+        epoch), value (float64). Rows are sorted by run, tag and step.
+
+        Args:
+            run: a run's name, or a list of names; by default all runs.
+            tag: a tag's name, or a list of names; by default all tags.
+            sampling: "all", or a sampling rule ("uniform", "linear", "extremes"), which returns
+                `downsample` points of each series.
+            pivot: return one row per (run, step) and one column per tag instead; a value is null
+                where a tag has no point at that step.
+            library: "pandas" or "polars", instead of that of the experiment.
+            query: further fields of the data API: downsample, plugin, step_min, step_max, last …
+
+        Raises:
+            ImportError: the DataFrame library is not installed; nothing is read then.
+            UsageError: `pivot` is set, and a tag is named "run" or "step".
         """
-        name, _ = data_frames.load(library or self._library)  # before anything is read
+        name, _ = data_frames.load(library or self._library)  # fails before anything is read
         parts = list(self._read("scalars", run, tag, {"sampling": sampling, **query}))
         values = [part.columns.values for part in parts if isinstance(part.columns, ScalarColumns)]
         value = np.concatenate(values, dtype=np.float64) if values else np.empty(0)
@@ -119,16 +151,20 @@ class Experiment:
         library: Library | None = None,
         **query: Any,
     ) -> Any:
-        """A row a point, as `scalars`; the values are numpy arrays: histograms, texts (arrays of str), PR curves."""
+        """Return tensor points (histograms, texts, PR curves and others) as a DataFrame.
+
+        Arguments, columns and order are those of `scalars`; the values are numpy arrays. Texts
+        are arrays of str, or of bytes if they are not UTF-8; bfloat16 becomes float32.
+        """
         name, _ = data_frames.load(library or self._library)
         parts = list(self._read("tensors", run, tag, {"sampling": sampling, **query}))
-        found = [
-            one
+        values = [
+            _array(tensor)
             for part in parts
             if isinstance(part.columns, TensorColumns)
-            for one in part.columns.tensors
+            for tensor in part.columns.tensors
         ]
-        return data_frames.make({**_columns(parts), "value": [_array(one) for one in found]}, name)
+        return data_frames.make({**_columns(parts), "value": values}, name)
 
     def blobs(
         self,
@@ -139,20 +175,23 @@ class Experiment:
         library: Library | None = None,
         **query: Any,
     ) -> Any:
-        """A row a blob: run, tag, step, wall_time, index within its step, key, size (bytes), and two content types.
+        """Return the blobs (images, audio, graphs) as a DataFrame with one row per blob.
 
-        `content_type` is what it is served as, `logged_content_type` what was logged with audio, or empty. `blob` gives
-        the bytes of a key.
+        Columns: run, tag, step and wall_time as in `scalars`; index (position in the step's blob
+        sequence), key (the argument of `blob`), size (bytes), content_type (as it is served), and
+        logged_content_type (as it was logged with audio, or empty). Arguments as in `scalars`.
         """
         name, _ = data_frames.load(library or self._library)
         parts = list(self._read("blob_sequences", run, tag, {"sampling": sampling, **query}))
         columns = [
             part.columns for part in parts if isinstance(part.columns, RemoteSequenceColumns)
         ]
-        sequences = [sequence for one in columns for sequence in one.sequences]
+        sequences = [sequence for column in columns for sequence in column.sequences]
+        blobs = [blob for sequence in sequences for blob in sequence]
+        logged = [text for column in columns for text in column.logged_content_types]
+
+        # A row per blob: the index of its sequence selects run, tag, step and wall time.
         rows = np.repeat(np.arange(len(sequences)), [len(sequence) for sequence in sequences])
-        found = [blob for sequence in sequences for blob in sequence]
-        logged = [content_type for one in columns for content_type in one.logged_content_types]
         points = {label: _take_rows(column, rows) for label, column in _columns(parts).items()}
         return data_frames.make(
             {
@@ -160,33 +199,35 @@ class Experiment:
                 "index": np.array(
                     [index for sequence in sequences for index in range(len(sequence))], np.int64
                 ),
-                "key": [blob.key for blob in found],
-                "size": np.array([blob.size for blob in found], np.int64),
-                "content_type": [blob.content_type for blob in found],
+                "key": [blob.key for blob in blobs],
+                "size": np.array([blob.size for blob in blobs], np.int64),
+                "content_type": [blob.content_type for blob in blobs],
                 "logged_content_type": [logged[row] for row in rows.tolist()],
             },
             name,
         )
 
     def blob(self, key: str) -> bytes:
-        """The bytes of a blob, by its key."""
+        """Return the bytes of a blob by its key, at most 1 GiB. Raise Refused for a larger one."""
         path = f"/api/v1/blobs/{urllib.parse.quote(key, safe='.')}"
-        found, size = [], 0
-        with self._transport.stream("GET", path, headers={"Accept": "*/*"}) as pieces:
-            for piece in pieces:
-                found.append(piece)
-                size += len(piece)
+        chunks, size = [], 0
+        with self._transport.stream("GET", path, headers={"Accept": "*/*"}) as received:
+            for chunk in received:
+                chunks.append(chunk)
+                size += len(chunk)
                 if size > WIRE_LIMIT_MAX:
                     raise Refused(
                         f"the blob is over the limit of {WIRE_LIMIT_MAX:,} bytes", status=200
                     )
-        return b"".join(found)
+        return b"".join(chunks)
 
     def hparams(self, *, library: Library | None = None) -> Any:
-        """A row a session (a run with hyperparameters): run, group, status, start_time, end_time (seconds).
+        """Return the sessions (runs with hyperparameters) as a DataFrame with one row per session.
 
-        Then its hyperparameters as `hparams.NAME` and the last value of each of its scalars as `metrics.TAG`; those of
-        a run below the session's, as its "validation", as `metrics.validation/TAG`. What a session lacks is null.
+        Columns: run, group, status ("success", "failure", "running"), start_time and end_time
+        (seconds since the epoch); `hparams.NAME` for each hyperparameter; `metrics.TAG` for the
+        last value of each of the session's scalars. Scalars of a run below the session's, for
+        example "validation", are named `metrics.validation/TAG`. Missing values are null.
         """
         name, _ = data_frames.load(library or self._library)
         try:
@@ -203,7 +244,7 @@ class Experiment:
         return self._transport.request("GET", self._path + path).json(schema)
 
     def _list(self, kind: DataClass, schema: Schema, **query: Any) -> dict[str, dict[str, Any]]:
-        """All series of one kind, as the server lists them, by run and tag."""
+        """Return all series of one data class as {run: {tag: series}}."""
 
         def read(after: str | None) -> Response:
             fields = {**query, "limit": _SERIES_PER_PAGE, "after": after or ""}
@@ -220,23 +261,24 @@ class Experiment:
     def _read(
         self, kind: DataClass, run: Names, tag: Names, query: dict[str, Any]
     ) -> Iterable[SeriesPart]:
-        chosen = {
+        """Read the points of the selected runs and tags."""
+        selection = {
             name: _as_list(names)
             for name, names in (("run", run), ("tag", tag))
             if names is not None
         }
-        return read_points(self._transport, self.experiment_id, kind, {**chosen, **query})
+        return read_points(self._transport, self.experiment_id, kind, {**selection, **query})
 
 
 def _parse(url_or_id: str) -> tuple[str | None, str, str | None]:
-    """Server, experiment's id and token, as far as they are in it."""
+    """Return server (or None), experiment ID and token (or None) of an experiment's URL or ID."""
     if re.fullmatch(r"[0-9A-Za-z]+", url_or_id):
         return None, url_or_id, None
-    found = re.fullmatch(r"(https?://.+?)/experiment/([0-9A-Za-z]+)(?:[/?#].*)?", url_or_id)
-    if found is None:
-        raise UsageError(f"{url_or_id[:200]!r} is neither an experiment's id nor its URL")
+    match = re.fullmatch(r"(https?://.+?)/experiment/([0-9A-Za-z]+)(?:[/?#].*)?", url_or_id)
+    if match is None:
+        raise UsageError(f"{url_or_id[:200]!r} is neither an experiment's ID nor its URL")
     query = urllib.parse.parse_qs(urllib.parse.urlsplit(url_or_id).query)
-    return found[1], found[2], query.get("token", [None])[0]
+    return match[1], match[2], query.get("token", [None])[0]
 
 
 def _as_list(names: str | Sequence[str]) -> list[str]:
@@ -244,7 +286,7 @@ def _as_list(names: str | Sequence[str]) -> list[str]:
 
 
 def _columns(parts: Sequence[SeriesPart]) -> dict[str, Any]:
-    """What all points have: run, tag, step, wall time."""
+    """Return the columns that all data classes have: run, tag, step, wall_time."""
     lengths = [len(part.columns.steps) for part in parts]
     return {
         "run": _labels([part.series.run for part in parts], lengths),
@@ -274,14 +316,15 @@ def _take_rows(column: Any, rows: Any) -> Any:
 
 
 def _array(tensor: Tensor) -> Any:
-    """The tensor as numpy has it; texts as str where they are UTF-8, bfloat16 as float32."""
+    """Return a numpy array; UTF-8 strings become str, and bfloat16 becomes float32."""
     array = tensors.to_numpy(tensor.dtype, tensor.shape, tensor.data)
     if tensor.dtype == tensors.BFLOAT16:
+        # bfloat16 is the upper half of a float32.
         return (array.astype(np.uint32) << 16).view(np.float32)
     if tensor.dtype != tensors.STRING:
         return array
     try:
-        return np.array([one.decode() for one in array.reshape(-1)], object).reshape(array.shape)
+        return np.array([text.decode() for text in array.reshape(-1)], object).reshape(array.shape)
     except UnicodeDecodeError:
         return array
 

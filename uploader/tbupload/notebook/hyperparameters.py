@@ -1,4 +1,7 @@
-"""Sessions: what the hparams plugin keeps of each run, and the last values of the scalars that belong to it."""
+"""Sessions of the HParams plugin: their hyperparameters, and the last values of their metrics.
+
+The messages are those of `tensorboard/plugins/hparams/plugin_data.proto`.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +17,18 @@ from tbupload.http.response_schema import mapping, plain, record, string
 from tbwire.hparams_pb2 import HParamsPluginData, SessionStartInfo
 
 _STATUSES: Final = {1: "success", 2: "failure", 3: "running"}
+"""Enum `Status` of `tensorboard/plugins/hparams/api.proto`; 0 is unknown."""
 
 SESSIONS: Final = mapping(mapping(record({"summary_metadata": record({"content": string})})))
 SCALARS: Final = mapping(mapping(record({"last_value": plain})))
 
 _SeriesListing = Mapping[str, Mapping[str, Any]]
-"""Series by run and tag, as the server lists them."""
+"""{run: {tag: series}}, as the server lists them."""
 
 
 @dataclass(slots=True)
 class Session:
-    """A run with hyperparameters; times in seconds since the epoch, None where they are not known."""
+    """A run with hyperparameters; times in seconds since the epoch, None if unknown."""
 
     run: str
     group: str = ""
@@ -35,7 +39,7 @@ class Session:
 
 
 def read_sessions(listed: _SeriesListing) -> list[Session]:
-    """The sessions among the series of the hparams plugin, in the order of their runs."""
+    """Return the sessions of the HParams plugin's series, in the order of their runs."""
     sessions: dict[str, Session] = {}
     ends: dict[str, HParamsPluginData] = {}
     for run, tags in listed.items():
@@ -46,6 +50,7 @@ def read_sessions(listed: _SeriesListing) -> list[Session]:
                 sessions[run] = _session(run, data.session_start_info)
             elif data.HasField("session_end_info"):
                 ends[run] = data
+
     for run, data in ends.items():
         if run in sessions:
             sessions[run].status = _STATUSES.get(data.session_end_info.status)
@@ -54,7 +59,7 @@ def read_sessions(listed: _SeriesListing) -> list[Session]:
 
 
 def _session(run: str, info: SessionStartInfo) -> Session:
-    hparams = {one.key: _plain(one.value) for one in info.hparams}
+    hparams = {entry.key: _plain(entry.value) for entry in info.hparams}
     return Session(run, info.group_name, None, info.start_time_secs or None, None, hparams)
 
 
@@ -66,9 +71,14 @@ def _plain(value: Value) -> Any:
 def metrics_by_session(
     sessions: Sequence[Session], scalars: _SeriesListing
 ) -> dict[str, dict[str, float]]:
-    """The last values of each session's scalars: of its own run by their tags, of runs below it by GROUP/TAG."""
+    """Return the last value of each session's scalars, by run and metric name.
+
+    A scalar of the session's own run is named by its tag, one of a run below it GROUP/TAG, where
+    GROUP is the relative path: the rule of `tensorboard/plugins/hparams/metrics.py`.
+    """
     runs = {session.run for session in sessions}
-    found: dict[str, dict[str, float]] = {run: {} for run in runs}
+    metrics: dict[str, dict[str, float]] = {run: {} for run in runs}
+
     for run, tags in scalars.items():
         owner = _find_session(run, runs)
         if owner is None:
@@ -76,32 +86,33 @@ def metrics_by_session(
         group = posixpath.relpath(run, owner or ".")
         for tag, series in tags.items():
             name = tag if group == "." else f"{group}/{tag}"
-            found[owner][name] = _last_value(series["last_value"])
-    return found
+            metrics[owner][name] = _last_value(series["last_value"])
+
+    return metrics
 
 
 def _last_value(value: Any) -> float:
-    """A number, or the text that stands for one that is not finite. Raises ValueError."""
+    """Return a number from JSON, where "NaN" and infinities are strings. Raise ValueError."""
     if not isinstance(value, float | int | str):
-        raise ValueError("no number where one should be")  # noqa: TRY004 - of an answer, as all that is wrong with one
+        raise ValueError("last_value is not a number")  # noqa: TRY004 - a malformed response
     return float(value)
 
 
 def _find_session(run: str, sessions: set[str]) -> str | None:
-    """The session that a run belongs to: itself, or the nearest directory above it."""
-    place = run
-    while place not in sessions:
-        above = posixpath.dirname(place) or "."
-        if place in {"", "."} or above == place:  # "/" and "//" are their own directories
+    """Return the session that a run belongs to: itself, or its nearest ancestor directory."""
+    path = run
+    while path not in sessions:
+        parent = posixpath.dirname(path) or "."
+        if path in {"", "."} or parent == path:  # "/" and "//" are their own parents
             return None
-        place = above
-    return place
+        path = parent
+    return path
 
 
 def as_columns(
     sessions: Sequence[Session], metrics: Mapping[str, Mapping[str, float]]
 ) -> dict[str, list[Any]]:
-    """A row a session."""
+    """Return columns with one row per session; a value that a session lacks is None."""
     columns: dict[str, list[Any]] = {
         "run": [session.run for session in sessions],
         "group": [session.group for session in sessions],
@@ -119,7 +130,7 @@ def as_columns(
 
 
 def _unify_types(values: list[Any]) -> list[Any]:
-    """Values of one type, as a column has: those of several types are written out."""
+    """Return values of one type, as a column requires: mixed types become strings."""
     kinds = {type(value) for value in values if value is not None}
     return (
         values if len(kinds) <= 1 else [None if value is None else str(value) for value in values]

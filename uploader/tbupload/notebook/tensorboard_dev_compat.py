@@ -1,4 +1,7 @@
-"""`ExperimentFromDev` as TensorBoard had it for TensorBoard.dev: notebooks written for it need one changed import."""
+"""`ExperimentFromDev` of `tensorboard.data.experimental`, for notebooks of TensorBoard.dev.
+
+TensorBoard removed the class with the service; such notebooks only need to change the import.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,19 @@ from tbupload.notebook.experiment import Experiment
 
 _DIFFERENT_STEPS = (
     "pivoted DataFrame contains missing value(s): two time series have different sets of steps. "
-    "Call get_scalars() with pivot=False, or Experiment.scalars(pivot=True), which leaves gaps"
+    "Call get_scalars() with pivot=False, or Experiment.scalars(pivot=True), which inserts nulls"
 )
 
 
 class ExperimentFromDev:
-    """An experiment's scalars as pandas DataFrames, under the names that `tensorboard.data.experimental` had.
+    """An experiment's scalars as pandas DataFrames, with the interface of TensorBoard.dev.
 
-    `experiment_id` is an id or a URL; `api_endpoint` the server, found as `tbupload` finds it by default.
+    New code should use `Experiment`.
+
+    Args:
+        experiment_id: the experiment's ID or URL.
+        api_endpoint: the server's address; by default that of the URL, of TBHUB_SERVER or of the
+            config file.
     """
 
     def __init__(self, experiment_id: str, api_endpoint: str | None = None) -> None:
@@ -33,12 +41,20 @@ class ExperimentFromDev:
         pivot: bool = False,
         include_wall_time: bool = False,
     ) -> Any:
-        """A pandas.DataFrame of all scalars: run, tag, step, value, and wall_time if asked for.
+        """Return all scalars as a pandas.DataFrame with the columns run, tag, step and value.
 
-        The filters are regular expressions that have to match a whole name. The rows stand by start of the run, tag
-        and step. With `pivot`, a row a run and step: columns run, step, and one a tag, named by it, or ("value", tag)
-        and ("wall_time", tag). Raises ValueError when two of the series have different sets of steps, ImportError
-        without pandas.
+        Rows are sorted by the start time of the run, then by tag and step.
+
+        Args:
+            runs_filter: regular expression that must match a run's complete name.
+            tags_filter: regular expression that must match a tag's complete name.
+            pivot: return one row per (run, step) and one column per tag; with wall times, the
+                columns are ("value", tag) and ("wall_time", tag).
+            include_wall_time: add the column wall_time, in seconds since the epoch.
+
+        Raises:
+            ValueError: `pivot` is set, and two series have different sets of steps.
+            ImportError: pandas is not installed.
         """
         data_frames.load("pandas")
         frame = self._read(_matcher(runs_filter), _matcher(tags_filter))
@@ -47,25 +63,31 @@ class ExperimentFromDev:
         return _pivot(frame) if pivot else frame
 
     def _read(self, is_run: Callable[[str], bool], is_tag: Callable[[str], bool]) -> Any:
-        """The chosen points, long, in their order; runs and tags as plain texts."""
+        """Return the selected points in long form, sorted; runs and tags are strings."""
         _, pandas = data_frames.load("pandas")
         all_runs = self._experiment.list_runs_by_start()
         all_tags = sorted({tag for tags in self._experiment.tags.values() for tag in tags})
         runs, tags = list(filter(is_run, all_runs)), list(filter(is_tag, all_tags))
-        # All of them are asked for without their names, which might be more than a request takes.
-        found = self._experiment.scalars(
+
+        # Omit the names if all are selected: together they may exceed the limit of a request.
+        points = self._experiment.scalars(
             run=runs if len(runs) < len(all_runs) else None,
             tag=tags if len(tags) < len(all_tags) else None,
             plugin="scalars",
         )
-        places = [
-            _positions(found[column].cat.categories, order)
+
+        positions = [
+            _positions(points[column].cat.categories, order)
             for column, order in (("run", runs), ("tag", tags))
         ]
         order = np.lexsort(
-            (found["step"], places[1][found["tag"].cat.codes], places[0][found["run"].cat.codes])
+            (
+                points["step"],
+                positions[1][points["tag"].cat.codes],
+                positions[0][points["run"].cat.codes],
+            )
         )
-        frame = found.take(order).reset_index(drop=True)
+        frame = points.take(order).reset_index(drop=True)
         texts = {column: frame[column].astype(str).tolist() for column in ("run", "tag")}
         return pandas.DataFrame(
             {**texts, **{column: frame[column] for column in ("step", "value", "wall_time")}}
@@ -73,9 +95,9 @@ class ExperimentFromDev:
 
 
 def _positions(names: Iterable[str], order: Iterable[str]) -> Any:
-    """Where each name stands in an order; behind all when it has come since."""
-    known = {name: place for place, name in enumerate(order)}
-    return np.array([known.get(name, len(known)) for name in names], np.int64)
+    """Return each name's index in `order`; one that was created since then sorts last."""
+    positions = {name: index for index, name in enumerate(order)}
+    return np.array([positions.get(name, len(positions)) for name in names], np.int64)
 
 
 def _matcher(expression: str | None) -> Callable[[str], bool]:
