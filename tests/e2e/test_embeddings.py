@@ -99,8 +99,8 @@ def test_what_was_uploaded_is_served_and_sent_once(uploader, run):
         )
         assert verified.code == 1, verified.err
         for line in (
-            "3 series: 3 proven\n",
-            "but for their time, which is that of the upload: 2\n",
+            "3 series: 3 matching\n",
+            "projector embeddings, compared without wall time: 2\n",
             "'layer/kernel' is in a checkpoint",
         ):
             assert line in verified.out

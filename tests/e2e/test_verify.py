@@ -222,7 +222,7 @@ def test_each_kind_of_damage_is_named_and_what_is_whole_is_not(
         [100],
     )
     assert found["train", "_hparams_/session_start_info"]["reasons"] == [
-        "its summary metadata is another one"
+        "its summary metadata differs"
     ]
     assert (code, verdict["proven"], verdict["extra_runs"]) == (1, False, ["elsewhere"])
     assert verdict["series"] == {
@@ -239,7 +239,7 @@ def test_each_kind_of_damage_is_named_and_what_is_whole_is_not(
         in text.out
     )
     assert "missing    gone  loss  (scalars): the whole series is missing\n" in text.out
-    assert "NOT proven" in text.out
+    assert "DOES NOT MATCH" in text.out
     assert "whole" not in text.out.replace("whole series", "")
 
 
@@ -332,9 +332,7 @@ def test_filters_are_those_of_the_upload_and_a_read_token_is_enough(
         "verify", "--logdir", logdir, "--experiment", f"{uploader.server}/experiment/{everything}/"
     )
     assert proven.code == 0, proven.err
-    assert proven.out.startswith(
-        f"proven: experiment {everything} holds every point of these files"
-    )
+    assert proven.out.startswith(f"matches: experiment {everything} has all points of the files")
     refused = guest.run("verify", "--logdir", logdir, "--experiment", experiment_id)
     assert (refused.code, "no such experiment" in refused.err) == (1, True)
 

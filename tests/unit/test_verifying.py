@@ -211,14 +211,14 @@ def test_what_is_missing_different_or_skipped_is_not_proven_and_what_is_extra_on
 
 def test_a_verdict_says_first_whether_it_is_proven():
     assert next(VerifyResult("e", is_strict=False).lines()).startswith(
-        "proven: experiment e holds every point"
+        "matches: experiment e has all points"
     )
     lines = list(
         VerifyResult(
             "e", is_strict=False, extra_runs=["old"], skipped=Counter({"reason": 2})
         ).lines()
     )
-    assert lines[0].startswith("NOT proven")
+    assert lines[0].startswith("DOES NOT MATCH")
     assert "  cannot be uploaded: 2: reason" in lines
     assert "runs that are not in the logdir: 1 (old)" in lines
 

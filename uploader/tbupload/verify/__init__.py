@@ -1,1 +1,1 @@
-"""Proving that an experiment holds what a logdir's files say, series by series."""
+"""Compare an experiment with the files of a log directory, series by series."""

@@ -1,4 +1,4 @@
-"""What verifying found of each series, and of the whole, for people and for programs."""
+"""Results of a verification, per series and in total, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from tbupload.verify.step_order import Differences, StepSample
 
 
 class Status(StrEnum):
-    """How a series stands; `EXTRA`: all that is in the files is there, and something besides.
+    """How a stored series compares with the files; the values are those of `--json`.
 
-    `DAMAGED`: its points are those of the files, and the bytes of some of its blobs have been lost.
+    `EXTRA`: all points of the files are stored, and further ones. `DAMAGED`: the points match, but
+    the bytes of some blobs are lost.
     """
 
     MATCHING = "proven"
@@ -26,10 +27,15 @@ class Status(StrEnum):
     EXTRA = "extra"
     DAMAGED = "damaged"
 
+    @property
+    def label(self) -> str:
+        """The word for people; "proven" is only kept as a key of the JSON output."""
+        return "matching" if self is Status.MATCHING else self.value
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One series; `points` are those of the files. `reasons` are sentences about what is not points."""
+    """Result for one series; `points` is of the files, `reasons` are differences besides points."""
 
     run: str
     tag: str
@@ -43,8 +49,8 @@ class Finding:
     lost_objects: LostObjects | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """The fields, with steps by kind where points differ."""
-        found: dict[str, Any] = {
+        """Return the fields, with counts and first steps of the differences in points."""
+        fields: dict[str, Any] = {
             "run": self.run,
             "tag": self.tag,
             "plugin": self.plugin,
@@ -56,26 +62,26 @@ class Finding:
         }
         if self.differences is not None:
             for name, steps in _kinds(self.differences):
-                found[name] = steps.count
-                found[f"first_{name}_steps"] = steps.first
+                fields[name] = steps.count
+                fields[f"first_{name}_steps"] = steps.first
         if self.lost_objects is not None:
-            found["lost_objects"] = self.lost_objects.as_json()
-        return found
+            fields["lost_objects"] = self.lost_objects.as_json()
+        return fields
 
     def line(self) -> str:
-        """One line for people."""
+        """Return one line for people."""
         name = f"{self.run}  {self.tag}  ({self.plugin or 'no plugin'})"
-        return f"{self.status.value:<9}  {name}: {self._explanation()}"
+        return f"{self.status.label:<9}  {name}: {self._explanation()}"
 
     def _explanation(self) -> str:
-        told = list(self.reasons)
+        sentences = list(self.reasons)
         if self.differences is not None:
-            told += [
+            sentences += [
                 _steps_text(name, steps) for name, steps in _kinds(self.differences) if steps.count
             ]
         if self.lost_objects is not None:
-            told += self.lost_objects.sentences()
-        return "; ".join(told) or f"{self.points:,} points"
+            sentences += self.lost_objects.sentences()
+        return "; ".join(sentences) or f"{self.points:,} points"
 
 
 def _kinds(differences: Differences) -> Iterator[tuple[str, StepSample]]:
@@ -93,17 +99,27 @@ def _steps_text(name: str, steps: StepSample) -> str:
 
 @dataclass(slots=True)
 class VerifyResult:
-    """What was found in all; `skipped`, `problems` and `notes` as in an upload's summary, `bytes` of event files.
+    """Result of a verification.
 
-    `extra_runs` are runs of the experiment that are not in the logdir. `embeddings` are those of the projector among
-    the series of the files: their time is that of the upload, and not compared. Without `is_strict`, what the
-    experiment holds beyond the files is told and is no fault: files may have been rotated or deleted since then, and
-    `empty_values` (tags without content) need not be anywhere. `superseded` points of the files are replaced by others
-    of the same run, tag and step.
-
-    `objects` is how many objects of `object_bytes` were checked in the server's object store (`is_deep`: byte by
-    byte), each counted once for the runs that were compared together; `lost_objects` the SHA-256s (hexadecimal) of
-    those that were lost, by run.
+    Attributes:
+        experiment_id: the experiment.
+        is_strict: data that is only in the experiment is an error. By default it is only
+            reported, since files may have been rotated or deleted.
+        runs: runs of the files.
+        points: points of the files, one per step.
+        bytes: bytes of event files.
+        statuses: number of series by status.
+        extra_runs: runs of the experiment that are not in the log directory.
+        embeddings: series of the Embedding Projector, which are compared without wall time.
+        empty_values: values without content in the files, which are not stored.
+        superseded: points of the files replaced by others of the same run, tag and step.
+        objects: objects checked in the object store, each counted once per group of runs.
+        object_bytes: total size of these objects.
+        is_deep: the server read the bytes of the objects, not only their sizes.
+        lost_objects: SHA-256 digests (hexadecimal) of lost objects, by run.
+        skipped: values that cannot be uploaded, by reason.
+        problems: sentences on files and paths that cannot be read.
+        notes: further sentences for people.
     """
 
     experiment_id: str
@@ -126,12 +142,12 @@ class VerifyResult:
 
     @property
     def is_matching(self) -> bool:
-        """Whether the experiment holds all that is in the files, and everything in the files can be held."""
-        at_fault = sum(
-            self.statuses[each] for each in (Status.MISSING, Status.DIFFERENT, Status.DAMAGED)
+        """Whether the experiment contains all data of the files, and all of it can be uploaded."""
+        mismatches = sum(
+            self.statuses[status] for status in (Status.MISSING, Status.DIFFERENT, Status.DAMAGED)
         )
         return (
-            not at_fault
+            not mismatches
             and not self.skipped
             and not self.problems
             and not (self.is_strict and self._has_extra)
@@ -139,7 +155,7 @@ class VerifyResult:
 
     @property
     def lost_count(self) -> int:
-        """How many objects were lost, each counted once."""
+        """The number of lost objects, each counted once."""
         return len(set().union(*self.lost_objects.values()))
 
     @property
@@ -147,7 +163,7 @@ class VerifyResult:
         return bool(self.extra_runs or self.statuses[Status.EXTRA])
 
     def as_json(self) -> dict[str, Any]:
-        """The fields; `series` by how they stand."""
+        """Return the fields; `series` has the number of series by status."""
         return {
             "proven": self.is_matching,
             "experiment_id": self.experiment_id,
@@ -170,31 +186,33 @@ class VerifyResult:
         }
 
     def lines(self) -> Iterator[str]:
-        """Sentences for people."""
+        """Yield sentences for people."""
         series = sum(self.statuses.values())
-        of = (
+        scope = (
             f"{self.points:,} points of {self.runs:,} runs ({size_text(self.bytes)} of event files)"
         )
         if self.is_matching:
-            yield f"proven: experiment {self.experiment_id} holds every point of these files, bit by bit: {of}"
+            yield f"matches: experiment {self.experiment_id} has all points of the files: {scope}"
         else:
-            yield f"NOT proven: experiment {self.experiment_id} does not hold exactly what is in these files: {of}"
+            yield f"DOES NOT MATCH: experiment {self.experiment_id} and the files differ: {scope}"
+
         counts = ", ".join(
-            f"{self.statuses[status]:,} {status.value}"
+            f"{self.statuses[status]:,} {status.label}"
             for status in Status
             if self.statuses[status]
         )
         yield f"{series:,} series: {counts or 'none'}"
+
         if self.embeddings:
-            what = "of the projector were compared but for their time, which is that of the upload"
-            yield f"embeddings {what}: {self.embeddings:,}"
+            yield f"projector embeddings, compared without wall time: {self.embeddings:,}"
         if self.superseded:
-            yield f"  {self.superseded:,} more points are superseded: a step keeps one point"
+            yield f"  {self.superseded:,} more points are superseded: a step has one point"
         yield from empty_values_lines(self.empty_values)
         if self.objects:
-            how = "" if self.is_deep else " to be there with their size (--deep reads their bytes)"
+            how = "" if self.is_deep else " for existence and size (--deep reads their bytes)"
             size = size_text(self.object_bytes)
             yield f"objects checked{how}: {self.objects:,} ({size}), lost: {self.lost_count:,}"
+
         yield from self.notes[:PROBLEMS_SHOWN]
         for reason, count in sorted(self.skipped.items()):
             yield f"  cannot be uploaded: {count:,}: {reason}"
@@ -204,11 +222,11 @@ class VerifyResult:
 
     def _extra_lines(self) -> Iterator[str]:
         if self.extra_runs:
-            shown = ", ".join(self.extra_runs[:PROBLEMS_SHOWN])
+            names = ", ".join(self.extra_runs[:PROBLEMS_SHOWN])
             more = ", …" if len(self.extra_runs) > PROBLEMS_SHOWN else ""
-            yield f"runs that are not in the logdir: {len(self.extra_runs):,} ({shown}{more})"
+            yield f"runs that are not in the logdir: {len(self.extra_runs):,} ({names}{more})"
         yield (
-            "the experiment holds more than these files: points of files that were deleted, rotated or truncated "
-            "since, or sent from elsewhere"
-            + (", which --strict does not allow" if self.is_strict else "")
+            "the experiment contains more than these files: points of files that were deleted, "
+            "rotated or truncated since, or uploaded from elsewhere"
+            + (", which is an error with --strict" if self.is_strict else "")
         )

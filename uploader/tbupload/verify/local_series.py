@@ -1,4 +1,4 @@
-"""What a clean upload of some runs' files would have stored, by the rules of the store."""
+"""The series of runs as an upload of their files stores them."""
 
 from __future__ import annotations
 
@@ -26,18 +26,24 @@ from tbwire.digests import (
 from tbwire.tag_owners import HPARAMS, belongs_to_owner, misfit_reason
 
 IN_MEMORY_BYTES: Final = 24 << 20
-"""Bytes of records held in memory, about; what is more goes to a temporary file."""
+"""Bytes of records in memory, approximately; further ones go to a temporary file."""
+
+HPARAMS: Final = "hparams"
+"""Plugin for which the latest summary metadata is stored; for all others it is the first."""
 
 _DATA_CLASSES: Final = {"scalars": "scalar", "tensors": "tensor", "blob_sequences": "blob_sequence"}
-"""The API's word for what the wire's field of points holds."""
+"""The API's name of the data class, by the field of `Series.points` on the wire."""
 
-_PART_BYTES: Final = 200
-"""Bytes a part takes in memory besides its records."""
+_CHUNK_OVERHEAD_BYTES: Final = 200
+"""Memory that an array needs besides its records, approximately."""
 
 
 @dataclass(slots=True)
 class LocalSeries:
-    """A series as the files have it: `parts` in memory, in the order they were read, after `extents` in the spool."""
+    """A series of the files.
+
+    Its records are in `extents` of the spool, followed by `chunks` in memory, in read order.
+    """
 
     run: str
     tag: str
@@ -45,53 +51,54 @@ class LocalSeries:
     data_class: str
     metadata_sha256: str
     metadata_wall_time: float
-    parts: list[Records] = field(default_factory=list)
+    chunks: list[Records] = field(default_factory=list)
     extents: list[Extent] = field(default_factory=list)
 
 
 class LocalRuns:
-    """The series of some runs, by run and tag, gathered segment by segment in the order an upload would send them.
+    """The series of some runs, by (run, tag), filled by segments in the order of an upload.
 
-    `points` are all that were read, also those that others of the same step replace.
+    `bytes` is their memory and spool size; `points` includes superseded points.
     """
 
-    def __init__(self, spool: Spool, held_bytes_max: int = IN_MEMORY_BYTES) -> None:
+    def __init__(self, spool: Spool, in_memory_bytes_max: int = IN_MEMORY_BYTES) -> None:
         self.series: dict[tuple[str, str], LocalSeries] = {}
         self.bytes = 0
         self.points = 0
-        self._held_bytes = 0
-        self._held_bytes_max = held_bytes_max
+        self._in_memory_bytes = 0
+        self._in_memory_bytes_max = in_memory_bytes_max
         self._spool = spool
 
     def add(self, run: str, body: bytes) -> Counter[str]:
-        """Takes a serialized WriteBatch, all of whose series bring their metadata.
+        """Add the points of a serialized WriteBatch in which every series has its metadata.
 
-        Answers how many points do not fit the series they name, by the reason for which the server would skip them.
+        Return the number of points that the server would skip, since their series belongs to
+        another plugin or data class, by reason.
         """
         skipped: Counter[str] = Counter()
         for segment in wire_pb2.WriteBatch.FromString(body).segments:
-            for sent in segment.series:
-                self._add_series(run, sent, skipped)
+            for series in segment.series:
+                self._add_series(run, series, skipped)
         return skipped
 
     def digest(self, series: LocalSeries) -> SeriesDigest:
-        """The digest of what the store would hold of it."""
+        """Return the digest of the series as it would be stored."""
         digest = SeriesDigest()
         for records in self.records(series):
             digest.add(records)
         return digest
 
     def records(self, series: LocalSeries) -> Iterator[Records]:
-        """Its points in step order, the newest of each step, in pieces."""
-        series.parts = [_join_records(series.parts)] if series.parts else []
-        pieces = [_spooled_source(self._spool, extent) for extent in series.extents]
-        return merge_in_step_order([*pieces, *map(_in_memory_source, series.parts)])
+        """Yield its points in step order, deduplicated by step, in chunks."""
+        series.chunks = [_join_records(series.chunks)] if series.chunks else []
+        spooled = [_spooled_source(self._spool, extent) for extent in series.extents]
+        return merge_in_step_order([*spooled, *map(_in_memory_source, series.chunks)])
 
     def clear(self) -> None:
-        """Forgets everything."""
+        """Remove all series."""
         self.series.clear()
         self._spool.clear()
-        self.bytes = self.points = self._held_bytes = 0
+        self.bytes = self.points = self._in_memory_bytes = 0
 
     def _add_series(self, run: str, sent: wire_pb2.Series, skipped: Counter[str]) -> None:
         kind = sent.WhichOneof("points")
@@ -99,6 +106,7 @@ class LocalRuns:
         plugin, data_class = series_kind(sent.summary_metadata).plugin, _DATA_CLASSES[kind]
         records = _records(sent, kind)
         wall_time = float(records["wall_time"].max(initial=-np.inf))
+
         series = self.series.get((run, sent.tag))
         if series is None:
             metadata = hashlib.sha256(sent.summary_metadata).hexdigest()
@@ -110,23 +118,24 @@ class LocalRuns:
         elif series.plugin == HPARAMS and wall_time >= series.metadata_wall_time:
             series.metadata_sha256 = hashlib.sha256(sent.summary_metadata).hexdigest()
             series.metadata_wall_time = wall_time
+
         self.points += len(records)
         self._add_records(series, records)
 
     def _add_records(self, series: LocalSeries, records: Records) -> None:
-        series.parts.append(records)
-        self.bytes += records.nbytes + _PART_BYTES
-        self._held_bytes += records.nbytes + _PART_BYTES
-        if self._held_bytes > self._held_bytes_max:
+        series.chunks.append(records)
+        self.bytes += records.nbytes + _CHUNK_OVERHEAD_BYTES
+        self._in_memory_bytes += records.nbytes + _CHUNK_OVERHEAD_BYTES
+        if self._in_memory_bytes > self._in_memory_bytes_max:
             for each in self.series.values():
-                if each.parts:
-                    each.extents.append(self._spool.append(_join_records(each.parts)))
-                    each.parts = []
-            self._held_bytes = 0
+                if each.chunks:
+                    each.extents.append(self._spool.append(_join_records(each.chunks)))
+                    each.chunks = []
+            self._in_memory_bytes = 0
 
 
-def _join_records(parts: list[Records]) -> Records:
-    return deduplicate_steps(parts[0] if len(parts) == 1 else np.concatenate(parts))
+def _join_records(chunks: list[Records]) -> Records:
+    return deduplicate_steps(chunks[0] if len(chunks) == 1 else np.concatenate(chunks))
 
 
 def _spooled_source(spool: Spool, extent: Extent) -> RecordSource:
@@ -150,7 +159,9 @@ def _records(sent: wire_pb2.Series, kind: str) -> Records:
             steps, wall_times, [_tensor_digest(tensor) for tensor in sent.tensors.tensors]
         )
     return value_records(
-        steps, wall_times, [_sequence_digest(each) for each in sent.blob_sequences.sequences]
+        steps,
+        wall_times,
+        [_sequence_digest(sequence) for sequence in sent.blob_sequences.sequences],
     )
 
 

@@ -1,4 +1,4 @@
-"""What the server's object store has lost of a series: blobs whose points are there, and whose bytes are not."""
+"""Lost objects of a series: its points are stored, but the bytes of some blobs are not."""
 
 from __future__ import annotations
 
@@ -12,22 +12,25 @@ STEPS_SHOWN: Final = 5
 _SENTENCES: Final = {
     "missing": "missing from the object store",
     "wrong_size": "of a wrong size in the object store",
-    "unreadable": "that the object store fails to read",
+    "unreadable": "that the object store cannot read",
     "damaged": "with damaged bytes in the object store",
 }
-"""What is said of each kind of problem that the server names."""
+"""Text for each kind of problem that the server reports."""
 
 
 @dataclass(slots=True)
 class LostObjects:
-    """The faulty objects of one series: `digests` are their SHA-256s, in hexadecimal; counts and steps by problem."""
+    """The lost objects of one series; counts and steps are by problem.
+
+    `digests` are the objects' SHA-256 digests, in hexadecimal.
+    """
 
     counts: Counter[str] = field(default_factory=Counter)
     digests: set[str] = field(default_factory=set)
     _steps: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, fault: dict[str, Any]) -> None:
-        """Add a fault as the server tells it: see `Client.check_objects`."""
+        """Add a fault of a response of the server: see `Client.check_objects`."""
         problem = str(fault["problem"])
         self.counts[problem] += 1
         self.digests.add(str(fault["sha256"]))
@@ -37,14 +40,14 @@ class LostObjects:
             self._steps[problem] = sorted(steps)[:STEPS_SHOWN]
 
     def as_json(self) -> dict[str, Any]:
-        """For each problem how many objects have it, and the first steps that refer to one of them."""
+        """Return the number of objects and the first steps that refer to them, by problem."""
         return {
             problem: {"objects": count, "first_steps": self._first_steps(problem)}
             for problem, count in sorted(self.counts.items())
         }
 
     def sentences(self) -> Iterator[str]:
-        """A sentence for each problem."""
+        """Yield a phrase for people per problem."""
         for problem, count in sorted(self.counts.items()):
             steps = self._first_steps(problem)
             more = ", …" if count > len(steps) else ""

@@ -1,4 +1,4 @@
-"""Sends blobs again that the server's object store has lost, from the event files they came from."""
+"""`verify --repair`: sends lost blobs again from the files that they came from."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tbupload.upload.stream_cursors import StreamCursors
 from tbupload.verify.verification import VerifyOptions
 
 _CONCURRENT_UPLOADS: Final = 4
-"""As many as there are connections."""
+"""The number of connections of the client's pool."""
 
 
 @dataclass(slots=True)
 class RepairResult:
-    """Blobs that were sent again, and their bytes; `left` is how many are in none of the files."""
+    """Number and bytes of the blobs that were sent again; `left` were not sent."""
 
     objects: int = 0
     bytes: int = 0
@@ -35,7 +35,10 @@ class RepairResult:
 
 
 class Repair:
-    """One pass over the files of the runs that refer to lost objects, `digests_of_runs` (hexadecimal, by run)."""
+    """One pass over the files of the runs that refer to lost objects.
+
+    `digests_by_run` has the SHA-256 digests of the lost objects, in hexadecimal.
+    """
 
     def __init__(
         self,
@@ -53,16 +56,16 @@ class Repair:
         }
 
     def run(self) -> RepairResult:
-        """Send what is found of it. Raises ServerError; what was sent by then stays."""
+        """Send the lost blobs that are in the files. Raise ServerError; earlier blobs are kept."""
         repaired = RepairResult()
         with ThreadPoolExecutor(_CONCURRENT_UPLOADS, "repair") as pool:
             for segment in self._segments():
-                found = {
+                blobs = {
                     digest: blob
                     for digest, blob in segment.blobs.items()
                     if digest in self._missing_digests
                 }
-                for digest, size in pool.map(self._upload, found.items()):
+                for digest, size in pool.map(self._upload, blobs.items()):
                     if size is not None:
                         self._missing_digests.discard(digest)
                         repaired.objects += 1
@@ -76,29 +79,29 @@ class Repair:
         digest, blob = item
         try:
             self._client.upload_blob(self._options.experiment_id, digest, blob, is_repair=True)
-        except Conflict as conflict:  # its file was changed since it was read
+        except Conflict as conflict:  # the file has changed since it was read
             self._progress.warn(str(conflict))
             return digest, None
         return digest, len(blob)
 
     def _segments(self) -> Iterator[EncodedSegment]:
-        """Read the files as an upload would, with every blob beside its segment and none inside it."""
+        """Read the files as an upload does, with all blobs separate from the segments' bodies."""
         limits = replace(
             self._client.get_limits(self._options.experiment_id),
             packed_points_max=0,
-            blob_inline_bytes_max=-1,
+            blob_inline_bytes_max=-1,  # an empty blob is an object, too
         )
         series_filter = self._options.series_filter
         scan = scan_logdir(self._options.logdir, series_filter, limits.name_chars_max)
         read_options = ReadOptions(series_filter, limits, is_final=True, warn=self._progress.warn)
         cursors = StreamCursors(series_filter.digest(), [])
-        sources = (
-            FileUpload(found, read_options, cursors)
-            for found in scan.files
-            if found.run in self._runs
+
+        uploads = (
+            FileUpload(file, read_options, cursors) for file in scan.files if file.run in self._runs
         )
-        for _, of_run in groupby(sources, lambda source: source.run):
-            yield from (segment for _, segment in round_robin(of_run) if segment is not None)
+        for _, run_uploads in groupby(uploads, lambda upload: upload.run):
+            yield from (segment for _, segment in round_robin(run_uploads) if segment is not None)
+
         for folder in scan.projector_folders:
             stream = ProjectorStream(folder, self._options.logdir, series_filter, limits)
             if stream.folder.run in self._runs and (segment := stream.segment()[0]) is not None:

@@ -1,4 +1,4 @@
-"""Points in step order from pieces that overlap, and two sides of them beside each other, in bounded memory."""
+"""Merge overlapping record sources in step order, and compare two of them, in bounded memory."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ import numpy as np
 from tbwire.digests import Records, deduplicate_steps
 
 RECORDS_IN_MEMORY: Final = 131_072
-"""Records held of all pieces together; of many pieces, at least `RECORDS_PER_SOURCE_MIN` of each."""
+"""Records in memory, of all sources together; more if there are many sources."""
 
 RECORDS_PER_SOURCE_MIN: Final = 256
+"""Records in memory of each source, at least: otherwise reads would be too small."""
 
 STEPS_SHOWN: Final = 5
-"""Steps that are named of those that differ."""
+"""Steps that are listed per kind of difference."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordSource:
-    """Records in step order, one a step: how many, and how to read `count` of them from number `first` on."""
+    """Records in step order, one per step; `read(first, count)` returns a range of them."""
 
     count: int
     read: Callable[[int, int], Records]
@@ -29,20 +30,23 @@ class RecordSource:
 
 @dataclass(slots=True)
 class StepSample:
-    """How many steps there are of a kind, and the first few."""
+    """The number of steps, and the first STEPS_SHOWN of them."""
 
     count: int = 0
     first: list[int] = field(default_factory=list)
 
     def add(self, steps: Records) -> None:
-        """Takes further steps, in order."""
+        """Add further steps, which must be greater than those before."""
         self.count += len(steps)
         self.first += steps[: STEPS_SHOWN - len(self.first)].tolist()
 
 
 @dataclass(slots=True)
 class Differences:
-    """How the stored points differ from the files': not there, there although in no file, there with another value."""
+    """How stored points differ from those of the files.
+
+    `missing`: only in the files. `extra`: only stored. `different`: another wall time or value.
+    """
 
     missing: StepSample = field(default_factory=StepSample)
     extra: StepSample = field(default_factory=StepSample)
@@ -50,53 +54,60 @@ class Differences:
 
 
 class _Reader:
-    """A sequence of records with a place in it; `loaded` is the part at that place, None at the end."""
+    """A cursor in a sequence of records; `loaded` is the current chunk, None at the end."""
 
     def __init__(self, records: Iterator[Records]) -> None:
         self._records = records
-        self.loaded = self._next_loaded()
+        self.loaded = self._next_chunk()
 
     def read_through(self, step: int) -> Records | None:
-        """What is loaded up to this step; None when nothing is."""
+        """Return and consume the loaded records up to this step, or None if there are none."""
         if self.loaded is None or self.loaded["step"][0] > step:
             return None
-        place = int(np.searchsorted(self.loaded["step"], step, "right"))
-        taken, rest = self.loaded[:place], self.loaded[place:]
-        self.loaded = rest if len(rest) else self._next_loaded()
-        return taken
+        end = int(np.searchsorted(self.loaded["step"], step, "right"))
+        records, rest = self.loaded[:end], self.loaded[end:]
+        self.loaded = rest if len(rest) else self._next_chunk()
+        return records
 
-    def _next_loaded(self) -> Records | None:
-        return next((part for part in self._records if len(part)), None)
+    def _next_chunk(self) -> Records | None:
+        return next((chunk for chunk in self._records if len(chunk)), None)
 
 
 def merge_in_step_order(sources: Sequence[RecordSource]) -> Iterator[Records]:
-    """All points, the newest of each step; of one step and wall time, that of the later piece."""
+    """Yield the records of all sources in step order, one per step.
+
+    Of several records of a step, the one with the greatest wall time remains; of several with the
+    same wall time, that of the last source.
+    """
     count = max(RECORDS_PER_SOURCE_MIN, RECORDS_IN_MEMORY // max(1, len(sources)))
-    readers = [_Reader(_parts(source, count)) for source in sources]
-    for parts in _aligned_ranges(readers):
-        yield deduplicate_steps(np.concatenate([part for part in parts if part is not None]))
+    readers = [_Reader(_chunks(source, count)) for source in sources]
+    for chunks in _aligned_ranges(readers):
+        yield deduplicate_steps(np.concatenate([chunk for chunk in chunks if chunk is not None]))
 
 
 def compare(local: Iterable[Records], stored: Iterable[Records]) -> Differences:
-    """How the stored points differ from the local ones; both in step order, one a step."""
-    found = Differences()
+    """Return how stored records differ from local ones; both in step order, one per step."""
+    differences = Differences()
     for ours, theirs in _aligned_ranges([_Reader(iter(local)), _Reader(iter(stored))]):
         if ours is not None and theirs is not None:
-            _compare(ours, theirs, found)
+            _compare(ours, theirs, differences)
         elif ours is not None:
-            found.missing.add(ours["step"])
+            differences.missing.add(ours["step"])
         elif theirs is not None:
-            found.extra.add(theirs["step"])
-    return found
+            differences.extra.add(theirs["step"])
+    return differences
 
 
-def _parts(source: RecordSource, count: int) -> Iterator[Records]:
+def _chunks(source: RecordSource, count: int) -> Iterator[Records]:
     for first in range(0, source.count, count):
         yield source.read(first, count)
 
 
 def _aligned_ranges(readers: Sequence[_Reader]) -> Iterator[list[Records | None]]:
-    """Parts of all readers for the same range of steps, one range after the other; at least one has a part."""
+    """Yield, per range of steps, each reader's records in it; None where it has none.
+
+    The ranges are in order, and end where the first loaded chunk ends.
+    """
     while ends := [
         int(reader.loaded["step"][-1]) for reader in readers if reader.loaded is not None
     ]:
@@ -104,12 +115,13 @@ def _aligned_ranges(readers: Sequence[_Reader]) -> Iterator[list[Records | None]
         yield [reader.read_through(step) for reader in readers]
 
 
-def _compare(ours: Records, theirs: Records, found: Differences) -> None:
+def _compare(ours: Records, theirs: Records, differences: Differences) -> None:
+    """Add the differences of two chunks; values are compared as bits, so that NaN equals NaN."""
     steps, in_ours, in_theirs = np.intersect1d(ours["step"], theirs["step"], return_indices=True)
-    found.missing.add(np.delete(ours["step"], in_ours))
-    found.extra.add(np.delete(theirs["step"], in_theirs))
+    differences.missing.add(np.delete(ours["step"], in_ours))
+    differences.extra.add(np.delete(theirs["step"], in_theirs))
     bits = [
-        records[chosen].view(np.uint8).reshape(-1, records.itemsize)
-        for records, chosen in ((ours, in_ours), (theirs, in_theirs))
+        records[indices].view(np.uint8).reshape(-1, records.itemsize)
+        for records, indices in ((ours, in_ours), (theirs, in_theirs))
     ]
-    found.different.add(steps[(bits[0] != bits[1]).any(axis=1)])
+    differences.different.add(steps[(bits[0] != bits[1]).any(axis=1)])
