@@ -20,7 +20,7 @@ from tbservice import limits
 from tbservice.errors import NotFound
 from tbservice.reading.full_scan import stream_all
 from tbservice.types import DataClass, ReadGrant, Selection
-from tbupload.export import points
+from tbupload.export import points, remote_series
 from tbwire import frames, tensors, wire_pb2
 
 FORMATS = ("json", "csv", "parquet", "arrow", "points")
@@ -104,8 +104,8 @@ def read(api, experiment_id, kind, **query):
         "arrow": by_series(table_rows(pa.ipc.open_stream(answers["arrow"].content).read_all())),
         "points": {
             (part.series.run, part.series.tag): points_of(part.columns)
-            for part in points.whole_series(
-                points._parts(frames.decode_frames(cut(answers["points"].content)))
+            for part in remote_series.whole_series(
+                points._decode_parts(frames.decode_frames(cut(answers["points"].content)))
             )
         },
     }
@@ -313,7 +313,7 @@ def test_blobs_come_with_what_is_needed_to_ask_for_them(api, experiment_id):
     for query in ({"sampling": "all"}, {}):
         path = f"/experiments/{experiment_id}/blob_sequences/data"
         answer = api.request("POST", path, json={"format": "points", "run": ["a"], **query})
-        (part,) = points._parts(frames.decode_frames([answer.content]))
+        (part,) = points._decode_parts(frames.decode_frames([answer.content]))
         blob = part.columns.sequences[0][2]
         assert (blob.size, blob.content_type) == (3, "application/octet-stream")
         assert api.request("GET", f"/blobs/{blob.key}").content == b"png"
@@ -366,4 +366,4 @@ def test_frames_that_were_cut_off_are_never_taken_for_whole(api, experiment_id):
     content = api.request("POST", path, json={"format": "points", "sampling": "all"}).content
     for end in range(0, len(content) - 1, 13):
         with pytest.raises(ValueError, match=r"it has no|the bytes end"):
-            list(points._parts(frames.decode_frames([content[:end]])))
+            list(points._decode_parts(frames.decode_frames([content[:end]])))

@@ -12,7 +12,7 @@ import pytest
 
 from support.batches import images, metadata, segment, stream
 from tbservice import limits
-from tbupload.export import points
+from tbupload.export import points, remote_series
 from tbwire import frames
 from tbwire.digests import VALUE_RECORD, blob_sequence_digest
 
@@ -63,7 +63,7 @@ def test_logged_content_types_come_back_for_the_same_clip(api, experiment):
     for query in ({"sampling": "all"}, {}):
         path = f"/experiments/{experiment}/blob_sequences/data"
         sent = api.request("POST", path, json={"format": "points", **query}).content
-        (part,) = points._parts(frames.decode_frames([sent]))
+        (part,) = points._decode_parts(frames.decode_frames([sent]))
         assert part.columns.logged_content_types == list(ODD.values())
         assert {blob.content_type for (blob,) in part.columns.sequences} == {"audio/wav"}
 
@@ -75,7 +75,7 @@ def test_logged_content_types_come_with_series_in_pieces(api, experiment, monkey
         assert read_logged(api, experiment, sampling=sampling) == ODD
         path = f"/experiments/{experiment}/blob_sequences/data"
         sent = api.request("POST", path, json={"format": "points", "sampling": sampling}).content
-        (whole,) = points.whole_series(points._parts(frames.decode_frames([sent])))
+        (whole,) = remote_series.whole_series(points._decode_parts(frames.decode_frames([sent])))
         assert whole.columns.logged_content_types == list(ODD.values())
 
 

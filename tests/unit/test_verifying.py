@@ -166,7 +166,7 @@ def test_of_hparams_the_newest_metadata_counts_and_of_others_the_first(spool):
 def test_without_room_for_a_large_run_it_is_said_what_to_do(spool, monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
     with pytest.raises(
-        UploadError, match=r"No such file or directory; .* set TMPDIR to a directory with room"
+        UploadError, match=r"No such file or directory; .* set TMPDIR to a directory with more"
     ):
         spool.append(records([(1, 1, 1)]))
 

@@ -30,7 +30,7 @@ from tbupload.export.event_records import (
     version_record,
 )
 from tbupload.export.plan import RunGroup
-from tbupload.export.points import (
+from tbupload.export.remote_series import (
     LostPoint,
     RemoteBlob,
     RemoteSequenceColumns,

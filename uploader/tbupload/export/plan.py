@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tbupload.events.filters import SeriesFilter
-from tbupload.export.points import DATA_CLASSES, DataClass
+from tbupload.export.remote_series import DATA_CLASSES, DataClass
 
 POINTS_PER_JOB: Final = 5_000_000
 """Points after which a job takes no further run: what is lost of a job that is broken off."""

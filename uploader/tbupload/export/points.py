@@ -1,19 +1,19 @@
-"""Reads points from the server as it sends them, at full resolution or sampled: memory is bounded by one part.
+"""Read points from the server in parts, at full resolution or sampled.
 
-    for part in read_points(transport, experiment_id, "scalars", {"run": ["a", "b"], "sampling": "all"}):
-        part.series.run, part.series.tag, part.series.metadata, part.columns.steps, part.columns.values, part.is_last
+    for part in read_points(transport, experiment_id, "scalars", {"run": ["a", "b"]}):
+        part.series.run, part.series.tag, part.columns.steps, part.columns.values, part.is_last
 
-A series of many points comes in several parts, one after the other, in step order; `whole_series` joins them.
+A long series arrives in several consecutive parts, in step order, so memory is bounded by one part;
+`remote_series.whole_series` joins them.
 """
 
 from __future__ import annotations
 
 import json
 import urllib.parse
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,15 @@ from tbupload.events.points import (
     TensorColumns,
     WallTimes,
 )
+from tbupload.export.remote_series import (
+    Columns,
+    DataClass,
+    LostPoint,
+    RemoteBlob,
+    RemoteSequenceColumns,
+    RemoteSeries,
+    SeriesPart,
+)
 from tbupload.http.transport import Transport
 from tbupload.limits import (
     ERROR_DETAIL_CHARS_MAX,
@@ -38,235 +47,136 @@ from tbupload.limits import (
 from tbwire import frames, packing, read_pb2, tensors, wire_pb2
 from tbwire.tensorboard_pb2 import SummaryMetadata
 
-DataClass = Literal["scalars", "tensors", "blob_sequences"]
-
-DATA_CLASSES: Final[tuple[DataClass, ...]] = ("scalars", "tensors", "blob_sequences")
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteSeries:
-    """A series as the server has it.
-
-    `data_class` is TensorBoard's number, `metadata` a serialized `tbwire.tensorboard_pb2.SummaryMetadata`, and `total`
-    how many points the series had when it was listed.
-    """
-
-    run: str
-    tag: str
-    plugin: str
-    data_class: int
-    metadata: bytes
-    total: int
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteBlob:
-    """A blob on the server: what to ask for it by, its SHA-256 (32 bytes), its size in bytes, what it is served as."""
-
-    key: str
-    sha256: bytes
-    size: int
-    content_type: str
-
-
-@dataclass(slots=True)
-class RemoteSequenceColumns:
-    """Points of a blob sequence series: four columns of one length. Where no content type was logged, it is empty."""
-
-    steps: Steps
-    wall_times: WallTimes
-    sequences: list[list[RemoteBlob]]
-    logged_content_types: list[str]
-
-
-@dataclass(frozen=True, slots=True)
-class LostPoint:
-    """A point that is left out: the server has lost the object with its bytes, or fails to read it for now."""
-
-    run: str
-    tag: str
-    step: int
-    reason: str
-    is_unreadable: bool = False
-
-
-_C = TypeVar("_C")
-
-Columns = ScalarColumns | TensorColumns | RemoteSequenceColumns
-
-
-@dataclass(frozen=True, slots=True)
-class SeriesPart:
-    """Points of one series in step order, one a step: columns of one length, int64, float64 and the values'.
-
-    Values of scalars are float64. `sampling` is the rule by which the points were chosen; "all" leaves none out.
-    """
-
-    series: RemoteSeries
-    columns: Columns
-    is_last: bool
-    sampling: str
-
 
 def read_points(
     transport: Transport,
     experiment_id: str,
     kind: DataClass,
     query: Mapping[str, Any] | None = None,
-    left_out: Callable[[LostPoint], None] | None = None,
+    on_lost: Callable[[LostPoint], None] | None = None,
 ) -> Iterator[SeriesPart]:
-    """The points of the series that `query` chooses, in parts, as they arrive: series by series, by run.
+    """Yield the points of the selected series in parts as they arrive, by run and series.
 
-    `query` has the fields of `POST /api/v1/experiments/{id}/{kind}/data` as JSON: run and tag (lists of names),
-    plugin, sampling, step_min, step_max and so on; "sampling" is "all" unless it says otherwise. A series without
-    points comes as one empty part.
+    A series without points is one empty part. The request is retried as by `Transport.request`
+    until the response begins.
 
-    The request is repeated as `Transport.request` does until the answer begins. Raises Refused; Unreachable when the
-    answer breaks off, whatever was read before: the series that were given up to then, with `is_last`, are whole.
+    Args:
+        transport: the connection to the server.
+        experiment_id: the experiment.
+        kind: the data class.
+        query: fields of `POST /api/v1/experiments/{id}/{kind}/data`: run and tag (lists of names),
+            plugin, sampling ("all" by default), step_min, step_max and so on.
+        on_lost: only for all points of tensors: called with each point whose object the server has
+            lost. Without it, such a point ends the response.
 
-    A tensor that the server has lost ends the answer. With `left_out`, which goes with all points of tensors, such
-    points are left out instead, and it is told of each.
+    Raises:
+        Refused: the server rejected the request.
+        Unreachable: no response, or it broke off; series that were yielded up to `is_last` are
+            complete nevertheless.
     """
-    more = {} if left_out is None else {"lost": "name"}
-    with _frames(transport, experiment_id, kind, {**(query or {}), **more}) as received:
-        yield from _parts(received, left_out)
+    options = {} if on_lost is None else {"lost": "name"}
+    with _frames(transport, experiment_id, kind, {**(query or {}), **options}) as received:
+        yield from _decode_parts(received, on_lost)
 
 
 def read_table(
     transport: Transport,
     experiment_id: str,
     query: Mapping[str, Any],
-    left_out: Callable[[LostPoint], None],
+    on_lost: Callable[[LostPoint], None],
 ) -> Generator[bytes, None, None]:
-    """The bytes of a table of tensors in the format that `query` names, without points that the server has lost.
+    """Yield the bytes of a table of tensors in the format of `query`, without lost points.
 
-    `left_out` is told of each of these. Raises as `read_points` does.
+    `on_lost` is called with each of these. Raises as `read_points` does.
     """
     with _frames(transport, experiment_id, "tensors", {**query, "lost": "name"}) as received:
-        yield from _table(received, left_out)
+        yield from _decode_table(received, on_lost)
 
 
 @contextmanager
 def _frames(
     transport: Transport, experiment_id: str, kind: DataClass, query: Mapping[str, Any]
 ) -> Iterator[Iterator[read_pb2.Frame]]:
-    """The frames of an answer; ValueError in the block becomes Unreachable."""
+    """Return the frames of a response; a ValueError in the block is raised as Unreachable."""
     path = f"/api/v1/experiments/{urllib.parse.quote(experiment_id, safe='')}/{kind}/data"
     body = json.dumps({"sampling": "all", **query}, ensure_ascii=False).encode()
     headers = {"Content-Type": "application/json", "Accept": frames.MEDIA_TYPE}
-    with transport.stream("POST", path, body=body, headers=headers) as pieces:
+    with transport.stream("POST", path, body=body, headers=headers) as chunks:
         try:
-            yield frames.decode_frames(pieces, RESPONSE_BYTES_MAX)
+            yield frames.decode_frames(chunks, RESPONSE_BYTES_MAX)
         except ValueError as error:
-            explanation = f"{transport.server}: the answer is not whole ({error})"
+            explanation = f"{transport.server}: the response is incomplete or malformed ({error})"
             raise Unreachable(explanation, is_mid_response=True) from error
 
 
-def whole_series(parts: Iterable[SeriesPart]) -> Iterator[SeriesPart]:
-    """The same with all parts of a series in one: memory is bounded by the longest series."""
-    waiting: list[SeriesPart] = []
-    for part in parts:
-        waiting.append(part)
-        if part.is_last:
-            columns = join([one.columns for one in waiting])
-            yield SeriesPart(part.series, columns, True, part.sampling)
-            waiting = []
-
-
-def join(columns: list[Columns]) -> Columns:
-    """Columns of one kind, one after the other; at least one."""
-    first = columns[0]
-    if len(columns) == 1:
-        return first
-    steps = np.concatenate([one.steps for one in columns])
-    wall_times = np.concatenate([one.wall_times for one in columns])
-    if isinstance(first, ScalarColumns):
-        return ScalarColumns(
-            steps,
-            wall_times,
-            np.concatenate([one.values for one in _columns_of_type(ScalarColumns, columns)]),
-        )
-    if isinstance(first, TensorColumns):
-        return TensorColumns(
-            steps,
-            wall_times,
-            [each for one in _columns_of_type(TensorColumns, columns) for each in one.tensors],
-        )
-    stored = list(_columns_of_type(RemoteSequenceColumns, columns))
-    sequences = [each for one in stored for each in one.sequences]
-    return RemoteSequenceColumns(
-        steps, wall_times, sequences, [each for one in stored for each in one.logged_content_types]
-    )
-
-
-def _columns_of_type(kind: type[_C], columns: Iterable[object]) -> Iterator[_C]:
-    return (one for one in columns if isinstance(one, kind))
-
-
-def _parts(
-    received: Iterator[read_pb2.Frame], left_out: Callable[[LostPoint], None] | None = None
+def _decode_parts(
+    received: Iterator[read_pb2.Frame], on_lost: Callable[[LostPoint], None] | None = None
 ) -> Iterator[SeriesPart]:
-    """The parts in these frames. Raises ValueError unless they are an answer from its beginning to its end."""
-    first = _begin(received)
+    """Yield the parts in these frames. Raise ValueError unless they are one complete response."""
+    begin = _read_begin(received)
     series: RemoteSeries | None = None
     count = points = 0
-    for frame in _but_lost(received, left_out):
+
+    for frame in _filter_lost(received, on_lost):
         if frame.WhichOneof("frame") != "part":
             is_end = frame.HasField("end") and (frame.end.series, frame.end.points) == (
                 count,
                 points,
             )
             if not is_end or next(received, None) is not None:
-                raise ValueError("its end does not fit it")
+                raise ValueError("the counts of its end frame do not match")
             return
+
         if frame.part.HasField("series"):
             series = _series(frame.part.series)
             count += 1
         if series is None:
-            raise ValueError("points come before their series")
+            raise ValueError("points before their series")
+
         columns = _columns(frame.part)
         points += len(columns.steps)
-        yield SeriesPart(series, columns, frame.part.is_last, first.sampling)
-    raise ValueError("it has no end")
+        yield SeriesPart(series, columns, frame.part.is_last, begin.sampling)
+    raise ValueError("no end frame")
 
 
-def _table(
-    received: Iterator[read_pb2.Frame], left_out: Callable[[LostPoint], None]
+def _decode_table(
+    received: Iterator[read_pb2.Frame], on_lost: Callable[[LostPoint], None]
 ) -> Iterator[bytes]:
-    """The bytes of the table in these frames. Raises ValueError as `_phases` does."""
-    _begin(received)
-    for frame in _but_lost(received, left_out):
+    """Yield the bytes of the table in these frames. Raise ValueError as `_decode_parts` does."""
+    _read_begin(received)
+    for frame in _filter_lost(received, on_lost):
         kind = frame.WhichOneof("frame")
         if kind == "table":
             yield frame.table
         elif kind == "end" and next(received, None) is None:
             return
         else:
-            raise ValueError("it has frames that no table has")
-    raise ValueError("it has no end")
+            raise ValueError(f"unexpected frame {kind} in a table")
+    raise ValueError("no end frame")
 
 
-def _begin(received: Iterator[read_pb2.Frame]) -> read_pb2.Begin:
+def _read_begin(received: Iterator[read_pb2.Frame]) -> read_pb2.Begin:
     first = next(received, None)
     if first is None or first.WhichOneof("frame") != "begin":
-        raise ValueError("it has no beginning")
+        raise ValueError("no begin frame")
     return first.begin
 
 
-def _but_lost(
-    received: Iterator[read_pb2.Frame], left_out: Callable[[LostPoint], None] | None
+def _filter_lost(
+    received: Iterator[read_pb2.Frame], on_lost: Callable[[LostPoint], None] | None
 ) -> Iterator[read_pb2.Frame]:
-    """The other frames; `left_out` is told of the points that are named as lost."""
+    """Yield all frames except those of lost points, with which `on_lost` is called."""
     count = 0
     for frame in received:
         if frame.WhichOneof("frame") != "lost":
             yield frame
             continue
         count += 1
-        if left_out is None or count > LOST_POINTS_MAX:
-            raise ValueError(f"it names {count:,} lost points")
+        if on_lost is None or count > LOST_POINTS_MAX:
+            raise ValueError(f"it reports {count:,} lost points")
+
         lost = frame.lost
-        left_out(
+        on_lost(
             LostPoint(
                 lost.run,
                 lost.tag,
@@ -279,29 +189,32 @@ def _but_lost(
 
 def _check_lengths(*columns: Sequence[object] | npt.NDArray[Any]) -> None:
     if len({len(column) for column in columns}) > 1:
-        raise ValueError("columns of different lengths")
+        raise ValueError("columns have different lengths")
 
 
 def _series(sent: read_pb2.Series) -> RemoteSeries:
     try:
         SummaryMetadata.FromString(sent.summary_metadata)
     except DecodeError as error:
-        raise ValueError("summary metadata that is none") from error
+        raise ValueError("malformed summary metadata") from error
     return RemoteSeries(
         sent.run, sent.tag, sent.plugin, sent.data_class, sent.summary_metadata, sent.total
     )
 
 
 def _columns(part: read_pb2.Part) -> Columns:
+    """Decode the points of a part. Raise ValueError if they are malformed."""
     kind = part.WhichOneof("points")
     if kind == "scalars":
         return _scalars(part.scalars)
+
     if kind == "tensors":
         steps, wall_times = _steps_and_times(part.tensors)
         _check_lengths(steps, wall_times, part.tensors.tensors)
         return TensorColumns(
             steps, wall_times, [_tensor(tensor) for tensor in part.tensors.tensors]
         )
+
     if kind == "blob_sequences":
         steps, wall_times = _steps_and_times(part.blob_sequences)
         sequences = [
@@ -310,7 +223,8 @@ def _columns(part: read_pb2.Part) -> Columns:
         _check_lengths(steps, wall_times, sequences)
         content_types = [sequence.logged_content_type for sequence in part.blob_sequences.sequences]
         return RemoteSequenceColumns(steps, wall_times, sequences, content_types)
-    raise ValueError("a part has no points")
+
+    raise ValueError("a part without points")
 
 
 def _scalars(sent: wire_pb2.ScalarPoints) -> ScalarColumns:
@@ -335,15 +249,15 @@ def _tensor(sent: wire_pb2.Tensor) -> Tensor:
     tensors.check_tensor(sent.dtype, sent.shape, sent.data)
     histogram = None
     if sent.HasField("histogram"):
-        written = sent.histogram
+        fields = sent.histogram
         histogram = LegacyHistogram(
-            written.min,
-            written.max,
-            written.num,
-            written.sum,
-            written.sum_squares,
-            list(written.bucket_limit),
-            list(written.bucket),
+            fields.min,
+            fields.max,
+            fields.num,
+            fields.sum,
+            fields.sum_squares,
+            list(fields.bucket_limit),
+            list(fields.bucket),
         )
     return Tensor(sent.dtype, tuple(sent.shape), sent.data, histogram)
 

@@ -10,7 +10,7 @@ from tbupload.errors import Unreachable
 from tbupload.export.client import ExportClient
 from tbupload.export.destination import atomic_file
 from tbupload.export.plan import Job
-from tbupload.export.points import LostPoint
+from tbupload.export.remote_series import LostPoint
 
 _PARQUET_MAGIC: Final = b"PAR1"
 

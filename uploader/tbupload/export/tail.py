@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from tbupload.errors import Refused, Unreachable
-from tbupload.export.points import DataClass
+from tbupload.export.remote_series import DataClass
 from tbupload.http.response_schema import (
     INTEGER_MAX,
     Json,
