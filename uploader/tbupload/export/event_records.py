@@ -1,8 +1,9 @@
-"""Points as the records of an event file, from which the uploader, and TensorBoard, read the same series again.
+"""Encode points as event file records, from which TensorBoard and tbupload read the same series.
 
-Every value is written as a tensor, in the form of TensorFlow 2, with the series' own summary metadata on its first one.
-But scalars that came as a `simple_value`, as those of PyTorch, are written as such, so that whatever read their files
-reads these; and a legacy histogram, too, since its fields are more than its tensor, and audio with a content type.
+Every value is written as a tensor, as by TensorFlow 2 (`tensorboard/compat/proto/summary.proto`:
+`Summary.Value.tensor`), with the series' summary metadata on its first value. Exceptions are the
+legacy forms that contain more, or that readers may rely on: a scalar `simple_value` (as written by
+PyTorch), a legacy histogram (more fields than its tensor), and audio with a content type.
 """
 
 from __future__ import annotations
@@ -20,54 +21,65 @@ from tbupload.events.decode.legacy import histogram_tensor, legacy_metadata
 from tbupload.events.linear_checksum import checksums, mask
 from tbupload.events.points import LegacyHistogram, ScalarColumns, Tensor
 from tbupload.events.skip_reasons import ValueRefused
-from tbupload.events.tf_record import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, footer, header
+from tbupload.export.protobuf_fields import (
+    AUDIO_CONTENT,
+    AUDIO_CONTENT_TYPE,
+    DTYPE_DOUBLE,
+    DTYPE_FLOAT,
+    EVENT_STEP,
+    EVENT_SUMMARY,
+    EVENT_WALL_TIME,
+    SUMMARY_VALUE,
+    TENSOR_CONTENT,
+    TENSOR_DTYPE,
+    TENSOR_SHAPE,
+    TENSOR_STRING,
+    VALUE_AUDIO,
+    VALUE_METADATA,
+    VALUE_SIMPLE,
+    VALUE_TAG,
+    VALUE_TENSOR,
+    WALL_TIME,
+    column_bytes,
+    encode_field,
+    encode_varint,
+    encode_varints,
+    varint_widths,
+)
 from tbwire import tensorboard_pb2 as pb
 from tbwire import tensors
 from tbwire.wire_format import encode_varint
 
-_FLOAT: Final = 1
-_DOUBLE: Final = 2
-_WALL_TIME: Final = struct.Struct("<d")
-
-# Keys of the fields that are written by hand: number << 3 | wire type
-_EVENT_WALL_TIME: Final = b"\x09"
-_EVENT_STEP: Final = b"\x10"
-_EVENT_SUMMARY: Final = b"\x2a"
-_SUMMARY_VALUE: Final = b"\x0a"
-_VALUE_TAG: Final = b"\x0a"
-_VALUE_SIMPLE: Final = b"\x15"
-_VALUE_AUDIO: Final = b"\x32"
-_VALUE_TENSOR: Final = b"\x42"
-_VALUE_METADATA: Final = b"\x4a"
-_TENSOR_DTYPE: Final = b"\x08"
-_TENSOR_SHAPE: Final = b"\x12"
-_TENSOR_CONTENT: Final = b"\x22"
-_TENSOR_STRING: Final = b"\x42"
-_AUDIO_CONTENT: Final = b"\x22"
-_AUDIO_CONTENT_TYPE: Final = b"\x2a"
-
+_LENGTH: Final = struct.Struct("<Q")
 _FLOAT32: Final = np.dtype("<f4")
-
-_Bytes = npt.NDArray[np.uint8]
 
 
 def version_record(wall_time: float) -> bytes:
-    """The record that every event file begins with."""
+    """Return the first record of an event file (see `tensorflow/core/util/events_writer.cc`)."""
     return record(pb.Event(wall_time=wall_time, file_version="brain.Event:2").SerializeToString())
 
 
 def record(payload: bytes) -> bytes:
-    """One record around a payload."""
+    """Return a complete TFRecord: length, masked CRC32C of it, payload, masked CRC32C of it.
+
+    The framing is documented in `tensorflow/core/lib/io/record_writer.h`.
+    """
     return header(len(payload)) + payload + footer(google_crc32c.value(payload))
+
+
+def header(payload_bytes: int) -> bytes:
+    """Return the header of a record: its payload's length (uint64), and the checksum of that."""
+    length = _LENGTH.pack(payload_bytes)
+    return length + footer(google_crc32c.value(length))
 
 
 def scalar_records(
     tag: str, columns: ScalarColumns, metadata: bytes | None, *, is_simple: bool = False
 ) -> Iterator[bytes]:
-    """Scalars in step order, many records in each piece; `metadata` goes with the first one.
+    """Yield chunks of many records each, in step order; `metadata` is written to the first record.
 
-    They are float32 where all of them are the same as such, bit by bit; these as a `simple_value` if the series
-    `is_simple`.
+    The values are float32 if that preserves all of them bit by bit, otherwise float64. With
+    `is_simple`, float32 values are written as `simple_value`.
     """
     values = _as_float32_if_exact(columns.values)
     is_simple = is_simple and values.dtype == _FLOAT32
@@ -81,13 +93,13 @@ def scalar_records(
             values[:1],
             is_simple=is_simple,
         )
+
     begin = int(metadata is not None)
     steps = columns.steps[begin:]
-    widths = _varint_widths(steps)
+    widths = varint_widths(steps)
     bounds = [0, *(np.flatnonzero(np.diff(widths)) + 1).tolist(), len(steps)]
-    for start, end in pairwise(
-        bounds
-    ):  # records of one length: steps rise, and so few of these are parted
+    # Records of equal length, since ascending steps change their varint length only a few times.
+    for start, end in pairwise(bounds):
         if end > start:
             rows = slice(begin + start, begin + end)
             points = columns.steps[rows], columns.wall_times[rows], values[rows]
@@ -95,7 +107,7 @@ def scalar_records(
 
 
 def is_simple_value(tag: str, metadata: bytes) -> bool:
-    """Whether this is the metadata that a reader makes of a `simple_value` that says nothing of itself."""
+    """Return whether a reader derives this metadata from a `simple_value` without metadata."""
     implied = legacy_metadata(pb.Summary.Value(tag=tag), "simple_value")
     assert implied is not None  # noqa: S101 - it is a legacy kind
     implied.data_class = pb.DATA_CLASS_SCALAR
@@ -105,7 +117,7 @@ def is_simple_value(tag: str, metadata: bytes) -> bool:
 def tensor_record(
     tag: str, step: int, wall_time: float, tensor: Tensor, metadata: bytes | None
 ) -> bytes:
-    """A tensor, or its legacy histogram where it has one."""
+    """Return the record of a tensor, as its legacy histogram if it has one."""
     value = pb.Summary.Value(tag=tag)
     if tensor.histogram is not None:
         value.CopyFrom(_legacy_value(tag, tensor.histogram, metadata))
@@ -118,15 +130,15 @@ def tensor_record(
 
 
 def is_as_written(tag: str, tensor: Tensor, metadata: bytes | None) -> bool:
-    """Whether a tensor's legacy histogram is read again as this tensor, and with this metadata (None: any)."""
+    """Return whether a reader derives this tensor and metadata (None: any) from its histogram."""
     if tensor.histogram is None:
         return False
     value = _legacy_value(tag, tensor.histogram, metadata)
     try:
-        again = histogram_tensor(value.histo)
-    except ValueRefused:  # its limits and counts do not fit together
+        derived = histogram_tensor(value.histo)
+    except ValueRefused:  # its bucket limits and counts have different lengths
         return False
-    if (again.dtype, again.shape, again.data) != (tensor.dtype, tensor.shape, tensor.data):
+    if (derived.dtype, derived.shape, derived.data) != (tensor.dtype, tensor.shape, tensor.data):
         return False
     implied = legacy_metadata(value, "histo")
     assert implied is not None  # noqa: S101 - it is a legacy kind
@@ -137,34 +149,35 @@ def is_as_written(tag: str, tensor: Tensor, metadata: bytes | None) -> bool:
 def blob_record_head(
     tag: str, step: int, wall_time: float, sizes: Sequence[int], metadata: bytes | None
 ) -> tuple[bytes, list[bytes], int]:
-    """What stands before a sequence's blobs, before each of them, and how many bytes the payload has with them.
+    """Return what precedes the blobs of a point, what precedes each blob, and the payload's size.
 
-    They are the elements of a string vector, and may be as large as they like: nobody holds them here.
+    The blobs are the elements of a string tensor. They are not passed here, so that the caller can
+    stream blobs of any size. `sizes` and the returned size are in bytes.
     """
-    befores = [_TENSOR_STRING + encode_varint(size) for size in sizes]
+    prefixes = [TENSOR_STRING + encode_varint(size) for size in sizes]
     shape = pb.TensorShapeProto(dim=[pb.TensorShapeProto.Dim(size=len(sizes))]).SerializeToString()
-    described = _TENSOR_DTYPE + encode_varint(tensors.STRING) + _encode_field(_TENSOR_SHAPE, shape)
-    strings_bytes = sum(map(len, befores)) + sum(sizes)
+    described = TENSOR_DTYPE + encode_varint(tensors.STRING) + encode_field(TENSOR_SHAPE, shape)
+    strings_bytes = sum(map(len, prefixes)) + sum(sizes)
     head = _head(tag, metadata, encode_varint(step), described, strings_bytes)
-    payload_head = _EVENT_WALL_TIME + _WALL_TIME.pack(wall_time) + head
-    return payload_head, befores, len(payload_head) + strings_bytes
+    payload_head = EVENT_WALL_TIME + WALL_TIME.pack(wall_time) + head
+    return payload_head, prefixes, len(payload_head) + strings_bytes
 
 
 def audio_record_head(
     tag: str, step: int, wall_time: float, size: int, content_type: str, metadata: bytes | None
 ) -> tuple[bytes, list[bytes], int]:
-    """The same of a clip of `size` bytes and its content type, as legacy audio: a tensor has no place for the type."""
-    before = _AUDIO_CONTENT + encode_varint(size)
-    typed = _encode_field(_AUDIO_CONTENT_TYPE, content_type.encode())
-    begun = _VALUE_AUDIO + encode_varint(len(typed) + len(before) + size) + typed
+    """Return the same for one audio clip as legacy audio, since tensors have no content type."""
+    before = AUDIO_CONTENT + encode_varint(size)
+    typed = encode_field(AUDIO_CONTENT_TYPE, content_type.encode())
+    begun = VALUE_AUDIO + encode_varint(len(typed) + len(before) + size) + typed
     described = None if metadata is None else _name_and_description(metadata).SerializeToString()
     head = _value_head(tag, described, encode_varint(step), begun, len(before) + size)
-    payload_head = _EVENT_WALL_TIME + _WALL_TIME.pack(wall_time) + head
+    payload_head = EVENT_WALL_TIME + WALL_TIME.pack(wall_time) + head
     return payload_head, [before], len(payload_head) + len(before) + size
 
 
 def is_legacy_audio(tag: str, metadata: bytes) -> bool:
-    """Whether this is the metadata that a reader makes of legacy audio with its name and description."""
+    """Return whether a reader derives this metadata from legacy audio with its display name."""
     implied = legacy_metadata(
         pb.Summary.Value(tag=tag, metadata=_name_and_description(metadata)), "audio"
     )
@@ -182,30 +195,30 @@ def _scalar_rows(
     *,
     is_simple: bool,
 ) -> bytes:
-    """The records of points whose steps take equally many bytes; at least one."""
-    width = int(_varint_widths(steps[:1])[0])
+    """Return the records of points with steps of equal varint length; at least one."""
+    width = int(varint_widths(steps[:1])[0])
     if is_simple:
-        head = _value_head(tag, metadata, bytes(width), _VALUE_SIMPLE, values.itemsize)
+        head = _value_head(tag, metadata, bytes(width), VALUE_SIMPLE, values.itemsize)
     else:
-        dtype = encode_varint(_FLOAT if values.dtype == _FLOAT32 else _DOUBLE)
+        dtype = encode_varint(DTYPE_FLOAT if values.dtype == _FLOAT32 else DTYPE_DOUBLE)
         described = (
-            _TENSOR_DTYPE
+            TENSOR_DTYPE
             + dtype
-            + _encode_field(_TENSOR_SHAPE, b"")
-            + _TENSOR_CONTENT
+            + encode_field(TENSOR_SHAPE, b"")
+            + TENSOR_CONTENT
             + encode_varint(values.itemsize)
         )
         head = _head(tag, metadata, bytes(width), described, values.itemsize)
-    wall_time_at = len(_EVENT_WALL_TIME)
-    step_at = wall_time_at + _WALL_TIME.size + len(_EVENT_STEP)
-    template = _EVENT_WALL_TIME + bytes(_WALL_TIME.size) + head + bytes(values.itemsize)
+    wall_time_at = len(EVENT_WALL_TIME)
+    step_at = wall_time_at + WALL_TIME.size + len(EVENT_STEP)
+    template = EVENT_WALL_TIME + bytes(WALL_TIME.size) + head + bytes(values.itemsize)
     payloads = np.empty((len(steps), len(template)), np.uint8)
     payloads[:] = np.frombuffer(template, np.uint8)
-    payloads[:, wall_time_at : wall_time_at + _WALL_TIME.size] = _column_bytes(
+    payloads[:, wall_time_at : wall_time_at + WALL_TIME.size] = column_bytes(
         wall_times.astype("<f8", copy=False)
     )
-    payloads[:, step_at : step_at + width] = _encode_varints(steps, width)
-    payloads[:, -values.itemsize :] = _column_bytes(values)
+    payloads[:, step_at : step_at + width] = encode_varints(steps, width)
+    payloads[:, -values.itemsize :] = column_bytes(values)
     differing = [
         *range(wall_time_at, step_at + width),
         *range(len(template) - values.itemsize, len(template)),
@@ -213,7 +226,7 @@ def _scalar_rows(
     rows = np.empty((len(steps), len(template) + FRAME_BYTES), np.uint8)
     rows[:, :HEADER_BYTES] = np.frombuffer(header(len(template)), np.uint8)
     rows[:, HEADER_BYTES:-FOOTER_BYTES] = payloads
-    rows[:, -FOOTER_BYTES:] = _column_bytes(
+    rows[:, -FOOTER_BYTES:] = column_bytes(
         mask(checksums(payloads, np.array(differing))).astype("<u4")
     )
     return rows.tobytes()
@@ -222,25 +235,25 @@ def _scalar_rows(
 def _head(
     tag: str, metadata: bytes | None, step: bytes, tensor_head: bytes, rest_bytes: int
 ) -> bytes:
-    """An event from its step on, up to where `rest_bytes` more bytes end its tensor, and with it the event."""
-    tensor = _VALUE_TENSOR + encode_varint(len(tensor_head) + rest_bytes) + tensor_head
+    """Return an event from its step on, without the last `rest_bytes` of its tensor."""
+    tensor = VALUE_TENSOR + encode_varint(len(tensor_head) + rest_bytes) + tensor_head
     return _value_head(tag, metadata, step, tensor, rest_bytes)
 
 
 def _value_head(
     tag: str, metadata: bytes | None, step: bytes, begun: bytes, rest_bytes: int
 ) -> bytes:
-    """The same, up to where `rest_bytes` more bytes end the field that has `begun`."""
-    before = _encode_field(_VALUE_TAG, tag.encode())
+    """Return an event from its step on, without the last `rest_bytes` of the field `begun`."""
+    fields = encode_field(VALUE_TAG, tag.encode())
     if metadata is not None:
-        before += _encode_field(_VALUE_METADATA, metadata)
-    before += begun
-    value = _SUMMARY_VALUE + encode_varint(len(before) + rest_bytes) + before
-    return _EVENT_STEP + step + _EVENT_SUMMARY + encode_varint(len(value) + rest_bytes) + value
+        fields += encode_field(VALUE_METADATA, metadata)
+    fields += begun
+    value = SUMMARY_VALUE + encode_varint(len(fields) + rest_bytes) + fields
+    return EVENT_STEP + step + EVENT_SUMMARY + encode_varint(len(value) + rest_bytes) + value
 
 
 def _legacy_value(tag: str, histogram: LegacyHistogram, metadata: bytes | None) -> pb.Summary.Value:
-    """A value from whose own fields a reader makes the metadata: it looks for a name and a description only."""
+    """Return a legacy value; readers only use the name and description of its metadata."""
     value = pb.Summary.Value(tag=tag)
     if metadata is not None:
         value.metadata.CopyFrom(_name_and_description(metadata))
@@ -253,10 +266,10 @@ def _legacy_value(tag: str, histogram: LegacyHistogram, metadata: bytes | None) 
 
 
 def _name_and_description(metadata: bytes) -> pb.SummaryMetadata:
-    """What a reader takes from the metadata that stands beside a legacy value."""
-    wanted = pb.SummaryMetadata.FromString(metadata)
+    """Return the fields of the metadata that readers use for a legacy value."""
+    complete = pb.SummaryMetadata.FromString(metadata)
     return pb.SummaryMetadata(
-        display_name=wanted.display_name, summary_description=wanted.summary_description
+        display_name=complete.display_name, summary_description=complete.summary_description
     )
 
 
@@ -273,35 +286,9 @@ def _tensor_proto(tensor: Tensor) -> pb.TensorProto:
 
 
 def _as_float32_if_exact(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The values as little-endian float32 if that loses nothing, otherwise as float64."""
+    """Return the values as little-endian float32 if all bits survive, otherwise as float64."""
     wide = values.astype("<f8", copy=False)
     with np.errstate(over="ignore", invalid="ignore"):
         narrow = wide.astype("<f4")
         fits = np.array_equal(narrow.astype("<f8").view(np.uint64), wide.view(np.uint64))
     return narrow if fits else wide
-
-
-def _varint_widths(steps: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """How many bytes each step takes as a varint: ten when it is negative."""
-    bits = steps.view(np.uint64)
-    widths = np.ones(len(steps), np.int64)
-    for septets in range(1, 10):
-        widths += bits >> np.uint64(7 * septets) > 0
-    return widths
-
-
-def _encode_varints(steps: npt.NDArray[np.int64], width: int) -> _Bytes:
-    """The steps as varints of `width` bytes, one a row."""
-    shifts = np.arange(width, dtype=np.uint64) * np.uint64(7)
-    septets = (steps.view(np.uint64)[:, None] >> shifts & np.uint64(0x7F)).astype(np.uint8)
-    septets[:, : width - 1] |= 0x80
-    return septets
-
-
-def _column_bytes(column: npt.NDArray[Any]) -> _Bytes:
-    """The bytes of each element, one element a row."""
-    return np.ascontiguousarray(column).view(np.uint8).reshape(len(column), column.itemsize)
-
-
-def _encode_field(key: bytes, content: bytes) -> bytes:
-    return key + encode_varint(len(content)) + content
