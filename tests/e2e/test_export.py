@@ -217,7 +217,7 @@ def test_a_place_that_is_not_ours_is_left_alone(uploader, logdir, export, tmp_pa
     (tmp_path / "theirs" / "thesis.tex").write_text("x")
     (tmp_path / "file").write_text("x")
     for name, code, words in (
-        ("theirs", 2, "holds other files"),
+        ("theirs", 2, "contains other files"),
         ("file", 1, "File exists"),
         ("file/below", 1, "Not a directory"),
     ):
@@ -225,7 +225,7 @@ def test_a_place_that_is_not_ours_is_left_alone(uploader, logdir, export, tmp_pa
         assert ended.code == code, ended.err
         assert words in ended.err
     assert export(experiment_id)[0].code == 0
-    assert "other choices (format)" in export(experiment_id, "csv")[0].err
+    assert "other options (format)" in export(experiment_id, "csv")[0].err
     assert export("A" * 22, name="new")[0].code == 1
 
 
@@ -268,7 +268,7 @@ def test_where_there_is_no_room_nothing_half_is_left(uploader, reader, export, t
     )
     assert ended.returncode == 1
     assert f"{directory}" in ended.stderr
-    assert "File too large; what is whole stays there" in ended.stderr
+    assert "File too large; complete files are kept" in ended.stderr
     assert {path.name for path in directory.rglob("*") if path.is_file()} == {
         MANIFEST,
         ".tbhub-export.lock",

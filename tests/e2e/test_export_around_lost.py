@@ -163,7 +163,7 @@ def test_export_waits_for_objects_that_come_back(uploader, api, tmp_path, bucket
     with errors.open("w") as stderr:
         to = ("--output", str(tmp_path / "exported"))
         process = subprocess.Popen([*command, *to], env=uploader.environment(), stderr=stderr)
-    wait_until(lambda: "beginning it again" in errors.read_text() or process.poll() is not None)
+    wait_until(lambda: "trying again" in errors.read_text() or process.poll() is not None)
     heal()
     assert process.wait(SECONDS_MAX) == 0, errors.read_text()
     assert "left out" not in errors.read_text()

@@ -122,7 +122,7 @@ def test_what_breaks_in_the_middle_never_looks_whole(
             "export", "--experiment", experiment_id, "--format", chosen, "--output", directory
         )
         assert ended.code == 75, ended.err
-        assert "in the middle of an answer; beginning it again" in ended.err
+        assert "in the middle of an answer; trying again" in ended.err
         assert [path.name for path in directory.rglob("*part*")] == []
     if chosen == "csv":
         ended = uploader.run("export", "--all", "--format", chosen, "--output", tmp_path / "all")

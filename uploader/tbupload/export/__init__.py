@@ -1,1 +1,1 @@
-"""What comes from the server: points, blobs, and whole experiments."""
+"""Reading from a server: points, blobs, live tails, and exports of experiments to files."""

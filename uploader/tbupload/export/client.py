@@ -1,4 +1,4 @@
-"""What an export asks the server for, besides points: what there is, tables as they are, and blobs."""
+"""`ExportClient`: the requests of an export, for listings, points, tables and blobs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tbupload.http.transport import Response, Transport
 MEDIA_TYPES: Final = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
 
 _PREFETCH_BYTES_MAX: Final = 1 << 20
-"""Blobs up to this size are asked for before it is their turn."""
+"""Blobs up to this size are requested ahead of their turn."""
 
 _PREFETCHED_BLOBS: Final = 6
 _CONCURRENT_READS: Final = 3
@@ -35,8 +35,7 @@ _GONE: Final = 410
 _UNREADABLE: Final = "object_unreadable"
 
 _SERIES_PER_PAGE: Final = 5_000
-"""Series of which the server tells what it knows at a time."""
-
+"""Series per page of a listing."""
 
 _SERIES: Final = record(
     {"series": mapping(mapping(record({"plugin": string, "count": integer()})))}
@@ -44,27 +43,30 @@ _SERIES: Final = record(
 
 
 class ExportClient:
-    """One experiment on one server. Raises Refused, and Unreachable also when an answer breaks off.
+    """Requests for one experiment. Methods raise Refused and Unreachable.
 
-    Objects that the server fails to read are asked for again while the patience lasts, which is counted from the first
-    of them: a store that starts again is waited for, and one that has lost a volume costs that time once.
+    Unreachable is also raised if a response breaks off.
+
+    Objects that the server cannot read are requested again until the retry timeout, which is
+    counted once, from the first of them: this waits for a restarting object store, but does not
+    wait again for each object of a lost volume.
     """
 
-    def __init__(self, transport: Transport, patience: RetryPolicy, experiment_id: str) -> None:
+    def __init__(self, transport: Transport, retry_policy: RetryPolicy, experiment_id: str) -> None:
         self._transport = transport
-        self._patience = patience
+        self._retry_policy = retry_policy
         self._unreadable_since: float | None = None
         self._unreadable_attempts = 0
         self._experiment_id = experiment_id
         self._path = f"/api/v1/experiments/{urllib.parse.quote(experiment_id, safe='')}"
 
     def get_start_times(self) -> dict[str, float]:
-        """The runs, and when each began, in seconds; 0 when that is not known."""
-        answer = self._transport.request("GET", f"{self._path}/runs").json(RUNS)
-        return {run["run"]: run["start_time"] or 0.0 for run in answer["runs"]}
+        """Return the start time of each run, in seconds since the epoch; 0 if it is unknown."""
+        response = self._transport.request("GET", f"{self._path}/runs").json(RUNS)
+        return {run["run"]: run["start_time"] or 0.0 for run in response["runs"]}
 
     def list_series(self, kind: DataClass) -> SeriesListing:
-        """All series of one kind, with what a plan is made of."""
+        """Return plugin and point count of all series of one data class."""
         listed: dict[str, dict[str, dict[str, Any]]] = {}
 
         def read(after: str | None) -> Response:
@@ -73,50 +75,53 @@ class ExportClient:
 
         for page in read_pages(read, _SERIES):
             for run, tags in page["series"].items():
-                known = {
-                    tag: {"plugin": one["plugin"], "count": one["count"]}
-                    for tag, one in tags.items()
+                fields = {
+                    tag: {"plugin": series["plugin"], "count": series["count"]}
+                    for tag, series in tags.items()
                 }
-                listed.setdefault(run, {}).update(known)
+                listed.setdefault(run, {}).update(fields)
         return listed
 
     def read_table(
-        self, job: Job, chosen: str, left_out: Callable[[LostPoint], None]
+        self, job: Job, file_format: str, on_lost: Callable[[LostPoint], None]
     ) -> AbstractContextManager[Iterator[bytes]]:
-        """A job's series in this format, as the server writes it; `left_out` is told of tensors that are lost."""
-        query = {"format": chosen, **job.query()}
+        """Return a job's series as a "csv" or "parquet" file; call `on_lost` with lost tensors."""
+        query = {"format": file_format, **job.query()}
         if job.kind == "tensors":
-            return closing(read_table(self._transport, self._experiment_id, query, left_out))
+            return closing(read_table(self._transport, self._experiment_id, query, on_lost))
+
         body = json.dumps({"sampling": "all", **query}, ensure_ascii=False).encode()
-        headers = {"Content-Type": "application/json", "Accept": MEDIA_TYPES[chosen]}
+        headers = {"Content-Type": "application/json", "Accept": MEDIA_TYPES[file_format]}
         return self._transport.stream(
             "POST", f"{self._path}/{job.kind}/data", body=body, headers=headers
         )
 
-    def read_points(self, job: Job, left_out: Callable[[LostPoint], None]) -> Iterator[SeriesPart]:
-        """A job's series, in parts; `left_out` is told of tensors that are lost."""
-        told = left_out if job.kind == "tensors" else None
-        return read_points(self._transport, self._experiment_id, job.kind, job.query(), told)
+    def read_points(self, job: Job, on_lost: Callable[[LostPoint], None]) -> Iterator[SeriesPart]:
+        """Return a job's series in parts; call `on_lost` with lost tensors."""
+        callback = on_lost if job.kind == "tensors" else None
+        return read_points(self._transport, self._experiment_id, job.kind, job.query(), callback)
 
     def check_readable(self, lost: Iterable[LostPoint]) -> None:
-        """Raise Unreadable when some of these points are to be asked for again, after a wait."""
+        """Wait and raise Unreadable if some of these points should be requested again."""
         unreadable = next((point for point in lost if point.is_unreadable), None)
         if unreadable is not None and self._wait_for_objects():
             raise Unreadable(unreadable.reason)
 
     def _wait_for_objects(self) -> bool:
-        """Wait before an object that the server fails to read is asked for again; False at once without patience."""
+        """Wait before an unreadable object is requested again; return False after the timeout."""
         if self._unreadable_since is None:
             self._unreadable_since = time.monotonic()
         self._unreadable_attempts += 1
         attempt = self._unreadable_attempts - 1
-        return self._patience.wait_before_retry(attempt, self._unreadable_since, None) is not None
+        return (
+            self._retry_policy.wait_before_retry(attempt, self._unreadable_since, None) is not None
+        )
 
     def read_blobs(self, blobs: Iterable[RemoteBlob]) -> Iterator[Iterator[bytes]]:
-        """The bytes of each blob, in order, in pieces; small ones are asked for ahead, so that none is waited for.
+        """Yield the bytes of each blob in order, in chunks; small blobs are requested in advance.
 
-        The pieces of one that the server has lost, or fails to read, raise BlobLost; the blobs after it can still be
-        read.
+        The iterator of a blob that the server lost or cannot read raises BlobLost; the blobs after
+        it can still be read.
         """
         waiting: deque[tuple[RemoteBlob, Future[bytes] | None]] = deque()
         with ThreadPoolExecutor(_CONCURRENT_READS, "blobs") as pool:
@@ -137,18 +142,20 @@ class ExportClient:
     def _read_blob(self, blob: RemoteBlob) -> Iterator[bytes]:
         digest = hashlib.sha256()
         size = 0
-        with self._open_blob(blob) as pieces:
-            for piece in pieces:
-                digest.update(piece)
-                size += len(piece)
-                yield piece
+        with self._open_blob(blob) as chunks:
+            for chunk in chunks:
+                digest.update(chunk)
+                size += len(chunk)
+                yield chunk
+
         if size != blob.size:
-            raise Unreachable("a blob is not whole", is_mid_response=True)
+            raise Unreachable("a blob is incomplete", is_mid_response=True)
         if digest.digest() != blob.sha256:
-            raise BlobLost("the object store has other bytes in its place")
+            raise BlobLost("the object store has other bytes for it")
 
     @contextmanager
     def _open_blob(self, blob: RemoteBlob) -> Iterator[Iterator[bytes]]:
+        """Request a blob, repeatedly while the server cannot read it. Raise BlobLost."""
         path = f"/api/v1/blobs/{urllib.parse.quote(blob.key, safe='')}"
         with ExitStack() as opened:
             while True:
@@ -156,7 +163,7 @@ class ExportClient:
                     "GET", path, headers={"Accept": "*/*"}, final_codes={_UNREADABLE}
                 )
                 try:
-                    pieces = opened.enter_context(request)
+                    chunks = opened.enter_context(request)
                 except Refused as refusal:
                     if refusal.code == _UNREADABLE and self._wait_for_objects():
                         continue
@@ -165,10 +172,10 @@ class ExportClient:
                     if refusal.status != _NOT_FOUND:
                         raise
                     raise Unreachable(
-                        "a blob was replaced while it was exported", is_mid_response=True
+                        "a blob was replaced during the export", is_mid_response=True
                     ) from refusal
                 break
-            yield pieces
+            yield chunks
 
 
 def _iter_result(ahead: Future[bytes]) -> Iterator[bytes]:

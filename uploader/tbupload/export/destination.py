@@ -1,4 +1,4 @@
-"""The directory an export goes to: what makes it ours, and files that are there whole or not at all."""
+"""The directory of an export: its manifest, its lock, and files that are written atomically."""
 
 from __future__ import annotations
 
@@ -20,13 +20,18 @@ _LOCK_SECONDS: Final = 1.0
 
 
 class Destination:
-    """A directory that holds one export, and tells so in its manifest: `identity` is what was asked for.
+    """The directory of one export, described by its manifest.
 
-    `plan` is what was decided in the beginning, None before; `is_complete` when all of it is there.
+    `identity` has the options of the export: only an export with the same options may resume it.
     """
 
     def __init__(self, directory: Path, identity: dict[str, Any]) -> None:
-        """Raises UsageError when the directory holds anything else, OutputError when it cannot be used."""
+        """Open or create the directory.
+
+        Raises:
+            UsageError: it contains other files, or an export with other options.
+            OutputError: it cannot be created or read.
+        """
         self.directory = directory
         self._identity = identity
         self._manifest: dict[str, Any] = {
@@ -39,40 +44,38 @@ class Destination:
             path = directory / MANIFEST
             if path.exists():
                 self._manifest = _read(path, identity)
-            elif any(one.name != LOCK for one in directory.iterdir()):
-                raise UsageError(
-                    f"{directory} holds other files: name a directory that is new or empty"
-                )
+            elif any(entry.name != LOCK for entry in directory.iterdir()):
+                raise UsageError(f"{directory} contains other files: use a new or empty directory")
 
     @property
     def plan(self) -> Any:
-        """What was decided in the beginning."""
+        """The plan of the export, or None before `begin`."""
         return self._manifest["plan"]
 
     @property
     def is_complete(self) -> bool:
-        """Whether all that was planned is there."""
+        """Whether the export is complete."""
         return bool(self._manifest["is_complete"])
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keeps other exports out while the block lasts. Raises OutputError when one is at work."""
+        """Exclude other exports during the block. Raise OutputError if one is running."""
         try:
             with locked(self.directory / LOCK, _LOCK_SECONDS):
                 yield
         except TimeoutError as error:
             raise OutputError(
-                f"{self.directory}: another export is writing here; wait for it, or end it"
+                f"{self.directory}: another export is writing here: wait for it, or stop it"
             ) from error
 
     @property
     def lost_points(self) -> list[dict[str, Any]]:
-        """What could not be exported: points whose objects the server has lost."""
+        """Points that could not be exported, because the server has lost their objects."""
         lost: list[dict[str, Any]] = self._manifest.get("lost_points", [])
         return lost
 
     def add_lost_points(self, lost_points: list[dict[str, Any]]) -> None:
-        """Keeps what could not be exported: an export that is resumed is told, too. Keeping a point again is fine."""
+        """Add lost points to the manifest, so that a resumed export reports them; idempotent."""
         if lost_points:
             points = {
                 (point["run"], point["tag"], point["step"]): point
@@ -81,11 +84,11 @@ class Destination:
             self._save({"lost_points": list(points.values())})
 
     def begin(self, plan: Any) -> None:
-        """Keeps what was decided: an export that is broken off goes on by it."""
+        """Save the plan, so that an interrupted export can be resumed with it."""
         self._save({"plan": plan})
 
     def mark_complete(self, totals: dict[str, Any]) -> None:
-        """All of it is there."""
+        """Save that the export is complete, with its totals."""
         self._save({"is_complete": True, "totals": totals})
 
     def _save(self, fields: dict[str, Any]) -> None:
@@ -101,24 +104,25 @@ class Destination:
 def _read(path: Path, identity: dict[str, Any]) -> dict[str, Any]:
     try:
         manifest = json.loads(path.read_bytes())
-        held = manifest["tbhub_export"]
+        stored = manifest["tbhub_export"]
     except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{path} is not what an export writes: name another directory") from error
-    if held != identity:
+        raise UsageError(f"{path} is not a manifest of an export: use another directory") from error
+    if stored != identity:
         differing = ", ".join(
-            sorted(name for name in {*held, *identity} if held.get(name) != identity.get(name))
+            sorted(name for name in {*stored, *identity} if stored.get(name) != identity.get(name))
         )
         raise UsageError(
-            f"{path.parent} holds an export with other choices ({differing}): name another directory"
+            f"{path.parent} contains an export with other options ({differing}): "
+            "use another directory"
         )
     return dict(manifest)
 
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes its name when the block has ended well, and is on the disk then; its directory is made.
+    """Write a file atomically: it gets its name, after fsync, when the block ends without an error.
 
-    Raises OutputError when it cannot be written.
+    Missing directories are created. Raise OutputError if the file cannot be written.
     """
     temporary = temporary_path(path)
     with as_output_errors(path):
@@ -134,13 +138,13 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
 
 
 def temporary_path(path: Path) -> Path:
-    """Where a file is written before it is whole: no reader of event files or tables takes it for one."""
+    """Return the path of an incomplete file; readers of event files or tables skip this name."""
     digest = hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]
     return path.with_name(f".tbhub-export-{digest}.tmp")
 
 
 def commit_file(temporary: Path, path: Path) -> None:
-    """Makes sure that the file is on the disk, and gives it its name."""
+    """Flush the file to disk (fsync), and rename it."""
     with temporary.open("rb+") as file:
         os.fsync(file.fileno())
     temporary.replace(path)
@@ -148,10 +152,10 @@ def commit_file(temporary: Path, path: Path) -> None:
 
 @contextmanager
 def as_output_errors(path: Path) -> Iterator[None]:
-    """What the system refuses, as OutputError."""
+    """Raise each OSError of the block as OutputError."""
     try:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
-        advice = "what is whole stays there, and the same command goes on with the rest"
+        advice = "complete files are kept: run the same command again for the rest"
         raise OutputError(f"{error.filename or path}: {reason}; {advice}") from error

@@ -1,4 +1,4 @@
-"""Exports event files, one a run: a logdir that TensorBoard shows, and that uploads as the same experiment."""
+"""Export of event files, one per run: a log directory for TensorBoard, or to upload again."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ _APPEND_BYTES: Final = 1 << 20
 
 
 class RunFiles:
-    """The event files of some runs while they are written: one is open at a time, and none has its name yet."""
+    """Event files of some runs while they are written, with temporary names and one open at a time."""
 
     def __init__(self, directory: Path, start_times: Mapping[str, float]) -> None:
-        """Of the runs that `start_times` (seconds) names."""
+        """Prepare the files of the runs in `start_times` (seconds since the epoch)."""
         self.directory = directory
         self._paths = {
             run: event_path(directory, run, start_time) for run, start_time in start_times.items()
@@ -63,25 +63,27 @@ class RunFiles:
         self._file: IO[bytes] | None = None
 
     def missing(self) -> set[str]:
-        """The runs whose file is not there."""
+        """Return the runs without a complete file."""
         return {run for run, path in self._paths.items() if not path.exists()}
 
     def open_run(self, run: str) -> IO[bytes]:
-        """The run's file, at its end. Raises OSError."""
+        """Return the run's file for appending, created with a version record. Raise OSError."""
         if run == self._run and self._file is not None:
             return self._file
+
         self.close()
         path = temporary_path(self._paths[run])
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("ab" if run in self._started_runs else "wb", buffering=_APPEND_BYTES)
         self._run = run
+
         if run not in self._started_runs:
             self._started_runs.add(run)
             self._file.write(version_record(self._start_times[run]))
         return self._file
 
     def commit(self, runs: Iterable[str]) -> int:
-        """Gives the files of these runs their names, each whole and on the disk; their size in bytes."""
+        """Flush the files of these runs to disk and rename them; return their total size in bytes."""
         size = 0
         for run in sorted(runs):
             self.open_run(run)
@@ -91,13 +93,13 @@ class RunFiles:
         return size
 
     def close(self) -> None:
-        """Closes what is open."""
+        """Close the open file, if any."""
         if self._file is not None:
             file, self._file = self._file, None
             file.close()
 
     def discard(self) -> None:
-        """Takes away what has no name yet, as far as the system lets it: there may be no room to close a file."""
+        """Delete the temporary files, and ignore errors: on a full disk even closing may fail."""
         with suppress(OSError):
             self.close()
         for run in self._started_runs:
@@ -106,14 +108,14 @@ class RunFiles:
 
 
 def event_path(directory: Path, run: str, start_time: float) -> Path:
-    """Where a run's event file is."""
+    """Return the path of a run's event file."""
     return directory / run_directory(run) / event_file_name(run, start_time)
 
 
 class EventFileExporter:
-    """Writes groups of runs; `notes` counts what could not be written as it was.
+    """Writes groups of runs; `notes` counts points written without some fields, by reason.
 
-    Points whose bytes the server has lost are left out.
+    Points are left out if the server has lost their bytes.
     """
 
     def __init__(
@@ -123,10 +125,14 @@ class EventFileExporter:
         on_points: Callable[[int, int], None],
         keep_lost: Callable[[list[LostPoint]], None],
     ) -> None:
-        """`arrived` is told of points and of series that have come.
+        """Create an exporter.
 
-        `keep_lost` is given the points of a group that were left out before its files have their names: an export that
-        is killed in between does not forget them.
+        Args:
+            client: the client of the experiment.
+            series_filter: the series to write.
+            on_points: called with the number of points and of completed series of each part.
+            keep_lost: called with the lost points of a group before its files get their names, so
+                that they are not forgotten if the export is killed in between.
         """
         self.notes: Counter[str] = Counter()
         self._lost: list[LostPoint] = []
@@ -136,45 +142,49 @@ class EventFileExporter:
         self._keep_lost = keep_lost
 
     def write(self, group: RunGroup, files: RunFiles) -> int:
-        """Writes the runs of a group that are missing, all or none; their bytes. Raises OutputError, ServerError."""
-        wanted = files.missing()
+        """Write the missing runs of a group, all or none of them; return their size in bytes.
+
+        Raise OutputError or ServerError.
+        """
+        missing = files.missing()
         notes: Counter[str] = Counter()
         self._lost = []
+
         with as_output_errors(files.directory):
             try:
                 for job in group.jobs:
-                    narrowed = replace(job, runs=[run for run in job.runs if run in wanted])
+                    narrowed = replace(job, runs=[run for run in job.runs if run in missing])
                     tensors_lost: list[LostPoint] = []
                     parts = (
                         self._client.read_points(narrowed, tensors_lost.append)
                         if narrowed.runs
                         else iter(())
                     )
-                    if (
-                        job.kind == "blob_sequences"
-                    ):  # their bytes take a while, in which nobody should wait for us
+                    # Read all rows first: fetching the blobs would stall the response.
+                    if job.kind == "blob_sequences":
                         parts = iter(list(parts))
-                    self._write(parts, files, wanted, notes)
+                    self._write(parts, files, missing, notes)
                     self._client.check_readable(tensors_lost)
                     self._lost += tensors_lost
                 self._keep_lost(self._lost)
-                size = files.commit(wanted)
+                size = files.commit(missing)
             except BaseException:
                 files.discard()
                 raise
+
         self.notes += notes
         return size
 
     def _write(
-        self, parts: Iterator[SeriesPart], files: RunFiles, wanted: set[str], notes: Counter[str]
+        self, parts: Iterator[SeriesPart], files: RunFiles, missing: set[str], notes: Counter[str]
     ) -> None:
         is_first = True
         for part in parts:
             series = part.series
-            if series.run in wanted and self._filter.accepts_series(series.tag, series.plugin):
+            if series.run in missing and self._filter.accepts_series(series.tag, series.plugin):
                 metadata = series.metadata if is_first else None
                 self._write_part(files.open_run(series.run), part, metadata, notes)
-                # An empty part has no value that the metadata could stand beside: the next one brings it.
+                # An empty part has no value to carry the metadata: write it with the next part.
                 is_first = part.is_last or (is_first and not len(part.columns.steps))
             self._on_points(len(part.columns.steps), int(part.is_last))
 
@@ -200,19 +210,20 @@ class EventFileExporter:
         metadata: bytes | None,
         notes: Counter[str],
     ) -> None:
-        """Write a record a point, but none for a point with a blob that the server has lost."""
+        """Write one record per point, except for points with a blob that the server has lost."""
         points = _blob_points(series, columns, metadata)
         contents = self._client.read_blobs(blob for point in points for blob in point.blobs)
+
         for point in points:
             begin = file.tell()
-            of_point = islice(contents, len(point.blobs))
+            point_contents = islice(contents, len(point.blobs))
             head = _blob_head(series, point, metadata, notes)
             try:
-                _write_blob_record(file, head, of_point)
+                _write_blob_record(file, head, point_contents)
             except BlobLost as lost:
                 file.seek(begin)
                 file.truncate()
-                deque(of_point, maxlen=0)  # those behind the one that was lost: their turn is over
+                deque(point_contents, maxlen=0)  # skip the remaining blobs of this point
                 self._lost.append(LostPoint(series.run, series.tag, point.step, str(lost)))
             else:
                 metadata = None
@@ -230,7 +241,10 @@ class _BlobPoint(NamedTuple):
 def _blob_points(
     series: RemoteSeries, columns: RemoteSequenceColumns, metadata: bytes | None
 ) -> list[_BlobPoint]:
-    """Points of a part; one whose form brings other metadata than the series' does not come first."""
+    """Return the points of a part; the first one has a form that preserves the series' metadata.
+
+    Points in legacy audio form are moved back unless the metadata is that of legacy audio.
+    """
     steps, wall_times = columns.steps.tolist(), columns.wall_times.tolist()
     rows = zip(steps, wall_times, columns.sequences, columns.logged_content_types, strict=True)
     points = [_BlobPoint(*row) for row in rows]
@@ -240,7 +254,7 @@ def _blob_points(
 
 
 def _may_be_audio(series: RemoteSeries, point: _BlobPoint, metadata: bytes | None) -> bool:
-    """Whether a reader of the point as legacy audio takes it for one of this series."""
+    """Return whether a point in legacy audio form is read as a point of this series."""
     is_clip = series.plugin == "audio" and len(point.blobs) == 1
     return is_clip and (metadata is None or is_legacy_audio(series.tag, metadata))
 
@@ -260,20 +274,21 @@ def _blob_head(
 def _write_blob_record(
     file: IO[bytes], head: tuple[bytes, list[bytes], int], contents: Iterator[Iterator[bytes]]
 ) -> None:
-    payload, befores, size = head
+    """Write a record; `head` is a result of `blob_record_head` or `audio_record_head`."""
+    payload, prefixes, size = head
     file.write(header(size) + payload)
     checksum = google_crc32c.value(payload)
-    for before in befores:
-        for piece in chain([before], next(contents)):
-            checksum = google_crc32c.extend(checksum, piece)
-            file.write(piece)
+    for prefix in prefixes:
+        for chunk in chain([prefix], next(contents)):
+            checksum = google_crc32c.extend(checksum, chunk)
+            file.write(chunk)
     file.write(footer(checksum))
 
 
 def _write_tensors(
     file: IO[bytes], tag: str, columns: TensorColumns, metadata: bytes | None, notes: Counter[str]
 ) -> None:
-    """Tensors of a part; a value whose form brings other metadata than the series' does not come first."""
+    """Write the tensors of a part; the first one has a form that preserves the series' metadata."""
     points = list(
         zip(columns.steps.tolist(), columns.wall_times.tolist(), columns.tensors, strict=True)
     )

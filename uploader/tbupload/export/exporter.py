@@ -1,4 +1,4 @@
-"""Exports one experiment into a directory, in jobs that are whole or not there: what was broken off goes on."""
+"""Export of one experiment into a directory, as jobs that are atomic: so it can be resumed."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ EVENTS: Final = "events"
 FORMATS: Final = ("parquet", "csv", EVENTS)
 
 JOB_ATTEMPTS: Final = 3
-"""How often a job is begun whose answer breaks off."""
+"""How often a job is tried if its response breaks off."""
 
 _JobResult = TypeVar("_JobResult")
 
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
-    """What is exported: one experiment's series that the filter accepts, in this format, into a directory."""
+    """The experiment, the filter of its series, the file format, and the directory to write to."""
 
     server: str
     experiment_id: str
@@ -40,7 +40,7 @@ class ExportOptions:
     directory: Path
 
     def identity(self) -> dict[str, Any]:
-        """What makes two exports the same."""
+        """Return the options that must be the same to resume an export."""
         return {
             "server": self.server,
             "experiment_id": self.experiment_id,
@@ -51,10 +51,21 @@ class ExportOptions:
 
 @dataclass(slots=True)
 class ExportSummary:
-    """What is there; `bytes` of the files written now. Of `losses` none is a reason to do it again.
+    """Result of an export; counts are of the complete export, also if it was resumed.
 
-    `lost_points` ({run, tag, step, reason}) were left out: the server has lost the bytes of their objects.
-    `renamed_runs` are those, by their directories, whose names are no place within ours.
+    Attributes:
+        experiment_id: the experiment.
+        points: exported points.
+        series: exported series.
+        runs: exported runs.
+        files: files of the export.
+        bytes: bytes of the files that were written by this run of the export.
+        was_complete: the export was complete before; nothing was written.
+        losses: points that were exported without some of their fields, by reason; a repeated
+            export would not change that.
+        lost_points: {run, tag, step, reason} of points that were left out, since the server has
+            lost the bytes of their objects.
+        renamed_runs: runs with names that are not valid paths, by directory.
     """
 
     experiment_id: str
@@ -69,12 +80,12 @@ class ExportSummary:
     renamed_runs: dict[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """The fields of `--json`."""
+        """Return the fields of `--json`."""
         return asdict(self)
 
 
 def filters_as_json(series_filter: SeriesFilter) -> dict[str, Any]:
-    """A choice of series as plain values."""
+    """Return a filter as JSON values."""
     patterns = ("include_runs", "exclude_runs", "include_tags", "exclude_tags")
     plugins = None if series_filter.plugins is None else sorted(series_filter.plugins)
     return {"plugins": plugins} | {
@@ -87,7 +98,7 @@ def _pattern(pattern: re.Pattern[str] | None) -> str | None:
 
 
 class Exporter:
-    """One run of an export."""
+    """Runs an export, or resumes an interrupted one."""
 
     def __init__(
         self, client: ExportClient, options: ExportOptions, progress: ExportProgress
@@ -97,7 +108,13 @@ class Exporter:
         self._progress = progress
 
     def run(self) -> ExportSummary:
-        """Writes what is not there yet. Raises UsageError, OutputError, ServerError; what is whole by then stays."""
+        """Write the files that are missing; files that are complete when an error occurs are kept.
+
+        Raises:
+            UsageError: the directory contains something else.
+            OutputError: a file cannot be written, or another export is running there.
+            ServerError: a request failed.
+        """
         destination = Destination(self._options.directory, self._options.identity())
         with destination.locked():
             summary = ExportSummary(
@@ -106,13 +123,16 @@ class Exporter:
             if summary.was_complete:
                 summary.lost_points = destination.lost_points
                 return summary
+
             if destination.plan is None:
                 destination.begin(self._plan())
             plan = destination.plan
+
             if self._options.file_format == EVENTS:
                 self._write_events([_parse_group(fields) for fields in plan], summary, destination)
             else:
                 self._write_tables([Job(**fields) for fields in plan], summary, destination)
+
             summary.lost_points = destination.lost_points
             summary.points -= len(summary.lost_points)
             destination.mark_complete(
@@ -121,6 +141,7 @@ class Exporter:
         return summary
 
     def _plan(self) -> list[dict[str, Any]]:
+        """Return the groups of runs, or the jobs, as JSON for the manifest."""
         series_filter = self._options.series_filter
         listed = {kind: self._client.list_series(kind) for kind in DATA_CLASSES}
         if self._options.file_format == EVENTS:
@@ -135,10 +156,10 @@ class Exporter:
     def _write_tables(
         self, jobs: list[Job], summary: ExportSummary, destination: Destination
     ) -> None:
-        chosen = self._options.file_format
+        file_format = self._options.file_format
         self._progress.begin(sum(job.points for job in jobs))
         for number, job in enumerate(jobs, 1):
-            path = table_path(self._options.directory, number, job, chosen)
+            path = table_path(self._options.directory, number, job, file_format)
             if not path.exists():
                 summary.bytes += self._retry_job(
                     path.name, self._table_writer(job, path, destination)
@@ -150,14 +171,19 @@ class Exporter:
         summary.runs = len({run for job in jobs for run in job.runs})
 
     def _table_writer(self, job: Job, path: Path, destination: Destination) -> Callable[[], int]:
-        chosen, arrived = self._options.file_format, self._progress.add_bytes
-        return lambda: write_table(self._client, job, chosen, path, arrived, _keeper(destination))
+        file_format, on_bytes = self._options.file_format, self._progress.add_bytes
+        keep_lost = _lost_points_callback(destination)
+        return lambda: write_table(self._client, job, file_format, path, on_bytes, keep_lost)
 
     def _write_events(
         self, groups: list[RunGroup], summary: ExportSummary, destination: Destination
     ) -> None:
-        series_filter, arrived = self._options.series_filter, self._progress.add_points
-        export = EventFileExporter(self._client, series_filter, arrived, _keeper(destination))
+        export = EventFileExporter(
+            self._client,
+            self._options.series_filter,
+            self._progress.add_points,
+            _lost_points_callback(destination),
+        )
         self._progress.begin(sum(job.points for group in groups for job in group.jobs))
         for group in groups:
             files = RunFiles(self._options.directory, group.start_times)
@@ -165,6 +191,7 @@ class Exporter:
                 summary.bytes += self._retry_job(
                     f"{len(group.runs)} runs", self._group_writer(export, group, files)
                 )
+
             points = sum(job.points for job in group.jobs)
             self._progress.job_done(points)
             summary.files += len(group.runs)
@@ -174,6 +201,7 @@ class Exporter:
             summary.renamed_runs |= {
                 run_directory(run): run for run in group.runs if is_renamed(run)
             }
+
         summary.losses = dict(export.notes)
 
     @staticmethod
@@ -183,23 +211,22 @@ class Exporter:
         return lambda: export.write(group, files)
 
     def _retry_job(self, name: str, job: Callable[[], _JobResult]) -> _JobResult:
-        """Does a job, again when its answer broke off; a server that is away was waited for already."""
+        """Run a job, and repeat it if its response breaks off; other failures were retried before."""
         attempts_left = JOB_ATTEMPTS
         while True:
             try:
                 return job()
             except Unreachable as error:
                 self._progress.job_failed()
-                attempts_left -= not isinstance(
-                    error, Unreadable
-                )  # these have a bound of their own, in seconds
+                # Unreadable objects are not counted: they have the retry timeout as their bound.
+                attempts_left -= not isinstance(error, Unreadable)
                 if not attempts_left or not error.is_mid_response:
                     raise
-                self._progress.warn(f"{name}: {error}; beginning it again")
+                self._progress.warn(f"{name}: {error}; trying again")
 
 
-def _keeper(destination: Destination) -> Callable[[list[LostPoint]], None]:
-    """What keeps points that were left out in the destination's manifest."""
+def _lost_points_callback(destination: Destination) -> Callable[[list[LostPoint]], None]:
+    """Return a function that adds lost points to the destination's manifest."""
 
     def keep(lost: list[LostPoint]) -> None:
         names = ("run", "tag", "step", "reason")

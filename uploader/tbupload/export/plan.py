@@ -1,4 +1,4 @@
-"""What an export will ask for: the series an experiment has, cut into jobs that can be done again one by one."""
+"""Plan of an export: the experiment's series, divided into jobs that can be repeated separately."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from tbupload.events.filters import SeriesFilter
 from tbupload.export.remote_series import DATA_CLASSES, DataClass
 
 POINTS_PER_JOB: Final = 5_000_000
-"""Points after which a job takes no further run: what is lost of a job that is broken off."""
+"""Points per job, unless a single run has more: at most these are read again after a failure."""
 
 VALUES_PER_JOB: Final = 20_000
-"""The same for tensors and blob sequences."""
+"""Points per job of tensors and blob sequences."""
 
 RUNS_PER_JOB: Final = 1_000
 
 NAME_BYTES_PER_JOB: Final = 400_000
-"""Bytes of names in one request, of runs and as many of tags: the server takes 1 MiB of JSON."""
+"""Bytes of run names, and of tag names, per request; the server accepts 1 MiB of JSON."""
 
 SeriesListing = Mapping[str, Mapping[str, Mapping[str, Any]]]
-"""{run: {tag: {plugin, count, …}}} of one kind."""
+"""{run: {tag: {plugin, count, …}}} of one data class."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Some series of one kind: the cross product of runs and tags (None: all), of one plugin (None: any)."""
+    """Series of one data class: all combinations of runs and tags (None: all), of one plugin."""
 
     kind: DataClass
     runs: list[str]
@@ -36,7 +36,7 @@ class Job:
     series: int
 
     def query(self) -> dict[str, Any]:
-        """The same as the fields of a request."""
+        """Return the job as the fields of a data request."""
         fields: dict[str, Any] = {"run": self.runs}
         if self.tags is not None:
             fields["tag"] = self.tags
@@ -47,9 +47,10 @@ class Job:
 
 @dataclass(slots=True)
 class RunGroup:
-    """Runs whose event files are written together: the jobs are all there is of them.
+    """Runs with event files that are written together; the jobs contain all their data.
 
-    `start_times` are in seconds, 0 where they are not known. They are part of files' names, and so stay as they were.
+    `start_times` are in seconds since the epoch, 0 if unknown. They are stored in the plan, since
+    file names contain them, and a resumed export must find the same names.
     """
 
     start_times: dict[str, float]
@@ -64,7 +65,7 @@ class RunGroup:
 def table_jobs(
     kind: DataClass, listed: SeriesListing, series_filter: SeriesFilter
 ) -> Iterator[Job]:
-    """Jobs that together are exactly the series the filter accepts."""
+    """Yield jobs for exactly the series that the filter accepts."""
     plugins: Iterable[str | None] = (
         [None] if series_filter.plugins is None else sorted(series_filter.plugins)
     )
@@ -77,30 +78,38 @@ def run_groups(
     listed: Mapping[DataClass, SeriesListing],
     series_filter: SeriesFilter,
 ) -> Iterator[RunGroup]:
-    """Groups of these runs with the jobs for all their kinds, which together are the series the filter accepts.
+    """Yield groups of runs with jobs for exactly the series that the filter accepts.
 
-    Runs without any such series are among them, unless it is series that are chosen.
+    Runs without accepted series are included (as empty event files), unless the filter restricts
+    tags or plugins.
     """
     counts = {run: 0 for run in start_times if series_filter.accepts_run(run)}
-    chosen = set() if series_filter.chooses_series else set(counts)
-    for kind, of_kind in listed.items():
+    selected = set() if series_filter.chooses_series else set(counts)
+
+    for kind, runs in listed.items():
         weight = 1 if kind == "scalars" else POINTS_PER_JOB // VALUES_PER_JOB
-        for run, tags in of_kind.items():
+        for run, tags in runs.items():
             accepted = _filter_tags(tags, series_filter) if run in counts else {}
             if accepted:
-                chosen.add(run)
-                counts[run] += weight * sum(one["count"] for one in accepted.values())
+                selected.add(run)
+                counts[run] += weight * sum(series["count"] for series in accepted.values())
+
+    plugins: list[str | None] = (
+        [None] if series_filter.plugins is None else [*sorted(series_filter.plugins)]
+    )
     for group_runs in _groups(
-        {run: count for run, count in counts.items() if run in chosen}, POINTS_PER_JOB
+        {run: count for run, count in counts.items() if run in selected}, POINTS_PER_JOB
     ):
         group = RunGroup({run: start_times[run] for run in group_runs})
         for kind in DATA_CLASSES:
-            some = {run: listed[kind][run] for run in group_runs if run in listed[kind]}
-            for plugin in (
-                [None] if series_filter.plugins is None else sorted(series_filter.plugins)
-            ):
+            group_series = {run: listed[kind][run] for run in group_runs if run in listed[kind]}
+            for plugin in plugins:
                 group.jobs += _jobs(
-                    kind, _filter_by_plugin(some, plugin), series_filter, plugin, whole=True
+                    kind,
+                    _filter_by_plugin(group_series, plugin),
+                    series_filter,
+                    plugin,
+                    is_group=True,
                 )
         yield group
 
@@ -111,31 +120,39 @@ def _jobs(
     series_filter: SeriesFilter,
     plugin: str | None,
     *,
-    whole: bool = False,
+    is_group: bool = False,
 ) -> Iterator[Job]:
-    """Jobs over all the runs; one a set of tags when `whole`, otherwise of about POINTS_PER_JOB points each."""
-    chosen = {
+    """Yield jobs for all the runs; with `is_group`, the runs are not divided further."""
+    selected = {
         run: accepted
         for run, tags in listed.items()
         if series_filter.accepts_run(run) and (accepted := _filter_tags(tags, series_filter))
     }
     tag_sets: list[frozenset[str] | None] = [None]
     if series_filter.chooses_tags:
-        tag_sets = list(_chunks(sorted({tag for tags in chosen.values() for tag in tags})))
-    counts = {run: sum(one["count"] for one in tags.values()) for run, tags in chosen.items()}
+        tag_sets = list(_chunks(sorted({tag for tags in selected.values() for tag in tags})))
+
+    counts = {
+        run: sum(series["count"] for series in tags.values()) for run, tags in selected.items()
+    }
     points_max = POINTS_PER_JOB if kind == "scalars" else VALUES_PER_JOB
-    for runs in [list(counts)] if whole and counts else _groups(counts, points_max):
+    for runs in [list(counts)] if is_group and counts else _groups(counts, points_max):
         for tags in tag_sets:
             series = [
-                one
+                fields
                 for run in runs
-                for tag, one in chosen[run].items()
+                for tag, fields in selected[run].items()
                 if tags is None or tag in tags
             ]
             if series:
                 names = None if tags is None else sorted(tags)
                 yield Job(
-                    kind, runs, names, plugin, sum(one["count"] for one in series), len(series)
+                    kind,
+                    runs,
+                    names,
+                    plugin,
+                    sum(fields["count"] for fields in series),
+                    len(series),
                 )
 
 
@@ -143,7 +160,7 @@ def _filter_by_plugin(listed: SeriesListing, plugin: str | None) -> SeriesListin
     if plugin is None:
         return listed
     narrowed = {
-        run: {tag: one for tag, one in tags.items() if one["plugin"] == plugin}
+        run: {tag: series for tag, series in tags.items() if series["plugin"] == plugin}
         for run, tags in listed.items()
     }
     return {run: tags for run, tags in narrowed.items() if tags}
@@ -153,12 +170,14 @@ def _filter_tags(
     tags: Mapping[str, Mapping[str, Any]], series_filter: SeriesFilter
 ) -> dict[str, Mapping[str, Any]]:
     return {
-        tag: one for tag, one in tags.items() if series_filter.accepts_series(tag, one["plugin"])
+        tag: series
+        for tag, series in tags.items()
+        if series_filter.accepts_series(tag, series["plugin"])
     }
 
 
 def _groups(counts: Mapping[str, int], points_max: int) -> Iterator[list[str]]:
-    """Runs next to each other, one at least, until they have so many points or their names are too long."""
+    """Divide runs into consecutive groups within the limits; a larger run is a group of its own."""
     group: list[str] = []
     points = size = 0
     for run, count in counts.items():
@@ -174,11 +193,13 @@ def _groups(counts: Mapping[str, int], points_max: int) -> Iterator[list[str]]:
         group.append(run)
         points += count
         size += run_bytes
+
     if group:
         yield group
 
 
 def _chunks(tags: Iterable[str]) -> Iterator[frozenset[str]]:
+    """Divide tags into sets with names of at most NAME_BYTES_PER_JOB."""
     chunk: list[str] = []
     size = 0
     for tag in tags:
@@ -192,4 +213,5 @@ def _chunks(tags: Iterable[str]) -> Iterator[frozenset[str]]:
 
 
 def _bytes(name: str) -> int:
+    """Return the size of a name in a JSON array, unescaped."""
     return len(name.encode()) + len('"",')

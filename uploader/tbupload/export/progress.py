@@ -1,4 +1,4 @@
-"""Tells a person on stderr how an export goes: a bar on a terminal, a plain line now and then elsewhere."""
+"""Progress of an export on stderr: a bar on a terminal, otherwise a line at intervals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REDRAW_SECONDS: Final = 0.2
 
 
 class ExportProgress:
-    """Counts the points and bytes that have come, of jobs that are done and of the one under way."""
+    """Counts points and bytes of completed jobs and of the current one, and shows them."""
 
     def __init__(self, progress: ConsoleProgress, title: str) -> None:
         self._progress = progress
@@ -26,7 +26,7 @@ class ExportProgress:
         self._bar: tqdm[NoReturn] | None = None
 
     def begin(self, total_points: int) -> None:
-        """So many points are to come, or are there already."""
+        """Start the display; `total_points` includes those that are exported already."""
         self._total = total_points
         self._began = self._shown_at = time.monotonic()
         if self._progress.is_live:
@@ -36,31 +36,31 @@ class ExportProgress:
             )
 
     def add_bytes(self, size: int) -> None:
-        """So many bytes of a table."""
+        """Add received bytes of a table."""
         self._bytes += size
         self._show()
 
     def add_points(self, points: int, _series: int) -> None:
-        """So many points of the job under way."""
+        """Add received points of the current job."""
         self._in_progress += points
         self._show()
 
     def job_done(self, points: int) -> None:
-        """A job of so many points is there."""
+        """Count the current job as complete, with its points."""
         self._done += points
         self._in_progress = 0
         self._show()
 
     def job_failed(self) -> None:
-        """The job under way was broken off."""
+        """Discard the points of the current job."""
         self._in_progress = 0
 
     def warn(self, message: str) -> None:
-        """Something a person has to know."""
+        """Print a warning."""
         self._progress.warn(message)
 
     def close(self) -> None:
-        """No more is shown."""
+        """Remove the display."""
         if self._bar is not None:
             self._bar.close()
 
@@ -70,13 +70,15 @@ class ExportProgress:
             REDRAW_SECONDS if self._bar else LINE_SECONDS
         ):
             return
+
         self._shown_at = now
         points = self._done + self._in_progress
-        parts = [f"{self._title}: {points:,} of {self._total:,} points"]
-        parts += [size_text(self._bytes)] if self._bytes else []
-        parts.append(f"{points / max(now - self._began, 1e-9):,.0f} points/s")
+        texts = [f"{self._title}: {points:,} of {self._total:,} points"]
+        texts += [size_text(self._bytes)] if self._bytes else []
+        texts.append(f"{points / max(now - self._began, 1e-9):,.0f} points/s")
         if self._bar is None:
-            self._progress.info(", ".join(parts))
+            self._progress.info(", ".join(texts))
             return
+
         self._bar.n = min(points, self._total)
-        self._bar.set_description_str(escape(", ".join(parts)))
+        self._bar.set_description_str(escape(", ".join(texts)))

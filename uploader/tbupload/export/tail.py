@@ -1,4 +1,4 @@
-"""Follows an experiment: its new points as they come, through whatever happens to the connection and the server."""
+"""Live tail: the new points of an experiment, across lost connections and server restarts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tbupload.limits import ERROR_DETAIL_CHARS_MAX
 _END_STATUSES: Final = {"unauthenticated": 401, "forbidden": 403, "not_found": 404}
 
 _TRANSIENT_ENDS: Final = frozenset({"too_many_requests", "unavailable", "busy"})
-"""Ends of a stream after which it is asked for again."""
+"""Codes of an `end` event after which the stream is requested again."""
 
 _END: Final = record({"code": string, "detail": string})
 _SERIES: Final = record(
@@ -52,37 +52,50 @@ def follow_points(
     kind: DataClass,
     query: Mapping[str, Any] | None = None,
 ) -> Iterator[Json]:
-    """Each portion of new points as the server sends it: `{cursor, more, removed, points}`, every point once.
+    """Yield the changes that the server sends: `{cursor, more, removed, points}`; never return.
 
-    `query` has the fields of `POST …/{kind}/tail`: run, tag, plugin, `since` and `start`. When the stream breaks off,
-    it goes on behind the last portion that came whole. Never ends by itself. Raises Refused when the reader may not
-    read (any more) or the experiment is gone; Unreachable when the server stays away for longer than the patience.
+    Every point is yielded once: after a lost connection, the stream resumes at the change cursor of
+    the last event that was received completely.
+
+    Args:
+        transport: the connection to the server.
+        retry_policy: how long to retry while the server does not respond.
+        experiment_id: the experiment.
+        kind: the data class.
+        query: fields of `POST …/{kind}/tail`: run, tag, plugin, `since` and `start`.
+
+    Raises:
+        Refused: the token is not (or no longer) valid, or the experiment was deleted.
+        Unreachable: the server did not respond for longer than the retry timeout.
     """
     path = f"/api/v1/experiments/{urllib.parse.quote(experiment_id, safe='')}/{kind}/tail"
-    asked = dict(query or {})
+    fields = dict(query or {})
     broken_since, attempt = time.monotonic(), 0
+
     while True:
         headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
         try:
             with transport.stream(
-                "POST", path, body=json.dumps(asked).encode(), headers=headers
-            ) as pieces:
-                for event in read_events(pieces):
-                    portion = _parse_changes(event)
-                    asked["since"] = portion["cursor"]
+                "POST", path, body=json.dumps(fields).encode(), headers=headers
+            ) as chunks:
+                for event in read_events(chunks):
+                    changes = _parse_changes(event)
+                    fields["since"] = changes["cursor"]
                     broken_since, attempt = time.monotonic(), 0
-                    yield portion
+                    yield changes
         except Unreachable as error:
             if not error.is_mid_response:
                 raise
         except ValueError as error:
             raise unreadable_answer(str(error)) from error
+
         if retry_policy.wait_before_retry(attempt, broken_since, None) is None:
             raise Unreachable(f"{transport.server}: the stream broke off")
         attempt += 1
 
 
 def _parse_changes(event: ServerEvent) -> Json:
+    """Return the changes of an event; raise Refused or Unreachable for an `end` event."""
     if event.name != "end":
         content = parse(event.data, _CHANGES)
         for tags in content["points"].values():
@@ -90,6 +103,7 @@ def _parse_changes(event: ServerEvent) -> Json:
                 if not len(new["steps"]) == len(new["wall_times"]) == len(new["values"]):
                     raise unreadable_answer("points: columns of different lengths")
         return content
+
     end = parse(event.data, _END)
     code, explanation = end["code"], f"the tail has ended: {end['detail'][:ERROR_DETAIL_CHARS_MAX]}"
     if code in _TRANSIENT_ENDS:
