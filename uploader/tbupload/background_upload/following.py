@@ -62,9 +62,9 @@ def follow(  # noqa: PLR0913  # the options of the command, by their names
         experiment: ID or URL of an existing experiment to add to, from any machine.
         new: create a new experiment, even if an earlier one could be resumed.
         plugins: upload only series of these plugins, for example ["scalars", "images"].
-        include_runs: upload only runs whose complete name matches this regular expression.
+        include_runs: upload only runs that this regular expression matches completely.
         exclude_runs: do not upload runs that match.
-        include_tags: upload only tags that match.
+        include_tags: upload only tags that match completely.
         exclude_tags: do not upload tags that match.
         server: the server's address; by default TBHUB_SERVER, or that of the config file.
         token: the token; by default TBHUB_TOKEN, or that of the config file.

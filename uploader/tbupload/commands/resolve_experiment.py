@@ -92,11 +92,11 @@ def _create(
     progress: ConsoleProgress,
 ) -> Target:
     """Create the experiment of a record; repeating with the same `request_key` is a no-op."""
-    choice = resume_record.choice
+    fields = resume_record.choice
     created = client.create_experiment(
-        name=choice["name"],
-        description=choice["description"],
-        visibility=choice["visibility"],
+        name=fields["name"],
+        description=fields["description"],
+        visibility=fields["visibility"],
         request_key=resume_record.request_key,
     )
     resume_record = replace(
@@ -106,7 +106,7 @@ def _create(
 
     streams = client.get_streams(created["experiment_id"])
     _print_target("created", streams, options)
-    if choice["visibility"] == "private":
+    if fields["visibility"] == "private":
         progress.info(
             "only you can read it; to create a link for others: "
             f"tbupload share {streams.experiment_id}"
@@ -116,7 +116,7 @@ def _create(
 
 def upload_key(server: str, options: argparse.Namespace) -> UploadKey:
     """Return the options by which a later command is recognized as the same upload."""
-    choice: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "name": options.name or "",
         "description": options.description or "",
         "visibility": options.visibility or "private",
@@ -124,8 +124,8 @@ def upload_key(server: str, options: argparse.Namespace) -> UploadKey:
     }
     for name in ("include_runs", "exclude_runs", "include_tags", "exclude_tags"):
         pattern = getattr(options, name)
-        choice[name] = None if pattern is None else pattern.pattern
-    return UploadKey(server, _logdir_text(options.logdir.expanduser()), choice)
+        fields[name] = None if pattern is None else pattern.pattern
+    return UploadKey(server, _logdir_text(options.logdir.expanduser()), fields)
 
 
 def _logdir_text(logdir: Path) -> str:

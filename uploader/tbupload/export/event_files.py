@@ -49,7 +49,7 @@ _APPEND_BYTES: Final = 1 << 20
 
 
 class RunFiles:
-    """Event files of some runs while they are written, with temporary names and one open at a time."""
+    """Event files of runs while they are written: with temporary names, one open at a time."""
 
     def __init__(self, directory: Path, start_times: Mapping[str, float]) -> None:
         """Prepare the files of the runs in `start_times` (seconds since the epoch)."""
@@ -83,7 +83,7 @@ class RunFiles:
         return self._file
 
     def commit(self, runs: Iterable[str]) -> int:
-        """Flush the files of these runs to disk and rename them; return their total size in bytes."""
+        """Flush the files of these runs to disk, rename them, and return their size in bytes."""
         size = 0
         for run in sorted(runs):
             self.open_run(run)
@@ -99,7 +99,7 @@ class RunFiles:
             file.close()
 
     def discard(self) -> None:
-        """Delete the temporary files, and ignore errors: on a full disk even closing may fail."""
+        """Delete the temporary files; ignore errors, since on a full disk even closing may fail."""
         with suppress(OSError):
             self.close()
         for run in self._started_runs:

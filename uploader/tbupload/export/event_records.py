@@ -169,9 +169,9 @@ def audio_record_head(
     """Return the same for one audio clip as legacy audio, since tensors have no content type."""
     before = AUDIO_CONTENT + encode_varint(size)
     typed = encode_field(AUDIO_CONTENT_TYPE, content_type.encode())
-    begun = VALUE_AUDIO + encode_varint(len(typed) + len(before) + size) + typed
+    field_head = VALUE_AUDIO + encode_varint(len(typed) + len(before) + size) + typed
     described = None if metadata is None else _name_and_description(metadata).SerializeToString()
-    head = _value_head(tag, described, encode_varint(step), begun, len(before) + size)
+    head = _value_head(tag, described, encode_varint(step), field_head, len(before) + size)
     payload_head = EVENT_WALL_TIME + WALL_TIME.pack(wall_time) + head
     return payload_head, [before], len(payload_head) + len(before) + size
 
@@ -241,13 +241,13 @@ def _head(
 
 
 def _value_head(
-    tag: str, metadata: bytes | None, step: bytes, begun: bytes, rest_bytes: int
+    tag: str, metadata: bytes | None, step: bytes, field_head: bytes, rest_bytes: int
 ) -> bytes:
-    """Return an event from its step on, without the last `rest_bytes` of the field `begun`."""
+    """Return an event from its step on, without the last `rest_bytes` of the field `field_head`."""
     fields = encode_field(VALUE_TAG, tag.encode())
     if metadata is not None:
         fields += encode_field(VALUE_METADATA, metadata)
-    fields += begun
+    fields += field_head
     value = SUMMARY_VALUE + encode_varint(len(fields) + rest_bytes) + fields
     return EVENT_STEP + step + EVENT_SUMMARY + encode_varint(len(value) + rest_bytes) + value
 

@@ -211,7 +211,7 @@ class Exporter:
         return lambda: export.write(group, files)
 
     def _retry_job(self, name: str, job: Callable[[], _JobResult]) -> _JobResult:
-        """Run a job, and repeat it if its response breaks off; other failures were retried before."""
+        """Run a job, repeatedly if its response breaks off; other failures were retried before."""
         attempts_left = JOB_ATTEMPTS
         while True:
             try:

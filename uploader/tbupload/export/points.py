@@ -66,8 +66,8 @@ def read_points(
         kind: the data class.
         query: fields of `POST /api/v1/experiments/{id}/{kind}/data`: run and tag (lists of names),
             plugin, sampling ("all" by default), step_min, step_max and so on.
-        on_lost: only for all points of tensors: called with each point whose object the server has
-            lost. Without it, such a point ends the response.
+        on_lost: only for all points of tensors: called with each point of which the server
+            has lost the object. Without it, such a point ends the response.
 
     Raises:
         Refused: the server rejected the request.

@@ -109,13 +109,16 @@ def join(columns: list[Columns]) -> Columns:
     wall_times = np.concatenate([chunk.wall_times for chunk in columns])
 
     if isinstance(first, ScalarColumns):
-        values = [chunk.values for chunk in _columns_of_type(ScalarColumns, columns)]
-        return ScalarColumns(steps, wall_times, np.concatenate(values))
+        return ScalarColumns(
+            steps,
+            wall_times,
+            np.concatenate([chunk.values for chunk in _columns_of_type(ScalarColumns, columns)]),
+        )
 
     if isinstance(first, TensorColumns):
         chunks = _columns_of_type(TensorColumns, columns)
         return TensorColumns(
-            steps, wall_times, [each for chunk in chunks for each in chunk.tensors]
+            steps, wall_times, [tensor for chunk in chunks for tensor in chunk.tensors]
         )
 
     sequence_chunks = list(_columns_of_type(RemoteSequenceColumns, columns))

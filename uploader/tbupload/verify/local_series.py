@@ -127,10 +127,10 @@ class LocalRuns:
         self.bytes += records.nbytes + _CHUNK_OVERHEAD_BYTES
         self._in_memory_bytes += records.nbytes + _CHUNK_OVERHEAD_BYTES
         if self._in_memory_bytes > self._in_memory_bytes_max:
-            for each in self.series.values():
-                if each.chunks:
-                    each.extents.append(self._spool.append(_join_records(each.chunks)))
-                    each.chunks = []
+            for filled in self.series.values():
+                if filled.chunks:
+                    filled.extents.append(self._spool.append(_join_records(filled.chunks)))
+                    filled.chunks = []
             self._in_memory_bytes = 0
 
 

@@ -28,33 +28,34 @@ class SeriesComparison:
         self._client = client
         self._experiment_id = experiment_id
 
-    def compare(self, local: LocalRuns, ours: LocalSeries, theirs: StoredDigest | None) -> Finding:
-        """Return the finding for a series of the files; `theirs` is None if it is not stored.
+    def compare(self, runs: LocalRuns, series: LocalSeries, stored: StoredDigest | None) -> Finding:
+        """Return the finding for a series of the files; `stored` is None if it is not stored.
 
         Reads the stored records only if count or digest differ. Raises ServerError.
         """
-        digest = local.digest(ours)
-        if theirs is None:
-            reasons = ("the whole series is missing",)
-            return _make_finding(ours, digest, Status.MISSING, 0, None, reasons)
+        digest = runs.digest(series)
+        if stored is None:
+            return _make_finding(
+                series, digest, Status.MISSING, 0, None, ("the whole series is missing",)
+            )
 
-        reasons = tuple(_reasons(ours, theirs))
-        if theirs["data_class"] != ours.data_class:
-            return _make_finding(ours, digest, Status.DIFFERENT, theirs["count"], None, reasons)
+        reasons = tuple(_reasons(series, stored))
+        if stored["data_class"] != series.data_class:
+            return _make_finding(series, digest, Status.DIFFERENT, stored["count"], None, reasons)
 
         differences = None
-        if ours.plugin == PROJECTOR:
+        if series.plugin == PROJECTOR:
             # The stored wall time is that of the upload, which no file contains, so the digests
             # always differ: compare the records without it.
             differences = compare(
-                map(_without_wall_times, local.records(ours)),
-                map(_without_wall_times, self._stored_records(ours)),
+                map(_without_wall_times, runs.records(series)),
+                map(_without_wall_times, self._stored_records(series)),
             )
-        elif (theirs["count"], theirs["sha256"]) != (digest.count, digest.hexdigest()):
-            differences = compare(local.records(ours), self._stored_records(ours))
+        elif (stored["count"], stored["sha256"]) != (digest.count, digest.hexdigest()):
+            differences = compare(runs.records(series), self._stored_records(series))
 
         status = _status(differences, reasons)
-        return _make_finding(ours, digest, status, theirs["count"], differences, reasons)
+        return _make_finding(series, digest, status, stored["count"], differences, reasons)
 
     def _stored_records(self, series: LocalSeries) -> Iterator[Records]:
         """Yield the stored records of a series in step order; none if it was deleted meanwhile."""
@@ -67,17 +68,17 @@ class SeriesComparison:
                 raise
 
 
-def extra_finding(theirs: StoredDigest) -> Finding:
+def extra_finding(stored: StoredDigest) -> Finding:
     """Return the finding for a stored series that is in none of the files."""
     return Finding(
-        theirs["run"],
-        theirs["tag"],
-        theirs["plugin"],
-        theirs["data_class"],
+        stored["run"],
+        stored["tag"],
+        stored["plugin"],
+        stored["data_class"],
         Status.EXTRA,
         0,
-        theirs["count"],
-        reasons=(f"a series of {theirs['count']:,} points that is in none of the files",),
+        stored["count"],
+        reasons=(f"a series of {stored['count']:,} points that is in none of the files",),
     )
 
 
@@ -89,7 +90,7 @@ def _without_wall_times(records: Records) -> Records:
 
 
 def _make_finding(
-    ours: LocalSeries,
+    series: LocalSeries,
     digest: SeriesDigest,
     status: Status,
     stored_points: int,
@@ -97,10 +98,10 @@ def _make_finding(
     reasons: tuple[str, ...],
 ) -> Finding:
     return Finding(
-        ours.run,
-        ours.tag,
-        ours.plugin,
-        ours.data_class,
+        series.run,
+        series.tag,
+        series.plugin,
+        series.data_class,
         status,
         digest.count,
         stored_points,
@@ -109,19 +110,19 @@ def _make_finding(
     )
 
 
-def _reasons(ours: LocalSeries, theirs: StoredDigest) -> Iterator[str]:
+def _reasons(series: LocalSeries, stored: StoredDigest) -> Iterator[str]:
     """Yield a sentence for each difference in plugin, data class or summary metadata."""
-    if theirs["plugin"] != ours.plugin:
+    if stored["plugin"] != series.plugin:
         yield (
-            f"it belongs to plugin {theirs['plugin']!r} in the experiment, "
-            f"and to {ours.plugin!r} in the files"
+            f"it belongs to plugin {stored['plugin']!r} in the experiment, "
+            f"and to {series.plugin!r} in the files"
         )
-    if theirs["data_class"] != ours.data_class:
+    if stored["data_class"] != series.data_class:
         yield (
-            f"it is a {theirs['data_class']} series in the experiment, "
-            f"and a {ours.data_class} series in the files"
+            f"it is a {stored['data_class']} series in the experiment, "
+            f"and a {series.data_class} series in the files"
         )
-    elif theirs["plugin"] == ours.plugin and theirs["metadata_sha256"] != ours.metadata_sha256:
+    elif stored["plugin"] == series.plugin and stored["metadata_sha256"] != series.metadata_sha256:
         yield "its summary metadata differs"
 
 

@@ -88,13 +88,13 @@ def merge_in_step_order(sources: Sequence[RecordSource]) -> Iterator[Records]:
 def compare(local: Iterable[Records], stored: Iterable[Records]) -> Differences:
     """Return how stored records differ from local ones; both in step order, one per step."""
     differences = Differences()
-    for ours, theirs in _aligned_ranges([_Reader(iter(local)), _Reader(iter(stored))]):
-        if ours is not None and theirs is not None:
-            _compare(ours, theirs, differences)
-        elif ours is not None:
-            differences.missing.add(ours["step"])
-        elif theirs is not None:
-            differences.extra.add(theirs["step"])
+    for local_chunk, stored_chunk in _aligned_ranges([_Reader(iter(local)), _Reader(iter(stored))]):
+        if local_chunk is not None and stored_chunk is not None:
+            _compare(local_chunk, stored_chunk, differences)
+        elif local_chunk is not None:
+            differences.missing.add(local_chunk["step"])
+        elif stored_chunk is not None:
+            differences.extra.add(stored_chunk["step"])
     return differences
 
 
@@ -115,13 +115,15 @@ def _aligned_ranges(readers: Sequence[_Reader]) -> Iterator[list[Records | None]
         yield [reader.read_through(step) for reader in readers]
 
 
-def _compare(ours: Records, theirs: Records, differences: Differences) -> None:
+def _compare(local_chunk: Records, stored_chunk: Records, differences: Differences) -> None:
     """Add the differences of two chunks; values are compared as bits, so that NaN equals NaN."""
-    steps, in_ours, in_theirs = np.intersect1d(ours["step"], theirs["step"], return_indices=True)
-    differences.missing.add(np.delete(ours["step"], in_ours))
-    differences.extra.add(np.delete(theirs["step"], in_theirs))
+    steps, in_ours, in_theirs = np.intersect1d(
+        local_chunk["step"], stored_chunk["step"], return_indices=True
+    )
+    differences.missing.add(np.delete(local_chunk["step"], in_ours))
+    differences.extra.add(np.delete(stored_chunk["step"], in_theirs))
     bits = [
         records[indices].view(np.uint8).reshape(-1, records.itemsize)
-        for records, indices in ((ours, in_ours), (theirs, in_theirs))
+        for records, indices in ((local_chunk, in_ours), (stored_chunk, in_theirs))
     ]
     differences.different.add(steps[(bits[0] != bits[1]).any(axis=1)])

@@ -181,27 +181,28 @@ class Verification:
         The digests are requested after reading the files, not before: otherwise points that a job
         appends in between would be reported as missing.
         """
-        stored = {}
-        for series in self._client.list_digests(self._options.experiment_id, runs):
-            stored[series["run"], series["tag"]] = series
+        stored = {
+            (digest["run"], digest["tag"]): digest
+            for digest in self._client.list_digests(self._options.experiment_id, runs)
+        }
 
         self.result.superseded += local.points
         lost = self._check_objects(runs, [stored[name] for name in local.series if name in stored])
 
-        for name, ours in local.series.items():
-            finding = self._comparison.compare(local, ours, stored.pop(name, None))
+        for name, series in local.series.items():
+            finding = self._comparison.compare(local, series, stored.pop(name, None))
             if name in lost:
                 finding = self._with_lost_objects(finding, lost[name])
             self.result.statuses[finding.status] += 1
             self.result.points += finding.points
             self.result.superseded -= finding.points
-            self.result.embeddings += ours.plugin == PROJECTOR
+            self.result.embeddings += series.plugin == PROJECTOR
             yield finding
 
-        for theirs in stored.values():
-            if self._options.series_filter.accepts_series(theirs["tag"], theirs["plugin"]):
+        for extra in stored.values():
+            if self._options.series_filter.accepts_series(extra["tag"], extra["plugin"]):
                 self.result.statuses[Status.EXTRA] += 1
-                yield extra_finding(theirs)
+                yield extra_finding(extra)
 
         local.clear()
 

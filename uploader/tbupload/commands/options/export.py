@@ -24,7 +24,7 @@ not repeated. DIR must be new, empty, or contain this same export. The list of s
 when the export begins; each series contains the points that are stored when it is read.
 
 Event files contain everything, including the bytes of blobs (images, audio, graphs): uploading them
-again creates the same series. A run whose name is not a valid path (for example ../x) is written to
+again creates the same series. A run with a name that is not a valid path (for example ../x) goes to
 a directory named %DIGEST, and control characters are percent-encoded (%1B); the manifest lists the
 original names. Parquet and CSV have one row per point; for blobs they contain keys, to be fetched
 from /api/v1/blobs/KEY. Points whose bytes the server has lost are left out and listed.
