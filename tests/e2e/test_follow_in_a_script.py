@@ -201,7 +201,7 @@ def test_nothing_that_is_missing_or_wrong_is_raised(follow, logdir, monkeypatch,
     for upload, code, why in (
         (refused, 1, "tbupload login"),
         (no_directory, 1, "is a file"),
-        (no_expression, 2, "no regular expression"),
+        (no_expression, 2, "not a valid regular expression"),
         (not_startable, None, "could not be started"),
         (nowhere, 2, "no server"),
     ):
