@@ -111,7 +111,7 @@ def test_a_pivot_is_a_row_a_run_and_step_and_leaves_gaps(api, experiment_id, lib
 def test_a_tag_with_the_name_of_a_column_is_said(api, experiment_id, library):
     api.write(experiment_id, segment(stream("a", "more"), 0, 9, scalars("step", [2])))
     experiment = Experiment(experiment_id, library=library)
-    with pytest.raises(UsageError, match="'step' as well as a column"):
+    with pytest.raises(UsageError, match="the name of the column 'step'"):
         experiment.scalars(pivot=True)
     assert len(experiment.scalars(tag="loss", pivot=True)) == 6
 

@@ -5,7 +5,7 @@ from tbupload import Experiment
 experiment = Experiment("https://tbhub.example.org/experiment/ID/")
 losses = experiment.scalars(tag="loss")            # every point: run, tag, step, wall_time, value
 best = losses.groupby("run", observed=True)["value"].min()
-wide = experiment.scalars(pivot=True)              # one row per (run, step), one column per tag
+curves = experiment.scalars(tag=["loss", "accuracy"], pivot=True)  # one column per tag
 sample = experiment.scalars(sampling="uniform", downsample=1000)  # 1,000 points per series
 sessions = experiment.hparams()                    # one row per session: hyperparameters, metrics
 """
