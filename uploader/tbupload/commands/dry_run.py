@@ -60,7 +60,7 @@ class DryRun:
 
     def run(self) -> None:
         """Read all files, and count what they contain."""
-        self._progress.begin()
+        self._progress.start()
         self._scan = scan_logdir(self._logdir, self._series_filter, DEFAULT_LIMITS.name_chars_max)
         if self._scan.is_empty:
             self._notes.append(no_files_text(self._logdir))

@@ -14,7 +14,7 @@ PARENT_POLL_SECONDS: Final = 2.0
 """Interval of the check that the parent lives: its other children may keep our stdin open."""
 
 
-def stop_on_stdin(retry_policy: RetryPolicy) -> None:
+def stop_on_stdin(stop_token: StopToken) -> None:
     """Start a thread that requests an orderly stop on stdin data or EOF, or the parent's exit."""
     thread = threading.Thread(
         target=_wait_and_stop, args=(stop_token, os.getppid()), name="stdin", daemon=True

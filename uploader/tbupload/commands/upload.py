@@ -85,12 +85,13 @@ def _upload(
     stop_token = StopToken()
     retry_policy = RetryPolicy(
         options.retry_timeout
-        or (ONE_SHOT_RETRY_TIMEOUT_SECONDS if upload_options.is_one_shot else math.inf)
+        or (ONE_SHOT_RETRY_TIMEOUT_SECONDS if upload_options.is_one_shot else math.inf),
+        stop_token,
     )
     access = access_from_options(options, progress)
     client = client_from_access(access, options, retry_policy, progress)
 
-    with _stop_on_signals(retry_policy, progress):
+    with _stop_on_signals(stop_token, progress):
         if options.end_with_stdin:
             stop_on_stdin(stop_token)
         target = resolve_experiment(client, access.server, options, progress)
@@ -116,10 +117,10 @@ def _upload(
     return _report_success(summary, progress, options)
 
 
-def _wait_for_logdir(upload_options: UploadOptions, retry_policy: RetryPolicy) -> bool:
+def _wait_for_logdir(upload_options: UploadOptions, stop_token: StopToken) -> bool:
     """Wait until the log directory exists or a stop is requested; return whether it exists."""
-    while not upload_options.logdir.is_dir() and not retry_policy.is_stopping:
-        retry_policy.sleep(upload_options.poll_seconds)
+    while not upload_options.logdir.is_dir() and not stop_token.is_stopping:
+        stop_token.sleep(upload_options.poll_seconds)
     return upload_options.logdir.is_dir()
 
 
@@ -156,7 +157,7 @@ def _print_end_event(event: dict[str, Any], summary: Summary, options: argparse.
 
 
 @contextlib.contextmanager
-def _stop_on_signals(retry_policy: RetryPolicy, progress: ConsoleProgress) -> Iterator[None]:
+def _stop_on_signals(stop_token: StopToken, progress: ConsoleProgress) -> Iterator[None]:
     """During the block, stop in order on the first Ctrl-C or SIGTERM, and exit on the second."""
     is_stop_requested = False
 
@@ -169,7 +170,7 @@ def _stop_on_signals(retry_policy: RetryPolicy, progress: ConsoleProgress) -> It
             write_raw(clear + b"tbupload: stopped at once; committed data is kept\n")
             os._exit(EXIT_TEMPORARY_FAILURE)
         is_stop_requested = True
-        retry_policy.stop(STOP_GRACE_SECONDS if number == signal.SIGTERM else math.inf)
+        stop_token.stop(STOP_GRACE_SECONDS if number == signal.SIGTERM else math.inf)
         if progress.shows_info:
             write_raw(clear + b"stopping after sending what is there now; repeat to stop at once\n")
 

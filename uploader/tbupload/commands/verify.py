@@ -46,7 +46,7 @@ def verify(options: argparse.Namespace) -> int:
     client = client_from_access(
         access_from_options(options, progress), options, retry_policy, progress
     )
-    progress.begin()
+    progress.start()
 
     try:
         verification = Verification(client, verify_options, progress)

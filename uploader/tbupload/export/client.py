@@ -16,7 +16,7 @@ from tbupload.errors import BlobLost, Refused, Unreachable, Unreadable
 from tbupload.export.plan import Job, SeriesListing
 from tbupload.export.points import read_points, read_table
 from tbupload.export.remote_series import DataClass, LostPoint, RemoteBlob, SeriesPart
-from tbupload.http.client import RUNS
+from tbupload.http.api_schemas import RUNS
 from tbupload.http.pagination import read_pages
 from tbupload.http.response_schema import integer, mapping, record, string
 from tbupload.http.retry import RetryPolicy

@@ -8,7 +8,6 @@ PyTorch), a legacy histogram (more fields than its tensor), and audio with a con
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Final
@@ -21,6 +20,7 @@ from tbupload.events.decode.legacy import histogram_tensor, legacy_metadata
 from tbupload.events.linear_checksum import checksums, mask
 from tbupload.events.points import LegacyHistogram, ScalarColumns, Tensor
 from tbupload.events.skip_reasons import ValueRefused
+from tbupload.events.tf_record import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, footer, header
 from tbupload.export.protobuf_fields import (
     AUDIO_CONTENT,
     AUDIO_CONTENT_TYPE,
@@ -42,7 +42,6 @@ from tbupload.export.protobuf_fields import (
     WALL_TIME,
     column_bytes,
     encode_field,
-    encode_varint,
     encode_varints,
     varint_widths,
 )
@@ -50,7 +49,6 @@ from tbwire import tensorboard_pb2 as pb
 from tbwire import tensors
 from tbwire.wire_format import encode_varint
 
-_LENGTH: Final = struct.Struct("<Q")
 _FLOAT32: Final = np.dtype("<f4")
 
 
@@ -65,12 +63,6 @@ def record(payload: bytes) -> bytes:
     The framing is documented in `tensorflow/core/lib/io/record_writer.h`.
     """
     return header(len(payload)) + payload + footer(google_crc32c.value(payload))
-
-
-def header(payload_bytes: int) -> bytes:
-    """Return the header of a record: its payload's length (uint64), and the checksum of that."""
-    length = _LENGTH.pack(payload_bytes)
-    return length + footer(google_crc32c.value(length))
 
 
 def scalar_records(

@@ -12,6 +12,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from tbwire.wire_format import encode_varint
+
 # `DataType` of `tensorboard/compat/proto/types.proto`.
 DTYPE_FLOAT: Final = 1
 DTYPE_DOUBLE: Final = 2
@@ -57,12 +59,6 @@ def encode_varints(steps: npt.NDArray[np.int64], width: int) -> Bytes:
 def column_bytes(column: npt.NDArray[Any]) -> Bytes:
     """Return the bytes of a column's elements, one element per row."""
     return np.ascontiguousarray(column).view(np.uint8).reshape(len(column), column.itemsize)
-
-
-def encode_varint(number: int) -> bytes:
-    """Return a number as a varint; a negative one as the uint64 with the same bits."""
-    column = np.array([number], np.int64)
-    return encode_varints(column, int(varint_widths(column)[0])).tobytes()
 
 
 def encode_field(key: bytes, content: bytes) -> bytes:

@@ -19,7 +19,7 @@ from tbupload.errors import Refused, UsageError
 from tbupload.events.points import ScalarColumns, Tensor, TensorColumns
 from tbupload.export.points import read_points
 from tbupload.export.remote_series import DataClass, RemoteSequenceColumns, SeriesPart
-from tbupload.http.client import RUNS
+from tbupload.http.api_schemas import RUNS
 from tbupload.http.pagination import read_pages
 from tbupload.http.response_schema import Schema, array, mapping, record, string, unreadable_answer
 from tbupload.http.retry import RetryPolicy

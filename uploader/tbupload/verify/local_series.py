@@ -28,9 +28,6 @@ from tbwire.tag_owners import HPARAMS, belongs_to_owner, misfit_reason
 IN_MEMORY_BYTES: Final = 24 << 20
 """Bytes of records in memory, approximately; further ones go to a temporary file."""
 
-HPARAMS: Final = "hparams"
-"""Plugin for which the latest summary metadata is stored; for all others it is the first."""
-
 _DATA_CLASSES: Final = {"scalars": "scalar", "tensors": "tensor", "blob_sequences": "blob_sequence"}
 """The API's name of the data class, by the field of `Series.points` on the wire."""
 
