@@ -1,4 +1,4 @@
-"""Runs the migrations on the connection that `tbservice.store.pg.migrate` hands over, inside its transaction."""
+"""Run the migrations in the transaction of the connection that `store/pg/migrate.py` passes."""
 
 from alembic import context
 

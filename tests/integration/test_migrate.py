@@ -1,12 +1,11 @@
 """The migrations on a real PostgreSQL, as the ordinary role that owns the database."""
 
+import shutil
 import threading
 from pathlib import Path
 
 import psycopg
 import pytest
-from alembic import command
-from alembic.config import Config
 from alembic.script import ScriptDirectory
 from sqlalchemy import NullPool
 
@@ -16,11 +15,24 @@ from tbservice.errors import StartupError
 from tbservice.store.pg import migrate
 from tbservice.store.pg.engine import make_engine
 
-MIGRATIONS_AFTER_0005 = sorted(
-    number
-    for path in migrate.find_migrations().glob("versions/0*.py")
-    if (number := path.name[:4]) > "0005"
-)
+LATER_MIGRATION = """
+from alembic import op
+
+revision = {name!r}
+down_revision = {previous!r}
+branch_labels = None
+depends_on = None
+
+
+def upgrade():
+    op.get_bind().exec_driver_sql({statement!r})
+"""
+
+LATER = {
+    "0002_notes": "CREATE TABLE notes (note text)",
+    "0003_series_note": "ALTER TABLE time_series ADD COLUMN note text",
+}
+"""Later migrations of these tests: the second one locks `time_series`."""
 
 
 def missing(url):
@@ -30,7 +42,7 @@ def missing(url):
 
 def test_an_empty_database_lacks_every_migration_by_name_and_after_upgrade_none(empty_database_url):
     names = missing(empty_database_url)
-    assert names[0] == "0001_first"
+    assert names[0] == "0001_schema"
     assert migrate.upgrade(empty_database_url) == names
     assert missing(empty_database_url) == []
 
@@ -40,14 +52,17 @@ def test_upgrading_again_does_nothing(database_url):
 
 
 @pytest.fixture
-def old_database_url(empty_database_url):
-    """The URL of a database that lacks the migration 0006, which alters `time_series`."""
-    configuration = Config()
-    configuration.set_main_option("script_location", str(migrate.find_migrations()))
-    with make_engine(empty_database_url, poolclass=NullPool).begin() as db:
-        configuration.attributes["connection"] = db.execution_options(no_parameters=True)
-        command.upgrade(configuration, "0005")
-    return empty_database_url
+def old_database_url(database_url, tmp_path, monkeypatch):
+    """The URL of a database that lacks the migrations LATER, which are files of this program."""
+    directory = tmp_path / "migrations"
+    shutil.copytree(migrate.find_migrations(), directory)
+    previous = max(file.stem for file in (directory / "versions").glob("0*.py"))
+    for name, statement in LATER.items():
+        content = LATER_MIGRATION.format(name=name, previous=previous, statement=statement)
+        (directory / "versions" / f"{name}.py").write_text(content)
+        previous = name
+    monkeypatch.setattr(migrate, "find_migrations", lambda: directory)
+    return database_url
 
 
 def is_waiting_for_a_lock(db):
@@ -74,7 +89,8 @@ def test_migrate_behind_reader_lets_writers_pass(old_database_url, monkeypatch, 
         writer.execute("DELETE FROM time_series")  # with the reader still there
         reader.commit()
     thread.join()
-    assert [name[:4] for name in migrated] == MIGRATIONS_AFTER_0005
+    assert migrated == list(LATER)
+    assert missing(old_database_url) == []
     assert "tbservice: a table is in use" in capsys.readouterr().err
 
 
@@ -88,7 +104,9 @@ def test_migrate_gives_up_with_words_on_what_to_do(old_database_url, monkeypatch
             match=r"2 attempts \(the oldest transaction is of .*\); wait .* migrate again",
         ):
             migrate.upgrade(old_database_url)
-    assert [name[:4] for name in missing(old_database_url)] == MIGRATIONS_AFTER_0005
+    assert missing(old_database_url) == list(LATER)
+    with psycopg.connect(old_database_url) as db:
+        assert db.execute("SELECT to_regclass('notes')").fetchone() == (None,)
 
 
 def test_two_processes_that_migrate_at_once_both_succeed_and_one_does_the_work(empty_database_url):
@@ -104,18 +122,33 @@ def test_two_processes_that_migrate_at_once_both_succeed_and_one_does_the_work(e
     assert sorted(map(bool, results)) == [False, False, True]
 
 
-def test_a_database_that_was_migrated_by_a_newer_program_is_refused(database_url):
-    with psycopg.connect(database_url) as db:
-        db.execute("UPDATE alembic_version SET version_num = '9999'")
-    with pytest.raises(migrate.UnknownMigration, match="9999"):
+def set_revision(url, revision):
+    with psycopg.connect(url) as db:
+        db.execute("UPDATE alembic_version SET version_num = %s", [revision])
+
+
+def test_migrate_refuses_database_of_newer_program(database_url):
+    set_revision(database_url, "9999_later")
+    with pytest.raises(migrate.UnknownMigration, match=r"9999_later.* install a newer version"):
         missing(database_url)
+
+
+@pytest.mark.parametrize("revision", [f"{number:04}" for number in range(1, 11)])
+def test_migrate_refuses_database_of_development_version(database_url, revision):
+    set_revision(database_url, revision)
+    with pytest.raises(
+        migrate.UnknownMigration,
+        match=rf"before 0\.1\.0 \(migration {revision}\).*tbupload export.*empty database",
+    ):
+        migrate.upgrade(database_url)
 
 
 def test_the_migrations_run_as_a_role_without_privileges(database_url):
     with psycopg.connect(database_url) as db:
-        role = db.execute(
-            "SELECT rolsuper, rolbypassrls, rolcreaterole FROM pg_roles WHERE rolname = current_user"
-        )
+        role = db.execute("""
+            SELECT rolsuper, rolbypassrls, rolcreaterole FROM pg_roles
+            WHERE rolname = current_user
+        """)
         assert role.fetchone() == (False, False, False)
 
 
@@ -128,8 +161,9 @@ def test_every_sample_slot_has_a_rank_and_each_rank_is_about_half_of_the_one_abo
     assert all(1.8 < counts[rank + 1] / counts[rank] < 2.2 for rank in range(9, 14))
 
 
-def test_each_migrations_file_is_numbered_as_its_revision_and_follows_the_one_before():
+def test_migration_revision_is_its_file_name():
     scripts = list(ScriptDirectory(migrate.find_migrations()).walk_revisions())[::-1]
-    numbers = [Path(script.path).name[:4] for script in scripts]
-    assert [script.revision for script in scripts] == numbers == sorted(numbers)
-    assert [script.down_revision for script in scripts] == [None, *numbers[:-1]]
+    names = [Path(script.path).stem for script in scripts]
+    assert [script.revision for script in scripts] == names == sorted(names)
+    assert [script.down_revision for script in scripts] == [None, *names[:-1]]
+    assert max(map(len, names)) <= 32  # alembic_version.version_num is varchar(32)

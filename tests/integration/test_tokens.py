@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import psycopg
 import pytest
-from alembic.script import ScriptDirectory
 from sqlalchemy import text
 
 from tbservice import limits
-from tbservice.store.pg import migrate
 
 SESSIONS = 15
 
@@ -103,19 +100,3 @@ def test_ended_tokens_are_kept_for_90_days(api, experiment, database, interval, 
     api.new_token(experiment, "read", label="another")
     assert count_tokens(database, "label IN ('revoked', 'expired')") == kept
     assert count_tokens(database, "label IN ('counts', 'another')") == 2
-
-
-def test_migration_marks_the_sessions_there_are(
-    client, experiment, api, database, database_url, owner_token
-):
-    open_page(client, experiment, owner_token)
-    api.new_token(experiment, "read", label="browser session", expires_at="2100-01-01T00:00:00Z")
-    with database.transaction(1) as db:
-        db.execute(text("UPDATE tokens SET is_session = false"))
-    migration = ScriptDirectory(migrate.find_migrations()).get_revision("0009").module
-    with psycopg.connect(database_url) as db:
-        db.execute(migration.MARK)
-        assert db.execute(
-            "SELECT relforcerowsecurity FROM pg_class WHERE relname = 'tokens'"
-        ).fetchone() == (True,)
-    assert count_tokens(database, "is_session") == 1

@@ -1,4 +1,4 @@
-"""The check that a database can be served from: every migration is there, and the role sees one tenant at a time."""
+"""Check at startup that a database can be served: schema up to date, role under row policies."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ from tbservice.store.pg.migrate import UnknownMigration, list_missing_migrations
 
 
 class SchemaMismatch(StartupError):
-    """The database lacks a migration, has one from a newer tbhub, or its role would see every tenant's rows."""
+    """The schema is older or newer than this program, or the role would see all tenants' rows."""
 
 
 def check_schema(database: Database) -> None:
-    """Raises SchemaMismatch, which names the missing migrations, unless the database can be served from."""
+    """Check that no migration is missing and that row-level security applies to the role.
+
+    Raises:
+        SchemaMismatch: A migration is missing or unknown, or the role bypasses row-level security.
+            The message says which, and what to do.
+    """
     with database.transaction() as db:
         try:
             missing = list_missing_migrations(db)
@@ -24,13 +29,16 @@ def check_schema(database: Database) -> None:
             raise SchemaMismatch(
                 f"the database lacks the migrations {', '.join(missing)}: run 'tbservice migrate'"
             )
+
         role = db.execute(
-            text(
-                "SELECT rolname, rolsuper OR rolbypassrls AS sees_all FROM pg_roles WHERE rolname = current_user"
-            )
+            text("""
+                SELECT rolname, rolsuper OR rolbypassrls AS sees_all FROM pg_roles
+                WHERE rolname = current_user
+            """)
         ).one()
         if role.sees_all:
             raise SchemaMismatch(
-                f"the database role {role.rolname!r} is a superuser or bypasses row-level security, so that nothing "
-                "would keep tenants apart: connect as an ordinary role that owns the database"
+                f"the database role {role.rolname!r} is a superuser or bypasses row-level security,"
+                " so that it would see every tenant's rows: connect as an ordinary role that owns"
+                " the database"
             )
