@@ -11,13 +11,8 @@ from support.postgres_faults import postgres_faults
 from support.servers import database_name
 from tbservice.errors import StartupError
 from tbservice.store.pg import database as module
-from tbservice.store.pg.database import (
-    Database,
-    execute_binary,
-    fetch_binary,
-    pipeline,
-    query_with_rls,
-)
+from tbservice.store.pg.database import Database
+from tbservice.store.pg.pipeline import execute_binary, fetch_binary, pipeline, query_with_rls
 
 SEEN = "SELECT coalesce(current_setting('tbhub.workspace_id', true), '')"
 

@@ -22,7 +22,8 @@ from tbservice import limits
 from tbservice.auth import grants
 from tbservice.ingest import commit
 from tbservice.ingest.decode import decode_batch
-from tbservice.store.pg.database import Database, fetch_binary
+from tbservice.store.pg.database import Database
+from tbservice.store.pg.pipeline import fetch_binary
 from tbwire import wire_pb2
 
 

@@ -22,7 +22,7 @@ from tbservice.ingest.series_updates import SeriesUpdate, group_by_series
 from tbservice.ingest.series_writer import Counts
 from tbservice.scalars.compaction_thresholds import PendingRuns, group_pending_runs
 from tbservice.store import blobs, experiments, runs_tags, upload_streams
-from tbservice.store.pg.database import pipeline
+from tbservice.store.pg.pipeline import pipeline
 from tbservice.store.upload_streams import CursorMove, LockedStream
 from tbservice.types import AppendGrant, Cursor
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from tbservice.store.pg.database import fetch_binary, query_with_rls
+from tbservice.store.pg.pipeline import fetch_binary, query_with_rls
 from tbservice.types import ExperimentId, Scope, TokenId, Visibility, WorkspaceId
 
 

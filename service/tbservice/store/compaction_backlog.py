@@ -6,7 +6,7 @@ from typing import Final
 
 from sqlalchemy import Connection, text
 
-from tbservice.store.pg.database import fetch_binary
+from tbservice.store.pg.pipeline import fetch_binary
 from tbservice.types import ExperimentId
 
 _SEARCH_LOCK_ID: Final = 8_317_446_904

@@ -9,7 +9,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Row, text
 
 from tbservice.store.pg.arrays import encode_array
-from tbservice.store.pg.database import PendingResult, execute_binary
+from tbservice.store.pg.pipeline import PendingResult, execute_binary
 from tbservice.types import Experiment, ExperimentId, Visibility, WorkspaceId
 
 _COLUMNS: Final = "experiment_id, name, description, visibility, created_at, updated_at, version"

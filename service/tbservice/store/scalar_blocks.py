@@ -15,7 +15,7 @@ from typing import Final
 from sqlalchemy import Connection, text
 
 from tbservice.store.pg.arrays import encode_array, unnest_rows
-from tbservice.store.pg.database import execute_binary, fetch_binary
+from tbservice.store.pg.pipeline import execute_binary, fetch_binary
 from tbservice.store.scalar_format import ScalarPoints, pack, unpack
 from tbservice.types import ALL_STEPS, ExperimentGrant, ExperimentId, StepRange
 

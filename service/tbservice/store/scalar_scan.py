@@ -13,7 +13,7 @@ from typing import Final
 
 from sqlalchemy import Connection, text
 
-from tbservice.store.pg.database import fetch_binary
+from tbservice.store.pg.pipeline import fetch_binary
 from tbservice.store.scalar_blocks import OPEN, SEALED
 from tbservice.store.scalar_format import (
     EMPTY_POINTS,

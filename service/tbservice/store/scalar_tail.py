@@ -14,7 +14,7 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tbservice.store.pg.arrays import encode_array, unnest_rows
-from tbservice.store.pg.database import execute_binary, fetch_binary
+from tbservice.store.pg.pipeline import execute_binary, fetch_binary
 from tbservice.store.scalar_format import ScalarPoints, concatenate, unpack, unpack_raw
 from tbservice.types import ExperimentGrant, ExperimentId
 

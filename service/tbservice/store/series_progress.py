@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from tbservice.store import runs_tags
 from tbservice.store.pg.arrays import encode_array
-from tbservice.store.pg.database import fetch_binary
+from tbservice.store.pg.pipeline import fetch_binary
 from tbservice.store.series_selection import build_conditions
 from tbservice.types import ExperimentId, Int64s, Selection
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from sqlalchemy import Connection
 
 from tbservice.store.pg.arrays import encode_array, unnest_rows
-from tbservice.store.pg.database import execute_binary, fetch_binary
+from tbservice.store.pg.pipeline import execute_binary, fetch_binary
 from tbservice.types import ExperimentGrant, ExperimentId
 
 RunTagIds = tuple[int, int]

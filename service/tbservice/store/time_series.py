@@ -10,7 +10,7 @@ from sqlalchemy import Connection, text
 
 from tbservice.store import runs_tags
 from tbservice.store.pg.arrays import decode_int8s
-from tbservice.store.pg.database import fetch_binary
+from tbservice.store.pg.pipeline import fetch_binary
 from tbservice.store.series_selection import build_conditions
 from tbservice.types import DataClass, ExperimentId, Int64s, Selection, Series
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Row, text
 
 from tbservice.store.pg.arrays import Column, encode_array, unnest_rows
-from tbservice.store.pg.database import PendingResult, execute_binary, fetch_binary
+from tbservice.store.pg.pipeline import PendingResult, execute_binary, fetch_binary
 from tbservice.types import Cursor, ExperimentGrant, ExperimentId, Stream
 
 

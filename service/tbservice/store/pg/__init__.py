@@ -1,1 +1,1 @@
-"""PostgreSQL connections, transactions, pipelines, binary arrays, and migrations."""
+"""PostgreSQL: connections, transactions, pipelines, binary arrays, and migrations."""

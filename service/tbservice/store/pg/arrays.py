@@ -1,4 +1,10 @@
-"""Columns as PostgreSQL sends and takes them in binary, made whole by numpy: the driver goes one element at a time."""
+"""PostgreSQL's binary array format, encoded by numpy: psycopg encodes one element at a time.
+
+Format: `array_send` in src/backend/utils/adt/arrayfuncs.c of PostgreSQL. A header of big-endian
+uint32: number of dimensions, whether there are NULLs, element type OID; per dimension its length
+and lower bound; then per element an int32 length (-1 for NULL) and the bytes of the type's `send`
+function.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +22,7 @@ from tbservice.types import Int64s
 Column = Sequence[Any] | np.ndarray[tuple[int], np.dtype[Any]]
 
 _HEADER: Final = struct.Struct("!IIIii")
-"""Dimensions, whether there are NULLs, the elements' type; then the length and lower bound of the one dimension."""
+"""Number of dimensions, has NULLs, element type; length and lower bound of the one dimension."""
 
 _EMPTY_HEADER: Final = struct.Struct("!III")
 _LENGTH: Final = struct.Struct("!i")
@@ -29,16 +35,25 @@ _NUMBER_TYPES: Final = {
     "bigint": (20, ">i8"),
     "float8": (701, ">f8"),
 }
-"""By type its elements' OID, and how numpy writes one: they are built into PostgreSQL, as are those below."""
+"""Element OID and numpy type of each SQL type.
+
+The OIDs are fixed in PostgreSQL (src/include/catalog/pg_type.dat), as are those below.
+"""
 
 _BYTES_OIDS: Final = {"bytea": 17, "text": 25}
 _ARRAY_OIDS: Final = {
-    "boolean": 1000, "smallint": 1005, "integer": 1007, "bigint": 1016, "float8": 1022, "bytea": 1001, "text": 1009
-}  # fmt: skip
+    "boolean": 1000,
+    "smallint": 1005,
+    "integer": 1007,
+    "bigint": 1016,
+    "float8": 1022,
+    "bytea": 1001,
+    "text": 1009,
+}
 
 
 class Array:
-    """An array of one dimension, encoded; a parameter of a statement like any other. Each type has a class below."""
+    """An encoded array of one dimension, used as a statement parameter; a subclass per type."""
 
     __slots__ = ("data",)
 
@@ -52,7 +67,10 @@ _ARRAY_CLASSES: Final = {
 
 
 def encode_array(kind: str, column: Column) -> Array:
-    """The column as an array of PostgreSQL's type `kind`; None becomes NULL. Texts come as str, bytea as bytes."""
+    """Encode a column as an array of the SQL type `kind`: text from str, bytea from bytes.
+
+    None becomes NULL.
+    """
     encoded: Array = _ARRAY_CLASSES[kind](
         _encode_bytes(kind, column) if kind in _BYTES_OIDS else _encode_numbers(kind, column)
     )
@@ -60,67 +78,73 @@ def encode_array(kind: str, column: Column) -> Array:
 
 
 def unnest_rows(types: Mapping[str, str]) -> str:
-    """SQL that stands in a FROM for a row an element of the parameters %(name)s: arrays, by name their types.
+    """Return a sub-select that has one row per element of the array parameters %(name)s.
 
-    `unnest` in FROM would gather all rows before it gives the first, which takes a fifth of a small statement's time.
-    PostgreSQL is not shown the first array: by its length it would plan the statement anew each time, for one row.
+    `unnest` is in the select list, because in FROM it materializes all rows before it returns the
+    first, a fifth of a small statement's time. The first array is hidden in a sub-select of its
+    own: from its length PostgreSQL would estimate the rows and plan each execution again (custom
+    plans, see decision 7 in docs/decisions).
+
+    Args:
+        types: Element type by column name, which is also the parameter's name.
     """
     first, *others = (f"%({name})s::{kind}[]" for name, kind in types.items())
     columns = zip([f"(SELECT {first})", *others], types, strict=True)
     return f"(SELECT {', '.join(f'unnest({column}) AS {name}' for column, name in columns)})"
 
 
-def decode_int8s(sent: bytes) -> Int64s:
-    """Integers as PostgreSQL's `int8send` makes them, one after the other."""
-    return np.frombuffer(sent, ">i8").astype(np.int64)
+def decode_int8s(data: bytes) -> Int64s:
+    """Decode concatenated results of PostgreSQL's `int8send`: big-endian int64."""
+    return np.frombuffer(data, ">i8").astype(np.int64)
 
 
 def _encode_numbers(kind: str, column: Column) -> bytes:
     element_oid, dtype = _NUMBER_TYPES[kind]
     if isinstance(column, list) and None in column:
         length = _LENGTH.pack(np.dtype(dtype).itemsize)
-        parts = [
+        elements = [
             _NULL if value is None else length + np.array(value, dtype).tobytes()
             for value in column
         ]
-        return _encode_header(element_oid, len(parts), has_null=True) + b"".join(parts)
+        return _encode_header(element_oid, len(elements), has_null=True) + b"".join(elements)
+
     values = np.asarray(column)
-    elements = np.empty(len(values), [("length", ">i4"), ("value", dtype)])
-    elements["length"] = elements.dtype["value"].itemsize
-    elements["value"] = values
-    return _encode_header(element_oid, len(values)) + elements.tobytes()
+    records = np.empty(len(values), [("length", ">i4"), ("value", dtype)])
+    records["length"] = records.dtype["value"].itemsize
+    records["value"] = values
+    return _encode_header(element_oid, len(values)) + records.tobytes()
 
 
 def _encode_bytes(kind: str, column: Iterable[Any]) -> bytes:
     values = [value.encode() for value in column] if kind == "text" else list(column)
     has_null = None in values
-    parts = [_encode_header(_BYTES_OIDS[kind], len(values), has_null=has_null)]
+    fields = [_encode_header(_BYTES_OIDS[kind], len(values), has_null=has_null)]
     for value in values:
         if value is None:
-            parts.append(_NULL)
+            fields.append(_NULL)
         else:
-            parts += (_LENGTH.pack(len(value)), value)
-    return b"".join(parts)
+            fields += (_LENGTH.pack(len(value)), value)
+    return b"".join(fields)
 
 
 def _encode_header(element_oid: int, count: int, *, has_null: bool = False) -> bytes:
-    if not count:
+    if not count:  # an empty array has no dimensions
         return _EMPTY_HEADER.pack(0, 0, element_oid)
     return _HEADER.pack(1, has_null, element_oid, count, 1)
 
 
 class _ArrayDumper(Dumper):
-    """Sends an Array as it is; there is one for each class, which knows its type's OID."""
+    """Dumper that sends an Array unchanged; a subclass per SQL type has the array type's OID."""
 
     format = Format.BINARY
 
     def dump(self, obj: Array) -> Buffer:
-        """The bytes that are sent."""
+        """Return the encoded array."""
         return obj.data
 
 
 def register_dumpers(adapters: AdaptersMap) -> None:
-    """Makes a connection take Arrays."""
+    """Let statements of a connection accept `Array` parameters."""
     for kind, oid in _ARRAY_OIDS.items():
         adapters.register_dumper(
             _ARRAY_CLASSES[kind], type(_ArrayDumper.__name__, (_ArrayDumper,), {"oid": oid})

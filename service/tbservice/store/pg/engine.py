@@ -1,4 +1,4 @@
-"""SQLAlchemy engines over a libpq URL, which libpq itself reads: several hosts and every parameter work."""
+"""SQLAlchemy engines for libpq URLs with any of libpq's parameters, several hosts included."""
 
 from __future__ import annotations
 
@@ -24,23 +24,26 @@ _URL_ERROR: Final = (
 def make_engine(url: str, *, statement_seconds_max: int = 0, **options: Any) -> Engine:
     """Return an engine that connects by a libpq URL (postgresql://…) when it is first used.
 
-    SQLAlchemy's own parser knows only one host, so that the URL goes to libpq as it is.
+    The URL is passed to libpq unchanged, because SQLAlchemy's parser does not support all of its
+    syntax (PostgreSQL manual, 32.1.1.2 "Connection URIs").
 
     Args:
         url: Host, port, user, password, database and any other of libpq's parameters.
-        statement_seconds_max: Seconds a statement may run; 0 for any time.
-        **options: SQLAlchemy's.
+        statement_seconds_max: Seconds a statement may run; 0 for no limit.
+        **options: Options of SQLAlchemy's `create_engine`.
 
     Raises:
-        StartupError: libpq cannot read the URL. The message holds nothing of it, as a password may be anywhere in it.
+        StartupError: libpq cannot parse the URL. The message quotes no part of it, since the
+            password may be anywhere in a malformed URL.
     """
-    given = _parse_url(url)
+    fields = _parse_url(url)
     parameters: dict[str, Any] = {
-        "connect_timeout": given.get("connect_timeout", _CONNECT_SECONDS_MAX)
+        "connect_timeout": fields.get("connect_timeout", _CONNECT_SECONDS_MAX)
     }
     if statement_seconds_max:
-        settings = [given.get("options"), f"-c statement_timeout={statement_seconds_max}s"]
+        settings = [fields.get("options"), f"-c statement_timeout={statement_seconds_max}s"]
         parameters["options"] = " ".join(str(setting) for setting in settings if setting)
+
     engine = create_engine("postgresql+psycopg://", **options)
 
     @event.listens_for(engine, "do_connect")
@@ -54,11 +57,12 @@ def make_engine(url: str, *, statement_seconds_max: int = 0, **options: Any) -> 
 
 
 def _parse_url(url: str) -> dict[str, Any]:
+    """Parse a URL as libpq does, and check the ports, which libpq checks only when it connects."""
     try:
-        given = conninfo_to_dict(url)
+        fields = conninfo_to_dict(url)
     except psycopg.Error:
         raise StartupError(_URL_ERROR) from None  # libpq's message quotes the URL
-    ports = str(given.get("port") or "").split(",")
+    ports = str(fields.get("port") or "").split(",")
     if not all(port == "" or port.isdecimal() for port in ports):
         raise StartupError(_URL_ERROR)
-    return given
+    return fields

@@ -119,8 +119,8 @@ def list_missing_migrations(db: Connection) -> list[str]:
         return names
     if _DEVELOPMENT_REVISION.fullmatch(applied):
         raise UnknownMigration(
-            f"this database was made by a development version before 0.1.0 (migration {applied}) and "
-            "cannot be upgraded: export what you need with that version (tbupload export), then "
+            "this database was made by a development version before 0.1.0 "
+            f"(migration {applied}) and cannot be upgraded: export what you need with that version (tbupload export), then "
             "start with an empty database ('tbservice up': with another --data-dir)"
         )
     if applied not in names:
