@@ -1,4 +1,4 @@
-"""Queries on `tokens` and `experiments` before the tenant is known: who asks, and whose is what is asked for."""
+"""Queries on `tokens` and `experiments` before the workspace is known, for authentication."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tbservice.types import ExperimentId, Scope, TokenId, Visibility, WorkspaceI
 
 @dataclass(frozen=True, slots=True)
 class ExperimentOwner:
-    """Whose an experiment is, and who may see it."""
+    """The workspace that owns an experiment, and the experiment's visibility."""
 
     workspace_id: WorkspaceId
     visibility: Visibility
@@ -20,7 +20,11 @@ class ExperimentOwner:
 
 @dataclass(frozen=True, slots=True)
 class TokenIdentity:
-    """Whom a token that counts stands for."""
+    """What a valid token stands for.
+
+    `experiment_id` is None for a token of the workspace. `is_use_recorded`: its use was recorded
+    within the last minute.
+    """
 
     token_id: TokenId
     workspace_id: WorkspaceId
@@ -32,18 +36,21 @@ class TokenIdentity:
 def find_owner_and_identity(
     db: Connection, experiment_id: ExperimentId | None, token_digest: bytes | None
 ) -> tuple[ExperimentOwner | None, TokenIdentity | None]:
-    """The owner of an experiment and the holder of a token, either None where there is none; in one query.
+    """Return an experiment's owner and a token's identity, in one query.
 
-    Whoever knows an experiment's id may ask for its owner. A token that has expired or was revoked has no holder.
+    Either is None if the argument is None or matches no row. An expired or revoked token does not
+    match. The row policies show an experiment to anyone who names its exact id, and a token to
+    anyone who names the exact SHA-256 of its secret.
     """
     rows = fetch_binary(
         db,
         """
-            SELECT e.workspace_id, e.visibility, t.token_id, t.workspace_id, t.experiment_id, t.scopes,
-                coalesce(t.last_used_at > now() - interval '1 minute', false)
-            -- What the row policies let be seen is set first: the others are joined to it, with no value to match.
+            SELECT e.workspace_id, e.visibility, t.token_id, t.workspace_id, t.experiment_id,
+                t.scopes, coalesce(t.last_used_at > now() - interval '1 minute', false)
+            -- The outer joins make PostgreSQL evaluate the settings, which the row policies read,
+            -- before it reads the tables.
             FROM (SELECT set_config('tbhub.experiment_id', %(experiment_id)s, true),
-                set_config('tbhub.token_digest', %(token_digest)s, true)) AS sight
+                set_config('tbhub.token_digest', %(token_digest)s, true)) AS settings
             LEFT JOIN experiments AS e ON e.experiment_id = %(experiment_id)s
             LEFT JOIN tokens AS t ON t.digest = decode(%(token_digest)s, 'hex')
                 AND t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > now())
@@ -51,24 +58,23 @@ def find_owner_and_identity(
         {"experiment_id": experiment_id or "", "token_digest": (token_digest or b"").hex()},
     )
     owner_id, visibility, token_id, workspace_id, bound_to, scopes, is_use_recorded = rows[0]
-    return (
-        None
-        if owner_id is None
-        else ExperimentOwner(WorkspaceId(owner_id), Visibility(visibility)),
-        None
-        if token_id is None
-        else TokenIdentity(
+
+    owner = identity = None
+    if owner_id is not None:
+        owner = ExperimentOwner(WorkspaceId(owner_id), Visibility(visibility))
+    if token_id is not None:
+        identity = TokenIdentity(
             token_id,
             WorkspaceId(workspace_id),
             bound_to,
             frozenset(map(Scope, scopes)),
             is_use_recorded,
-        ),
-    )
+        )
+    return owner, identity
 
 
 def record_token_use(db: Connection, identity: TokenIdentity) -> None:
-    """Notes that a token was used now; passes over it when another request is noting the same."""
+    """Set a token's time of last use to now, unless another transaction holds the row's lock."""
     query_with_rls(
         db,
         {"workspace_id": str(identity.workspace_id)},

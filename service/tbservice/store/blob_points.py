@@ -1,4 +1,4 @@
-"""Queries on `blob_points`: a row a step, with the digests of its blobs in order, in the order to sample by."""
+"""Queries on `blob_points`: one row per point of a blob sequence, keyed by sample order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ from tbservice.types import ExperimentGrant, ExperimentId, Float64s, Int64s, Ser
 
 @dataclass(frozen=True, slots=True)
 class BlobPoint:
-    """A point of a blob sequence series; (rank, sample_key) is its step's place in the order to sample by."""
+    """A point of a blob sequence series.
+
+    (rank, sample_key) is the position of its step in the sample order. `digests` are SHA-256s in
+    the order of the sequence. `logged_content_type` is "" if none was logged.
+    """
 
     series_id: int
     rank: int
@@ -34,23 +38,32 @@ def upsert(
     sequences: Sequence[Sequence[bytes]],
     content_types: Sequence[str],
 ) -> dict[int, int]:
-    """Inserts points, at most one a series and step; where there is one, the greater wall time wins, then this one.
+    """Insert points, or replace those of the same step; return the number of new steps by series.
 
-    `sequences` are the digests of each point's blobs, `content_types` what was logged with them, empty for nothing.
-    Gives, for each series, how many steps are new.
+    A stored point with a greater wall time is not replaced. Series without a new step are missing
+    in the result. Idempotent.
+
+    Args:
+        db: A transaction of the grant's workspace.
+        grant: Grant on the experiment.
+        keys: Columns of the points, at most one point per series and step.
+        sequences: The SHA-256s of each point's blobs.
+        content_types: The content type logged with each point, "" for none.
     """
     rows = db.execute(
         text("""
             WITH put AS (
                 INSERT INTO blob_points AS old
-                    (experiment_id, workspace_id, series_id, rank, sample_key, step, wall_time, digests,
-                     logged_content_type)
+                    (experiment_id, workspace_id, series_id, rank, sample_key, step, wall_time,
+                    digests, logged_content_type)
                 SELECT :experiment_id, :workspace_id, series_id, rank, sample_key, step, wall_time,
                     CAST(digests AS bytea[]), logged_content_type
-                FROM unnest(CAST(:series_ids AS bigint[]), CAST(:ranks AS smallint[]), CAST(:sample_keys AS bigint[]),
-                    CAST(:steps AS bigint[]), CAST(:wall_times AS float8[]), CAST(:digests AS text[]),
+                FROM unnest(CAST(:series_ids AS bigint[]), CAST(:ranks AS smallint[]),
+                    CAST(:sample_keys AS bigint[]), CAST(:steps AS bigint[]),
+                    CAST(:wall_times AS float8[]), CAST(:digests AS text[]),
                     CAST(:content_types AS text[]))
-                    AS u (series_id, rank, sample_key, step, wall_time, digests, logged_content_type)
+                    AS u (series_id, rank, sample_key, step, wall_time, digests,
+                        logged_content_type)
                 ORDER BY series_id, rank, sample_key
                 ON CONFLICT (experiment_id, series_id, rank, sample_key) DO UPDATE
                     SET wall_time = excluded.wall_time, digests = excluded.digests,
@@ -63,10 +76,13 @@ def upsert(
             "experiment_id": grant.experiment_id,
             "workspace_id": grant.workspace_id,
             **keys.to_parameters(),
-            # unnest flattens an array of arrays, so that each sequence travels as its text.
+            # unnest flattens arrays of arrays, so each sequence is sent as the text of an array.
             "digests": encode_array(
                 "text",
-                ["{" + ",".join(f'"\\\\x{d.hex()}"' for d in each) + "}" for each in sequences],
+                [
+                    "{" + ",".join(f'"\\\\x{d.hex()}"' for d in digests) + "}"
+                    for digests in sequences
+                ],
             ),
             "content_types": encode_array("text", content_types),
         },
@@ -80,15 +96,22 @@ def sample(
     k: int,
     ends: Mapping[int, Sequence[tuple[int, int]]],
 ) -> Generator[BlobPoint, None, None]:
-    """For each series, the points at its `ends` (series id to (rank, sample key) pairs) and the k that come first.
+    """Stream the first `k` points of each series in sample order, and those at its `ends`.
 
-    In no order; a point may come twice. The rows are streamed, so that a caller may stop when they name too many blobs,
-    and then closes this.
+    Points are in no order, and may occur twice. A caller that stops early, since the points have
+    too many blobs, closes the generator.
+
+    Args:
+        db: A transaction.
+        experiment_id: The experiment of all series.
+        k: Points per series.
+        ends: (rank, sample key) pairs by series id. Its keys are the series to read.
     """
     statement = text("""
         SELECT p.* FROM unnest(CAST(:series_ids AS bigint[])) AS w (series_id)
         CROSS JOIN LATERAL (
-            SELECT series_id, rank, sample_key, step, wall_time, digests, logged_content_type FROM blob_points
+            SELECT series_id, rank, sample_key, step, wall_time, digests, logged_content_type
+            FROM blob_points
             WHERE experiment_id = :experiment_id AND series_id = w.series_id
             ORDER BY rank, sample_key LIMIT :k
         ) AS p
@@ -103,17 +126,18 @@ def sample(
     with db.execute(statement, parameters, execution_options=STREAM_OPTIONS) as rows:
         for row in rows:
             digests = [bytes(digest) for digest in row.digests]
-            place = row.series_id, row.rank, row.sample_key
-            yield BlobPoint(*place, row.step, row.wall_time, digests, row.logged_content_type)
+            key = row.series_id, row.rank, row.sample_key
+            yield BlobPoint(*key, row.step, row.wall_time, digests, row.logged_content_type)
 
 
 def find_digests(
     db: Connection, experiment_id: ExperimentId, series_id: int, rank: int, sample_key: int
 ) -> list[bytes] | None:
-    """The digests of the blobs of one point, in order."""
+    """Return the SHA-256s of one point's blobs, in order; None if the point does not exist."""
     statement = text("""
         SELECT digests FROM blob_points
-        WHERE experiment_id = :experiment_id AND series_id = :series_id AND rank = :rank AND sample_key = :sample_key
+        WHERE experiment_id = :experiment_id AND series_id = :series_id AND rank = :rank
+            AND sample_key = :sample_key
     """)
     parameters = {
         "experiment_id": experiment_id,
@@ -128,10 +152,11 @@ def find_digests(
 def list_lengths(
     db: Connection, experiment_id: ExperimentId, series: Series
 ) -> tuple[Int64s, Float64s, Int64s]:
-    """Steps, wall times and numbers of blobs of all points of a series, by wall time, then step."""
+    """Return steps, wall times and numbers of blobs of all points, by wall time, then step."""
     rows = db.execute(
         text("""
-            SELECT array_agg(step ORDER BY wall_time, step), array_agg(wall_time ORDER BY wall_time, step),
+            SELECT array_agg(step ORDER BY wall_time, step),
+                array_agg(wall_time ORDER BY wall_time, step),
                 array_agg(cardinality(digests) ORDER BY wall_time, step)
             FROM blob_points WHERE experiment_id = :experiment_id AND series_id = :series_id
         """),

@@ -1,6 +1,7 @@
-"""Queries on `blob_uploads`: large blobs that come in pieces. Whoever deletes a row decides about its object.
+"""Queries on `blob_uploads`: unfinished large blobs, each an S3 multipart upload.
 
-Each experiment has uploads of its own: what one writes into its pieces is no other's business.
+Only the transaction that deletes a row may complete or abort its S3 upload. Experiments do not
+share uploads, so that none can write into another's blob.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tbservice.types import ExperimentGrant, ExperimentId, WorkspaceId
 
 @dataclass(frozen=True, slots=True)
 class BlobUpload:
-    """A blob of `size` bytes whose pieces are parts of the S3 upload `upload_id`."""
+    """A blob of `size` bytes whose parts are those of the S3 multipart upload `upload_id`."""
 
     workspace_id: WorkspaceId
     experiment_id: ExperimentId
@@ -27,15 +28,16 @@ class BlobUpload:
 
     @property
     def object_key(self) -> str:
-        """Where the object is put together: no other upload, and no blob that is there, bears this name."""
+        """Return the key of the object: no other upload and no existing blob has it."""
         return object_key(self.workspace_id, self.sha256, self.object_suffix)
 
 
 def touch(db: Connection, grant: ExperimentGrant, sha256: bytes, size: int) -> BlobUpload | None:
-    """The experiment's upload of a blob of this digest and size, if one was begun; its age counts from now again."""
+    """Return the experiment's upload of this blob and set its time of last use; None if none."""
     statement = text("""
         UPDATE blob_uploads SET touched_at = now()
-        WHERE workspace_id = :workspace_id AND experiment_id = :experiment_id AND sha256 = :sha256 AND size = :size
+        WHERE workspace_id = :workspace_id AND experiment_id = :experiment_id
+            AND sha256 = :sha256 AND size = :size
         RETURNING object_suffix, upload_id
     """)
     identity = (grant.workspace_id, grant.experiment_id, sha256, size)
@@ -45,9 +47,10 @@ def touch(db: Connection, grant: ExperimentGrant, sha256: bytes, size: int) -> B
 
 
 def create(db: Connection, upload: BlobUpload) -> bool:
-    """Notes that an upload was begun; False when another request was quicker."""
+    """Insert an upload; return False if another request has inserted one for this blob."""
     statement = text("""
-        INSERT INTO blob_uploads (workspace_id, experiment_id, sha256, size, object_suffix, upload_id)
+        INSERT INTO blob_uploads
+            (workspace_id, experiment_id, sha256, size, object_suffix, upload_id)
         VALUES (:workspace_id, :experiment_id, :sha256, :size, :object_suffix, :upload_id)
         ON CONFLICT DO NOTHING RETURNING true
     """)
@@ -55,10 +58,11 @@ def create(db: Connection, upload: BlobUpload) -> bool:
 
 
 def lock(db: Connection, upload: BlobUpload) -> bool:
-    """Keeps every other request from joining or ending this upload until the transaction ends; False when it ended."""
+    """Lock an upload until the transaction ends; return False if it has ended."""
     statement = text("""
         SELECT true FROM blob_uploads
-        WHERE workspace_id = :workspace_id AND experiment_id = :experiment_id AND sha256 = :sha256 AND size = :size
+        WHERE workspace_id = :workspace_id AND experiment_id = :experiment_id
+            AND sha256 = :sha256 AND size = :size
             AND upload_id = :upload_id
         FOR UPDATE
     """)
@@ -66,10 +70,14 @@ def lock(db: Connection, upload: BlobUpload) -> bool:
 
 
 def delete(db: Connection, upload: BlobUpload) -> bool:
-    """Ends an upload; False when it had ended already. Only whoever ended it may record its object, or delete it."""
+    """Delete an upload; return False if it has ended.
+
+    Only a caller that gets True may record its object or delete it.
+    """
     statement = text("""
         DELETE FROM blob_uploads
-        WHERE workspace_id = :workspace_id AND experiment_id = :experiment_id AND sha256 = :sha256 AND size = :size
+        WHERE workspace_id = :workspace_id AND experiment_id = :experiment_id
+            AND sha256 = :sha256 AND size = :size
             AND upload_id = :upload_id
         RETURNING true
     """)
@@ -77,7 +85,10 @@ def delete(db: Connection, upload: BlobUpload) -> bool:
 
 
 def delete_stale(db: Connection, seconds: int, items_max: int) -> list[BlobUpload]:
-    """Ends those uploads, of any workspace, that nobody has touched for so long; answers them, longest ago first."""
+    """Delete and return at most `items_max` uploads unused for `seconds`, of all workspaces.
+
+    Those unused for longest are deleted first. The row policy `left_deleted` permits it.
+    """
     left_before = db.execute(
         text("SELECT (now() - make_interval(secs => :seconds))::text"), {"seconds": seconds}
     )

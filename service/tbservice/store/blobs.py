@@ -1,4 +1,4 @@
-"""Queries on `blobs`: which bytes a workspace has put into the object store. Object first, row last."""
+"""Queries on `blobs`: a workspace's objects in S3. The object is written first, its row last."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tbservice.types import AppendGrant, Blob, WorkspaceId
 
 @dataclass(frozen=True, slots=True)
 class StoredBlob:
-    """A blob whose object is there; `size` in bytes."""
+    """A blob whose object exists; `size` in bytes."""
 
     sha256: bytes
     size: int
@@ -21,19 +21,20 @@ class StoredBlob:
 
 
 def object_key(workspace_id: WorkspaceId, sha256: bytes, suffix: str = "") -> str:
-    """Where a workspace's blob is in the bucket; `suffix` when it came in pieces. Workspaces share no object."""
+    """Return the key of a blob's object; `suffix` is not empty if it was sent in parts."""
     return f"{workspace_id}/{sha256.hex()}{suffix}"
 
 
 def record(db: Connection, workspace_id: WorkspaceId, blobs: Sequence[StoredBlob]) -> None:
-    """Notes that these objects are there; noting it again changes nothing."""
-    ordered = sorted(blobs, key=lambda blob: blob.sha256)
+    """Record that these objects exist. Idempotent."""
+    ordered = sorted(blobs, key=lambda blob: blob.sha256)  # one order of locks: no deadlocks
     db.execute(
         text("""
             INSERT INTO blobs (workspace_id, sha256, size, content_type, object_suffix)
             SELECT :workspace_id, sha256, size, content_type, object_suffix
-            FROM unnest(CAST(:digests AS bytea[]), CAST(:sizes AS bigint[]), CAST(:content_types AS text[]),
-                        CAST(:object_suffixes AS text[])) AS u (sha256, size, content_type, object_suffix)
+            FROM unnest(CAST(:digests AS bytea[]), CAST(:sizes AS bigint[]),
+                CAST(:content_types AS text[]), CAST(:object_suffixes AS text[]))
+                AS u (sha256, size, content_type, object_suffix)
             ON CONFLICT DO NOTHING
         """),
         {
@@ -47,9 +48,10 @@ def record(db: Connection, workspace_id: WorkspaceId, blobs: Sequence[StoredBlob
 
 
 def move(db: Connection, workspace_id: WorkspaceId, sha256: bytes, object_suffix: str) -> str:
-    """Make the blob's row name another object; return the key of the object that it named before."""
+    """Let a blob's row refer to another object; return the key of the previous object."""
     statement = text("""
-        UPDATE blobs SET object_suffix = :object_suffix WHERE workspace_id = :workspace_id AND sha256 = :sha256
+        UPDATE blobs SET object_suffix = :object_suffix
+        WHERE workspace_id = :workspace_id AND sha256 = :sha256
         RETURNING old.object_suffix
     """)
     parameters = {"workspace_id": workspace_id, "sha256": sha256, "object_suffix": object_suffix}
@@ -57,7 +59,7 @@ def move(db: Connection, workspace_id: WorkspaceId, sha256: bytes, object_suffix
 
 
 def add_to_experiment(db: Connection, grant: AppendGrant, sha256: bytes) -> None:
-    """Record that a blob was put through the grant's experiment; recording it again changes nothing."""
+    """Record that a blob was uploaded through the grant's experiment. Idempotent."""
     statement = text("""
         INSERT INTO experiment_blobs (experiment_id, sha256, workspace_id)
         VALUES (:experiment_id, :sha256, :workspace_id) ON CONFLICT DO NOTHING
@@ -73,7 +75,7 @@ def add_to_experiment(db: Connection, grant: AppendGrant, sha256: bytes) -> None
 def find_usable(
     db: Connection, grant: AppendGrant, digests: Collection[bytes]
 ) -> dict[bytes, Blob]:
-    """Return the blobs with these digests that a batch may name with this grant."""
+    """Return the blobs with these SHA-256s that a batch may refer to with this grant, by SHA-256."""
     if grant.may_name_workspace_blobs:
         return find_all(db, grant.workspace_id, digests)
     statement = text("""
@@ -81,26 +83,26 @@ def find_usable(
         WHERE experiment_id = :experiment_id AND sha256 = ANY (CAST(:digests AS bytea[]))
     """)
     rows = db.execute(statement, {"experiment_id": grant.experiment_id, "digests": list(digests)})
-    ours = [bytes(digest) for digest in rows.scalars()]
-    return find_all(db, grant.workspace_id, ours) if ours else {}
+    usable = [bytes(digest) for digest in rows.scalars()]
+    return find_all(db, grant.workspace_id, usable) if usable else {}
 
 
 def find(db: Connection, workspace_id: WorkspaceId, sha256: bytes) -> Blob | None:
-    """A workspace's blob."""
+    """Return a workspace's blob; None if it does not exist."""
     return find_all(db, workspace_id, [sha256]).get(sha256)
 
 
 def find_all(
     db: Connection, workspace_id: WorkspaceId, digests: Collection[bytes]
 ) -> dict[bytes, Blob]:
-    """Those of a workspace's blobs that have these digests."""
+    """Return the workspace's blobs that have these SHA-256s, by SHA-256."""
     statement = text("""
         SELECT sha256, size, content_type, object_suffix FROM blobs
         WHERE workspace_id = :workspace_id AND sha256 = ANY (CAST(:digests AS bytea[]))
     """)
-    found = {}
+    blobs = {}
     for row in db.execute(statement, {"workspace_id": workspace_id, "digests": list(digests)}):
         digest = bytes(row.sha256)
         key = object_key(workspace_id, digest, row.object_suffix)
-        found[digest] = Blob(key, row.size, row.content_type, digest.hex())
-    return found
+        blobs[digest] = Blob(key, row.size, row.content_type, digest.hex())
+    return blobs

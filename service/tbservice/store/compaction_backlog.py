@@ -1,4 +1,4 @@
-"""Queries on what is left to merge in the database, for a service that has just started."""
+"""Queries for the compaction that an earlier process left undone, at the start of the service."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tbservice.store.pg.pipeline import fetch_binary
 from tbservice.types import ExperimentId
 
 _SEARCH_LOCK_ID: Final = 8_317_446_904
-"""Number of the advisory lock of the process that searches; any number nobody else uses."""
+"""Number of the advisory lock of the searching process: arbitrary."""
 
 
 def try_lock_search(db: Connection) -> bool:
-    """Take the right to search, until the transaction ends; False when another process has it."""
+    """Lock the search until the transaction ends; return False when another process holds it."""
     locked: bool = db.execute(
         text("SELECT pg_try_advisory_xact_lock(:number)"), {"number": _SEARCH_LOCK_ID}
     ).scalar_one()
@@ -27,19 +27,24 @@ def list_backlog_runs(
     idle_threshold: tuple[int, int],
     threshold: tuple[int, int],
 ) -> list[tuple[int, bool]]:
-    """Return the ids of the experiment's runs with a series to merge, and whether one of them is due.
+    """Return (run id, is above `threshold`) of the experiment's runs with a series to compact.
+
+    Reads all series of the experiment.
 
     Args:
-        db: A transaction that sees the experiment's workspace.
-        experiment_id: The experiment, whose series are all looked at: by the key's index, in no other order.
-        idle_threshold: Rows and points in a series' tail, either of which is enough to be merged when its run is at rest.
-        threshold: The same, for a merge that is due.
+        db: A transaction of the experiment's workspace.
+        experiment_id: The experiment.
+        idle_threshold: Rows in the write buffer, and uncompacted points. A series of an idle run
+            is compacted from either on.
+        threshold: The same, for a run that is not idle.
     """
     rows = fetch_binary(
         db,
         """
-            SELECT run_id, bool_or(tail_rows >= %(due_rows)s OR tail_points >= %(due_points)s) FROM time_series
-            WHERE experiment_id = %(experiment_id)s AND (tail_rows >= %(rows_min)s OR tail_points >= %(points_min)s)
+            SELECT run_id, bool_or(tail_rows >= %(due_rows)s OR tail_points >= %(due_points)s)
+            FROM time_series
+            WHERE experiment_id = %(experiment_id)s
+                AND (tail_rows >= %(rows_min)s OR tail_points >= %(points_min)s)
             GROUP BY run_id
         """,
         {

@@ -1,4 +1,4 @@
-"""Queries over whole series of tensors and blob sequences for their digests, in pieces, however long they are."""
+"""Queries for digests of tensor and blob sequence series: all points, streamed in chunks."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from sqlalchemy import Connection, text
 from tbservice.types import ExperimentId
 
 _TENSOR_ROWS_PER_FETCH: Final = 2_000
-"""Rows of about 200 bytes: PostgreSQL hashes the tensors, their bytes stay there."""
+"""Rows of about 200 bytes: PostgreSQL hashes the tensors, so that their bytes are not sent."""
 
 _BLOB_ROWS_PER_FETCH: Final = 200
-"""Rows of at most 32 kB: a digest for each of at most 1,000 blobs."""
+"""Rows of at most 32 kB: a SHA-256 for each of at most 1,000 blobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorDigestRow:
-    """A point of a tensor series, with SHA-256s in place of its bytes."""
+    """A point of a tensor series, with the SHA-256s of its bytes."""
 
     series_id: int
     step: int
@@ -32,7 +32,7 @@ class TensorDigestRow:
 
 @dataclass(frozen=True, slots=True)
 class BlobDigestRow:
-    """A point of a blob sequence series: the SHA-256s of its blobs, in order, and what was logged with them."""
+    """A point of a blob sequence series: its blobs' SHA-256s in order, and the logged content type."""
 
     series_id: int
     step: int
@@ -48,15 +48,25 @@ def stream_tensors(
     after: int | None,
     limit: int | None,
 ) -> Iterator[list[TensorDigestRow]]:
-    """The series' points with a step greater than `after`, at most `limit`, in pieces: by series id, then by step."""
+    """Stream the points in chunks, by series id, then by step.
+
+    Args:
+        db: A transaction, open until the stream ends.
+        experiment_id: The experiment of all series.
+        series_ids: The series.
+        after: Only points of greater steps; None for all.
+        limit: Points at most, of all series together; None for all.
+    """
     rows = _stream(
         db,
         """
             SELECT series_id, step, wall_time, dtype, shape,
-                coalesce(object_sha256, sha256(data)) AS data_sha256, sha256(histogram) AS histogram_sha256
+                coalesce(object_sha256, sha256(data)) AS data_sha256,
+                sha256(histogram) AS histogram_sha256
             FROM (
                 SELECT * FROM tensor_points
-                WHERE experiment_id = :experiment_id AND series_id = ANY (CAST(:series_ids AS bigint[]))
+                WHERE experiment_id = :experiment_id
+                    AND series_id = ANY (CAST(:series_ids AS bigint[]))
                     AND (CAST(:after AS bigint) IS NULL OR step > :after)
                 ORDER BY series_id, step LIMIT CAST(:limit AS bigint)
             ) AS p ORDER BY series_id, step
@@ -69,7 +79,7 @@ def stream_tensors(
         },
         _TENSOR_ROWS_PER_FETCH,
     )
-    for part in rows:
+    for chunk in rows:
         yield [
             TensorDigestRow(
                 row.series_id,
@@ -80,7 +90,7 @@ def stream_tensors(
                 bytes(row.data_sha256),
                 None if row.histogram_sha256 is None else bytes(row.histogram_sha256),
             )
-            for row in part
+            for row in chunk
         ]
 
 
@@ -91,7 +101,15 @@ def stream_blob_sequences(
     after: int | None,
     limit: int | None,
 ) -> Iterator[list[BlobDigestRow]]:
-    """The series' points with a step greater than `after`, at most `limit`, in pieces: by series id, then by step."""
+    """Stream the points in chunks, by series id, then by step.
+
+    Args:
+        db: A transaction, open until the stream ends.
+        experiment_id: The experiment of all series.
+        series_ids: The series.
+        after: Only points of greater steps; None for all.
+        limit: Points at most, of all series together; None for all.
+    """
     rows = _stream(
         db,
         """
@@ -108,7 +126,7 @@ def stream_blob_sequences(
         },
         _BLOB_ROWS_PER_FETCH,
     )
-    for part in rows:
+    for chunk in rows:
         yield [
             BlobDigestRow(
                 row.series_id,
@@ -117,14 +135,14 @@ def stream_blob_sequences(
                 [bytes(digest) for digest in row.digests],
                 row.logged_content_type,
             )
-            for row in part
+            for row in chunk
         ]
 
 
 def _stream(
     db: Connection, statement: str, parameters: dict[str, Any], rows_per_fetch: int
 ) -> Iterator[Sequence[Any]]:
-    """The rows in lists, from a cursor in the server."""
+    """Stream the rows in lists of up to `rows_per_fetch`, with a server-side cursor."""
     result = db.execution_options(stream_results=True, max_row_buffer=rows_per_fetch).execute(
         text(statement), parameters
     )

@@ -1,4 +1,4 @@
-"""Queries on `experiments`."""
+"""Queries on `experiments`: create, list, update, delete, and the version of the data."""
 
 from __future__ import annotations
 
@@ -24,25 +24,32 @@ def create(
     visibility: Visibility,
     request_key: str | None,
 ) -> Experiment:
-    """Makes an experiment, or gives the one that the same request key made before."""
+    """Create an experiment, or return the one that was created with the same request key.
+
+    An advisory lock makes concurrent requests with one key wait for each other.
+    """
+    lock = "SELECT pg_advisory_xact_lock(hashtextextended(:workspace_id || '/' || :request_key, 0))"
     db.execute(
-        text(
-            "SELECT pg_advisory_xact_lock(hashtextextended(:workspace_id || '/' || :request_key, 0))"
-        ),
+        text(lock),
         {"workspace_id": str(workspace_id), "request_key": request_key or experiment_id},
     )
-    found = db.execute(
-        text(
-            f"SELECT {_COLUMNS} FROM experiments WHERE workspace_id = :workspace_id AND request_key = :request_key"
-        ),  # noqa: S608 - a constant above
+
+    existing = db.execute(
+        text(f"""
+            SELECT {_COLUMNS} FROM experiments
+            WHERE workspace_id = :workspace_id AND request_key = :request_key
+        """),  # noqa: S608 - a constant above
         {"workspace_id": workspace_id, "request_key": request_key},
     ).one_or_none()
-    if found is not None:
-        return _experiment(found)
-    made = db.execute(
+    if existing is not None:
+        return _experiment(existing)
+
+    created = db.execute(
         text(f"""
-            INSERT INTO experiments (experiment_id, workspace_id, name, description, visibility, request_key)
-            VALUES (:experiment_id, :workspace_id, :name, :description, :visibility, :request_key) RETURNING {_COLUMNS}
+            INSERT INTO experiments
+                (experiment_id, workspace_id, name, description, visibility, request_key)
+            VALUES (:experiment_id, :workspace_id, :name, :description, :visibility, :request_key)
+            RETURNING {_COLUMNS}
         """),  # noqa: S608 - a constant above
         {
             "experiment_id": experiment_id,
@@ -53,11 +60,11 @@ def create(
             "request_key": request_key,
         },
     ).one()
-    return _experiment(made)
+    return _experiment(created)
 
 
 def find(db: Connection, experiment_id: ExperimentId) -> Experiment | None:
-    """An experiment of the transaction's tenant."""
+    """Return an experiment of the transaction's workspace; None if it does not exist."""
     statement = text(f"SELECT {_COLUMNS} FROM experiments WHERE experiment_id = :experiment_id")  # noqa: S608 - a constant above
     row = db.execute(statement, {"experiment_id": experiment_id}).one_or_none()
     return None if row is None else _experiment(row)
@@ -70,7 +77,15 @@ def list_page(
     before: tuple[datetime, str] | None,
     limit: int,
 ) -> list[Experiment]:
-    """The newest experiments whose name or description holds `search_text`, from just before a (created_at, id) place on."""
+    """Return one page of a workspace's experiments, newest first.
+
+    Args:
+        db: A transaction of the workspace.
+        workspace_id: The workspace.
+        search_text: Text that the name or description contains, ignoring case; "" for any.
+        before: (created_at, id) of the previous page's last experiment; None for the first page.
+        limit: Experiments at most.
+    """
     rows = db.execute(
         text(f"""
             SELECT {_COLUMNS} FROM experiments
@@ -99,11 +114,12 @@ def update(
     description: str | None,
     visibility: Visibility | None,
 ) -> Experiment | None:
-    """Changes what is not None; None when there is no such experiment."""
+    """Change the fields that are not None; return None if the experiment does not exist."""
     row = db.execute(
         text(f"""
             UPDATE experiments SET updated_at = now(), name = coalesce(:name, name),
-                description = coalesce(:description, description), visibility = coalesce(:visibility, visibility)
+                description = coalesce(:description, description),
+                visibility = coalesce(:visibility, visibility)
             WHERE experiment_id = :experiment_id RETURNING {_COLUMNS}
         """),  # noqa: S608 - a constant above
         {
@@ -119,18 +135,20 @@ def update(
 def list_versions(
     db: Connection, experiment_ids: Sequence[ExperimentId]
 ) -> dict[ExperimentId, int]:
-    """The versions of those of the experiments that there are, of the transaction's tenant."""
-    statement = text(
-        "SELECT experiment_id, version FROM experiments WHERE experiment_id = ANY (CAST(:ids AS text[]))"
-    )
+    """Return the version of each of the experiments that exists in the transaction's workspace."""
+    statement = text("""
+        SELECT experiment_id, version FROM experiments
+        WHERE experiment_id = ANY (CAST(:ids AS text[]))
+    """)
     rows = db.execute(statement, {"ids": encode_array("text", experiment_ids)})
     return {row.experiment_id: row.version for row in rows}
 
 
 def bump_version(db: Connection, experiment_id: ExperimentId) -> PendingResult:
-    """Marks the experiment's data as changed, holding its row until the transaction ends: make it the last statement.
+    """Increment the experiment's version, which locks its row until the transaction ends.
 
-    It gives no row when the experiment is gone: the caller must roll back.
+    Concurrent batches wait for that row: execute this last. The result has no row if the
+    experiment was deleted: then the caller must roll back.
     """
     return execute_binary(
         db,
@@ -143,7 +161,7 @@ def bump_version(db: Connection, experiment_id: ExperimentId) -> PendingResult:
 
 
 def delete(db: Connection, experiment_id: ExperimentId) -> bool:
-    """Deletes the experiment and, by cascade, all but its points. False when there was none."""
+    """Delete an experiment and, by cascade, all but its points; return False if there was none."""
     statement = text("DELETE FROM experiments WHERE experiment_id = :experiment_id")
     return db.execute(statement, {"experiment_id": experiment_id}).rowcount == 1
 

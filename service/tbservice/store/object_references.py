@@ -1,4 +1,4 @@
-"""Queries on what points keep in the object store: the one place that knows which tables refer to objects."""
+"""Queries for the objects that points refer to, over all tables that refer to objects."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from tbservice.types import DataClass, ExperimentId
 REFERRING_CLASSES: Final = (DataClass.TENSOR, DataClass.BLOB_SEQUENCE)
 """The data classes whose points may refer to objects."""
 
-# Another kind of point that refers to objects is added here, with UNION ALL.
+# A further table that refers to objects is added here, with UNION ALL.
 _REFERENCES: Final = """
-    SELECT p.series_id, p.step, d.sha256 FROM blob_points AS p CROSS JOIN LATERAL unnest(p.digests) AS d (sha256)
+    SELECT p.series_id, p.step, d.sha256
+    FROM blob_points AS p CROSS JOIN LATERAL unnest(p.digests) AS d (sha256)
     WHERE p.experiment_id = :experiment_id AND p.series_id = ANY (CAST(:series_ids AS bigint[]))
     UNION ALL
     SELECT series_id, step, object_sha256 FROM tensor_points
@@ -26,7 +27,7 @@ _REFERENCES: Final = """
 
 @dataclass(frozen=True, slots=True)
 class ReferringSeries:
-    """A series that refers to the object of this SHA-256: at `points` places, first at `first_step`."""
+    """A series that refers to an object: its SHA-256, the first such step, and how many points."""
 
     series_id: int
     sha256: bytes
@@ -37,12 +38,20 @@ class ReferringSeries:
 def list_digests(
     db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int], after: bytes, limit: int
 ) -> list[bytes]:
-    """Return the first `limit` SHA-256s, in their order, that are greater than `after` and that the series refer to.
+    """Return one page of the distinct SHA-256s that the series refer to, ascending.
 
-    Reads all points of the series each time; each object is listed once, however many points refer to it.
+    Reads all points of the series for every page.
+
+    Args:
+        db: A transaction.
+        experiment_id: The experiment of all series.
+        series_ids: The series.
+        after: The last SHA-256 of the previous page; b"" for the first page.
+        limit: SHA-256s at most.
     """
     statement = text(f"""
-        SELECT DISTINCT sha256 FROM ({_REFERENCES}) AS r WHERE sha256 > :after ORDER BY sha256 LIMIT :limit
+        SELECT DISTINCT sha256 FROM ({_REFERENCES}) AS r
+        WHERE sha256 > :after ORDER BY sha256 LIMIT :limit
     """)  # noqa: S608 - a constant
     parameters = {
         "experiment_id": experiment_id,
@@ -56,10 +65,12 @@ def list_digests(
 def list_referring_series(
     db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int], digests: Sequence[bytes]
 ) -> list[ReferringSeries]:
-    """Return which of the series refer to these objects, by series and then by step."""
+    """Return the series that refer to each of these objects, by series and then by step."""
     statement = text(f"""
-        SELECT series_id, sha256, min(step) AS first_step, count(*) AS points FROM ({_REFERENCES}) AS r
-        WHERE sha256 = ANY (CAST(:digests AS bytea[])) GROUP BY series_id, sha256 ORDER BY series_id, first_step
+        SELECT series_id, sha256, min(step) AS first_step, count(*) AS points
+        FROM ({_REFERENCES}) AS r
+        WHERE sha256 = ANY (CAST(:digests AS bytea[]))
+        GROUP BY series_id, sha256 ORDER BY series_id, first_step
     """)  # noqa: S608 - a constant
     parameters = {
         "experiment_id": experiment_id,

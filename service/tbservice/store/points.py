@@ -97,7 +97,8 @@ def list_steps_by_wall_time(
     table = "tensor_points" if series.data_class is DataClass.TENSOR else "blob_points"
     rows = db.execute(
         text(f"""
-            SELECT array_agg(step ORDER BY wall_time, step), array_agg(wall_time ORDER BY wall_time, step)
+            SELECT array_agg(step ORDER BY wall_time, step),
+                array_agg(wall_time ORDER BY wall_time, step)
             FROM {table} WHERE experiment_id = :experiment_id AND series_id = :series_id
         """),  # noqa: S608 - one of two constants
         {"experiment_id": experiment_id, "series_id": series.series_id},

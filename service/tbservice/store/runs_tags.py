@@ -20,7 +20,8 @@ def _resolve_statement(table: str, id_column: str, lock: str = "") -> str:
         have AS MATERIALIZED (
             SELECT found.* FROM want CROSS JOIN LATERAL (
                 SELECT {id_column} AS id, name_digest FROM {table}
-                WHERE experiment_id = :experiment_id AND name_digest = want.digest LIMIT 1 {lock}) AS found),
+                WHERE experiment_id = :experiment_id AND name_digest = want.digest
+                    LIMIT 1 {lock}) AS found),
         numbered AS MATERIALIZED (
             SELECT nextval('{table}_{id_column}_seq') AS id, name, digest FROM (
                 SELECT name, digest FROM want WHERE digest NOT IN (SELECT name_digest FROM have)
@@ -86,7 +87,8 @@ def set_start_times(
         text("""
             WITH earlier AS MATERIALIZED (
                 SELECT runs.run_id, u.start_time
-                FROM unnest(CAST(:run_ids AS bigint[]), CAST(:times AS float8[])) AS u (run_id, start_time)
+                FROM unnest(CAST(:run_ids AS bigint[]), CAST(:times AS float8[])) AS u (run_id,
+                    start_time)
                 JOIN runs ON runs.experiment_id = :experiment_id AND runs.run_id = u.run_id
                 WHERE runs.run_id = ANY (CAST(:run_ids AS bigint[]))
                     AND (runs.start_time IS NULL OR runs.start_time > u.start_time)

@@ -57,7 +57,8 @@ def list_scalar_rows(
     """
     rows = db.execute(
         text("""
-            SELECT series_id, level, block_id, count AS points, first_step, last_step FROM scalar_blocks
+            SELECT series_id, level, block_id, count AS points, first_step, last_step
+            FROM scalar_blocks
             WHERE experiment_id = :experiment_id AND series_id = ANY (CAST(:series_ids AS bigint[]))
                 AND level IN (-1, 0) AND last_step >= :first AND first_step <= :last
             UNION ALL
@@ -146,7 +147,8 @@ def _read_blocks(
             SELECT b.level, b.block_id, b.data
             FROM unnest(%(series_ids)s::bigint[], %(levels)s::smallint[], %(block_ids)s::bigint[])
                 AS w (series_id, level, block_id)
-            JOIN scalar_blocks AS b ON b.experiment_id = %(experiment_id)s AND b.series_id = w.series_id
+            JOIN scalar_blocks AS b ON b.experiment_id = %(experiment_id)s
+                AND b.series_id = w.series_id
                 AND b.level = w.level AND b.block_id = w.block_id
         """,
         {"experiment_id": experiment_id, "levels": [row.level for row in rows], **_row_keys(rows)},
@@ -161,8 +163,10 @@ def _read_write_buffer(
         db,
         """
             SELECT t.block_id, t.is_packed, t.data
-            FROM unnest(%(series_ids)s::bigint[], %(block_ids)s::bigint[]) AS w (series_id, block_id)
-            JOIN scalar_tail AS t ON t.experiment_id = %(experiment_id)s AND t.series_id = w.series_id
+            FROM unnest(%(series_ids)s::bigint[], %(block_ids)s::bigint[]) AS w (series_id,
+                block_id)
+            JOIN scalar_tail AS t ON t.experiment_id = %(experiment_id)s
+                AND t.series_id = w.series_id
                 AND t.block_id = w.block_id
         """,
         {"experiment_id": experiment_id, **_row_keys(rows)},

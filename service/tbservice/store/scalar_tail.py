@@ -44,7 +44,8 @@ def append(db: Connection, grant: ExperimentGrant, rows: Sequence[tuple[int, Buf
         db,
         f"""
             INSERT INTO scalar_tail (experiment_id, workspace_id, series_id, count, is_packed, data)
-            SELECT %(experiment_id)s, %(workspace_id)s, series_id, count, is_packed, data FROM {unnest_rows(_INSERT_COLUMNS)} AS u
+            SELECT %(experiment_id)s, %(workspace_id)s, series_id, count, is_packed, data
+            FROM {unnest_rows(_INSERT_COLUMNS)} AS u
         """,  # noqa: S608 - a constant above
         {
             "experiment_id": grant.experiment_id,
@@ -64,19 +65,23 @@ def read(
     return _fetch_points(
         db,
         """
-            SELECT series_id, is_packed, string_agg(data, ''::bytea ORDER BY block_id), min(block_id)
+            SELECT series_id, is_packed, string_agg(data, ''::bytea ORDER BY block_id),
+                min(block_id)
             FROM (
                 SELECT series_id, is_packed, data, block_id,
-                    count(*) FILTER (WHERE is_packed) OVER (PARTITION BY series_id ORDER BY block_id) AS packed_before
+                    count(*) FILTER (WHERE is_packed)
+                        OVER (PARTITION BY series_id ORDER BY block_id) AS packed_before
                 FROM (
                     SELECT series_id, is_packed, data, block_id FROM scalar_tail
                     WHERE experiment_id = %(experiment_id)s AND series_id = ANY (%(series_ids)s)
                     UNION ALL
                     SELECT series_id, false, tail_end, 9223372036854775807 FROM time_series
-                    WHERE experiment_id = %(experiment_id)s AND series_id = ANY (%(series_ids)s) AND tail_end <> ''
+                    WHERE experiment_id = %(experiment_id)s AND series_id = ANY (%(series_ids)s)
+                        AND tail_end <> ''
                 ) AS rows
             ) AS t
-            GROUP BY series_id, is_packed, packed_before  -- raw rows that no packed row parts are one
+            GROUP BY series_id, is_packed,
+                packed_before  -- raw rows that no packed row parts are one
             ORDER BY 1, 4
         """,
         experiment_id,

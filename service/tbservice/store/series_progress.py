@@ -57,7 +57,8 @@ def list_progress(
     rows = fetch_binary(
         db,
         f"""
-            SELECT series_id, count, tail_points, last_step, rewrites, rewritten_from FROM time_series
+            SELECT series_id, count, tail_points, last_step, rewrites, rewritten_from
+            FROM time_series
             WHERE experiment_id = %(experiment_id)s {conditions} ORDER BY series_id LIMIT %(limit)s
         """,  # noqa: S608 - the conditions are constants, chosen by what is asked for
         {"experiment_id": experiment_id, "limit": limit, **parameters},

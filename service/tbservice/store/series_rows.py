@@ -59,8 +59,10 @@ class SeriesState:
 
 
 _STATE_COLUMNS: Final = """
-    series_id, run_id, tag_id, plugin, data_class, metadata_wall_time, count, count_is_exact, sealed_count, tail_rows,
-    tail_points, max_length, first_step, first_wall_time, first_value, last_step, last_wall_time, last_value,
+    series_id, run_id, tag_id, plugin, data_class, metadata_wall_time, count, count_is_exact,
+        sealed_count, tail_rows,
+    tail_points, max_length, first_step, first_wall_time, first_value, last_step, last_wall_time,
+        last_value,
     max_wall_time, rewrites, rewritten_from, tail_end
 """
 
@@ -116,7 +118,8 @@ _KEY_COLUMNS: Final = {"run_id": "bigint", "tag_digest": "bytea"}
 
 # Tags are joined here, so that their ids never have to be kept by a process. `LIMIT 1` keeps the order of the joins.
 _TAG_ID_QUERY: Final = """
-    SELECT tag_id FROM tags WHERE experiment_id = %(experiment_id)s AND name_digest = w.tag_digest LIMIT 1
+    SELECT tag_id FROM tags WHERE experiment_id = %(experiment_id)s AND name_digest = w.tag_digest
+        LIMIT 1
 """
 
 
@@ -129,7 +132,8 @@ def find(
         CROSS JOIN LATERAL ({_TAG_ID_QUERY}) AS t
         CROSS JOIN LATERAL (
             SELECT FROM time_series AS s
-            WHERE s.experiment_id = %(experiment_id)s AND s.run_id = w.run_id AND s.tag_id = t.tag_id LIMIT 1) AS s
+            WHERE s.experiment_id = %(experiment_id)s AND s.run_id = w.run_id
+                AND s.tag_id = t.tag_id LIMIT 1) AS s
     """  # noqa: S608 - the constants above
     return set(fetch_binary(db, statement, {"experiment_id": experiment_id, **_encode_keys(keys)}))
 
@@ -143,7 +147,8 @@ def lock(
         CROSS JOIN LATERAL ({_TAG_ID_QUERY}) AS t
         CROSS JOIN LATERAL (
             SELECT {_STATE_COLUMNS} FROM time_series AS s
-            WHERE s.experiment_id = %(experiment_id)s AND s.run_id = w.run_id AND s.tag_id = t.tag_id
+            WHERE s.experiment_id = %(experiment_id)s AND s.run_id = w.run_id
+                AND s.tag_id = t.tag_id
             LIMIT 1 FOR UPDATE) AS s
     """  # noqa: S608 - the constants above
     rows = fetch_binary(
@@ -170,7 +175,8 @@ def lock_above_threshold(
         db,
         f"""
             SELECT {_STATE_COLUMNS} FROM time_series
-            WHERE experiment_id = %(experiment_id)s AND run_id = %(run_id)s AND tag_id > %(after_tag_id)s
+            WHERE experiment_id = %(experiment_id)s AND run_id = %(run_id)s
+                AND tag_id > %(after_tag_id)s
                 AND (tail_rows >= %(rows_min)s OR tail_points >= %(points_min)s)
             ORDER BY tag_id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
         """,  # noqa: S608 - the columns are the constant above
@@ -246,8 +252,10 @@ def _write(
     execute_binary(
         db,
         f"""
-            INSERT INTO time_series (experiment_id, workspace_id, {", ".join([*placeholders, *written])})
-            SELECT %(experiment_id)s, %(workspace_id)s, {", ".join([*placeholders.values(), *written])}
+            INSERT INTO time_series (experiment_id, workspace_id,
+                {", ".join([*placeholders, *written])})
+            SELECT %(experiment_id)s, %(workspace_id)s,
+                {", ".join([*placeholders.values(), *written])}
             FROM {unnest_rows(written)} AS u
             ON CONFLICT (experiment_id, series_id)
                 DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in types)}

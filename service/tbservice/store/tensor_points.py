@@ -43,17 +43,22 @@ def upsert(
                 INSERT INTO tensor_points AS old
                     (experiment_id, workspace_id, series_id, rank, sample_key, step, wall_time,
                     dtype, shape, data, histogram, object_sha256, object_size)
-                SELECT :experiment_id, :workspace_id, series_id, rank, sample_key, step, wall_time, dtype,
+                SELECT :experiment_id, :workspace_id, series_id, rank, sample_key, step, wall_time,
+                    dtype,
                     CAST(shape AS bigint[]), data, histogram, object_sha256, object_size
-                FROM unnest(CAST(:series_ids AS bigint[]), CAST(:ranks AS smallint[]), CAST(:sample_keys AS bigint[]),
-                    CAST(:steps AS bigint[]), CAST(:wall_times AS float8[]), CAST(:dtypes AS smallint[]),
+                FROM unnest(CAST(:series_ids AS bigint[]), CAST(:ranks AS smallint[]),
+                    CAST(:sample_keys AS bigint[]),
+                    CAST(:steps AS bigint[]), CAST(:wall_times AS float8[]),
+                        CAST(:dtypes AS smallint[]),
                     CAST(:shapes AS text[]), CAST(:data AS bytea[]), CAST(:histograms AS bytea[]),
                     CAST(:object_sha256s AS bytea[]), CAST(:object_sizes AS bigint[]))
-                    AS u (series_id, rank, sample_key, step, wall_time, dtype, shape, data, histogram,
+                    AS u (series_id, rank, sample_key, step, wall_time, dtype, shape, data,
+                        histogram,
                         object_sha256, object_size)
                 ORDER BY series_id, rank, sample_key
                 ON CONFLICT (experiment_id, series_id, rank, sample_key) DO UPDATE
-                    SET wall_time = excluded.wall_time, dtype = excluded.dtype, shape = excluded.shape,
+                    SET wall_time = excluded.wall_time, dtype = excluded.dtype,
+                        shape = excluded.shape,
                         data = excluded.data, histogram = excluded.histogram,
                         object_sha256 = excluded.object_sha256, object_size = excluded.object_size
                     WHERE excluded.wall_time >= old.wall_time

@@ -28,7 +28,8 @@ def create(
     """Keeps a new token."""
     row = db.execute(
         text(f"""
-            INSERT INTO tokens (token_id, workspace_id, experiment_id, scopes, label, prefix, digest, expires_at,
+            INSERT INTO tokens (token_id, workspace_id, experiment_id, scopes, label, prefix,
+                digest, expires_at,
                 is_session)
             VALUES (:token_id, :workspace_id, :experiment_id, CAST(:scopes AS text[]),
                 :label, :prefix, :digest, :expires_at, :is_session)
@@ -84,7 +85,8 @@ def list_page(
 def delete_ended_sessions(db: Connection, workspace_id: WorkspaceId, limit: int) -> None:
     """Delete at most `limit` tokens of browser sessions that have expired, the oldest first."""
     statement = text("""
-        -- An array is made once; rows that `IN` asks for may be looked up again, each time with others than are locked.
+        -- An array is made once; rows that `IN` asks for may be looked up again,
+            each time with others than are locked.
         DELETE FROM tokens WHERE token_id = ANY (ARRAY(
             SELECT token_id FROM tokens
             WHERE workspace_id = :workspace_id AND is_session AND expires_at < now()

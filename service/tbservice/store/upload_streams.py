@@ -99,16 +99,20 @@ def move_cursors(
         db,
         f"""
             INSERT INTO upload_streams AS old (experiment_id, workspace_id, {columns})
-            SELECT %(experiment_id)s, %(workspace_id)s, {columns.replace("skipped", "skipped::jsonb")}
+            SELECT %(experiment_id)s, %(workspace_id)s,
+                {columns.replace("skipped", "skipped::jsonb")}
             FROM {unnest_rows({**_CURSOR_COLUMNS, "start": "bigint"})} AS u
-            -- A cursor that was deleted meanwhile, with what was read before it, is not made again in the middle.
+            -- A cursor that was deleted meanwhile, with what was read before it,
+                is not made again in the middle.
             WHERE start = 0 OR EXISTS (SELECT FROM upload_streams AS s
                 WHERE s.experiment_id = %(experiment_id)s AND s.stream_digest = u.stream_digest)
             ON CONFLICT (experiment_id, stream_digest) DO UPDATE
-                SET cursor = excluded.cursor, checksum = excluded.checksum, skipped = excluded.skipped,
+                SET cursor = excluded.cursor, checksum = excluded.checksum,
+                    skipped = excluded.skipped,
                     updated_at = now()
                 WHERE (old.stream_digest, old.cursor) IN (
-                    SELECT stream_digest, start FROM {unnest_rows({"stream_digest": "bytea", "start": "bigint"})} AS w)
+                    SELECT stream_digest, start
+                    FROM {unnest_rows({"stream_digest": "bytea", "start": "bigint"})} AS w)
             RETURNING stream_digest
         """,  # noqa: S608 - the constants above
         {

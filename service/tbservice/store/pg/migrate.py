@@ -119,9 +119,9 @@ def list_missing_migrations(db: Connection) -> list[str]:
         return names
     if _DEVELOPMENT_REVISION.fullmatch(applied):
         raise UnknownMigration(
-            "this database was made by a development version before 0.1.0 "
-            f"(migration {applied}) and cannot be upgraded: export what you need with that version (tbupload export), then "
-            "start with an empty database ('tbservice up': with another --data-dir)"
+            f"this database was made by a development version before 0.1.0 (migration {applied}), "
+            "which cannot be upgraded: export what you need with that version (tbupload export), "
+            "then start with an empty database ('tbservice up': with another --data-dir)"
         )
     if applied not in names:
         raise UnknownMigration(
