@@ -163,7 +163,7 @@ CREATE TABLE scalar_blocks (
     PRIMARY KEY (experiment_id, series_id, level, block_id)
 );
 
--- One row per tensor point. (rank, sample_key) is the place of its step in the sample order and
+-- One row per tensor point. (rank, sample_key) is the position of its step in the sample order and
 -- depends on the step alone: an index scan of the primary key returns a sample, and the key allows
 -- one point per step. Distribution key: experiment_id.
 CREATE TABLE tensor_points (

@@ -193,12 +193,12 @@ def test_serve_names_the_code_that_s3_refuses_with(settings):
         settings, "serve", TBHUB_S3_BUCKET="Not_A_Bucket", TBHUB_PORT=str(free_port())
     )
     assert (code, len(said.splitlines())) == (1, 1), said
-    assert "the object store refuses: S3 says InvalidBucketName to CreateBucket" in said
+    assert "the object store refuses CreateBucket: InvalidBucketName" in said
     code, _, said = tbservice(
         settings, "serve", TBHUB_S3_SECRET_KEY="wrong", TBHUB_PORT=str(free_port())
     )
     assert (code, len(said.splitlines())) == (1, 1), said
-    assert "the object store refuses: S3 says 403 (AccessDenied) to HeadBucket" in said
+    assert "the object store refuses HeadBucket: 403 (AccessDenied)" in said
 
 
 def test_an_idle_connection_does_not_hold_up_the_stop(settings, tmp_path):

@@ -78,12 +78,12 @@ def set_read_only(servers, database_url):
 
 def test_readiness_of_read_only_database_is_503(database, settings, set_read_only):
     set_read_only(True)
-    with pytest.raises(Unavailable, match="takes no writes"):
+    with pytest.raises(Unavailable, match="accepts no writes"):
         database.check_writable()
     with TestClient(create_app(settings)) as client:
         answer = client.get("/readyz")
         assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
-        assert "takes no writes" in answer.json()["detail"]
+        assert "accepts no writes" in answer.json()["detail"]
         set_read_only(False)
         assert (
             client.get("/readyz").status_code == 200
@@ -96,7 +96,7 @@ def test_write_to_read_only_database_is_unavailable_until_it_is_not(database, se
             db.exec_driver_sql("INSERT INTO workspaces (name) VALUES ('x')")
 
     set_read_only(True)
-    with pytest.raises(Unavailable, match="takes no writes"):
+    with pytest.raises(Unavailable, match="accepts no writes"):
         write()
     set_read_only(False)
     write()

@@ -20,7 +20,7 @@ class ExperimentOwner:
 
 @dataclass(frozen=True, slots=True)
 class TokenIdentity:
-    """What a valid token stands for.
+    """The workspace, the experiment and the scopes of a valid token.
 
     `experiment_id` is None for a token of the workspace. `is_use_recorded`: its use was recorded
     within the last minute.

@@ -75,7 +75,7 @@ def add_to_experiment(db: Connection, grant: AppendGrant, sha256: bytes) -> None
 def find_usable(
     db: Connection, grant: AppendGrant, digests: Collection[bytes]
 ) -> dict[bytes, Blob]:
-    """Return the blobs with these SHA-256s that a batch may refer to with this grant, by SHA-256."""
+    """Return, by SHA-256, those of the blobs that a batch may refer to with this grant."""
     if grant.may_name_workspace_blobs:
         return find_all(db, grant.workspace_id, digests)
     statement = text("""

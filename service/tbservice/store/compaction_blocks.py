@@ -36,8 +36,8 @@ def list_open_blocks(
     """Return the open blocks of each series that has any, in order of arrival."""
     rows = db.execute(
         text("""
-            SELECT series_id, block_id, count AS points, first_step,
-                last_step -- Row has a method `count`
+            -- AS points: SQLAlchemy's Row has a method `count`.
+            SELECT series_id, block_id, count AS points, first_step, last_step
             FROM scalar_blocks
             WHERE experiment_id = :experiment_id AND series_id = ANY (CAST(:series_ids AS bigint[]))
                 AND level = -1
@@ -69,13 +69,16 @@ def delete_returning(
 def _change_open_blocks(
     db: Connection, change: str, experiment_id: ExperimentId, keys: Sequence[BlockKey]
 ) -> dict[BlockKey, ScalarPoints]:
+    """Execute `UPDATE … SET` or `DELETE FROM` for open blocks `b` and return their points."""
     if not keys:
         return {}
     source = "FROM" if change.startswith("UPDATE") else "USING"
     rows = fetch_binary(
         db,
         f"""
-            {change} {source} unnest(%(series_ids)s::bigint[], %(block_ids)s::bigint[]) AS w (series_id, block_id)
+            {change}
+            {source} unnest(%(series_ids)s::bigint[], %(block_ids)s::bigint[])
+                AS w (series_id, block_id)
             WHERE b.experiment_id = %(experiment_id)s AND b.series_id = w.series_id AND b.level = -1
                 AND b.block_id = w.block_id
             RETURNING b.series_id, b.block_id, b.data

@@ -32,7 +32,7 @@ class TensorDigestRow:
 
 @dataclass(frozen=True, slots=True)
 class BlobDigestRow:
-    """A point of a blob sequence series: its blobs' SHA-256s in order, and the logged content type."""
+    """A point of a blob sequence series, with its blobs' SHA-256s in order."""
 
     series_id: int
     step: int

@@ -1,4 +1,4 @@
-"""The S3 calls: one bucket, one object a blob."""
+"""All S3 calls: one bucket, one object per blob."""
 
 from __future__ import annotations
 
@@ -19,12 +19,16 @@ from tbservice.settings import Settings
 
 _CHUNK_BYTES = 256 * 1024
 _CONNECTIONS_MAX = 32
-_OBJECT_MISSING = "the object store has lost these bytes: `tbupload verify --repair` sends them again from the files"
-_OBJECT_UNREADABLE = "the object store fails to read this object; try again, or check it with `tbupload verify --deep`"
-_PROBE_SECONDS_MAX = (
-    3  # whoever asks whether we are ready, or briefly for an object, asks again soon
+_OBJECT_MISSING = (
+    "the object store has lost these bytes: "
+    "`tbupload verify --repair` sends them again from the files"
 )
-
+_OBJECT_UNREADABLE = (
+    "the object store fails to read this object; "
+    "try again, or check it with `tbupload verify --deep`"
+)
+_PROBE_SECONDS_MAX = 3
+"""Read timeout of health checks and brief reads, which their callers repeat soon."""
 
 _CODE_CHARS_MAX = 64
 _STATUS_MEANINGS = {"403": " (AccessDenied)", "404": " (NoSuchBucket or NoSuchKey)"}
@@ -32,7 +36,7 @@ _STATUS_MEANINGS = {"403": " (AccessDenied)", "404": " (NoSuchBucket or NoSuchKe
 
 @dataclass(frozen=True, slots=True)
 class ObjectPart:
-    """A part of an object that is being put; `size` in bytes, `tag` is what S3 calls its content."""
+    """An uploaded part of a multipart upload: its number from 1, bytes, and S3's ETag."""
 
     number: int
     size: int
@@ -40,7 +44,11 @@ class ObjectPart:
 
 
 class ObjectStore:
-    """An S3 bucket. Every method raises Unavailable when the server is away or refuses: nothing was lost, try again."""
+    """An S3 bucket.
+
+    Every method raises Unavailable when the server cannot be reached or refuses the call: no data
+    was lost, and the caller may try again.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._bucket = settings.s3_bucket
@@ -50,7 +58,7 @@ class ObjectStore:
         self._probe = _make_client(settings, read_timeout=_PROBE_SECONDS_MAX, attempts=1)
 
     def ensure_bucket(self) -> None:
-        """Makes the bucket where it is missing."""
+        """Create the bucket if it does not exist."""
         with _translate_client_errors():
             try:
                 self._client.head_bucket(Bucket=self._bucket)
@@ -65,7 +73,7 @@ class ObjectStore:
             options["CreateBucketConfiguration"] = {"LocationConstraint": self._region}
         try:
             self._client.create_bucket(Bucket=self._bucket, **options)
-        except ClientError as error:  # another process was quicker
+        except ClientError as error:  # another process created it
             if error.response["Error"]["Code"] not in {
                 "BucketAlreadyOwnedByYou",
                 "BucketAlreadyExists",
@@ -73,16 +81,30 @@ class ObjectStore:
                 raise
 
     def put(self, key: str, content: bytes | IO[bytes]) -> None:
-        """Writes an object whole; writing it again changes nothing. A file is read from where it stands to its end."""
+        """Write a complete object. Idempotent.
+
+        A file is read from its current position to its end.
+        """
         with _translate_client_errors():
             self._client.put_object(Bucket=self._bucket, Key=key, Body=content, **self._put_options)
 
     def read(self, key: str, start: int, end: int, *, is_brief: bool = False) -> Iterator[bytes]:
-        """The bytes [start, end) of an object, in pieces; the first piece is asked for before this returns.
+        """Stream the bytes [start, end) of an object in chunks of up to 256 KiB.
 
-        Raises ObjectMissing when the object, or a part of this range, is not there; ObjectUnreadable when the server
-        knows the object and fails to read it: SeaweedFS takes many seconds for that, three times. With `is_brief` it is
-        asked once, and has failed when it is silent for `_PROBE_SECONDS_MAX`.
+        The request is sent before this returns, so that errors are raised here.
+
+        Args:
+            key: The object's key.
+            start: First byte.
+            end: Byte after the last one.
+            is_brief: Send the request once, and fail after `_PROBE_SECONDS_MAX` without a response.
+                Otherwise it is sent up to three times: SeaweedFS takes many seconds each time to
+                fail on an unreadable object.
+
+        Raises:
+            ObjectMissing: The object does not exist or ends before `end`.
+            ObjectUnreadable: The server has the object and fails to read it; also raised while
+                the chunks are read.
         """
         if start >= end:
             return iter(())
@@ -97,33 +119,32 @@ class ObjectStore:
         return _stream_chunks(answer["Body"])
 
     def find_size(self, key: str) -> int | None:
-        """An object's size in bytes; None when there is none."""
+        """Return an object's size in bytes; None if it does not exist."""
         with _translate_client_errors(), suppress(_Absent), _translate_absence():
             size: int = self._client.head_object(Bucket=self._bucket, Key=key)["ContentLength"]
             return size
         return None
 
     def list_sizes(self, first_key: str) -> dict[str, int]:
-        """Return the sizes in bytes of up to 1,000 objects of a workspace from this key on, in the order of the keys.
+        """Return the sizes in bytes of up to 1,000 objects of a workspace, from a key on, by key.
 
-        A few keys before it may be among them.
+        Keys ascend. A few keys before `first_key` may be included.
         """
         prefix = first_key.partition("/")[0] + "/"
-        with (
-            _translate_client_errors()
-        ):  # S3 lists what comes after a key: after the beginning of this one
+        start_after = first_key[:-1]  # S3 excludes the key that it starts after
+        with _translate_client_errors():
             answer = self._client.list_objects_v2(
-                Bucket=self._bucket, Prefix=prefix, StartAfter=first_key[:-1]
+                Bucket=self._bucket, Prefix=prefix, StartAfter=start_after
             )
-        return {found["Key"]: found["Size"] for found in answer.get("Contents", [])}
+        return {listed["Key"]: listed["Size"] for listed in answer.get("Contents", [])}
 
     def delete(self, key: str) -> None:
-        """Deletes an object; one that is not there is fine."""
+        """Delete an object. Idempotent."""
         with _translate_client_errors():
             self._client.delete_object(Bucket=self._bucket, Key=key)
 
     def create_multipart(self, key: str) -> str:
-        """Begins an object that is put in parts, and answers the id of its upload."""
+        """Create a multipart upload and return its id."""
         with _translate_client_errors():
             answer = self._client.create_multipart_upload(
                 Bucket=self._bucket, Key=key, **self._put_options
@@ -132,7 +153,7 @@ class ObjectStore:
         return upload_id
 
     def put_part(self, key: str, upload_id: str, number: int, content: bytes | IO[bytes]) -> bool:
-        """Writes a part, numbered from 1; writing it again is fine. False when the upload has ended."""
+        """Upload a part, numbered from 1. Idempotent. Return False if the upload has ended."""
         with _translate_client_errors(), suppress(_Absent), _translate_absence():
             self._client.upload_part(
                 Bucket=self._bucket, Key=key, UploadId=upload_id, PartNumber=number, Body=content
@@ -141,7 +162,7 @@ class ObjectStore:
         return False
 
     def list_parts(self, key: str, upload_id: str) -> list[ObjectPart] | None:
-        """The parts that are there, by number; None when the upload has ended."""
+        """Return the uploaded parts by number; None if the upload has ended."""
         with _translate_client_errors(), suppress(_Absent), _translate_absence():
             pages = self._client.get_paginator("list_parts").paginate(
                 Bucket=self._bucket, Key=key, UploadId=upload_id
@@ -154,7 +175,7 @@ class ObjectStore:
         return None
 
     def complete_multipart(self, key: str, upload_id: str, parts: Sequence[ObjectPart]) -> None:
-        """Makes the object out of its parts; the upload ends. One that has ended already is fine."""
+        """Create the object from its parts, which ends the upload. No error if it has ended."""
         listed = [{"PartNumber": part.number, "ETag": part.etag} for part in parts]
         with _translate_client_errors(), suppress(_Absent), _translate_absence():
             self._client.complete_multipart_upload(
@@ -162,29 +183,29 @@ class ObjectStore:
             )
 
     def abort_multipart(self, key: str, upload_id: str) -> None:
-        """Ends an upload and deletes its parts. One that has ended already is fine."""
+        """End an upload and delete its parts. No error if it has ended."""
         with _translate_client_errors(), suppress(_Absent), _translate_absence():
             self._client.abort_multipart_upload(Bucket=self._bucket, Key=key, UploadId=upload_id)
 
     def check(self) -> None:
-        """Raises Unavailable unless the bucket answers within seconds."""
+        """Check that the bucket responds within seconds. Raises Unavailable if not."""
         with _translate_client_errors():
             self._probe.head_bucket(Bucket=self._bucket)
 
     def close(self) -> None:
-        """Closes every connection."""
+        """Close all connections."""
         self._client.close()
         self._probe.close()
 
 
 @cache
 def get_session() -> boto3.session.Session:
-    """What all clients of this process are made of: to read S3's description takes longer than all else at a start."""
+    """Return the session of all clients, once per process: parsing S3's API description is slow."""
     return boto3.session.Session()
 
 
 def _make_client(settings: Settings, *, read_timeout: int, attempts: int) -> Any:
-    """A client of the settings' server; nothing is sent yet. `read_timeout` is in seconds, for each attempt."""
+    """Create a client, without sending anything. `read_timeout` is in seconds per attempt."""
     client = get_session().client(
         "s3",
         endpoint_url=settings.s3_endpoint,
@@ -202,7 +223,7 @@ def _make_client(settings: Settings, *, read_timeout: int, attempts: int) -> Any
             read_timeout=read_timeout,
             retries={"mode": "standard", "total_max_attempts": attempts},
             s3={"addressing_style": _addressing_style(settings)},
-            # Not every S3-compatible server knows the newer checksum headers; a blob's name is its SHA-256 anyway.
+            # Not all S3-compatible servers know the newer checksum headers. Our keys are SHA-256s.
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
         ),
@@ -223,9 +244,8 @@ def _count_failure(event_name: str, **_: object) -> None:
 def _addressing_style(settings: Settings) -> str:
     if settings.s3_path_style:
         return "path"
-    return (
-        "virtual" if settings.s3_endpoint else "auto"
-    )  # with an endpoint of our own, "auto" means by path
+    # With an endpoint of our own, botocore treats "auto" as path style.
+    return "virtual" if settings.s3_endpoint else "auto"
 
 
 def _encryption_options(settings: Settings) -> dict[str, str]:
@@ -246,7 +266,7 @@ def _stream_chunks(body: Any) -> Iterator[bytes]:
 
 @contextmanager
 def _translate_object_errors() -> Iterator[None]:
-    """Tell an object that is lost from an object store that is away."""
+    """Raise ObjectMissing or ObjectUnreadable for errors of an object, not of the server."""
     try:
         yield
     except ClientError as error:
@@ -260,12 +280,12 @@ def _translate_object_errors() -> Iterator[None]:
 
 
 class _Absent(Exception):
-    """What was asked for is not there; never leaves this module."""
+    """The object or upload does not exist. Not raised outside this module."""
 
 
 @contextmanager
 def _translate_absence() -> Iterator[None]:
-    """Tells an object or an upload that is not there from everything else that may go wrong."""
+    """Raise _Absent if the object or upload does not exist; pass on other errors."""
     try:
         yield
     except ClientError as error:
@@ -280,9 +300,9 @@ def _translate_client_errors() -> Iterator[None]:
         yield
     except ClientError as error:
         raise Unavailable(
-            f"the object store refuses: {_describe_error(error)}; nothing was lost, try again"
+            f"the object store refuses {_describe_error(error)}; nothing was lost, try again"
         ) from error
-    except BotoCoreError as error:  # its text names our servers, which is for the log alone
+    except BotoCoreError as error:  # its text names our servers: not for clients
         kind = type(error).__name__
         raise Unavailable(
             f"the object store cannot be used ({kind}); nothing was lost, try again"
@@ -290,9 +310,12 @@ def _translate_client_errors() -> Iterator[None]:
 
 
 def _describe_error(error: ClientError) -> str:
-    """Return S3's own code, as NoSuchBucket, and the operation; an answer to HEAD has a status instead."""
+    """Return the operation and S3's error code, as `HeadBucket: NoSuchBucket`.
+
+    Responses to HEAD have no body: the code is then the HTTP status.
+    """
     code = re.sub(r"[^A-Za-z0-9.]", "", str(error.response.get("Error", {}).get("Code", "")))[
         :_CODE_CHARS_MAX
     ]
     meaning = _STATUS_MEANINGS.get(code, "")
-    return f"S3 says {code or 'nothing'}{meaning} to {error.operation_name}"
+    return f"{error.operation_name}: {code or 'no error code'}{meaning}"

@@ -1,4 +1,4 @@
-"""What the tables of points share: places in the order to sample by, and deletion from all of them at once."""
+"""Queries shared by the tables of points: keys in the sample order, steps, and deletion."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ _TABLES: Final = ("scalar_tail", "scalar_blocks", "tensor_points", "blob_points"
 
 @dataclass(frozen=True, slots=True)
 class PointKeys:
-    """Columns of tensor or blob sequence points; (rank, sample_key) is a step's place in the order to sample by."""
+    """Columns of tensor or blob sequence points.
+
+    (rank, sample_key) is the position of a step in the sample order.
+    """
 
     series_ids: Int64s
     ranks: Ranks
@@ -27,7 +30,7 @@ class PointKeys:
     wall_times: Float64s
 
     def to_parameters(self) -> dict[str, Array]:
-        """The columns as parameters of a statement."""
+        """Return the columns as parameters of a statement."""
         return {
             "series_ids": encode_array("bigint", self.series_ids),
             "ranks": encode_array("smallint", self.ranks),
@@ -40,20 +43,20 @@ class PointKeys:
 def delete_series_points(
     db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int]
 ) -> None:
-    """Deletes every point of these series, as no foreign key does. The objects of their blobs stay until swept."""
+    """Delete all points of these series; no foreign key cascades. Their objects in S3 remain."""
     for table in _TABLES:
-        db.execute(
-            text(
-                f"DELETE FROM {table} WHERE experiment_id = :id AND series_id = ANY (CAST(:series_ids AS bigint[]))"
-            ),  # noqa: S608 - a constant above
-            {"id": experiment_id, "series_ids": list(series_ids)},
-        )
+        statement = text(f"""
+            DELETE FROM {table}
+            WHERE experiment_id = :id AND series_id = ANY (CAST(:series_ids AS bigint[]))
+        """)  # noqa: S608 - a constant above
+        db.execute(statement, {"id": experiment_id, "series_ids": list(series_ids)})
 
 
 def delete_experiment_points(db: Connection, experiment_id: ExperimentId) -> None:
-    """Deletes every point of the experiment. The objects of its blobs stay until they are swept."""
+    """Delete all points of an experiment. Their objects in S3 remain."""
     for table in _TABLES:
-        db.execute(text(f"DELETE FROM {table} WHERE experiment_id = :id"), {"id": experiment_id})  # noqa: S608 - a constant above
+        statement = text(f"DELETE FROM {table} WHERE experiment_id = :id")  # noqa: S608 - a constant above
+        db.execute(statement, {"id": experiment_id})
 
 
 def list_steps(
@@ -63,7 +66,11 @@ def list_steps(
     series_ids: Sequence[int],
     sampling: Sampling,
 ) -> dict[int, Int64s]:
-    """The steps of tensor or blob sequence series, ascending, that a sampling samples from; none is left out."""
+    """Return the steps of each tensor or blob sequence series that a sampling chooses from.
+
+    Steps ascend: those in the sampling's range, of these the last `sampling.last`. A series without
+    any has an empty array.
+    """
     table = "tensor_points" if data_class is DataClass.TENSOR else "blob_points"
     rows = fetch_binary(
         db,
@@ -87,13 +94,16 @@ def list_steps(
         },
     )
     steps = {series_id: np.empty(0, np.int64) for series_id in series_ids}
-    return steps | {series_id: decode_int8s(sent) for series_id, sent in rows}
+    return steps | {series_id: decode_int8s(data) for series_id, data in rows}
 
 
 def list_steps_by_wall_time(
     db: Connection, experiment_id: ExperimentId, series: Series
 ) -> tuple[Int64s, Float64s]:
-    """Steps and wall times of all points of a tensor or blob sequence series, by wall time, without their values."""
+    """Return steps and wall times of all points of a series, by wall time, then step.
+
+    For tensor and blob sequence series.
+    """
     table = "tensor_points" if series.data_class is DataClass.TENSOR else "blob_points"
     rows = db.execute(
         text(f"""

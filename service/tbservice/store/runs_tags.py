@@ -1,4 +1,4 @@
-"""Queries on `runs` and `tags`: names of any length, unique in an experiment by their SHA-256."""
+"""Queries on `runs` and `tags`: names, unique in an experiment by their SHA-256."""
 
 from __future__ import annotations
 
@@ -12,52 +12,62 @@ from tbservice.store.pg.arrays import encode_array
 from tbservice.types import ExperimentGrant, ExperimentId, Run
 
 
-def _resolve_statement(table: str, id_column: str, lock: str = "") -> str:
+def _make_resolve_statement(table: str, id_column: str, lock: str = "") -> str:
+    """Return a statement that finds or creates names, and returns (id, name_digest) rows.
+
+    Existing names are looked up first, so that they use no id of the sequence. The names that a
+    concurrent transaction creates meanwhile are missing in the result.
+    """
     return f"""
-        WITH want AS MATERIALIZED (
+        WITH input AS MATERIALIZED (
             SELECT * FROM unnest(CAST(:names AS text[]), CAST(:digests AS bytea[]))
-                WITH ORDINALITY AS w (name, digest, place)),
-        have AS MATERIALIZED (
-            SELECT found.* FROM want CROSS JOIN LATERAL (
+                WITH ORDINALITY AS w (name, digest, ordinal)),
+        existing AS MATERIALIZED (
+            SELECT r.* FROM input CROSS JOIN LATERAL (
                 SELECT {id_column} AS id, name_digest FROM {table}
-                WHERE experiment_id = :experiment_id AND name_digest = want.digest
-                    LIMIT 1 {lock}) AS found),
+                WHERE experiment_id = :experiment_id AND name_digest = input.digest
+                LIMIT 1 {lock}) AS r),
         numbered AS MATERIALIZED (
             SELECT nextval('{table}_{id_column}_seq') AS id, name, digest FROM (
-                SELECT name, digest FROM want WHERE digest NOT IN (SELECT name_digest FROM have)
-                ORDER BY place) AS new),
-        made AS (
+                SELECT name, digest FROM input
+                WHERE digest NOT IN (SELECT name_digest FROM existing)
+                ORDER BY ordinal) AS new),
+        created AS (
             INSERT INTO {table} (experiment_id, workspace_id, {id_column}, name, name_digest)
             SELECT :experiment_id, :workspace_id, id, name, digest FROM numbered
-            ORDER BY digest  -- two who make the same names never wait for each other in a circle
+            ORDER BY digest  -- one order for all transactions, so that they cannot deadlock
             ON CONFLICT DO NOTHING
             RETURNING {id_column} AS id, name_digest)
-        SELECT id, name_digest FROM have UNION ALL SELECT id, name_digest FROM made
+        SELECT id, name_digest FROM existing UNION ALL SELECT id, name_digest FROM created
     """  # noqa: S608 - called with the constants below
 
 
-_RESOLVE_RUNS: Final = _resolve_statement("runs", "run_id", "FOR KEY SHARE")
-_RESOLVE_TAGS: Final = _resolve_statement("tags", "tag_id")
+_RESOLVE_RUNS: Final = _make_resolve_statement("runs", "run_id", "FOR KEY SHARE")
+_RESOLVE_TAGS: Final = _make_resolve_statement("tags", "tag_id")
 
 
 def hash_name(name: str) -> bytes:
-    """What makes a name unique: an index row ends at 2,704 bytes, a name need not."""
+    """Return the SHA-256 by which a name is unique.
+
+    Names may be longer than an entry of a B-tree index, 2,704 bytes.
+    """
     return hashlib.sha256(name.encode()).digest()
 
 
 def resolve_runs(db: Connection, grant: ExperimentGrant, names: Collection[str]) -> dict[str, int]:
-    """The id of each run, made where it is new: ids grow in the order of the names.
+    """Return the id of each run by name, creating new ones with ids in the order of `names`.
 
-    None of them can be deleted until the transaction ends.
+    Locks the runs against deletion until the transaction ends.
     """
     return _resolve(db, grant, _RESOLVE_RUNS, names)
 
 
 def resolve_tags(db: Connection, grant: ExperimentGrant, names: Collection[str]) -> dict[str, int]:
-    """Return the id of each tag, made where it is new: ids grow in the order of the names.
+    """Return the id of each tag by name, creating new ones with ids in the order of `names`.
 
-    An id is good for this transaction alone. No process may keep it for the next one: after a failover to a standby
-    that lagged behind, or a restore, the id is no tag's, or another tag's.
+    Ids are valid in this transaction only. A process must not cache them: after a failover to a
+    standby that lagged behind, or after a restore, an id may be unused, or another tag's
+    (docs/decisions/0013).
     """
     return _resolve(db, grant, _RESOLVE_TAGS, names)
 
@@ -75,20 +85,20 @@ def _resolve(
     while True:
         rows = db.execute(text(statement), parameters).all()
         if len(rows) == len(by_digest):
-            return {by_digest[bytes(name_digest)]: number for number, name_digest in rows}
-        # Another transaction made one of them meanwhile and has committed: the next statement sees it.
+            return {by_digest[bytes(name_digest)]: id_ for id_, name_digest in rows}
+        # Another transaction created one meanwhile and has committed: the next statement sees it.
 
 
 def set_start_times(
     db: Connection, experiment_id: ExperimentId, run_ids: Sequence[int], times: Sequence[float]
 ) -> None:
-    """Moves each run's start time back to the given wall time (seconds) where that is earlier."""
+    """Set each run's start time to a wall time (seconds since the epoch) if that is earlier."""
     db.execute(
         text("""
             WITH earlier AS MATERIALIZED (
                 SELECT runs.run_id, u.start_time
-                FROM unnest(CAST(:run_ids AS bigint[]), CAST(:times AS float8[])) AS u (run_id,
-                    start_time)
+                FROM unnest(CAST(:run_ids AS bigint[]), CAST(:times AS float8[]))
+                    AS u (run_id, start_time)
                 JOIN runs ON runs.experiment_id = :experiment_id AND runs.run_id = u.run_id
                 WHERE runs.run_id = ANY (CAST(:run_ids AS bigint[]))
                     AND (runs.start_time IS NULL OR runs.start_time > u.start_time)
@@ -105,7 +115,7 @@ def set_start_times(
 
 
 def list_runs(db: Connection, experiment_id: ExperimentId) -> list[Run]:
-    """Every run, in the order in which they came: that order only ever grows at its end."""
+    """Return all runs in the order of creation: new runs are always last."""
     statement = text(
         "SELECT name, start_time FROM runs WHERE experiment_id = :experiment_id ORDER BY run_id"
     )
@@ -118,14 +128,14 @@ def list_runs(db: Connection, experiment_id: ExperimentId) -> list[Run]:
 def list_run_names(
     db: Connection, experiment_id: ExperimentId, names: Collection[str] | None = None
 ) -> dict[int, str]:
-    """The name of each run by its id, in the order in which they came; of the chosen ones alone, unless None."""
+    """Return run names by id, in the order of creation; only existing ones of `names`, if any."""
     return _list_names(db, "runs", "run_id", experiment_id, names)
 
 
 def list_tag_names(
     db: Connection, experiment_id: ExperimentId, names: Collection[str] | None = None
 ) -> dict[int, str]:
-    """The name of each tag by its id, in the order in which they came; of the chosen ones alone, unless None."""
+    """Return tag names by id, in the order of creation; only existing ones of `names`, if any."""
     return _list_names(db, "tags", "tag_id", experiment_id, names)
 
 
@@ -137,9 +147,10 @@ def _list_names(
     names: Collection[str] | None,
 ) -> dict[int, str]:
     condition = "" if names is None else "AND name_digest = ANY (CAST(:digests AS bytea[]))"
-    statement = text(
-        f"SELECT {id_column}, name FROM {table} WHERE experiment_id = :experiment_id {condition} ORDER BY {id_column}"  # noqa: S608 - called with the constants above
-    )
+    statement = text(f"""
+        SELECT {id_column}, name FROM {table}
+        WHERE experiment_id = :experiment_id {condition} ORDER BY {id_column}
+    """)  # noqa: S608 - called with the constants above
     digests = (
         {}
         if names is None
@@ -150,12 +161,15 @@ def _list_names(
 
 
 def lock_run(db: Connection, experiment_id: ExperimentId, name: str) -> int | None:
-    """A run's id, when no ingest writes to the run any more; none does until the transaction ends."""
+    """Return a run's id, locked against ingest until the transaction ends; None if there is none.
+
+    Waits for transactions that write to the run.
+    """
     return _find_id(db, "runs", "run_id", experiment_id, name, "FOR UPDATE")
 
 
 def find_tag(db: Connection, experiment_id: ExperimentId, name: str) -> int | None:
-    """A tag's id."""
+    """Return a tag's id; None if it does not exist."""
     return _find_id(db, "tags", "tag_id", experiment_id, name)
 
 
@@ -167,16 +181,16 @@ def _find_id(
     name: str,
     lock: str = "",
 ) -> int | None:
-    statement = text(
-        f"SELECT {id_column} FROM {table} WHERE experiment_id = :experiment_id AND name_digest = :digest {lock}"  # noqa: S608 - called with the constants above
-    )
-    found: int | None = db.execute(
-        statement, {"experiment_id": experiment_id, "digest": hash_name(name)}
-    ).scalar()
-    return found
+    statement = text(f"""
+        SELECT {id_column} FROM {table}
+        WHERE experiment_id = :experiment_id AND name_digest = :digest {lock}
+    """)  # noqa: S608 - called with the constants above
+    parameters = {"experiment_id": experiment_id, "digest": hash_name(name)}
+    id_: int | None = db.execute(statement, parameters).scalar()
+    return id_
 
 
 def delete_run(db: Connection, experiment_id: ExperimentId, run_id: int) -> None:
-    """Deletes a run's row; its series, points and streams are deleted by whoever calls this."""
+    """Delete a run's row. The caller deletes its series, points and streams."""
     statement = text("DELETE FROM runs WHERE experiment_id = :experiment_id AND run_id = :run_id")
     db.execute(statement, {"experiment_id": experiment_id, "run_id": run_id})

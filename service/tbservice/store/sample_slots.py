@@ -1,4 +1,4 @@
-"""Queries on `sample_slots`: the rank of each slot, drawn once by a migration and data from then on."""
+"""Queries on `sample_slots`: the rank of each slot, drawn once by the first migration."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ _ranks_by_engine: WeakKeyDictionary[Engine, Ranks] = WeakKeyDictionary()
 
 
 def get_ranks(db: Connection) -> Ranks:
-    """The rank of each of the 65,536 slots; read once for an engine, as they never change."""
+    """Return the rank of each of the 65,536 slots.
+
+    Read once per engine: ranks never change, not even by a failover or a restore.
+    """
     ranks = _ranks_by_engine.get(db.engine)
     if ranks is None:
         rows = db.execute(text("SELECT rank FROM sample_slots ORDER BY slot")).scalars().all()
@@ -25,7 +28,10 @@ def get_ranks(db: Connection) -> Ranks:
 
 
 def draw_slots(db: Connection, percent: float, seed: int) -> Booleans:
-    """A live draw of slots: whether each of the 65,536 is in it. The same percentage and seed draw the same slots."""
+    """Draw slots with TABLESAMPLE; return for each of the 65,536 whether it was drawn.
+
+    The same `percent` and `seed` draw the same slots.
+    """
     statement = text(
         "SELECT slot FROM sample_slots TABLESAMPLE BERNOULLI (:percent) REPEATABLE (:seed)"
     )

@@ -1,6 +1,7 @@
-"""How scalar points become bytes: raw records for small tail rows, packed blocks (tbwire/packing.py) for all others.
+"""Formats of stored scalar points: raw records in the buffers, packed blocks everywhere else.
 
-Raw: 24 bytes a point (step int64, wall time float64, value float64; little-endian), so that rows concatenate.
+Raw: 24 bytes per point (step int64, wall time float64, value float64; little-endian), so that rows
+can be concatenated. Packed: see `tbwire/packing.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ RECORD_DTYPE: Final = np.dtype([("step", "<i8"), ("wall_time", "<f8"), ("value",
 
 @dataclass(frozen=True, slots=True)
 class ScalarPoints:
-    """Columns of scalar points, all of one length; `blocks` are the same points packed, where they came so."""
+    """Columns of scalar points, all of one length.
+
+    `blocks` are the same points packed, if they were received packed; otherwise empty.
+    """
 
     steps: Int64s
     wall_times: Float64s
@@ -29,10 +33,10 @@ class ScalarPoints:
         return len(self.steps)
 
     def select(
-        self, chosen: np.ndarray[tuple[int], np.dtype[np.bool_ | np.int64]] | slice
+        self, selected: np.ndarray[tuple[int], np.dtype[np.bool_ | np.int64]] | slice
     ) -> ScalarPoints:
-        """The points that a mask, indices or a slice choose."""
-        return ScalarPoints(self.steps[chosen], self.wall_times[chosen], self.values[chosen])
+        """Return the points that a mask, indices or a slice select, without `blocks`."""
+        return ScalarPoints(self.steps[selected], self.wall_times[selected], self.values[selected])
 
 
 EMPTY_POINTS: Final = ScalarPoints(
@@ -40,19 +44,19 @@ EMPTY_POINTS: Final = ScalarPoints(
 )
 
 
-def concatenate(parts: list[ScalarPoints]) -> ScalarPoints:
-    """All the parts' points, in the parts' order."""
-    if len(parts) <= 1:
-        return parts[0] if parts else EMPTY_POINTS
+def concatenate(chunks: list[ScalarPoints]) -> ScalarPoints:
+    """Return all points in the order of `chunks`. The result of several has no `blocks`."""
+    if len(chunks) <= 1:
+        return chunks[0] if chunks else EMPTY_POINTS
     return ScalarPoints(
-        np.concatenate([part.steps for part in parts]),
-        np.concatenate([part.wall_times for part in parts]),
-        np.concatenate([part.values for part in parts]),
+        np.concatenate([chunk.steps for chunk in chunks]),
+        np.concatenate([chunk.wall_times for chunk in chunks]),
+        np.concatenate([chunk.values for chunk in chunks]),
     )
 
 
 def pack_raw(points: ScalarPoints) -> bytes:
-    """The points as raw records."""
+    """Return the points as raw records."""
     records = np.empty(len(points), RECORD_DTYPE)
     records["step"], records["wall_time"], records["value"] = (
         points.steps,
@@ -63,12 +67,12 @@ def pack_raw(points: ScalarPoints) -> bytes:
 
 
 def count_raw(data: bytes) -> int:
-    """How many points the raw records are."""
+    """Return the number of points of raw records."""
     return len(data) // RECORD_DTYPE.itemsize
 
 
 def unpack_raw(data: bytes) -> ScalarPoints:
-    """The points of any number of raw rows, concatenated."""
+    """Return the points of raw records: of one row, or of several concatenated."""
     records = np.frombuffer(data, RECORD_DTYPE)
     return ScalarPoints(
         records["step"].copy(), records["wall_time"].copy(), records["value"].copy()
@@ -76,10 +80,13 @@ def unpack_raw(data: bytes) -> ScalarPoints:
 
 
 def pack(points: ScalarPoints) -> bytes:
-    """The points as one packed block; at least one point."""
+    """Return at least one point as one packed block."""
     return packing.pack(points.steps, points.wall_times, points.values)
 
 
 def unpack(data: bytes) -> ScalarPoints:
-    """The points of a packed block. Raises ValueError for a block of another version, or one that is damaged."""
+    """Return the points of a packed block.
+
+    Raises ValueError for a damaged block, or one of another version of the format.
+    """
     return ScalarPoints(*packing.unpack(data))

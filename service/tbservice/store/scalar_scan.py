@@ -1,6 +1,6 @@
-"""Queries over the rows that hold a scalar series: listed first, then read a few at a time, however many there are.
+"""Queries for all points of scalar series: list the rows that contain them, then read in chunks.
 
-Every function wants a snapshot (`Database.snapshot`): what one of them lists, the next one reads.
+Every function needs a snapshot (`Database.snapshot`), since one reads the rows that another listed.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ from tbservice.types import ExperimentId, StepRange
 _log = logging.getLogger(__name__)
 
 WRITE_BUFFER: Final = -2
-"""Instead of a block's level: a row of the tail."""
+"""Pseudo level of a row of the write buffer (`scalar_tail`)."""
 
 INLINE_BUFFER: Final = -3
-"""Instead of a block's level: the end of the tail, which is newer than its rows and stands in the series' own row."""
+"""Pseudo level of the inline buffer (`time_series.tail_end`), later than the write buffer."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScalarRow:
-    """Where some points of a series are: a block of level SEALED or OPEN, or a part of the tail, without its steps.
+    """A stored group of a series' points: a sealed or open block, or a part of its buffers.
 
-    A part of the tail is a row of the WRITE_BUFFER or the INLINE_BUFFER, whose `block_id` is the series' id.
+    A buffer's first and last steps are not known (0). The inline buffer's `block_id` is the
+    series' id.
     """
 
     series_id: int
@@ -51,9 +52,10 @@ class ScalarRow:
 def list_scalar_rows(
     db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int], steps: StepRange
 ) -> dict[int, list[ScalarRow]]:
-    """The rows that hold the series' points, without them: sealed blocks in step order, then others as they arrived.
+    """Return the rows of each series without their points; series without points are missing.
 
-    Of blocks, only those that may hold one of these steps.
+    Order: sealed blocks by step, then open blocks, the write buffer and the inline buffer, each in
+    order of arrival. Blocks that do not overlap `steps` are left out; buffers never are.
     """
     rows = db.execute(
         text("""
@@ -77,18 +79,18 @@ def list_scalar_rows(
             "record_bytes": RECORD_DTYPE.itemsize,
         },
     )
-    found: defaultdict[int, list[ScalarRow]] = defaultdict(list)
+    rows_by_series: defaultdict[int, list[ScalarRow]] = defaultdict(list)
     for row in rows:
-        found[row.series_id].append(
+        rows_by_series[row.series_id].append(
             ScalarRow(
                 row.series_id, row.level, row.block_id, row.points, row.first_step, row.last_step
             )
         )
-    for parts in found.values():
-        parts.sort(
+    for listed in rows_by_series.values():
+        listed.sort(
             key=lambda row: (-row.level, row.first_step if row.level == SEALED else 0, row.block_id)
         )
-    return found
+    return rows_by_series
 
 
 def read_scalar_rows(
@@ -98,9 +100,17 @@ def read_scalar_rows(
     points_max: int,
     skip_damaged: bool,
 ) -> Iterator[tuple[ScalarRow, ScalarPoints]]:
-    """The rows with their points, in the order given; about `points_max` points are held at once, or one row.
+    """Read the rows' points and yield them in the same order.
 
-    A row whose bytes are damaged is a ValueError; or it has no points, and a warning is logged.
+    Args:
+        db: The snapshot in which the rows were listed.
+        experiment_id: The experiment of all rows.
+        rows: Rows of any series.
+        points_max: Points in memory at most, unless a single row has more.
+        skip_damaged: Log a warning for a damaged row and yield it without points.
+
+    Raises:
+        ValueError: A row is damaged, unless `skip_damaged`.
     """
     group: list[ScalarRow] = []
     size = 0
@@ -117,16 +127,16 @@ def read_scalar_rows(
 def _read_group(
     db: Connection, experiment_id: ExperimentId, group: Sequence[ScalarRow], skip_damaged: bool
 ) -> Iterator[tuple[ScalarRow, ScalarPoints]]:
-    found: dict[tuple[int, int], tuple[bool, bytes]] = {}
+    data_by_key: dict[tuple[int, int], tuple[bool, bytes]] = {}
     for levels, read in (
         ({SEALED, OPEN}, _read_blocks),
         ({WRITE_BUFFER}, _read_write_buffer),
         ({INLINE_BUFFER}, _read_inline_buffers),
     ):
         if rows := [row for row in group if row.level in levels]:
-            found |= read(db, experiment_id, rows)
+            data_by_key |= read(db, experiment_id, rows)
     for row in group:
-        is_packed, data = found.pop((row.level, row.block_id))
+        is_packed, data = data_by_key.pop((row.level, row.block_id))
         try:
             yield row, unpack(data) if is_packed else unpack_raw(data)
         except ValueError as error:
@@ -141,7 +151,7 @@ def _read_group(
 def _read_blocks(
     db: Connection, experiment_id: ExperimentId, rows: Sequence[ScalarRow]
 ) -> dict[tuple[int, int], tuple[bool, bytes]]:
-    found = fetch_binary(
+    blocks = fetch_binary(
         db,
         """
             SELECT b.level, b.block_id, b.data
@@ -153,13 +163,13 @@ def _read_blocks(
         """,
         {"experiment_id": experiment_id, "levels": [row.level for row in rows], **_row_keys(rows)},
     )
-    return {(level, block_id): (True, data) for level, block_id, data in found}
+    return {(level, block_id): (True, data) for level, block_id, data in blocks}
 
 
 def _read_write_buffer(
     db: Connection, experiment_id: ExperimentId, rows: Sequence[ScalarRow]
 ) -> dict[tuple[int, int], tuple[bool, bytes]]:
-    found = fetch_binary(
+    buffered = fetch_binary(
         db,
         """
             SELECT t.block_id, t.is_packed, t.data
@@ -171,13 +181,13 @@ def _read_write_buffer(
         """,
         {"experiment_id": experiment_id, **_row_keys(rows)},
     )
-    return {(WRITE_BUFFER, block_id): (is_packed, data) for block_id, is_packed, data in found}
+    return {(WRITE_BUFFER, block_id): (is_packed, data) for block_id, is_packed, data in buffered}
 
 
 def _read_inline_buffers(
     db: Connection, experiment_id: ExperimentId, rows: Sequence[ScalarRow]
 ) -> dict[tuple[int, int], tuple[bool, bytes]]:
-    found = fetch_binary(
+    buffers = fetch_binary(
         db,
         """
             SELECT series_id, tail_end FROM time_series
@@ -185,7 +195,7 @@ def _read_inline_buffers(
         """,
         {"experiment_id": experiment_id, "series_ids": [row.series_id for row in rows]},
     )
-    return {(INLINE_BUFFER, series_id): (False, data) for series_id, data in found}
+    return {(INLINE_BUFFER, series_id): (False, data) for series_id, data in buffers}
 
 
 def _row_keys(rows: Sequence[ScalarRow]) -> dict[str, list[int]]:

@@ -1,7 +1,7 @@
-"""Queries on `scalar_tail`: what came in since a series was last merged, in rows of several points each.
+"""Queries on `scalar_tail`, the write buffer: points not yet compacted, several per row.
 
-The few points that came last stand in the row of their series (`tail_end`): a row of the tail for each flush of a point
-would be a third of what the flush costs.
+The last few points of a series are in the series row instead (`time_series.tail_end`, the inline
+buffer): a write buffer row for each flushed point would cost a third of the flush.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _INSERT_COLUMNS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class BufferRow:
-    """Points that become a row: raw records when they are few, so that rows concatenate; packed when they are many.
+    """Points to be inserted as a row: raw records, or packed from `PACKED_POINTS_MIN` points on.
 
-    They are in step order, one a step.
+    In step order, at most one point per step.
     """
 
     count: int
@@ -39,7 +39,7 @@ class BufferRow:
 
 
 def append(db: Connection, grant: ExperimentGrant, rows: Sequence[tuple[int, BufferRow]]) -> None:
-    """Adds the rows, each with its series' id; those of a series in order of arrival."""
+    """Insert (series id, row) pairs; those of a series in order of arrival."""
     execute_binary(
         db,
         f"""
@@ -61,7 +61,7 @@ def append(db: Connection, grant: ExperimentGrant, rows: Sequence[tuple[int, Buf
 def read(
     db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int]
 ) -> dict[int, ScalarPoints]:
-    """Each series' tail points in order of arrival, the end of its tail included; one without a tail is left out."""
+    """Return the points of both buffers of each series that has any, in order of arrival."""
     return _fetch_points(
         db,
         """
@@ -80,8 +80,8 @@ def read(
                         AND tail_end <> ''
                 ) AS rows
             ) AS t
-            GROUP BY series_id, is_packed,
-                packed_before  -- raw rows that no packed row parts are one
+            -- One group per run of raw rows without a packed row between: they are concatenated.
+            GROUP BY series_id, is_packed, packed_before
             ORDER BY 1, 4
         """,
         experiment_id,
@@ -92,15 +92,18 @@ def read(
 def delete_returning(
     db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int]
 ) -> dict[int, ScalarPoints]:
-    """Deletes the series' tail rows and gives exactly what was deleted, in order of arrival: not the tails' ends."""
+    """Delete the write buffers of the series and return their points, in order of arrival.
+
+    The inline buffers remain.
+    """
     return _fetch_points(
         db,
         """
-            WITH gone AS (
+            WITH deleted AS (
                 DELETE FROM scalar_tail
                 WHERE experiment_id = %(experiment_id)s AND series_id = ANY (%(series_ids)s)
                 RETURNING series_id, is_packed, data, block_id)
-            SELECT * FROM gone ORDER BY series_id, block_id
+            SELECT * FROM deleted ORDER BY series_id, block_id
         """,
         experiment_id,
         series_ids,
@@ -113,7 +116,7 @@ def _fetch_points(
     rows = fetch_binary(
         db, statement, {"experiment_id": experiment_id, "series_ids": list(series_ids)}
     )
-    parts: defaultdict[int, list[ScalarPoints]] = defaultdict(list)
+    chunks: defaultdict[int, list[ScalarPoints]] = defaultdict(list)
     for series_id, is_packed, data, _ in rows:
-        parts[series_id].append(unpack(data) if is_packed else unpack_raw(data))
-    return {series_id: concatenate(points) for series_id, points in parts.items()}
+        chunks[series_id].append(unpack(data) if is_packed else unpack_raw(data))
+    return {series_id: concatenate(points) for series_id, points in chunks.items()}

@@ -1,4 +1,4 @@
-"""Queries on `time_series` by those who follow an experiment: how far each series has come, as columns."""
+"""Queries on `time_series` for change feeds: how far each series has come, as columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tbservice.types import ExperimentId, Int64s, Selection
 
 @dataclass(frozen=True, slots=True)
 class SeriesProgress:
-    """Columns of series in the order of their ids; what they mean is told by `SeriesState`."""
+    """Columns of series, by series id. `series_rows.SeriesState` says what they mean."""
 
     series_ids: Int64s
     counts: Int64s
@@ -32,7 +32,7 @@ class SeriesProgress:
 
 
 class SeriesLabel(NamedTuple):
-    """What a series is called, and who owns it."""
+    """The run, tag and plugin of a series."""
 
     run: str
     tag: str
@@ -42,7 +42,7 @@ class SeriesLabel(NamedTuple):
 def list_progress(
     db: Connection, experiment_id: ExperimentId, selection: Selection, limit: int
 ) -> SeriesProgress:
-    """How far the selected series have come, at most `limit` of them: without their names and metadata."""
+    """Return the progress of the first `limit` selected series by id, without their names."""
     run_ids = (
         runs_tags.list_run_names(db, experiment_id, selection.runs)
         if selection.runs is not None
@@ -60,7 +60,7 @@ def list_progress(
             SELECT series_id, count, tail_points, last_step, rewrites, rewritten_from
             FROM time_series
             WHERE experiment_id = %(experiment_id)s {conditions} ORDER BY series_id LIMIT %(limit)s
-        """,  # noqa: S608 - the conditions are constants, chosen by what is asked for
+        """,  # noqa: S608 - the conditions are constants that depend on the selection
         {"experiment_id": experiment_id, "limit": limit, **parameters},
     )
     return SeriesProgress(*np.array(rows, np.int64).reshape(-1, 6).T)
@@ -69,7 +69,7 @@ def list_progress(
 def get_labels(
     db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int]
 ) -> dict[int, SeriesLabel]:
-    """What each of these series is called."""
+    """Return the run, tag and plugin of each of these series that exists, by series id."""
     rows = fetch_binary(
         db,
         """
@@ -78,7 +78,7 @@ def get_labels(
         """,
         {"experiment_id": experiment_id, "series_ids": encode_array("bigint", series_ids)},
     )
-    # In queries of their own, for the reason that `build_conditions` has.
+    # No joins in SQL: see `build_conditions` for the reason.
     runs = _get_names(db, "runs", "run_id", experiment_id, {row[1] for row in rows})
     tags = _get_names(db, "tags", "tag_id", experiment_id, {row[2] for row in rows})
     return {

@@ -1,7 +1,8 @@
-"""Queries on `time_series` by those who write points: rows made, locked, and written back.
+"""Queries on `time_series` for writers of points: create, lock and update rows.
 
-Every look-up by name is a join that PostgreSQL cannot turn around: with no statistics of an experiment that is new, it
-would compare each of its series with each that is wanted.
+Look-ups by name are LATERAL joins with LIMIT 1, which PostgreSQL cannot reorder: without statistics
+of a new experiment it would compare all its series with all names looked up
+(docs/decisions/0007).
 """
 
 from __future__ import annotations
@@ -21,16 +22,17 @@ RunTagIds = tuple[int, int]
 """Run id and tag id."""
 
 SeriesKey = tuple[int, bytes]
-"""Run id and the digest of the tag's name: what a writer knows before any tag id was read in its transaction."""
+"""Run id and SHA-256 of the tag's name: known before the transaction has read tag ids."""
 
 
 @dataclass(slots=True)
 class SeriesState:
-    """A series' row: locked until the transaction ends, and written back by `update`; or to be made by `create`.
+    """A series' row: locked and to be updated, or to be created.
 
-    `tail_end` are the points that came last, as raw records in step order: newer than the tail's rows, and none of them
-    yet. `rewrites` counts the batches with a step that is not after the series' last one, and `rewritten_from` is the
-    least such step: whoever has read up to some step and sees the same count has everything up to there.
+    `tail_end` is the inline buffer: the last points as raw records in step order, later than the
+    write buffer. `rewrites` counts the batches with a step at or before the series' last step, and
+    `rewritten_from` is the lowest such step: a reader that has all points up to a step, and sees
+    the same count again, still has all of them.
     """
 
     series_id: int
@@ -55,7 +57,7 @@ class SeriesState:
     rewrites: int
     rewritten_from: int
     tail_end: bytes
-    cold_snapshot: tuple[Any, ...] = ()  # of the row as it was locked, what few batches change
+    cold_snapshot: tuple[Any, ...] = ()  # the cold columns when the row was locked
 
 
 _STATE_COLUMNS: Final = """
@@ -77,7 +79,7 @@ _HOT_COLUMNS: Final[dict[str, str]] = {
     "max_wall_time": "float8",
     "tail_end": "bytea",
 }
-"""What changes with points that come after the last."""
+"""Columns that points after the last step change."""
 
 _COLD_COLUMNS: Final[dict[str, str]] = {
     "metadata_wall_time": "float8",
@@ -89,7 +91,7 @@ _COLD_COLUMNS: Final[dict[str, str]] = {
     "rewrites": "bigint",
     "rewritten_from": "bigint",
 }
-"""What else changes after a series was made; its metadata, which may be long, has a statement of its own."""
+"""Other columns that may change. Metadata, which may be long, has its own statement."""
 
 _get_cold_values = attrgetter(*_COLD_COLUMNS)
 
@@ -112,11 +114,11 @@ _PLACEHOLDERS: Final = {
     "first_step": "0",
     "first_wall_time": "0",
 }
-"""What no row may be without, and no row is given, where an insert always meets the row that is there."""
+"""Values for NOT NULL columns of an upsert that always finds its row, and never writes them."""
 
 _KEY_COLUMNS: Final = {"run_id": "bigint", "tag_digest": "bytea"}
 
-# Tags are joined here, so that their ids never have to be kept by a process. `LIMIT 1` keeps the order of the joins.
+# Tags are joined here, so that processes need not cache their ids (docs/decisions/0013).
 _TAG_ID_QUERY: Final = """
     SELECT tag_id FROM tags WHERE experiment_id = %(experiment_id)s AND name_digest = w.tag_digest
         LIMIT 1
@@ -141,7 +143,10 @@ def find(
 def lock(
     db: Connection, experiment_id: ExperimentId, keys: Collection[SeriesKey]
 ) -> dict[SeriesKey, SeriesState]:
-    """Lock the series that exist until the transaction ends, in the order of their keys, and return their rows."""
+    """Lock the existing series until the transaction ends and return their rows by key.
+
+    Rows are locked in the order of the keys, as by all transactions: so they cannot deadlock.
+    """
     statement = f"""
         SELECT w.tag_digest, s.* FROM {unnest_rows(_KEY_COLUMNS)} AS w
         CROSS JOIN LATERAL ({_TAG_ID_QUERY}) AS t
@@ -167,9 +172,16 @@ def lock_above_threshold(
     points_min: int,
     limit: int,
 ) -> list[SeriesState]:
-    """Locks at most `limit` scalar series of a run whose tail has so many rows or points, passing over locked ones.
+    """Lock up to `limit` series of a run that have enough to compact; skip locked ones.
 
-    In the order of their tags' ids, from after the given one on: a run with many is gone through once.
+    Args:
+        db: A transaction, until whose end they are locked.
+        experiment_id: The experiment.
+        run_id: The run.
+        after_tag_id: The last tag id of the previous call; series are locked by ascending tag id.
+        rows_min: Rows in the write buffer, from which on a series is locked.
+        points_min: Uncompacted points, from which on a series is locked as well.
+        limit: Series at most.
     """
     rows = fetch_binary(
         db,
@@ -201,10 +213,16 @@ def _make_state(row: Sequence[Any]) -> SeriesState:
 def create(
     db: Connection, grant: ExperimentGrant, new: Sequence[SeriesState], metadata: Sequence[bytes]
 ) -> dict[RunTagIds, int]:
-    """Makes the series as they stand, with their serialized metadata, and gives their ids.
+    """Insert series and return their ids by (run id, tag id).
 
-    One that another transaction made meanwhile is left as it is, and out of the answer. `new` is in the order of the
-    names: two who make the same series then never wait for each other in a circle.
+    A series that another transaction has created meanwhile is not changed, and is missing in the
+    result.
+
+    Args:
+        db: A transaction of the grant's workspace.
+        grant: Grant on the experiment.
+        new: Rows in the order of their names, which all transactions use: so they cannot deadlock.
+        metadata: The serialized summary metadata of each row.
     """
     columns = ", ".join(_INSERT_COLUMNS)
     arrays = ", ".join(f"%({name})s::{kind}[]" for name, kind in _INSERT_COLUMNS.items())
@@ -227,14 +245,15 @@ def create(
 
 
 def update(db: Connection, grant: ExperimentGrant, states: Sequence[SeriesState]) -> None:
-    """Writes back rows that this transaction holds locked, all but their metadata: each column costs.
+    """Update rows that this transaction has locked, except their metadata.
 
-    In two statements at most: one for rows that have only moved on, and one for those of which more has changed.
+    Each column costs time. So rows in which only hot columns have changed are updated by a
+    statement of their own.
     """
-    moved = [state for state in states if _get_cold_values(state) == state.cold_snapshot]
+    appended = [state for state in states if _get_cold_values(state) == state.cold_snapshot]
     changed = [state for state in states if _get_cold_values(state) != state.cold_snapshot]
-    if moved:
-        _write(db, grant, moved, _HOT_COLUMNS)
+    if appended:
+        _write(db, grant, appended, _HOT_COLUMNS)
     if changed:
         _write(db, grant, changed, _HOT_COLUMNS | _COLD_COLUMNS)
 
@@ -242,10 +261,11 @@ def update(db: Connection, grant: ExperimentGrant, states: Sequence[SeriesState]
 def _write(
     db: Connection, grant: ExperimentGrant, states: Sequence[SeriesState], types: dict[str, str]
 ) -> None:
-    """Writes some columns of rows that are there.
+    """Update some columns of existing rows, with an INSERT … ON CONFLICT that always conflicts.
 
-    As an insert that always meets its row: that can only be found by its key. In an UPDATE that joins the new values,
-    PostgreSQL, which takes the series of an experiment for few, compares each of them with each value.
+    It can only find a row by primary key. For an UPDATE that joins the new values, PostgreSQL may
+    choose a plan that compares all series of the experiment with all values
+    (docs/decisions/0010).
     """
     written = {"series_id": "bigint", **types}
     placeholders = {name: value for name, value in _PLACEHOLDERS.items() if name not in written}
@@ -271,12 +291,13 @@ def _write(
 def update_metadata(
     db: Connection, experiment_id: ExperimentId, metadata: dict[int, bytes]
 ) -> None:
-    """Gives series that this transaction holds, by their ids, other serialized metadata."""
+    """Replace the serialized metadata of series that this transaction has locked, by series id."""
     execute_binary(
         db,
         """
             UPDATE time_series SET summary_metadata = u.summary_metadata
-            FROM unnest(%(series_ids)s::bigint[], %(metadata)s::bytea[]) AS u (series_id, summary_metadata)
+            FROM unnest(%(series_ids)s::bigint[], %(metadata)s::bytea[])
+                AS u (series_id, summary_metadata)
             WHERE experiment_id = %(experiment_id)s AND time_series.series_id = u.series_id
                 AND time_series.series_id = ANY (%(series_ids)s::bigint[])
         """,

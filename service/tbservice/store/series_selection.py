@@ -1,4 +1,4 @@
-"""What a selection of series says in SQL: conditions on `time_series`, for every query that takes one."""
+"""SQL conditions on `time_series` for a selection of series."""
 
 from __future__ import annotations
 
@@ -11,10 +11,15 @@ from tbservice.types import Selection
 def build_conditions(
     selection: Selection, run_ids: Iterable[int], tag_ids: Iterable[int]
 ) -> tuple[str, dict[str, Any]]:
-    """Conditions, each behind an AND, and their parameters; the ids are those of the selection's runs and tags.
+    """Return conditions, each after an AND, and their parameters.
 
-    The names are not joined in SQL: of an experiment that has just come in PostgreSQL has no statistics, takes it for
-    a small one, and looks through all tags for each of its series. The ids are left aside where any will do.
+    Names are not joined in SQL: PostgreSQL has no statistics of a new experiment yet, estimates it
+    as small, and would scan all tags for each series.
+
+    Args:
+        selection: The selection.
+        run_ids: Ids of the selection's runs; ignored if it selects all runs.
+        tag_ids: Ids of its tags; ignored if it selects all tags.
     """
     conditions = ""
     parameters: dict[str, Any] = {}
@@ -30,7 +35,7 @@ def build_conditions(
     if selection.tags is not None:
         conditions += " AND tag_id = ANY (%(tag_ids)s::bigint[])"
         parameters["tag_ids"] = list(tag_ids)
-    # PostgreSQL takes NaN for greater than any number, and equal to itself.
+    # PostgreSQL treats NaN as equal to itself and greater than all numbers (manual, 8.1.3).
     if selection.last_value_min is not None:
         conditions += " AND last_value >= %(last_value_min)s AND last_value <> 'NaN'"
         parameters["last_value_min"] = selection.last_value_min

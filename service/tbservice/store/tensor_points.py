@@ -1,4 +1,4 @@
-"""Queries on `tensor_points`: a row a point, in the order to sample by."""
+"""Queries on `tensor_points`: one row per point, keyed by sample order."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tbservice.store.value_scan import TensorSampleRow, make_tensor_value, strea
 from tbservice.types import ExperimentGrant, ExperimentId, TensorValue
 
 STREAM_OPTIONS: Final = {"stream_results": True, "max_row_buffer": 100}
-"""How a statement is executed whose rows are fetched a little at a time."""
+"""Options for a statement whose rows are streamed with a server-side cursor."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorPoint:
-    """A point of a tensor series; (rank, sample_key) is its step's place in the order to sample by."""
+    """A point of a tensor series; (rank, sample_key) is its step's position in the sample order."""
 
     series_id: int
     rank: int
@@ -33,9 +33,16 @@ class TensorPoint:
 def upsert(
     db: Connection, grant: ExperimentGrant, keys: PointKeys, values: Sequence[TensorValue]
 ) -> dict[int, int]:
-    """Inserts points, at most one a series and step; where there is one, the greater wall time wins, then this one.
+    """Insert points, or replace those of the same step; return the number of new steps by series.
 
-    Gives, for each series, how many steps are new.
+    A stored point with a greater wall time is not replaced. Series without a new step are missing
+    in the result. Idempotent.
+
+    Args:
+        db: A transaction of the grant's workspace.
+        grant: Grant on the experiment.
+        keys: Columns of the points, at most one point per series and step.
+        values: The tensor of each point.
     """
     rows = db.execute(
         text("""
@@ -70,7 +77,7 @@ def upsert(
             "workspace_id": grant.workspace_id,
             **keys.to_parameters(),
             "dtypes": encode_array("smallint", [value.dtype for value in values]),
-            # unnest flattens an array of arrays, so that each shape travels as its text.
+            # unnest flattens arrays of arrays, so each shape is sent as the text of an array.
             "shapes": encode_array(
                 "text", ["{" + ",".join(map(str, value.shape)) + "}" for value in values]
             ),
@@ -95,10 +102,16 @@ def sample(
     k: int,
     ends: Mapping[int, Sequence[tuple[int, int]]],
 ) -> Generator[TensorPoint, None, None]:
-    """For each series, the points at its `ends` (series id to (rank, sample key) pairs) and the k that come first.
+    """Stream the first `k` points of each series in sample order, and those at its `ends`.
 
-    In no order; a point may come twice. The rows are streamed, so that a caller may stop when they are too many bytes,
-    and then closes this.
+    Points are in no order, and may occur twice. A caller that stops early, since the points have
+    too many bytes, closes the generator.
+
+    Args:
+        db: A transaction.
+        experiment_id: The experiment of all series.
+        k: Points per series.
+        ends: (rank, sample key) pairs by series id. Its keys are the series to read.
     """
     statement = """
         SELECT p.* FROM unnest(%(series_ids)s::bigint[]) AS w (series_id)
@@ -131,8 +144,8 @@ def sample(
 
 
 def ends_to_parameters(ends: Mapping[int, Sequence[tuple[int, int]]]) -> dict[str, list[int]]:
-    """The parameters of a sample's ends: the series' ids, and three parallel arrays."""
-    flat = [(series_id, rank, key) for series_id, places in ends.items() for rank, key in places]
+    """Return statement parameters for `ends`: the series' ids, and three parallel arrays."""
+    flat = [(series_id, rank, key) for series_id, keys in ends.items() for rank, key in keys]
     return {
         "series_ids": list(ends),
         "end_ids": [series_id for series_id, _, _ in flat],

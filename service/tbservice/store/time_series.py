@@ -1,4 +1,4 @@
-"""Queries on `time_series`: which series there are, and what is known of each without reading its points."""
+"""Queries on `time_series`: lists of series and of what their rows say about their points."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tbservice.store.pg.pipeline import fetch_binary
 from tbservice.store.series_selection import build_conditions
 from tbservice.types import DataClass, ExperimentId, Int64s, Selection, Series
 
-_DATA_CLASSES: Final = {int(one): one for one in DataClass}
+_DATA_CLASSES: Final = {int(data_class): data_class for data_class in DataClass}
 
 
 def list_series(db: Connection, experiment_id: ExperimentId, selection: Selection) -> list[Series]:
-    """The selected series, by run and then by the order in which their tags came."""
+    """Return the selected series, by run and then by tag, each in the order of creation."""
     return _list_where(db, experiment_id, selection, "", "run_id, tag_id", {})
 
 
@@ -29,11 +29,11 @@ def list_page(
     after: tuple[int, int],
     limit: int,
 ) -> list[Series]:
-    """The first `limit` of the selected series whose (data class, id) is greater than `after`, in that order."""
-    place = {"after_class": after[0], "after_id": after[1], "limit": limit}
+    """Return the first `limit` selected series after `after`, by (data class, id)."""
+    parameters = {"after_class": after[0], "after_id": after[1], "limit": limit}
     condition = "AND (data_class, series_id) > (%(after_class)s, %(after_id)s)"
     return _list_where(
-        db, experiment_id, selection, condition, "data_class, series_id LIMIT %(limit)s", place
+        db, experiment_id, selection, condition, "data_class, series_id LIMIT %(limit)s", parameters
     )
 
 
@@ -41,12 +41,12 @@ def _list_where(
     db: Connection,
     experiment_id: ExperimentId,
     selection: Selection,
-    place: str,
+    condition: str,
     order: str,
-    place_parameters: dict[str, int],
+    parameters: dict[str, int],
 ) -> list[Series]:
-    chosen = _resolve_selection(db, experiment_id, selection)
-    rows = fetch_binary(  # SQLAlchemy takes several times as long for a hundred thousand rows
+    resolved = _resolve_selection(db, experiment_id, selection)
+    rows = fetch_binary(  # several times as fast as SQLAlchemy with a hundred thousand rows
         db,
         f"""
             SELECT series_id, run_id, run_id, tag_id, plugin, data_class, summary_metadata,
@@ -55,30 +55,30 @@ def _list_where(
                 last_step, last_wall_time, last_value,
                 GREATEST(max_wall_time, last_wall_time)
             FROM time_series
-            WHERE experiment_id = %(experiment_id)s {chosen.conditions} {place}
+            WHERE experiment_id = %(experiment_id)s {resolved.conditions} {condition}
             ORDER BY {order}
-        """,  # noqa: S608 - the conditions are constants, chosen by what is asked for
-        {"experiment_id": experiment_id, **chosen.parameters, **place_parameters},
+        """,  # noqa: S608 - the conditions are constants that depend on the selection
+        {"experiment_id": experiment_id, **resolved.parameters, **parameters},
     )
     return [
         Series(
             *[
                 *row[:2],
-                chosen.runs[row[2]],
-                chosen.tags[row[3]],
+                resolved.runs[row[2]],
+                resolved.tags[row[3]],
                 row[4],
                 _DATA_CLASSES[row[5]],
                 *row[6:],
             ]
         )
         for row in rows
-        if row[2] in chosen.runs and row[3] in chosen.tags
+        if row[2] in resolved.runs and row[3] in resolved.tags
     ]
 
 
 @dataclass(frozen=True, slots=True)
 class _ResolvedSelection:
-    """What a selection selects: conditions on `time_series`, their parameters, and the names to its ids."""
+    """A selection as conditions on `time_series`, their parameters, and the names by id."""
 
     conditions: str
     parameters: dict[str, Any]
@@ -107,27 +107,30 @@ class LastPoint(NamedTuple):
 def list_last_points(
     db: Connection, experiment_id: ExperimentId, selection: Selection
 ) -> list[LastPoint]:
-    """The last point of each of the selected series, which have some, by run."""
-    chosen = _resolve_selection(db, experiment_id, selection)
+    """Return the last point of each selected scalar series that has points, by run, then tag."""
+    resolved = _resolve_selection(db, experiment_id, selection)
     rows = fetch_binary(
         db,
         f"""
             SELECT run_id, tag_id, last_step, last_wall_time, last_value FROM time_series
-            WHERE experiment_id = %(experiment_id)s AND last_value IS NOT NULL {chosen.conditions}
+            WHERE experiment_id = %(experiment_id)s AND last_value IS NOT NULL {resolved.conditions}
             ORDER BY run_id, tag_id
-        """,  # noqa: S608 - the conditions are constants, chosen by what is asked for
-        {"experiment_id": experiment_id, **chosen.parameters},
+        """,  # noqa: S608 - the conditions are constants that depend on the selection
+        {"experiment_id": experiment_id, **resolved.parameters},
     )
     return [
-        LastPoint(chosen.runs[run_id], chosen.tags[tag_id], *point)
+        LastPoint(resolved.runs[run_id], resolved.tags[tag_id], *point)
         for run_id, tag_id, *point in rows
-        if run_id in chosen.runs and tag_id in chosen.tags
+        if run_id in resolved.runs and tag_id in resolved.tags
     ]
 
 
 @dataclass(frozen=True, slots=True)
 class TagGroupRow:
-    """The series of one run that share plugin, data class and metadata: tag ids, and longest blob sequences beside."""
+    """The series of one run that share plugin, data class and metadata.
+
+    `lengths_max` has the number of blobs of the longest sequence for each of `tag_ids`.
+    """
 
     run_id: int
     plugin: str
@@ -140,7 +143,7 @@ class TagGroupRow:
 def list_tag_groups(
     db: Connection, experiment_id: ExperimentId, kinds: Collection[tuple[str, DataClass]]
 ) -> list[TagGroupRow]:
-    """The series of these kinds (plugin and data class), a row a group instead of a row a series; by run."""
+    """Return the series of these kinds (plugin and data class) in groups, by run."""
     rows = fetch_binary(
         db,
         """
@@ -172,7 +175,7 @@ def list_tag_groups(
 
 
 def list_tag_ids(db: Connection, experiment_id: ExperimentId) -> dict[int, Int64s]:
-    """The ids of the tags of each run (by id), in the order of the runs; those of the tags in none."""
+    """Return the tag ids of each run by run id; runs in order of creation, tags in no order."""
     rows = fetch_binary(
         db,
         """
@@ -185,7 +188,7 @@ def list_tag_ids(db: Connection, experiment_id: ExperimentId) -> dict[int, Int64
 
 
 def list_kinds(db: Connection, experiment_id: ExperimentId) -> list[tuple[str, DataClass]]:
-    """The kinds of series (plugin and data class) that the experiment has, by the plugin's name."""
+    """Return the kinds of series (plugin and data class) of the experiment, by plugin."""
     statement = text("""
         SELECT DISTINCT plugin, data_class FROM time_series WHERE experiment_id = :experiment_id
         ORDER BY plugin, data_class
@@ -197,7 +200,10 @@ def list_kinds(db: Connection, experiment_id: ExperimentId) -> list[tuple[str, D
 def delete(
     db: Connection, experiment_id: ExperimentId, run_id: int, tag_id: int | None
 ) -> list[int]:
-    """Deletes the rows of a run's series, or of one of them, and gives their ids; the caller deletes their points."""
+    """Delete the rows of a run's series, or of one tag, and return their ids.
+
+    The caller deletes their points.
+    """
     statement = text("""
         DELETE FROM time_series WHERE experiment_id = :experiment_id AND run_id = :run_id
             AND (CAST(:tag_id AS bigint) IS NULL OR tag_id = :tag_id)

@@ -1,4 +1,4 @@
-"""Queries on `tokens`: kept as SHA-256 digests, never as secrets."""
+"""Queries on `tokens`, which are stored as SHA-256 of the secret."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from sqlalchemy import Connection, Row, text
 
 from tbservice.types import ExperimentId, Scope, Token, TokenId, WorkspaceId
 
-_COLUMNS: Final = "token_id, experiment_id, scopes, label, prefix, created_at, expires_at, revoked_at, last_used_at"
+_COLUMNS: Final = """
+    token_id, experiment_id, scopes, label, prefix, created_at, expires_at, revoked_at, last_used_at
+"""
 
 
 def create(
@@ -25,7 +27,20 @@ def create(
     *,
     is_session: bool = False,
 ) -> Token:
-    """Keeps a new token."""
+    """Insert a token.
+
+    Args:
+        db: A transaction of the workspace.
+        workspace_id: The workspace.
+        token_id: A new id.
+        experiment_id: The only experiment that the token is valid for; None for all.
+        scopes: What it allows.
+        label: A name for people.
+        prefix: The secret's first characters, for listings.
+        digest: SHA-256 of the secret.
+        expires_at: None for never.
+        is_session: It was created for a browser session, and is deleted after it has expired.
+    """
     row = db.execute(
         text(f"""
             INSERT INTO tokens (token_id, workspace_id, experiment_id, scopes, label, prefix,
@@ -58,9 +73,15 @@ def list_page(
     *,
     sessions: bool,
 ) -> list[Token]:
-    """Return an experiment's tokens, the newest first, from just before a (created_at, id) place on.
+    """Return one page of an experiment's tokens, newest first.
 
-    Those that people made, expired and revoked ones too; with `sessions`, those of browser sessions that count.
+    Args:
+        db: A transaction of the workspace.
+        experiment_id: The experiment.
+        before: (created_at, id) of the previous page's last token; None for the first page.
+        limit: Tokens at most.
+        sessions: Return the valid tokens of browser sessions. Otherwise all other tokens, expired
+            and revoked ones included.
     """
     rows = db.execute(
         text(f"""
@@ -83,10 +104,10 @@ def list_page(
 
 
 def delete_ended_sessions(db: Connection, workspace_id: WorkspaceId, limit: int) -> None:
-    """Delete at most `limit` tokens of browser sessions that have expired, the oldest first."""
+    """Delete at most `limit` expired tokens of browser sessions, oldest first."""
     statement = text("""
-        -- An array is made once; rows that `IN` asks for may be looked up again,
-            each time with others than are locked.
+        -- An array is evaluated once. `IN` may evaluate the sub-select again for each row, and SKIP
+        -- LOCKED then returns other rows each time, more than the limit in total.
         DELETE FROM tokens WHERE token_id = ANY (ARRAY(
             SELECT token_id FROM tokens
             WHERE workspace_id = :workspace_id AND is_session AND expires_at < now()
@@ -98,7 +119,10 @@ def delete_ended_sessions(db: Connection, workspace_id: WorkspaceId, limit: int)
 def delete_ended(
     db: Connection, experiment_id: ExperimentId, ended_before: datetime, limit: int
 ) -> None:
-    """Delete at most `limit` of an experiment's tokens that had been revoked or had expired by then."""
+    """Delete at most `limit` of an experiment's tokens that ended before `ended_before`.
+
+    A token ends when it expires or is revoked. Idempotent.
+    """
     statement = text("""
         DELETE FROM tokens WHERE token_id = ANY (ARRAY(
             SELECT token_id FROM tokens
@@ -111,7 +135,7 @@ def delete_ended(
 
 
 def revoke(db: Connection, experiment_id: ExperimentId, token_id: TokenId) -> bool:
-    """Makes a token count no more; revoking it again changes nothing. False when the experiment has no such token."""
+    """Revoke a token; return False if the experiment has no such token. Idempotent."""
     statement = text("""
         UPDATE tokens SET revoked_at = coalesce(revoked_at, now())
         WHERE token_id = :token_id AND experiment_id = :experiment_id

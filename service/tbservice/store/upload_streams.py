@@ -1,4 +1,4 @@
-"""Queries on `upload_streams`: how far each stream of an experiment has been committed."""
+"""Queries on `upload_streams`: the upload cursor of each stream of an experiment."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ from tbservice.types import Cursor, ExperimentGrant, ExperimentId, Stream
 
 
 def stream_digest(stream: Stream) -> bytes:
-    """What identifies a stream in its experiment."""
-    parts = (
+    """Return the SHA-256 that identifies a stream in its experiment.
+
+    Of the fields' bytes, each after its length as a little-endian uint64.
+    """
+    fields = (
         stream.run.encode(),
         stream.file_name.encode(),
         stream.first_record_digest,
@@ -25,13 +28,13 @@ def stream_digest(stream: Stream) -> bytes:
         stream.filters_digest,
     )
     return hashlib.sha256(
-        b"".join(len(part).to_bytes(8, "little") + part for part in parts)
+        b"".join(len(field).to_bytes(8, "little") + field for field in fields)
     ).digest()
 
 
 @dataclass(frozen=True, slots=True)
 class CursorMove:
-    """One stream's move from `start` to the cursor's offset; `cursor.skipped` is the whole count so far."""
+    """A stream's move from the offset `start` to a new cursor, with total counts in `skipped`."""
 
     stream_digest: bytes
     cursor: Cursor
@@ -41,7 +44,7 @@ class CursorMove:
 
 @dataclass(frozen=True, slots=True)
 class LockedStream:
-    """A stream's cursor, and the id of its run, which nobody can delete until the transaction ends."""
+    """A stream's cursor and run id; the run is locked against deletion."""
 
     cursor: Cursor
     run_id: int
@@ -50,7 +53,10 @@ class LockedStream:
 def lock_streams(
     db: Connection, experiment_id: ExperimentId, digests: Sequence[bytes]
 ) -> dict[bytes, LockedStream]:
-    """Those of the streams that there are, by digest. Their cursors may be moved by others; their runs stay."""
+    """Return the existing streams by digest and lock their runs (KEY SHARE).
+
+    The cursors themselves are not locked: `move_cursors` checks them.
+    """
     rows = fetch_binary(
         db,
         f"""
@@ -87,10 +93,15 @@ _CURSOR_COLUMNS: Final = {
 def move_cursors(
     db: Connection, grant: ExperimentGrant, moves: Sequence[CursorMove]
 ) -> PendingResult:
-    """Moves cursors, holding their rows until the transaction ends. At most one advance a stream.
+    """Move cursors that are still at their `start`, and lock them until the transaction ends.
 
-    It gives the digests of the streams that were still at their `start`: unless that are all of them, the caller must
-    roll back, and must not take the other cursors as this transaction sees them for where they are.
+    The result contains the digests of the moved streams. If one is missing, the caller must roll
+    back, and read the cursor of that stream in a new transaction: this one may not see its value.
+
+    Args:
+        db: A transaction of the grant's workspace, in a `pipeline`.
+        grant: Grant on the experiment.
+        moves: At most one per stream. A move from 0 creates the stream if necessary.
     """
     if len(moves) == 1 and moves[0].start:
         return _move_existing_cursor(db, grant, moves[0])
@@ -102,14 +113,13 @@ def move_cursors(
             SELECT %(experiment_id)s, %(workspace_id)s,
                 {columns.replace("skipped", "skipped::jsonb")}
             FROM {unnest_rows({**_CURSOR_COLUMNS, "start": "bigint"})} AS u
-            -- A cursor that was deleted meanwhile, with what was read before it,
-                is not made again in the middle.
+            -- A cursor that was deleted meanwhile, with the points before it, is not created again
+            -- at an offset greater than 0.
             WHERE start = 0 OR EXISTS (SELECT FROM upload_streams AS s
                 WHERE s.experiment_id = %(experiment_id)s AND s.stream_digest = u.stream_digest)
             ON CONFLICT (experiment_id, stream_digest) DO UPDATE
                 SET cursor = excluded.cursor, checksum = excluded.checksum,
-                    skipped = excluded.skipped,
-                    updated_at = now()
+                    skipped = excluded.skipped, updated_at = now()
                 WHERE (old.stream_digest, old.cursor) IN (
                     SELECT stream_digest, start
                     FROM {unnest_rows({"stream_digest": "bytea", "start": "bigint"})} AS w)
@@ -126,13 +136,15 @@ def move_cursors(
 def _move_existing_cursor(
     db: Connection, grant: ExperimentGrant, move: CursorMove
 ) -> PendingResult:
-    """Moves one cursor that is there, as most batches do: found by its key, in half the time."""
+    """Move one existing cursor, as most batches do: by primary key, in half the time."""
     return execute_binary(
         db,
         """
-            UPDATE upload_streams SET cursor = %(cursor)s, checksum = %(checksum)s, skipped = %(skipped)s::jsonb,
+            UPDATE upload_streams
+            SET cursor = %(cursor)s, checksum = %(checksum)s, skipped = %(skipped)s::jsonb,
                 updated_at = now()
-            WHERE experiment_id = %(experiment_id)s AND stream_digest = %(stream_digest)s AND cursor = %(start)s
+            WHERE experiment_id = %(experiment_id)s AND stream_digest = %(stream_digest)s
+                AND cursor = %(start)s
             RETURNING stream_digest
         """,
         {
@@ -168,7 +180,7 @@ def _encode_columns(moves: Sequence[CursorMove]) -> dict[str, Any]:
 def list_cursors(
     db: Connection, experiment_id: ExperimentId, after: bytes, limit: int
 ) -> list[tuple[bytes, Cursor]]:
-    """One page of all cursors, in the order of their stream's digest, with that digest."""
+    """Return one page of (stream digest, cursor), by digest, after the digest `after`."""
     rows = db.execute(
         text("""
             SELECT s.*, runs.name AS run FROM upload_streams AS s
@@ -182,7 +194,7 @@ def list_cursors(
 
 
 def delete_run_streams(db: Connection, experiment_id: ExperimentId, run_id: int) -> None:
-    """Deletes the cursors of a run, so that its files are read again from their start."""
+    """Delete the cursors of a run, so that its files are uploaded again from their start."""
     statement = text(
         "DELETE FROM upload_streams WHERE experiment_id = :experiment_id AND run_id = :run_id"
     )

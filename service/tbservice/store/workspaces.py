@@ -1,4 +1,4 @@
-"""Queries on `workspaces`, the tenants."""
+"""Queries on `workspaces`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from tbservice.types import WorkspaceId
 
 
 def create(db: Connection, name: str) -> WorkspaceId:
-    """Makes a workspace; several may have one name."""
+    """Create a workspace and return its id. Names need not be unique."""
     statement = text("INSERT INTO workspaces (name) VALUES (:name) RETURNING workspace_id")
     return WorkspaceId(db.execute(statement, {"name": name}).scalar_one())
 
 
 def list_all(db: Connection) -> list[tuple[WorkspaceId, str]]:
-    """Every workspace's id and name, the oldest first."""
+    """Return the id and name of every workspace, oldest first."""
     rows = db.execute(text("SELECT workspace_id, name FROM workspaces ORDER BY workspace_id"))
     return [(WorkspaceId(row.workspace_id), row.name) for row in rows]

@@ -12,7 +12,7 @@ from sqlalchemy import exc
 from tbservice.errors import Invalid, NotFound, Unavailable
 
 READ_ONLY: Final = (
-    "the database takes no writes: it is a standby, or read-only; nothing was lost, try again"
+    "the database accepts no writes: it is a standby, or read-only; nothing was lost, try again"
 )
 
 _UNAVAILABLE: Final = (
