@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from sqlalchemy import Connection, text
@@ -31,6 +32,29 @@ class BlobPoint:
     logged_content_type: str
 
 
+_UPSERT: Final = """
+    WITH upserted AS (
+        INSERT INTO blob_points AS old
+            (experiment_id, workspace_id, series_id, rank, sample_key, step, wall_time,
+            digests, logged_content_type)
+        SELECT :experiment_id, :workspace_id, series_id, rank, sample_key, step, wall_time,
+            CAST(digests AS bytea[]), logged_content_type
+        FROM unnest(CAST(:series_ids AS bigint[]), CAST(:ranks AS smallint[]),
+            CAST(:sample_keys AS bigint[]), CAST(:steps AS bigint[]),
+            CAST(:wall_times AS float8[]), CAST(:digests AS text[]),
+            CAST(:content_types AS text[]))
+            AS u (series_id, rank, sample_key, step, wall_time, digests,
+                logged_content_type)
+        ORDER BY series_id, rank, sample_key
+        ON CONFLICT (experiment_id, series_id, rank, sample_key) DO UPDATE
+            SET wall_time = excluded.wall_time, digests = excluded.digests,
+                logged_content_type = excluded.logged_content_type
+            WHERE excluded.wall_time >= old.wall_time
+        RETURNING series_id, (xmax = 0) AS is_new)  -- 0 for an inserted row
+    SELECT series_id, count(*) AS new FROM upserted WHERE is_new GROUP BY series_id
+"""
+
+
 def upsert(
     db: Connection,
     grant: ExperimentGrant,
@@ -51,27 +75,7 @@ def upsert(
         content_types: The content type logged with each point, "" for none.
     """
     rows = db.execute(
-        text("""
-            WITH put AS (
-                INSERT INTO blob_points AS old
-                    (experiment_id, workspace_id, series_id, rank, sample_key, step, wall_time,
-                    digests, logged_content_type)
-                SELECT :experiment_id, :workspace_id, series_id, rank, sample_key, step, wall_time,
-                    CAST(digests AS bytea[]), logged_content_type
-                FROM unnest(CAST(:series_ids AS bigint[]), CAST(:ranks AS smallint[]),
-                    CAST(:sample_keys AS bigint[]), CAST(:steps AS bigint[]),
-                    CAST(:wall_times AS float8[]), CAST(:digests AS text[]),
-                    CAST(:content_types AS text[]))
-                    AS u (series_id, rank, sample_key, step, wall_time, digests,
-                        logged_content_type)
-                ORDER BY series_id, rank, sample_key
-                ON CONFLICT (experiment_id, series_id, rank, sample_key) DO UPDATE
-                    SET wall_time = excluded.wall_time, digests = excluded.digests,
-                        logged_content_type = excluded.logged_content_type
-                    WHERE excluded.wall_time >= old.wall_time
-                RETURNING series_id, (xmax = 0) AS is_new)
-            SELECT series_id, count(*) AS new FROM put WHERE is_new GROUP BY series_id
-        """),
+        text(_UPSERT),
         {
             "experiment_id": grant.experiment_id,
             "workspace_id": grant.workspace_id,

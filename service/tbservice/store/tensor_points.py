@@ -30,6 +30,35 @@ class TensorPoint:
     value: TensorValue
 
 
+_UPSERT: Final = """
+    WITH upserted AS (
+        INSERT INTO tensor_points AS old
+            (experiment_id, workspace_id, series_id, rank, sample_key, step, wall_time,
+            dtype, shape, data, histogram, object_sha256, object_size)
+        SELECT :experiment_id, :workspace_id, series_id, rank, sample_key, step, wall_time,
+            dtype,
+            CAST(shape AS bigint[]), data, histogram, object_sha256, object_size
+        FROM unnest(CAST(:series_ids AS bigint[]), CAST(:ranks AS smallint[]),
+            CAST(:sample_keys AS bigint[]),
+            CAST(:steps AS bigint[]), CAST(:wall_times AS float8[]),
+                CAST(:dtypes AS smallint[]),
+            CAST(:shapes AS text[]), CAST(:data AS bytea[]), CAST(:histograms AS bytea[]),
+            CAST(:object_sha256s AS bytea[]), CAST(:object_sizes AS bigint[]))
+            AS u (series_id, rank, sample_key, step, wall_time, dtype, shape, data,
+                histogram,
+                object_sha256, object_size)
+        ORDER BY series_id, rank, sample_key
+        ON CONFLICT (experiment_id, series_id, rank, sample_key) DO UPDATE
+            SET wall_time = excluded.wall_time, dtype = excluded.dtype,
+                shape = excluded.shape,
+                data = excluded.data, histogram = excluded.histogram,
+                object_sha256 = excluded.object_sha256, object_size = excluded.object_size
+            WHERE excluded.wall_time >= old.wall_time
+        RETURNING series_id, (xmax = 0) AS is_new)  -- 0 for an inserted row
+    SELECT series_id, count(*) AS new FROM upserted WHERE is_new GROUP BY series_id
+"""
+
+
 def upsert(
     db: Connection, grant: ExperimentGrant, keys: PointKeys, values: Sequence[TensorValue]
 ) -> dict[int, int]:
@@ -45,33 +74,7 @@ def upsert(
         values: The tensor of each point.
     """
     rows = db.execute(
-        text("""
-            WITH put AS (
-                INSERT INTO tensor_points AS old
-                    (experiment_id, workspace_id, series_id, rank, sample_key, step, wall_time,
-                    dtype, shape, data, histogram, object_sha256, object_size)
-                SELECT :experiment_id, :workspace_id, series_id, rank, sample_key, step, wall_time,
-                    dtype,
-                    CAST(shape AS bigint[]), data, histogram, object_sha256, object_size
-                FROM unnest(CAST(:series_ids AS bigint[]), CAST(:ranks AS smallint[]),
-                    CAST(:sample_keys AS bigint[]),
-                    CAST(:steps AS bigint[]), CAST(:wall_times AS float8[]),
-                        CAST(:dtypes AS smallint[]),
-                    CAST(:shapes AS text[]), CAST(:data AS bytea[]), CAST(:histograms AS bytea[]),
-                    CAST(:object_sha256s AS bytea[]), CAST(:object_sizes AS bigint[]))
-                    AS u (series_id, rank, sample_key, step, wall_time, dtype, shape, data,
-                        histogram,
-                        object_sha256, object_size)
-                ORDER BY series_id, rank, sample_key
-                ON CONFLICT (experiment_id, series_id, rank, sample_key) DO UPDATE
-                    SET wall_time = excluded.wall_time, dtype = excluded.dtype,
-                        shape = excluded.shape,
-                        data = excluded.data, histogram = excluded.histogram,
-                        object_sha256 = excluded.object_sha256, object_size = excluded.object_size
-                    WHERE excluded.wall_time >= old.wall_time
-                RETURNING series_id, (xmax = 0) AS is_new)
-            SELECT series_id, count(*) AS new FROM put WHERE is_new GROUP BY series_id
-        """),
+        text(_UPSERT),
         {
             "experiment_id": grant.experiment_id,
             "workspace_id": grant.workspace_id,
