@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-import tbupload.notebook
 from tensorboard.plugins.hparams import plugin_data_pb2
 
+import tbupload.notebook
 from support.batches import (
     ApiClient,
     images,

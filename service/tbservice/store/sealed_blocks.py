@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from tbservice.store.pg.database import fetch_binary
+from tbservice.store.pg.pipeline import fetch_binary
 from tbservice.store.scalar_blocks import BlockKey
 from tbservice.store.scalar_format import ScalarPoints, unpack
 from tbservice.types import ExperimentId, StepRange

@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple, TypeVar
 import psycopg
 from sqlalchemy import Connection
 
-from tbservice.store.pg.pipeline import fetch_binary
 from tbservice.types import ExperimentId, ObjectReference, StepRange, TensorValue
 
 _FIRST_FETCH_ROWS: Final = 4
