@@ -1,4 +1,6 @@
-"""Fixtures: one PostgreSQL and one SeaweedFS a session, a database and a bucket of its own for each test."""
+"""Fixtures: one PostgreSQL and one SeaweedFS a session, a database and a bucket of its own for each
+test.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,12 @@ hypothesis.settings.load_profile("tbhub")
 
 
 def pytest_collection_modifyitems(items):
-    """Order the modules for `--dist loadfile --no-loadscope-reorder`: of each folder in turn, the quick ones last.
+    """Order the modules for `--dist loadfile --no-loadscope-reorder`: of each folder in turn, the
+    quick ones last.
 
-    At the end no process is left alone with a long module, and modules that load the machine in the same way, as
-    Chromium does, do not run side by side. By itself xdist would leave the modules of few tests, often long, for last.
+    At the end no process is left alone with a long module, and modules that load the machine in the
+    same way, as Chromium does, do not run side by side. By itself xdist would leave the modules of
+    few tests, often long, for last.
     """
     counts: Counter[str] = Counter()
     places = {}
@@ -104,7 +108,9 @@ def shared_settings(servers):
 
 @pytest.fixture(scope="module")
 def shared_application(shared_settings):
-    """A client of an application that is shared by the tests of a module: it starts once, and keeps its cookies."""
+    """A client of an application that is shared by the tests of a module: it starts once, and keeps
+    its cookies.
+    """
     from starlette.testclient import TestClient  # noqa: PLC0415 - unit tests do without the server's packages
 
     from tbservice.server.app import create_app  # noqa: PLC0415 - the same

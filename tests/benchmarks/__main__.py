@@ -1,6 +1,8 @@
-"""Measures speed and size: `make bench`, or `make bench ARGS="reading upload"` for a part; nothing here is a test.
+"""Measures speed and size: `make bench`, or `make bench ARGS="reading upload"` for a part; nothing
+here is a test.
 
-Each benchmark is a module of this directory with the same name, whose first line says what it measures.
+Each benchmark is a module of this directory with the same name, whose first line says what it
+measures.
 """
 
 from __future__ import annotations
@@ -44,14 +46,15 @@ def main() -> None:
     print(machine.describe())
     for name in options.names or BENCHMARKS:
         benchmark = importlib.import_module(name)
-        print(f"\n{name}: {_first_line(benchmark.__doc__)}", flush=True)
+        print(f"\n{name}: {_first_sentence(benchmark.__doc__)}", flush=True)
         with open_bench(name, options.scale, options.rounds, options.only) as bench:
             benchmark.measure(bench)
 
 
 def _parse() -> argparse.Namespace:
     lines = [
-        f"  {name:<9} {_first_line(importlib.import_module(name).__doc__)}" for name in BENCHMARKS
+        f"  {name:<9} {_first_sentence(importlib.import_module(name).__doc__)}"
+        for name in BENCHMARKS
     ]
     parser = argparse.ArgumentParser(
         prog="make bench ARGS=...",
@@ -81,8 +84,8 @@ def _parse() -> argparse.Namespace:
     return options
 
 
-def _first_line(text: str | None) -> str:
-    return (text or "").partition("\n")[0]
+def _first_sentence(text: str | None) -> str:
+    return " ".join((text or "").partition("\n\n")[0].split())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""What each attack of the security findings does to the worker and to another workspace, before and after a fix."""
+"""What each attack of the security findings does to the worker and to another workspace, before and
+after a fix.
+"""
 
 from __future__ import annotations
 
@@ -90,8 +92,8 @@ def _measure(world: World, name: str, attack: Attack) -> list[str]:
 def _watch(serving: Serving, attacker: Attacker) -> tuple[int, int, bool]:
     """Wait for the attacker's end.
 
-    Returns the most bytes of the worker's children, the last count of its connections, and whether the attack is to be
-    ended because the worker has MEMORY_BYTES_MAX.
+    Returns the most bytes of the worker's children, the last count of its connections, and whether
+    the attack is to be ended because the worker has MEMORY_BYTES_MAX.
     """
     children = held = 0
     while attacker.is_running():

@@ -18,10 +18,11 @@ from tbservice.local.embedded.instance import Instance
 
 @dataclass
 class Bench:
-    """A benchmark's surroundings, gone when it ends; `directory` is on the disk of the system's temporary files.
+    """A benchmark's surroundings, gone when it ends; `directory` is on the disk of the system's
+    temporary files.
 
-    `scale` multiplies sizes, `rounds` says how often things are measured in turns, `only` picks cases by words
-    parted by commas, any of which suffices.
+    `scale` multiplies sizes, `rounds` says how often things are measured in turns, `only` picks
+    cases by words parted by commas, any of which suffices.
     """
 
     directory: Path

@@ -1,4 +1,6 @@
-"""The data API: 100 series against MLflow's bulk history and a local TensorBoard; names; samples of any length."""
+"""The data API: 100 series against MLflow's bulk history and a local TensorBoard; names; samples of
+any length.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def measure(bench: Bench) -> None:
 
 
 def _measure_read(bench: Bench, service: Service) -> None:
-    """The same points in one answer: of ours, of TensorBoard, and of MLflow's store without its HTTP."""
+    """The same points in one answer: of ours, of TensorBoard, and of MLflow's store without its
+    HTTP.
+    """
     logdir = bench.directory / "logdir"
     say(f"writing and uploading {READ.runs} runs of {READ.steps:,} points")
     write_scalars(logdir, READ)

@@ -1,4 +1,6 @@
-"""Reading everything back: points a second at the client in each format, and the memory of both sides."""
+"""Reading everything back: points a second at the client in each format, and the memory of both
+sides.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ TARGET = "at least 3,000,000"
 
 
 def measure(bench: Bench) -> None:
-    """Fills an experiment of 5,000 runs of 10 tags of 1,000 points, and reads all of it in every format."""
+    """Fills an experiment of 5,000 runs of 10 tags of 1,000 points, and reads all of it in every
+    format.
+    """
     runs = max(RUNS_A_BATCH, round(RUNS * bench.scale))
     bench.need_disk(runs * TAGS * POINTS * 150)
     with bench.new_service() as service:

@@ -1,4 +1,6 @@
-"""Another workspace's page, reads and writes while one does its worst: p95 against the same without an attacker."""
+"""Another workspace's page, reads and writes while one does its worst: p95 against the same without
+an attacker.
+"""
 
 from __future__ import annotations
 

@@ -44,7 +44,9 @@ class Shape:
 
 
 def measure(bench: Bench) -> None:
-    """Sends small batches one after the other, as fast as they are taken; reads in turns, merged and not yet merged."""
+    """Sends small batches one after the other, as fast as they are taken; reads in turns, merged
+    and not yet merged.
+    """
     for number, points in enumerate(POINTS_A_FLUSH):
         shape = Shape(round(FLUSHES * bench.scale), points)
         print(f"  {shape.flushes:,} flushes of {TAGS} tags with {points} points each")

@@ -24,7 +24,9 @@ DISK_BYTES_A_POINT = 60
 
 
 def measure(bench: Bench) -> None:
-    """Fills one database with what was recorded once, under other runs, and leaves another with one million."""
+    """Fills one database with what was recorded once, under other runs, and leaves another with one
+    million.
+    """
     size = MILLION
     copies = max(1, round(COPIES * bench.scale))
     bench.need_disk(size.points * copies * DISK_BYTES_A_POINT)

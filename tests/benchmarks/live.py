@@ -1,4 +1,6 @@
-"""From `flush()` to visible in the read API: many `tbupload` that follow, each with 50 new points a second."""
+"""From `flush()` to visible in the read API: many `tbupload` that follow, each with 50 new points a
+second.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ class Host:
 
 
 def measure(bench: Bench) -> None:
-    """Lets everything run for a while, measures costs for a minute and latency for another; a database each case."""
+    """Lets everything run for a while, measures costs for a minute and latency for another; a
+    database each case.
+    """
     count = max(1, round(UPLOADERS * bench.scale))
     for number, (name, shares_experiment) in enumerate(CASES.items()):
         if bench.is_chosen(name):
@@ -58,7 +62,9 @@ def measure(bench: Bench) -> None:
 
 @contextmanager
 def _hosts(service: Service, count: int, shares_experiment: bool) -> Iterator[list[Host]]:
-    """Uploaders that run with the options they have by themselves, on logdirs whose files are still to come."""
+    """Uploaders that run with the options they have by themselves, on logdirs whose files are still
+    to come.
+    """
     shared = service.api.new_experiment(name="live") if shares_experiment else None
     root = service.directory / "hosts"
     say(f"starting {count} uploaders")
@@ -172,7 +178,9 @@ class Watch:
 
 @contextmanager
 def _watching(service: Service, hosts: list[Host]) -> Iterator[Watch]:
-    """A few threads, each of which picks a flush that has just happened and asks until one of its points is there."""
+    """A few threads, each of which picks a flush that has just happened and asks until one of its
+    points is there.
+    """
     watch, end = Watch(), threading.Event()
     threads = [
         threading.Thread(target=_watch, args=(service, hosts, watch, end, n))

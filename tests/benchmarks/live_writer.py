@@ -1,8 +1,9 @@
-"""A process that writes the event files of many training jobs, 50 scalars a second each: started by `live`.
+"""A process that writes the event files of many training jobs, 50 scalars a second each: started by
+`live`.
 
-`python live_writer.py SECONDS DIRECTORY…` encodes everything first, prints when it begins (seconds since the epoch),
-and then only appends: each second a step to each file, spread over the second. Beside each directory it logs step and
-time of every flush.
+`python live_writer.py SECONDS DIRECTORY…` encodes everything first, prints when it begins (seconds
+since the epoch), and then only appends: each second a step to each file, spread over the second.
+Beside each directory it logs step and time of every flush.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""TensorBoard as people run it on their own machine: its page over the same logdir, RustBoard reading the files."""
+"""TensorBoard as people run it on their own machine: its page over the same logdir, RustBoard
+reading the files.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ TIME_SERIES = "data/plugin/timeseries/timeSeries"
 
 @dataclass(frozen=True)
 class Site:
-    """A TensorBoard page at `url`, which ends in a slash; `process_ids` are those that answer for it."""
+    """A TensorBoard page at `url`, which ends in a slash; `process_ids` are those that answer for
+    it.
+    """
 
     url: str
     process_ids: tuple[int, ...]
@@ -63,7 +67,9 @@ class Site:
 
 @contextmanager
 def local_tensorboard(logdir: Path, log: Path) -> Iterator[Site]:
-    """TensorBoard with its data server over the logdir, while the block lasts; it begins to load at once."""
+    """TensorBoard with its data server over the logdir, while the block lasts; it begins to load at
+    once.
+    """
     port = choose_ports(["tensorboard"], {})["tensorboard"]
     options = [
         "--logdir",

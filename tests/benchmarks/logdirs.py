@@ -1,7 +1,9 @@
-"""Event files to measure with, byte for byte as writers leave them, made fast: millions of points in seconds.
+"""Event files to measure with, byte for byte as writers leave them, made fast: millions of points
+in seconds.
 
-Of each kind of step one is encoded by protobuf, with marks where numbers go; all steps like it are rows of a matrix
-that is filled in by column. RustBoard, which checks checksums as well, reads what comes out.
+Of each kind of step one is encoded by protobuf, with marks where numbers go; all steps like it are
+rows of a matrix that is filled in by column. RustBoard, which checks checksums as well, reads what
+comes out.
 """
 
 from __future__ import annotations
@@ -78,8 +80,8 @@ MILLION = Size(10, 20, 5_000)
 class Pace:
     """When points are written: `stride` steps apart, and after how many seconds.
 
-    Regular: each a moment after the one before. Irregular: all tags of a step within a millisecond, steps of unequal
-    length, one step in 500 after a pause of minutes, and one in ten left out.
+    Regular: each a moment after the one before. Irregular: all tags of a step within a millisecond,
+    steps of unequal length, one step in 500 after a pause of minutes, and one in ten left out.
     """
 
     stride: int = 1
@@ -140,7 +142,9 @@ def tensors_named_once(tags: list[str]) -> Events:
 
 
 def float_vals(tags: list[str]) -> Events:
-    """PyTorch's `new_style`: a tensor without a shape, the number in `float_val`, metadata in every event."""
+    """PyTorch's `new_style`: a tensor without a shape, the number in `float_val`, metadata in every
+    event.
+    """
     tensor = pb.TensorProto(dtype=1, float_val=[VALUE])
     return lambda step: [plugin_event("scalars", tag, step, tensor, WALL) for tag in tags]
 
@@ -161,7 +165,8 @@ def write_scalars(
     pace: Pace = REGULAR,
     presence: float = 1.0,
 ) -> int:
-    """Writes a file a run and returns the bytes of all; an event is there with probability `presence`.
+    """Writes a file a run and returns the bytes of all; an event is there with probability
+    `presence`.
 
     Without `events`, those of `simple_values` of `tag_names(size.tags)`.
     """
@@ -180,14 +185,18 @@ def encode_steps(
     wall_times: npt.NDArray[np.float64],
     values: npt.NDArray[np.float64],
 ) -> Iterator[bytes]:
-    """The records of each step, as they are appended to a file; wall times and values in (steps, tags)."""
+    """The records of each step, as they are appended to a file; wall times and values in (steps,
+    tags).
+    """
     for part in _alike(steps, events):
         rows = _Row(events(int(steps[part][0]))).fill(steps[part], wall_times[part], values[part])
         yield from (row.tobytes() for row in rows)
 
 
 def write_images(logdir: Path, size: int, image_bytes: int = 100_000) -> int:
-    """Writes ten runs of incompressible images, and ten scalars beside each; returns the bytes of all, about `size`."""
+    """Writes ten runs of incompressible images, and ten scalars beside each; returns the bytes of
+    all, about `size`.
+    """
     random = np.random.default_rng(0)
     total = 0
     for run in range(10):
@@ -252,7 +261,9 @@ def _alike(steps: npt.NDArray[np.int64], events: Events) -> Iterator[slice]:
 
 
 class _Row:
-    """The records of one step as bytes, and the columns in which the step, wall times and values stand."""
+    """The records of one step as bytes, and the columns in which the step, wall times and values
+    stand.
+    """
 
     def __init__(self, events: list[pb.Event]) -> None:
         records = [encode_record(event.SerializeToString()) for event in events]

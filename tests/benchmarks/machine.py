@@ -23,7 +23,9 @@ def describe() -> str:
 
 
 def peak_memory(process_id: int) -> int:
-    """The most memory a running process has had resident since it began, in bytes (VmHWM); 0 once it has ended."""
+    """The most memory a running process has had resident since it began, in bytes (VmHWM); 0 once
+    it has ended.
+    """
     return _memory(process_id, "VmHWM:")
 
 
@@ -44,7 +46,9 @@ def _memory(process_id: int, name: str) -> int:
 
 
 def cpu_seconds(*process_ids: int) -> float:
-    """CPU time of these processes and all below them, in user and system mode; of those that have ended, too."""
+    """CPU time of these processes and all below them, in user and system mode; of those that have
+    ended, too.
+    """
     total = 0.0
     for process_id in process_ids:
         with suppress(psutil.NoSuchProcess):

@@ -40,7 +40,9 @@ UPLOADER_TARGET = "under 150"
 
 
 def measure(bench: Bench) -> None:
-    """Uploads both logdirs; most of their bytes are hard links to the same few files, but streams of their own."""
+    """Uploads both logdirs; most of their bytes are hard links to the same few files, but streams
+    of their own.
+    """
     bench.need_disk(DISK_BYTES * bench.scale)
     cases = {"10 GB": _write_large, "100,000 files": _write_many}
     for number, (name, write) in enumerate(cases.items()):

@@ -1,4 +1,6 @@
-"""The page: cards, listings and first paint against a local TensorBoard; slow clients, memory, what starting costs."""
+"""The page: cards, listings and first paint against a local TensorBoard; slow clients, memory, what
+starting costs.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ print(time.process_time() - began, resident() - before)
 
 
 def measure(bench: Bench) -> None:
-    """All of it on one service, which is asked in turns with TensorBoard; `--only` takes wide, slow or start alone."""
+    """All of it on one service, which is asked in turns with TensorBoard; `--only` takes wide, slow
+    or start alone.
+    """
     with bench.new_service() as service:
         if bench.is_chosen("cards and paint"):
             _compare(bench, service)
@@ -116,7 +120,9 @@ def _list(site: Site) -> object:
 def _in_turns(
     rounds: int, asked: dict[str, tuple[Site, Callable[[Site], object]]]
 ) -> dict[str, tuple[list[float], list[float]]]:
-    """Seconds and CPU seconds of each, asked one after the other in every round, the first of which does not count."""
+    """Seconds and CPU seconds of each, asked one after the other in every round, the first of which
+    does not count.
+    """
     spent: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in asked}
     for number in range(rounds + 1):
         for name, (site, ask) in asked.items():
@@ -139,7 +145,9 @@ def _report_ratio(
     other: tuple[list[float], list[float]],
     target: str = "",
 ) -> None:
-    """Of the median times; and of the CPU time in all, which says more when others load the machine."""
+    """Of the median times; and of the CPU time in all, which says more when others load the
+    machine.
+    """
     cpu = sum(one[1]) / max(sum(other[1]), 1e-9)
     report(
         name,
@@ -158,7 +166,9 @@ def _check_alike(ours: bytes, theirs: bytes) -> None:
 
 
 def _measure_paint(bench: Bench, ours: Site, theirs: Site) -> None:
-    """A page opened again, its files in the browser's cache: until something is there, and until a card has points."""
+    """A page opened again, its files in the browser's cache: until something is there, and until a
+    card has points.
+    """
     painted: dict[str, list[tuple[float, float]]] = {"ours": [], "theirs": []}
     with sync_playwright() as playwright:
         browser = launch(playwright)
@@ -179,9 +189,11 @@ def _measure_paint(bench: Bench, ours: Site, theirs: Site) -> None:
 
 
 def _paint(browser: Browser, site: Site) -> tuple[float, float]:
-    """Milliseconds from the start of a third visit to its first contentful paint, and until a card shows its points.
+    """Milliseconds from the start of a third visit to its first contentful paint, and until a card
+    shows its points.
 
-    In the second one the browser still compiles all of the app, and then keeps what it has compiled.
+    In the second one the browser still compiles all of the app, and then keeps what it has
+    compiled.
     """
     context = browser.new_context(viewport={"width": 1400, "height": 900})
     page = context.new_page()
@@ -205,8 +217,8 @@ def _paint(browser: Browser, site: Site) -> tuple[float, float]:
 
 
 def _wait_until_idle(page: Page) -> None:
-    """Waits until the browser has nothing to do: without a graphics card it draws the charts of a page that is gone for
-    seconds, and the first frame of the next page would wait for that.
+    """Waits until the browser has nothing to do: without a graphics card it draws the charts of a
+    page that is gone for seconds, and the first frame of the next page would wait for that.
     """
     below = psutil.Process().children(recursive=True)
     browser = next(

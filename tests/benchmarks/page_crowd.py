@@ -1,4 +1,6 @@
-"""What a page waits for where there is much, or where others are slow: listings of many series, slow clients."""
+"""What a page waits for where there is much, or where others are slow: listings of many series,
+slow clients.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ def measure_wide(bench: Bench, service: Service) -> None:
 
 
 def measure_slow_clients(site: Site, tag: str) -> None:
-    """The page's requests while others send their bodies a byte now and then, and others do not read their answers."""
+    """The page's requests while others send their bodies a byte now and then, and others do not
+    read their answers.
+    """
     alone = _median(lambda: _open_page(site, tag), 5)
     with _slow_clients(site, tag):
         time.sleep(SLOW_SECONDS)

@@ -1,4 +1,5 @@
-"""A process that reads a logdir's event files into columns and prints what that took, as JSON: started by `reading`.
+"""A process that reads a logdir's event files into columns and prints what that took, as JSON:
+started by `reading`.
 
 `python read_logdir.py LOGDIR` on one core; nothing is sent, nothing is kept.
 """

@@ -1,4 +1,6 @@
-"""Reading alone, from a file's bytes to packed columns, one core, against RustBoard's load cycle of the same files."""
+"""Reading alone, from a file's bytes to packed columns, one core, against RustBoard's load cycle of
+the same files.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,9 @@ CASES = (
 
 
 def measure(bench: Bench) -> None:
-    """Reads each logdir in turns with RustBoard; both verify checksums, and the files are in the page cache."""
+    """Reads each logdir in turns with RustBoard; both verify checksums, and the files are in the
+    page cache.
+    """
     print(
         "  points/s a core; RustBoard's by its CPU time, and by twice its time, as it may use two cores"
     )
@@ -126,7 +130,9 @@ def _read(logdir: Path) -> dict[str, float]:
 
 
 def _copy(logdir: Path, target: Path) -> float:
-    """Seconds that a copy of the files takes by read and write (shutil's own shortcuts may copy nothing)."""
+    """Seconds that a copy of the files takes by read and write (shutil's own shortcuts may copy
+    nothing).
+    """
     began = time.perf_counter()
     with target.open("wb") as copy:
         for path in sorted(logdir.rglob("*tfevents*")):

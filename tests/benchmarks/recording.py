@@ -1,4 +1,5 @@
-"""Real batches, to be sent again: a proxy that keeps what `tbupload` sends, and a sender as fast as the server takes.
+"""Real batches, to be sent again: a proxy that keeps what `tbupload` sends, and a sender as fast as
+the server takes.
 
 An experiment knows nothing of another's streams, so the same bytes are fresh to each.
 """
@@ -25,7 +26,9 @@ _DROPPED = {"host", "connection", "transfer-encoding", "content-length", "keep-a
 
 @dataclass(frozen=True)
 class Request:
-    """A batch as it was sent, and the streams it continues: one batch of a stream is under way at a time."""
+    """A batch as it was sent, and the streams it continues: one batch of a stream is under way at a
+    time.
+    """
 
     body: bytes
     headers: dict[str, str]
@@ -100,7 +103,9 @@ def _streams(result: bytes) -> frozenset[bytes]:
 def send(
     server: str, experiment_id: str, requests: list[Request], connections: int = CONNECTIONS
 ) -> float:
-    """Seconds until all batches are committed to the experiment; those of one stream in their order."""
+    """Seconds until all batches are committed to the experiment; those of one stream in their
+    order.
+    """
     url = f"{server}/api/v1/experiments/{experiment_id}/batches"
     pool = urllib3.PoolManager(maxsize=connections)
 

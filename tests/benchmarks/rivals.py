@@ -1,4 +1,6 @@
-"""The same files read by TensorBoard's two readers, the one in Python and RustBoard; and plain rows in PostgreSQL."""
+"""The same files read by TensorBoard's two readers, the one in Python and RustBoard; and plain rows
+in PostgreSQL.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ class Load:
 
 
 def load_with_python(directory: Path) -> tuple[int, float]:
-    """Points and seconds of the accumulator that feeds TensorBoard's page, all points kept, for one run's files."""
+    """Points and seconds of the accumulator that feeds TensorBoard's page, all points kept, for one
+    run's files.
+    """
     began = time.perf_counter()
     accumulator = EventAccumulator(str(directory), tensor_size_guidance={"scalars": 0})
     accumulator.Reload()
@@ -59,7 +63,9 @@ def load_with_python(directory: Path) -> tuple[int, float]:
 
 
 def load_with_rustboard(logdir: Path, log: Path, *, checksum: bool) -> Load:
-    """RustBoard's first load cycle of the logdir, by its log; fails when the log complains of the files."""
+    """RustBoard's first load cycle of the logdir, by its log; fails when the log complains of the
+    files.
+    """
     options = [
         "--port",
         "0",
@@ -92,7 +98,9 @@ def _first_cycle(process: subprocess.Popen, log: Path) -> float:
 
 
 def copy_rows(columns: Iterable[npt.NDArray[np.void]]) -> list[bytes]:
-    """Points, as structured arrays of series, step, wall_time and value, in PostgreSQL's binary COPY format."""
+    """Points, as structured arrays of series, step, wall_time and value, in PostgreSQL's binary
+    COPY format.
+    """
     pieces = [_COPY_HEADER]
     for points in columns:
         rows = np.zeros(len(points), _COPY_ROW)
@@ -108,7 +116,9 @@ def copy_rows(columns: Iterable[npt.NDArray[np.void]]) -> list[bytes]:
 
 
 def write_rows(db: psycopg.Connection, pieces: list[bytes]) -> float:
-    """Seconds of COPY into a bare table with primary key (series, step), committed; the table is dropped after."""
+    """Seconds of COPY into a bare table with primary key (series, step), committed; the table is
+    dropped after.
+    """
     with _bare_table(db) as table:
         began = time.perf_counter()
         _copy(db, table, pieces)
@@ -116,7 +126,9 @@ def write_rows(db: psycopg.Connection, pieces: list[bytes]) -> float:
 
 
 def upsert_rows(db: psycopg.Connection, pieces: list[bytes]) -> float:
-    """Seconds of COPY into a temporary table and INSERT … ON CONFLICT from there: the newest point of a step wins."""
+    """Seconds of COPY into a temporary table and INSERT … ON CONFLICT from there: the newest point
+    of a step wins.
+    """
     with _bare_table(db) as table:
         began = time.perf_counter()
         with db.transaction():

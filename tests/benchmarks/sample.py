@@ -22,7 +22,9 @@ ROUNDS = 50
 
 
 def measure(bench: Bench) -> None:
-    """Writes series by series, as an uploader's batches would, and samples all of them in one request."""
+    """Writes series by series, as an uploader's batches would, and samples all of them in one
+    request.
+    """
     with bench.new_service() as service:
         _measure(service)
 

@@ -1,4 +1,6 @@
-"""The server alone: prepared batches to committed, against COPY of the same points into a bare row-per-point table."""
+"""The server alone: prepared batches to committed, against COPY of the same points into a bare
+row-per-point table.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ _POINT = np.dtype([("series", "i4"), ("step", "i8"), ("wall_time", "f8"), ("valu
 
 
 def measure(bench: Bench) -> None:
-    """Sends what `tbupload` sent, in turns with COPY and upserts of the same points on the same PostgreSQL."""
+    """Sends what `tbupload` sent, in turns with COPY and upserts of the same points on the same
+    PostgreSQL.
+    """
     size = SIZE.scaled(bench.scale)
     logdir = bench.directory / "logdir"
     say(f"writing and recording {size.points:,} scalars in {size.runs} runs of {size.tags} tags")
@@ -78,7 +82,9 @@ def _settings(service: Service) -> str:
 
 
 def _points(logdir: Path) -> Iterator[npt.NDArray[np.void]]:
-    """The logdir's scalars in the order in which they are sent: file by file, chunk by chunk, series by series."""
+    """The logdir's scalars in the order in which they are sent: file by file, chunk by chunk,
+    series by series.
+    """
     numbers: dict[tuple[Path, str], int] = {}
     for path in sorted(logdir.rglob("*tfevents*")):
         file = EventFileReader(path, start=0, series_filter=SeriesFilter(), limits=LIMITS)

@@ -1,4 +1,6 @@
-"""A real service to measure: PostgreSQL and SeaweedFS in a directory of their own, and `tbservice serve` over them."""
+"""A real service to measure: PostgreSQL and SeaweedFS in a directory of their own, and `tbservice
+serve` over them.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ class Service:
         return urlsplit(self.live.database_url).path.strip("/")
 
     def cpu_seconds(self) -> dict[str, float]:
-        """What the server's processes have used until now, by group; the other servers may serve others besides."""
+        """What the server's processes have used until now, by group; the other servers may serve
+        others besides.
+        """
         groups = {child.name: child._process.pid for child in self.servers.instance.children}
         return {"server": cpu_seconds(self.live.process.pid)} | {
             name: cpu_seconds(process_id) for name, process_id in groups.items()
@@ -50,7 +54,8 @@ class Service:
     def query(self, statement: str) -> list[tuple]:
         """Rows of a statement on the service's database, outside any transaction.
 
-        As superuser: row-level security would hide every row from the service's own role, and show it empty tables.
+        As superuser: row-level security would hide every row from the service's own role, and show
+        it empty tables.
         """
         with self.servers.instance.postgres.connect_as_superuser(self.database_name) as db:
             cursor = db.execute(statement)
@@ -59,7 +64,9 @@ class Service:
 
 @contextmanager
 def new_service(servers: Servers, directory: Path) -> Iterator[Service]:
-    """A service on a new database of the servers; `directory` is for its log and for what a benchmark writes."""
+    """A service on a new database of the servers; `directory` is for its log and for what a
+    benchmark writes.
+    """
     directory.mkdir()
     port = choose_ports(["service"], {})["service"]
     with (

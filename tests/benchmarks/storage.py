@@ -1,4 +1,6 @@
-"""How many bytes PostgreSQL keeps for a scalar, indexes included: as uploaded, merged, and vacuumed."""
+"""How many bytes PostgreSQL keeps for a scalar, indexes included: as uploaded, merged, and
+vacuumed.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ SIZES = """
 
 
 def measure(bench: Bench) -> None:
-    """Uploads a million scalars of each sort to an empty database and compares every table with what it was."""
+    """Uploads a million scalars of each sort to an empty database and compares every table with
+    what it was.
+    """
     for number, (name, pace) in enumerate(CASES.items()):
         if bench.is_chosen(name):
             say(f"{name}: writing, uploading")

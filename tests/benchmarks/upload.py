@@ -1,4 +1,6 @@
-"""A whole upload, from files to committed and readable, against RustBoard's load of the same files into memory."""
+"""A whole upload, from files to committed and readable, against RustBoard's load of the same files
+into memory.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ TARGET = "at least 1.0 x"
 
 @dataclass(frozen=True)
 class Uploaded:
-    """How long an upload took from the start of its process to its end, and what it used: CPU seconds by group."""
+    """How long an upload took from the start of its process to its end, and what it used: CPU
+    seconds by group.
+    """
 
     seconds: float
     cpu_seconds: dict[str, float]
@@ -37,7 +41,9 @@ class Uploaded:
 
 
 def measure(bench: Bench) -> None:
-    """Uploads the same files again and again, each time to a new experiment, in turns with RustBoard."""
+    """Uploads the same files again and again, each time to a new experiment, in turns with
+    RustBoard.
+    """
     size = SIZE.scaled(bench.scale)
     logdir = bench.directory / "logdir"
     say(f"writing {size.points:,} scalars in {size.runs} runs of {size.tags} tags")

@@ -13,7 +13,8 @@ expect.set_options(timeout=20_000)
 
 @pytest.fixture(scope="module")
 def browser():
-    # Not for the session: as long as Playwright's event loop runs in this thread, no other test can have its own.
+    # Not for the session: as long as Playwright's event loop runs in this thread, no other test can
+    # have its own.
     with sync_playwright() as playwright:
         browser = launch(playwright)
         yield browser

@@ -1,4 +1,6 @@
-"""Two experiments on one page, opened with the link of each: their curves in one chart, their sessions in one table."""
+"""Two experiments on one page, opened with the link of each: their curves in one chart, their
+sessions in one table.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ def links(uploader, tmp_path_factory):
     return [share_link(uploader, one.experiment_id) for one in ended]
 
 
-def test_two_experiments_are_compared_run_by_run_and_session_by_session(page, uploader, links):
+def test_comparison_shows_runs_and_sessions_of_both(page, uploader, links):
     page.watch.is_expected = lambda problem: "401" in problem
     before, after = map(experiment_id_of, links)
     page.goto(f"{uploader.server}/compare/before:{before},after:{after}")

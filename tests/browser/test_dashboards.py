@@ -1,7 +1,9 @@
-"""Every dashboard draws what was uploaded: the demo's sessions, and what each real writer's files in tests/data hold.
+"""Every dashboard draws what was uploaded: the demo's sessions, and what each real writer's files
+in tests/data hold.
 
-One page is walked through, tab by tab, and nothing may go wrong in it. Each test leaves a picture of what it saw in
-`tests/browser/screenshots/`, which git ignores: look at them after a change of the front end.
+One page is walked through, tab by tab, and nothing may go wrong in it. Each test leaves a picture
+of what it saw in `tests/browser/screenshots/`, which git ignores: look at them after a change of
+the front end.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ WRITERS = (  # not their hparams: a schema that one run declares hides the demo'
 SESSIONS = ("adam-0.01-width-32", "adam-0.01-width-8", "sgd-0.02-width-32", "sgd-0.2-width-32")
 
 SETTLING_MS = 400
-"""Most dashboards move into place; and what goes wrong later than this is found by the next test."""
+"""Most dashboards move into place; and what goes wrong later than this is found by the next test.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +83,7 @@ def choose_tags(page, dashboard, pattern):
     page.locator(f"{dashboard} tf-tag-filterer input").fill(pattern)
 
 
-def test_time_series_draws_curves_and_tells_each_runs_hyperparameters(page):
+def test_time_series_page_draws_curves_and_hparams(page):
     page.get_by_role("combobox", name="Filter tags (regex)").fill(
         "^loss$|^decision$|weights/output/kernel"
     )
@@ -105,14 +108,14 @@ def test_time_series_draws_curves_and_tells_each_runs_hyperparameters(page):
     expect(row).to_contain_text(re.compile(r"sgd\s+0\.2"))
 
 
-def test_scalars_draws_a_curve_for_each_run(page):
+def test_scalars_draws_curve_for_each_run(page):
     open_tab(page, "Scalars")
     choose_tags(page, "tf-scalar-dashboard", "^accuracy$|^loss$")
     for card in page.locator("tf-scalar-card").all():
         assert has_drawing(card.locator("vz-line-chart2"))
 
 
-def test_custom_scalars_draws_the_layouts_charts(page):
+def test_custom_scalars_draws_layouts_charts(page):
     open_tab(page, "Custom Scalars")
     for kind in ("multi-line", "margin"):
         chart = page.locator(f"tf-custom-scalar-{kind}-chart-card vz-line-chart2").first
@@ -122,7 +125,7 @@ def test_custom_scalars_draws_the_layouts_charts(page):
     )
 
 
-def test_images_shows_the_pictures(page):
+def test_images_shows_pictures(page):
     open_tab(page, "Images")
     choose_tags(page, "tf-image-dashboard", "^decision$|^boxes$")
     for tag in ("boxes", "decision"):
@@ -130,7 +133,7 @@ def test_images_shows_the_pictures(page):
         assert has_drawing(image)
 
 
-def test_audio_plays_the_clips(page):
+def test_audio_plays_clips(page):
     open_tab(page, "Audio")
     clips = page.locator("tf-audio-loader audio")
     expect(clips.first).to_be_visible()
@@ -154,7 +157,7 @@ def test_graphs_draws_operations(page):
     expect(page.locator("tf-graph-scene g.node")).to_contain_text(layers)
 
 
-def test_graphs_draws_the_model_as_keras_describes_it(page):
+def test_graphs_draws_model_as_keras_describes_it(page):
     choose_graph(page, SESSIONS[0], "keras", "conceptual_graph")
     expect(page.locator("tf-graph-scene g.node")).to_contain_text(["spirals"])
     page.locator("tf-graph-scene g.node").dblclick()
@@ -163,7 +166,7 @@ def test_graphs_draws_the_model_as_keras_describes_it(page):
     )
 
 
-def test_graphs_tells_from_the_run_metadata_what_each_operation_cost(page):
+def test_graphs_tells_from_run_metadata_what_each_operation_cost(page):
     choose_graph(page, SESSIONS[0], "forward pass", "profile")
     expect(page.locator("tf-graph-scene g.node.faded")).to_have_count(3)
     page.locator("tf-graph-controls paper-radio-button", has_text="Compute time").click()
@@ -176,7 +179,7 @@ def test_distributions_draws_bands(page):
     assert has_drawing(page.locator("vz-distribution-chart").first)
 
 
-def test_histograms_draws_a_slice_for_each_step(page):
+def test_histograms_draws_slice_for_each_step(page):
     open_tab(page, "Histograms")
     choose_tags(page, "tf-histogram-dashboard", "^gradients/output/kernel$")
     chart = page.locator("tf-histogram-loader").first
@@ -201,7 +204,7 @@ def test_pr_curves_draws_precision_over_recall(page):
         )
 
 
-def test_hparams_lists_the_sessions(page):
+def test_hparams_lists_sessions(page):
     open_tab(page, "HParams")
     table = page.locator("tf-hparams-table-view")
     for session in SESSIONS:
@@ -219,7 +222,7 @@ def test_hparams_draws_each_session_across_parallel_axes(page):
     assert has_drawing(plot)
 
 
-def test_hparams_draws_each_session_in_a_matrix_of_scatter_plots(page):
+def test_hparams_draws_each_session_in_matrix_of_scatter_plots(page):
     page.locator("paper-tab", has_text=re.compile("scatter", re.IGNORECASE)).click()
     plot = page.locator("tf-hparams-scatter-plot-matrix-plot")
     expect(plot.locator("svg .data-marker")).to_have_count(7 * 3 * len(SESSIONS))

@@ -1,4 +1,6 @@
-"""A page that is left open while training goes on: new points, runs, tags and hyperparameters appear on a reload."""
+"""A page that is left open while training goes on: new points, runs, tags and hyperparameters
+appear on a reload.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ def run_table(page, column):
     return table
 
 
-def test_a_training_is_seen_to_go_on_by_reload_and_by_auto_reload(page, uploader, reader, logdir):
+def test_training_is_seen_to_go_on_by_reload_and_by_auto_reload(page, uploader, reader, logdir):
     first = Training(logdir / "first", {"rate": 0.25})
     first.log(1, loss=0.5)
     page.add_init_script(f"localStorage.setItem('_tb_global_settings', '{AUTO_RELOAD}')")

@@ -1,4 +1,6 @@
-"""What stands around and in the place of TensorBoard's page: the bar, and notices that say what to do and go on."""
+"""What stands around and in the place of TensorBoard's page: the bar, and notices that say what to
+do and go on.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,7 @@ def api(live_service, uploader):
         yield ApiClient(client, uploader.token)
 
 
-def test_the_bar_tells_name_description_and_visibility_and_works_by_keyboard(
-    page, uploader, logdir
-):
+def test_bar_shows_name_and_visibility_and_works_by_keyboard(page, uploader, logdir):
     described = f"First line.\n{HOSTILE}\n" + "word " * 2000
     options = ("--new", "--name", HOSTILE, "--description", described, "--visibility", "link")
     experiment = uploader.run("--logdir", logdir, "--one-shot", *options).experiment_id
@@ -58,7 +58,7 @@ def test_the_bar_tells_name_description_and_visibility_and_works_by_keyboard(
     assert page.url.split("#")[0] == f"{uploader.server}/experiment/{experiment}/"
 
 
-def test_the_menu_of_the_bar_downloads_every_point_by_keyboard(page, uploader, logdir, api):
+def test_menu_of_bar_downloads_every_point_by_keyboard(page, uploader, logdir, api):
     more = [
         version_event(),
         text_event("note", 0, "text"),
@@ -101,9 +101,7 @@ def test_the_menu_of_the_bar_downloads_every_point_by_keyboard(page, uploader, l
     expect(menu).to_be_hidden()
 
 
-def test_an_empty_experiment_says_how_to_upload_and_goes_on_when_data_arrive(
-    page, uploader, logdir, api
-):
+def test_empty_page_says_how_to_upload_and_reloads(page, uploader, logdir, api):
     experiment = api.new_experiment(name=HOSTILE, description="What I am about to do.")
     page.goto(share_link(uploader, experiment))
     expect(page.get_by_role("heading")).to_have_text(f"{HOSTILE} is empty")
@@ -115,9 +113,7 @@ def test_an_empty_experiment_says_how_to_upload_and_goes_on_when_data_arrive(
     expect(page.locator("card-view canvas").first).to_be_visible()
 
 
-def test_a_link_that_ends_says_so_when_it_is_opened_and_when_the_page_is_opened_again(
-    page, uploader, logdir, api
-):
+def test_ended_link_says_so_at_first_and_later_visits(page, uploader, logdir, api):
     page.watch.is_expected = lambda problem: "401" in problem
     experiment = uploader.run("--logdir", logdir, "--one-shot", "--new").experiment_id
     link = share_link(uploader, experiment)

@@ -1,4 +1,6 @@
-"""The stock page and our own form in headless Chromium: an upload through `tbupload`, seen as its readers see it."""
+"""The stock page and our own form in headless Chromium: an upload through `tbupload`, seen as its
+readers see it.
+"""
 
 from __future__ import annotations
 
@@ -46,9 +48,7 @@ def experiment(uploader, logdir):
     return ended.experiment_id
 
 
-def test_a_share_link_opens_the_page_in_a_fresh_browser_and_hostile_names_stay_names(
-    page, uploader, experiment
-):
+def test_share_link_opens_page_and_escapes_hostile_names(page, uploader, experiment):
     page.goto(share_link(uploader, experiment))
     assert "token" not in page.url
     expect(page).to_have_title("Browsed · TensorBoard")
@@ -65,7 +65,7 @@ def test_a_share_link_opens_the_page_in_a_fresh_browser_and_hostile_names_stay_n
     expect(page.locator("tf-text-loader script")).to_have_count(0)
 
 
-def test_without_a_token_there_is_a_form_that_works_by_keyboard(
+def test_without_token_there_is_form_that_works_by_keyboard(
     page, uploader, experiment, live_service
 ):
     page.watch.is_expected = lambda problem: "401" in problem
@@ -83,7 +83,7 @@ def test_without_a_token_there_is_a_form_that_works_by_keyboard(
     assert page.url.split("#")[0] == f"{live_service.url}/experiment/{experiment}/?darkMode=true"
 
 
-def test_a_share_link_opens_no_other_experiment(page, uploader, experiment, live_service, logdir):
+def test_share_link_opens_no_other_experiment(page, uploader, experiment, live_service, logdir):
     page.watch.is_expected = lambda problem: "401" in problem
     other = uploader.run("--logdir", logdir, "--one-shot").experiment_id
     page.goto(share_link(uploader, experiment))

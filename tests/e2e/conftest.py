@@ -1,4 +1,6 @@
-"""Fixtures: `tbupload` for a workspace of the test's own on the live service, and that workspace's read API."""
+"""Fixtures: `tbupload` for a workspace of the test's own on the live service, and that workspace's
+read API.
+"""
 
 from __future__ import annotations
 

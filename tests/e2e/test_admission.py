@@ -1,4 +1,6 @@
-"""Hostile clients of a real server, over raw sockets: what they can hold, and that others are not held up."""
+"""Hostile clients of a real server, over raw sockets: what they can hold, and that others are not
+held up.
+"""
 
 from __future__ import annotations
 
@@ -211,7 +213,9 @@ def test_stalled_bodies_give_way_to_other_addresses(service, api):
 
 
 def is_answered(http):
-    """Whether a request is answered; a new connection of the crowded address may be closed as any of its others."""
+    """Whether a request is answered; a new connection of the crowded address may be closed as any
+    of its others.
+    """
     try:
         return http.get("/healthz").status_code == 204
     except httpx2.TransportError:
@@ -278,7 +282,7 @@ TINY = b"1\r\nA\r\n" * 10_000
 
 
 @pytest.mark.parametrize("path", ["/nowhere", "/api/v1/experiments/{}/scalars/data"])
-def test_tiny_chunks_end_the_connection(service, api, path):
+def test_tiny_chunks_end_connection(service, api, path):
     experiment = api.new_experiment(visibility="link")
     with connect(service) as client:
         client.sendall(head("POST", path.format(experiment), Transfer_Encoding="chunked"))
@@ -296,7 +300,7 @@ def test_tiny_chunks_end_the_connection(service, api, path):
         assert is_ended(client)
 
 
-def test_tiny_chunks_behind_a_whole_request_end_it(service):
+def test_tiny_chunks_behind_whole_request_end_it(service):
     first = head("POST", "/nowhere", Content_Length=5) + b"hello"
     with connect(service) as client:
         client.sendall(first + head("POST", "/nowhere", Transfer_Encoding="chunked") + TINY)
@@ -304,7 +308,7 @@ def test_tiny_chunks_behind_a_whole_request_end_it(service):
         assert received(client) < 1_000
 
 
-def test_many_small_headers_end_the_connection(service):
+def test_many_small_headers_end_connection(service):
     with connect(service) as client:
         client.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + b"a:b\r\n" * 8_000 + b"\r\n")
         assert is_ended(client)
@@ -353,7 +357,7 @@ def test_wrong_fields_in_great_number_are_one_error(api):
     assert refused.json()["detail"].count("Input should be") == 1
 
 
-def test_stream_with_a_body_announced_is_sent(service, api):
+def test_stream_with_body_announced_is_sent(service, api):
     experiment = api.new_experiment(visibility="link")
     api.write(experiment, segment(stream(), 0, 1, packed_scalars("loss", np.arange(10))))
     path = f"/api/v1/experiments/{experiment}/scalars/data?sampling=all&format=csv"
@@ -374,7 +378,7 @@ def test_stream_with_a_body_announced_is_sent(service, api):
     assert answer.endswith(b"0\r\n\r\n")
 
 
-def test_end_of_an_answer_nobody_takes_is_cut_off(service, api):
+def test_end_of_answer_nobody_takes_is_cut_off(service, api):
     experiment = api.new_experiment()
     path = f"/api/v1/experiments/{experiment}/scalars/data?downsample="
     values = np.random.default_rng(1).random(80_000)

@@ -1,4 +1,6 @@
-"""Content types of legacy audio, from the event file through upload, reading, verification and export and back."""
+"""Content types of legacy audio, from the event file through upload, reading, verification and
+export and back.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,7 @@ def digests(reader, experiment_id):
     }
 
 
-def test_content_types_are_those_of_the_event_file(uploader, reader, logdir):
+def test_content_types_are_those_of_event_file(uploader, reader, logdir):
     write(logdir, *[legacy("clip", step, logged) for step, logged in enumerate(LOGGED)])
     experiment_id = upload(uploader, logdir)
     accumulator = EventAccumulator(
@@ -124,7 +126,7 @@ def test_content_type_that_cannot_be_kept_is_told(uploader, reader, logdir):
 
 
 @pytest.mark.parametrize("changed", ["", "audio/wav"])
-def test_verify_finds_a_changed_content_type(uploader, logdir, superuser, changed):
+def test_verify_finds_changed_content_type(uploader, logdir, superuser, changed):
     write(logdir, *[legacy("clip", step, "audio/x-my") for step in range(3)])
     experiment_id = upload(uploader, logdir)
     assert verify(uploader, logdir, experiment_id).code == 0
@@ -185,7 +187,8 @@ def test_upload_of_older_version_gets_its_content_types(
 ):
     write(logdir, *[legacy("clip", step, "audio/x-my") for step in range(3)])
     experiment_id = upload(uploader, logdir)
-    # As that version left them: points without the type, and the stream of a decoder that did not read it.
+    # As that version left them: points without the type, and the stream of a decoder that did not
+    # read it.
     superuser.execute(
         "UPDATE blob_points SET logged_content_type = '' WHERE experiment_id = %s", (experiment_id,)
     )

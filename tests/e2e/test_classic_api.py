@@ -75,7 +75,9 @@ def logdir(tmp_path_factory):
 
 
 def _write_many(directory):
-    """A long run: two scalars of one rhythm, a restart from an earlier step, images and clips, histograms."""
+    """A long run: two scalars of one rhythm, a restart from an earlier step, images and clips,
+    histograms.
+    """
     wall_times = event_files.WALL_TIME + np.arange(LONG)
     steps = np.concatenate([np.arange(LONG // 2), np.arange(LONG // 2) + LONG // 4])
     events = [event_files.version_event(wall_times[0])]
@@ -114,9 +116,10 @@ def accumulated(path):
 LEGACY = REAL_FILES / "tensorflow1" / "run"
 
 
-def test_runs_is_a_dictionary_from_run_name_to_tag_types(classic):
-    """ "Returns a dictionary mapping from `run name` (quoted string) to dictionaries mapping from all available
-    tagTypes to a list of tags of that type available for the run." """
+def test_runs_is_dictionary_from_run_name_to_tag_types(classic):
+    """ "Returns a dictionary mapping from `run name` (quoted string) to dictionaries mapping from
+    all available tagTypes to a list of tags of that type available for the run."
+    """
     runs = classic.get("data/runs")
     assert all(
         set(tags)
@@ -145,16 +148,18 @@ def test_runs_is_a_dictionary_from_run_name_to_tag_types(classic):
     assert sorted(ours["run_metadata"]) == sorted(stock["run_metadata"])
 
 
-def test_the_tag_type_graph_is_a_boolean(classic):
-    """ "The tag type `graph` is special in that it is not a collection of tags of that type, but a boolean denoting if
-    there is a graph definition associated with the run." """
+def test_tag_type_graph_is_boolean(classic):
+    """ "The tag type `graph` is special in that it is not a collection of tags of that type, but a
+    boolean denoting if there is a graph definition associated with the run."
+    """
     runs = classic.get("data/runs")
     assert (runs["tensorflow2/graph"]["graph"], runs["many"]["graph"]) == (True, False)
 
 
 def test_scalars_are_wall_time_step_and_value(classic):
-    """ "Returns an array of event_accumulator.SimpleValueEvents ([wall_time, step, value]) for the given run and
-    tag." """
+    """ "Returns an array of event_accumulator.SimpleValueEvents ([wall_time, step, value]) for the
+    given run and tag."
+    """
     stock = accumulated(LEGACY)
     for tag in stock.Tags()["scalars"]:
         expected = [[event.wall_time, event.step, event.value] for event in stock.Scalars(tag)]
@@ -172,7 +177,9 @@ def test_numbers_that_are_not_finite_are_words(classic):
 
 
 def test_scalars_as_csv(classic):
-    """ "If the format parameter is set to 'csv', the response will instead be in CSV format: Wall time,step,value" """
+    """ "If the format parameter is set to 'csv', the response will instead be in CSV format: Wall
+    time,step,value"
+    """
     answer = classic.ask("data/scalars", run="many", tag="A", format="csv")
     assert answer.headers["Content-Type"].startswith("text/csv")
     header, *rows = csv.reader(io.StringIO(answer.text))
@@ -183,8 +190,10 @@ def test_scalars_as_csv(classic):
 
 
 def test_without_run_and_tag_all_scalars_are_sampled(classic):
-    """ "Without any parameters, returns a dictionary mapping from run name to a dictionary mapping from tag name to a
-    sampled list of scalars from that run and tag." "The sample_count parameter is optional and defaults to 10" """
+    """ "Without any parameters, returns a dictionary mapping from run name to a dictionary mapping
+    from tag name to a sampled list of scalars from that run and tag." "The sample_count parameter
+    is optional and defaults to 10"
+    """
     everything = classic.get("data/scalars")
     runs = classic.get("data/runs")
     assert {run: set(tags) for run, tags in everything.items()} == {
@@ -194,9 +203,10 @@ def test_without_run_and_tag_all_scalars_are_sampled(classic):
     assert everything == classic.get("data/scalars", sample_count=10)
 
 
-def test_samples_are_distributed_uniformly_over_the_list(classic):
-    """ "The samples are distributed uniformly over the list of values." "The first and the last value will always be
-    sampled." """
+def test_samples_are_distributed_uniformly_over_list(classic):
+    """ "The samples are distributed uniformly over the list of values." "The first and the last
+    value will always be sampled."
+    """
     written = classic.get("data/scalars", run="many", tag="A", sample_count=STEPS)
     assert len(written) == STEPS
     sample = classic.get("data/scalars", sample_count=7)["many"]["A"]
@@ -213,8 +223,10 @@ def test_sample_count_must_be_at_least_two(classic, count):
 
 
 def test_histograms_are_as_they_were_logged(classic):
-    """ "Returns an array of event_accumulator.HistogramEvents ([wall_time, step, HistogramValue]) for the given run and
-    tag. A HistogramValue is [min, max, num, sum, sum_squares, bucket_limit, bucket]." """
+    """ "Returns an array of event_accumulator.HistogramEvents ([wall_time, step, HistogramValue])
+    for the given run and tag. A HistogramValue is [min, max, num, sum, sum_squares, bucket_limit,
+    bucket]."
+    """
     stock = accumulated(LEGACY)
     for tag in stock.Tags()["histograms"]:
         expected = [
@@ -248,9 +260,10 @@ def test_histograms_logged_as_tensors_have_estimated_sums(classic):
             assert squares >= total**2 / count * (1 - 1e-9) if count else squares == 0
 
 
-def test_compressed_histograms_are_pairs_of_basis_point_and_value(classic):
-    """ "CompressedHistogramValues is a list of namedtuples with each tuple specifying a basis point (bps) as well as an
-    interpolated value of the histogram value at that basis point." """
+def test_compressed_histograms_are_basis_point_pairs(classic):
+    """ "CompressedHistogramValues is a list of namedtuples with each tuple specifying a basis point
+    (bps) as well as an interpolated value of the histogram value at that basis point."
+    """
     stock = accumulated(LEGACY)
     for tag in stock.Tags()["histograms"]:
         ours = classic.get("data/compressedHistograms", run="tensorflow1/run", tag=tag)
@@ -263,8 +276,9 @@ def test_compressed_histograms_are_pairs_of_basis_point_and_value(classic):
 
 
 def test_images_are_described_and_found_by_their_query(classic):
-    """ "Returns an array of objects containing information about available images, crucially including the query
-    parameter that may be used to retrieve that image." """
+    """ "Returns an array of objects containing information about available images, crucially
+    including the query parameter that may be used to retrieve that image."
+    """
     stock = accumulated(LEGACY)
     for tag in stock.Tags()["images"]:
         ours = classic.get("data/images", run="tensorflow1/run", tag=tag)
@@ -279,7 +293,7 @@ def test_images_are_described_and_found_by_their_query(classic):
                 assert answer.headers["Content-Type"] == "image/png"
 
 
-def test_the_query_is_as_documented(classic):
+def test_query_is_as_documented(classic):
     """ "param for /individualImage": "index=0&tagname=input%2Fimage%2F2&run=train" """
     (image, *_) = classic.get("data/images", run="many", tag="image")
     assert image["query"] == "index=0&tagname=image&run=many"
@@ -287,8 +301,9 @@ def test_the_query_is_as_documented(classic):
 
 
 def test_audio_is_described_and_found_by_its_query(classic):
-    """ "Returns an array of objects containing information about available audio", "The response is the audio itself
-    with an appropriate Content-Type header set." """
+    """ "Returns an array of objects containing information about available audio", "The response is
+    the audio itself with an appropriate Content-Type header set."
+    """
     stock = accumulated(LEGACY)
     for tag in stock.Tags()["audio"]:
         for path in ("audio", "data/audio"):
@@ -304,7 +319,7 @@ def test_audio_is_described_and_found_by_its_query(classic):
                 assert answer.headers["Content-Type"] == clip["content_type"]
 
 
-def test_the_graph_is_gzipped_text(classic):
+def test_graph_is_gzipped_text(classic):
     """ "Returns the graph definition for the given run in gzipped pbtxt format." """
     with classic.http.stream("GET", "data/graph", params={"run": "tensorflow1/run"}) as answer:
         raw = b"".join(answer.iter_raw())
@@ -313,9 +328,10 @@ def test_the_graph_is_gzipped_text(classic):
 
 
 def test_large_attributes_are_left_out_and_listed(classic):
-    """ "`limit_attr_size` specifies the maximum allowed size in bytes, before the attribute is considered large and
-    filtered out of the graph." "The value of this key (list of strings) should be used by the client in order to
-    determine which attributes have been filtered." """
+    """ "`limit_attr_size` specifies the maximum allowed size in bytes, before the attribute is
+    considered large and filtered out of the graph." "The value of this key (list of strings) should
+    be used by the client in order to determine which attributes have been filtered."
+    """
     whole = accumulated(LEGACY).Graph()
     text = classic.ask(
         "data/graph", run="tensorflow1/run", limit_attr_size=20, large_attrs_key="_too_large"
@@ -339,14 +355,17 @@ def test_large_attributes_are_left_out_and_listed(classic):
         {"limit_attr_size": 1024},
     ],
 )
-def test_a_wrong_limit_is_refused(classic, query):
-    """ "If specified, it must be an int and > 0." "Must be specified if `limit_attr_size` is specified." """
+def test_wrong_limit_is_refused(classic, query):
+    """ "If specified, it must be an int and > 0." "Must be specified if `limit_attr_size` is
+    specified."
+    """
     assert classic.ask("data/graph", run="tensorflow1/run", **query).status_code == 400
 
 
 def test_run_metadata_is_gzipped_text(classic):
-    """ "Given a run and tag, returns the metadata of a particular `session.run()` as a gzipped, pbtxt serialized
-    `RunMetadata` proto." """
+    """ "Given a run and tag, returns the metadata of a particular `session.run()` as a gzipped,
+    pbtxt serialized `RunMetadata` proto."
+    """
     stock = accumulated(LEGACY)
     tags = stock.Tags()["run_metadata"]
     assert tags
@@ -356,10 +375,12 @@ def test_run_metadata_is_gzipped_text(classic):
         assert text_format.Parse(answer.text, RunMetadata()) == stock.RunMetadata(tag)
 
 
-def test_values_come_in_the_order_they_were_written(classic):
-    """ "All returned values, histograms, audio, and images are returned in the order they were written by Tensorflow
-    (which should correspond to increasing `wall_time` order, but may not necessarily correspond to increasing step
-    count if the process had to restart from a previous checkpoint)." """
+def test_values_come_in_order_they_were_written(classic):
+    """ "All returned values, histograms, audio, and images are returned in the order they were
+    written by Tensorflow (which should correspond to increasing `wall_time` order, but may not
+    necessarily correspond to increasing step count if the process had to restart from a previous
+    checkpoint)."
+    """
     written = classic.get("data/scalars", run="many", tag="A")
     wall_times = [wall_time for wall_time, _, _ in written]
     assert wall_times == sorted(wall_times)
@@ -373,9 +394,11 @@ def _first_scalar(classic, run):
     return classic.get("data/runs")[run]["scalars"][0]
 
 
-def test_a_reservoir_bounds_what_is_returned_and_keeps_the_last(classic):
-    """ "The reservoir sampling puts an upper bound on the number of items that will be returned for a given run-tag
-    combination [...], with the proviso that the most recent individual item is always included in the sample." """
+def test_reservoir_bounds_what_is_returned_and_keeps_last(classic):
+    """ "The reservoir sampling puts an upper bound on the number of items that will be returned for
+    a given run-tag combination [...], with the proviso that the most recent individual item is
+    always included in the sample."
+    """
     images = classic.get("data/images", run="many", tag="image")
     assert len(images) == 10
     assert images[-1]["step"] == MEDIA - 1
@@ -425,7 +448,7 @@ def test_reservoir_bounds_items_of_steps_with_several(client, owner_token):
     ]
 
 
-def test_the_sizes_of_reservoirs_are_configurable(settings, owner_token, monkeypatch):
+def test_sizes_of_reservoirs_are_configurable(settings, owner_token, monkeypatch):
     """ "The reservoir sizes are configurable on a per-tag type basis." """
     sizes = {"scalars": 5, "histograms": 4, "compressedHistograms": 3, "images": 2, "audio": 1}
     monkeypatch.setenv("TBHUB_RESERVOIR_SIZES", json.dumps(sizes))
@@ -466,8 +489,9 @@ def test_the_sizes_of_reservoirs_are_configurable(settings, owner_token, monkeyp
 
 
 def test_what_tags_have_in_common_their_samples_have(classic):
-    """ "so that if there are two tags `A` and `B` which are related so that `A[i] ~ B[i]` for all `i`, then `D(A)[i] ~
-    D(B)[i]` for all `i`, where `D` represents the downsampling operation." """
+    """ "so that if there are two tags `A` and `B` which are related so that `A[i] ~ B[i]` for all
+    `i`, then `D(A)[i] ~ D(B)[i]` for all `i`, where `D` represents the downsampling operation."
+    """
     sampled = {tag: classic.get("data/scalars", run="many", tag=tag) for tag in "AB"}
     assert len(sampled["A"]) == RESERVOIR
     assert [[wall_time, step, -value] for wall_time, step, value in sampled["A"]] == sampled["B"]
@@ -476,7 +500,7 @@ def test_what_tags_have_in_common_their_samples_have(classic):
     assert set(map(tuple, sampled["A"])) < set(map(tuple, whole))
 
 
-def test_different_tags_sample_the_same_indices():
+def test_different_tags_sample_same_indices():
     """ "the server guarantees that different tags will all sample at the same sequence of indices" """
     choose = reservoir(100)
     assert np.array_equal(choose(1_000), choose(1_000))
@@ -484,16 +508,18 @@ def test_different_tags_sample_the_same_indices():
     assert len(np.setdiff1d(choose(1_000)[:-1], choose(1_003))) <= 3
 
 
-def test_all_items_are_equally_likely_to_be_in_the_sample():
-    """ "guarantees that all items are equally likely to be in the final sample (ie it is a uniform distribution over
-    the values)" """
+def test_all_items_are_equally_likely_to_be_in_sample():
+    """ "guarantees that all items are equally likely to be in the final sample (ie it is a uniform
+    distribution over the values)"
+    """
     size, deciles = 200, Counter()
     for count in range(2_000, 2_200):
         kept = reservoir(size)(count)
         assert (len(kept), kept[-1]) == (size, count - 1)
         deciles.update((kept[:-1] * 10 // count).tolist())
     mean = 200 * (size - 1) / 10
-    # Samples of neighbouring counts are nearly the same, so that one sample's deviation is that of all.
+    # Samples of neighbouring counts are nearly the same, so that one sample's deviation is that of
+    # all.
     assert all(
         abs(deciles[decile] - mean) < 4 * mean / math.sqrt(size / 10) for decile in range(10)
     )

@@ -1,4 +1,6 @@
-"""The Python client against a real server, with pandas and with polars; and the example that people are shown."""
+"""The Python client against a real server, with pandas and with polars; and the example that people
+are shown.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,7 @@ def hparams_series(tag, **data):
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
-def test_scalars_are_a_row_a_point(experiment_id, library):
+def test_scalars_are_row_point(experiment_id, library):
     experiment = Experiment(experiment_id, library=library)
     frame = experiment.scalars()
     assert list(frame.columns) == ["run", "tag", "step", "wall_time", "value"]
@@ -94,7 +96,7 @@ def test_scalars_are_a_row_a_point(experiment_id, library):
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
-def test_a_pivot_is_a_row_a_run_and_step_and_leaves_gaps(api, experiment_id, library):
+def test_pivot_is_row_run_and_step_and_leaves_gaps(api, experiment_id, library):
     api.write(experiment_id, segment(stream("a", "more"), 0, 9, scalars("late", [2, 9], [7, 8])))
     frame = Experiment(experiment_id, library=library).scalars(run="a", pivot=True)
     rows = {
@@ -108,7 +110,7 @@ def test_a_pivot_is_a_row_a_run_and_step_and_leaves_gaps(api, experiment_id, lib
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
-def test_a_tag_with_the_name_of_a_column_is_said(api, experiment_id, library):
+def test_tag_with_name_of_column_is_said(api, experiment_id, library):
     api.write(experiment_id, segment(stream("a", "more"), 0, 9, scalars("step", [2])))
     experiment = Experiment(experiment_id, library=library)
     with pytest.raises(UsageError, match="the name of the column 'step'"):
@@ -116,7 +118,7 @@ def test_a_tag_with_the_name_of_a_column_is_said(api, experiment_id, library):
     assert len(experiment.scalars(tag="loss", pivot=True)) == 6
 
 
-def test_a_long_series_comes_whole(api, experiment_id):
+def test_long_series_comes_whole(api, experiment_id):
     steps = np.arange(0, 600_000, 2)
     api.write(experiment_id, segment(stream("long"), 0, 9, packed_scalars("x", steps)))
     frame = Experiment(experiment_id).scalars(run="long")
@@ -154,7 +156,7 @@ def test_runs_and_tags_are_named(experiment_id):
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
-def test_sessions_are_a_row_each_with_hyperparameters_and_last_metrics(api, experiment_id, library):
+def test_hparams_are_one_row_per_session_with_last_metrics(api, experiment_id, library):
     start = plugin_data_pb2.SessionStartInfo(group_name="g", start_time_secs=5)
     start.hparams["lr"].number_value = 0.5
     start.hparams["optimizer"].string_value = "adam"
@@ -201,7 +203,7 @@ def in_order(frame):
     return frame.sort_values(["run", "tag", "step"], ignore_index=True)
 
 
-def test_old_notebooks_get_the_frames_they_got(experiment_id, uploader):
+def test_old_notebooks_get_frames_they_got(experiment_id, uploader):
     experiment = ExperimentFromDev(experiment_id, api_endpoint=uploader.server)
     for wall_time in (False, True):
         frame = experiment.get_scalars(include_wall_time=wall_time)
@@ -219,14 +221,12 @@ def test_old_notebooks_get_the_frames_they_got(experiment_id, uploader):
     assert len(experiment.get_scalars(tags_filter="los")) == 0
 
 
-def test_a_ragged_pivot_is_an_error_as_it_was(experiment_id):
+def test_ragged_pivot_is_error_as_it_was(experiment_id):
     with pytest.raises(ValueError, match=r"missing value.*pivot=False"):
         ExperimentFromDev(experiment_id).get_scalars(pivot=True)
 
 
-def test_an_experiment_is_named_by_its_id_its_url_or_a_link(
-    api, uploader, experiment_id, monkeypatch
-):
+def test_experiment_is_named_by_its_id_its_url_or_link(api, uploader, experiment_id, monkeypatch):
     monkeypatch.delenv("TBHUB_TOKEN")
     url = f"{uploader.server}/experiment/{experiment_id}/"
     link = f"{url}?token={api.new_token(experiment_id, 'read')}#scalars"
@@ -273,7 +273,7 @@ def examples():
 
 
 @pytest.mark.parametrize("example", examples())
-def test_the_example_that_people_are_shown_runs(example, uploader, experiment_id):
+def test_example_that_people_are_shown_runs(example, uploader, experiment_id):
     shown = "https://tbhub.example.org/experiment/ID/"
     assert shown in example
     names = {}

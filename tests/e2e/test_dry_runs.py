@@ -1,4 +1,6 @@
-"""What a dry run foretells is what an upload then does, and what `tbupload verify` says of it: everything at once."""
+"""What a dry run foretells is what an upload then does, and what `tbupload verify` says of it:
+everything at once.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +38,11 @@ def belongs(tag, plugin):
 
 @pytest.fixture
 def everything(logdir):
-    """Every kind of data and of trouble, and in two files of one run the same tags of different plugins.
+    """Every kind of data and of trouble, and in two files of one run the same tags of different
+    plugins.
 
-    The first file is longer than what is read at a time; the tag `late` stands at its end, so the second comes first.
+    The first file is longer than what is read at a time; the tag `late` stands at its end, so the
+    second comes first.
     """
     pictures = [
         event_files.image_event("cat", step, [bytes([step]) * (2 * MIB), b"small"])
@@ -77,7 +81,9 @@ def everything(logdir):
 
 
 def foretold(told, *keys):
-    """What of the last JSON object has to be the same; problems come in the order in which they are met."""
+    """What of the last JSON object has to be the same; problems come in the order in which they are
+    met.
+    """
     keys = keys or (
         "scalars",
         "tensors",
@@ -106,7 +112,7 @@ def verified(uploader, logdir, experiment_id, *arguments):
     )
 
 
-def test_a_dry_run_foretells_an_upload_and_a_proof_finds_the_same(uploader, reader, everything):
+def test_dry_run_foretells_upload_and_proof_finds_same(uploader, reader, everything):
     dry = uploader.run("--logdir", everything, "--dry-run", "--json")
     assert reader.http.get("/api/v1/experiments").json()["experiments"] == []
     real = uploader.run("--logdir", everything, "--one-shot", "--json")
@@ -192,7 +198,7 @@ def test_empty_values_and_repeated_steps_are_told_and_no_fault(uploader, logdir)
     assert (ended.code, "9 more points are superseded" in ended.out) == (0, True)
 
 
-def test_a_logdir_of_a_projector_config_alone_is_uploaded_and_proven(uploader, reader, logdir):
+def test_logdir_of_projector_config_alone_is_uploaded_and_proven(uploader, reader, logdir):
     write_projector_run(logdir)
     dry = uploader.run("--logdir", logdir, "--dry-run", "--json")
     real = uploader.run("--logdir", logdir, "--one-shot", "--json")

@@ -1,4 +1,6 @@
-"""Projector files through the uploader to our back end of the projector: whole, live, once, and for readers only."""
+"""Projector files through the uploader to our back end of the projector: whole, live, once, and for
+readers only.
+"""
 
 from __future__ import annotations
 
@@ -115,7 +117,7 @@ def test_what_was_uploaded_is_served_and_sent_once(uploader, run):
             assert projector.http.get(path).status_code == 401, path
 
 
-def test_a_changed_file_is_sent_anew_and_an_old_state_that_returns_too(uploader, run):
+def test_projector_config_changed_back_is_sent_again(uploader, run):
     (run / "events.out.tfevents.1.host").unlink()  # a run of the projector's alone
     write_projector_run(run)
     with (
@@ -132,7 +134,7 @@ def test_a_changed_file_is_sent_anew_and_an_old_state_that_returns_too(uploader,
         assert "no event files" not in following.err()
 
 
-def test_an_old_state_that_returns_in_a_later_upload_is_sent_again(uploader, run):
+def test_old_state_that_returns_in_later_upload_is_sent_again(uploader, run):
     experiment = None
     for seed in (0, 1, 0):
         sent = write_projector_run(run, seed)[0]
@@ -150,7 +152,7 @@ def test_an_old_state_that_returns_in_a_later_upload_is_sent_again(uploader, run
             np.testing.assert_array_equal(projector.tensor(), sent.ravel())
 
 
-def test_who_comes_second_with_another_state_takes_the_place_of_the_first(uploader, run):
+def test_projector_config_of_second_uploader_replaces_first(uploader, run):
     write_projector_run(run)
     experiment = uploader.run("--logdir", run.parent, "--one-shot").experiment_id
     words, _ = write_projector_run(run, seed=1)
@@ -179,7 +181,7 @@ def test_who_comes_second_with_another_state_takes_the_place_of_the_first(upload
         np.testing.assert_array_equal(projector.tensor(), words.ravel())
 
 
-def test_a_config_that_cannot_be_sent_stops_nothing_else(uploader, run, reader):
+def test_config_that_cannot_be_sent_stops_nothing_else(uploader, run, reader):
     write_projector_run(
         run,
         more="""embeddings { tensor_name: "points" tensor_path: "points.bytes" }
@@ -217,7 +219,7 @@ def test_a_config_that_cannot_be_sent_stops_nothing_else(uploader, run, reader):
     assert [one["tensorName"] for one in found] == ["words", "points"]
 
 
-def test_a_description_that_is_none_hides_nothing_else(uploader, run):
+def test_description_that_is_none_hides_nothing_else(uploader, run):
     write_projector_run(run)
     experiment = uploader.run("--logdir", run.parent, "--one-shot").experiment_id
     hostile = [

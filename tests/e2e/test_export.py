@@ -1,4 +1,6 @@
-"""`tbupload export`: all of an experiment comes back, whatever was logged, and whatever breaks off on the way."""
+"""`tbupload export`: all of an experiment comes back, whatever was logged, and whatever breaks off
+on the way.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ def export(uploader, tmp_path):
 
 
 def everything(logdir):
-    """All that real writers wrote, and what none of them did: names, an embedding, large blobs, mixed histograms."""
+    """All that real writers wrote, and what none of them did: names, an embedding, large blobs,
+    mixed histograms.
+    """
     for path in DATA.rglob("*.tfevents.*"):
         copied = logdir / path.relative_to(DATA)
         copied.parent.mkdir(parents=True, exist_ok=True)
@@ -89,9 +93,7 @@ def everything(logdir):
     event_files.write_records(logdir / "embeddings" / NAME, [event_files.version_event()])
 
 
-def test_what_is_exported_and_uploaded_again_is_the_same_bit_by_bit(
-    uploader, reader, logdir, export
-):
+def test_what_is_exported_and_uploaded_again_is_same_bit_by_bit(uploader, reader, logdir, export):
     everything(logdir)
     first = uploader.run("--logdir", logdir, "--one-shot").experiment_id
     ended, directory = export(first)
@@ -119,7 +121,9 @@ def test_what_is_exported_and_uploaded_again_is_the_same_bit_by_bit(
 
 
 def simple_scalars(path):
-    """What TensorBoard's accumulator calls scalars: {tag: {step: value}}, those that came as simple values."""
+    """What TensorBoard's accumulator calls scalars: {tag: {step: value}}, those that came as simple
+    values.
+    """
     accumulator = EventAccumulator(str(path), size_guidance=STORE_EVERYTHING_SIZE_GUIDANCE).Reload()
     tags = accumulator.Tags()["scalars"]
     assert tags
@@ -136,7 +140,7 @@ def hostile(api, experiment_id, runs):
         )
 
 
-def test_no_name_of_a_run_leads_out_of_the_directory(uploader, reader, tmp_path, export):
+def test_no_name_of_run_leads_out_of_directory(uploader, reader, tmp_path, export):
     api = ApiClient(reader.http, uploader.token)
     experiment_id = api.new_experiment()
     odd = [
@@ -172,7 +176,7 @@ def test_no_name_of_a_run_leads_out_of_the_directory(uploader, reader, tmp_path,
     assert f"{len(odd)} runs have names that are not valid paths" in ended.err
 
 
-def test_tables_are_what_pandas_reads_and_filters_are_those_of_an_upload(uploader, logdir, export):
+def test_export_tables_open_in_pandas_and_filter_as_upload(uploader, logdir, export):
     for run in ("a", "b/c", "d"):
         events = [
             event_files.scalar_event(tag, step, step / 3)
@@ -208,7 +212,7 @@ def test_tables_are_what_pandas_reads_and_filters_are_those_of_an_upload(uploade
     }
 
 
-def test_a_place_that_is_not_ours_is_left_alone(uploader, logdir, export, tmp_path):
+def test_place_that_is_not_ours_is_left_alone(uploader, logdir, export, tmp_path):
     event_files.write_records(
         logdir / NAME, [event_files.version_event(), event_files.scalar_event("loss", 1, 2.0)]
     )
@@ -229,7 +233,7 @@ def test_a_place_that_is_not_ours_is_left_alone(uploader, logdir, export, tmp_pa
     assert export("A" * 22, name="new")[0].code == 1
 
 
-def test_a_workspace_is_exported_whole(uploader, logdir, tmp_path):
+def test_workspace_is_exported_whole(uploader, logdir, tmp_path):
     event_files.write_records(
         logdir / NAME, [event_files.version_event(), event_files.scalar_event("loss", 1, 2.0)]
     )
@@ -278,7 +282,7 @@ def test_where_there_is_no_room_nothing_half_is_left(uploader, reader, export, t
 
 
 @pytest.mark.parametrize("chosen", ["parquet", "events"])
-def test_an_export_that_was_killed_goes_on_with_what_is_missing(uploader, reader, export, chosen):
+def test_export_that_was_killed_goes_on_with_what_is_missing(uploader, reader, export, chosen):
     api = ApiClient(reader.http, uploader.token)
     experiment_id = api.new_experiment()
     runs = [f"run{number}" for number in range(60)]
@@ -294,9 +298,7 @@ def test_an_export_that_was_killed_goes_on_with_what_is_missing(uploader, reader
     _, clean = export(experiment_id, chosen, name="clean")
     begun = clean.with_name("begun")
     # Jobs of one run each, so that there is something to be killed between.
-    script = (
-        "from tbupload.export import plan; plan.RUNS_PER_JOB = 1; from tbupload.cli import main; main()"
-    )
+    script = "from tbupload.export import plan; plan.RUNS_PER_JOB = 1; from tbupload.cli import main; main()"
     command = ["export", "--experiment", experiment_id, "--format", chosen, "--output", str(begun)]
     with subprocess.Popen(
         [sys.executable, "-c", script, *command], env=uploader.environment()
@@ -323,7 +325,9 @@ def test_an_export_that_was_killed_goes_on_with_what_is_missing(uploader, reader
 
 
 def begin_earlier(api, experiment_id, runs):
-    """Writes to each run a file that began before those it has: the name of its exported file tells when it began."""
+    """Writes to each run a file that began before those it has: the name of its exported file tells
+    when it began.
+    """
     segments = [segment(stream(run, "earlier"), 0, 1) for run in runs]
     for one in segments:
         one.run_start_time = 5.0

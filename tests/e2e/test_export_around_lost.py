@@ -1,4 +1,6 @@
-"""`tbupload export` where the object store has lost objects: all the rest comes, and each loss is named."""
+"""`tbupload export` where the object store has lost objects: all the rest comes, and each loss is
+named.
+"""
 
 from __future__ import annotations
 

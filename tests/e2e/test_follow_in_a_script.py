@@ -1,4 +1,6 @@
-"""`with tbupload.follow(...)` in a training script: everything arrives, and nothing it meets reaches the training."""
+"""`with tbupload.follow(...)` in a training script: everything arrives, and nothing it meets
+reaches the training.
+"""
 
 import inspect
 import logging
@@ -34,7 +36,9 @@ def train(logdir, steps=range(10)):
 
 
 def examples():
-    """Every example of `tbupload.follow`, in its own description, the package's and the README's, each once."""
+    """Every example of `tbupload.follow`, in its own description, the package's and the README's,
+    each once.
+    """
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     for text in (tbupload.__doc__, inspect.getdoc(tbupload.follow)):
         blocks += [
@@ -55,7 +59,9 @@ def count(reader, experiment_id):
 
 @pytest.fixture
 def environment(uploader, monkeypatch):
-    """This process, too, has the server, the token and the config file that `uploader` gives to its own."""
+    """This process, too, has the server, the token and the config file that `uploader` gives to its
+    own.
+    """
     environment = uploader.environment()
     for name in ("TBHUB_SERVER", "TBHUB_TOKEN", "TBHUB_CONFIG"):
         monkeypatch.setenv(name, environment[name])
@@ -112,7 +118,7 @@ def test_there_are_examples_to_run():
 
 
 @pytest.mark.parametrize("example", examples())
-def test_every_example_uploads_what_the_training_writes(run_script, reader, example):
+def test_every_example_uploads_what_training_writes(run_script, reader, example):
     (shown := run_script(example)).check_returncode()
     (experiment,) = reader.http.get("/api/v1/experiments").json()["experiments"]
     assert shown.stdout == f"{experiment['url']}\n", shown.stderr
@@ -121,7 +127,7 @@ def test_every_example_uploads_what_the_training_writes(run_script, reader, exam
     assert shown.stderr == ""
 
 
-def test_a_block_sends_everything_and_tells_how_it_went(
+def test_block_sends_everything_and_tells_how_it_went(
     follow, uploader, reader, logdir, monkeypatch
 ):
     monkeypatch.delenv("TBHUB_TOKEN")
@@ -145,7 +151,7 @@ def assert_shows_no_token_and_gives_way(upload, token):
     assert os.getsid(process.pid) != os.getsid(0)
 
 
-def test_methods_do_what_a_block_does_and_a_second_start_goes_on(follow, reader, logdir):
+def test_methods_do_what_block_does_and_second_start_goes_on(follow, reader, logdir):
     upload = follow(logdir)
     assert (upload.url, upload.result, upload.stop(), upload.is_running) == (
         None,
@@ -210,14 +216,14 @@ def test_nothing_that_is_missing_or_wrong_is_raised(follow, logdir, monkeypatch,
         assert why in caplog.text
 
 
-def test_a_logdir_that_never_comes_is_no_loss(follow, tmp_path):
+def test_logdir_that_never_comes_is_no_loss(follow, tmp_path):
     with follow(tmp_path / "never") as upload:
         assert upload.url
     assert (upload.result.exit_code, upload.result.scalars) == (0, 0)
     assert not (tmp_path / "never").exists()
 
 
-def test_arguments_of_the_call_itself_are_checked_at_once(logdir):
+def test_arguments_of_call_itself_are_checked_at_once(logdir):
     for arguments in (
         {"logdirs": 1},
         {"name": 1},
@@ -233,7 +239,7 @@ def test_arguments_of_the_call_itself_are_checked_at_once(logdir):
         tbupload.follow(logdir, poll_seconds="often")
 
 
-def test_an_uploader_that_dies_is_told_at_once_and_stops_nothing(follow, logdir, caplog):
+def test_uploader_that_dies_is_told_at_once_and_stops_nothing(follow, logdir, caplog):
     with follow(logdir) as upload:
         assert upload.url
         process_of(upload).kill()
@@ -243,7 +249,7 @@ def test_an_uploader_that_dies_is_told_at_once_and_stops_nothing(follow, logdir,
     assert f"--experiment {upload.experiment_id}" in upload.result.explanation
 
 
-def test_the_end_of_a_block_waits_no_longer_than_it_says(follow, live_service, logdir, caplog):
+def test_end_of_block_waits_no_longer_than_it_says(follow, live_service, logdir, caplog):
     write(logdir, range(10))
     with flaky_proxy(live_service.url, ["", *["503"] * 1000]) as proxy:
         with follow(logdir, server=proxy, end_seconds=0.2) as upload:
@@ -262,7 +268,7 @@ def test_the_end_of_a_block_waits_no_longer_than_it_says(follow, live_service, l
 @pytest.mark.parametrize(
     "end", ["raise ValueError('mine')", "os.killpg(0, signal.SIGINT); time.sleep(60)"]
 )
-def test_an_exception_and_ctrl_c_pass_through_after_everything_was_sent(run_script, reader, end):
+def test_follow_lets_exceptions_through_after_sending_all(run_script, reader, end):
     ended = run_script(
         f"""
         with tbupload.follow("runs") as upload:
@@ -279,9 +285,7 @@ def test_an_exception_and_ctrl_c_pass_through_after_everything_was_sent(run_scri
     assert count(reader, ended.stdout.strip()) == 10
 
 
-def test_a_training_that_is_killed_with_forked_workers_left_leaves_an_upload_that_ends(
-    run_script, reader, tmp_path
-):
+def test_follow_ends_when_training_with_forks_is_killed(run_script, reader, tmp_path):
     ended = run_script(
         """
         upload = tbupload.follow("runs").start()

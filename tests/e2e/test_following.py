@@ -1,4 +1,6 @@
-"""`tbupload` while the job still writes, and while network, server and uploader break: nothing lost or doubled."""
+"""`tbupload` while the job still writes, and while network, server and uploader break: nothing lost
+or doubled.
+"""
 
 import signal
 
@@ -31,7 +33,7 @@ def has(reader, experiment_id, number, run="run"):
     return lambda: count(reader, experiment_id, run) == number
 
 
-def test_what_is_written_meanwhile_is_sent_and_ctrl_c_ends_with_0(uploader, reader, logdir):
+def test_follow_sends_later_points_and_ctrl_c_exits_0(uploader, reader, logdir):
     path = logdir / "run" / "tfevents.1"
     append(path, [event_files.version_event(), *scalar_records("loss", range(10))])
     with uploader.follow(logdir) as following:
@@ -55,7 +57,7 @@ def test_what_is_written_meanwhile_is_sent_and_ctrl_c_ends_with_0(uploader, read
     assert reader.scalars(experiment_id) == tensorboard_scalars(logdir)
 
 
-def test_an_empty_logdir_is_waited_for(uploader, reader, logdir):
+def test_empty_logdir_is_waited_for(uploader, reader, logdir):
     with uploader.follow(logdir) as following:
         experiment_id = following.wait_for_experiment()
         wait_until(lambda: "no event files there yet" in following.err())
@@ -64,7 +66,7 @@ def test_an_empty_logdir_is_waited_for(uploader, reader, logdir):
         assert following.stop(signal.SIGTERM).code == 0
 
 
-def test_a_file_truncated_and_written_anew_is_read_from_its_beginning(uploader, reader, logdir):
+def test_follow_rereads_truncated_file_from_start(uploader, reader, logdir):
     path = logdir / "run" / "tfevents.1"
     append(path, [event_files.version_event(), *scalar_records("loss", range(10))])
     with uploader.follow(logdir) as following:
@@ -79,9 +81,7 @@ def test_a_file_truncated_and_written_anew_is_read_from_its_beginning(uploader, 
     assert "was truncated or replaced" in ended.err
 
 
-def test_a_file_that_goes_bad_is_reported_once_and_the_others_are_followed(
-    uploader, reader, logdir
-):
+def test_follow_reports_bad_file_once_and_continues(uploader, reader, logdir):
     path = logdir / "bad" / "tfevents.1"
     append(path, [event_files.version_event(), *scalar_records("loss", range(10))])
     event_files.spoil_length_checksum(path, 5)
@@ -100,7 +100,7 @@ def test_a_file_that_goes_bad_is_reported_once_and_the_others_are_followed(
     assert count(reader, experiment_id, "bad") == 4
 
 
-def test_a_damaged_record_is_skipped_and_reported_and_the_file_goes_on(uploader, reader, logdir):
+def test_damaged_record_is_skipped_and_reported_and_file_goes_on(uploader, reader, logdir):
     path = logdir / "run" / "tfevents.1"
     append(path, scalar_records("loss", range(10)))
     event_files.spoil_payload(path, 5)
@@ -114,7 +114,7 @@ def test_a_damaged_record_is_skipped_and_reported_and_the_file_goes_on(uploader,
     assert "skipped 1: record whose checksum" in ended.err
 
 
-def test_a_file_that_was_damaged_and_is_whole_now_is_no_loss(uploader, reader, logdir):
+def test_file_that_was_damaged_and_is_whole_now_is_no_loss(uploader, reader, logdir):
     path = logdir / "run" / "tfevents.1"
     append(path, scalar_records("loss", range(10)))
     whole = path.read_bytes()
@@ -130,7 +130,7 @@ def test_a_file_that_was_damaged_and_is_whole_now_is_no_loss(uploader, reader, l
     assert ended.code == 0, ended.err
 
 
-def test_a_preallocated_file_is_read_as_it_is_filled(uploader, reader, logdir):
+def test_preallocated_file_is_read_as_it_is_filled(uploader, reader, logdir):
     path = logdir / "run" / "tfevents.1"
     records = event_files.encode_records(scalar_records("loss", range(10)))
     half = len(event_files.encode_records(scalar_records("loss", range(5))))
@@ -147,7 +147,7 @@ def test_a_preallocated_file_is_read_as_it_is_filled(uploader, reader, logdir):
     assert "corrupt" not in ended.err
 
 
-def test_a_run_whose_directory_vanishes_and_returns_goes_on(uploader, reader, logdir):
+def test_run_whose_directory_vanishes_and_returns_goes_on(uploader, reader, logdir):
     path = logdir / "group" / "run" / "tfevents.1"
     append(path, scalar_records("loss", range(10)))
     with uploader.follow(logdir) as following:
@@ -164,7 +164,7 @@ def test_a_run_whose_directory_vanishes_and_returns_goes_on(uploader, reader, lo
     assert "sent 15 scalars" in ended.err  # nothing was sent twice
 
 
-def test_an_experiment_deleted_meanwhile_ends_the_upload_with_1(uploader, reader, logdir):
+def test_experiment_deleted_meanwhile_ends_upload_with_1(uploader, reader, logdir):
     path = logdir / "run" / "tfevents.1"
     append(path, scalar_records("loss", range(10)))
     with uploader.follow(logdir) as following:
@@ -177,7 +177,7 @@ def test_an_experiment_deleted_meanwhile_ends_the_upload_with_1(uploader, reader
     assert "no such experiment" in ended.err
 
 
-def test_a_run_deleted_meanwhile_is_read_again_when_it_grows(uploader, reader, logdir):
+def test_run_deleted_meanwhile_is_read_again_when_it_grows(uploader, reader, logdir):
     path = logdir / "run" / "tfevents.1"
     append(path, scalar_records("loss", range(10)))
     with uploader.follow(logdir) as following:
@@ -204,7 +204,7 @@ def many_runs(logdir):
     return logdir
 
 
-def test_a_killed_uploader_goes_on_where_it_was(uploader, reader, many_runs):
+def test_killed_uploader_goes_on_where_it_was(uploader, reader, many_runs):
     with uploader.follow(many_runs) as following:
         experiment_id = following.wait_for_experiment()
         wait_until(lambda: reader.get(experiment_id, "streams")["streams"])
@@ -229,7 +229,7 @@ def test_a_killed_uploader_goes_on_where_it_was(uploader, reader, many_runs):
     assert stored["run199"]["loss"]["values"] == [value for _, value in expected.values()]
 
 
-def test_a_second_ctrl_c_ends_at_once_with_75(uploader, many_runs, live_service):
+def test_second_ctrl_c_ends_at_once_with_75(uploader, many_runs, live_service):
     with flaky_proxy(
         live_service.url, ["", "503"]
     ) as proxy:  # nothing after the experiment's creation gets through
@@ -248,7 +248,7 @@ def test_a_second_ctrl_c_ends_at_once_with_75(uploader, many_runs, live_service)
     [["", "unanswered"], ["unanswered", "lost", "", "503"]],
     ids=["answers lost", "everything"],
 )
-def test_a_bad_network_neither_loses_nor_doubles(uploader, reader, live_service, logdir, faults):
+def test_bad_network_neither_loses_nor_doubles(uploader, reader, live_service, logdir, faults):
     rng = np.random.default_rng(1)
     for run in range(3):
         images = [event_files.image_event("image", step, [rng.bytes(300_000)]) for step in range(3)]
@@ -262,7 +262,7 @@ def test_a_bad_network_neither_loses_nor_doubles(uploader, reader, live_service,
     assert [experiment["experiment_id"] for experiment in experiments] == [ended.experiment_id]
 
 
-def test_a_proxy_that_takes_small_requests_only_is_fed_small_ones(
+def test_proxy_that_takes_small_requests_only_is_fed_small_ones(
     uploader, reader, live_service, logdir
 ):
     for run in range(3):
@@ -273,7 +273,7 @@ def test_a_proxy_that_takes_small_requests_only_is_fed_small_ones(
     assert reader.scalars(ended.experiment_id) == tensorboard_scalars(logdir)
 
 
-def test_a_server_that_stays_away_ends_with_75(uploader, logdir):
+def test_server_that_stays_away_ends_with_75(uploader, logdir):
     append(logdir / "run" / "tfevents.1", scalar_records("loss", range(10)))
     port = choose_ports(["nobody"], {})["nobody"]
     ended = uploader.run(
@@ -289,9 +289,7 @@ def test_a_server_that_stays_away_ends_with_75(uploader, logdir):
     assert "cannot connect" in ended.err
 
 
-def test_a_server_that_starts_late_and_dies_in_the_middle_costs_nothing(
-    servers, database_url, logdir, tmp_path
-):
+def test_follow_survives_late_start_and_death_of_server(servers, database_url, logdir, tmp_path):
     path = logdir / "run" / "tfevents.1"
     append(path, scalar_records("loss", range(10)))
     port = choose_ports(["service"], {})["service"]

@@ -1,4 +1,6 @@
-"""Large blobs end to end: little memory, an uploader that was killed goes on, a file that changes is read again."""
+"""Large blobs end to end: little memory, an uploader that was killed goes on, a file that changes
+is read again.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ RECEIVED = 24 << 20
 
 
 class Network:
-    """What a proxy does to requests that write: it lets so many pass, and then none until it `heals`."""
+    """What a proxy does to requests that write: it lets so many pass, and then none until it
+    `heals`.
+    """
 
     def __init__(self, passing: int) -> None:
         self.passing = passing
@@ -81,9 +85,7 @@ def assert_complete(reader, experiment, image):
     assert sorted(reader.scalars(experiment)["run"]["loss"]) == [1, 2]
 
 
-def test_an_uploader_that_was_killed_within_a_large_blob_goes_on_there_in_little_memory(
-    uploader, reader, logdir, path
-):
+def test_follow_killed_in_large_blob_resumes_in_little_memory(uploader, reader, logdir, path):
     write(path, LARGE)
     network = Network(passing=5)  # the experiment, what comes before the image, three pieces of it
     with flaky_proxy(uploader.server, network) as url:
@@ -101,9 +103,7 @@ def test_an_uploader_that_was_killed_within_a_large_blob_goes_on_there_in_little
     assert_complete(reader, experiment, LARGE)
 
 
-def test_a_file_that_is_written_anew_while_its_large_blob_is_sent_is_read_again(
-    uploader, reader, logdir, path
-):
+def test_follow_rereads_file_rewritten_during_large_blob(uploader, reader, logdir, path):
     write(path, LARGE)
     network = Network(passing=5)
     with flaky_proxy(uploader.server, network) as url:
@@ -117,8 +117,10 @@ def test_a_file_that_is_written_anew_while_its_large_blob_is_sent_is_read_again(
     assert_complete(reader, experiment, OTHER)
 
 
-def test_what_is_read_ahead_of_many_large_runs_is_not_held_all_at_once(uploader, logdir, reader):
-    """Fifty runs with more in each than is read at a time: chunks of all of them would be over 200 MiB."""
+def test_follow_bounds_read_ahead_of_many_large_runs(uploader, logdir, reader):
+    """Fifty runs with more in each than is read at a time: chunks of all of them would be over 200
+    MiB.
+    """
     path = logdir / "run_00" / "events.out.tfevents.1"
     images = [os.urandom(200_000) for _ in range(45)]
     write_records(

@@ -1,4 +1,6 @@
-"""Large tensors end to end: in the row of a point and beyond it as objects, read, exported, verified and resumed."""
+"""Large tensors end to end: in the row of a point and beyond it as objects, read, exported,
+verified and resumed.
+"""
 
 from __future__ import annotations
 
@@ -125,7 +127,7 @@ def assert_parquet(reader, experiment):
     assert rows["strings"]["strings"] == STRINGS
 
 
-def test_upload_killed_within_a_large_tensor_goes_on_there(uploader, reader, logdir, path):
+def test_upload_killed_within_large_tensor_goes_on_there(uploader, reader, logdir, path):
     write_records(
         path,
         [version_event(), scalar_event("loss", 1, 1.0), numeric("mesh", LARGER_MESH, "values")],

@@ -53,7 +53,7 @@ def set_proxy(monkeypatch, **variables):
         monkeypatch.setenv(name, value)
 
 
-def test_a_certificate_authority_of_ones_own_is_named_with_cacert(
+def test_certificate_authority_of_ones_own_is_named_with_cacert(
     uploader, live_service, logdir_with_points, tmp_path
 ):
     with encrypted(live_service, tmp_path) as proxy:
@@ -64,7 +64,7 @@ def test_a_certificate_authority_of_ones_own_is_named_with_cacert(
     assert (accepted.code, accepted.done["scalars"]) == (0, 10), accepted.err
 
 
-def test_https_goes_through_the_proxy_and_stays_encrypted(
+def test_https_goes_through_proxy_and_stays_encrypted(
     uploader, live_service, logdir_with_points, tmp_path, monkeypatch
 ):
     with (

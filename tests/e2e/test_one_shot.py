@@ -1,4 +1,6 @@
-"""`tbupload --one-shot` as a process, a live service, and the read API: what was in the files is there, bit by bit."""
+"""`tbupload --one-shot` as a process, a live service, and the read API: what was in the files is
+there, bit by bit.
+"""
 
 import json
 from pathlib import Path
@@ -24,7 +26,7 @@ def values(scalars, run="run", tag="loss"):
     return {step: value for step, (_, value) in scalars[run][tag].items()}
 
 
-def test_files_of_every_real_writer_arrive_as_tensorboard_reads_them(uploader, reader):
+def test_upload_of_real_writers_equals_tensorboard(uploader, reader):
     ended = uploader.run("--logdir", DATA, "--one-shot", "--json", "--plugins", "scalars")
     expected = tensorboard_scalars(DATA)
     assert len(expected) > 15
@@ -40,7 +42,7 @@ def test_real_runs_end_with_0(uploader, reader):
     )
 
 
-def test_the_url_comes_on_stdout_and_the_summary_on_stderr(uploader, logdir):
+def test_url_comes_on_stdout_and_summary_on_stderr(uploader, logdir):
     write_run(logdir, "run", [(0, 1.0)])
     ended = uploader.run("--logdir", logdir, "--one-shot", "--name", "a name")
     assert ended.code == 0
@@ -60,7 +62,7 @@ def test_json_begins_with_created_and_ends_with_done(uploader, logdir):
     assert ended.err == ""
 
 
-def test_a_large_blob_arrives_whole(uploader, reader, logdir):
+def test_large_blob_arrives_whole(uploader, reader, logdir):
     images = [event_files.PNG, np.random.default_rng(0).bytes(700_000), b""]
     event_files.write_records(
         logdir / "run" / "tfevents.1",
@@ -80,7 +82,7 @@ def test_names_of_every_kind_arrive(uploader, reader, logdir):
     np.testing.assert_equal(reader.scalars(ended.experiment_id), tensorboard_scalars(logdir))
 
 
-def test_a_second_upload_of_the_same_files_sends_nothing(uploader, reader, logdir):
+def test_second_upload_of_same_files_sends_nothing(uploader, reader, logdir):
     write_run(logdir, "run", [(step, float(step)) for step in range(100)])
     first = uploader.run("--logdir", logdir, "--one-shot", "--json")
     before = reader.scalars(first.experiment_id)
@@ -92,7 +94,7 @@ def test_a_second_upload_of_the_same_files_sends_nothing(uploader, reader, logdi
     assert reader.scalars(first.experiment_id) == before
 
 
-def test_two_uploads_at_once_into_one_experiment_store_nothing_twice(uploader, reader, logdir):
+def test_upload_twice_at_once_stores_nothing_twice(uploader, reader, logdir):
     for run in range(8):
         write_run(logdir, f"run{run}", [(step, float(step)) for step in range(2000)])
     empty = logdir.parent / "other"
@@ -109,7 +111,7 @@ def test_two_uploads_at_once_into_one_experiment_store_nothing_twice(uploader, r
     assert stored == tensorboard_scalars(logdir)
 
 
-def test_other_filters_read_the_files_again_and_store_nothing_twice(uploader, reader, logdir):
+def test_other_filters_read_files_again_and_store_nothing_twice(uploader, reader, logdir):
     write_run(logdir, "run", [(step, float(step)) for step in range(10)])
     first = uploader.run("--logdir", logdir, "--one-shot", "--include-tags", "nothing")
     assert reader.scalars(first.experiment_id) == {}
@@ -146,7 +148,7 @@ def test_filters_choose_runs_tags_and_plugins(uploader, reader, logdir):
     assert reader.get(ended.experiment_id, "plugins") == {"plugins": ["scalars"]}
 
 
-def test_a_corrupt_file_is_named_and_the_others_go_on(uploader, reader, logdir):
+def test_corrupt_file_is_named_and_others_go_on(uploader, reader, logdir):
     bad = write_run(logdir, "bad", [(step, float(step)) for step in range(10)])
     event_files.spoil_length_checksum(bad, 5)
     write_run(logdir, "good", [(1, 1.0)])
@@ -162,7 +164,7 @@ def test_a_corrupt_file_is_named_and_the_others_go_on(uploader, reader, logdir):
     assert values(stored, "bad") == {0: 0.0, 1: 1.0, 2: 2.0, 3: 3.0}
 
 
-def test_a_damaged_record_is_counted_now_and_by_whoever_resumes(uploader, reader, logdir):
+def test_damaged_record_is_counted_now_and_by_whoever_resumes(uploader, reader, logdir):
     path = write_run(logdir, "run", [(step, float(step)) for step in range(10)])
     event_files.spoil_payload(path, 5)
     first = uploader.run("--logdir", logdir, "--one-shot", "--json")
@@ -176,7 +178,7 @@ def test_a_damaged_record_is_counted_now_and_by_whoever_resumes(uploader, reader
     assert len(values(reader.scalars(first.experiment_id))) == 9
 
 
-def test_a_record_cut_short_is_left_for_later(uploader, reader, logdir):
+def test_record_cut_short_is_left_for_later(uploader, reader, logdir):
     path = write_run(logdir, "run", [(step, float(step)) for step in range(10)])
     whole = path.read_bytes()
     event_files.cut(path, -7)
@@ -192,7 +194,7 @@ def test_a_record_cut_short_is_left_for_later(uploader, reader, logdir):
     assert len(values(reader.scalars(first.experiment_id))) == 10
 
 
-def test_a_file_replaced_between_two_uploads_is_read_from_its_beginning(uploader, reader, logdir):
+def test_upload_of_replaced_file_starts_at_its_beginning(uploader, reader, logdir):
     write_run(logdir, "run", [(step, 1.0) for step in range(10)])
     first = uploader.run("--logdir", logdir, "--one-shot")
     later = event_files.WALL_TIME + 1
@@ -216,7 +218,7 @@ def constant(tag, step):
     return event_files.plugin_event("a_plugin", tag, step, tensor, data_class=2)
 
 
-def test_records_that_together_are_too_much_for_one_request_go_in_several(uploader, reader, logdir):
+def test_upload_splits_records_too_large_for_one_request(uploader, reader, logdir):
     events = [event_files.version_event(), *(constant("t", step) for step in range(6))]
     events += [event_files.scalar_event("loss", step, 1.0) for step in range(5)]
     event_files.write_records(logdir / "run" / "tfevents.1", events)
@@ -237,7 +239,7 @@ def test_record_too_large_for_one_request_is_sent_as_objects(uploader, reader, l
     assert len(reader.get(ended.experiment_id, "tensors")["run"]) == len(parts)
 
 
-def test_an_append_only_token_is_enough_to_go_on_with_an_experiment(uploader, reader, logdir):
+def test_append_only_token_is_enough_to_go_on_with_experiment(uploader, reader, logdir):
     write_run(logdir, "run", [(1, 1.0)])
     experiment_id = uploader.run("--logdir", logdir, "--one-shot").experiment_id
     answer = reader.http.post(
@@ -252,7 +254,7 @@ def test_an_append_only_token_is_enough_to_go_on_with_an_experiment(uploader, re
     assert "may not do this" in refused.err
 
 
-def test_a_shared_link_reads_until_it_is_revoked(uploader, reader, logdir):
+def test_shared_link_reads_until_it_is_revoked(uploader, reader, logdir):
     write_run(logdir, "run", [(1, 1.0)])
     experiment_id = uploader.run("--logdir", logdir, "--one-shot").experiment_id
     shared = json.loads(uploader.run("share", experiment_id, "--json", "--label", "x").out)
@@ -265,7 +267,7 @@ def test_a_shared_link_reads_until_it_is_revoked(uploader, reader, logdir):
     assert reader.http.get(address, headers=headers).status_code == 401
 
 
-def test_an_experiment_is_changed_and_deleted(uploader, logdir):
+def test_experiment_is_changed_and_deleted(uploader, logdir):
     write_run(logdir, "run", [(1, 1.0)])
     experiment_id = uploader.run("--logdir", logdir, "--one-shot").experiment_id
     changed = uploader.run(
@@ -282,7 +284,7 @@ def test_an_experiment_is_changed_and_deleted(uploader, logdir):
     assert "no such experiment" in gone.err
 
 
-def test_login_makes_the_flags_unnecessary(uploader, logdir):
+def test_login_makes_flags_unnecessary(uploader, logdir):
     write_run(logdir, "run", [(1, 1.0)])
     unconfigured = type(uploader)("", "", uploader.directory)
     assert unconfigured.run("--logdir", logdir, "--one-shot").code == 2
@@ -293,7 +295,7 @@ def test_login_makes_the_flags_unnecessary(uploader, logdir):
     assert unconfigured.run("--logdir", logdir, "--one-shot").code == 0
 
 
-def test_a_wrong_token_ends_with_1_and_says_what_to_do(uploader, logdir):
+def test_wrong_token_ends_with_1_and_says_what_to_do(uploader, logdir):
     write_run(logdir, "run", [(1, 1.0)])
     stranger = type(uploader)(uploader.server, "tbh_" + "x" * 40, uploader.directory)
     ended = stranger.run("--logdir", logdir, "--one-shot")
@@ -301,7 +303,7 @@ def test_a_wrong_token_ends_with_1_and_says_what_to_do(uploader, logdir):
     assert "tbupload login" in ended.err
 
 
-def test_an_experiment_that_is_not_there_ends_with_1(uploader, logdir):
+def test_experiment_that_is_not_there_ends_with_1(uploader, logdir):
     write_run(logdir, "run", [(1, 1.0)])
     ended = uploader.run("--logdir", logdir, "--one-shot", "--experiment", "0" * 22)
     assert ended.code == 1

@@ -1,4 +1,6 @@
-"""Whatever is sent that the API's description allows, or forbids: no failure, and no answer that is not described."""
+"""Whatever is sent that the API's description allows, or forbids: no failure, and no answer that is
+not described.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ def operations(live_service):
 
 
 def ask(operation, api, **path):
-    """Sends what the description allows and what it forbids, some of it about what there is; checks every answer."""
+    """Sends what the description allows and what it forbids, some of it about what there is; checks
+    every answer.
+    """
 
     @settings(
         max_examples=EXAMPLES,
@@ -81,7 +85,7 @@ def ask(operation, api, **path):
     check()
 
 
-def test_every_answer_is_described_and_none_is_a_failure(operations, api, experiment):
+def test_every_answer_is_described_and_none_is_failure(operations, api, experiment):
     assert len(operations) > 40
     for operation in operations:
         ask(operation, api)

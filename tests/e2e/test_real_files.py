@@ -1,4 +1,6 @@
-"""Tensors and blobs of every real writer's files, uploaded and read back, beside what TensorBoard's reader finds."""
+"""Tensors and blobs of every real writer's files, uploaded and read back, beside what TensorBoard's
+reader finds.
+"""
 
 from __future__ import annotations
 
@@ -72,9 +74,7 @@ def to_array(tensor):
     return np.array(data, tensor["dtype"]).reshape(tensor["shape"])
 
 
-def test_every_series_is_listed_with_the_plugin_and_the_class_that_tensorboard_gives_it(
-    uploaded, expected
-):
+def test_upload_lists_series_with_plugin_and_data_class(uploaded, expected):
     reader, experiment_id = uploaded
     listed = {}
     for data_class, path in (
@@ -123,7 +123,7 @@ def test_blobs_arrive_byte_by_byte(uploaded, expected):
             assert contents == make_ndarray(tensor).ravel().tolist(), key
 
 
-def test_legacy_histograms_keep_the_fields_they_were_written_with(uploaded):
+def test_legacy_histograms_keep_fields_they_were_written_with(uploaded):
     found = read(uploaded, "tensors")
     for run in ("pytorch/media", "tensorboardx/media", "tensorflow1/run"):
         for value in found[run, "weights"]["values"]:

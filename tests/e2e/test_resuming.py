@@ -1,4 +1,6 @@
-"""The same command again goes on with what it made; what a person sees of an upload, on a real terminal too."""
+"""The same command again goes on with what it made; what a person sees of an upload, on a real
+terminal too.
+"""
 
 import json
 import os
@@ -46,7 +48,7 @@ def killed(uploader, reader, logdir):
     return experiment_id
 
 
-def test_a_killed_follow_goes_on_with_its_experiment_and_says_so(uploader, reader, logdir, killed):
+def test_killed_follow_goes_on_with_its_experiment_and_says_so(uploader, reader, logdir, killed):
     write(logdir, range(10, 20))
     with uploader.follow(logdir, "--json") as following:
         wait_until(lambda: reader.get(killed, "scalars")["run"]["loss"]["count"] == 20)
@@ -58,9 +60,7 @@ def test_a_killed_follow_goes_on_with_its_experiment_and_says_so(uploader, reade
     assert reader.scalars(killed) == tensorboard_scalars(logdir)
 
 
-def test_a_resumed_upload_sends_of_a_tag_of_two_plugins_what_a_whole_one_does(
-    uploader, reader, logdir
-):
+def test_resumed_upload_of_two_plugin_tag_equals_whole_one(uploader, reader, logdir):
     scalars = [event_files.scalar_event("x", step, float(step)) for step in range(20)]
     histograms = [event_files.histogram_event("x", step, [[0, 1, 2]]) for step in range(20)]
     in_turns = [event for pair in zip(scalars, histograms, strict=True) for event in pair]
@@ -72,7 +72,7 @@ def test_a_resumed_upload_sends_of_a_tag_of_two_plugins_what_a_whole_one_does(
     assert reader.get(first.experiment_id, "scalars")["run"]["x"]["count"] == 20
 
 
-def test_new_starts_another_experiment_and_later_runs_go_on_with_that(uploader, logdir, killed):
+def test_new_option_starts_experiment_that_later_runs_resume(uploader, logdir, killed):
     with uploader.follow(logdir, "--new", "--json") as following:
         another = following.wait_for_experiment()
         assert events_of(following.stop().out)[0]["event"] == "created"
@@ -81,9 +81,7 @@ def test_new_starts_another_experiment_and_later_runs_go_on_with_that(uploader, 
         assert following.wait_for_experiment() == another
 
 
-def test_a_one_shot_finishes_a_killed_upload_of_the_same_choice_and_the_next_one_is_new(
-    uploader, logdir, killed
-):
+def test_one_shot_resumes_killed_upload_then_starts_new(uploader, logdir, killed):
     other = uploader.run("--logdir", logdir, "--one-shot", "--include-tags", "lo.*")
     finished = uploader.run("--logdir", logdir / "run" / "..", "--one-shot", "--json")
     after = uploader.run("--logdir", logdir, "--one-shot", "--json")
@@ -96,7 +94,7 @@ def test_a_one_shot_finishes_a_killed_upload_of_the_same_choice_and_the_next_one
     assert len({killed, other.experiment_id, after.experiment_id}) == 3
 
 
-def test_a_one_shot_that_skipped_something_is_complete_too(uploader, logdir):
+def test_one_shot_that_skipped_something_is_complete_too(uploader, logdir):
     write(logdir, range(10))
     event_files.spoil_payload(logdir / "run" / "tfevents.1", 3)
     first, second = (uploader.run("--logdir", logdir, "--one-shot") for _ in range(2))
@@ -104,7 +102,7 @@ def test_a_one_shot_that_skipped_something_is_complete_too(uploader, logdir):
     assert first.experiment_id != second.experiment_id
 
 
-def test_a_one_shot_that_lost_its_server_is_gone_on_with(uploader, reader, live_service, logdir):
+def test_one_shot_that_lost_its_server_is_gone_on_with(uploader, reader, live_service, logdir):
     write(logdir, range(10))
     with flaky_proxy(
         live_service.url, ["", *["503"] * 1000]
@@ -126,7 +124,7 @@ def test_a_one_shot_that_lost_its_server_is_gone_on_with(uploader, reader, live_
     assert experiments_of(reader) == [first.experiment_id]
 
 
-def test_an_experiment_that_is_gone_is_replaced_and_that_is_said(uploader, reader, logdir, killed):
+def test_experiment_that_is_gone_is_replaced_and_that_is_said(uploader, reader, logdir, killed):
     reader.http.delete(f"/api/v1/experiments/{killed}").raise_for_status()
     ended = uploader.run("--logdir", logdir, "--one-shot", "--json")
     assert (ended.code, events_of(ended.out)[0]["event"]) == (0, "created")
@@ -134,9 +132,7 @@ def test_an_experiment_that_is_gone_is_replaced_and_that_is_said(uploader, reade
     assert experiments_of(reader) == [ended.experiment_id]
 
 
-def test_killed_before_the_answer_to_its_creation_leaves_one_experiment(
-    uploader, reader, live_service, logdir
-):
+def test_create_killed_before_answer_leaves_one_experiment(uploader, reader, live_service, logdir):
     write(logdir, range(10))
     is_healed = threading.Event()
 
@@ -166,7 +162,7 @@ def test_two_that_begin_at_once_share_one_experiment(uploader, reader, logdir):
     assert reader.scalars(experiment_id_of(one.wait().out)) == tensorboard_scalars(logdir)
 
 
-def test_an_unwritable_memory_is_told_and_the_upload_goes_on(uploader, reader, logdir):
+def test_unwritable_memory_is_told_and_upload_goes_on(uploader, reader, logdir):
     write(logdir, range(10))
     (uploader.directory / "uploads.json").mkdir()
     ended = uploader.run("--logdir", logdir, "--one-shot", "--quiet")
@@ -189,7 +185,7 @@ def troubled(logdir):
 
 
 @pytest.mark.parametrize("arguments", [(), ("--quiet", "--json"), ("--dry-run",)])
-def test_each_problem_is_said_once_and_counted_in_the_end(uploader, troubled, arguments):
+def test_each_problem_is_said_once_and_counted_in_end(uploader, troubled, arguments):
     ended = uploader.run("--logdir", troubled, "--one-shot", *arguments)
     assert ended.code == 1
     for path in ("bad/tfevents.1", "text.tfevents", "nowhere.tfevents"):
@@ -201,7 +197,7 @@ def test_each_problem_is_said_once_and_counted_in_the_end(uploader, troubled, ar
         assert sum(ended.done["skipped"].values()) == 4
 
 
-def test_a_dry_run_ends_at_ctrl_c_and_says_how_far_it_came(uploader, logdir):
+def test_dry_run_ends_at_ctrl_c_and_says_how_far_it_came(uploader, logdir):
     path = logdir / "run" / "tfevents.1"
     path.parent.mkdir()
     path.write_bytes(
@@ -223,7 +219,7 @@ def has_open(process_id, path):
     return any(path.samefile(each.path) for each in psutil.Process(process_id).open_files())
 
 
-def test_a_terminal_shows_live_lines_and_each_sentence_once(uploader, live_service, troubled):
+def test_terminal_shows_live_lines_and_each_sentence_once(uploader, live_service, troubled):
     with flaky_proxy(live_service.url, ["", "503", "503", "503", ""]) as proxy:
         code, shown = on_a_terminal(uploader, "--logdir", troubled, "--one-shot", "--server", proxy)
     assert code == 1
@@ -258,7 +254,7 @@ def on_a_terminal(uploader, *arguments):
 
 
 @pytest.mark.parametrize("deleted", ["series", "runs"])
-def test_owner_repairs_a_step_pinned_by_a_far_wall_time(uploader, reader, logdir, deleted):
+def test_owner_repairs_step_pinned_by_far_wall_time(uploader, reader, logdir, deleted):
     owner = ApiClient(reader.http, uploader.token)
     experiment_id = owner.new_experiment()
     append = owner.new_token(experiment_id, "append")

@@ -1,4 +1,6 @@
-"""`tbservice serve` and the commands around it, on a PostgreSQL and an S3 server that only the settings name."""
+"""`tbservice serve` and the commands around it, on a PostgreSQL and an S3 server that only the
+settings name.
+"""
 
 import json
 import re
@@ -26,7 +28,9 @@ MIGRATIONS = sorted(path.stem for path in (ROOT / "migrations" / "versions").glo
 
 
 def tbservice(settings, *arguments, **more):
-    """Runs a command to its end with these settings; returns the exit code, what it printed and what it said."""
+    """Runs a command to its end with these settings; returns the exit code, what it printed and
+    what it said.
+    """
     done = subprocess.run(
         [sys.executable, "-m", "tbservice", *arguments],
         env=environment_of(settings) | more,
@@ -42,7 +46,7 @@ def free_port():
     return choose_ports(["service"], {})["service"]
 
 
-def test_from_an_empty_database_to_an_upload_token_by_the_commands_alone(
+def test_from_empty_database_to_upload_token_by_commands_alone(
     servers, empty_database_url, tmp_path
 ):
     with servers.settings(empty_database_url) as settings:
@@ -79,9 +83,7 @@ def test_from_an_empty_database_to_an_upload_token_by_the_commands_alone(
             assert answer.json()["url"].startswith(live.url)
 
 
-def test_several_workers_serve_one_database_and_end_together_at_sigterm(
-    settings, owner_token, tmp_path
-):
+def test_serve_workers_share_database_and_stop_at_sigterm(settings, owner_token, tmp_path):
     headers = {"Authorization": f"Bearer {owner_token}"}
     with live_service(settings, free_port(), tmp_path / "log", TBHUB_WORKERS="2") as live:
         workers = workers_of(live)
@@ -111,13 +113,15 @@ def test_workers_end_when_their_parent_is_killed(settings, tmp_path):
         wait_ready(live.process, live.url, tmp_path / "log")
         time.sleep(
             1
-        )  # the second worker may still be importing: the promise holds from when its application is made
+            # the second worker may still be importing: the promise holds from when its application is
+            # made
+        )
         live.process.kill()
         live.process.wait()
         assert not psutil.wait_procs(workers, 10)[1]
 
 
-def test_when_no_worker_can_be_replaced_the_command_fails_and_says_why(servers, settings, tmp_path):
+def test_serve_fails_when_no_worker_can_be_replaced(servers, settings, tmp_path):
     log, database = tmp_path / "log", database_name(settings.database_url.get_secret_value())
     with live_service(settings, free_port(), log, TBHUB_WORKERS="2") as live:
         with servers.instance.postgres.connect_as_superuser(database) as superuser:
@@ -129,9 +133,7 @@ def test_when_no_worker_can_be_replaced_the_command_fails_and_says_why(servers, 
     assert any("9999" in line for line in said), said
 
 
-def test_a_worker_that_dies_while_it_is_asked_for_a_sign_of_life_is_replaced_at_once(
-    settings, tmp_path
-):
+def test_serve_replaces_worker_that_dies_during_health_check(settings, tmp_path):
     with live_service(settings, free_port(), tmp_path / "log", TBHUB_WORKERS="2") as live:
         before = workers_of(live)
         before[0].suspend()
@@ -143,7 +145,7 @@ def test_a_worker_that_dies_while_it_is_asked_for_a_sign_of_life_is_replaced_at_
             time.sleep(0.1)
 
 
-def test_no_token_of_a_share_link_is_ever_logged(settings, owner_token, tmp_path):
+def test_no_token_of_share_link_is_ever_logged(settings, owner_token, tmp_path):
     log = tmp_path / "log"
     with live_service(settings, free_port(), log) as live:
         for path in (f"/experiment/x/?token={owner_token}", f"/nowhere?token={owner_token}"):
@@ -151,7 +153,7 @@ def test_no_token_of_a_share_link_is_ever_logged(settings, owner_token, tmp_path
     assert owner_token not in log.read_text()
 
 
-def test_failed_request_has_the_id_of_its_log_record(settings, owner_token, tmp_path):
+def test_failed_request_has_id_of_its_log_record(settings, owner_token, tmp_path):
     log, headers = tmp_path / "log", {"Authorization": f"Bearer {owner_token}"}
     with live_service(settings, free_port(), log) as live:
         with psycopg.connect(live.database_url) as db:
@@ -188,7 +190,7 @@ def test_error_ids_of_suppressed_failures_are_logged(settings, owner_token, tmp_
         )
 
 
-def test_serve_names_the_code_that_s3_refuses_with(settings):
+def test_serve_names_code_that_s3_refuses_with(settings):
     code, _, said = tbservice(
         settings, "serve", TBHUB_S3_BUCKET="Not_A_Bucket", TBHUB_PORT=str(free_port())
     )
@@ -201,7 +203,7 @@ def test_serve_names_the_code_that_s3_refuses_with(settings):
     assert "the object store refuses HeadBucket: 403 (AccessDenied)" in said
 
 
-def test_an_idle_connection_does_not_hold_up_the_stop(settings, tmp_path):
+def test_idle_connection_does_not_hold_up_stop(settings, tmp_path):
     with (
         live_service(settings, free_port(), tmp_path / "log") as live,
         httpx2.Client(trust_env=False) as client,
@@ -264,7 +266,7 @@ def wait_for_waiting(superuser, count):
         time.sleep(0.05)
 
 
-def test_a_superuser_is_refused_because_it_would_see_every_tenants_rows(servers, settings):
+def test_serve_refuses_superuser_that_would_see_all_tenants(servers, settings):
     superuser = settings.database_url.get_secret_value().replace("tbhub:", "postgres:", 1)
     secrets = servers.instance.directory.secrets
     url = superuser.replace(secrets.tbhub_password, secrets.postgres_password)
@@ -284,7 +286,7 @@ def test_database_of_development_version_is_one_line(settings, command):
 
 
 @pytest.mark.parametrize("command", [["serve"], ["migrate"], ["workspace", "list"]])
-def test_a_server_that_is_not_there_and_a_missing_setting_are_one_line_each(settings, command):
+def test_serve_names_missing_server_or_setting_in_one_line(settings, command):
     away = f"postgresql://tbhub:secret@{LOOPBACK}:{free_port()}/tbhub"
     code, _, said = tbservice(settings, *command, TBHUB_DATABASE_URL=away)
     assert (code, len(said.splitlines())) == (1, 1), said
@@ -317,7 +319,7 @@ def test_malformed_database_url_is_one_line_without_secret(settings, command):
     assert "secret" not in said
 
 
-def test_database_url_with_two_hosts_reaches_the_live_one(settings, tmp_path):
+def test_database_url_with_two_hosts_reaches_live_one(settings, tmp_path):
     before, at, after = settings.database_url.get_secret_value().partition("@")
     url = f"{before}{at}{LOOPBACK}:{free_port()},{after}&target_session_attrs=read-write"
     assert tbservice(settings, "migrate", TBHUB_DATABASE_URL=url) == (0, "", "")
@@ -325,7 +327,7 @@ def test_database_url_with_two_hosts_reaches_the_live_one(settings, tmp_path):
         assert httpx2.get(f"{live.url}/readyz", trust_env=False).status_code == httpx2.codes.OK
 
 
-def test_a_taken_port_is_one_line(settings):
+def test_taken_port_is_one_line(settings):
     with socket.socket() as taken:
         taken.bind((LOOPBACK, 0))
         taken.listen()
@@ -334,7 +336,7 @@ def test_a_taken_port_is_one_line(settings):
     assert "is in use" in said
 
 
-def test_the_openapi_document_needs_no_server_and_names_the_routes():
+def test_openapi_document_needs_no_server_and_names_routes():
     done = subprocess.run(
         [sys.executable, "-m", "tbservice", "openapi"], capture_output=True, check=True
     )

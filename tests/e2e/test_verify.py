@@ -45,7 +45,8 @@ def upload(uploader, logdir):
 
 @pytest.fixture
 def verify(uploader, logdir, monkeypatch, capsys):
-    """Verifies the logdir against an experiment; answers exit code, findings by run and tag, and the verdict.
+    """Verifies the logdir against an experiment; answers exit code, findings by run and tag, and
+    the verdict.
 
     In this process, which takes a tenth of the time.
     """
@@ -243,9 +244,7 @@ def test_each_kind_of_damage_is_named_and_what_is_whole_is_not(
     assert "whole" not in text.out.replace("whole series", "")
 
 
-def test_what_was_damaged_is_proven_again_when_it_has_been_uploaded_again(
-    reader, logdir, upload, verify
-):
+def test_verify_of_damaged_object_matches_after_new_upload(reader, logdir, upload, verify):
     write(logdir, "run", *scalars("loss", line(20)), *scalars("accuracy", line(20)))
     experiment_id = upload()
     reader.http.delete(
@@ -256,9 +255,7 @@ def test_what_was_damaged_is_proven_again_when_it_has_been_uploaded_again(
     assert verify(experiment_id, "--strict")[0] == 0
 
 
-def test_files_of_one_run_that_overlap_are_proven_and_what_lost_its_file_is_extra(
-    logdir, upload, verify
-):
+def test_verify_accepts_overlapping_files_and_names_extra(logdir, upload, verify):
     early, late = event_files.WALL_TIME, event_files.WALL_TIME + 10
     write(
         logdir, "run", *scalars("loss", line(50), late), name="tfevents.1"
@@ -284,7 +281,7 @@ def test_files_of_one_run_that_overlap_are_proven_and_what_lost_its_file_is_extr
     assert verify(experiment_id, "--strict")[0] == 1
 
 
-def test_a_cut_record_is_told_and_a_damaged_one_is_no_proof(logdir, upload, verify, uploader):
+def test_cut_record_is_told_and_damaged_one_is_no_proof(logdir, upload, verify, uploader):
     path = write(logdir, "run", *scalars("loss", line(20)))
     event_files.cut(path, -5)
     experiment_id = upload()
@@ -301,7 +298,7 @@ def test_a_cut_record_is_told_and_a_damaged_one_is_no_proof(logdir, upload, veri
     assert len(verdict["problems"]) == 1
 
 
-def test_filters_are_those_of_the_upload_and_a_read_token_is_enough(
+def test_filters_are_those_of_upload_and_read_token_is_enough(
     uploader, reader, logdir, upload, verify
 ):
     for run in ("train", "eval"):
@@ -337,7 +334,7 @@ def test_filters_are_those_of_the_upload_and_a_read_token_is_enough(
     assert (refused.code, "no such experiment" in refused.err) == (1, True)
 
 
-def test_a_logdir_without_event_files_proves_nothing(uploader, logdir, upload):
+def test_logdir_without_event_files_proves_nothing(uploader, logdir, upload):
     write(logdir, "run", *scalars("loss", line(1)))
     experiment_id = upload()
     empty = logdir.parent / "empty"

@@ -1,4 +1,6 @@
-"""A scrape of a service with several workers tells of them all, whichever worker answers and whichever has gone."""
+"""A scrape of a service with several workers tells of them all, whichever worker answers and
+whichever has gone.
+"""
 
 import signal
 import time
@@ -19,7 +21,9 @@ HEALTH = {"route": "/healthz", "method": "GET", "status": "204"}
 
 @pytest.fixture
 def operator():
-    """A client with the operator's token; each request goes on a connection of its own, which any worker may take."""
+    """A client with the operator's token; each request goes on a connection of its own, which any
+    worker may take.
+    """
     with httpx2.Client(
         headers={"Authorization": "Bearer operator"},
         limits=httpx2.Limits(max_keepalive_connections=0),
@@ -67,7 +71,7 @@ def wait_until(condition):
         time.sleep(0.1)
 
 
-def test_a_scrape_adds_up_the_workers_also_those_that_are_gone(operator, settings, tmp_path):
+def test_scrape_adds_up_workers_also_those_that_are_gone(operator, settings, tmp_path):
     port = choose_ports(["service"], {})["service"]
     more = {"TBHUB_WORKERS": "2", "TBHUB_METRICS_TOKEN": "operator"}
     with live_service(settings, port, tmp_path / "log", **more) as live:

@@ -1,6 +1,7 @@
 """A service with a proxy in every joint, and what an upload without faults stores there.
 
-`pytest tests/faults` tries a choice of all calls, statements and kills; with `--all-faults`, every single one.
+`pytest tests/faults` tries a choice of all calls, statements and kills; with `--all-faults`, every
+single one.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ def clean(world, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def both(world, clean, tmp_path_factory):
-    """Another host's logdir with the same runs and other values, uploaded after the complete one, without faults."""
+    """Another host's logdir with the same runs and other values, uploaded after the complete one,
+    without faults.
+    """
     person = world.person()
     world.disarm()
     logdir = write_complete_logdir(

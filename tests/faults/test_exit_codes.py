@@ -1,4 +1,6 @@
-"""What an upload's exit code says is so: 0 all is there, 1 something was skipped, 75 later, and later it is there."""
+"""What an upload's exit code says is so: 0 all is there, 1 something was skipped, 75 later, and
+later it is there.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ def give_up_at(world, person, call, fault, logdir):
 
 
 @pytest.mark.parametrize("fault", ["lost", "unanswered", "503"])
-def test_a_server_that_goes_away_is_75_and_the_rest_can_be_sent_later(
+def test_server_that_goes_away_is_75_and_rest_can_be_sent_later(
     world, clean, fault, is_everything_tried
 ):
     for call in itertools.count(1) if is_everything_tried else SOME_CALLS[fault]:
@@ -59,7 +61,7 @@ def spoiled(world, clean, tmp_path_factory):
 
 
 @pytest.mark.parametrize("fault", ["lost", "half answered"])
-def test_what_was_skipped_is_1_and_counted_once_whatever_else_happens(world, spoiled, fault):
+def test_verify_counts_skipped_once_and_exits_1(world, spoiled, fault):
     person = world.person()
     world.disarm()
     world.http.arm(dict.fromkeys(range(2, 100, 2), fault))
@@ -73,7 +75,7 @@ def test_what_was_skipped_is_1_and_counted_once_whatever_else_happens(world, spo
     spoiled.check_stored(person, ended.experiment_id)
 
 
-def test_an_upload_that_was_complete_sends_nothing_and_is_0(world, clean, person):
+def test_upload_that_was_complete_sends_nothing_and_is_0(world, clean, person):
     first = person.upload(clean.logdir)
     world.disarm()
     again = person.upload(clean.logdir, "--experiment", first.experiment_id)

@@ -1,6 +1,8 @@
-"""PostgreSQL goes back in time under a running service: a standby that lagged is promoted, an older copy is restored.
+"""PostgreSQL goes back in time under a running service: a standby that lagged is promoted, an older
+copy is restored.
 
-The service is not restarted. What it acknowledged meanwhile is lost in the database, and the uploader sends it again.
+The service is not restarted. What it acknowledged meanwhile is lost in the database, and the
+uploader sends it again.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ def world(tmp_path_factory):
 
 
 class Job:
-    """A training job and its upload: each phase of the job logs tags that no phase before has logged."""
+    """A training job and its upload: each phase of the job logs tags that no phase before has
+    logged.
+    """
 
     def __init__(self, person, logdir) -> None:
         self.person = person

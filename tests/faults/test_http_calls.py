@@ -1,4 +1,6 @@
-"""Every call from `tbupload` to the service fails, in every way: the end is that of an upload without faults."""
+"""Every call from `tbupload` to the service fails, in every way: the end is that of an upload
+without faults.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ CALLS_MIN = 12
 """An upload of fewer calls tries too little."""
 
 DOUBLING = frozenset({"twice", "twice at once", "overtaken", "lost and late"})
-"""Here the uploader may be answered as if another one had been quicker, and then counts less than is there."""
+"""Here the uploader may be answered as if another one had been quicker, and then counts less than
+is there.
+"""
 
 
 def upload_with(faults, world, clean):
@@ -39,13 +43,13 @@ def test_whichever_answer_is_lost_everything_is_stored_once(world, clean):
 
 
 @pytest.mark.parametrize("shift", range(0, len(QUICK_FAULTS), 2))
-def test_an_upload_of_which_every_other_call_fails_in_another_way_ends_well(world, clean, shift):
+def test_upload_with_every_other_call_failing_ends_well(world, clean, shift):
     turns = itertools.cycle(QUICK_FAULTS[shift:] + QUICK_FAULTS[:shift])
     faults = dict(zip(range(1 + shift // 2 % 2, 200, 2), turns, strict=False))
     assert upload_with(faults, world, clean) >= CALLS_MIN / 2
 
 
-def test_a_server_that_wants_to_be_left_alone_for_a_while_is_sent_everything_later(world, clean):
+def test_upload_waits_for_retry_after_then_sends_all(world, clean):
     assert upload_with({1: "429", 5: "429"}, world, clean) == 2
 
 

@@ -1,4 +1,6 @@
-"""Every process on the path of an upload is killed with SIGKILL: the upload goes on, or is gone on with, to its end."""
+"""Every process on the path of an upload is killed with SIGKILL: the upload goes on, or is gone on
+with, to its end.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ SOME_CALLS = {"lost": (4,), "unanswered": (9,)}
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    """A service with two workers, on a PostgreSQL and a SeaweedFS of its own: others would not like what follows."""
+    """A service with two workers, on a PostgreSQL and a SeaweedFS of its own: others would not like
+    what follows.
+    """
     directory = tmp_path_factory.mktemp("mortal")
     with (
         Instance(directory / "data") as instance,
@@ -57,7 +61,9 @@ def upload_through(moment, action, person, clean):
 
 
 def hold_statement(world, text, time_):
-    """The moment when a statement with this text comes for so many times, and its connection breaks."""
+    """The moment when a statement with this text comes for so many times, and its connection
+    breaks.
+    """
     moment = process_kills.SyncPoint()
     found = itertools.count(1)
     world.sql.arm(
@@ -82,9 +88,7 @@ STATEMENTS = [
 
 
 @pytest.mark.parametrize(("text", "time_"), STATEMENTS)
-def test_a_worker_killed_while_it_works_is_replaced_and_nobody_notices(
-    world, clean, person, text, time_
-):
+def test_worker_killed_at_work_is_replaced_unnoticed(world, clean, person, text, time_):
     moment = hold_statement(world, text, time_)
     before = process_kills.workers_of(world.live)
     ended = upload_through(
@@ -104,9 +108,7 @@ def restart_after(kill, restart, instance):
     restart(instance)
 
 
-def test_postgresql_killed_in_a_transaction_has_lost_nothing_and_kept_nothing_by_half(
-    world, clean, person, instance
-):
+def test_postgresql_killed_in_transaction_loses_nothing(world, clean, person, instance):
     moment = hold_statement(world, "UPDATE experiments SET version", 3)
     action = partial(
         restart_after, process_kills.kill_postgres, process_kills.restart_postgres, instance
@@ -114,9 +116,7 @@ def test_postgresql_killed_in_a_transaction_has_lost_nothing_and_kept_nothing_by
     clean.check(person, upload_through(moment, action, person, clean))
 
 
-def test_a_worker_that_is_replaced_while_postgresql_is_away_waits_for_it(
-    world, clean, person, instance
-):
+def test_replaced_worker_waits_for_absent_postgresql(world, clean, person, instance):
     (killed, *others), port = process_kills.workers_of(world.live), urlsplit(world.sql.url).port
     process_kills.kill_postgres(instance)
     killed.kill()
@@ -152,9 +152,7 @@ def is_up(instance):
 @pytest.mark.parametrize(
     "fault", [pytest.param("lost", marks=pytest.mark.every_fault), "unanswered"]
 )
-def test_a_killed_seaweedfs_has_every_object_that_it_has_acknowledged(
-    world, clean, person, instance, fault
-):
+def test_seaweedfs_killed_keeps_acknowledged_objects(world, clean, person, instance, fault):
     moment = process_kills.SyncPoint()
     world.objects.arm({3: fault}, then=moment.wait_at)
     action = partial(
@@ -181,7 +179,7 @@ def go_on(person, clean, experiment_id):
 
 
 @pytest.mark.parametrize("fault", ["lost", "unanswered"])
-def test_an_uploader_killed_at_a_call_is_gone_on_with(world, clean, fault, is_everything_tried):
+def test_uploader_killed_at_call_is_gone_on_with(world, clean, fault, is_everything_tried):
     calls = (
         itertools.count(FIRST_CALL_WITH_AN_EXPERIMENT) if is_everything_tried else SOME_CALLS[fault]
     )
@@ -204,7 +202,7 @@ def test_an_uploader_killed_at_a_call_is_gone_on_with(world, clean, fault, is_ev
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.every_fault) for seed in range(1, 10))]
 )
-def test_an_uploader_killed_again_and_again_comes_to_its_end(world, clean, person, seed):
+def test_uploader_killed_again_and_again_comes_to_its_end(world, clean, person, seed):
     rng = np.random.default_rng(seed)
     calls = range(4, 400, 4)
     world.http.arm(

@@ -14,7 +14,9 @@ BLOBS_MIN = 4
 
 
 def upload_with(faults, world, clean):
-    """One upload that meets these faults, checked, its blobs' bytes included; tells how many it met."""
+    """One upload that meets these faults, checked, its blobs' bytes included; tells how many it
+    met.
+    """
     person = world.person()
     world.disarm()
     world.objects.arm(faults)
@@ -24,13 +26,13 @@ def upload_with(faults, world, clean):
     return hits
 
 
-def test_calls_that_fail_now_and_then_are_repeated_by_the_service_itself(world, clean):
+def test_object_calls_that_fail_sometimes_are_repeated(world, clean):
     faults = dict(zip(range(1, 50, 2), itertools.cycle(FAULTS), strict=False))
     assert upload_with(faults, world, clean) >= BLOBS_MIN
 
 
 @pytest.mark.parametrize("fault", ["500", "unanswered"])
-def test_an_object_store_that_is_away_for_a_while_delays_the_upload(world, clean, fault):
+def test_object_store_that_is_away_for_while_delays_upload(world, clean, fault):
     calls = range(1, 1 + ATTEMPTS * BLOBS_MIN)
     assert upload_with(dict.fromkeys(calls, fault), world, clean) == len(calls)
 

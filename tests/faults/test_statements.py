@@ -1,4 +1,6 @@
-"""Every statement of the service fails: its connection breaks before it arrives, or before its answer does."""
+"""Every statement of the service fails: its connection breaks before it arrives, or before its
+answer does.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,13 @@ STATEMENTS_MIN = 200
 """An upload of fewer statements, merges included, tries too little."""
 
 DIFFERENT_MIN = 22
-"""Different statements of the requests of an upload; those of merges may come only after its end."""
+"""Different statements of the requests of an upload; those of merges may come only after its end.
+"""
 
 STATEMENTS_AT_ONCE = 8
-"""Different statements that fail in one upload: each in another batch, so that no request fails over and over."""
+"""Different statements that fail in one upload: each in another batch, so that no request fails
+over and over.
+"""
 
 MERGING = re.compile(r"(DELETE FROM|INSERT INTO) scalar_blocks|DELETE FROM scalar_tail")
 
@@ -66,7 +71,7 @@ def test_each_different_statement_fails(world, clean, different_statements, faul
 
 
 @pytest.mark.parametrize("times", COMMITS)
-def test_no_commit_whose_answer_is_lost_is_done_twice_or_taken_for_failed(world, clean, times):
+def test_commit_with_lost_answer_is_done_exactly_once(world, clean, times):
     assert (
         upload_with(
             lambda _, text, time: "after" if text == "COMMIT" and time in times else "",
@@ -78,7 +83,9 @@ def test_no_commit_whose_answer_is_lost_is_done_twice_or_taken_for_failed(world,
 
 
 def merge_hits(world, clean, both, fault, at):
-    """Two uploads of which the merges' statement `at` meets the fault, checked; tells whether there were so many."""
+    """Two uploads of which the merges' statement `at` meets the fault, checked; tells whether there
+    were so many.
+    """
     found = itertools.count(1)
     person = world.person()
     world.disarm()
@@ -94,7 +101,7 @@ def merge_hits(world, clean, both, fault, at):
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_merge_that_breaks_anywhere_is_as_if_it_had_not_begun(
+def test_merge_that_breaks_anywhere_is_as_if_it_had_not_begun(
     world, clean, both, fault, is_everything_tried
 ):
     for at in itertools.count(1) if is_everything_tried else SOME_OF_MERGES[fault]:

@@ -1,4 +1,6 @@
-"""Several uploaders at once: on one logdir, on copies of it, and from different logdirs into one experiment."""
+"""Several uploaders at once: on one logdir, on copies of it, and from different logdirs into one
+experiment.
+"""
 
 from __future__ import annotations
 
@@ -62,9 +64,7 @@ def test_two_hosts_with_logdirs_of_their_own_fill_one_experiment(
     both.check_stored(person, experiment_id, in_order=False)
 
 
-def test_a_conflict_names_the_file_that_another_uploader_has_moved_and_no_other(
-    world, person, experiment_id
-):
+def test_conflict_names_only_file_of_other_uploader(world, person, experiment_id):
     api = ApiClient(world.reader.http, person.token)
     first, second = stream(file_name="first"), stream(file_name="second")
     known = [segment(each, 0, 100, scalars("loss", range(10))) for each in (first, second)]
@@ -85,12 +85,13 @@ def test_a_conflict_names_the_file_that_another_uploader_has_moved_and_no_other(
     assert {one["file_name"]: one["offset"] for one in streams} == {"first": 150, "second": 100}
 
 
-def test_an_uploader_with_less_of_a_file_takes_nothing_away(clean, person, experiment_id, tmp_path):
+def test_uploader_with_less_of_file_takes_nothing_away(clean, person, experiment_id, tmp_path):
     behind = Path(shutil.copytree(clean.logdir, tmp_path / "behind"))
     for path in behind.rglob("*tfevents*"):
         content = path.read_bytes()
         path.write_bytes(content[: len(content) * 2 // 3])
     ended = upload_at_once(person, experiment_id, [clean.logdir, behind], tmp_path)
     assert [one.code for one in ended] == [0, 0], [one.err for one in ended]
-    # A shorter file counts as one that was truncated: it is a generation of its own, and brings the same points again.
+    # A shorter file counts as one that was truncated: it is a generation of its own, and brings the
+    # same points again.
     clean.check_stored(person, experiment_id, in_order=False, same_files=False)

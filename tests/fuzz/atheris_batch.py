@@ -1,4 +1,5 @@
-"""Fuzzes the server's batch decoder with atheris: `python tests/fuzz/atheris_batch.py [CORPUS] -max_total_time=600`.
+"""Fuzzes the server's batch decoder with atheris: `python tests/fuzz/atheris_batch.py [CORPUS]
+-max_total_time=600`.
 
 As atheris_reader.py, which tells how to install it and what the arguments are.
 """

@@ -1,9 +1,11 @@
-"""Fuzzes the reader of event files with atheris: `python tests/fuzz/atheris_reader.py [CORPUS] -max_total_time=600`.
+"""Fuzzes the reader of event files with atheris: `python tests/fuzz/atheris_reader.py [CORPUS]
+-max_total_time=600`.
 
-atheris is not among the tests' packages (it is large, and hypothesis runs the same checks with every test run):
-`pip install atheris`. CORPUS is a directory that keeps what reached new code; options are libFuzzer's
-(`-help=1` lists them). It begins with the records of tests/data. What fails is written to a file beside it, whose name
-tried again is the argument: `python tests/fuzz/atheris_reader.py crash-...`.
+atheris is not among the tests' packages (it is large, and hypothesis runs the same checks with
+every test run): `pip install atheris`. CORPUS is a directory that keeps what reached new code;
+options are libFuzzer's (`-help=1` lists them). It begins with the records of tests/data. What fails
+is written to a file beside it, whose name tried again is the argument: `python
+tests/fuzz/atheris_reader.py crash-...`.
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
-"""Cuts event files at every byte, and flips every byte of them: `python tests/fuzz/every_byte.py [FILE...]`.
+"""Cuts event files at every byte, and flips every byte of them: `python tests/fuzz/every_byte.py
+[FILE...]`.
 
-Without FILE, all of tests/data (half an hour on one core). Each byte is tried in four ways: the file cut before it and
-grown again; all bits of the byte inverted; one bit of it inverted, drawn from a seed; and that once more with the
-checksum that fits the damage, so that protobuf, not the checksum, has to cope with it. `support/damaged_files.py` says what
-must come of each. The whole file is read each time, but a file over 1 KiB is taken as several files of whole records,
-so that the time grows with the size, not with its square.
+Without FILE, all of tests/data (half an hour on one core). Each byte is tried in four ways: the
+file cut before it and grown again; all bits of the byte inverted; one bit of it inverted, drawn
+from a seed; and that once more with the checksum that fits the damage, so that protobuf, not the
+checksum, has to cope with it. `support/damaged_files.py` says what must come of each. The whole
+file is read each time, but a file over 1 KiB is taken as several files of whole records, so that
+the time grows with the size, not with its square.
 
-Exits with 1 after naming the bytes at which the reader was wrong, or wanted over 256 MiB of memory. A try that takes
-over a minute is a hang, and ends the script with a traceback.
+Exits with 1 after naming the bytes at which the reader was wrong, or wanted over 256 MiB of memory.
+A try that takes over a minute is a hang, and ends the script with a traceback.
 """
 
 # ruff: noqa: T201 - a script prints

@@ -1,4 +1,6 @@
-"""A sample of what every_byte.py tries: all framing bytes of a record of each kind, and some of its payload's."""
+"""A sample of what every_byte.py tries: all framing bytes of a record of each kind, and some of its
+payload's.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def kind_of(payload):
 
 
 def records_of_each_kind():
-    """(file, window, where the record starts and ends in it) of the first record of each kind in all files."""
+    """(file, window, where the record starts and ends in it) of the first record of each kind in
+    all files.
+    """
     seen = set()
     for path in FILES:
         for window in windows(path.read_bytes(), WINDOW_BYTES):
@@ -42,7 +46,7 @@ def records_of_each_kind():
 
 
 @pytest.mark.parametrize(("content", "start", "end"), list(records_of_each_kind()))
-def test_a_record_cut_or_changed_anywhere_costs_no_more_than_itself(tmp_path, content, start, end):
+def test_record_damaged_anywhere_costs_only_itself(tmp_path, content, start, end):
     bench = Bench(tmp_path)
     framing = [start + at if at >= 0 else end + at for at in FRAMING]
     payload = range(start + 12, end - 4, max(1, (end - start - 16) // PAYLOAD_BYTES))
@@ -54,7 +58,7 @@ def test_a_record_cut_or_changed_anywhere_costs_no_more_than_itself(tmp_path, co
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(DATA)))
-def test_a_file_cut_or_changed_here_and_there_gives_the_rest(tmp_path, path):
+def test_file_cut_or_changed_here_and_there_gives_rest(tmp_path, path):
     content, bench = path.read_bytes(), Bench(tmp_path)
     for number, offset in enumerate(range(0, len(content), len(content) // 7 + 1)):
         bench.check_cut(content, offset)

@@ -22,25 +22,25 @@ ORDINARY = batches.batch(
 )
 
 
-def test_without_any_oddity_a_batch_is_taken():
+def test_without_any_oddity_batch_is_taken():
     assert check(ORDINARY)
     assert check(write_batch(Choices(b"")))
 
 
-def test_thousands_of_batches_of_any_shape_are_refused_or_mean_what_they_say():
+def test_batches_of_any_shape_are_refused_or_exact():
     taken = sum(check(write_batch(Choices(data))) is not None for data in drawn(2_000))
     assert 200 < taken < 1_800
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=300))
-def test_a_batch_of_any_shape_is_refused_or_means_what_it_says(data):
+def test_batch_of_any_shape_is_refused_or_means_what_it_says(data):
     check(write_batch(Choices(data)))
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.data())
-def test_a_batch_with_bytes_changed_cut_or_put_in_is_refused_or_means_what_it_says(data):
+def test_batch_with_changed_bytes_is_refused_or_exact(data):
     body = bytearray(ORDINARY)
     for _ in range(data.draw(st.integers(1, 3))):
         at, size = data.draw(st.integers(0, len(body))), data.draw(st.integers(0, 3))

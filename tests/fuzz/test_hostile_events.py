@@ -1,4 +1,6 @@
-"""Event files that no writer would write: what is read of them is what protobuf reads, and the server takes it."""
+"""Event files that no writer would write: what is read of them is what protobuf reads, and the
+server takes it.
+"""
 
 from __future__ import annotations
 
@@ -41,20 +43,20 @@ def test_any_mixture_of_events_is_read_as_protobuf_reads_it(bench, data, final):
 
 @settings(fuzzing, max_examples=100)
 @given(st.lists(st.binary(max_size=60), max_size=5))
-def test_any_payloads_leave_the_records_beside_them_alone(bench, payloads):
+def test_any_payloads_leave_records_beside_them_alone(bench, payloads):
     content = encode_records([scalar_event("t", 0, 1.0), *payloads * 9, scalar_event("t", 1, 1.0)])
     assert bench.check(content).damaged == 0
 
 
 @settings(fuzzing, max_examples=100)
 @given(st.binary(max_size=200), st.integers(0, 200))
-def test_any_bytes_after_sound_records_are_damage_or_not_whole_yet(bench, noise, cut):
+def test_bytes_after_sound_records_are_damage_or_incomplete(bench, noise, cut):
     sound = encode_records([scalar_event("t", step, 1.0) for step in range(3)])
     found = bench.check(sound[: len(sound) - cut] + noise)
     assert set(found.payloads) <= set(read_plainly(sound).payloads)
 
 
-def test_the_server_takes_what_the_reader_lets_through(tmp_path):
+def test_server_takes_what_reader_lets_through(tmp_path):
     taken = 0
     for data in drawn(600):
         (tmp_path / "file").write_bytes(event_file(Choices(data)))
@@ -74,14 +76,14 @@ def test_the_server_takes_what_the_reader_lets_through(tmp_path):
 
 @settings(fuzzing, max_examples=100)
 @given(choices, st.sampled_from([0, 2, 5, 20, 100]))
-def test_a_record_too_long_to_be_loaded_gives_what_a_loaded_one_gives(bench, data, field_bytes_max):
+def test_long_record_gives_same_points_as_loaded_one(bench, data, field_bytes_max):
     bench.check_streamed(event_file(Choices(data)), field_bytes_max=field_bytes_max)
 
 
 @pytest.mark.parametrize(
     "odd", [key(2**29, LENGTH) + b"\x03abc", key(15, LENGTH) + varint(3, padding=5) + b"abc"]
 )
-def test_a_long_record_with_a_field_protobuf_does_not_take_is_no_event(bench, odd):
+def test_long_record_with_invalid_field_is_no_event(bench, odd):
     content = encode_records([scalar_event("t", 0, 1.0).SerializeToString() + odd])
     bench.check(content)
     bench.check_streamed(content, field_bytes_max=0)

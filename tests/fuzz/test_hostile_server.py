@@ -1,4 +1,6 @@
-"""Every command against a server that plays an attacker: it ends with an exit code and one line, and no traceback."""
+"""Every command against a server that plays an attacker: it ends with an exit code and one line,
+and no traceback.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from tbupload.cli import main
 from tbupload.errors import ServerError
 
 SAMPLES, SAMPLES_OF_FILES = 12, 3
-"""Spoilt answers of each route that are tried, of a hundred or more; fewer by commands that read or write files."""
+"""Spoilt answers of each route that are tried, of a hundred or more; fewer by commands that read or
+write files.
+"""
 
 SHORT = ("--retry-timeout", "0.05")
 COMMANDS = {
@@ -125,7 +129,7 @@ def spoilt_lines(body, line):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_hostile_answers_end_a_command_with_one_line(
+def test_hostile_answers_end_command_with_one_line(
     server, logdir, tmp_path, monkeypatch, capsys, name
 ):
     numbers = iter(range(10**9))

@@ -1,4 +1,6 @@
-"""What most of these tests begin with: the API for an owner, an experiment without anything, a series to write."""
+"""What most of these tests begin with: the API for an owner, an experiment without anything, a
+series to write.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Who gets what at every route: without a token, with another's, an expired, a revoked, and one of each scope."""
+"""Who gets what at every route: without a token, with another's, an expired, a revoked, and one of
+each scope.
+"""
 
 from __future__ import annotations
 
@@ -156,7 +158,7 @@ def test_every_route_takes_its_grant_and_no_other(
     check_grants(client, api, tokens, method, f"/api/v1{path}", need, status, options)
 
 
-def test_every_classic_route_takes_a_grant_to_read(client, api, experiment, tokens):
+def test_every_classic_route_takes_grant_to_read(client, api, experiment, tokens):
     for path, status in CLASSIC:
         check_grants(
             client,
@@ -171,7 +173,9 @@ def test_every_classic_route_takes_a_grant_to_read(client, api, experiment, toke
 
 
 def check_grants(client, api, tokens, method, address, need, status, options):
-    """Asks with every kind of token: who has what it needs gets `status`, all others what they are to be told."""
+    """Asks with every kind of token: who has what it needs gets `status`, all others what they are
+    to be told.
+    """
 
     def ask(token):
         headers = ApiClient(client, token).headers | options.get("headers", {})
@@ -194,7 +198,7 @@ def check_grants(client, api, tokens, method, address, need, status, options):
     assert ask(api.headers["Authorization"].removeprefix("Bearer ")).status_code == status
 
 
-def test_every_route_of_the_application_stands_in_the_table(client):
+def test_every_route_of_application_stands_in_table(client):
     paths = client.get("/api/v1/openapi.json").json()["paths"]
     routes = {(method.upper(), path) for path, methods in paths.items() for method in methods}
     tabled = {(method, f"/api/v1{path}") for method, path, *_ in TABLE}
@@ -205,7 +209,7 @@ def test_every_route_of_the_application_stands_in_the_table(client):
 
 
 @pytest.mark.parametrize("path", OPERATORS)
-def test_what_is_the_operators_opens_to_no_token_of_a_tenant(client, api, tokens, settings, path):
+def test_what_is_operators_opens_to_no_token_of_tenant(client, api, tokens, settings, path):
     owner = api.headers["Authorization"].removeprefix("Bearer ")
     guarded = create_app(
         settings.model_copy(update={"metrics_token": SecretStr("the operator's own")})
@@ -235,9 +239,7 @@ def test_what_is_the_operators_opens_to_no_token_of_a_tenant(client, api, tokens
         )
 
 
-def test_an_experiment_that_is_not_there_looks_like_another_tenants(
-    client, api, experiment, tokens
-):
+def test_experiment_that_is_not_there_looks_like_another_tenants(client, api, experiment, tokens):
     nothing = "A" * 22
     for token in (None, tokens["another's owner"]):
         there = ApiClient(client, token).request("GET", f"/experiments/{experiment}")
@@ -247,9 +249,7 @@ def test_an_experiment_that_is_not_there_looks_like_another_tenants(
     assert api.request("GET", "/experiments/..%2f").status_code == 404
 
 
-def test_with_visibility_link_anyone_may_read_and_nobody_else_write(
-    client, api, experiment, blob_key
-):
+def test_link_visibility_grants_read_to_all_and_write_to_none(client, api, experiment, blob_key):
     api.request(
         "PATCH", f"/experiments/{experiment}", json={"visibility": "link"}
     ).raise_for_status()
@@ -264,7 +264,7 @@ def test_with_visibility_link_anyone_may_read_and_nobody_else_write(
     assert anyone.request("GET", f"/experiments/{experiment}").status_code == 401
 
 
-def test_a_token_is_told_once_and_kept_as_a_hash(api, experiment, database):
+def test_token_is_told_once_and_kept_as_hash(api, experiment, database):
     from sqlalchemy import text  # noqa: PLC0415 - only here
 
     made = api.request(
@@ -302,7 +302,7 @@ def test_tokens_that_make_no_sense_are_refused(api, experiment):
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
 
 
-def test_row_level_security_hides_every_tenants_rows_from_every_other(api, experiment, database):
+def test_row_level_security_hides_rows_of_other_tenants(api, experiment, database):
     from sqlalchemy import text  # noqa: PLC0415 - only here
 
     path = f"/experiments/{experiment}/blobs/{hashlib.sha256(b'blob').hexdigest()}"
@@ -324,7 +324,7 @@ def test_row_level_security_hides_every_tenants_rows_from_every_other(api, exper
                 assert (count > 0) == is_seen, table
 
 
-def test_an_error_of_the_database_does_not_tell_what_was_sent(database):
+def test_error_of_database_does_not_tell_what_was_sent(database):
     from sqlalchemy import exc, text  # noqa: PLC0415 - only here
 
     with (

@@ -23,8 +23,9 @@ COLUMNS = [
 
 
 @pytest.mark.parametrize(("kind", "column"), [*COLUMNS, *((kind, []) for kind in dict(COLUMNS))])
-def test_a_column_arrives_as_it_is(database, kind, column):
-    # SQLAlchemy's cursors read text: whole numbers, bytes and shortest decimals come back all the same.
+def test_column_arrives_as_it_is(database, kind, column):
+    # SQLAlchemy's cursors read text: whole numbers, bytes and shortest decimals come back all the
+    # same.
     with database.transaction() as db:
         statement = text(f"SELECT CAST(:column AS {kind}[])")
         assert [

@@ -1,4 +1,6 @@
-"""Large blobs that arrive in pieces, on a real PostgreSQL and SeaweedFS: resumed, repeated, wrong, left behind."""
+"""Large blobs that arrive in pieces, on a real PostgreSQL and SeaweedFS: resumed, repeated, wrong,
+left behind.
+"""
 
 from __future__ import annotations
 
@@ -128,7 +130,7 @@ def bucket(settings):
         yield Bucket
 
 
-def test_a_blob_is_put_piece_by_piece_and_read_back_whole(putting, bucket):
+def test_blob_is_put_piece_by_piece_and_read_back_whole(putting, bucket):
     assert putting.state() == (False, 0)
     assert putting.put_all() == [(False, PIECE), (False, 2 * PIECE), (True, len(CONTENT))]
     assert putting.state() == (True, len(CONTENT))
@@ -137,7 +139,7 @@ def test_a_blob_is_put_piece_by_piece_and_read_back_whole(putting, bucket):
     assert (len(bucket.objects()), bucket.uploads()) == (1, [])
 
 
-def test_an_upload_that_broke_off_goes_on_where_it_was(putting):
+def test_upload_that_broke_off_goes_on_where_it_was(putting):
     putting.put(0)
     again = Putting(
         with_token(putting.api, putting.experiment), putting.experiment
@@ -149,7 +151,7 @@ def test_an_upload_that_broke_off_goes_on_where_it_was(putting):
     assert again.read_back().content == CONTENT
 
 
-def test_pieces_may_come_again_and_in_any_order_and_after_the_end(putting, bucket):
+def test_pieces_may_come_again_and_in_any_order_and_after_end(putting, bucket):
     for offset in (2 * PIECE, PIECE, PIECE, 0):
         state = putting.put(offset)
     assert state == (False, PIECE)
@@ -162,9 +164,7 @@ def test_pieces_may_come_again_and_in_any_order_and_after_the_end(putting, bucke
     assert (len(bucket.objects()), bucket.uploads()) == (1, [])
 
 
-def test_a_blob_that_came_whole_is_not_asked_for_again_and_a_piece_of_it_changes_nothing(
-    putting, bucket
-):
+def test_blob_sent_whole_ignores_later_parts(putting, bucket):
     small = Putting(putting.api, putting.experiment, b"a small one")
     assert small.api.request("PUT", small.path, content=small.content).status_code == 204
     assert small.state() == (True, len(small.content))
@@ -172,9 +172,7 @@ def test_a_blob_that_came_whole_is_not_asked_for_again_and_a_piece_of_it_changes
     assert (len(bucket.objects()), bucket.uploads()) == (1, [])
 
 
-def test_a_large_blob_that_is_sent_whole_arrives_as_its_pieces_and_one_that_broke_off_is_gone_on_with(
-    putting, bucket
-):
+def test_blob_sent_whole_equals_parts_and_aborted_leaves_none(putting, bucket):
     putting.put(0)
     answer = putting.api.request("PUT", putting.path, content=CONTENT)
     assert (answer.status_code, answer.content) == (204, b"")
@@ -188,7 +186,7 @@ def test_a_large_blob_that_is_sent_whole_arrives_as_its_pieces_and_one_that_brok
     assert (len(bucket.objects()), bucket.uploads()) == (2, [])
 
 
-def test_other_bytes_than_those_of_the_digest_are_refused_and_forgotten(putting, bucket):
+def test_blob_with_wrong_digest_is_refused_and_deleted(putting, bucket):
     wrong = bytes(PIECE)
     assert putting.send(0, wrong).status_code == 200
     putting.put(PIECE)
@@ -199,7 +197,7 @@ def test_other_bytes_than_those_of_the_digest_are_refused_and_forgotten(putting,
     assert putting.put_all()[-1] == (True, len(CONTENT))
 
 
-def test_a_blob_that_is_there_stays_whole_when_wrong_pieces_of_it_were_under_way(putting, bucket):
+def test_blob_present_survives_wrong_parts(putting, bucket):
     putting.send(0, bytes(PIECE))
     answer = putting.api.request(
         "PUT", putting.path, content=iter([CONTENT])
@@ -214,12 +212,12 @@ def test_a_blob_that_is_there_stays_whole_when_wrong_pieces_of_it_were_under_way
     ("offset", "length"),
     [(1, PIECE), (PIECE, PIECE - 1), (0, 0), (0, PIECE - 1), (len(CONTENT), 1)],
 )
-def test_a_piece_that_is_not_where_pieces_are_is_refused(putting, offset, length):
+def test_piece_that_is_not_where_pieces_are_is_refused(putting, offset, length):
     assert putting.send(offset, bytes(length)).status_code == 422
     assert putting.state() == (False, 0)
 
 
-def test_a_piece_is_bounded_and_so_is_the_whole(putting):
+def test_piece_is_bounded_and_so_is_whole(putting):
     answer = putting.send(0, bytes(PIECE + 1))
     assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
     size = limits.BLOB_BYTES_MAX + 1
@@ -263,7 +261,8 @@ def test_several_clients_at_once_make_one_blob(putting, bucket):
     assert states == [(True, len(CONTENT))] * 4
     assert putting.read_back().content == CONTENT
     assert (len(bucket.objects()), bucket.uploads()) == (1, [])
-    # SeaweedFS deletes the bytes of a part that is put again, even when an object refers to them by then.
+    # SeaweedFS deletes the bytes of a part that is put again, even when an object refers to them by
+    # then.
     assert parts_put() - before == len(CONTENT) // PIECE + 1
 
 
@@ -276,9 +275,7 @@ def parts_put():
     )
 
 
-def test_a_request_that_another_overtakes_at_the_last_piece_tells_that_the_blob_is_stored(
-    putting, monkeypatch, bucket
-):
+def test_blob_last_part_race_reports_stored_blob(putting, monkeypatch, bucket):
     putting.put(0)
     putting.put(PIECE)
     join = blob_uploads.join_parts
@@ -294,7 +291,7 @@ def test_a_request_that_another_overtakes_at_the_last_piece_tells_that_the_blob_
     assert len(bucket.objects()) == 1
 
 
-def test_an_object_that_was_swept_while_it_was_verified_is_never_recorded(
+def test_object_swept_during_verification_is_never_recorded(
     putting, client, settings, database, monkeypatch
 ):
     putting.put(0)
@@ -321,7 +318,7 @@ def test_an_object_that_was_swept_while_it_was_verified_is_never_recorded(
 @pytest.mark.parametrize(
     ("call", "received_bytes"), [("find_size", len(CONTENT)), ("read", 2 * PIECE)]
 )
-def test_a_server_that_died_before_it_verified_is_gone_on_with(
+def test_server_that_died_before_it_verified_is_gone_on_with(
     putting, monkeypatch, bucket, call, received_bytes
 ):
     putting.put(0)
@@ -339,7 +336,7 @@ def _fail(*_arguments):
     raise Unavailable("the object store went away")
 
 
-def test_an_upload_that_the_object_store_has_lost_begins_again(putting, settings, database):
+def test_upload_that_object_store_has_lost_begins_again(putting, settings, database):
     putting.put(0)
     with database.transaction(1) as db:
         upload_id, suffix = db.execute(
@@ -353,7 +350,7 @@ def test_an_upload_that_the_object_store_has_lost_begins_again(putting, settings
     assert putting.put_all()[-1] == (True, len(CONTENT))
 
 
-def test_what_nobody_goes_on_sending_is_deleted_when_anybody_begins_another(
+def test_blob_upload_abandoned_is_deleted_at_next_upload(
     putting, client, settings, database, bucket
 ):
     putting.put(0)

@@ -13,7 +13,7 @@ def pages(api, experiment, kind, **asked):
         after = page["next"]
 
 
-def test_names_are_listed_in_the_order_in_which_they_came(api, experiment):
+def test_names_are_listed_in_order_in_which_they_came(api, experiment):
     assert api.get(experiment, "names") == {}
     api.write(
         experiment,
@@ -31,7 +31,7 @@ def test_names_are_listed_in_the_order_in_which_they_came(api, experiment):
     assert set(found["a"]) == {"notes", "accuracy"}
 
 
-def test_metadata_come_in_pages_that_together_are_the_list(api, experiment):
+def test_metadata_come_in_pages_that_together_are_list(api, experiment):
     for number in range(3):
         tags = [scalars(f"t{index}", [0, 1 + number]) for index in range(7)]
         api.write(
@@ -59,7 +59,7 @@ def test_metadata_come_in_pages_that_together_are_the_list(api, experiment):
         assert posted.json() == api.get(experiment, kind, run="r1"), kind
 
 
-def test_a_place_that_is_none_is_refused(api, experiment):
+def test_place_that_is_none_is_refused(api, experiment):
     for asked, status in (
         ({"limit": 1, "after": "here"}, 400),
         ({"limit": 1, "after": f"1.{2**63}"}, 400),

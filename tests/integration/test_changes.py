@@ -1,4 +1,6 @@
-"""Reading what is new: a reader that does what the answers say holds what a full read gives, whatever happened."""
+"""Reading what is new: a reader that does what the answers say holds what a full read gives,
+whatever happened.
+"""
 
 from __future__ import annotations
 
@@ -89,9 +91,7 @@ def read_on(api, experiment, kind, held, limit):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_reader_holds_what_a_full_read_gives(
-    settings, owner_token, database, api, experiment, seed
-):
+def test_reader_holds_what_full_read_gives(settings, owner_token, database, api, experiment, seed):
     writer = Writer(api, experiment, database, seed)
     held = {kind: ChangeReader() for kind in KINDS}
     with TestClient(create_app(settings)) as other:
@@ -137,7 +137,7 @@ def test_only_new_points_travel_and_nothing_when_nothing_is_new(api, experiment)
     }
 
 
-def test_points_that_are_written_anew_are_sent_from_the_first_of_them_on(api, experiment):
+def test_changes_of_rewritten_points_resend_from_first(api, experiment):
     api.write(experiment, segment(stream(), 0, 9, scalars("loss", range(100))))
     cursor = api.get(experiment, "scalars/new")["cursor"]
     api.write(
@@ -162,7 +162,7 @@ def test_one_who_begins_now_gets_what_comes_from_now_on(api, experiment):
     assert {tag: one["steps"] for tag, one in new.items()} == {"loss": [100], "late": [0]}
 
 
-def test_a_series_that_came_again_is_another_one(api, experiment):
+def test_series_that_came_again_is_another_one(api, experiment):
     api.write(experiment, segment(stream(), 0, 9, scalars("loss", range(5))))
     first = api.get(experiment, "scalars/new")
     api.request(
@@ -174,9 +174,7 @@ def test_a_series_that_came_again_is_another_one(api, experiment):
     assert answer["points"]["train"]["loss"]["steps"] == [2]
 
 
-def test_a_cursor_is_good_for_what_it_was_made_for_and_opens_nothing(
-    api, client, settings, experiment
-):
+def test_change_cursor_fits_its_query_and_grants_nothing(api, client, settings, experiment):
     api.write(experiment, segment(stream(), 0, 9, scalars("loss", range(5))))
     cursor = api.get(experiment, "scalars/new")["cursor"]
     path = f"/experiments/{experiment}/scalars/new"
@@ -208,7 +206,7 @@ def test_a_cursor_is_good_for_what_it_was_made_for_and_opens_nothing(
     assert answers == {name: status for name, (*_, status) in asked.items()}
 
 
-def test_a_cursor_follows_so_many_series_and_no_more(api, experiment, monkeypatch):
+def test_cursor_follows_so_many_series_and_no_more(api, experiment, monkeypatch):
     api.write(experiment, segment(stream(), 0, 9, *[scalars(f"s{i}", [0]) for i in range(4)]))
     monkeypatch.setattr(limits, "CURSOR_SERIES_ITEMS_MAX", 3)
     refused = api.request("GET", f"/experiments/{experiment}/scalars/new")

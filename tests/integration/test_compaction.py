@@ -87,7 +87,7 @@ def expected_sample(series, steps, k):
     return steps[sample_order.choose_uniform_sample(steps, k, ranks)].tolist()
 
 
-def test_a_series_in_many_batches_reads_the_same_before_and_after_its_merge(series):
+def test_series_reads_same_before_and_after_compaction(series):
     steps = np.arange(20_000) * 3
     for part in np.array_split(steps, 70):
         outcome = series.write(part)
@@ -105,7 +105,7 @@ def test_a_series_in_many_batches_reads_the_same_before_and_after_its_merge(seri
     assert series.rows("scalar_blocks WHERE level = 0", "count") == [(8192,), (8192,)]
 
 
-def test_a_sample_of_a_long_series_comes_from_a_level_and_equals_one_of_all_points(series):
+def test_sample_of_long_series_from_level_equals_full_one(series):
     steps = np.arange(400_000)
     for part in np.array_split(steps, 8):
         series.write(part)
@@ -119,7 +119,7 @@ def test_a_sample_of_a_long_series_comes_from_a_level_and_equals_one_of_all_poin
     assert series.sample(1000).steps[-1] == 400_000
 
 
-def test_live_and_bulk_series_with_the_same_steps_give_the_same_sample(database):
+def test_live_and_bulk_series_with_same_steps_give_same_sample(database):
     live, bulk = Series(database), Series(database)
     steps = np.arange(0, 60_000, 2)
     bulk.write(steps)
@@ -130,7 +130,7 @@ def test_live_and_bulk_series_with_the_same_steps_give_the_same_sample(database)
         assert live.sample(k).steps.tolist() == bulk.sample(k).steps.tolist()
 
 
-def test_a_restart_from_a_checkpoint_supersedes_and_the_merge_settles_the_count(series):
+def test_restart_supersedes_points_and_compaction_counts_them(series):
     series.write(np.arange(20_000), wall_time=100.0)
     series.merge(compact_idle=True)
     assert series.listed().count == 20_000
@@ -147,7 +147,7 @@ def test_a_restart_from_a_checkpoint_supersedes_and_the_merge_settles_the_count(
     assert np.all(some.values[some.steps >= 15_000] == 7.0)
 
 
-def test_a_late_point_that_is_older_loses_and_one_that_is_newer_wins(series):
+def test_late_point_wins_only_with_greater_wall_time(series):
     series.write(np.arange(10_000), wall_time=100.0)
     series.merge(compact_idle=True)
     series.write([5], [1e9], wall_time=50.0)
@@ -158,7 +158,7 @@ def test_a_late_point_that_is_older_loses_and_one_that_is_newer_wins(series):
         series.merge(compact_idle=True)
 
 
-def test_of_points_with_one_wall_time_the_later_arrival_wins_wherever_it_is_kept(series):
+def test_equal_wall_times_keep_later_arrival_anywhere(series):
     for steps, value in (
         ([7], 1.0),
         (range(2_000), 2.0),
@@ -170,7 +170,7 @@ def test_of_points_with_one_wall_time_the_later_arrival_wins_wherever_it_is_kept
     assert series.sample(2_000).values[7] == 3.0
 
 
-def test_a_thinned_level_gives_the_later_arrival_of_two_with_one_wall_time(series):
+def test_level_keeps_later_arrival_of_equal_wall_times(series):
     count = 131_072
     series.write(np.arange(count), np.zeros(count), wall_time=5.0)
     series.merge(compact_idle=True)
@@ -182,7 +182,7 @@ def test_a_thinned_level_gives_the_later_arrival_of_two_with_one_wall_time(serie
     assert np.array_equal(sample.values, np.isin(sample.steps, late))
 
 
-def test_compaction_levels_contain_block_sealed_and_rewritten_at_once(series):
+def test_levels_contain_block_sealed_and_rewritten_at_once(series):
     spans = [np.arange(20_000, 21_500), np.arange(1_500), np.arange(3_000, 11_000)]
     for steps in spans:
         series.write(steps)
@@ -191,7 +191,7 @@ def test_compaction_levels_contain_block_sealed_and_rewritten_at_once(series):
     assert series.sample(50).steps.tolist() == expected
 
 
-def test_steps_in_any_order_cost_no_rewrite_of_everything_and_lose_nothing(series):
+def test_steps_in_any_order_rewrite_little_and_lose_nothing(series):
     steps = np.random.default_rng(3).permutation(300_000)
     for part in np.array_split(steps, 30):
         series.write(part)
@@ -221,7 +221,7 @@ class AtOnce:
             self.errors.append(repr(error))
 
 
-def test_steps_that_are_written_again_and_again_are_not_copied_again_with_their_neighbours(series):
+def test_steps_rewritten_often_leave_neighbours_uncopied(series):
     count = 12 * limits.BLOCK_POINTS_MAX
     series.write(np.arange(count))
     series.merge(compact_idle=True)
@@ -260,7 +260,7 @@ def read_until(series, is_done):
         seen = total
 
 
-def test_writers_mergers_and_a_reader_at_once_end_where_one_writer_would(series):
+def test_concurrent_writers_and_compactors_equal_one_writer(series):
     series.write([0], [0.0], wall_time=1.0)
     rng = np.random.default_rng(5)
     batches = [(rng.integers(0, 5000, 400), float(n + 2)) for n in range(60)]

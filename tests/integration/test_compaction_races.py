@@ -1,4 +1,6 @@
-"""Two processes that merge one experiment at the same time leave what one of them alone would leave."""
+"""Two processes that merge one experiment at the same time leave what one of them alone would
+leave.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ class Experiment:
         self.read = ReadGrant(workspace_id, experiment_id)
 
     def write(self, number):
-        """The batch of this number: steps that go on, begin again, or stand anywhere; the same for any experiment."""
+        """The batch of this number: steps that go on, begin again, or stand anywhere; the same for
+        any experiment.
+        """
         rng = np.random.default_rng(number)
         segments = []
         for index, run in enumerate(RUNS):
@@ -98,7 +102,9 @@ class Experiment:
 
 
 def _points(rng, number, tag):
-    """Few points or many; every third batch goes back, and wins; every fifth tag's steps stand anywhere."""
+    """Few points or many; every third batch goes back, and wins; every fifth tag's steps stand
+    anywhere.
+    """
     count = (50, 1_500, 3_000)[(number + tag) % 3]
     first = number * 1_000 - (1_500 if number % 3 == 2 else 0)
     steps = rng.permutation(count) + first if tag % 5 == 4 else np.arange(first, first + count)

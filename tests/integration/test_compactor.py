@@ -1,4 +1,6 @@
-"""When the merging thread takes a run up: at a pause of its batches, or at once when too much has come in."""
+"""When the merging thread takes a run up: at a pause of its batches, or at once when too much has
+come in.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ class Experiment:
         self.offsets = {}
 
     def write(self, run, count, *, is_noticed=True):
-        """Adds so many points to the one series of the run, and tells the merger unless it is not to know."""
+        """Adds so many points to the one series of the run, and tells the merger unless it is not
+        to know.
+        """
         start = self.offsets.get(run, 0)
         end = self.offsets[run] = start + count
         steps = np.arange(start, end)
@@ -83,9 +87,7 @@ def experiment(database):
     experiment.merger.stop()
 
 
-def test_a_run_that_is_due_waits_for_a_pause_of_its_batches_and_one_that_is_overdue_for_nothing(
-    experiment, monkeypatch
-):
+def test_compaction_waits_for_pause_unless_urgent(experiment, monkeypatch):
     monkeypatch.setattr(merger, "PAUSE_SECONDS", 3600.0)
     experiment.write("busy", limits.WRITE_BUFFER_POINTS_MAX)
     experiment.write("full", 4 * limits.WRITE_BUFFER_POINTS_MAX)
@@ -98,7 +100,7 @@ def test_a_run_that_is_due_waits_for_a_pause_of_its_batches_and_one_that_is_over
     experiment.wait_until_merged("busy", "full")
 
 
-def test_a_run_that_is_not_due_is_settled_when_it_has_come_to_rest(experiment, monkeypatch):
+def test_run_that_is_not_due_is_settled_when_it_has_come_to_rest(experiment, monkeypatch):
     monkeypatch.setattr(merger, "PAUSE_SECONDS", 0.0)
     monkeypatch.setattr(merger, "IDLE_SECONDS", 3600.0)
     experiment.write("small", limits.PACKED_POINTS_MIN)
@@ -111,7 +113,9 @@ def test_a_run_that_is_not_due_is_settled_when_it_has_come_to_rest(experiment, m
 
 @pytest.fixture
 def left_unmerged(database):
-    """Experiments of two workspaces, each with a due and a small run that no living process knows of."""
+    """Experiments of two workspaces, each with a due and a small run that no living process knows
+    of.
+    """
     left = [Experiment(database), Experiment(database)]
     for experiment in left:
         experiment.write("due", limits.WRITE_BUFFER_POINTS_MAX, is_noticed=False)
@@ -152,7 +156,7 @@ def test_merger_at_start_merges_runs_of_all_workspaces(left_unmerged, monkeypatc
 
 
 @pytest.mark.usefixtures("left_unmerged")
-def test_merger_search_is_left_to_the_process_that_does_it(database):
+def test_merger_search_is_left_to_process_that_does_it(database):
     with database.transaction() as other:
         assert compaction_backlog.try_lock_search(other)
         assert list(find_backlog(database)) == []

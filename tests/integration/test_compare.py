@@ -1,4 +1,6 @@
-"""One page over several experiments: who may see it, what its address may be, and what is read where."""
+"""One page over several experiments: who may see it, what its address may be, and what is read
+where.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ from tbservice import limits
 from tbservice.pages.message_pages import STATE_HEADER
 from tbwire import wire_pb2
 
-# Every kind of address below /compare/<spec>/: the page, native and stock data, blobs, the front end's files.
+# Every kind of address below /compare/<spec>/: the page, native and stock data, blobs, the front
+# end's files.
 ADDRESSES = (
     ("GET", ""),
     ("GET", "data/environment"),
@@ -119,7 +122,7 @@ def closed(status):
     return {**dict.fromkeys(ADDRESSES, status), ("GET", ""): 401}
 
 
-def test_every_address_opens_only_for_who_may_read_every_experiment(client, api, stranger, pair):
+def test_comparison_opens_only_with_right_to_every_part(client, api, stranger, pair):
     address, blob = compared(*pair), blob_key(api, pair[1])
     owner, other = (one.headers["Authorization"].split()[1] for one in (api, stranger))
     of_a, of_b = (api.new_token(experiment, "read") for experiment in pair)
@@ -145,9 +148,7 @@ def test_every_address_opens_only_for_who_may_read_every_experiment(client, api,
     assert statuses(client, address, blob, cookie(of_a, "")) == OPEN
 
 
-def test_an_experiment_that_may_not_be_read_looks_like_one_that_is_not_there(
-    client, api, stranger, pair
-):
+def test_comparison_hides_experiments_that_may_not_be_read(client, api, stranger, pair):
     theirs = new_experiment(stranger, 3)
     spoof = {"Tensorboard-Experiment-Id": theirs, "Tensorboard_Experiment_Id": theirs}
     for path in (
@@ -181,7 +182,7 @@ def test_an_experiment_that_may_not_be_read_looks_like_one_that_is_not_there(
     }
 
 
-def test_tokens_are_kept_in_a_cookie_of_this_comparison_that_can_only_read(client, api, pair):
+def test_comparison_cookie_holds_read_only_tokens(client, api, pair):
     owner_token = api.headers["Authorization"].split()[1]
     address, blob = compared(*pair), blob_key(api, pair[0])
     of_a, of_b = (api.new_token(experiment, "read") for experiment in pair)
@@ -209,9 +210,7 @@ def test_tokens_are_kept_in_a_cookie_of_this_comparison_that_can_only_read(clien
         assert ApiClient(client, token).send(experiment).status_code == 403
 
 
-def test_the_form_takes_several_tokens_and_links_and_refuses_as_a_whole(
-    client, api, stranger, pair
-):
+def test_comparison_form_takes_several_tokens_or_none(client, api, stranger, pair):
     address = compared(*pair)
     of_a, of_b = (api.new_token(experiment, "read") for experiment in pair)
     form = client.get(address)
@@ -235,7 +234,7 @@ def test_the_form_takes_several_tokens_and_links_and_refuses_as_a_whole(
     assert other_site.status_code == 403
 
 
-def test_an_address_that_names_no_comparison_says_why(client, api, pair):
+def test_address_that_names_no_comparison_says_why(client, api, pair):
     a, b = pair
     many = ",".join(f"n{number}:{a}" for number in range(limits.COMPARISON_ITEMS_MAX + 1))
     wrong = {
@@ -260,7 +259,7 @@ def test_an_address_that_names_no_comparison_says_why(client, api, pair):
         assert (data.status_code, data.json()["code"]) == (400, "malformed")
 
 
-def test_an_address_has_a_slash_at_its_end_and_one_way_of_writing(client, api, pair):
+def test_address_has_slash_at_its_end_and_one_way_of_writing(client, api, pair):
     a, b = pair
     plain = f"/compare/a:{a},b:{b}"
     assert client.get(f"{plain}?x=1", follow_redirects=False).headers["location"] == f"{plain}/?x=1"
@@ -273,9 +272,7 @@ def test_an_address_has_a_slash_at_its_end_and_one_way_of_writing(client, api, p
     assert client.get(f"{named}data/runs").json() == ["é; x%/train", "b/train"]
 
 
-def test_the_page_shows_the_data_of_all_with_the_experiments_names_before_the_runs(
-    client, api, pair
-):
+def test_comparison_prefixes_runs_with_experiment_names(client, api, pair):
     late = segment(stream("a"), 0, 9, scalars("loss", [5], [9.0]))
     root = segment(stream(".", "root"), 0, 9, scalars("loss", [0], [3.0]))
     api.write(pair[0], late, root)
@@ -369,9 +366,7 @@ def write_session(api, experiment, run, loss, group=None, **values):
     )
 
 
-def test_equal_hparams_of_two_experiments_are_two_groups_and_no_schema_hides_another(
-    client, api, pair
-):
+def test_comparison_keeps_equal_hparams_apart(client, api, pair):
     a, b = pair
     for loss, experiment in enumerate(pair):
         write_session(api, experiment, "one", loss, rate=0.1)
@@ -437,9 +432,7 @@ KIND = HParam("kind", Discrete(["adam", "sgd"]), "Optimizer")
 LOSS = Metric("loss", "", "The loss", "In nats.", Metric.TRAINING)
 
 
-def test_what_both_experiments_declare_is_shown_as_tensorboard_shows_one_logdir_with_both(
-    client, api, pair
-):
+def test_comparison_of_shared_schema_equals_one_logdir(client, api, pair):
     """The logdir with both is an experiment of its own here, which the stock handlers answer for."""
     together = api.new_experiment()
     for name, experiment in zip("ab", pair, strict=True):
@@ -466,9 +459,7 @@ def test_what_both_experiments_declare_is_shown_as_tensorboard_shows_one_logdir_
     assert sorted(shown["sessionGroups"], key=str) == sorted(expected["sessionGroups"], key=str)
 
 
-def test_what_experiments_declare_differently_leaves_out_no_session_and_no_column(
-    client, api, pair
-):
+def test_comparison_of_different_schemas_keeps_all_columns(client, api, pair):
     a, b = pair
     other_rate = HParam("rate", RealInterval(0.1, 0.9), "Another name")
     text_or_number = (HParam("odd", Discrete(["x", "y"])), HParam("odd", RealInterval(0.0, 1.0)))
@@ -502,9 +493,7 @@ def test_what_experiments_declare_differently_leaves_out_no_session_and_no_colum
     assert [session["name"] for session in group["sessions"]] == ["c/one"]
 
 
-def test_a_session_no_client_could_have_meant_leaves_the_other_experiments_as_they_are(
-    client, api, pair
-):
+def test_comparison_survives_invalid_session(client, api, pair):
     """Content that is none stays as it is: the answer is the stock handlers', which refuse it."""
     broken = wire_pb2.Series()
     broken.CopyFrom(hparams_series("_hparams_/session_start_info", hparams_pb({"rate": 1.0})))
@@ -530,7 +519,7 @@ def test_what_is_too_much_together_is_refused(client, api, pair, monkeypatch):
     assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
 
 
-def test_while_nothing_is_uploaded_to_any_of_them_the_page_says_so(client, api):
+def test_while_nothing_is_uploaded_to_any_of_them_page_says_so(client, api):
     empty = api.new_experiment(name="Begun"), api.new_experiment()
     answer = client.get(compared(*empty), headers=api.headers)
     assert (answer.status_code, answer.headers[STATE_HEADER]) == (200, "data")

@@ -1,4 +1,6 @@
-"""The pool of connections to a real PostgreSQL: what is sent, what is seen, and what happens to those that are gone."""
+"""The pool of connections to a real PostgreSQL: what is sent, what is seen, and what happens to
+those that are gone.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,7 @@ def one(database_url):
     database.close()
 
 
-def test_connections_that_postgres_has_ended_are_replaced_and_nobody_notices(
-    database, database_url, servers
-):
+def test_connections_ended_by_postgres_are_replaced_unnoticed(database, database_url, servers):
     with database.transaction(), database.transaction(), database.transaction():
         pass
     with servers.instance.postgres.connect_as_superuser(database_name(database_url)) as db:
@@ -39,9 +39,7 @@ def test_connections_that_postgres_has_ended_are_replaced_and_nobody_notices(
         assert query_with_rls(db, {"workspace_id": "7"}, SEEN, {}) == [("7",)]
 
 
-def test_a_connection_is_asked_whether_it_works_only_when_it_has_been_idle_for_long(
-    database_url, monkeypatch
-):
+def test_connections_are_probed_only_after_long_idle(database_url, monkeypatch):
     with postgres_faults(database_url) as proxy:
         database = Database(proxy.url, 1)
         database.check()
@@ -55,7 +53,7 @@ def test_a_connection_is_asked_whether_it_works_only_when_it_has_been_idle_for_l
         database.close()
 
 
-def test_what_a_look_before_the_tenant_is_known_may_see_is_over_with_it(one):
+def test_connection_rights_before_tenant_end_with_lookup(one):
     with one.without_transaction() as db:
         assert query_with_rls(db, {"workspace_id": "7"}, SEEN, {}) == [("7",)]
         assert fetch_binary(db, SEEN, {}) == [("",)]
@@ -67,7 +65,7 @@ def test_what_a_look_before_the_tenant_is_known_may_see_is_over_with_it(one):
             fetch_binary(db, "SELECT nextval('runs_run_id_seq')", {})
 
 
-def test_a_statement_that_fails_among_those_of_one_trip_leaves_nothing_of_them(one):
+def test_pipeline_with_failing_statement_leaves_nothing(one):
     make = "INSERT INTO workspaces (name) VALUES (%(name)s) RETURNING name"
     for attempt in range(8):  # beyond the sixth time statements are prepared
         with pytest.raises(psycopg.errors.DivisionByZero), one.transaction() as db, pipeline(db):  # noqa: PT012 - its end raises

@@ -1,4 +1,6 @@
-"""Requests that are cancelled, on a real uvicorn server with our connections: what its log says of them."""
+"""Requests that are cancelled, on a real uvicorn server with our connections: what its log says of
+them.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,7 @@ def received(connection):
 
 
 @pytest.mark.parametrize(("path", "status_line"), [("/", b""), ("/begun", b"HTTP/1.1 200 OK")])
-def test_requests_cut_by_the_stop_are_one_line(caplog, path, status_line):
+def test_requests_cut_by_stop_are_one_line(caplog, path, status_line):
     application = Application()
     with serving(application) as port:
         asked = [ask(port, path) for _ in range(REQUESTS)]
@@ -88,7 +90,7 @@ def test_requests_cut_by_the_stop_are_one_line(caplog, path, status_line):
     assert record.exc_info is None
 
 
-def test_cancelled_future_of_a_request_is_logged(caplog):
+def test_cancelled_future_of_request_is_logged(caplog):
     with serving(Application()) as port, ask(port, "/broken") as connection:
         assert connection.recv(1_000).startswith(b"HTTP/1.1 500")
     (record,) = [record for record in caplog.records if record.exc_info]

@@ -70,17 +70,17 @@ def events(logdir, loader=LegacyEventFileLoader):
         *("graphs", "graph_keras_model", "graph_tagged_run_metadata"),
     ],
 )
-def test_the_demo_has_data_of_every_plugin(multiplexer, plugin):
+def test_demo_has_data_of_every_plugin(multiplexer, plugin):
     assert plugin in multiplexer.ActivePlugins()
 
 
-def test_each_session_has_a_run_of_its_own_and_one_for_each_set_of_points(multiplexer):
+def test_demo_sessions_have_runs_of_their_own(multiplexer):
     assert set(multiplexer.Runs()) == {
         c.run + part for c in SESSIONS for part in ("", "/train", "/validation")
     }
 
 
-def test_a_tag_belongs_to_one_plugin_only(logdir):
+def test_tag_belongs_to_one_plugin_only(logdir):
     owners = {}
     for run, event in events(logdir, EventFileLoader):
         for value in event.summary.value:
@@ -96,7 +96,7 @@ def test_every_network_learns(multiplexer):
         assert accuracies[-1] > 0.9
 
 
-def test_every_step_of_the_training_has_its_loss(logdir):
+def test_every_step_of_training_has_its_loss(logdir):
     steps = [
         event.step
         for run, event in events(logdir)
@@ -117,7 +117,7 @@ def test_pictures_and_sounds_can_be_decoded(multiplexer):
         assert file.getnframes() == 1.5 * file.getframerate()
 
 
-def test_a_curve_counts_every_point_at_every_threshold(multiplexer):
+def test_curve_counts_every_point_at_every_threshold(multiplexer):
     for hits, alarms, rest, misses, precision, recall in arrays(
         multiplexer, f"{RUN}/validation", "spirals"
     ):
@@ -126,7 +126,7 @@ def test_a_curve_counts_every_point_at_every_threshold(multiplexer):
         assert precision.max() <= 1
 
 
-def test_a_surface_names_only_vertices_it_has(multiplexer):
+def test_surface_names_only_vertices_it_has(multiplexer):
     vertices, faces, colors = (
         arrays(multiplexer, f"{RUN}/validation", f"surface_{part}")[-1]
         for part in ("VERTEX", "FACE", "COLOR")
@@ -135,7 +135,7 @@ def test_a_surface_names_only_vertices_it_has(multiplexer):
     assert (faces.min(), faces.max()) == (0, vertices.shape[1] - 1)
 
 
-def test_the_graphs_can_be_parsed_and_the_run_metadata_speaks_of_their_nodes(multiplexer):
+def test_demo_graphs_parse_and_match_run_metadata(multiplexer):
     graph = GraphDef.FromString(arrays(multiplexer, RUN, "__run_graph__")[0].item())
     names = {node.name for node in graph.node}
     assert {source for node in graph.node for source in node.input} <= names
@@ -149,7 +149,7 @@ def test_the_graphs_can_be_parsed_and_the_run_metadata_speaks_of_their_nodes(mul
     ]
 
 
-def test_the_metrics_of_the_sessions_are_tags_of_their_runs(multiplexer):
+def test_metrics_of_sessions_are_tags_of_their_runs(multiplexer):
     contents = multiplexer.PluginRunToTagToContent("hparams")
     for choice in SESSIONS:
         experiment = hparams_metadata.parse_experiment_plugin_data(
@@ -164,7 +164,7 @@ def test_the_metrics_of_the_sessions_are_tags_of_their_runs(multiplexer):
             assert arrays(multiplexer, f"{choice.run}/{metric.name.group}", metric.name.tag)
 
 
-def test_written_again_the_demo_replaces_itself_and_has_the_same_values(logdir, tmp_path):
+def test_written_again_demo_replaces_itself_and_has_same_values(logdir, tmp_path):
     def values(directory):
         return [
             (run, event.step, value.SerializeToString())
@@ -180,5 +180,5 @@ def test_written_again_the_demo_replaces_itself_and_has_the_same_values(logdir, 
     assert values(tmp_path) == values(logdir)
 
 
-def test_the_demo_is_small(logdir):
+def test_demo_is_small(logdir):
     assert sum(path.stat().st_size for path in logdir.rglob("*.tfevents.*")) < 4_000_000

@@ -1,4 +1,5 @@
-"""The container files, without containers: what they say is checked, and each command in them is run by hand.
+"""The container files, without containers: what they say is checked, and each command in them is
+run by hand.
 
 The image names, the networks and the volumes are not tried here; `docs/operations.md` says so.
 """
@@ -37,7 +38,7 @@ SCRIPTS = Path(sys.executable).parent
 ONE_SHOT = {"migrate", "objects-owner"}
 
 
-def test_every_image_is_pinned_and_the_two_stores_are_the_ones_that_the_tests_run_on():
+def test_compose_images_are_pinned_to_tested_stores():
     images = {name: service["image"] for name, service in SERVICES.items()}
     assert all(re.fullmatch(r"[\w/.-]+:\d[\w.-]*", image) for image in images.values()), images
     assert images["postgres"] == f"postgres:{MAJOR_VERSION}"
@@ -48,7 +49,7 @@ def test_every_image_is_pinned_and_the_two_stores_are_the_ones_that_the_tests_ru
     assert re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE) == ["python:3.13-slim-bookworm"] * 2
 
 
-def test_only_the_proxy_is_reachable_and_no_container_has_more_rights_than_it_needs():
+def test_compose_exposes_only_proxy_with_least_rights():
     assert [name for name, service in SERVICES.items() if "ports" in service] == ["proxy"]
     assert not [name for name, service in SERVICES.items() if service.get("privileged")]
     for name, service in SERVICES.items():
@@ -65,7 +66,7 @@ def test_only_the_proxy_is_reachable_and_no_container_has_more_rights_than_it_ne
     )
 
 
-def test_compose_objects_are_reachable_by_the_service_only():
+def test_compose_objects_are_reachable_by_service_only():
     (network,) = SERVICES["objects"]["networks"]
     assert {
         name for name, service in SERVICES.items() if network in service.get("networks", [])
@@ -76,7 +77,7 @@ def test_compose_objects_are_reachable_by_the_service_only():
     assert yaml.safe_load(COMPOSE)["networks"][network] == {"internal": True}
 
 
-def test_everything_that_stays_up_is_watched_and_everything_that_is_waited_for_exists():
+def test_compose_services_have_health_checks_and_exist():
     for name, service in SERVICES.items():
         assert ("healthcheck" in service) == (name not in ONE_SHOT), name
         for needed, how in service.get("depends_on", {}).items():
@@ -93,7 +94,7 @@ def test_every_setting_and_every_variable_is_known():
     assert variables == set(re.findall(r"^(\w+)=", EXAMPLE, re.MULTILINE))
 
 
-def test_no_secret_stands_in_a_file_and_none_has_a_default():
+def test_no_secret_stands_in_file_and_none_has_default():
     for name, service in SERVICES.items():
         for key, value in service.get("environment", {}).items():
             if re.search("PASSWORD|KEY|URL|SECRET", key) and key != "TBHUB_PUBLIC_URL":
@@ -102,7 +103,7 @@ def test_no_secret_stands_in_a_file_and_none_has_a_default():
     assert empty == set(re.findall(r"\$\{(\w+):(?:\?|-\})", COMPOSE)) - {"TBHUB_DOMAIN"}
 
 
-def test_every_file_that_is_copied_or_mounted_exists_and_is_not_kept_out_of_the_build():
+def test_dockerfile_sources_exist_and_are_not_ignored():
     copied = re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE, re.MULTILINE)
     names = {name for line in copied for name in line.split()}
     assert all((ROOT / name).exists() for name in names)
@@ -117,7 +118,7 @@ def test_every_file_that_is_copied_or_mounted_exists_and_is_not_kept_out_of_the_
     assert all((ROOT / volume.split(":")[0]).exists() for volume in mounted)
 
 
-def test_the_images_health_check_and_command_are_the_ones_of_the_compose_file():
+def test_dockerfile_health_check_and_command_fit_compose():
     check, command = (
         json.loads(found) for found in re.findall(r"CMD (\[.+\])$", DOCKERFILE, re.MULTILINE)
     )
@@ -125,7 +126,7 @@ def test_the_images_health_check_and_command_are_the_ones_of_the_compose_file():
     assert command == SERVICES["tbhub"]["command"]
 
 
-def test_the_wheel_that_the_image_installs_holds_the_migrations_and_no_tests(tmp_path):
+def test_wheel_that_image_installs_holds_migrations_and_no_tests(tmp_path):
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path],
         cwd=ROOT,
@@ -143,7 +144,7 @@ def test_the_wheel_that_the_image_installs_holds_the_migrations_and_no_tests(tmp
     }
 
 
-def test_the_proxy_passes_everything_but_metrics_on_to_the_service_and_logs_no_token():
+def test_proxy_hides_metrics_and_logs_no_token():
     configuration = (ROOT / "deploy" / "Caddyfile").read_text()
     host, port = re.search(
         r"reverse_proxy \{\$TBHUB_UPSTREAM:(\w+):(\d+)\}", configuration
@@ -170,13 +171,13 @@ def variables():
     }
 
 
-def test_every_command_of_the_deployment_runs_and_the_service_works_on_what_they_started(
-    tmp_path, variables
-):
+def test_deployment_commands_run_and_service_works(tmp_path, variables):
     ports = choose_ports(["postgres", "objects", "tbhub"], {})
 
     def here(text):
-        """A text of the compose file with the variables filled in, and with our addresses for the containers'."""
+        """A text of the compose file with the variables filled in, and with our addresses for the
+        containers'.
+        """
         text = re.sub(r"\$\{(\w+)[^}]*\}", lambda found: variables[found[1]], str(text))
         for name, port in {"postgres": 5432, "objects": 8333, "tbhub": 6060}.items():
             text = re.sub(
@@ -280,7 +281,9 @@ def postgres_container(directory, port, environment):
 
 @contextmanager
 def objects_container(directory, port, environment):
-    """SeaweedFS with the arguments of the compose file; the ports that only matter inside a container are free ones."""
+    """SeaweedFS with the arguments of the compose file; the ports that only matter inside a
+    container are free ones.
+    """
     inner = choose_ports(
         ["master", "volume", "filer", "master.grpc", "volume.grpc", "filer.grpc", "s3.grpc"], {}
     )

@@ -1,4 +1,6 @@
-"""Digests are those of what reads give, wherever the points are kept, and however little may be held at once."""
+"""Digests are those of what reads give, wherever the points are kept, and however little may be
+held at once.
+"""
 
 from __future__ import annotations
 
@@ -54,9 +56,7 @@ def read_records(api, experiment, run, tag, dtype, limit):
     return np.concatenate(pieces)
 
 
-def test_the_digest_stays_the_same_while_points_move_from_the_tail_to_blocks(
-    api, experiment, writer
-):
+def test_digest_stays_same_while_points_move_from_tail_to_blocks(api, experiment, writer):
     for start in range(0, 12_000, 1_500):
         writer.write(range(start, start + 1_500))
     before = digest_of(api, experiment)
@@ -69,7 +69,7 @@ def test_the_digest_stays_the_same_while_points_move_from_the_tail_to_blocks(
     assert digest_of(api, experiment)["sha256"] != before["sha256"]
 
 
-def test_of_a_scalar_every_bit_counts(api, experiment, writer):
+def test_of_scalar_every_bit_counts(api, experiment, writer):
     odd = np.array([0x7FF8000000000001, 0xFFF8000000000000, 0x8000000000000000, 0], np.uint64).view(
         np.float64
     )
@@ -79,7 +79,7 @@ def test_of_a_scalar_every_bit_counts(api, experiment, writer):
     assert writer.expected()["value"].tobytes() == odd.tobytes()
 
 
-def test_a_signalling_nan_in_float32_counts_as_the_quiet_one_it_is_stored_as(api, experiment):
+def test_digest_of_signalling_nan_equals_quiet_nan(api, experiment):
     signalling = np.array([0x7F800001, 0x3F800000], np.uint32)
     column = wire_pb2.ScalarPoints(
         steps=np.arange(2).tobytes(), wall_times=np.ones(2).tobytes(), values32=signalling.tobytes()
@@ -93,7 +93,7 @@ def test_a_signalling_nan_in_float32_counts_as_the_quiet_one_it_is_stored_as(api
 
 
 @pytest.mark.parametrize("window", [1, 7, 1_000, 10**6])
-def test_however_few_points_may_be_held_the_newest_of_each_step_is_found(
+def test_digest_finds_newest_of_step_with_few_points_held(
     api, experiment, writer, monkeypatch, window
 ):
     monkeypatch.setattr(limits, "BLOCK_POINTS_MAX", 64)
@@ -128,7 +128,7 @@ def test_open_blocks_that_stay_open_are_merged_in(api, experiment, writer, monke
     assert found.tobytes() == writer.expected().tobytes()
 
 
-def test_a_row_whose_bytes_are_damaged_is_missing_and_no_failure(api, experiment, writer, database):
+def test_row_whose_bytes_are_damaged_is_missing_and_no_failure(api, experiment, writer, database):
     writer.write(range(40_000))
     writer.write([50_000])
     whole = digest_of(api, experiment)["count"]
@@ -190,9 +190,7 @@ def test_tensors_and_blob_sequences_have_digests_of_their_values(api, experiment
     assert (found["note"]["plugin"], found["note"]["data_class"]) == ("text", "tensor")
 
 
-def test_pages_go_through_all_series_once_and_end_early_when_time_is_up(
-    api, experiment, monkeypatch
-):
+def test_digest_pages_list_each_series_once_within_time(api, experiment, monkeypatch):
     for number, run in enumerate(("a", "b", "c")):
         sent = [scalars(f"s{n}", range(n + 1)) for n in range(4)]
         sent += [texts("note", [number], [b"t"]), images("cat", [0], [[b"x"]])]
@@ -310,7 +308,7 @@ def test_objects_listed_but_unreadable_are_named(api, experiment, monkeypatch):
         assert set(checked(api, experiment, deep=deep)[2].values()) == {"unreadable"}
 
 
-def test_objects_check_with_the_object_store_away_is_503(api, experiment, monkeypatch):
+def test_objects_check_with_object_store_away_is_503(api, experiment, monkeypatch):
     put_images(api, experiment, 3)
 
     def fail(*_arguments):

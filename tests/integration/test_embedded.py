@@ -70,7 +70,7 @@ def remembered(instance):
     return rows
 
 
-def test_the_service_gets_an_ordinary_role_and_a_durable_database(servers):
+def test_service_gets_ordinary_role_and_durable_database(servers):
     with psycopg.connect(servers.instance.postgres.url()) as db:
         role = db.execute(
             "SELECT rolsuper, rolbypassrls, rolcreatedb FROM pg_roles WHERE rolname = current_user"
@@ -90,7 +90,7 @@ def test_the_service_gets_an_ordinary_role_and_a_durable_database(servers):
         assert db.info.server_version // 10_000 == 18
 
 
-def test_postgres_refuses_a_wrong_password(servers):
+def test_postgres_refuses_wrong_password(servers):
     url = servers.instance.postgres.url()
     wrong = url.replace(servers.instance.directory.secrets.tbhub_password, "wrong")
     with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
@@ -104,7 +104,7 @@ def test_secrets_and_files_are_shut_to_other_accounts(servers):
     assert stat.S_IMODE((directory / "postgres").stat().st_mode) == 0o700
 
 
-def test_what_was_committed_survives_a_restart_on_other_ports_and_the_death_of_both_servers(path):
+def test_embedded_data_survives_new_ports_and_kill(path):
     with Instance(path) as instance:
         remember(instance, 1)
     (path / "ports.json").unlink()
@@ -157,7 +157,7 @@ def test_both_servers_end_when_their_parent_is_killed(path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has another account to run PostgreSQL as")
-def test_root_without_user_namespaces_runs_postgres_as_another_account_and_may_change_its_mind(
+def test_embedded_postgres_of_root_runs_as_other_account(
     path,
 ):
     with Instance(path, find_unprivileged_account()) as instance:
@@ -168,7 +168,7 @@ def test_root_without_user_namespaces_runs_postgres_as_another_account_and_may_c
         assert remembered(instance) == [1]
 
 
-def test_a_copy_of_the_programs_works_apart_from_the_wheel(tmp_path):
+def test_copy_of_programs_works_apart_from_wheel(tmp_path):
     programs = copy_programs(find_programs(), tmp_path / "programs")
     command = [
         programs / "initdb",
@@ -186,8 +186,10 @@ def test_a_copy_of_the_programs_works_apart_from_the_wheel(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-def test_an_ordinary_user_runs_both(path):
-    """In a user namespace that maps nobody to the test's user, the process is an ordinary user for all."""
+def test_ordinary_user_runs_both(path):
+    """In a user namespace that maps nobody to the test's user, the process is an ordinary user for
+    all.
+    """
     script = "import os; assert os.geteuid() != 0\n" + HOLD_INSTANCE.replace(
         "time.sleep(60)", "sys.exit(0)"
     )
@@ -202,7 +204,7 @@ def test_an_ordinary_user_runs_both(path):
     assert done.stdout.startswith("postgresql://")
 
 
-def test_a_process_that_a_killed_parent_left_behind_is_stopped(tmp_path):
+def test_process_that_killed_parent_left_behind_is_stopped(tmp_path):
     lock = tmp_path / "left.pid"
     command = subprocesses.launch_command(
         [sys.executable, "-c", "import time; time.sleep(60)"], ["--lock", str(lock)]
@@ -214,7 +216,7 @@ def test_a_process_that_a_killed_parent_left_behind_is_stopped(tmp_path):
     assert left.wait(1) == -signal.SIGTERM
 
 
-def test_a_process_that_ignores_the_request_to_stop_is_killed(tmp_path):
+def test_process_that_ignores_request_to_stop_is_killed(tmp_path):
     lock = tmp_path / "left.pid"
     script = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('set', flush=True); time.sleep(60)"
     command = subprocesses.launch_command([sys.executable, "-c", script], ["--lock", str(lock)])
@@ -224,7 +226,7 @@ def test_a_process_that_ignores_the_request_to_stop_is_killed(tmp_path):
         assert left.wait(1) == -signal.SIGKILL
 
 
-def test_a_process_that_only_has_the_same_id_is_left_alone(tmp_path):
+def test_process_that_only_has_same_id_is_left_alone(tmp_path):
     lock = tmp_path / "old.pid"
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as other:
         lock.write_text(f"{other.pid}\n")
@@ -233,7 +235,7 @@ def test_a_process_that_only_has_the_same_id_is_left_alone(tmp_path):
         other.kill()
 
 
-def test_a_crashed_servers_pid_file_whose_id_is_now_another_program_does_not_keep_postgres_from_starting(
+def test_embedded_postgres_ignores_stale_pid_file(
     path,
 ):
     directory = DataDirectory.open(path)
@@ -247,7 +249,7 @@ def test_a_crashed_servers_pid_file_whose_id_is_now_another_program_does_not_kee
     directory.close()
 
 
-def test_a_second_instance_on_the_same_directory_is_told_who_has_it(tmp_path):
+def test_second_instance_on_same_directory_is_told_who_has_it(tmp_path):
     first = DataDirectory.open(tmp_path / "data")
     with pytest.raises(
         StartupError, match=rf"another tbservice \(process {os.getpid()}\) is running"
@@ -264,7 +266,7 @@ def test_data_directory_made_by_hand_is_shut_to_others(tmp_path):
     assert stat.S_IMODE((tmp_path / "data").stat().st_mode) & 0o066 == 0
 
 
-def test_a_directory_with_something_else_in_it_and_a_file_are_refused_untouched(tmp_path):
+def test_embedded_refuses_foreign_directory_untouched(tmp_path):
     (tmp_path / "thesis.tex").write_text("x")
     with pytest.raises(StartupError, match="contains other files"):
         DataDirectory.open(tmp_path)
@@ -273,7 +275,7 @@ def test_a_directory_with_something_else_in_it_and_a_file_are_refused_untouched(
     assert [file.name for file in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_a_database_without_its_secrets_is_refused(tmp_path):
+def test_database_without_its_secrets_is_refused(tmp_path):
     DataDirectory.open(tmp_path / "data").close()
     (tmp_path / "data" / "postgres").mkdir()
     (tmp_path / "data" / "secrets.json").unlink()
@@ -290,7 +292,7 @@ def test_files_of_another_postgresql_are_refused(tmp_path):
     DataDirectory.open(tmp_path / "data").close()  # it was left unlocked
 
 
-def test_a_directory_that_cannot_be_written_is_one_clear_line(tmp_path):
+def test_directory_that_cannot_be_written_is_one_clear_line(tmp_path):
     (tmp_path / "shut").mkdir(mode=0o500)
     assert refusal_of_an_ordinary_user(tmp_path / "shut" / "data") == (
         f"{tmp_path}/shut/data cannot be written (Permission denied): make it writable, or choose another directory "
@@ -298,7 +300,7 @@ def test_a_directory_that_cannot_be_written_is_one_clear_line(tmp_path):
     )
 
 
-def test_a_disk_with_too_little_room_is_one_clear_line(tmp_path):
+def test_disk_with_too_little_room_is_one_clear_line(tmp_path):
     (tmp_path / "small").mkdir()
     mount = f"mount -t tmpfs -o size={FREE_BYTES_MIN // 2} none {tmp_path}/small"
     script = f"from support.open_data_dir import refusal; print(refusal('{tmp_path}/small/data'))"
@@ -343,7 +345,7 @@ def test_ports_are_remembered_unless_something_else_has_them():
 @pytest.mark.skipif(
     os.geteuid() != 0, reason="only root can leave something behind in another's name"
 )
-def test_a_port_whose_socket_a_dead_server_of_another_user_left_behind_is_passed_over():
+def test_embedded_skips_port_with_stale_socket():
     port = choose_ports(["a"], {})["a"]
     left = Path(f"/tmp/seaweedfs-s3-grpc-{port}.sock")  # noqa: S108 - SeaweedFS's own choice of place
     left.touch()
@@ -355,7 +357,7 @@ def test_a_port_whose_socket_a_dead_server_of_another_user_left_behind_is_passed
         left.unlink()
 
 
-def test_a_program_does_not_start_when_its_parent_is_already_gone(tmp_path):
+def test_program_does_not_start_when_its_parent_is_already_gone(tmp_path):
     options = ["--death-signal", str(int(signal.SIGTERM)), "--parent", "1"]
     command = subprocesses.launch_command([sys.executable, "-c", "print('ran')"], options)
     done = subprocess.run(command, capture_output=True, check=False, cwd=tmp_path)

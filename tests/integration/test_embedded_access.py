@@ -1,4 +1,6 @@
-"""The embedded servers let nobody in who lacks their keys: other accounts of the machine, and pages in a browser."""
+"""The embedded servers let nobody in who lacks their keys: other accounts of the machine, and pages
+in a browser.
+"""
 
 import contextlib
 import http.client
@@ -22,7 +24,9 @@ needs_other_account = pytest.mark.skipif(
     os.geteuid() != 0, reason="only root can become another account"
 )
 PAGE = {"Origin": "http://pages.example", "Host": "pages.example"}
-"""What a browser sends for a page of another site, whose name may even lead to loopback (DNS rebinding)."""
+"""What a browser sends for a page of another site, whose name may even lead to loopback (DNS
+rebinding).
+"""
 KEYS = ("", "none", "own")
 CUT_OFF = {
     "SSLError",
@@ -32,7 +36,9 @@ CUT_OFF = {
     "BrokenPipeError",
 }
 REFUSED = {*CUT_OFF, 400}
-"""400 is Go's answer to any request without TLS on a port that speaks TLS; it looks at nothing of the request."""
+"""400 is Go's answer to any request without TLS on a port that speaks TLS; it looks at nothing of
+the request.
+"""
 
 
 def processes(servers):
@@ -194,7 +200,7 @@ def test_inner_grpc_neither_lists_nor_deletes(servers, stored):
     assert not [(attempt, answer) for attempt, answer in given if answer != "UNAVAILABLE"]
 
 
-def test_s3_gives_nothing_without_a_signature(servers, stored):
+def test_s3_gives_nothing_without_signature(servers, stored):
     web_identity = "Version=2011-06-15&RoleArn=arn:aws:iam::1:role/x&RoleSessionName=name&WebIdentityToken=a.b.c"
     calls = [
         *(

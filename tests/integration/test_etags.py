@@ -1,4 +1,6 @@
-"""ETags: a client that has an answer is told so, until the experiment changes; nothing is told without a grant."""
+"""ETags: a client that has an answer is told so, until the experiment changes; nothing is told
+without a grant.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ def ask(api, experiment, path, **headers):
     return api.client.get(path.format(id=experiment), headers=api.headers | headers)
 
 
-def test_an_answer_that_the_client_has_is_not_sent_again_until_data_changes(api, experiment):
+def test_etag_spares_answer_until_data_changes(api, experiment):
     tags = {}
     for path in PATHS:
         answer = ask(api, experiment, path)
@@ -52,14 +54,14 @@ def test_an_answer_that_the_client_has_is_not_sent_again_until_data_changes(api,
         assert answer.headers["ETag"] != tag
 
 
-def test_a_new_name_is_another_answer(api, experiment):
+def test_new_name_is_another_answer(api, experiment):
     path = "/api/v1/experiments/{id}"
     tag = ask(api, experiment, path).headers["ETag"]
     api.request("PATCH", f"/experiments/{experiment}", json={"name": "other"}).raise_for_status()
     assert ask(api, experiment, path, **{"If-None-Match": tag}).json()["name"] == "other"
 
 
-def test_a_tag_is_of_one_form_of_the_answer(api, experiment):
+def test_tag_is_of_one_form_of_answer(api, experiment):
     path = "/api/v1/experiments/{id}/scalars/data"
     tag = ask(api, experiment, path, Accept="application/json").headers["ETag"]
     assert (
@@ -67,7 +69,7 @@ def test_a_tag_is_of_one_form_of_the_answer(api, experiment):
     )
 
 
-def test_a_tag_opens_nothing(api, client, settings, experiment):
+def test_tag_opens_nothing(api, client, settings, experiment):
     path = "/api/v1/experiments/{id}/scalars"
     tag = ask(api, experiment, path).headers["ETag"]
     stranger = ApiClient(client, new_owner(settings.database_url.get_secret_value()))
@@ -77,7 +79,7 @@ def test_a_tag_opens_nothing(api, client, settings, experiment):
             assert (answer.status_code, "ETag" in answer.headers) == (status, False)
 
 
-def test_an_error_has_no_tag(api, experiment):
+def test_error_has_no_tag(api, experiment):
     answer = ask(api, experiment, "/api/v1/experiments/{id}/scalars/data?downsample=-1")
     assert (answer.status_code, "ETag" in answer.headers) == (422, False)
     posted = api.request("POST", f"/experiments/{experiment}/scalars/data", json={})

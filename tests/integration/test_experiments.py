@@ -15,7 +15,7 @@ from tbwire import tensors, wire_pb2
 POINT_TABLES = ("scalar_tail", "scalar_blocks", "tensor_points", "blob_points")
 
 
-def test_an_experiment_lives_from_creation_to_deletion(api, database):
+def test_experiment_lives_from_creation_to_deletion(api, database):
     made = api.request(
         "POST", "/experiments", json={"name": "first", "description": "a try"}
     ).json()
@@ -46,7 +46,7 @@ def test_an_experiment_lives_from_creation_to_deletion(api, database):
             assert db.execute(text(f"SELECT count(*) FROM {table}")).scalar() == 0, table  # noqa: S608 - a constant
 
 
-def test_a_repeated_creation_makes_one_experiment(api):
+def test_repeated_creation_makes_one_experiment(api):
     headers = {"Idempotency-Key": "one"}
     ids = {
         api.request("POST", "/experiments", json={}, headers=headers).json()["experiment_id"]
@@ -56,7 +56,7 @@ def test_a_repeated_creation_makes_one_experiment(api):
     assert len(api.request("GET", "/experiments").json()["experiments"]) == 1
 
 
-def test_experiments_are_listed_in_pages_the_newest_first_and_searched(api):
+def test_experiments_are_listed_newest_first_and_searched(api):
     made = [
         api.new_experiment(name=f"run {n}", description="ODD" if n % 2 else "") for n in range(5)
     ]
@@ -93,7 +93,7 @@ def test_what_cannot_be_is_refused_and_told(api, body, status):
     assert set(answer.json()) == {"code", "detail"}
 
 
-def test_a_body_that_is_no_json_or_too_large_is_refused(api):
+def test_body_that_is_no_json_or_too_large_is_refused(api):
     headers = {"Content-Type": "application/json"}
     answer = api.request("POST", "/experiments", content=b"{", headers=headers)
     assert (answer.status_code, answer.json()["code"]) == (400, "malformed")
@@ -143,7 +143,7 @@ def test_runs_plugins_and_series_are_listed(api):
     assert list(api.get(experiment, "scalars", tag=["loss", "x"], run="b")) == ["b"]
 
 
-def test_samples_are_exactly_k_aligned_across_data_classes_and_nested(api):
+def test_samples_are_exact_aligned_and_nested(api):
     experiment = api.new_experiment()
     steps = list(range(0, 500, 5))
     sent = [
@@ -167,7 +167,7 @@ def test_samples_are_exactly_k_aligned_across_data_classes_and_nested(api):
         before = chosen
 
 
-def test_an_answer_over_the_limit_is_refused_with_the_number(api):
+def test_answer_over_limit_is_refused_with_number(api):
     experiment = api.new_experiment()
     many = [scalars(f"tag {n}", range(1)) for n in range(3)]
     api.write(experiment, segment(stream(), 0, 9, *many, scalars("long", range(350_000))))
@@ -192,7 +192,7 @@ def test_an_answer_over_the_limit_is_refused_with_the_number(api):
 @pytest.mark.parametrize(
     "parameter", [("downsample", -1), ("downsample", "x"), ("steps", 3), ("downsample", 2**31)]
 )
-def test_parameters_that_are_not_known_are_refused_and_not_passed_over(api, parameter):
+def test_parameters_unknown_are_refused(api, parameter):
     experiment = api.new_experiment()
     answer = api.request("GET", f"/experiments/{experiment}/scalars/data", params=[parameter])
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
@@ -235,7 +235,7 @@ def test_tensors_of_every_type_are_read_back(api):
     assert set(read) == {*tensors.NAMES.values(), "binary"}
 
 
-def test_a_legacy_histogram_keeps_its_fields(api):
+def test_legacy_histogram_keeps_its_fields(api):
     fields = {"min": -1, "max": float("inf"), "num": 3, "sum": 2, "sum_squares": 5}
     histogram = wire_pb2.LegacyHistogram(**fields, bucket_limit=[0, 1], bucket=[1, 2])
     tensor = wire_pb2.Tensor(
@@ -251,7 +251,7 @@ def test_a_legacy_histogram_keeps_its_fields(api):
     }  # fmt: skip
 
 
-def test_a_blob_is_served_with_type_length_etag_and_ranges(api):
+def test_blob_is_served_with_type_length_etag_and_ranges(api):
     experiment = api.new_experiment()
     png = b"\x89PNG\r\n\x1a\n" + bytes(range(200))
     api.write(experiment, segment(stream(), 0, 9, images("cat", [0], [[png, b"", b"<script>"]])))
@@ -322,7 +322,7 @@ def test_blob_copy_is_revalidated_until_revoked(api, monkeypatch):
     assert reader.request("GET", f"/blobs/{key}", headers=copy).status_code == 401
 
 
-def test_an_empty_blob_has_no_range(api):
+def test_empty_blob_has_no_range(api):
     experiment = api.new_experiment()
     api.write(experiment, segment(stream(), 0, 100, images("none", [0], [[b""]])))
     key = api.get(experiment, "blob_sequences/data")["train"]["none"]["values"][0][0]["key"]
@@ -335,7 +335,7 @@ def test_an_empty_blob_has_no_range(api):
         )
 
 
-def test_a_newer_blob_of_the_same_step_has_another_key_and_the_old_one_is_gone(api):
+def test_blob_replaced_at_step_gets_another_key(api):
     experiment = api.new_experiment()
 
     def key_after(file_name, content, wall_time):
@@ -352,7 +352,7 @@ def test_a_newer_blob_of_the_same_step_has_another_key_and_the_old_one_is_gone(a
     assert api.request("GET", f"/blobs/{new}").content == b"new"
 
 
-def test_the_service_says_that_it_runs_and_is_ready(client):
+def test_service_says_that_it_runs_and_is_ready(client):
     assert client.get("/healthz").status_code == 204
     assert client.get("/readyz").status_code == 200
     assert client.get("/nothing").json() == {"code": "not_found", "detail": "Not Found"}

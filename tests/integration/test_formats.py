@@ -1,4 +1,6 @@
-"""Points at full resolution and sampled, in every format: all say the same, in parts of any size, cut or refused."""
+"""Points at full resolution and sampled, in every format: all say the same, in parts of any size,
+cut or refused.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def tensor_series(tag):
 
 @pytest.fixture
 def experiment_id(api):
-    """Three runs, one with a hostile name, with series of each class; steps of `long` arrive in two orders."""
+    """Three runs, one with a hostile name, with series of each class; steps of `long` arrive in two
+    orders.
+    """
     experiment_id = api.new_experiment()
     steps = np.arange(300) * 7 - 50
     odd = scalars("odd", range(len(ODD)), ODD, np.arange(len(ODD)) / 3)
@@ -86,7 +90,9 @@ def _parts_of(request, monkeypatch):
 
 
 def read(api, experiment_id, kind, **query):
-    """{(run, tag): [(step, wall time, value)]} in each format, brought to one form; and what JSON says besides."""
+    """{(run, tag): [(step, wall time, value)]} in each format, brought to one form; and what JSON
+    says besides.
+    """
     path = f"/experiments/{experiment_id}/{kind}/data"
     answers = {name: api.request("POST", path, json={"format": name, **query}) for name in FORMATS}
     assert {answer.status_code for answer in answers.values()} == {200}
@@ -200,7 +206,7 @@ def legacy(histogram):
 
 @pytest.mark.usefixtures("_parts_of")
 @pytest.mark.parametrize("kind", ["scalars", "tensors", "blob_sequences"])
-def test_every_format_says_the_same_at_full_resolution_and_sampled(api, experiment_id, kind):
+def test_every_format_says_same_at_full_resolution_and_sampled(api, experiment_id, kind):
     tags = {"scalars": ["long", "odd"], "tensors": ["t", "text"], "blob_sequences": ["image"]}[kind]
     found, columnar = read(api, experiment_id, kind, sampling="all")
     assert found["json"].keys() == {(run, tag) for run in ("a", "b", NAME) for tag in tags}
@@ -235,7 +241,7 @@ def test_every_format_says_the_same_at_full_resolution_and_sampled(api, experime
 
 
 @pytest.mark.usefixtures("_parts_of")
-def test_a_range_of_steps_is_the_points_within_it_and_the_newest_of_each_step(api, experiment_id):
+def test_step_range_gives_newest_point_of_each_step(api, experiment_id):
     every, _ = read(api, experiment_id, "scalars", sampling="all", tag=["long"])
     long = every["json"]["a", "long"]
     assert len(long) == 300
@@ -261,7 +267,7 @@ ACCEPTED = {
 }
 
 
-def test_the_header_accept_chooses_the_format(api, experiment_id):
+def test_header_accept_chooses_format(api, experiment_id):
     path = f"/experiments/{experiment_id}/scalars/data"
     for accept, media_type in ACCEPTED.items():
         for sampling in ("uniform", "all"):
@@ -271,9 +277,7 @@ def test_the_header_accept_chooses_the_format(api, experiment_id):
             assert (answer.status_code, answer.headers["content-type"]) == (200, media_type), accept
 
 
-def test_every_answer_says_by_which_rule_it_kept_how_many_of_how_many(
-    api, experiment_id, monkeypatch
-):
+def test_answers_name_rule_kept_and_total(api, experiment_id, monkeypatch):
     path = f"/experiments/{experiment_id}/scalars/data"
     for piece_bytes in (limits.SCAN_CHUNK_BYTES, 100):
         monkeypatch.setattr(limits, "SCAN_CHUNK_BYTES", piece_bytes)
@@ -288,7 +292,7 @@ def test_every_answer_says_by_which_rule_it_kept_how_many_of_how_many(
                 assert answer.headers["Tbhub-Sampling"] == said, (name, asked)
 
 
-def test_a_format_that_there_is_not_is_refused(api, experiment_id):
+def test_format_that_there_is_not_is_refused(api, experiment_id):
     path = f"/experiments/{experiment_id}/scalars/data"
     assert (
         api.request("GET", path, headers={"Accept": "image/png, text/html"}).json()["code"]
@@ -303,7 +307,7 @@ def test_a_format_that_there_is_not_is_refused(api, experiment_id):
     )
 
 
-def test_an_experiment_without_series_is_empty_in_every_format(api):
+def test_experiment_without_series_is_empty_in_every_format(api):
     found, columnar = read(api, api.new_experiment(), "scalars", sampling="all")
     assert columnar == {}
     assert list(found.values()) == [{}] * len(FORMATS)
@@ -319,9 +323,7 @@ def test_blobs_come_with_what_is_needed_to_ask_for_them(api, experiment_id):
         assert api.request("GET", f"/blobs/{blob.key}").content == b"png"
 
 
-def test_only_so_many_streams_are_sent_at_once_and_one_that_has_ended_makes_room(
-    api, client, experiment_id
-):
+def test_streams_are_bounded_and_free_room_at_end(api, client, experiment_id):
     path = f"/experiments/{experiment_id}/scalars/data"
     for _ in range(3):
         assert api.request("GET", path, params={"sampling": "all"}).status_code == 200
@@ -332,7 +334,7 @@ def test_only_so_many_streams_are_sent_at_once_and_one_that_has_ended_makes_room
     assert api.request("GET", path, params={"sampling": "all"}).status_code == 200
 
 
-def test_what_is_deleted_meanwhile_is_left_out_but_without_the_experiment_nothing_looks_whole(
+def test_stream_omits_deleted_series_but_fails_without_parent(
     api, experiment_id, database, monkeypatch
 ):
     monkeypatch.setattr(limits, "SCAN_CHUNK_POINTS", 40)
@@ -350,7 +352,7 @@ def test_what_is_deleted_meanwhile_is_left_out_but_without_the_experiment_nothin
         list(parts)
 
 
-def test_a_large_sample_takes_a_stream_s_place_and_a_small_one_none(
+def test_large_sample_takes_stream_s_place_and_small_one_none(
     api, client, experiment_id, monkeypatch
 ):
     path = f"/experiments/{experiment_id}/tensors/data"

@@ -1,4 +1,6 @@
-"""Handler processes: what ends them, what they have of the service, and what hostile data does to a page."""
+"""Handler processes: what ends them, what they have of the service, and what hostile data does to a
+page.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ def run(pool, job, *arguments, **calls):
     return asyncio.run(pool.in_process(job, *arguments, calls=calls, cancel=lambda: None))
 
 
-def test_handler_asks_the_worker_and_answers(pool):
+def test_handler_asks_worker_and_answers(pool):
     assert run(pool, "echo", {"a": [1, b"2"]}) == {"a": [1, b"2"]}
     assert run(pool, "ask", "double", double=lambda number: 2 * number) == 40
 
@@ -62,7 +64,7 @@ def test_handler_server_ends_quietly_with_its_worker():
     assert server.returncode == 0
 
 
-def test_handler_call_that_fails_ends_the_job_alone(pool):
+def test_handler_call_that_fails_ends_job_alone(pool):
     def refuse(_number):
         raise NotFound("not yours")
 
@@ -171,7 +173,7 @@ def test_graph_over_its_size_is_refused(api, client, experiment, monkeypatch):
     assert "graph_text_bytes_max" in answer.json()["detail"]
 
 
-def test_log_of_a_refused_request_is_short_and_on_one_line(api, client, experiment, caplog):
+def test_log_of_refused_request_is_short_and_on_one_line(api, client, experiment, caplog):
     api.write(experiment, segment(stream(), 0, 9, scalars("loss", [0])))
     url = f"/experiment/{experiment}/data/plugin/hparams/session_groups"
     with caplog.at_level(logging.WARNING):
@@ -193,7 +195,9 @@ def test_stock_refusals_carry_our_headers_and_no_warning(api, client, experiment
 
 
 def computed(service):
-    """The handler processes, with the CPU seconds of each; the programs they are forked from are none."""
+    """The handler processes, with the CPU seconds of each; the programs they are forked from are
+    none.
+    """
     processes = psutil.Process(service.process.pid).children(recursive=True)
     ours = [one for one in processes if "fork_server" in " ".join(one.parent().cmdline())]
     return {one: one.cpu_times().user for one in ours}

@@ -1,4 +1,6 @@
-"""What every answer has in common: its headers, its methods, and that no redirect names the Host it was asked by."""
+"""What every answer has in common: its headers, its methods, and that no redirect names the Host it
+was asked by.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ def experiment(api):
     return experiment
 
 
-def test_redirects_never_name_a_host(api, experiment):
+def test_redirects_never_name_host(api, experiment):
     addresses = (
         f"/api/v1/experiments/{experiment}/runs/",
         "/api/v1/experiments/",
@@ -57,7 +59,7 @@ def test_redirects_never_name_a_host(api, experiment):
     assert redirects >= 4
 
 
-def test_trailing_slash_of_an_api_path_is_404(api, experiment):
+def test_trailing_slash_of_api_path_is_404(api, experiment):
     answer = api.request("GET", f"/experiments/{experiment}/runs/")
     assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
 
@@ -74,7 +76,7 @@ def test_trailing_slash_of_an_api_path_is_404(api, experiment):
         ("/experiment/{}/", "GET, HEAD, POST"),
     ],
 )
-def test_allow_names_every_method_of_the_path(api, experiment, path, methods):
+def test_allow_names_every_method_of_path(api, experiment, path, methods):
     answer = api.client.request("OPTIONS", path.format(experiment))
     assert (answer.status_code, answer.headers["allow"]) == (405, methods)
     assert answer.json()["code"] == "method_not_allowed"
@@ -120,7 +122,7 @@ def test_blob_size_no_bigint_holds_is_invalid(api, experiment, number):
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
 
 
-def test_integers_of_the_api_fit_a_bigint(api):
+def test_integers_of_api_fit_bigint(api):
     document = api.client.get("/api/v1/openapi.json").json()
     operations = [operation for path in document["paths"].values() for operation in path.values()]
     schemas = [
@@ -169,7 +171,7 @@ def test_integers_of_the_api_fit_a_bigint(api):
         ("tokens", {"scopes": []}),
     ],
 )
-def test_json_of_the_wrong_type_is_invalid(api, experiment, path, body):
+def test_json_of_wrong_type_is_invalid(api, experiment, path, body):
     answer = api.request("POST", f"/experiments/{experiment}/{path}", json=body)
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
 
@@ -212,7 +214,7 @@ def test_invalid_answer_names_ten_problems(api, experiment):
     ]
 
 
-def test_numbers_in_a_url_are_text(api, experiment):
+def test_numbers_in_url_are_text(api, experiment):
     read = api.get(
         experiment, "scalars/data", step_min="5", last_value_min="0.5", sampling="linear"
     )
@@ -228,7 +230,7 @@ def test_numbers_in_a_url_are_text(api, experiment):
 
 
 @pytest.mark.parametrize("offset", ["+14:00", "-14:00"])
-def test_token_expiry_at_the_end_of_dates_is_no_failure(api, experiment, offset):
+def test_token_expiry_at_end_of_dates_is_no_failure(api, experiment, offset):
     soon = {"scopes": ["read"], "expires_at": f"9999-12-31T23:59:59{offset}"}
     answer = api.request("POST", f"/experiments/{experiment}/tokens", json=soon)
     assert answer.status_code in {201, 422}

@@ -54,7 +54,7 @@ def test_numbers_that_are_not_finite_travel_as_strings(api, experiment):
     assert read(api, experiment)["train"]["loss"]["values"] == ["NaN", "Infinity", "-Infinity"]
 
 
-def test_a_repeated_segment_changes_nothing(api, experiment):
+def test_repeated_segment_changes_nothing(api, experiment):
     sent = segment(stream(), 0, 100, scalars("loss", [0, 1, 2]))
     assert api.write(experiment, sent).scalars == 3
     again = api.write(experiment, sent)
@@ -62,7 +62,7 @@ def test_a_repeated_segment_changes_nothing(api, experiment):
     assert read(api, experiment)["train"]["loss"]["total"] == 3
 
 
-def test_a_segment_that_leaves_a_gap_or_straddles_is_refused_with_the_cursor(api, experiment):
+def test_segment_with_gap_or_overlap_is_refused_with_cursor(api, experiment):
     api.write(experiment, segment(stream(), 0, 100, scalars("loss", [0])))
     for start, end in ((150, 200), (50, 200)):
         answer = api.send(experiment, segment(stream(), start, end, scalars("loss", [1])))
@@ -71,9 +71,7 @@ def test_a_segment_that_leaves_a_gap_or_straddles_is_refused_with_the_cursor(api
     assert read(api, experiment)["train"]["loss"]["total"] == 1
 
 
-def test_a_file_that_changed_before_the_segment_is_noticed_and_starts_a_new_generation(
-    api, experiment
-):
+def test_segment_of_changed_file_starts_new_generation(api, experiment):
     api.write(experiment, segment(stream(), 0, 100, scalars("loss", [0])))
     answer = api.send(
         experiment, segment(stream(), 100, 200, scalars("loss", [1]), start_checksum=7)
@@ -83,7 +81,7 @@ def test_a_file_that_changed_before_the_segment_is_noticed_and_starts_a_new_gene
     assert read(api, experiment)["train"]["loss"]["steps"] == [0, 5]
 
 
-def test_a_batch_with_one_bad_segment_is_refused_whole(api, experiment):
+def test_batch_with_one_bad_segment_is_refused_whole(api, experiment):
     good = segment(stream("a"), 0, 100, scalars("loss", [0]))
     bad = segment(stream("b"), 5, 100, scalars("loss", [0]))
     assert api.send(experiment, good, bad).status_code == 409
@@ -91,14 +89,14 @@ def test_a_batch_with_one_bad_segment_is_refused_whole(api, experiment):
     assert api.get(experiment, "streams")["streams"] == []
 
 
-def test_one_batch_may_carry_several_segments_of_a_stream(api, experiment):
+def test_one_batch_may_carry_several_segments_of_stream(api, experiment):
     first = segment(stream(), 0, 100, scalars("loss", [0]))
     second = segment(stream(), 100, 200, scalars("loss", [1]))
     assert [cursor.offset for cursor in api.write(experiment, first, second).cursors] == [200, 200]
     assert read(api, experiment)["train"]["loss"]["steps"] == [0, 1]
 
 
-def test_the_newest_point_of_a_step_wins_in_whatever_order_they_come(api, experiment):
+def test_newest_point_of_step_wins_in_whatever_order_they_come(api, experiment):
     old = scalars("loss", [1, 2], [10, 20], [100, 100])
     new = scalars("loss", [1, 2], [11, 21], [200, 200])
     late = scalars("loss", [2], [99], [50])
@@ -111,7 +109,7 @@ def test_the_newest_point_of_a_step_wins_in_whatever_order_they_come(api, experi
     assert (listed["count"], listed["last_value"], listed["max_wall_time"]) == (2, 21, 200)
 
 
-def test_the_greatest_wall_time_is_that_of_whichever_step_has_it(api, experiment):
+def test_greatest_wall_time_is_that_of_whichever_step_has_it(api, experiment):
     api.write(
         experiment, segment(stream(), 0, 9, scalars("loss", [1, 2, 9], [1, 2, 9], [100, 900, 300]))
     )
@@ -123,7 +121,7 @@ def test_the_greatest_wall_time_is_that_of_whichever_step_has_it(api, experiment
     assert (listed["max_step"], listed["max_wall_time"]) == (9, 1_000)
 
 
-def test_the_newest_tensor_and_blob_sequence_of_a_step_win_too(api, experiment):
+def test_newest_tensor_and_blob_sequence_of_step_win_too(api, experiment):
     api.write(experiment, segment(stream(file_name="b"), 0, 9, texts("note", [1], [b"new"], [200])))
     api.write(
         experiment,
@@ -141,7 +139,7 @@ def test_the_newest_tensor_and_blob_sequence_of_a_step_win_too(api, experiment):
     assert api.get(experiment, "blob_sequences")["train"]["cat"]["max_length"] == 2
 
 
-def test_steps_may_be_negative_repeated_backwards_and_as_great_as_they_get(api, experiment):
+def test_steps_may_be_negative_repeated_and_extreme(api, experiment):
     steps = [2**63 - 1, -(2**63), 5, 5, 0, -7]
     api.write(
         experiment, segment(stream(), 0, 9, scalars("loss", steps, [1, 2, 3, 4, 5, 6], [10] * 6))
@@ -183,7 +181,7 @@ def test_runs_and_tags_may_have_any_name(api, experiment, name):
     assert read(api, experiment) == {}
 
 
-def test_runs_are_listed_in_the_order_in_which_they_came(api, experiment):
+def test_runs_are_listed_in_order_in_which_they_came(api, experiment):
     for name in ("z", "m", "a"):
         api.write(
             experiment,
@@ -193,7 +191,7 @@ def test_runs_are_listed_in_the_order_in_which_they_came(api, experiment):
     assert listed == [f"{name}{n}" for name in "zma" for n in range(3)]
 
 
-def test_a_series_that_is_new_needs_its_metadata_and_a_known_one_does_not(api, experiment):
+def test_series_needs_metadata_only_when_new(api, experiment):
     answer = api.send(
         experiment, segment(stream(), 0, 9, scalars("loss", [0], summary_metadata=b""))
     )
@@ -207,7 +205,7 @@ def test_a_series_that_is_new_needs_its_metadata_and_a_known_one_does_not(api, e
     assert read(api, experiment)["train"]["loss"]["total"] == 2
 
 
-def test_a_tag_of_another_plugin_is_counted_as_skipped_and_the_rest_is_kept(api, experiment):
+def test_tag_of_other_plugin_is_counted_as_skipped(api, experiment):
     api.write(experiment, segment(stream(), 0, 9, scalars("loss", [0])))
     result = api.write(
         experiment,
@@ -220,7 +218,7 @@ def test_a_tag_of_another_plugin_is_counted_as_skipped_and_the_rest_is_kept(api,
     assert list(listed["skipped"].values()) == [2]
 
 
-def test_values_of_no_plugin_go_to_the_series_of_their_tag(api, experiment):
+def test_values_of_no_plugin_go_to_series_of_their_tag(api, experiment):
     nameless = texts("note", [1], [b"second"])
     nameless.summary_metadata = batches.metadata("", 2)
     api.write(experiment, segment(stream(), 0, 9, texts("note", [0], [b"first"])))
@@ -230,7 +228,7 @@ def test_values_of_no_plugin_go_to_the_series_of_their_tag(api, experiment):
     assert api.get(experiment, "plugins") == {"plugins": ["text"]}
 
 
-def test_what_a_client_skipped_is_added_up_and_told_with_the_cursor(api, experiment):
+def test_what_client_skipped_is_added_up_and_told_with_cursor(api, experiment):
     api.write(experiment, segment(stream(), 0, 9, skipped={"bad record": 2}))
     result = api.write(experiment, segment(stream(), 9, 19, skipped={"bad record": 3}))
     assert [(skipped.reason, skipped.count) for skipped in result.cursors[0].skipped] == [
@@ -238,7 +236,7 @@ def test_what_a_client_skipped_is_added_up_and_told_with_the_cursor(api, experim
     ]
 
 
-def test_the_metadata_of_hparams_is_the_newest_and_of_others_the_first(api, experiment):
+def test_metadata_of_hparams_is_newest_and_of_others_first(api, experiment):
     def described(tag, plugin, data_class, text, wall_time):
         series = texts(tag, [0], [b""], [wall_time])
         series.summary_metadata = batches.metadata(plugin, data_class, description=text)
@@ -255,7 +253,7 @@ def test_the_metadata_of_hparams_is_the_newest_and_of_others_the_first(api, expe
     assert listed["t"]["summary_metadata"]["description"] == "second"
 
 
-def test_a_batch_may_be_gzip(api, experiment):
+def test_batch_may_be_gzip(api, experiment):
     body = gzip.compress(batches.batch(segment(stream(), 0, 9, scalars("loss", [0]))))
     headers = batches.PROTOBUF | {"Content-Encoding": "gzip"}
     answer = api.request(
@@ -274,7 +272,7 @@ def test_a_batch_may_be_gzip(api, experiment):
     assert answer.status_code == 413
 
 
-def test_batches_that_lie_are_refused_with_a_reason(api, experiment):
+def test_batches_that_lie_are_refused_with_reason(api, experiment):
     def one(**columns):
         series = wire_pb2.Series(tag="x", summary_metadata=batches.metadata())
         series.scalars.CopyFrom(wire_pb2.ScalarPoints(**columns))
@@ -308,7 +306,7 @@ def test_batches_that_lie_are_refused_with_a_reason(api, experiment):
     assert read(api, experiment) == {}
 
 
-def test_packed_blocks_are_kept_as_they_came_and_read_like_any_points(api, experiment, database):
+def test_packed_blocks_are_stored_as_sent_and_readable(api, experiment, database):
     values = np.random.default_rng(0).normal(size=20_000).astype(np.float32)
     sent = packed_scalars("loss", np.arange(20_000), values, block_points=4000)
     assert api.write(experiment, segment(stream(), 0, 100, sent)).scalars == 20_000
@@ -327,7 +325,7 @@ def test_packed_blocks_are_kept_as_they_came_and_read_like_any_points(api, exper
     assert kept == list(sent.scalars.blocks)
 
 
-def test_packed_blocks_of_a_few_points_are_packed_anew(api, experiment, database):
+def test_packed_blocks_of_few_points_are_packed_anew(api, experiment, database):
     sent = packed_scalars("loss", np.arange(3_000), block_points=10)
     assert api.write(experiment, segment(stream(), 0, 100, sent)).scalars == 3_000
     with database.snapshot(1) as db:
@@ -354,14 +352,12 @@ def _packed(**fields):
         (packed_scalars("loss", [0, 1], wall_times=[0.0, np.nan]), 422, "NaN"),
     ],
 )
-def test_packed_blocks_that_lie_are_refused_with_a_reason(api, experiment, series, status, reason):
+def test_packed_blocks_that_lie_are_refused_with_reason(api, experiment, series, status, reason):
     answer = api.send(experiment, segment(stream(), 0, 100, series))
     assert (answer.status_code, reason in answer.json()["detail"]) == (status, True), answer.text
 
 
-def test_a_large_blob_goes_before_its_batch_and_only_its_own_workspace_may_name_it(
-    api, experiment, client, settings
-):
+def test_large_blob_precedes_batch_in_its_workspace_only(api, experiment, client, settings):
     content = b"\x89PNG\r\n\x1a\n" + bytes(1_000_000)
     digest = hashlib.sha256(content)
     reference = wire_pb2.BlobReference(sha256=digest.digest(), size=len(content))
@@ -381,7 +377,7 @@ def test_a_large_blob_goes_before_its_batch_and_only_its_own_workspace_may_name_
     assert (answer.status_code, answer.json()["code"]) == (409, "blob_missing")
 
 
-def test_gzip_with_anything_behind_its_end_is_refused_and_not_cut_short(api, experiment):
+def test_gzip_with_trailing_bytes_is_refused(api, experiment):
     first, second = (
         gzip.compress(batches.batch(segment(stream(file_name=name), 0, 9, scalars("loss", [0]))))
         for name in "ab"
@@ -395,7 +391,7 @@ def test_gzip_with_anything_behind_its_end_is_refused_and_not_cut_short(api, exp
     assert read(api, experiment) == {}
 
 
-def test_counts_of_what_was_skipped_end_where_the_wire_does_and_are_told_again(api, experiment):
+def test_skipped_counts_end_at_wire_maximum(api, experiment):
     for start in (0, 10, 10):
         sent = segment(
             stream(), start, start + 10, scalars("loss", [start]), skipped={"odd": 2**64 - 1}
@@ -406,14 +402,14 @@ def test_counts_of_what_was_skipped_end_where_the_wire_does_and_are_told_again(a
 
 @pytest.mark.parametrize("shape", [[0, 2**40, 2**40], [2**62, 0]])
 @pytest.mark.parametrize("dtype", [1, 7])
-def test_an_empty_tensor_with_dimensions_no_array_has_is_refused(api, experiment, dtype, shape):
+def test_empty_tensor_with_dimensions_no_array_has_is_refused(api, experiment, dtype, shape):
     sent = texts("note", [0], [b""])
     sent.tensors.tensors[0].CopyFrom(wire_pb2.Tensor(dtype=dtype, shape=shape))
     answer = api.send(experiment, segment(stream(), 0, 9, sent))
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
 
 
-def test_a_deleted_run_can_be_uploaded_again(api, experiment):
+def test_deleted_run_can_be_uploaded_again(api, experiment):
     sent = segment(stream(), 0, 100, scalars("loss", [0, 1]), texts("note", [0], [b"t"]))
     api.write(experiment, sent)
     assert (
@@ -429,7 +425,7 @@ def test_a_deleted_run_can_be_uploaded_again(api, experiment):
     assert api.send(experiment, sent).status_code == 404
 
 
-def test_a_client_that_goes_away_in_the_middle_of_its_body_commits_nothing(live_service):
+def test_body_of_leaving_client_commits_nothing(live_service):
     with httpx2.Client(base_url=live_service.url, trust_env=False) as client:
         api = ApiClient(client, live_service.new_owner())
         experiment = api.new_experiment()
@@ -450,7 +446,7 @@ def test_a_client_that_goes_away_in_the_middle_of_its_body_commits_nothing(live_
         )
 
 
-def test_a_batch_takes_as_many_statements_however_many_series_it_has(api, experiment, monkeypatch):
+def test_batch_takes_constant_number_of_statements(api, experiment, monkeypatch):
     statements, execute = [], psycopg.Cursor.execute
 
     def noting_execute(cursor, statement, *arguments, **options):
@@ -475,7 +471,9 @@ def test_a_batch_takes_as_many_statements_however_many_series_it_has(api, experi
 
 
 def prepared_statements(database):
-    """Of each statement of the pool's one connection its text, how often it was planned anew, and its lasting plan."""
+    """Of each statement of the pool's one connection its text, how often it was planned anew, and
+    its lasting plan.
+    """
     with database.transaction() as db:
         fetch_binary(db, "SELECT set_config('plan_cache_mode', 'force_generic_plan', true)", {})
         found = fetch_binary(
@@ -490,7 +488,7 @@ def prepared_statements(database):
 
 
 @pytest.mark.parametrize("count", [1, 50])
-def test_a_flush_into_known_series_takes_six_trips_and_no_planning(
+def test_flush_into_known_series_takes_six_trips_and_no_planning(
     api, experiment, database_url, monkeypatch, count
 ):
     monkeypatch.setattr(
@@ -539,7 +537,9 @@ def test_ingest_tag_of_rolled_back_batch_is_made_again(api, experiment):
 
 
 def test_ingest_after_rollback_behind_open_connections(api, experiment, servers, database_url):
-    """A pooler's clients keep their connections when the database behind it goes back to an older state."""
+    """A pooler's clients keep their connections when the database behind it goes back to an older
+    state.
+    """
     for step in range(2):
         api.write(experiment, segment(stream(), step, step + 1, scalars("loss", [step])))
     with servers.instance.postgres.connect_as_superuser(database_name(database_url)) as superuser:

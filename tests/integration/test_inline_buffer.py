@@ -1,4 +1,6 @@
-"""A few points at a time: they wait in their series' row until they are a row of its tail, and are read meanwhile."""
+"""A few points at a time: they wait in their series' row until they are a row of its tail, and are
+read meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ KEPT = """
 
 
 def kept_of(database):
-    """Of the one series whether its count is exact, its count and tail points, and the points in each place."""
+    """Of the one series whether its count is exact, its count and tail points, and the points in
+    each place.
+    """
     with database.snapshot(1) as db:
         return [int(number) for number in db.execute(text(KEPT)).one()]
 
@@ -34,7 +38,7 @@ def read_of(api, experiment, **how):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_points_are_read_the_same_wherever_they_wait(
+def test_points_are_read_same_wherever_they_wait(
     api, experiment, writer, database, monkeypatch, seed
 ):
     monkeypatch.setattr(limits, "SCAN_CHUNK_POINTS", 300)
@@ -62,7 +66,7 @@ def test_points_are_read_the_same_wherever_they_wait(
     assert len(ends) > 3
 
 
-def test_flushes_of_a_point_are_a_row_for_many_and_a_merge_leaves_none(writer, database):
+def test_flushes_of_point_are_row_for_many_and_merge_leaves_none(writer, database):
     points = 2 * limits.WRITE_BUFFER_ROW_POINTS_MIN + 3
     for step in range(points):
         writer.write([step])
@@ -82,9 +86,7 @@ def test_flushes_of_a_point_are_a_row_for_many_and_a_merge_leaves_none(writer, d
     ("size", "levels"),
     [(1, {"tail": 1, "end": 1}), (limits.PACKED_POINTS_MIN, {"tail": 2, "end": 0})],
 )
-def test_a_step_that_comes_again_at_the_same_time_is_the_later_one(
-    api, experiment, writer, size, levels
-):
+def test_step_that_comes_again_at_same_time_is_later_one(api, experiment, writer, size, levels):
     writer.write([5, 6], wall_times=[1.7e9, 1.7e9])
     writer.write(range(6, 6 + size), wall_times=np.full(size, 1.7e9))
     assert writer.levels() == levels

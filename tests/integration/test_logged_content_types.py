@@ -1,4 +1,6 @@
-"""Content types that were logged with audio: kept with their points, given back as data, never an answer's header."""
+"""Content types that were logged with audio: kept with their points, given back as data, never an
+answer's header.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def clips(logged, tag="clip", contents=None, wall_times=None):
 
 
 def read_logged(api, experiment, **query):
-    """{step: what was logged with the one blob} by the data API's JSON; an answer without it is an empty one."""
+    """{step: what was logged with the one blob} by the data API's JSON; an answer without it is an
+    empty one.
+    """
     columns = api.get(experiment, "blob_sequences/data", run="train", tag="clip", **query)["train"][
         "clip"
     ]
@@ -52,7 +56,7 @@ def read_logged(api, experiment, **query):
     )
 
 
-def test_logged_content_types_come_back_for_the_same_clip(api, experiment):
+def test_logged_content_types_come_back_for_same_clip(api, experiment):
     api.write(experiment, segment(stream(), 0, 9, clips(ODD)))
     assert read_logged(api, experiment) == read_logged(api, experiment, sampling="all") == ODD
     answer = api.get(experiment, "blob_sequences/new")
@@ -104,7 +108,7 @@ def test_tables_of_clips_have_keys_alone_as_before(api, experiment):
     )
 
 
-def test_classic_audio_tells_the_logged_content_type(api, client, experiment):
+def test_classic_audio_tells_logged_content_type(api, client, experiment):
     api.write(experiment, segment(stream(), 0, 9, clips(ODD)))
     query = {"run": "train", "tag": "clip"}
     listed = client.get(
@@ -113,7 +117,7 @@ def test_classic_audio_tells_the_logged_content_type(api, client, experiment):
     assert {clip["step"]: clip["content_type"] for clip in listed} == ODD | {7: "audio/wav"}
 
 
-def test_logged_content_type_is_never_a_header(api, client, experiment):
+def test_logged_content_type_is_never_header(api, client, experiment):
     contents = [[b"<script>alert(1)</script>"], *[[WAV]] * len(ODD)]
     api.write(
         experiment, segment(stream(), 0, 9, clips({0: "text/html", **ODD}, contents=contents))
@@ -169,7 +173,7 @@ def test_point_that_replaces_another_brings_its_content_type(api, experiment):
     assert (found[1], found[4], found[5]) == ("audio/a", "audio/d", "audio/e")
 
 
-def test_digest_differs_by_the_logged_content_type(api, experiment):
+def test_digest_differs_by_logged_content_type(api, experiment):
     api.write(experiment, segment(stream(), 0, 9, clips({1: "audio/x-my", 2: ""})))
     page = api.get(experiment, "digests/records", run="train", tag="clip")
     found = np.frombuffer(base64.b64decode(page["records"]), VALUE_RECORD)["value"].tolist()
@@ -180,7 +184,7 @@ def test_digest_differs_by_the_logged_content_type(api, experiment):
     assert series["count"] == 2
 
 
-def test_uploader_learns_how_long_a_content_type_may_be(api, experiment):
+def test_uploader_learns_how_long_content_type_may_be(api, experiment):
     result = api.write(experiment, segment(stream(), 0, 9, clips({1: ""})))
     assert (
         result.limits.logged_content_type_chars_max == limits.LOGGED_CONTENT_TYPE_CHARS_MAX == 255

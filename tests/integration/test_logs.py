@@ -53,13 +53,15 @@ def written_by(program):
 
 
 def assert_is_a_log(text):
-    """Every line is a record or belongs to the one before it, and nothing in it moves a terminal's cursor."""
+    """Every line is a record or belongs to the one before it, and nothing in it moves a terminal's
+    cursor.
+    """
     for line in text.removesuffix("\n").split("\n"):
         assert RECORD.match(line) or line.startswith(CONTINUED), line
         assert line.isprintable(), line
 
 
-def test_log_record_of_a_hostile_text_is_one_line():
+def test_log_record_of_hostile_text_is_one_line():
     text = written_by(f"log.error('user %s', {FORGED!r})\nlog.error({FORGED!r})")
     assert_is_a_log(text)
     assert text.count("\n") == 2
@@ -118,7 +120,7 @@ def test_log_repeats_of_one_origin_are_counted_instead():
     assert text.count(f"suppressed {REPEATS - limits.LOG_REPEATS_MAX} similar records of ") == 2
 
 
-def test_log_repeats_are_written_again_after_the_window():
+def test_log_repeats_are_written_again_after_window():
     program = """
         from tbservice import limits
         limits.LOG_WINDOW_SECONDS = 0.05

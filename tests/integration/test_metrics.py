@@ -1,4 +1,6 @@
-"""`/metrics` counts what was done, in the words of the routes and never in a tenant's, and is the operator's alone."""
+"""`/metrics` counts what was done, in the words of the routes and never in a tenant's, and is the
+operator's alone.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ def api(here, owner_token):
 
 
 def figures(content=None):
-    """Every sample of a scrape, {(name, values of its labels by their names' order): value}, of every test so far."""
+    """Every sample of a scrape, {(name, values of its labels by their names' order): value}, of
+    every test so far.
+    """
     content = expose("")[0] if content is None else content
     return {
         (
@@ -84,7 +88,7 @@ def wait_until(condition):
         time.sleep(0.02)
 
 
-def test_a_batch_moves_the_counters_by_what_it_brought_once(api):
+def test_batch_moves_counters_by_what_it_brought_once(api):
     experiment = api.new_experiment()
     before = figures()
     first = segment(stream(), 0, 9, scalars("loss", [0, 1, 2]), texts("note", [0, 1], [b"a", b"b"]))
@@ -127,7 +131,7 @@ def test_bytes_are_counted_as_received_and_as_decompressed(api):
     }
 
 
-def test_each_part_of_a_batch_is_timed(api):
+def test_each_part_of_batch_is_timed(api):
     experiment = api.new_experiment()
     before = figures()
     begin = time.perf_counter()
@@ -141,7 +145,7 @@ def test_each_part_of_a_batch_is_timed(api):
     assert 0 < sum(moved(before, within="batch_part_seconds_sum").values()) < elapsed
 
 
-def test_refused_batches_are_counted_by_the_code_they_are_refused_with(api):
+def test_metrics_count_refused_batches_by_code(api):
     experiment = api.new_experiment()
     before = figures()
     assert api.send(experiment, segment(stream(), 5, 9, scalars("loss", [0]))).status_code == 409
@@ -186,7 +190,7 @@ def test_merge_work_is_counted_with_its_backlog(api):
     assert (now["merge_due_runs",], now["merge_resting_runs",]) == (0, 1)
 
 
-def test_a_merge_that_fails_is_counted_and_uploads_go_on(api, database):
+def test_merge_that_fails_is_counted_and_uploads_go_on(api, database):
     experiment = api.new_experiment()
     before = figures()
     with database.transaction() as db:
@@ -200,9 +204,7 @@ def test_a_merge_that_fails_is_counted_and_uploads_go_on(api, database):
     assert not moved(before, within="merge_seconds")
 
 
-def test_requests_are_counted_by_the_routes_template_and_no_label_holds_a_tenants_data(
-    here, api, owner_token
-):
+def test_metrics_label_routes_without_tenant_data(here, api, owner_token):
     experiment = api.new_experiment(name="precious")
     api.write(experiment, segment(stream("secret run"), 0, 9, scalars("secret tag", [0])))
     before = figures()
@@ -248,7 +250,7 @@ def test_requests_are_counted_by_the_routes_template_and_no_label_holds_a_tenant
     assert labels <= LABELS
 
 
-def test_a_failure_of_the_server_is_counted_as_one(settings, owner_token, database):
+def test_failure_of_server_is_counted_as_one(settings, owner_token, database):
     with TestClient(create_app(settings), raise_server_exceptions=False) as client:
         with database.transaction() as db:
             db.execute(text("ALTER TABLE experiments RENAME TO away"))
@@ -261,7 +263,7 @@ def test_a_failure_of_the_server_is_counted_as_one(settings, owner_token, databa
     assert requests == {("http_requests_total", "GET", "/api/v1/experiments", "500"): 1}
 
 
-def test_connections_in_use_are_those_taken_at_the_moment(database, here, settings):
+def test_connections_in_use_are_those_taken_at_moment(database, here, settings):
     here.get("/readyz")
     wait_until(
         lambda: "compactor's search" not in {thread.name for thread in threading.enumerate()}
@@ -278,7 +280,7 @@ def test_connections_in_use_are_those_taken_at_the_moment(database, here, settin
     }
 
 
-def test_calls_to_the_object_store_are_counted_by_how_they_ended(settings):
+def test_calls_to_object_store_are_counted_by_how_they_ended(settings):
     before = figures()
     store = ObjectStore(settings)
     store.ensure_bucket()
@@ -302,7 +304,7 @@ def test_calls_to_the_object_store_are_counted_by_how_they_ended(settings):
     }
 
 
-def test_a_scrape_tells_of_the_process_and_says_what_each_figure_is(here):
+def test_scrape_tells_of_process_and_says_what_each_figure_is(here):
     answer = here.get("/metrics", headers={"Accept": "text/plain"})
     assert answer.headers["content-type"].startswith("text/plain; version=")
     families = {family.name: family for family in text_string_to_metric_families(answer.text)}
@@ -320,7 +322,7 @@ def unguarded(request):
     return create_app(Settings(database_url=SecretStr("postgresql://"), metrics_token=token))
 
 
-def test_without_a_token_of_its_own_this_machine_may_look(unguarded):
+def test_without_token_of_its_own_this_machine_may_look(unguarded):
     for client in (LOOPBACK, "::1", f"::ffff:{LOOPBACK}"):
         for host in (LOOPBACK, "localhost", "[::1]", f"{LOOPBACK}:6060"):
             answer = TestClient(unguarded, client=(client, 1)).get(
@@ -329,7 +331,7 @@ def test_without_a_token_of_its_own_this_machine_may_look(unguarded):
             assert answer.status_code == 200, (client, host)
 
 
-def test_without_a_token_nobody_else_learns_that_there_is_such_an_address(unguarded):
+def test_metrics_address_is_hidden_without_token(unguarded):
     for client, headers in (
         ("10.1.2.3", {}),
         ("testclient", {}),

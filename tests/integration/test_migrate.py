@@ -40,7 +40,7 @@ def missing(url):
         return migrate.list_missing_migrations(db)
 
 
-def test_an_empty_database_lacks_every_migration_by_name_and_after_upgrade_none(empty_database_url):
+def test_migrations_missing_are_named_until_upgrade(empty_database_url):
     names = missing(empty_database_url)
     assert names[0] == "0001_schema"
     assert migrate.upgrade(empty_database_url) == names
@@ -109,7 +109,7 @@ def test_migrate_gives_up_with_words_on_what_to_do(old_database_url, monkeypatch
         assert db.execute("SELECT to_regclass('notes')").fetchone() == (None,)
 
 
-def test_two_processes_that_migrate_at_once_both_succeed_and_one_does_the_work(empty_database_url):
+def test_migrate_twice_at_once_works_once(empty_database_url):
     results = []
     threads = [
         threading.Thread(target=lambda: results.append(migrate.upgrade(empty_database_url)))
@@ -143,7 +143,7 @@ def test_migrate_refuses_database_of_development_version(database_url, revision)
         migrate.upgrade(database_url)
 
 
-def test_the_migrations_run_as_a_role_without_privileges(database_url):
+def test_migrations_run_as_role_without_privileges(database_url):
     with psycopg.connect(database_url) as db:
         role = db.execute("""
             SELECT rolsuper, rolbypassrls, rolcreaterole FROM pg_roles
@@ -152,7 +152,7 @@ def test_the_migrations_run_as_a_role_without_privileges(database_url):
         assert role.fetchone() == (False, False, False)
 
 
-def test_every_sample_slot_has_a_rank_and_each_rank_is_about_half_of_the_one_above(database_url):
+def test_sample_slots_have_ranks_of_halving_frequency(database_url):
     with psycopg.connect(database_url) as db:
         counts = dict(
             db.execute("SELECT rank, count(*) FROM sample_slots GROUP BY rank").fetchall()

@@ -1,4 +1,6 @@
-"""The routes that are answered natively against TensorBoard's own handlers: the same requests over the same store."""
+"""The routes that are answered natively against TensorBoard's own handlers: the same requests over
+the same store.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,8 @@ HOSTILE = (
     "\x01\x7f",
     "é" * 5_000,
 )
-"""Names of runs and tags that are text to a JSON writer, an HTML page, a format string or a path."""
+"""Names of runs and tags that are text to a JSON writer, an HTML page, a format string or a path.
+"""
 
 NUMBERS = (
     0.0, -0.0, math.nan, math.inf, -math.inf, 5e-324, -2.2250738585072014e-308, 1.7976931348623157e308,
@@ -84,7 +87,9 @@ def unmodified():
 
 @dataclass
 class Both:
-    """One experiment, asked through our service and through TensorBoard's application in this process."""
+    """One experiment, asked through our service and through TensorBoard's application in this
+    process.
+    """
 
     client: httpx2.Client
     reader: ExperimentReader
@@ -145,7 +150,9 @@ def _refuse(constant):
 
 
 def _exact(value):
-    """Numbers by their type and text: 1 is not 1.0, and 0.0 is not -0.0; the order of members does not count."""
+    """Numbers by their type and text: 1 is not 1.0, and 0.0 is not -0.0; the order of members does
+    not count.
+    """
     if isinstance(value, dict):
         return {name: _exact(member) for name, member in value.items()}
     if isinstance(value, list):
@@ -161,7 +168,9 @@ def settings(servers):
 
 @pytest.fixture(scope="module")
 def service(settings, tmp_path_factory):
-    """A service over settings this process has, too, and which does not survive an import of TensorFlow."""
+    """A service over settings this process has, too, and which does not survive an import of
+    TensorFlow.
+    """
     log = tmp_path_factory.mktemp("service") / "service.log"
     port = choose_ports(["service"], {})["service"]
     with start_service(settings, port, log, program=[without_tensorflow.__file__]) as live:
@@ -190,7 +199,9 @@ def both(settings, service, tmp_path_factory):
 
 
 def hostile_segments():
-    """Segments of hostile runs and tags, numbers at the edges, metadata that differs between runs, odd tensors."""
+    """Segments of hostile runs and tags, numbers at the edges, metadata that differs between runs,
+    odd tensors.
+    """
     for number, name in enumerate(HOSTILE):
         series = [
             scalars(
@@ -253,7 +264,7 @@ def histogram(tag, dtype, shape, elements):
     return wire_pb2.Series(tag=tag, summary_metadata=metadata("histograms", 2), tensors=points)
 
 
-def test_listings_are_the_stock_ones(both):
+def test_listings_are_stock_ones(both):
     for path in (
         "/data/plugins_listing",
         "/data/plugins_listing?experimentalPlugin=x",
@@ -275,7 +286,7 @@ def test_listings_are_the_stock_ones(both):
     )  # ours are in the order they came in
 
 
-def test_every_point_of_every_card_is_the_stock_handlers(both):
+def test_every_point_of_every_card_is_stock_handlers(both):
     tags = both.check("/data/plugin/timeseries/tags")
     runs_of = {tag: run for run, names in tags["scalars"]["runTagInfo"].items() for tag in names}
     points = 0
@@ -296,7 +307,7 @@ def test_every_point_of_every_card_is_the_stock_handlers(both):
                 assert bool(card["runToSeries"]) == (sample < counts["maxSamplesPerStep"])
 
 
-def test_the_scalars_dashboard_gets_the_stock_points(both):
+def test_scalars_dashboard_gets_stock_points(both):
     tags = both.check("/data/plugin/scalars/tags")
     multirun = "/data/plugin/scalars/scalars_multirun"
     for tag in {tag for of_run in tags.values() for tag in of_run}:
@@ -314,7 +325,7 @@ def test_the_scalars_dashboard_gets_the_stock_points(both):
             assert len(both.check("/data/plugin/scalars/scalars", query_string=query)) >= len(STEPS)
 
 
-def test_hparams_are_the_stock_ones(both):
+def test_hparams_are_stock_ones(both):
     experiment = both.check("/data/plugin/hparams/experiment", "POST", data="{}")
     assert {info["name"]["tag"] for info in experiment["metricInfos"]}
     assert (
@@ -340,7 +351,7 @@ def test_hparams_are_the_stock_ones(both):
         assert both.check("/data/plugin/hparams/session_groups", "POST", data=body) is None, body
 
 
-def test_what_cannot_be_answered_is_refused_as_the_stock_handlers_refuse_it(both):
+def test_native_route_refuses_as_stock_handlers_do(both):
     series, multirun = "/data/plugin/timeseries/timeSeries", "/data/plugin/scalars/scalars_multirun"
     refused = (
         (series, "POST", {}),
@@ -373,7 +384,7 @@ def test_what_cannot_be_answered_is_refused_as_the_stock_handlers_refuse_it(both
         assert both.cards(asked) is None, asked
 
 
-def test_a_card_that_cannot_be_is_answered_with_the_stock_error_and_others_beside_it(both):
+def test_card_that_fails_leaves_others_beside_it(both):
     answers = both.cards(
         {},
         {"plugin": "scalars", "tag": "steps"},
@@ -450,8 +461,10 @@ def ask(reader, path, method="GET", **options):
     return json.loads(answer.body)
 
 
-def test_the_number_of_queries_does_not_grow_with_runs_and_tags(both, service):
-    """Counted on the wire to PostgreSQL: once for two runs of two tags, and once for twelve runs of nine."""
+def test_number_of_queries_does_not_grow_with_runs_and_tags(both, service):
+    """Counted on the wire to PostgreSQL: once for two runs of two tags, and once for twelve runs of
+    nine.
+    """
     api = ApiClient(both.client, both.owner)
     experiment = api.new_experiment()
     card = {"requests": json.dumps([{"plugin": "scalars", "tag": "t0"}])}

@@ -42,7 +42,7 @@ def store(settings):
         yield store
 
 
-def test_a_missing_bucket_is_made_once_and_one_that_is_there_is_kept(settings):
+def test_bucket_missing_is_created_once(settings):
     with open_store(settings) as store, closing(s3_client(settings)) as plain:
         with pytest.raises(ClientError, match="404"):
             plain.head_bucket(Bucket=settings.s3_bucket)
@@ -55,7 +55,7 @@ def test_a_missing_bucket_is_made_once_and_one_that_is_there_is_kept(settings):
         assert whole(store, "w1/kept") == CONTENT
 
 
-def test_a_bucket_in_another_region_than_the_first_is_made_there(settings):
+def test_bucket_in_another_region_than_first_is_made_there(settings):
     with open_store(settings, s3_region="eu-central-1") as store:
         store.ensure_bucket()
         store.put("w1/x", b"x")
@@ -66,19 +66,19 @@ def test_a_bucket_in_another_region_than_the_first_is_made_there(settings):
     ("start", "end"),
     [(0, 1), (0, 256), (1, 3), (255, 300_001), (len(CONTENT) - 1, len(CONTENT)), (7, 7), (0, 0)],
 )
-def test_a_range_is_exactly_its_bytes(store, start, end):
+def test_range_is_exactly_its_bytes(store, start, end):
     store.put("w1/ranges", CONTENT)
     assert b"".join(store.read("w1/ranges", start, end)) == CONTENT[start:end]
 
 
-def test_an_object_can_have_no_bytes_and_writing_again_changes_nothing(store):
+def test_object_may_be_empty_and_rewritten(store):
     for content in (b"", CONTENT):
         for _ in range(2):
             store.put("w1/again", content)
             assert whole(store, "w1/again", content) == content
 
 
-def test_a_file_is_read_from_where_it_stands_to_its_end(store):
+def test_file_is_read_from_where_it_stands_to_its_end(store):
     file = io.BytesIO(CONTENT)
     file.seek(1_000)
     store.put("w1/file", file)
@@ -92,7 +92,7 @@ def test_object_lost_or_too_short_is_missing(store):
             store.read(key, start, end)
 
 
-def test_object_sizes_are_listed_from_a_key_on(store):
+def test_object_sizes_are_listed_from_key_on(store):
     for name in ("a0", "a1", "a2.suffix", "b0"):
         store.put(f"7/{name}", bytes(len(name)))
     store.put("70/a1", b"another workspace's")
@@ -118,7 +118,7 @@ def test_wrong_credentials_are_unavailable_and_are_never_told(settings, store, w
     assert whole(store, "w1/x", b"x") == b"x"
 
 
-def test_a_server_that_is_away_is_unavailable_within_seconds(settings):
+def test_server_that_is_away_is_unavailable_within_seconds(settings):
     endpoint = f"http://{LOOPBACK}:{choose_ports(['s3'], {})['s3']}"
     with open_store(settings, s3_endpoint=endpoint) as store:
         begin = time.monotonic()
@@ -128,7 +128,7 @@ def test_a_server_that_is_away_is_unavailable_within_seconds(settings):
         assert time.monotonic() - begin < 30
 
 
-def test_a_server_that_takes_connections_and_never_answers_is_found_not_ready_within_seconds(
+def test_readiness_fails_in_seconds_on_silent_server(
     settings,
 ):
     with socket.create_server((LOOPBACK, 0)) as silent:
@@ -140,7 +140,7 @@ def test_a_server_that_takes_connections_and_never_answers_is_found_not_ready_wi
             assert time.monotonic() - begin < 30
 
 
-def test_buckets_are_addressed_by_path_when_asked_and_else_by_host_name(settings):
+def test_buckets_are_addressed_by_path_or_host_name(settings):
     bucket = settings.s3_bucket
     for by_path, host, path in (
         (True, "s3.example.org", f"/{bucket}/w1/x"),
@@ -157,9 +157,7 @@ def test_buckets_are_addressed_by_path_when_asked_and_else_by_host_name(settings
         assert (address.netloc, address.path) == (host, path)
 
 
-def test_a_server_whose_authority_only_the_ca_file_knows_is_trusted_and_without_the_file_is_not(
-    settings, tmp_path
-):
+def test_object_store_ca_file_is_trusted(settings, tmp_path):
     with tls_proxy(urlsplit(settings.s3_endpoint).port, tmp_path) as proxy:
         with open_store(settings, s3_endpoint=proxy.url, s3_ca_file=proxy.ca_file) as store:
             store.ensure_bucket()
@@ -173,7 +171,7 @@ def test_a_server_whose_authority_only_the_ca_file_knows_is_trusted_and_without_
     assert "CERTIFICATE_VERIFY_FAILED" in str(error.value.__cause__)
 
 
-def test_encryption_by_the_server_is_asked_for_with_every_object_and_only_when_set(settings, store):
+def test_object_encryption_is_requested_only_when_set(settings, store):
     store.put("w1/plain", CONTENT)
     with open_store(settings, s3_server_side_encryption="AES256") as encrypting:
         encrypting.put("w1/encrypted", CONTENT)
@@ -183,8 +181,8 @@ def test_encryption_by_the_server_is_asked_for_with_every_object_and_only_when_s
             "w1/parts", upload_id, encrypting.list_parts("w1/parts", upload_id)
         )
     with closing(s3_client(settings)) as plain:
-        # Not by the store, which reads ranges: SeaweedFS 4.48 fetches those of objects that it encrypted without TLS,
-        # and its inner ports want TLS here.
+        # Not by the store, which reads ranges: SeaweedFS 4.48 fetches those of objects that it
+        # encrypted without TLS, and its inner ports want TLS here.
         bodies = [
             plain.get_object(Bucket=settings.s3_bucket, Key=f"w1/{name}")["Body"]
             for name in ("encrypted", "parts")
@@ -199,9 +197,7 @@ def test_encryption_by_the_server_is_asked_for_with_every_object_and_only_when_s
     assert kept == {"plain": None, "encrypted": "AES256", "parts": "AES256"}
 
 
-def test_an_upload_in_parts_that_has_ended_is_told_from_an_object_store_that_is_away(
-    settings, store
-):
+def test_multipart_ended_differs_from_store_away(settings, store):
     upload_id = store.create_multipart("w1/parts")
     assert store.list_parts("w1/parts", upload_id) == []
     store.abort_multipart("w1/parts", upload_id)
@@ -219,9 +215,7 @@ def test_an_upload_in_parts_that_has_ended_is_told_from_an_object_store_that_is_
                 call("w1/parts")
 
 
-def test_a_server_that_lacks_the_key_management_asked_for_refuses_and_keeps_nothing(
-    settings, store
-):
+def test_object_store_without_kms_refuses_and_stores_nothing(settings, store):
     with (
         open_store(
             settings, s3_server_side_encryption="aws:kms", s3_kms_key_id="a-key"

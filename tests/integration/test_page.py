@@ -1,4 +1,6 @@
-"""What the service adds to TensorBoard's page, and the pages it shows in its place, before the web app loads."""
+"""What the service adds to TensorBoard's page, and the pages it shows in its place, before the web
+app loads.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ def is_allowed(answer, element):
     return bool(contents) and all(f"'sha256-{digest}'" in policy for digest in digests)
 
 
-def test_the_bar_is_inert_whatever_the_owner_wrote(client, api):
+def test_bar_is_inert_whatever_owner_wrote(client, api):
     experiment = new_experiment(api, name=HOSTILE, description=HOSTILE)
     answer = client.get(f"/experiment/{experiment}/", headers=api.headers)
     bar = answer.text.partition('<header id="tbhub-bar">')[2].partition("</header>")[0]
@@ -62,7 +64,7 @@ def test_the_bar_is_inert_whatever_the_owner_wrote(client, api):
     )
 
 
-def test_the_bar_says_what_has_no_name_and_who_may_read(client, api):
+def test_bar_says_what_has_no_name_and_who_may_read(client, api):
     experiment = new_experiment(api, visibility="link")
     answer = client.get(f"/experiment/{experiment}/")
     assert ">Unnamed experiment<" in answer.text
@@ -75,7 +77,7 @@ def menu_of(client, api, experiment):
     return re.findall(r'href="(download/.*?)"', answer.text)
 
 
-def test_what_there_is_can_be_downloaded_as_the_api_gives_it(client, api):
+def test_what_there_is_can_be_downloaded_as_api_gives_it(client, api):
     experiment = new_experiment(api, name="Réseau 1/2")
     assert menu_of(client, api, experiment) == ["download/scalars.csv", "download/scalars.parquet"]
     series = [texts("note", [1, 2], [b"a", b"b"]), images("photo", [1], [[b"1", b"1", b"png"]])]
@@ -112,7 +114,7 @@ NAMES = {
 }
 
 
-def test_a_file_has_a_name_that_every_system_takes(client, api):
+def test_file_has_name_that_every_system_takes(client, api):
     for name, kept in NAMES.items():
         experiment = new_experiment(api, name=name)
         answer = client.head(f"/experiment/{experiment}/download/scalars.csv", headers=api.headers)
@@ -126,7 +128,7 @@ def test_a_file_has_a_name_that_every_system_takes(client, api):
         )
 
 
-def test_a_file_that_cannot_be_sent_now_says_why_and_where_to_go(client, api):
+def test_file_that_cannot_be_sent_now_says_why_and_where_to_go(client, api):
     experiment = new_experiment(api)
     address = f"/experiment/{experiment}/download/scalars.csv"
     with used_up(client.app.state.shares.streams, limits.FULL_SCAN_STREAMS_MAX):
@@ -143,7 +145,7 @@ def test_a_file_that_cannot_be_sent_now_says_why_and_where_to_go(client, api):
         assert client.get(address, headers=api.headers).status_code == 200
 
 
-def test_the_form_in_the_place_of_a_file_leads_to_the_page(client, api):
+def test_form_in_place_of_file_leads_to_page(client, api):
     experiment = new_experiment(api)
     form = client.get(
         f"/experiment/{experiment}/download/scalars.csv", headers={"Cookie": "tbhub_read=tbh_stale"}
@@ -153,7 +155,7 @@ def test_the_form_in_the_place_of_a_file_leads_to_the_page(client, api):
     assert 'action="../"' in form.text
 
 
-def test_the_page_travels_compressed_to_who_takes_it_so(client, api):
+def test_page_travels_compressed_to_who_takes_it_so(client, api):
     experiment = new_experiment(api)
     plain, packed = (
         client.get(f"/experiment/{experiment}/", headers={**api.headers, "Accept-Encoding": kind})
@@ -168,7 +170,7 @@ def test_the_page_travels_compressed_to_who_takes_it_so(client, api):
     assert plain.headers["vary"] == packed.headers["vary"] == "Accept-Encoding"
 
 
-def test_an_empty_experiment_says_how_to_upload_until_there_is_data(client, api):
+def test_empty_experiment_says_how_to_upload_until_there_is_data(client, api):
     experiment = api.new_experiment(name=HOSTILE, description=HOSTILE)
     address = f"/experiment/{experiment}/"
     for answer in (
@@ -188,9 +190,7 @@ def test_an_empty_experiment_says_how_to_upload_until_there_is_data(client, api)
     assert STATE_HEADER not in client.head(address, headers=api.headers).headers
 
 
-def test_a_link_that_has_ended_is_told_from_none_but_not_from_one_of_an_experiment_that_is_gone(
-    client, api
-):
+def test_page_of_ended_link_hides_deleted_experiment(client, api):
     experiment = new_experiment(api)
     stale = {"Cookie": "tbhub_read=tbh_stale"}
     ended, gone = (
@@ -218,7 +218,7 @@ def close_database(servers, shared_settings):
         db.execute(sql.SQL(allow).format(sql.Identifier(name), sql.SQL("true")))
 
 
-def test_while_the_database_is_away_the_page_says_so_and_asks_again(client, api, close_database):
+def test_while_database_is_away_page_says_so_and_asks_again(client, api, close_database):
     experiment = new_experiment(api, visibility="link")
     close_database()
     for query in ("", "?token=tbh_any"):

@@ -1,4 +1,6 @@
-"""Deletions that meet an upload half-way: whatever was deleted can be uploaded again, and nothing hangs between."""
+"""Deletions that meet an upload half-way: whatever was deleted can be uploaded again, and nothing
+hangs between.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ def held_series(database, experiment_id):
 
 
 def delete_under_upload(api, database, experiment_id, path, segments):
-    """Lets a deletion and then a batch come to the same locked series, and gives the batch's answer."""
+    """Lets a deletion and then a batch come to the same locked series, and gives the batch's
+    answer.
+    """
     answers = {}
 
     def run(name, work):
@@ -73,9 +77,7 @@ def delete_under_upload(api, database, experiment_id, path, segments):
 
 
 @pytest.mark.parametrize("path", ["runs?run=train", "series?run=train&tag=loss"])
-def test_a_deletion_that_overtakes_a_batch_sends_the_uploader_back_to_the_start(
-    api, database, path
-):
+def test_deletion_before_batch_restarts_uploader(api, database, path):
     experiment_id = api.new_experiment()
     first = segment(stream(), 0, 100, scalars("loss", range(10)))
     second = segment(stream(), 100, 200, scalars("loss", range(10, 20)))
@@ -88,7 +90,7 @@ def test_a_deletion_that_overtakes_a_batch_sends_the_uploader_back_to_the_start(
     assert api.get(experiment_id, "scalars/data")["train"]["loss"]["steps"] == list(range(20))
 
 
-def test_a_new_file_of_a_run_that_is_deleted_meanwhile_brings_the_run_back(api, database):
+def test_run_deleted_meanwhile_returns_with_new_file(api, database):
     experiment_id = api.new_experiment()
     api.write(experiment_id, segment(stream(), 0, 100, scalars("loss", range(10))))
     more = segment(stream(file_name="another"), 0, 100, scalars("loss", range(10, 20)))
@@ -101,7 +103,7 @@ def test_a_new_file_of_a_run_that_is_deleted_meanwhile_brings_the_run_back(api, 
 
 
 @pytest.mark.parametrize("runs", [["train"], ["train", "test"]])
-def test_of_two_who_go_on_at_one_place_one_is_told_how_far_the_other_has_come(api, database, runs):
+def test_uploaders_at_one_cursor_get_each_others_place(api, database, runs):
     experiment_id, answers = api.new_experiment(), []
 
     def send(start):
@@ -127,7 +129,7 @@ def test_of_two_who_go_on_at_one_place_one_is_told_how_far_the_other_has_come(ap
     } == dict.fromkeys(runs, 20)
 
 
-def test_two_who_bring_the_same_names_in_opposite_order_never_wait_in_a_circle(api):
+def test_writers_of_names_in_opposite_order_never_deadlock(api):
     experiment_id, answers, together = api.new_experiment(), [], threading.Barrier(2)
 
     def send_all(name, order):

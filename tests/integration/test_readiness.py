@@ -66,7 +66,9 @@ def test_readiness_without_object_store_is_200_and_told(settings, owner_token):
 
 @pytest.fixture
 def set_read_only(servers, database_url):
-    """Makes the test's database refuse writes, as a standby does, or take them, on every new connection."""
+    """Makes the test's database refuse writes, as a standby does, or take them, on every new
+    connection.
+    """
     alter = SQL("ALTER DATABASE {} SET default_transaction_read_only = {}")
 
     def set_read_only(value):
@@ -90,7 +92,7 @@ def test_readiness_of_read_only_database_is_503(database, settings, set_read_onl
         )  # another host of the URL may take writes: it reconnects
 
 
-def test_write_to_read_only_database_is_unavailable_until_it_is_not(database, set_read_only):
+def test_read_only_database_is_unavailable_meanwhile(database, set_read_only):
     def write():
         with database.transaction() as db:
             db.exec_driver_sql("INSERT INTO workspaces (name) VALUES ('x')")

@@ -1,4 +1,6 @@
-"""Every sampling gives what its rule says of all points, wherever they are kept; and every limit and error of it."""
+"""Every sampling gives what its rule says of all points, wherever they are kept; and every limit
+and error of it.
+"""
 
 from __future__ import annotations
 
@@ -104,7 +106,9 @@ def grow(writer):
 
 
 def disturb(writer):
-    """Steps in between, and newer points for older steps: the count is not exact any more, and a block stays open."""
+    """Steps in between, and newer points for older steps: the count is not exact any more, and a
+    block stays open.
+    """
     for number in range(4):
         writer.write(
             [2 * number + 1, 1_279 - 2 * number]
@@ -116,7 +120,7 @@ def disturb(writer):
 
 
 @pytest.mark.parametrize("is_exact", [True, False])
-def test_samples_of_scalars_are_what_the_rule_says_of_all_points(
+def test_samples_of_scalars_are_what_rule_says_of_all_points(
     api, experiment, writer, ranks, drawn, monkeypatch, is_exact
 ):
     monkeypatch.setattr(limits, "BLOCK_POINTS_MAX", 16)
@@ -139,8 +143,10 @@ def test_samples_of_scalars_are_what_the_rule_says_of_all_points(
         assert found["wall_times"] == points["wall_time"].tolist()
 
 
-def test_what_came_in_large_and_small_is_read_in_the_order_of_steps(api, experiment, writer):
-    """A merge packs the small ends of what came in large: none may lie across blocks that were sealed as they came."""
+def test_what_came_in_large_and_small_is_read_in_order_of_steps(api, experiment, writer):
+    """A merge packs the small ends of what came in large: none may lie across blocks that were
+    sealed as they came.
+    """
     steps = np.arange(60_000)
     for start in range(0, 60_000, 10_000):
         series = packed_scalars("loss", steps[start : start + 10_000])
@@ -164,9 +170,7 @@ def test_what_came_in_large_and_small_is_read_in_the_order_of_steps(api, experim
             assert np.array_equal(found["values"], np.where(is_again, 0.0, expected / 3)), asked
 
 
-def test_extremes_keep_every_spike_and_nan_and_are_no_more_than_asked_for(
-    api, experiment, writer, monkeypatch
-):
+def test_extremes_keep_spikes_and_nan_within_count(api, experiment, writer, monkeypatch):
     monkeypatch.setattr(limits, "BLOCK_POINTS_MAX", 16)
     monkeypatch.setattr(limits, "SCAN_CHUNK_POINTS", 50)
     steps = np.arange(0, 1_280, 2)
@@ -192,9 +196,7 @@ def test_extremes_keep_every_spike_and_nan_and_are_no_more_than_asked_for(
             assert found["steps"] == steps[chosen].tolist()
 
 
-def test_samples_of_tensors_and_blob_sequences_are_what_the_rule_says(
-    api, experiment, ranks, drawn
-):
+def test_samples_of_tensors_and_blobs_follow_rule(api, experiment, ranks, drawn):
     steps = np.random.default_rng(0).choice(np.arange(-300, 1_500), 700, replace=False)
     words = [b"at %d" % step for step in steps]
     blobs = [[b"%d" % step, b"second"] for step in steps % 9]
@@ -232,7 +234,7 @@ INDICES = [
 ]
 
 
-def test_the_blobs_of_a_point_are_chosen_by_index(api, experiment):
+def test_blobs_of_point_are_chosen_by_index(api, experiment):
     api.write(
         experiment,
         segment(stream(), 0, 9, images("pictures", [3], [[b"%d" % index for index in range(4)]])),
@@ -255,9 +257,7 @@ def test_the_blobs_of_a_point_are_chosen_by_index(api, experiment):
                 assert api.client.head(address).status_code == 401
 
 
-def test_so_many_blobs_and_bytes_of_tensors_are_in_one_answer_and_no_more(
-    api, experiment, monkeypatch
-):
+def test_answer_bounds_blobs_and_tensor_bytes(api, experiment, monkeypatch):
     api.write(experiment, segment(stream(), 0, 9, images("pictures", range(3), [[b"x"] * 4] * 3)))
     monkeypatch.setattr(limits, "READ_BLOBS_MAX", 11)
     monkeypatch.setattr(limits, "READ_BYTES_MAX", 11)
@@ -331,7 +331,7 @@ def test_numbers_that_make_no_sample_are_refused_by_name(api, experiment):
             assert says in answer.json()["detail"]
 
 
-def test_an_answer_over_a_limit_is_refused_with_the_limit(api, experiment, writer, monkeypatch):
+def test_answer_over_limit_is_refused_with_limit(api, experiment, writer, monkeypatch):
     writer.write(range(1_000))
     monkeypatch.setattr(limits, "READ_POINTS_MAX", 400)
     monkeypatch.setattr(limits, "SCAN_POINTS_MAX", 900)
@@ -439,7 +439,8 @@ def fill_tables(database):
 
 
 def write_tags(api, count):
-    """An experiment with so many runs, and so many tags of each data class in the first of them; one in the others.
+    """An experiment with so many runs, and so many tags of each data class in the first of them;
+    one in the others.
 
     Each run has an early series besides, so that its series do not stand next to each other.
     """
@@ -513,9 +514,7 @@ def reads_of(database, grant):
     }
 
 
-def test_no_read_looks_through_a_table_and_queries_do_not_grow_with_runs_and_tags(
-    api, database, ranks
-):
+def test_reads_use_indexes_with_constant_query_count(api, database, ranks):
     assert len(ranks)  # they are read once for a process
     fill_tables(database)
     counts = []

@@ -80,7 +80,7 @@ def steps_of(event):
     return event[1]["points"].get("train", {}).get("loss", {}).get("steps", [])
 
 
-def test_a_tail_sends_what_is_there_then_comments_then_what_comes(api, database, experiment):
+def test_tail_sends_what_is_there_then_comments_then_what_comes(api, database, experiment):
     async def follow():
         async with following(database) as followers:
             reader = reader_of(
@@ -100,7 +100,7 @@ def test_a_tail_sends_what_is_there_then_comments_then_what_comes(api, database,
 
 
 @pytest.mark.parametrize("column", ["revoked_at", "expires_at"])
-def test_a_tail_ends_when_its_token_does(api, database, experiment, column):
+def test_tail_ends_when_its_token_does(api, database, experiment, column):
     secret = api.new_token(experiment, "read")
 
     async def follow():
@@ -117,7 +117,7 @@ def test_a_tail_ends_when_its_token_does(api, database, experiment, column):
     asyncio.run(follow())
 
 
-def test_readers_at_one_place_share_a_look(api, database, experiment, monkeypatch):
+def test_readers_at_one_place_share_look(api, database, experiment, monkeypatch):
     seen = []
     find_news = tail.find_changes
     monkeypatch.setattr(
@@ -138,7 +138,7 @@ def test_readers_at_one_place_share_a_look(api, database, experiment, monkeypatc
     asyncio.run(follow())
 
 
-def test_a_worker_serves_so_many_tails_and_no_more(api, client, database, experiment, monkeypatch):
+def test_worker_serves_so_many_tails_and_no_more(api, client, database, experiment, monkeypatch):
     with used_up(client.app.state.shares.tails, limits.LIVE_STREAMS_MAX):
         refused = api.request("GET", f"/experiments/{experiment}/scalars/tail")
     assert (refused.status_code, refused.headers["Retry-After"].isdigit()) == (429, True)

@@ -1,4 +1,6 @@
-"""Many tenants read and compare experiments at once on a real server with many threads: none gets another's data."""
+"""Many tenants read and compare experiments at once on a real server with many threads: none gets
+another's data.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ class Target:
 
 @pytest.fixture(scope="module")
 def targets(live_service):
-    """Experiments alike in everything but their marks; the tokens are owners' and readers' in turns."""
+    """Experiments alike in everything but their marks; the tokens are owners' and readers' in
+    turns.
+    """
     found = []
     with httpx2.Client(base_url=live_service.url, trust_env=False, timeout=60) as client:
         for tenant in range(TENANTS):
@@ -72,7 +76,8 @@ def page_of(shown):
 
 
 def requests_for(shown, pictured):
-    """(method, path, form) of every kind of address that shows these experiments' data; none repeats a mark.
+    """(method, path, form) of every kind of address that shows these experiments' data; none
+    repeats a mark.
 
     Where an address names a blob, it is that of `pictured`.
     """
@@ -135,7 +140,9 @@ def expected_marks(path, shown, pictured):
 
 
 def test_another_tenants_data_is_never_served(live_service, targets):
-    """Every answer is searched for the marks of all experiments: what it shows, where that may be read, and no more."""
+    """Every answer is searched for the marks of all experiments: what it shows, where that may be
+    read, and no more.
+    """
     pool = urllib3.PoolManager(maxsize=THREADS, retries=False)
     marks = {target.mark.encode() for target in targets}
     owners = {(target.tenant, target.token) for target in targets if target.mark.endswith("x0q")}
@@ -177,7 +184,7 @@ def test_another_tenants_data_is_never_served(live_service, targets):
     assert live_service.process.poll() is None
 
 
-def test_a_blob_key_opens_nothing_below_another_experiment(live_service, targets):
+def test_blob_key_opens_nothing_below_another_experiment(live_service, targets):
     """Not even for one who may read both."""
     pool = urllib3.PoolManager(retries=False)
     mine, also_mine = (target for target in targets if target.tenant == 0)

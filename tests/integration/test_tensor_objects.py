@@ -1,4 +1,6 @@
-"""Tensors whose bytes are objects in S3: every answer is that of the same tensor in its row, and lies are refused."""
+"""Tensors whose bytes are objects in S3: every answer is that of the same tensor in its row, and
+lies are refused.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ def put(api, experiment, content):
 
 
 def referenced(tensor, **changed):
-    """The same tensor with a reference in the place of its data; some of the reference's fields may be changed."""
+    """The same tensor with a reference in the place of its data; some of the reference's fields may
+    be changed.
+    """
     reference = {"sha256": digest(tensor.data), "size": len(tensor.data)} | changed
     moved = wire_pb2.Tensor(dtype=tensor.dtype, shape=tensor.shape, reference=reference)
     if tensor.HasField("histogram"):
@@ -133,7 +137,7 @@ def test_tensor_object_reads_as_one_in_its_row(api, in_row, in_objects):
         assert found[0].content == found[1].content, params
 
 
-def test_tensor_object_is_in_a_sample_sent_in_pieces(api, in_row, in_objects, monkeypatch):
+def test_tensor_object_is_in_sample_sent_in_pieces(api, in_row, in_objects, monkeypatch):
     monkeypatch.setattr(limits, "SCAN_CHUNK_BYTES", 1)
     found = [api.get(experiment, "tensors/data") for experiment in (in_row, in_objects)]
     assert found[0] == found[1]
@@ -148,7 +152,7 @@ def test_tensor_object_is_in_what_is_new(api, in_row, in_objects):
     assert found[0] == found[1]
 
 
-def test_tensor_object_has_the_digest_of_one_in_its_row(api, in_row, in_objects):
+def test_tensor_object_has_digest_of_one_in_its_row(api, in_row, in_objects):
     found = [api.get(experiment, "digests")["series"] for experiment in (in_row, in_objects)]
     assert len(found[0]) == len(SERIES)
     assert found[0] == found[1]
@@ -162,7 +166,7 @@ PAGES = [
 ]
 
 
-def test_tensor_object_shows_on_the_page(client, api, in_row, in_objects):
+def test_tensor_object_shows_on_page(client, api, in_row, in_objects):
     for path in PAGES:
         found = [
             client.get(f"/experiment/{each}/{path}", headers=api.headers)
@@ -173,7 +177,7 @@ def test_tensor_object_shows_on_the_page(client, api, in_row, in_objects):
         assert found[0].content not in (b"", b"[]"), path
 
 
-def test_tensor_object_is_in_the_classic_api(client, api, in_row, in_objects):
+def test_tensor_object_is_in_classic_api(client, api, in_row, in_objects):
     for name in ("histograms", "compressedHistograms"):
         query = {"run": "train", "tag": "histogram"}
         found = [
@@ -259,7 +263,7 @@ def test_reference_that_lies_is_refused(api, experiment):
     assert api.get(experiment, "tensors/data") == {}
 
 
-def test_reference_that_lies_beside_a_true_one_is_refused(api, experiment):
+def test_reference_that_lies_beside_true_one_is_refused(api, experiment):
     put(api, experiment, MESH.data)
     lie = changed(referenced(MESH, size=20), shape=[5])
     answer = api.send(
@@ -283,7 +287,7 @@ def test_batch_of_too_many_objects_is_refused(api, experiment, monkeypatch):
     assert api.send(experiment, sent).status_code == 413
 
 
-def test_answer_over_the_limit_fetches_no_object(api, in_objects, monkeypatch):
+def test_answer_over_limit_fetches_no_object(api, in_objects, monkeypatch):
     monkeypatch.setattr(limits, "READ_BYTES_MAX", 100)
     monkeypatch.setattr(ObjectStore, "read", None)
     answer = api.request(
@@ -292,7 +296,7 @@ def test_answer_over_the_limit_fetches_no_object(api, in_objects, monkeypatch):
     assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
 
 
-def test_object_that_was_lost_is_an_error(api, in_objects, database, settings):
+def test_object_that_was_lost_is_error(api, in_objects, database, settings):
     key = stored_blobs.object_key(owner_workspace(database, in_objects), digest(MESH.data))
     path, tag = f"/experiments/{in_objects}/tensors/data", {"tag": "cloud_VERTEX"}
     with closing(s3_client(settings)) as plain:
@@ -311,7 +315,9 @@ def test_object_that_was_lost_is_an_error(api, in_objects, database, settings):
 
 
 def read_frames(api, experiment, **query):
-    """The frames of an answer that names what is lost: the bytes of its table, its lost points, its parts and end."""
+    """The frames of an answer that names what is lost: the bytes of its table, its lost points, its
+    parts and end.
+    """
     body = {"sampling": "all", "lost": "name", **query}
     answer = api.request("POST", f"/experiments/{experiment}/tensors/data", json=body)
     assert (answer.status_code, answer.headers["Content-Type"]) == (200, frames.MEDIA_TYPE), (

@@ -1,4 +1,6 @@
-"""The stock TensorBoard page over real data: who may see it, what it is told, and what it cannot be made to do."""
+"""The stock TensorBoard page over real data: who may see it, what it is told, and what it cannot be
+made to do.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ from tbservice.reading.source import ExperimentReader
 from tbservice.tensorboard.provider import READER_KEY, ReaderAuth, StoreProvider
 from tbwire import wire_pb2
 
-# Every kind of address below /experiment/<id>/: the page, native and stock data, blobs, the front end's files.
+# Every kind of address below /experiment/<id>/: the page, native and stock data, blobs, the front
+# end's files.
 ADDRESSES = (
     ("GET", ""),
     ("GET", "data/environment"),
@@ -147,7 +150,7 @@ def test_every_address_opens_only_for_who_may_read(client, api, experiment):
         assert statuses(client, api, experiment, headers) == CLOSED
 
 
-def test_a_revoked_token_closes_the_page_at_once(client, api, experiment):
+def test_revoked_token_closes_page_at_once(client, api, experiment):
     answer = api.request(
         "POST", f"/experiments/{experiment}/tokens", json={"scopes": ["read"]}
     ).json()
@@ -157,7 +160,7 @@ def test_a_revoked_token_closes_the_page_at_once(client, api, experiment):
     assert statuses(client, api, experiment, cookie(answer["token"])) == CLOSED
 
 
-def test_with_link_visibility_everybody_who_knows_the_address_may_read(client, api):
+def test_page_with_link_visibility_opens_for_anyone(client, api):
     experiment = new_experiment(api, visibility="link")
     assert statuses(client, api, experiment, {}) == OPEN
     assert statuses(client, api, experiment, cookie("tbh_stale")) == OPEN
@@ -165,7 +168,7 @@ def test_with_link_visibility_everybody_who_knows_the_address_may_read(client, a
     assert statuses(client, api, experiment, {}) == CLOSED
 
 
-def test_an_experiment_that_does_not_exist_looks_like_a_private_one(client, api, experiment):
+def test_experiment_that_does_not_exist_looks_like_private_one(client, api, experiment):
     missing = experiment[::-1]
     for path in ("", "data/runs", "download/scalars.csv", "?token=tbh_wrong"):
         for headers in ({}, bearer(api.new_token(api.new_experiment(), "read"))):
@@ -179,9 +182,7 @@ def test_an_experiment_that_does_not_exist_looks_like_a_private_one(client, api,
             assert there.status_code in {401, 404}
 
 
-def test_a_share_link_leaves_its_token_in_a_cookie_of_this_experiment_alone(
-    client, api, experiment
-):
+def test_share_link_keeps_token_in_cookie_of_experiment(client, api, experiment):
     token = api.new_token(experiment, "read")
     link = f"/experiment/{experiment}?tagFilter=a%20b&token={token}&darkMode=true"
     slash = client.get(link, follow_redirects=False)
@@ -198,7 +199,7 @@ def test_a_share_link_leaves_its_token_in_a_cookie_of_this_experiment_alone(
     assert client.get(f"/experiment/{experiment}/").status_code == 200
 
 
-def test_the_cookie_is_for_https_alone_where_the_service_is(client, api, experiment):
+def test_cookie_is_for_https_alone_where_service_is(client, api, experiment):
     token = api.new_token(experiment, "read")
     answer = client.get(
         f"https://testserver/experiment/{experiment}/?token={token}", follow_redirects=False
@@ -211,7 +212,7 @@ def kept_token(answer):
 
 
 @pytest.mark.parametrize("scopes", [None, ("append", "read")])
-def test_a_token_that_can_do_more_than_read_is_not_kept_in_the_browser(
+def test_token_that_can_do_more_than_read_is_not_kept_in_browser(
     client, api, owner_token, experiment, scopes
 ):
     token = api.new_token(experiment, *scopes) if scopes else owner_token
@@ -229,7 +230,7 @@ def test_a_token_that_can_do_more_than_read_is_not_kept_in_the_browser(
     assert timedelta(hours=11) < life < timedelta(hours=13)
 
 
-def test_a_token_that_opens_nothing_leaves_no_cookie_even_where_anyone_may_read(client, api):
+def test_page_cookie_is_not_set_for_useless_token(client, api):
     experiment = new_experiment(api, visibility="link")
     elsewhere = api.new_token(api.new_experiment(), "read")
     for token in ("", "nonsense", elsewhere, api.new_token(experiment, "append")):
@@ -237,7 +238,7 @@ def test_a_token_that_opens_nothing_leaves_no_cookie_even_where_anyone_may_read(
         assert (answer.status_code, answer.headers.get("set-cookie")) == (303, None)
 
 
-def test_the_form_takes_a_pasted_token_and_says_when_it_is_wrong(client, api, experiment):
+def test_form_takes_pasted_token_and_says_when_it_is_wrong(client, api, experiment):
     address = f"/experiment/{experiment}/?darkMode=true&token=tbh_old%22%3E"
     form = client.get(address)
     assert form.status_code == 401
@@ -260,7 +261,7 @@ def test_the_form_takes_a_pasted_token_and_says_when_it_is_wrong(client, api, ex
     assert client.post(address, content=b"token=" + b"x" * 100_000).status_code == 413
 
 
-def test_a_header_cannot_name_another_experiment(client, api, experiment):
+def test_header_cannot_name_another_experiment(client, api, experiment):
     other = api.new_experiment(name="secret")
     reader = bearer(api.new_token(experiment, "read"))
     url = f"/experiment/{experiment}/data/plugin/scalars/tags"
@@ -273,7 +274,7 @@ def test_a_header_cannot_name_another_experiment(client, api, experiment):
         assert answer == {"train": {"loss": {"displayName": "", "description": ""}}}
 
 
-def test_the_provider_reads_no_experiment_but_the_grants(client, api, experiment):
+def test_provider_reads_no_experiment_but_grants(client, api, experiment):
     other = new_experiment(api)
     ctx, provider = request_context(client, api, experiment), StoreProvider()
     whose = {"experiment_id": experiment, "plugin_name": "scalars"}
@@ -297,7 +298,7 @@ def test_the_provider_reads_no_experiment_but_the_grants(client, api, experiment
         provider.read_blob(ctx, blob_key=blob_key(api, other))
 
 
-def test_a_request_that_reaches_the_provider_without_a_grant_fails(experiment):
+def test_request_that_reaches_provider_without_grant_fails(experiment):
     ctx = RequestContext(auth=AuthContext({READER_KEY: ReaderAuth()}, {}))
     with pytest.raises(KeyError):
         StoreProvider().list_runs(ctx, experiment_id=experiment)
@@ -314,7 +315,7 @@ def tensor_series(tag, plugin, dtype, shape, data, content=b""):
     )
 
 
-def test_tensors_reach_the_stock_handlers_as_arrays_of_their_type(client, api, experiment):
+def test_tensors_reach_stock_handlers_as_arrays_of_their_type(client, api, experiment):
     bfloat16 = np.array([1.5, -2.0], "<f4").view("<u4") >> 16
     sent = [
         tensor_series("a", "mine", 1, [1, 2], np.array([1, 2], "<f4").tobytes()),
@@ -354,7 +355,7 @@ def page(client, api, experiment):
     return Page(client, api, experiment)
 
 
-def test_the_page_carries_the_experiments_name_escaped_and_no_address_outside(page):
+def test_page_escapes_experiment_name_and_links_nowhere(page):
     answer = page.get("")
     assert "<title>Réseau &lt;b&gt;1&lt;/b&gt; · TensorBoard</title>" in answer.text
     assert "url(/font-roboto" not in answer.text
@@ -364,7 +365,7 @@ def test_the_page_carries_the_experiments_name_escaped_and_no_address_outside(pa
     assert "frame-ancestors 'self'" in policy
 
 
-def test_the_environment_tells_of_the_experiment_and_nothing_of_the_server(page):
+def test_environment_tells_of_experiment_and_nothing_of_server(page):
     environment = page.get("data/environment").json()
     created = environment.pop("creation_time")
     assert abs(created - time.time()) < 100
@@ -377,14 +378,14 @@ def test_the_environment_tells_of_the_experiment_and_nothing_of_the_server(page)
     }
 
 
-def test_runs_stay_in_the_order_they_came_in(api, experiment, page):
+def test_runs_stay_in_order_they_came_in(api, experiment, page):
     early = segment(stream("a"), 0, 9, scalars("loss", [0]))
     early.run_start_time = 1.0
     api.write(experiment, early)
     assert page.get("data/runs").json() == ["train", "a"]
 
 
-def test_the_stock_handlers_answer_with_the_uploaded_data(page):
+def test_stock_handlers_answer_with_uploaded_data(page):
     tags = page.get("data/plugin/timeseries/tags").json()
     assert tags["scalars"]["runTagInfo"] == {"train": ["loss"]}
     assert tags["images"]["tagRunSampledInfo"] == {"photo": {"train": {"maxSamplesPerStep": 1}}}
@@ -419,9 +420,7 @@ def test_only_plugins_that_are_safe_between_tenants_are_there(page):
         assert page.get(f"data/plugin/{path}").status_code == 404
 
 
-def test_input_that_a_stock_handler_chokes_on_is_the_clients_error_and_logged_without_its_query(
-    page, caplog
-):
+def test_page_handler_failure_is_client_error_without_query(page, caplog):
     broken = (
         ("GET", "data/plugin/images/images?run=train&tag=photo&sample=abc&token=tbh_secret", {}),
         ("GET", "data/plugin/images/images?sample=0", {}),
@@ -444,12 +443,12 @@ def test_input_that_a_stock_handler_chokes_on_is_the_clients_error_and_logged_wi
     assert "tbh_secret" not in caplog.text
 
 
-def test_a_body_over_the_limit_is_refused(page):
+def test_body_over_limit_is_refused(page):
     answer = page.get("data/plugin/timeseries/timeSeries", "POST", content=b"x" * 1_048_577)
     assert answer.status_code == 413
 
 
-def test_no_regular_expression_keeps_the_server_busy(api, experiment, page):
+def test_no_regular_expression_keeps_server_busy(api, experiment, page):
     tag = "a" * 40 + "!"
     start_info = hparams_pb({"word": tag}).value[0].metadata.plugin_data.content
     session = tensor_series("_hparams_/session_start_info", "hparams", 1, [], bytes(4), start_info)
@@ -482,7 +481,7 @@ def test_no_regular_expression_keeps_the_server_busy(api, experiment, page):
     assert time.monotonic() - start < 5
 
 
-def test_the_front_ends_files_are_everybodys_and_kept_for_ever(client, page):
+def test_front_ends_files_are_everybodys_and_kept_for_ever(client, page):
     script = re.search(r'src="\.\./\.\.(/static/tensorboard/\w+/index\.js)\?', page.get("").text)[1]
     plain, packed = (
         client.get(script, headers={"Accept-Encoding": kind}) for kind in ("identity", "gzip")
@@ -531,7 +530,7 @@ def test_every_answer_says_who_may_keep_frame_and_guess_at_it(page):
             assert "frame-ancestors" in answer.headers["content-security-policy"]
 
 
-def test_slow_clients_keep_nobody_else_from_the_page(live_service):
+def test_slow_clients_keep_nobody_else_from_page(live_service):
     owner = live_service.new_owner()
     with httpx2.Client(base_url=live_service.url, trust_env=False) as client:
         api = ApiClient(client, owner)

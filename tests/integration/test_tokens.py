@@ -1,4 +1,6 @@
-"""The rows of tokens: listed in pages, those of browser sessions apart, and deleted some time after their end."""
+"""The rows of tokens: listed in pages, those of browser sessions apart, and deleted some time after
+their end.
+"""
 
 from __future__ import annotations
 

@@ -33,7 +33,9 @@ def stream(run="train", file_name="events.out.tfevents.1", generation=0):
 
 
 def segment(of, start, end, *series, start_checksum=None, end_checksum=None, skipped=None):
-    """A segment; its checksums follow from its offsets unless given, so that segments fit one another."""
+    """A segment; its checksums follow from its offsets unless given, so that segments fit one
+    another.
+    """
     return wire_pb2.Segment(
         stream=of,
         start=start,

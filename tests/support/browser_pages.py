@@ -1,4 +1,6 @@
-"""What the browser tests share: Chromium, a watch over all that goes wrong in a page, and ways to look at one."""
+"""What the browser tests share: Chromium, a watch over all that goes wrong in a page, and ways to
+look at one.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def launch(playwright):
 
 
 class Watch:
-    """Notes what goes wrong in a page: failed requests, errors, policy violations, requests to anywhere else."""
+    """Notes what goes wrong in a page: failed requests, errors, policy violations, requests to
+    anywhere else.
+    """
 
     def __init__(self, page, server):
         self.problems = []
@@ -89,11 +93,14 @@ def shoot(page, name):
 
 
 def has_drawing(locator):
-    """Waits until over 100 pixels of an element, as it is seen, are far from grey: lines, areas, pictures."""
+    """Waits until over 100 pixels of an element, as it is seen, are far from grey: lines, areas,
+    pictures.
+    """
 
     def is_drawn():
         locator.evaluate("element => element.scrollIntoView({block: 'nearest'})")
-        # Not the element's own screenshot: that waits until nothing moves, which a surface in WebGL always does.
+        # Not the element's own screenshot: that waits until nothing moves, which a surface in WebGL
+        # always does.
         picture = locator.page.screenshot(clip=locator.bounding_box())
         image = Image.open(io.BytesIO(picture)).convert("HSV")
         return sum(image.getchannel("S").histogram()[SATURATED:]) > DRAWN_PIXELS_MIN

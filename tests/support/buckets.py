@@ -1,4 +1,6 @@
-"""What is in the object store of a live service, and how it is lost or damaged behind the service's back."""
+"""What is in the object store of a live service, and how it is lost or damaged behind the service's
+back.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,8 @@ class Bucket:
         self._plain.put_object(Bucket=self._name, Key=key, Body=other)
 
     def spoil(self, content):
-        """Changes bytes in the file where SeaweedFS keeps this content, which it then fails to read.
+        """Changes bytes in the file where SeaweedFS keeps this content, which it then fails to
+        read.
 
         Gives a function that changes them back.
         """

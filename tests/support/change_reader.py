@@ -1,4 +1,6 @@
-"""A reader of what is new, which does with each answer what the interface says, and notices what comes twice."""
+"""A reader of what is new, which does with each answer what the interface says, and notices what
+comes twice.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ class ChangeReader:
         self.sent = 0
 
     def apply(self, answer):
-        """Takes an answer in; a point that the reader holds already, and that was not to be replaced, is a fault."""
+        """Takes an answer in; a point that the reader holds already, and that was not to be
+        replaced, is a fault.
+        """
         self.cursor = answer["cursor"]
         for series_id in answer["removed"]:
             del self.series[series_id]

@@ -1,4 +1,6 @@
-"""A process that merges an experiment as a worker does, one series a transaction, until it is told to end."""
+"""A process that merges an experiment as a worker does, one series a transaction, until it is told
+to end.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ SECONDS_MAX = 60
 
 @contextmanager
 def merging_processes(count, url, grant, run_ids):
-    """So many processes that merge these runs at once; gives how many series each has merged so far."""
+    """So many processes that merge these runs at once; gives how many series each has merged so
+    far.
+    """
     context = multiprocessing.get_context("spawn")
     barrier, is_over = context.Barrier(count), context.Event()
     merged = [context.Value("q") for _ in range(count)]

@@ -1,4 +1,6 @@
-"""A small logdir with all that an upload can meet: both formats, restarts, every kind of data, blobs of two sizes."""
+"""A small logdir with all that an upload can meet: both formats, restarts, every kind of data,
+blobs of two sizes.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ REAL_RUNS = (
 def write_complete_logdir(
     logdir: Path, seed: int = 0, host: str = "host", seconds_later: float = 0.0
 ) -> Path:
-    """Fills the directory; other seeds give other values and blobs, other hosts other files of the same runs."""
+    """Fills the directory; other seeds give other values and blobs, other hosts other files of the
+    same runs.
+    """
     rng = np.random.default_rng(seed)
     for name in REAL_RUNS:
         shutil.copytree(REAL_FILES / name, logdir / name)

@@ -1,7 +1,9 @@
-"""Event files cut and damaged anywhere: read by the reader, and held to what a plain reading of the same bytes finds.
+"""Event files cut and damaged anywhere: read by the reader, and held to what a plain reading of the
+same bytes finds.
 
-The plain reading is a loop over lengths and checksums. The records it finds are written anew, without the damage, and
-read one by one by protobuf: the damaged file must give the same, and count what was damaged.
+The plain reading is a loop over lengths and checksums. The records it finds are written anew,
+without the damage, and read one by one by protobuf: the damaged file must give the same, and count
+what was damaged.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ assert_equal = TestCase().assertEqual  # says what differs outside of pytest, to
 
 @dataclass(frozen=True)
 class PlainFile:
-    """What a plain loop finds: the sound payloads, how many unsound ones, where records start, where the last ends."""
+    """What a plain loop finds: the sound payloads, how many unsound ones, where records start,
+    where the last ends.
+    """
 
     payloads: tuple[bytes, ...]
     damaged: int
@@ -44,7 +48,9 @@ class PlainFile:
 
 
 def read_plainly(content: bytes, *, final: bool = True) -> PlainFile:
-    """The whole records of these bytes; unless `final`, the last is not whole before its checksum is right."""
+    """The whole records of these bytes; unless `final`, the last is not whole before its checksum
+    is right.
+    """
     payloads, damaged, offsets, position, is_corrupt = [], 0, [], 0, False
     while position + HEADER_BYTES <= len(content):
         length, checksum = struct.unpack_from("<QI", content, position)
@@ -67,9 +73,11 @@ def read_plainly(content: bytes, *, final: bool = True) -> PlainFile:
 
 
 def windows(content: bytes, bytes_max: int) -> Iterator[bytes]:
-    """The file in pieces of whole records, at most `bytes_max` long unless one record is; each is an event file, too.
+    """The file in pieces of whole records, at most `bytes_max` long unless one record is; each is
+    an event file, too.
 
-    So the work on a file of any size is in proportion to its size. What comes after the last whole record is left out.
+    So the work on a file of any size is in proportion to its size. What comes after the last whole
+    record is left out.
     """
     plain = read_plainly(content)
     start = 0
@@ -81,7 +89,9 @@ def windows(content: bytes, bytes_max: int) -> Iterator[bytes]:
 
 
 class Bench:
-    """A directory with a file that is damaged and read over and over; any method fails when the reader is wrong."""
+    """A directory with a file that is damaged and read over and over; any method fails when the
+    reader is wrong.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / "events.out.tfevents.damaged"
@@ -89,7 +99,9 @@ class Bench:
         self._read_records = lru_cache(maxsize=256)(self._read_anew)
 
     def check(self, content: bytes, *, final: bool = True) -> PlainFile:
-        """Reads these bytes: the records a plain loop finds, nothing else, and no error but the one that is due."""
+        """Reads these bytes: the records a plain loop finds, nothing else, and no error but the one
+        that is due.
+        """
         self._path.write_bytes(content)
         plain = read_plainly(content, final=final)
         file = open_file(self._path)
@@ -111,9 +123,11 @@ class Bench:
         return plain
 
     def check_streamed(self, content: bytes, *, field_bytes_max: int) -> None:
-        """The same records, each read as one too long to be loaded: its fields over a size stay in the file, if blobs.
+        """The same records, each read as one too long to be loaded: its fields over a size stay in
+        the file, if blobs.
 
-        Blobs in the file are compared by what stands there. What is told apart from damage is told in the same way.
+        Blobs in the file are compared by what stands there. What is told apart from damage is told
+        in the same way.
         """
         self._path.write_bytes(content)
         plain = read_plainly(content)
@@ -129,9 +143,11 @@ class Bench:
         assert_equal(_points(*join(chunks)), whole)
 
     def check_cut(self, content: bytes, size: int) -> None:
-        """The first `size` bytes give the records that are whole; with the rest appended, all, and no metadata is lost.
+        """The first `size` bytes give the records that are whole; with the rest appended, all, and
+        no metadata is lost.
 
-        `content` is sound. At the end of a record, a reader that starts there gives what is left, too.
+        `content` is sound. At the end of a record, a reader that starts there gives what is left,
+        too.
         """
         self._path.write_bytes(content[:size])
         plain = read_plainly(content[:size])
@@ -150,7 +166,9 @@ class Bench:
             assert_equal(_points(*join([*before, *after])), _points(*whole))
 
     def check_flip(self, content: bytes, offset: int, mask: int) -> None:
-        """A byte that was changed is noticed: its record is left out, or the file ends there when it was its length."""
+        """A byte that was changed is noticed: its record is left out, or the file ends there when
+        it was its length.
+        """
         sound = read_plainly(content)
         record = max(index for index, start in enumerate(sound.offsets) if start <= offset)
         others = sound.payloads[:record] + sound.payloads[record + 1 :]
@@ -166,7 +184,9 @@ class Bench:
             assert_equal(self.check(changed, final=False).end, sound.offsets[record])
 
     def check_resealed(self, content: bytes, offset: int, mask: int) -> None:
-        """A byte of a length or payload that was changed, with the checksum that fits: read as protobuf reads it."""
+        """A byte of a length or payload that was changed, with the checksum that fits: read as
+        protobuf reads it.
+        """
         sound = read_plainly(content)
         start, end = next(
             pair for pair in pairwise([*sound.offsets, sound.end]) if pair[0] <= offset < pair[1]
@@ -228,7 +248,9 @@ def _comparable(value: object) -> object:
 def _points(
     series: dict[str, Read], skipped: Counter[str]
 ) -> tuple[dict[str, tuple], Counter[str]]:
-    """What does not depend on where a file was cut into chunks: scalars as float64, and no metadata, which may grow."""
+    """What does not depend on where a file was cut into chunks: scalars as float64, and no
+    metadata, which may grow.
+    """
     return {
         tag: (read.plugin, [_widened(*point) for point in read.points])
         for tag, read in series.items()

@@ -1,7 +1,8 @@
-"""Event files for tests: TensorBoard's events, TFRecord framing with its masked checksums, and ways to spoil a file.
+"""Event files for tests: TensorBoard's events, TFRecord framing with its masked checksums, and ways
+to spoil a file.
 
-The events are built from `tbwire.tensorboard_pb2`, which is field for field TensorBoard's own; `tests/data` has files
-by real writers. Wall times are seconds since the epoch.
+The events are built from `tbwire.tensorboard_pb2`, which is field for field TensorBoard's own;
+`tests/data` has files by real writers. Wall times are seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -82,7 +83,9 @@ def write_records(path: Path, payloads: Iterable[bytes | pb.Event], append: bool
 
 
 def record_offsets(path: Path) -> list[int]:
-    """Where each whole record of a sound file starts, in bytes, and last where the file's whole records end."""
+    """Where each whole record of a sound file starts, in bytes, and last where the file's whole
+    records end.
+    """
     content = path.read_bytes()
     offsets = [0]
     while len(content) >= offsets[-1] + HEADER_BYTES:
@@ -131,7 +134,9 @@ def cut(path: Path, size: int) -> None:
 def tensor_proto(
     values: npt.ArrayLike, packing: Literal["content", "values"] = "content"
 ) -> pb.TensorProto:
-    """A numeric tensor in `tensor_content`; or, for float32, float64, int32, int64 and bool, in `*_val`."""
+    """A numeric tensor in `tensor_content`; or, for float32, float64, int32, int64 and bool, in
+    `*_val`.
+    """
     array = np.asarray(values)
     proto = pb.TensorProto(dtype=_NUMPY_TYPES[array.dtype.name], tensor_shape=_shape(array.shape))
     if packing == "content":
@@ -227,7 +232,9 @@ def histogram_event(
     wall_time: float = WALL_TIME,
     style: Literal["legacy", "tensor"] = "tensor",
 ) -> pb.Event:
-    """A histogram of rows (left, right, count): TensorFlow 2's [k, 3] tensor, or a legacy HistogramProto."""
+    """A histogram of rows (left, right, count): TensorFlow 2's [k, 3] tensor, or a legacy
+    HistogramProto.
+    """
     rows = np.asarray(buckets, dtype=np.float64).reshape(-1, 3)
     if style == "tensor":
         return plugin_event("histograms", tag, step, tensor_proto(rows), wall_time)
@@ -261,7 +268,9 @@ def image_event(
     width: int = 1,
     height: int = 1,
 ) -> pb.Event:
-    """Encoded images: TensorFlow 2's vector [width, height, image, ...], or one legacy Image (`images[0]`)."""
+    """Encoded images: TensorFlow 2's vector [width, height, image, ...], or one legacy Image
+    (`images[0]`).
+    """
     if style == "tensor":
         tensor = string_tensor_proto([str(width).encode(), str(height).encode(), *images])
         return plugin_event("images", tag, step, tensor, wall_time)
@@ -280,7 +289,8 @@ def audio_event(
     *,
     content_type: str = "audio/wav",
 ) -> pb.Event:
-    """Encoded clips: TensorFlow 2's [k, 2] tensor of (clip, label), or one legacy Audio (the first of `clips`).
+    """Encoded clips: TensorFlow 2's [k, 2] tensor of (clip, label), or one legacy Audio (the first
+    of `clips`).
 
     Only the latter has a content type of its own.
     """
@@ -321,5 +331,7 @@ def keras_graph_event(
 
 
 def hparams_event(tag: str, content: bytes, wall_time: float = WALL_TIME) -> pb.Event:
-    """HParams: `content` is a serialized HParamsPluginData, which lives in the metadata; there is no tensor."""
+    """HParams: `content` is a serialized HParamsPluginData, which lives in the metadata; there is
+    no tensor.
+    """
     return plugin_event("hparams", tag, 0, None, wall_time, content=content)

@@ -1,4 +1,6 @@
-"""The whole path of an upload with a proxy in every joint: tbupload, HTTP, the service, PostgreSQL and SeaweedFS."""
+"""The whole path of an upload with a proxy in every joint: tbupload, HTTP, the service, PostgreSQL
+and SeaweedFS.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ SMALL_SERVICE = Path(__file__).with_name("small_service.py")
 
 @dataclass(frozen=True)
 class FaultEnv:
-    """A service with small limits, and the proxies around it: `http` before it, `sql` and `objects` behind it."""
+    """A service with small limits, and the proxies around it: `http` before it, `sql` and `objects`
+    behind it.
+    """
 
     servers: Servers
     database_url: str
@@ -64,7 +68,9 @@ class Tenant:
         return Uploader(self.world.http.url, self.token, self.directory)
 
     def upload(self, logdir: Path, *arguments: object) -> Ended:
-        """The command `tbupload --one-shot --json` within this process, which saves the start of another one."""
+        """The command `tbupload --one-shot --json` within this process, which saves the start of
+        another one.
+        """
         out, err = io.StringIO(), io.StringIO()
         words = ["--logdir", logdir, "--one-shot", "--json", "--retry-timeout", 30, *arguments]
         with (
@@ -76,7 +82,9 @@ class Tenant:
         return Ended(code, out.getvalue(), err.getvalue())
 
     def stored(self, experiment_id: str) -> dict:
-        """Everything that the read API gives, once nothing is under way any more and no fault is armed."""
+        """Everything that the read API gives, once nothing is under way any more and no fault is
+        armed.
+        """
         self.world.disarm()
         return stored_state(self._reader(), experiment_id)
 
@@ -107,7 +115,9 @@ class CleanUpload:
     stored: dict
 
     def check(self, person: Tenant, ended: Ended, *, says_all: bool = True) -> None:
-        """An upload that says it is done has stored what the clean one stored, once, in the one experiment it made."""
+        """An upload that says it is done has stored what the clean one stored, once, in the one
+        experiment it made.
+        """
         assert ended.code == 0, ended.err
         assert person.experiments() == [ended.experiment_id], "another experiment was made as well"
         self.check_stored(person, ended.experiment_id)
@@ -117,9 +127,11 @@ class CleanUpload:
     def check_stored(
         self, person: Tenant, experiment_id: str, *, in_order: bool = True, same_files: bool = True
     ) -> None:
-        """The experiment holds what the clean one holds, and, where one host sent all in order, nothing twice.
+        """The experiment holds what the clean one holds, and, where one host sent all in order,
+        nothing twice.
 
-        Not with `same_files`: the streams may differ, as a host's file is not the one that another host has sent.
+        Not with `same_files`: the streams may differ, as a host's file is not the one that another
+        host has sent.
         """
         stored = person.stored(experiment_id)
         for kind, content in self.stored.items():

@@ -1,4 +1,6 @@
-"""A small HTTP server on loopback that answers by a script, faults included: dropped connections, half answers."""
+"""A small HTTP server on loopback that answers by a script, faults included: dropped connections,
+half answers.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ EXPERIMENT = {
 
 @dataclass(frozen=True)
 class Reply:
-    """What is sent back. `fault`: "drop" closes the connection unanswered, "half" in the middle of the answer."""
+    """What is sent back. `fault`: "drop" closes the connection unanswered, "half" in the middle of
+    the answer.
+    """
 
     status: int = 200
     body: bytes = json.dumps(EXPERIMENT).encode()

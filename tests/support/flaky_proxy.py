@@ -1,4 +1,6 @@
-"""An HTTP proxy before the live service that loses requests and answers: what a bad network does to an upload."""
+"""An HTTP proxy before the live service that loses requests and answers: what a bad network does to
+an upload.
+"""
 
 from __future__ import annotations
 
@@ -86,8 +88,9 @@ def _end_to_end(headers) -> dict[str, str]:
 def flaky_proxy(target: str, faults: Iterable[str], bytes_max: int = 1 << 30):
     """The URL of a proxy to `target`; each write takes the next of `faults`, over and over.
 
-    "" lets it pass, "lost" drops the request, "unanswered" carries it out and drops the answer, "503" refuses it.
-    A body over `bytes_max` is refused with 413, and a page for people, as nginx does.
+    "" lets it pass, "lost" drops the request, "unanswered" carries it out and drops the answer,
+    "503" refuses it. A body over `bytes_max` is refused with 413, and a page for people, as nginx
+    does.
     """
     with httpx2.Client(trust_env=False, timeout=60) as client:
         proxy = _Proxy(target, faults, bytes_max, client)

@@ -1,4 +1,6 @@
-"""A forward proxy that opens tunnels (CONNECT), as companies have them, with a small directory of names of its own."""
+"""A forward proxy that opens tunnels (CONNECT), as companies have them, with a small directory of
+names of its own.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass
 class ForwardProxy:
-    """Where it listens, what it was asked to connect to ("host:port"), and the credentials that came with that."""
+    """Where it listens, what it was asked to connect to ("host:port"), and the credentials that
+    came with that.
+    """
 
     url: str
     asked: list[str] = field(default_factory=list)
@@ -58,7 +62,9 @@ def _carry(one: socket.socket, other: socket.socket) -> None:
 
 @contextmanager
 def forward_proxy(ports: dict[str, int]):
-    """Runs until the block ends; it knows the hosts of `ports` only, and finds each on that loopback port."""
+    """Runs until the block ends; it knows the hosts of `ports` only, and finds each on that
+    loopback port.
+    """
     with _Server((LOOPBACK, 0), _Handler) as server:
         server.ports = ports
         server.proxy = ForwardProxy(f"http://{LOOPBACK}:{server.server_address[1]}")

@@ -1,4 +1,6 @@
-"""A real PostgreSQL on a real small disk, filled and emptied: run inside a mount namespace, it prints what is told."""
+"""A real PostgreSQL on a real small disk, filled and emptied: run inside a mount namespace, it
+prints what is told.
+"""
 
 from __future__ import annotations
 

@@ -38,7 +38,9 @@ def die(_link):
 
 
 def describe(_link):
-    """Return what a handler process has of the service: the names in its environment, and its descriptors."""
+    """Return what a handler process has of the service: the names in its environment, and its
+    descriptors.
+    """
     files = [Path(f"/proc/self/fd/{number}") for number in range(3, 100)]
     return sorted(os.environ), [
         str(file.readlink()) for file in files if file.exists() or file.is_symlink()

@@ -1,4 +1,6 @@
-"""WriteBatches that no uploader would send, made from a sequence of choices; and what an accepted one must mean."""
+"""WriteBatches that no uploader would send, made from a sequence of choices; and what an accepted
+one must mean.
+"""
 
 from __future__ import annotations
 
@@ -194,7 +196,9 @@ def _blob(choices: Choices) -> bytes:
 
 
 def check(body: bytes) -> list[Segment] | None:
-    """Decodes a body: what is accepted says what protobuf says, within the limits; else None, and one of our errors."""
+    """Decodes a body: what is accepted says what protobuf says, within the limits; else None, and
+    one of our errors.
+    """
     try:
         segments = decode.decode_batch(body)
     except ServiceError as error:

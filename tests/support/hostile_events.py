@@ -1,4 +1,6 @@
-"""Event files that no writer would write, and that nearly one would: made from a sequence of choices."""
+"""Event files that no writer would write, and that nearly one would: made from a sequence of
+choices.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +94,9 @@ REPEATS = [1, 1, 2, 8, 9, 12]
 
 
 def event_file(choices: Choices) -> bytes:
-    """A file of such events, some often enough to be decoded in bulk; its framing is sound but once in a while."""
+    """A file of such events, some often enough to be decoded in bulk; its framing is sound but once
+    in a while.
+    """
     payloads = []
     for _ in range(1 + choices.below(6)):
         payloads += [event(choices)] * choices.pick(REPEATS)

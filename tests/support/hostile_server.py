@@ -1,4 +1,6 @@
-"""A server that plays an attacker: it knows every route the client asks, and spoils the answers of one of them."""
+"""A server that plays an attacker: it knows every route the client asks, and spoils the answers of
+one of them.
+"""
 
 from __future__ import annotations
 
@@ -162,7 +164,8 @@ ROUTES = [
 
 
 class HostileServer(FaultyServer):
-    """Answers as the service would; `spoil` may change what is answered to the requests of `target` (method, path).
+    """Answers as the service would; `spoil` may change what is answered to the requests of `target`
+    (method, path).
 
     After TARGETED_MAX of these it is 404: a tail goes on for as long as there are points.
     """
@@ -226,7 +229,9 @@ WRONG = [
 
 
 def spoilt_json(content: object) -> Iterator[bytes]:
-    """The same JSON with one thing in it wrong, for each thing and each way, and what is no JSON object at all."""
+    """The same JSON with one thing in it wrong, for each thing and each way, and what is no JSON
+    object at all.
+    """
     for path in list(_paths(content)):
         for wrong in WRONG:
             changed = copy.deepcopy(content)

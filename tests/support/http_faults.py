@@ -1,4 +1,6 @@
-"""An HTTP proxy before a real server, the service or SeaweedFS, that spoils chosen calls: lost, cut, doubled, late."""
+"""An HTTP proxy before a real server, the service or SeaweedFS, that spoils chosen calls: lost,
+cut, doubled, late.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ class Reply:
 
 @dataclass(frozen=True)
 class Call:
-    """A request as it arrived; forwarded byte for byte, its Host header included, because S3 signs that."""
+    """A request as it arrived; forwarded byte for byte, its Host header included, because S3 signs
+    that.
+    """
 
     method: str
     path: str
@@ -41,7 +45,9 @@ class Call:
     body: bytes
 
     def forward(self, target: str, *, body_bytes: int | None = None) -> Reply:
-        """Carries it out; with `body_bytes`, only so much of the body is sent before the connection breaks."""
+        """Carries it out; with `body_bytes`, only so much of the body is sent before the connection
+        breaks.
+        """
         parts = urlsplit(target)
         connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=SECONDS_MAX)
         try:
@@ -117,7 +123,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class HttpFaults:
-    """Counts calls and spoils those it is armed for; everything else passes. `url` is where clients go."""
+    """Counts calls and spoils those it is armed for; everything else passes. `url` is where clients
+    go.
+    """
 
     def __init__(self, target: str) -> None:
         self.target = target
@@ -131,7 +139,8 @@ class HttpFaults:
         self.disarm()
 
     def arm(self, faults: Mapping[int, str], *, then: Callable[[], None] | None = None) -> None:
-        """Spoils calls in the ways of FAULTS, each named by its number, counted from 1 and from now.
+        """Spoils calls in the ways of FAULTS, each named by its number, counted from 1 and from
+        now.
 
         `then` is called when such a call has arrived, before anything else is done with it.
         """
@@ -242,7 +251,8 @@ FAULTS = {
     "twice": _twice,  # carried out twice, and the second's answer given
     "twice at once": _twice_at_once,
     "overtaken": _overtaken,  # forwarded after a later call has been answered
-    "lost and late": _lost_and_late,  # the client is told it was lost, and it arrives after its repetition
+    # the client is told it was lost, and it arrives after its repetition
+    "lost and late": _lost_and_late,
     "500": _refusal(500, []),
     "503": _refusal(503, [("Retry-After", "0")]),
     "429": _refusal(429, [("Retry-After", "1")]),

@@ -1,4 +1,6 @@
-"""Opens a data directory and tells how it was refused; run in a process that is another user or sees another disk."""
+"""Opens a data directory and tells how it was refused; run in a process that is another user or
+sees another disk.
+"""
 
 from pathlib import Path
 

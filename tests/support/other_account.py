@@ -1,7 +1,8 @@
-"""Tries what another account of the machine could try on an instance's servers; run as a program, with `try_as_other`.
+"""Tries what another account of the machine could try on an instance's servers; run as a program,
+with `try_as_other`.
 
-Root becomes `nobody` first. An ordinary user cannot: what is tried with its own account then proves only what does not
-depend on accounts, and callers leave the rest out (`IS_OTHER`).
+Root becomes `nobody` first. An ordinary user cannot: what is tried with its own account then proves
+only what does not depend on accounts, and callers leave the rest out (`IS_OTHER`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ CLOSED_PORT = 1
 
 
 def try_as_other(attempts):
-    """Return what each attempt (a function's name here, and its arguments) gave: a status, or an error's name."""
+    """Return what each attempt (a function's name here, and its arguments) gave: a status, or an
+    error's name.
+    """
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
     done = subprocess.run(
         [sys.executable, "-m", "support.other_account"],
@@ -43,7 +46,9 @@ def try_as_other(attempts):
 
 
 def ask_http(port, method, path, headers, key):
-    """Return the status, or the error's name. `key` is "" (no TLS), "none", "own" (one just made) or a file."""
+    """Return the status, or the error's name. `key` is "" (no TLS), "none", "own" (one just made)
+    or a file.
+    """
     if key:
         connection = http.client.HTTPSConnection(
             LOOPBACK, port, timeout=SECONDS, context=_context(key)
@@ -61,7 +66,9 @@ def ask_http(port, method, path, headers, key):
 
 
 def ask_grpc(port, method, request, key, authority):
-    """Return the status of a gRPC call, "OK" when it was answered. `request` is hexadecimal, `authority` PEM."""
+    """Return the status of a gRPC call, "OK" when it was answered. `request` is hexadecimal,
+    `authority` PEM.
+    """
     address = f"{LOOPBACK}:{port}"
     if key:
         pem = None if key == "none" else _own_key() if key == "own" else Path(key).read_bytes()

@@ -1,4 +1,6 @@
-"""A proxy before a real PostgreSQL that counts statements, and at chosen ones breaks the connection."""
+"""A proxy before a real PostgreSQL that counts statements, and at chosen ones breaks the
+connection.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +14,29 @@ from urllib.parse import urlsplit, urlunsplit
 
 LOOPBACK = "127.0.0.1"
 _BEFORE_STARTUP = frozenset({80877103, 80877104})
-"""SSLRequest and GSSENCRequest: the client asks for encryption first, and is told that there is none."""
+"""SSLRequest and GSSENCRequest: the client asks for encryption first, and is told that there is
+none.
+"""
 _EXECUTE = b"E"
 _ENDS_OF_TRIPS = b"QS"
-"""Query, and Sync after any number of Parse, Bind and Execute: then the client waits for an answer."""
+"""Query, and Sync after any number of Parse, Bind and Execute: then the client waits for an answer.
+"""
 _FLUSH = b"H" + struct.pack("!I", 4)
 _PARTS_OF_STATEMENTS = b"PBDECQS"
 
 Choice = Callable[[int, str, int], str]
-"""From a statement's number, its text, and how often that text has come (both counted from 1): the fault, or ""."""
+"""From a statement's number, its text, and how often that text has come (both counted from 1): the
+fault, or "".
+"""
 
 
 class PostgresFaults:
-    """Counts the statements of all connections, COMMIT among them, and breaks the connections of chosen ones.
+    """Counts the statements of all connections, COMMIT among them, and breaks the connections of
+    chosen ones.
 
-    "before": the statement never arrives. "after": it is carried out, and its answer lost; of a COMMIT, nobody but the
-    database knows then that it was done. "held": it only waits for what else is to happen then.
+    "before": the statement never arrives. "after": it is carried out, and its answer lost; of a
+    COMMIT, nobody but the database knows then that it was done. "held": it only waits for what else
+    is to happen then.
     """
 
     def __init__(self, target_url: str) -> None:
@@ -42,7 +51,9 @@ class PostgresFaults:
         self.disarm()
 
     def arm(self, choose: Choice, *, then: Callable[[], None] | None = None) -> None:
-        """Asks `choose` about every statement from now on; `then` is called when a chosen one has arrived."""
+        """Asks `choose` about every statement from now on; `then` is called when a chosen one has
+        arrived.
+        """
         with self._lock:
             self._choose, self._then = choose, then
             self._occurrences: Counter[str] = Counter()
@@ -170,7 +181,9 @@ class _Connection:
             yield head[:1], head + _receive(self._client, length - 4)
 
     def _text(self, kind: bytes, payload: bytes) -> str:
-        """The SQL of a message, if it has any; a prepared statement's is known from when it was parsed."""
+        """The SQL of a message, if it has any; a prepared statement's is known from when it was
+        parsed.
+        """
         if kind == b"Q":
             return payload[:-1].decode()
         if kind == b"P":
@@ -205,7 +218,9 @@ def _receive(source: socket.socket, count: int) -> bytes:
 
 @contextmanager
 def postgres_faults(target_url: str):
-    """A running PostgresFaults before the database at `target_url`, disarmed; its `url` opens the same database."""
+    """A running PostgresFaults before the database at `target_url`, disarmed; its `url` opens the
+    same database.
+    """
     proxy = PostgresFaults(target_url)
     thread = threading.Thread(target=proxy.serve)
     thread.start()

@@ -1,4 +1,6 @@
-"""Real servers that are killed with SIGKILL and started again, and a place to stop the world while that is done."""
+"""Real servers that are killed with SIGKILL and started again, and a place to stop the world while
+that is done.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from tbservice.local.embedded.instance import Instance
 
 
 class SyncPoint:
-    """A call or statement that is held in its proxy while the test's own thread does something about the servers.
+    """A call or statement that is held in its proxy while the test's own thread does something
+    about the servers.
 
     Servers have to be started in that thread: they end with the thread that started them.
     """
@@ -51,7 +54,9 @@ def kill_worker(service, port: int) -> None:
 
 
 def started_workers(service, database_port: int) -> list[psutil.Process]:
-    """The worker processes that have found their database: a worker that does not, when it starts, ends them all."""
+    """The worker processes that have found their database: a worker that does not, when it starts,
+    ends them all.
+    """
     workers = workers_of(service)
     return [
         one for one in workers if database_port in {each.raddr.port for each in _connections(one)}
@@ -65,7 +70,9 @@ def _connections(process: psutil.Process) -> list:
 
 
 def workers_of(service) -> list[psutil.Process]:
-    """The living worker processes of a running `tbservice serve`; Python's own resource tracker is none."""
+    """The living worker processes of a running `tbservice serve`; Python's own resource tracker is
+    none.
+    """
     return [child for child in psutil.Process(service.process.pid).children() if _is_worker(child)]
 
 
@@ -77,7 +84,9 @@ def _is_worker(child: psutil.Process) -> bool:
 
 
 def kill_backends(instance: Instance, database: str) -> None:
-    """Kills the processes that serve a database's connections; PostgreSQL then restarts all of itself."""
+    """Kills the processes that serve a database's connections; PostgreSQL then restarts all of
+    itself.
+    """
     with (
         suppress(psycopg.OperationalError),
         instance.postgres.connect_as_superuser("postgres") as superuser,

@@ -1,4 +1,6 @@
-"""A run with something for the Embedding Projector, as PyTorch's writer lays it out, or as people write it by hand."""
+"""A run with something for the Embedding Projector, as PyTorch's writer lays it out, or as people
+write it by hand.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ IN_CHECKPOINT = (
 
 
 def write_projector_run(directory, seed=0, rows=ROWS, more=""):
-    """A tensor as text with labels and a sprite, one binary with bookmarks; `more` config. Answers the two matrices."""
+    """A tensor as text with labels and a sprite, one binary with bookmarks; `more` config. Answers
+    the two matrices.
+    """
     rng = np.random.default_rng(seed)
     words, points = (
         rng.normal(size=(rows, COLUMNS)).astype("<f4"),

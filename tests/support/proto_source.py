@@ -9,7 +9,9 @@ _TOKEN = re.compile(r'//[^\n]*|"[^"]*"|[\w.]+|\S')
 
 
 def declared(path: Path) -> dict[str, dict[str, tuple]]:
-    """{message: {field: (number, type, is_repeated, oneof)}} and {enum: {value: (number,)}}; names without package."""
+    """{message: {field: (number, type, is_repeated, oneof)}} and {enum: {value: (number,)}}; names
+    without package.
+    """
     tokens = [token for token in _TOKEN.findall(path.read_text()) if not token.startswith("//")]
     found: dict[str, dict[str, tuple]] = {}
     while tokens:

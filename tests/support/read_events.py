@@ -1,4 +1,6 @@
-"""Reads whole event files in the tests: every chunk there is, joined by tag into plain values that compare."""
+"""Reads whole event files in the tests: every chunk there is, joined by tag into plain values that
+compare.
+"""
 
 from __future__ import annotations
 

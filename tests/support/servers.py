@@ -1,4 +1,6 @@
-"""The real PostgreSQL and SeaweedFS that tests run on, a database and a bucket for each test, and a live service."""
+"""The real PostgreSQL and SeaweedFS that tests run on, a database and a bucket for each test, and a
+live service.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ START_SECONDS_MAX = 120
 
 
 class Servers:
-    """Both servers of a test session. The instance's own database, migrated, is the template of every test's."""
+    """Both servers of a test session. The instance's own database, migrated, is the template of
+    every test's.
+    """
 
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
@@ -62,7 +66,9 @@ class Servers:
 
     @contextmanager
     def settings(self, database_url: str):
-        """Settings with that database and a bucket of their own, made when the service first needs it."""
+        """Settings with that database and a bucket of their own, made when the service first needs
+        it.
+        """
         base = make_settings(self.instance, host=LOOPBACK, port=0, public_url="http://testserver")
         bucket = f"test-{next(self._numbers)}"
         values = base.model_dump() | {
@@ -125,7 +131,9 @@ class LiveService:
     settings: Settings
 
     def new_owner(self) -> str:
-        """Makes a workspace and returns its owner token: tests share the service and never each other's experiments."""
+        """Makes a workspace and returns its owner token: tests share the service and never each
+        other's experiments.
+        """
         return new_owner(self.database_url)
 
 
@@ -146,7 +154,8 @@ SERVE = ("-m", "tbservice", "serve")
 def live_service(
     settings, port: int, log: Path, *, program: Sequence[str | Path] = SERVE, **more: str
 ):
-    """Runs `tbservice serve` on the port until the block ends; its output goes to `log`, `more` to its environment.
+    """Runs `tbservice serve` on the port until the block ends; its output goes to `log`, `more` to
+    its environment.
 
     `program` are other arguments of Python, which serve the same way.
     """

@@ -1,4 +1,6 @@
-"""`tbservice` with limits so small that a small logdir takes a dozen batches, and its series many merges."""
+"""`tbservice` with limits so small that a small logdir takes a dozen batches, and its series many
+merges.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,8 @@ import sys
 from tbservice import limits
 from tbservice.errors import Unavailable
 
-# Before anything else is imported: some modules derive their own figures. A worker process imports this file as well.
+# Before anything else is imported: some modules derive their own figures. A worker process imports
+# this file as well.
 limits.BATCH_BYTES_MAX = 3 * limits.KIB
 limits.BLOB_INLINE_BYTES_MAX = 1 * limits.KIB
 limits.BLOCK_POINTS_MAX = limits.PACKED_POINTS_MAX = 32

@@ -28,7 +28,9 @@ class Module:
 
     @cached_property
     def imports(self) -> set[str]:
-        """Everything it imports, at any depth: "package.module", and "package.module.name" for a name from one."""
+        """Everything it imports, at any depth: "package.module", and "package.module.name" for a
+        name from one.
+        """
         found = set()
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Import):

@@ -1,4 +1,6 @@
-"""A real standby of an embedded PostgreSQL, which can be cut off from its primary and promoted, and restores."""
+"""A real standby of an embedded PostgreSQL, which can be cut off from its primary and promoted, and
+restores.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ class Standby:
             ).fetchone() == (True,)
 
     def cut_off(self) -> None:
-        """Stop receiving: whatever the primary commits from now on is lost when this server is promoted."""
+        """Stop receiving: whatever the primary commits from now on is lost when this server is
+        promoted.
+        """
         with self.postgres.connect_as_superuser("postgres") as db:
             db.execute("ALTER SYSTEM SET primary_conninfo = ''")
             db.execute("SELECT pg_reload_conf()")
@@ -71,7 +75,9 @@ def standby_of(instance: Instance, path: Path):
 
 
 def restore(instance: Instance, database: str, dump: Path) -> None:
-    """Put a dump in a database's place: it is restored beside it, then every connection is ended and names change."""
+    """Put a dump in a database's place: it is restored beside it, then every connection is ended
+    and names change.
+    """
     draft, old = f"{database}_draft", f"{database}_old"
     with instance.postgres.connect_as_superuser("postgres") as db:
         create = sql.SQL("CREATE DATABASE {} OWNER tbhub TEMPLATE template0").format(
@@ -93,7 +99,9 @@ def restore(instance: Instance, database: str, dump: Path) -> None:
 
 
 def run_program(instance: Instance, program: str, *arguments: str) -> None:
-    """Run one of PostgreSQL's client programs as the superuser of the instance; fails with what it said."""
+    """Run one of PostgreSQL's client programs as the superuser of the instance; fails with what it
+    said.
+    """
     environment = os.environ | {
         "PGHOST": LOOPBACK,
         "PGPORT": str(instance.postgres._port),

@@ -1,4 +1,6 @@
-"""Everything the server has of an experiment, in a form that two uploads of the same files share to the last bit."""
+"""Everything the server has of an experiment, in a form that two uploads of the same files share to
+the last bit.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ POINTS = 100_000
 
 
 def stored_state(reader: Reader, experiment_id: str) -> dict:
-    """Runs, plugins, every series' description, every point and every blob's digest, and every stream's cursor."""
+    """Runs, plugins, every series' description, every point and every blob's digest, and every
+    stream's cursor.
+    """
     found = {
         "runs": sorted(reader.get(experiment_id, "runs")["runs"], key=lambda run: run["run"]),
         "plugins": reader.get(experiment_id, "plugins")["plugins"],
@@ -42,7 +46,8 @@ def _digest(reader: Reader, key: str) -> str:
 def runs_with_duplicates(superuser: psycopg.Connection, experiment_id: str) -> set[str]:
     """The runs with a scalar series that may hold a point twice, which no read would show.
 
-    Its points came again or out of order, as its row knows; or more of them are kept than its row counts.
+    Its points came again or out of order, as its row knows; or more of them are kept than its row
+    counts.
     """
     rows = superuser.execute(
         """

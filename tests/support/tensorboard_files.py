@@ -1,8 +1,10 @@
-"""Which files of TensorBoard's wheel our own files lean on, and whether those are still the ones we looked at.
+"""Which files of TensorBoard's wheel our own files lean on, and whether those are still the ones we
+looked at.
 
-Whatever a file of ours imports of TensorBoard, it leans on; `STANDS_FOR` names what no import tells: stock code that
-ours does the work of, changes, or must agree with. `tests/tidy/tensorboard_files.json` has a digest of each such file,
-as it was when somebody last compared ours with it. After raising TensorBoard and looking at what the test names,
+Whatever a file of ours imports of TensorBoard, it leans on; `STANDS_FOR` names what no import
+tells: stock code that ours does the work of, changes, or must agree with.
+`tests/tidy/tensorboard_files.json` has a digest of each such file, as it was when somebody last
+compared ours with it. After raising TensorBoard and looking at what the test names,
 
     PYTHONPATH=tests python -m support.tensorboard_files
 
@@ -155,7 +157,9 @@ def leanings() -> dict[str, dict[str, str]]:
 
 
 def _file_of(imported: str) -> str | None:
-    """The module of the wheel that an import reads; None for one that is not its own, or is made by protoc."""
+    """The module of the wheel that an import reads; None for one that is not its own, or is made by
+    protoc.
+    """
     top, *parts = imported.split(".")
     while top == WHEEL.name:
         path = WHEEL.joinpath(*parts)

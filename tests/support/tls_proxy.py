@@ -1,4 +1,6 @@
-"""TLS before a server that speaks none, with a certificate that an authority made for the test has signed."""
+"""TLS before a server that speaks none, with a certificate that an authority made for the test has
+signed.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,8 @@ class _Server(socketserver.ThreadingTCPServer):
 
 @contextmanager
 def tls_proxy(port: int, directory: Path, host: str = "localhost"):
-    """Passes bytes between TLS connections and the loopback port until the block ends; keys are made in `directory`.
+    """Passes bytes between TLS connections and the loopback port until the block ends; keys are
+    made in `directory`.
 
     The certificate is for the loopback address, and for `host`.
     """

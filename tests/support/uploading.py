@@ -1,4 +1,6 @@
-"""`tbupload` as a process, what the server then has, and what TensorBoard's own reader finds in the same files."""
+"""`tbupload` as a process, what the server then has, and what TensorBoard's own reader finds in the
+same files.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,9 @@ class Following:
 
 @dataclass(frozen=True)
 class Uploader:
-    """Starts `tbupload` for one server and one token; its configuration and output are in `directory`."""
+    """Starts `tbupload` for one server and one token; its configuration and output are in
+    `directory`.
+    """
 
     server: str
     token: str
@@ -171,7 +175,9 @@ def wait_until(condition):
 
 
 def tensorboard_scalars(logdir: Path) -> dict:
-    """What TensorBoard's own reader finds: {run: {tag: {step: (wall time, value)}}}, the newest point of a step."""
+    """What TensorBoard's own reader finds: {run: {tag: {step: (wall time, value)}}}, the newest
+    point of a step.
+    """
     found: dict = {}
     for path in sorted(logdir.rglob("*tfevents*")):
         run = path.parent.relative_to(logdir).as_posix()

@@ -1,7 +1,9 @@
-"""Protobuf's wire format by hand, sound and unsound, driven by a sequence of choices read from bytes.
+"""Protobuf's wire format by hand, sound and unsound, driven by a sequence of choices read from
+bytes.
 
-Fuzzers give the bytes: hypothesis makes them shorter to find the simplest failure, atheris changes them to reach new
-code. The first of the options is always the ordinary one, and is what remains when the bytes are used up.
+Fuzzers give the bytes: hypothesis makes them shorter to find the simplest failure, atheris changes
+them to reach new code. The first of the options is always the ordinary one, and is what remains
+when the bytes are used up.
 """
 
 from __future__ import annotations
@@ -56,7 +58,9 @@ def drawn(count: int, size: int = 300) -> Iterator[bytes]:
 
 
 def varint(number: int, padding: int = 0) -> bytes:
-    """A number as a varint of 64 bits; padding makes it longer than it needs to be, up to and over ten bytes."""
+    """A number as a varint of 64 bits; padding makes it longer than it needs to be, up to and over
+    ten bytes.
+    """
     number &= (1 << 64) - 1
     encoded = []
     while number >= 0x80 or padding:
@@ -72,7 +76,9 @@ def key(number: int, kind: int, padding: int = 0) -> bytes:
 
 
 def message(choices: Choices, fields: list[Field]) -> bytes:
-    """The fields as they stand in a file: in another order, twice, missing, wrapped or broken, once in a while."""
+    """The fields as they stand in a file: in another order, twice, missing, wrapped or broken, once
+    in a while.
+    """
     parts = []
     for field in choices.shuffled(fields):
         if choices.seldom(24):
@@ -86,7 +92,9 @@ def message(choices: Choices, fields: list[Field]) -> bytes:
 
 
 def encode_field(choices: Choices, field: Field) -> bytes:
-    """A field; its varints longer than they need to be, its length or wire type wrong, once in a while."""
+    """A field; its varints longer than they need to be, its length or wire type wrong, once in a
+    while.
+    """
     number, kind, content = field
     if choices.seldom(40):
         kind = choices.pick([VARINT, FIXED64, LENGTH, START_GROUP, END_GROUP, FIXED32, 6, 7])
@@ -125,7 +133,9 @@ def unknown_field(choices: Choices) -> bytes:
 
 
 def text(choices: Choices, ordinary: Sequence[str]) -> bytes:
-    """A string's bytes: one of the ordinary ones, or one that is empty, long, holds a NUL, or is no UTF-8."""
+    """A string's bytes: one of the ordinary ones, or one that is empty, long, holds a NUL, or is no
+    UTF-8.
+    """
     if not choices.seldom(10):
         return choices.pick(ordinary).encode()
     odd = [

@@ -13,7 +13,9 @@ class Trap:
     """Sees every import before it is known whether the module is there."""
 
     def find_spec(self, name, _path=None, _target=None):
-        """Ends the process for TensorFlow, past any `except ImportError`; leaves all others to Python."""
+        """Ends the process for TensorFlow, past any `except ImportError`; leaves all others to
+        Python.
+        """
         if name.partition(".")[0] == "tensorflow":
             traceback.print_stack()
             sys.stderr.flush()

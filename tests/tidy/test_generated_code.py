@@ -58,14 +58,14 @@ def type_name(field):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_the_generated_code_is_current(name):
+def test_generated_code_is_current(name):
     source = declared(SOURCES / f"{name}.proto")
     assert source
     assert generated(FILES[name]) == source
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_the_stubs_for_type_checkers_know_every_field(name):
+def test_stubs_for_type_checkers_know_every_field(name):
     tree = ast.parse((SOURCES / f"{name}_pb2.pyi").read_text())
     stubs = {}
     gather_fields(tree.body, "", stubs)
@@ -82,6 +82,6 @@ def gather_fields(body, outer, stubs):
             gather_fields(node.body, f"{outer}{node.name}.", stubs)
 
 
-def test_our_messages_never_take_the_names_of_tensorboards():
+def test_our_messages_never_take_names_of_tensorboards():
     packages = {"tbhub.wire", "tbhub.read", "tbhub.tensorboard", "tbhub.projector", "tbhub.hparams"}
     assert {module.DESCRIPTOR.package for module in FILES.values()} == packages

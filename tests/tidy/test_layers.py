@@ -1,4 +1,6 @@
-"""Imports go one way: api, pages, tensorboard -> ingest, reading -> scalars, auth -> store (see docs/architecture.md)."""
+"""Imports go one way: api, pages, tensorboard -> ingest, reading -> scalars, auth -> store (see
+docs/architecture.md).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ PLAIN = {
 """Values and rules without I/O, for every package."""
 
 SESSIONS = {"tbservice.store.pg.database", "tbservice.store.objects"}
-"""What opens transactions and reads objects: transports hand it to use cases, and import nothing else of the store."""
+"""What opens transactions and reads objects: transports hand it to use cases, and import nothing
+else of the store.
+"""
 
 METRICS = {"tbservice.metrics"}
 STORE = {"tbservice.store"}
@@ -129,7 +133,7 @@ def is_in(name, packages):
 
 
 @pytest.mark.parametrize("layer", MAY_IMPORT)
-def test_layers_import_the_next_and_never_one_above(layer):
+def test_layers_import_next_and_never_one_above(layer):
     allowed = MAY_IMPORT[layer] | {layer}
     inside = [module for module in EVERYTHING if is_in(module.name, {layer})]
     assert inside
@@ -139,11 +143,12 @@ def test_layers_import_the_next_and_never_one_above(layer):
         for name in module.imports
         if is_in(name, {"tbservice", "tbupload", "tbwire"}) and not is_in(name, allowed)
     }
-    # "from tbservice import limits" names a module, "from tbservice.limits import x" something in it: both are seen.
+    # "from tbservice import limits" names a module, "from tbservice.limits import x" something in
+    # it: both are seen.
     assert not wrong
 
 
-def test_layers_of_the_service_are_all_listed():
+def test_layers_of_service_are_all_listed():
     packages = {module.name.split(".")[1] for module in SERVICE if module.name.count(".") > 1}
     assert packages <= {
         name.split(".")[1] for name in [*MAY_IMPORT, "tbservice.server"] if "." in name
@@ -166,7 +171,7 @@ def test_drivers_are_imported_by_their_own_layer_only(package):
     assert not [name for name in users if not is_in(name, ONLY_IN[package])]
 
 
-def test_sql_is_written_in_the_store_alone():
+def test_sql_is_written_in_store_alone():
     assert not {
         (module.name, name)
         for module in SERVICE

@@ -17,7 +17,8 @@ MODULES_OF = {
     "urllib3": "urllib3",
 }
 
-# Nothing but Python, the five packages, what they need of each other, and our own two can be imported.
+# Nothing but Python, the five packages, what they need of each other, and our own two can be
+# imported.
 PLAIN_INSTALL = """
 import sys
 
@@ -39,11 +40,11 @@ def dependencies():
     return {re.match(r"[\w.-]+", requirement).group() for requirement in project["dependencies"]}
 
 
-def test_the_uploader_depends_on_five_packages():
+def test_uploader_depends_on_five_packages():
     assert dependencies() == set(MODULES_OF)
 
 
-def test_the_uploader_imports_no_other_package():
+def test_uploader_imports_no_other_package():
     allowed = {*MODULES_OF.values(), "tbupload", "tbwire"}
     assert not {
         (module.name, package)
@@ -52,7 +53,7 @@ def test_the_uploader_imports_no_other_package():
     }
 
 
-def test_the_uploader_reads_real_files_with_nothing_else_installed():
+def test_uploader_reads_real_files_with_nothing_else_installed():
     allowed = {*MODULES_OF.values(), "tbupload", "tbwire"}
     arguments = ["--dry-run", "--logdir", str(ROOT / "tests/data/pytorch")]
     script = PLAIN_INSTALL.format(allowed=allowed, arguments=arguments)

@@ -31,7 +31,7 @@ def documented_names(tree):
 
 
 @pytest.mark.parametrize("module", LIMITS, ids=lambda module: module.name)
-def test_every_limit_has_a_docstring_and_a_unit(module):
+def test_every_limit_has_docstring_and_unit(module):
     limits = {
         name: text
         for name, text in documented_names(module.tree)

@@ -61,7 +61,7 @@ def test_no_function_is_too_long():
     ]
 
 
-def test_no_module_is_a_drawer_for_everything():
+def test_no_module_is_drawer_for_everything():
     assert not [
         module.name
         for module in [*PRODUCT, *TESTS]
@@ -70,7 +70,9 @@ def test_no_module_is_a_drawer_for_everything():
 
 
 def unexplained(lines):
-    """The numbers of lines that silence a linter without a reason beside it, or in a comment just above."""
+    """The numbers of lines that silence a linter without a reason beside it, or in a comment just
+    above.
+    """
     has_reason = False
     for number, line in enumerate(lines, 1):
         is_exception = EXCEPTION.search(line)
@@ -79,7 +81,7 @@ def unexplained(lines):
         has_reason = bool(EXPLAINED.search(line)) or (bool(is_exception) and has_reason)
 
 
-def test_every_exception_to_a_linter_has_a_reason_beside_it():
+def test_every_exception_to_linter_has_reason_beside_it():
     found = [
         (module.name, n)
         for module in [*PRODUCT, *TESTS]
@@ -123,7 +125,7 @@ def test_names_of_tests_are_sentences():
 
 
 @pytest.mark.parametrize("package", ["service/tbservice", "uploader/tbupload", "uploader/tbwire"])
-def test_every_module_begins_with_a_sentence(package):
+def test_every_module_begins_with_sentence(package):
     for module in modules(package):
         first = (ast.get_docstring(module.tree) or "").partition("\n\n")[0]
         assert first.endswith((".", ":")) or not module.tree.body, module.name

@@ -1,4 +1,6 @@
-"""TensorBoard is one version everywhere; when it is raised, this says which of our files lean on what has changed."""
+"""TensorBoard is one version everywhere; when it is raised, this says which of our files lean on
+what has changed.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ def test_one_version_is_pinned_installed_and_spoken_of():
     )
 
 
-def test_what_leans_on_tensorboard_was_compared_with_this_version():
+def test_tensorboard_dependencies_match_installed_version():
     leaning = leanings()
     noted = json.loads(NOTED.read_text())
     found = digests({theirs for of in leaning.values() for theirs in of})
@@ -69,7 +71,7 @@ def test_what_leans_on_tensorboard_was_compared_with_this_version():
     assert all((ROOT / ours).is_file() for ours in leaning)
 
 
-def test_the_names_that_our_files_are_lost_without_are_there():
+def test_names_that_our_files_are_lost_without_are_there():
     lost = [
         f"{ours}: there is no {name!r} in {theirs} any more"
         for ours, of in NAMES_USED.items()

@@ -16,7 +16,18 @@ BANNED = re.compile(
 )
 """Archaic or literary wording, for which a technical word exists."""
 
-MODULE_NAMES = {"whole", "newer", "newest", "rows", "drawing", "lanes", "patience", "shelf", "remembered", "doubts"}
+MODULE_NAMES = {
+    "whole",
+    "newer",
+    "newest",
+    "rows",
+    "drawing",
+    "lanes",
+    "patience",
+    "shelf",
+    "remembered",
+    "doubts",
+}
 PER = re.compile(r"(?<!NOT)_A_[A-Z]")
 FILLERS = {"one"}
 TEST_NAME_CHARS_MAX = 60
@@ -50,7 +61,7 @@ def test_pages_have_no_banned_words():
     ]
 
 
-def test_modules_are_named_by_nouns_of_the_glossary():
+def test_modules_are_named_by_nouns_of_glossary():
     assert not [module.name for module in PRODUCT if module.name.rpartition(".")[2] in MODULE_NAMES]
 
 

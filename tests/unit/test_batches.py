@@ -61,7 +61,7 @@ def encoded(chunk, acknowledged=None, limits=LIMITS):
     return segment, wire_pb2.WriteBatch.FromString(segment.body).segments[0]
 
 
-def test_a_segment_says_which_bytes_of_which_stream_it_covers():
+def test_segment_says_which_bytes_of_which_stream_it_covers():
     segment, sent = encoded(chunk_of(skipped={"bad": 2}))
     assert (sent.start, sent.end, sent.start_checksum, sent.end_checksum) == (100, 900, 1, 2)
     assert sent.stream == STREAM
@@ -74,7 +74,7 @@ def test_a_segment_says_which_bytes_of_which_stream_it_covers():
     ("dtype", "column", "other"),
     [(np.float32, "values32", "values64"), (np.float64, "values64", "values32")],
 )
-def test_scalars_travel_bit_by_bit_in_the_column_of_their_type(dtype, column, other):
+def test_scalars_travel_bit_by_bit_in_column_of_their_type(dtype, column, other):
     segment, sent = encoded(chunk_of(scalars(dtype=dtype)))
     points = sent.series[0].scalars
     assert np.frombuffer(points.steps, "<i8").tolist() == STEPS.tolist()
@@ -85,7 +85,7 @@ def test_scalars_travel_bit_by_bit_in_the_column_of_their_type(dtype, column, ot
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_many_scalars_whose_steps_rise_travel_in_packed_blocks_to_a_server_that_takes_them(dtype):
+def test_scalars_with_rising_steps_travel_packed(dtype):
     steps, values = (
         np.arange(20_000) * 3,
         np.random.default_rng(0).normal(size=20_000).astype(dtype),
@@ -104,7 +104,7 @@ def test_many_scalars_whose_steps_rise_travel_in_packed_blocks_to_a_server_that_
     assert plain.series[0].scalars.steps == steps.tobytes()
 
 
-def test_scalars_with_a_step_that_does_not_rise_travel_in_columns():
+def test_scalars_with_step_that_does_not_rise_travel_in_columns():
     steps = np.append(np.arange(5_000), 4_999)
     chunk = chunk_of(
         SeriesPoints("loss", "scalars", b"m", ScalarColumns(steps, steps / 7, steps / 3))
@@ -124,7 +124,7 @@ def test_strided_columns_arrive_in_order():
     assert np.frombuffer(sent.series[0].scalars.wall_times, "<f8").tolist() == [10, 8, 6, 4, 2, 0]
 
 
-def test_a_legacy_histogram_keeps_its_fields_beside_its_tensor():
+def test_legacy_histogram_keeps_its_fields_beside_its_tensor():
     histogram = LegacyHistogram(-1.0, 2.0, 3.0, 4.0, 5.0, [0.5, 1e308], [1.0, 2.0])
     _, sent = encoded(chunk_of(tensors(8, histogram=histogram), tensors(8, tag="plain")))
     tensor = sent.series[0].tensors.tensors[0]
@@ -134,7 +134,7 @@ def test_a_legacy_histogram_keeps_its_fields_beside_its_tensor():
     assert not sent.series[1].tensors.tensors[0].HasField("histogram")
 
 
-def test_small_blobs_travel_inside_and_large_ones_by_their_digest():
+def test_blobs_travel_inline_or_by_digest():
     small, large = b"", b"x" * 1001
     segment, sent = encoded(chunk_of(blobs(small, large, large)))
     digest = hashlib.sha256(large).digest()
@@ -158,7 +158,7 @@ def test_content_types_travel_beside_their_clips():
     ]
 
 
-def test_when_inline_blobs_are_too_many_for_one_request_they_are_put_before_it():
+def test_inline_blobs_over_request_size_are_put_first():
     contents = [bytes([number]) * 900 for number in range(20)]
     segment, _ = encoded(
         chunk_of(blobs(*contents)), limits=WireLimits(5000, 1000, 1 << 30, 1 << 20, 100, 1 << 20)
@@ -167,7 +167,7 @@ def test_when_inline_blobs_are_too_many_for_one_request_they_are_put_before_it()
     assert len(segment.blobs) == 20
 
 
-def test_tensor_over_the_limit_travels_by_its_digest():
+def test_tensor_over_limit_travels_by_its_digest():
     limits = replace(LIMITS, batch_bytes_max=8 << 20, tensor_object_bytes_max=64 << 20)
     segment, sent = encoded(
         chunk_of(tensors(1 << 20, "small"), tensors((1 << 20) + 1, "large")), limits=limits
@@ -197,7 +197,7 @@ def test_server_without_tensor_objects_is_sent_no_reference():
     assert len(segment.body) > LIMITS.batch_bytes_max  # the caller drops it and counts it
 
 
-def test_metadata_is_sent_until_it_is_acknowledged_and_again_when_it_changes():
+def test_metadata_is_sent_until_acknowledged_or_changed():
     segment, sent = encoded(chunk_of(scalars()))
     assert sent.series[0].summary_metadata == b"metadata"
     assert segment.metadata == {"loss": b"metadata"}
@@ -208,7 +208,7 @@ def test_metadata_is_sent_until_it_is_acknowledged_and_again_when_it_changes():
     assert sent.series[0].summary_metadata == b"other"
 
 
-def test_a_batch_of_several_segments_is_their_bodies_end_to_end():
+def test_batch_of_several_segments_is_their_bodies_end_to_end():
     batch = Batch(bytes_max=1 << 20)
     for tag in ("a", "b", "c"):
         batch.add(encoded(chunk_of(scalars(tag)))[0], None)
@@ -217,7 +217,7 @@ def test_a_batch_of_several_segments_is_their_bodies_end_to_end():
     assert batch.body_bytes == len(batch.body())
 
 
-def test_a_batch_takes_nothing_over_the_servers_limit():
+def test_batch_takes_nothing_over_servers_limit():
     segment = encoded(chunk_of(tensors(600)))[0]
     batch = Batch(bytes_max=1000)
     assert batch.fits(segment)
@@ -225,7 +225,7 @@ def test_a_batch_takes_nothing_over_the_servers_limit():
     assert not batch.fits(segment)
 
 
-def test_dropping_the_largest_series_counts_its_points():
+def test_dropping_largest_series_counts_its_points():
     chunk = drop_largest_series(
         chunk_of(tensors(500, tag="large"), tensors(5, tag="small"), skipped={"bad": 1})
     )

@@ -1,4 +1,6 @@
-"""How a blob is put: asked for before it is sent, in pieces from where the server is, the bytes that were read."""
+"""How a blob is put: asked for before it is sent, in pieces from where the server is, the bytes
+that were read.
+"""
 
 import hashlib
 import json
@@ -59,20 +61,20 @@ def sent(server):
     ]
 
 
-def test_a_small_blob_is_sent_without_asking(server, put):
+def test_small_blob_is_sent_without_asking(server, put):
     server.replies = [KEPT]
     put(CONTENT[:999])
     assert sent(server) == [("PUT", "", CONTENT[:999])]
 
 
-def test_a_blob_that_is_there_is_not_sent(server, put, file_blob):
+def test_blob_that_is_there_is_not_sent(server, put, file_blob):
     server.replies = [state(2560, stored=True)]
     put()
     put(file_blob)
     assert sent(server) == [("GET", "?size=2560", b"")] * 2
 
 
-def test_a_blob_no_longer_than_a_piece_is_sent_whole(server, put, file_blob):
+def test_blob_no_longer_than_piece_is_sent_whole(server, put, file_blob):
     for blob in (CONTENT, file_blob):
         server.replies = [state(0, piece=2560), KEPT]
         server.requests.clear()
@@ -81,7 +83,7 @@ def test_a_blob_no_longer_than_a_piece_is_sent_whole(server, put, file_blob):
 
 
 @pytest.mark.parametrize("received", [0, 1000, 2000, 2560])
-def test_a_large_blob_goes_on_in_pieces_from_where_the_server_is(server, put, file_blob, received):
+def test_large_blob_goes_on_in_pieces_from_where_server_is(server, put, file_blob, received):
     offsets = [offset for offset in (0, 1000, 2000) if offset >= min(received, 2000)]
     server.replies = [
         state(received),
@@ -96,7 +98,7 @@ def test_a_large_blob_goes_on_in_pieces_from_where_the_server_is(server, put, fi
     assert sent(server)[1:] == pieces
 
 
-def test_what_the_server_has_lost_is_sent_again_but_not_for_ever(server, put, file_blob):
+def test_what_server_has_lost_is_sent_again_but_not_for_ever(server, put, file_blob):
     server.replies = [state(1000), state(0), state(1000), state(2000), state(2560, stored=True)]
     put(file_blob)
     assert [path for _, path, _ in sent(server)][1:3] == [
@@ -110,9 +112,7 @@ def test_what_the_server_has_lost_is_sent_again_but_not_for_ever(server, put, fi
 
 @pytest.mark.parametrize("change", ["removed", "truncated", "other bytes"])
 @pytest.mark.parametrize("piece", [1000, 5000])
-def test_a_file_that_changed_in_the_meantime_is_to_be_read_again(
-    server, put, file_blob, change, piece
-):
+def test_file_that_changed_in_meantime_is_to_be_read_again(server, put, file_blob, change, piece):
     server.replies = [state(0, piece=piece), refusal(422, "invalid")]
     if change == "removed":
         file_blob.path.unlink()
@@ -127,14 +127,14 @@ def test_a_file_that_changed_in_the_meantime_is_to_be_read_again(
     )
 
 
-def test_a_blob_in_memory_that_is_refused_is_refused(server, put):
+def test_blob_in_memory_that_is_refused_is_refused(server, put):
     server.replies = [refusal(422, "invalid")]
     with pytest.raises(Refused) as caught:
         put(CONTENT[:10])
     assert not isinstance(caught.value, Conflict)
 
 
-def test_an_upload_that_was_abandoned_sends_no_further_pieces(server, put, file_blob, patience):
+def test_upload_that_was_abandoned_sends_no_further_pieces(server, put, file_blob, patience):
     server.replies = [state(0), state(1000)]
     patience.stop_token.cancel()
     with pytest.raises(Unreachable, match="ended"):

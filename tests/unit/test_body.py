@@ -25,7 +25,7 @@ def request_of(*pieces, then_hangs=False):
     return Request({"type": "http", "method": "POST", "path": "/", "headers": []}, receive)
 
 
-def test_a_body_comes_back_whole_in_memory_and_as_a_file():
+def test_body_comes_back_whole_in_memory_and_as_file():
     async def read():
         assert await read_body(request_of(b"ab", b"c"), 3, 5) == b"abc"
         async with spool_body(request_of(b"ab", b"c"), 3, 5) as (file, size):
@@ -35,7 +35,7 @@ def test_a_body_comes_back_whole_in_memory_and_as_a_file():
 
 
 @pytest.mark.parametrize("sizes", [[], [1], [10], [3, 3, 3, 3], [25, 5], [10, 10], [1] * 21])
-def test_a_large_body_comes_in_pieces_of_one_size_and_a_shorter_last_one(sizes):
+def test_body_is_spooled_in_equal_parts_and_a_rest(sizes):
     content = bytes(range(sum(sizes)))
     received = [content[sum(sizes[:index]) :][:size] for index, size in enumerate(sizes)]
 
@@ -47,7 +47,7 @@ def test_a_large_body_comes_in_pieces_of_one_size_and_a_shorter_last_one(sizes):
     assert asyncio.run(read()) == [(piece, len(piece)) for piece in expected]
 
 
-def test_a_body_over_its_size_or_its_time_is_refused():
+def test_body_over_its_size_or_its_time_is_refused():
     with pytest.raises(TooLarge, match="2 bytes"):
         asyncio.run(read_body(request_of(b"ab", b"c"), 2, 5))
     with pytest.raises(RequestTimeout, match=r"0\.01 seconds"):

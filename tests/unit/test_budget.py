@@ -1,4 +1,6 @@
-"""A few bytes of a record can stand for megabytes: a chunk then ends early, and a record gives no more than can go."""
+"""A few bytes of a record can stand for megabytes: a chunk then ends early, and a record gives no
+more than can go.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ def path(tmp_path):
 
 
 @pytest.mark.parametrize("tensors", [0, 1, 3, 39, 40])
-def test_a_chunk_ends_when_its_tensors_are_enough(path, monkeypatch, tensors):
+def test_chunk_ends_when_its_tensors_are_enough(path, monkeypatch, tensors):
     whole = read_all(path)
     monkeypatch.setattr(budget, "CHUNK_TENSORS_BYTES_MAX", tensors * TENSOR_BYTES)
     chunks = read_chunks(open_file(path))
@@ -64,7 +66,7 @@ def test_a_chunk_ends_when_its_tensors_are_enough(path, monkeypatch, tensors):
         assert latest == str(written - 1).encode()  # nothing of the records left for the next chunk
 
 
-def test_a_record_gives_no_more_tensors_than_a_request_could_take(tmp_path, monkeypatch):
+def test_record_gives_no_more_tensors_than_request_could_take(tmp_path, monkeypatch):
     monkeypatch.setattr(budget, "RECORD_TENSORS_BYTES_MAX", 3 * TENSOR_BYTES)
     values = [filled(step).summary.value[0] for step in range(5)]
     write_records(
@@ -75,7 +77,7 @@ def test_a_record_gives_no_more_tensors_than_a_request_could_take(tmp_path, monk
     assert skipped == {skip_reasons.RECORD_TOO_LARGE: 2}
 
 
-def test_a_megabyte_that_stands_for_gigabytes_is_read_piece_by_piece(tmp_path):
+def test_gzip_bomb_is_read_in_small_parts(tmp_path):
     write_records(tmp_path / "file", [filled(step, 4 << 20) for step in range(100)])
     file = open_file(tmp_path / "file")
     steps = []

@@ -1,4 +1,6 @@
-"""Scalars in bulk, by template, against protobuf one by one: the same points, the same reasons, in every mixture."""
+"""Scalars in bulk, by template, against protobuf one by one: the same points, the same reasons, in
+every mixture.
+"""
 
 from __future__ import annotations
 
@@ -138,7 +140,9 @@ def values(draw):
 
 @st.composite
 def events(draw):
-    """A plain event, its fields in any order, some absent; its step's varint may be longer than it needs to be."""
+    """A plain event, its fields in any order, some absent; its step's varint may be longer than it
+    needs to be.
+    """
     summary = b"".join(draw(st.lists(values(), min_size=1, max_size=3)))
     parts = [field(5, 2, summary)]
     if draw(st.booleans()):
@@ -177,7 +181,7 @@ def files(draw):
 
 @settings(max_examples=150, deadline=None)
 @given(files(), st.data())
-def test_both_ways_give_the_same(payloads, data):
+def test_both_ways_give_same(payloads, data):
     spoilt = data.draw(st.sets(st.integers(0, len(payloads) - 1), max_size=3))
     series_filter = data.draw(
         st.sampled_from([SeriesFilter(), SeriesFilter(plugins=frozenset({"scalars"}))])
@@ -211,7 +215,7 @@ def test_bytes_that_were_changed_are_refused_or_read_alike(payload, data):
 
 
 @pytest.mark.parametrize("size_bytes", [1, 5, 6, 10])
-def test_a_length_longer_than_protobuf_takes_is_refused_in_bulk_too(size_bytes):
+def test_varint_too_long_is_refused_in_bulk_decoding(size_bytes):
     value = field(1, 2, b"t") + field(2, 5, struct.pack("<f", 1))
     summary = b"\x0a" + varint(len(value), padding=size_bytes - 1) + value
     series, skipped = assert_same_both_ways([field(5, 2, summary)] * 20)
@@ -222,7 +226,7 @@ def test_a_length_longer_than_protobuf_takes_is_refused_in_bulk_too(size_bytes):
 
 @settings(max_examples=150, deadline=None)
 @given(events(), st.data())
-def test_a_layout_met_before_is_what_parsing_says(payload, data):
+def test_layout_met_before_is_what_parsing_says(payload, data):
     find_layout(payload)
     for _ in range(20):
         at, bit = data.draw(st.integers(0, len(payload) - 1)), data.draw(st.integers(0, 7))
@@ -231,7 +235,7 @@ def test_a_layout_met_before_is_what_parsing_says(payload, data):
         assert (known and known.layout) == parse_layout(changed)
 
 
-def test_several_values_of_an_event_keep_their_order():
+def test_several_values_of_event_keep_their_order():
     payloads = [
         summary_event(
             step,
@@ -248,13 +252,13 @@ def test_several_values_of_an_event_keep_their_order():
     assert values == [number for step in range(20) for number in (step, step + 2)]
 
 
-def test_a_tensor_of_float64_is_not_rounded():
+def test_tensor_of_float64_is_not_rounded():
     payloads = [plugin_event("scalars", "t", step, tensor_proto(1 / 3)) for step in range(20)]
     series, _ = assert_same_both_ways(payloads)
     assert {value for *_, value in series["t"].points} == {("float64", struct.pack("<d", 1 / 3))}
 
 
-def test_float32_and_wider_values_of_one_tag_become_float64_together():
+def test_float32_and_float64_of_tag_become_float64():
     payloads = [
         plugin_event("scalars", "t", step, tensor_proto(1 / 3 if step % 2 else 0.5))
         for step in range(20)
@@ -264,7 +268,7 @@ def test_float32_and_wider_values_of_one_tag_become_float64_together():
     assert {value[0] for *_, value in series["t"].points} == {"float64"}
 
 
-def test_only_the_first_value_of_a_tag_needs_metadata():
+def test_only_first_value_of_tag_needs_metadata():
     payloads = [
         scalar_event("t", step, step, style="tensor", metadata=step == 0) for step in range(100)
     ]
@@ -272,7 +276,7 @@ def test_only_the_first_value_of_a_tag_needs_metadata():
     assert (len(series["t"].points), skipped) == (100, {})
 
 
-def test_a_tag_that_begins_without_a_plugin_stays_without_one():
+def test_tag_that_begins_without_plugin_stays_without_one():
     payloads = [
         scalar_event("t", step, step, style="tensor", metadata=step == 50) for step in range(100)
     ]
@@ -282,13 +286,13 @@ def test_a_tag_that_begins_without_a_plugin_stays_without_one():
     assert skipped == {skip_reasons.OTHER_PLUGIN: 1}
 
 
-def test_values_of_no_plugin_are_left_out_where_plugins_are_chosen():
+def test_values_without_plugin_are_dropped_by_plugin_filter():
     chosen = SeriesFilter(plugins=frozenset({"scalars"}))
     payloads = [scalar_event("t", step, step, style="tensor", metadata=False) for step in range(20)]
     assert assert_same_both_ways(payloads, series_filter=chosen) == ({}, {})
 
 
-def test_the_first_value_of_a_tag_decides_its_plugin_wherever_the_others_stand():
+def test_first_value_of_tag_sets_plugin_at_any_position():
     text = plugin_event("text", "t", 0, string_tensor_proto([b"x"], ()))
     scalars = [scalar_event("t", step, step) for step in range(20)]
     series, skipped = assert_same_both_ways([*scalars[:10], text, *scalars[10:]])
@@ -299,7 +303,7 @@ def test_the_first_value_of_a_tag_decides_its_plugin_wherever_the_others_stand()
     assert skipped == {skip_reasons.OTHER_PLUGIN: 20}
 
 
-def test_damaged_records_are_counted_and_the_rest_is_read():
+def test_damaged_records_are_counted_and_rest_is_read():
     series, skipped = assert_same_both_ways(
         [scalar_event("t", step, step) for step in range(100)], spoilt=[0, 7, 99]
     )
@@ -331,7 +335,7 @@ def test_many_tags_of_one_length_are_told_apart(count):
         assert {value[1] for *_, value in points} == {struct.pack("<f", tag)}
 
 
-def test_a_group_of_many_shapes_is_left_to_protobuf():
+def test_group_of_many_shapes_is_left_to_protobuf():
     shapes = [field(1, 1, bytes(8)) + field(15, 2, bytes([n]) * 20) for n in range(100)]
     scalars = [scalar_event("t", step, step).SerializeToString() for step in range(100)]
     assert_same_both_ways([*shapes, *scalars])

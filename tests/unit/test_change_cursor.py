@@ -1,4 +1,6 @@
-"""The rule of a reader's cursor against a model: whatever is written, deleted and read, nothing is missed."""
+"""The rule of a reader's cursor against a model: whatever is written, deleted and read, nothing is
+missed.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ READ = st.tuples(st.just("read"), st.integers(1, 6))
 
 
 class Model:
-    """Series as the store keeps them, by name and in the order of their ids, and a reader that holds a cursor."""
+    """Series as the store keeps them, by name and in the order of their ids, and a reader that
+    holds a cursor.
+    """
 
     def __init__(self):
         self.series = {}
@@ -94,7 +98,7 @@ class Model:
 
 @settings(max_examples=300)
 @given(st.lists(st.one_of(WRITE, WRITE, READ, DELETE), min_size=12, max_size=40), st.integers(1, 6))
-def test_a_reader_holds_what_was_written_whatever_happens_in_between(events, limit):
+def test_points_gathered_equal_written_ones(events, limit):
     model = Model()
     for name, *arguments in events:
         getattr(model, name)(*arguments)
@@ -104,7 +108,7 @@ def test_a_reader_holds_what_was_written_whatever_happens_in_between(events, lim
     assert not model.read(limit)
 
 
-def test_a_reader_goes_back_no_further_than_what_was_written_anew():
+def test_reader_goes_back_no_further_than_what_was_written_anew():
     progress = SeriesProgress(
         *np.array([[7, 100, 0, 99, 2, 40], [9, 100, 0, 99, 0, NEVER_REWRITTEN]]).T
     )
@@ -122,7 +126,7 @@ def test_what_is_no_cursor_is_told_so(data, is_packed):
         change_cursor.decode(text, FOLLOWED)
 
 
-def test_a_cursor_of_parallel_series_is_short():
+def test_cursor_of_parallel_series_is_short():
     ids = np.arange(10_000) + 123_456_789
     text = change_cursor.encode(
         change_cursor.ChangeCursor(
@@ -133,7 +137,7 @@ def test_a_cursor_of_parallel_series_is_short():
     assert change_cursor.decode(text, FOLLOWED).last_steps.tolist() == [31_250] * 10_000
 
 
-def test_a_cursor_that_would_grow_without_end_is_refused():
+def test_cursor_that_would_grow_without_end_is_refused():
     bomb = base64.urlsafe_b64encode(zlib.compress(bytes(50_000_000))).decode()
     with pytest.raises(MalformedRequest):
         change_cursor.decode(bomb, FOLLOWED)
@@ -150,7 +154,7 @@ def test_a_cursor_that_would_grow_without_end_is_refused():
         Selection(runs=frozenset({"a"}), tags=frozenset({"b"})),
     ],
 )
-def test_a_cursor_tells_what_it_follows(other):
+def test_cursor_tells_what_it_follows(other):
     digest = change_cursor.selection_digest(ExperimentId("x"), Selection(runs=frozenset({"a"})))
     assert change_cursor.selection_digest(ExperimentId("x"), other) != digest
     assert (

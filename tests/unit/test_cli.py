@@ -1,4 +1,6 @@
-"""The command line: which verb, which exit code, what goes to stdout, and that nothing is asked without a terminal."""
+"""The command line: which verb, which exit code, what goes to stdout, and that nothing is asked
+without a terminal.
+"""
 
 import io
 import json
@@ -72,7 +74,7 @@ def run(server, capsys, monkeypatch):
     return run
 
 
-def test_help_names_every_verb_and_the_exit_codes(run):
+def test_help_names_every_verb_and_exit_codes(run):
     code, out, _ = run("--help")
     assert code == 0
     for word in (
@@ -88,7 +90,7 @@ def test_help_names_every_verb_and_the_exit_codes(run):
         assert word in out
 
 
-def test_no_arguments_is_a_usage_error_with_help(run):
+def test_no_arguments_is_usage_error_with_help(run):
     code, out, err = run()
     assert (code, out) == (2, "")
     assert "examples:" in err
@@ -115,12 +117,12 @@ def test_wrong_usage_ends_with_2(run, arguments):
     assert "tbupload" in err
 
 
-def test_upload_is_the_default_verb(run, tmp_path):
+def test_upload_is_default_verb(run, tmp_path):
     missing = str(tmp_path / "missing")
     assert run("--logdir", missing) == run("upload", "--logdir", missing)
 
 
-def test_a_logdir_that_is_none_ends_with_1_and_asks_no_server(run, server, tmp_path):
+def test_logdir_that_is_none_ends_with_1_and_asks_no_server(run, server, tmp_path):
     code, out, err = run("--logdir", str(tmp_path / "missing"))
     assert (code, out) == (1, "")
     assert "no such directory" in err
@@ -130,9 +132,7 @@ def test_a_logdir_that_is_none_ends_with_1_and_asks_no_server(run, server, tmp_p
 
 
 @pytest.mark.parametrize("spelling", ["--one-shot", "--one_shot"])
-def test_an_empty_logdir_read_once_ends_with_1_and_makes_no_experiment(
-    run, server, tmp_path, spelling
-):
+def test_empty_logdir_one_shot_exits_1_without_experiment(run, server, tmp_path, spelling):
     code, _, err = run("--logdir", str(tmp_path), spelling)
     assert code == 1
     assert "no event files found" in err
@@ -141,7 +141,7 @@ def test_an_empty_logdir_read_once_ends_with_1_and_makes_no_experiment(
 
 
 @pytest.mark.parametrize("spelling", ["--dry-run", "--dry_run"])
-def test_a_dry_run_asks_no_server(run, server, tmp_path, spelling):
+def test_dry_run_asks_no_server(run, server, tmp_path, spelling):
     code, out, err = run("--logdir", str(tmp_path), spelling, "--json")
     assert code == 0
     assert json.loads(out)["event"] == "done"
@@ -166,21 +166,21 @@ def test_help_documents_retry_timeout_only(run, command):
     assert "--give-up-seconds" not in out
 
 
-def test_no_server_is_a_usage_error(run, monkeypatch):
+def test_no_server_is_usage_error(run, monkeypatch):
     monkeypatch.delenv("TBHUB_SERVER")
     code, _, err = run("list")
     assert code == 2
     assert "tbupload login" in err
 
 
-def test_a_resumed_upload_takes_no_new_name(run, server, tmp_path):
+def test_resumed_upload_takes_no_new_name(run, server, tmp_path):
     code, _, err = run("--logdir", str(tmp_path), "--experiment", "abc", "--name", "x")
     assert code == 2
     assert "update-metadata" in err
     assert server.requests == []
 
 
-def test_list_prints_one_line_an_experiment(run, server):
+def test_list_prints_one_line_experiment(run, server):
     server.replies = [reply({"experiments": [EXPERIMENT], "next": None})]
     code, out, _ = run("list")
     assert (code, out) == (
@@ -190,7 +190,7 @@ def test_list_prints_one_line_an_experiment(run, server):
     assert json.loads(run("list", "--json")[1]) == EXPERIMENT
 
 
-def test_show_takes_an_id_or_the_url_of_the_experiment(run, server):
+def test_show_takes_id_or_url_of_experiment(run, server):
     for text in ("abc", "http://tbhub.example/experiment/abc/?token=tbh_x#scalars"):
         code, out, _ = run("show", text)
         assert code == 0
@@ -207,7 +207,7 @@ def test_update_metadata_sends_what_was_given_and_nothing_else(run, server):
     assert run("update-metadata", "abc")[0] == 2
 
 
-def test_delete_without_a_terminal_needs_yes(run, server):
+def test_delete_without_terminal_needs_yes(run, server):
     code, _, err = run("delete", "abc")
     assert code == 2
     assert "--yes" in err
@@ -218,7 +218,7 @@ def test_delete_without_a_terminal_needs_yes(run, server):
 
 
 @pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 1), ("\n", 1), ("", 1)])
-def test_delete_asks_on_a_terminal(run, server, monkeypatch, answer, code):
+def test_delete_asks_on_terminal(run, server, monkeypatch, answer, code):
     terminal = io.StringIO(answer)
     terminal.isatty = lambda: True
     monkeypatch.setattr("sys.stdin", terminal)
@@ -226,7 +226,7 @@ def test_delete_asks_on_a_terminal(run, server, monkeypatch, answer, code):
     assert ("DELETE" in {request.method for request in server.requests}) == (code == 0)
 
 
-def test_share_prints_a_link_with_a_read_token(run, server):
+def test_share_prints_link_with_read_token(run, server):
     server.replies = [reply(EXPERIMENT), reply({**TOKEN, "token": "tbh_abcd"}, 201)]
     code, out, _ = run("share", "abc", "--expires", "30d", "--label", "for the paper")
     assert (code, out) == (0, "http://tbhub.example/experiment/abc/?token=tbh_abcd\n")
@@ -246,7 +246,7 @@ def test_share_lists_and_revokes_tokens(run, server):
     )
 
 
-def test_an_expiry_is_a_number_and_a_unit():
+def test_expiry_is_number_and_unit():
     now = datetime(2026, 1, 1, tzinfo=UTC)
     assert expiry("12h", now) == datetime(2026, 1, 1, 12, tzinfo=UTC)
     assert expiry("8w", now) == datetime(2026, 2, 26, tzinfo=UTC)
@@ -265,7 +265,7 @@ def test_what_is_no_experiment_is_refused_before_any_request():
 @pytest.mark.parametrize(
     "value", [0.5, "NaN", {"dtype": "string", "shape": [1], "data": ["a\x1b[2J\nb"]}]
 )
-def test_a_tail_prints_one_line_a_point_whatever_was_logged(capsys, wall_time, value):
+def test_tail_prints_one_line_point_whatever_was_logged(capsys, wall_time, value):
     _print_point(
         {
             "run": "r\x1b]0;x\x07",
@@ -280,7 +280,7 @@ def test_a_tail_prints_one_line_a_point_whatever_was_logged(capsys, wall_time, v
     assert "step -9,223,372,036,854,775,808" in printed
 
 
-def test_login_keeps_a_token_from_stdin_that_the_server_accepts(run, server, config, monkeypatch):
+def test_login_keeps_token_from_stdin_that_server_accepts(run, server, config, monkeypatch):
     server.replies = [reply({"experiments": [], "next": None})]
     monkeypatch.setattr("sys.stdin", io.StringIO("tbh_new\n"))
     code, out, err = run("login")
@@ -290,14 +290,14 @@ def test_login_keeps_a_token_from_stdin_that_the_server_accepts(run, server, con
     assert server.requests[0].headers["Authorization"] == "Bearer tbh_new"
 
 
-def test_login_keeps_a_token_that_is_for_one_experiment_only(run, server, config, monkeypatch):
+def test_login_keeps_token_that_is_for_one_experiment_only(run, server, config, monkeypatch):
     server.replies = [refusal(403)]
     monkeypatch.setattr("sys.stdin", io.StringIO("tbh_new\n"))
     assert run("login")[0] == 0
     assert read_config(config).token == "tbh_new"
 
 
-def test_login_keeps_nothing_the_server_refuses(run, server, config, monkeypatch):
+def test_login_keeps_nothing_server_refuses(run, server, config, monkeypatch):
     server.replies = [refusal(401)]
     monkeypatch.setattr("sys.stdin", io.StringIO("tbh_wrong\n"))
     code, _, err = run("login")
@@ -306,6 +306,6 @@ def test_login_keeps_nothing_the_server_refuses(run, server, config, monkeypatch
     assert not config.exists()
 
 
-def test_login_without_a_token_on_stdin_is_a_usage_error(run, server):
+def test_login_without_token_on_stdin_is_usage_error(run, server):
     assert run("login")[0] == 2
     assert server.requests == []

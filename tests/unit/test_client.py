@@ -1,4 +1,6 @@
-"""The client against a server on loopback that misbehaves: what is repeated, for how long, and what is said."""
+"""The client against a server on loopback that misbehaves: what is repeated, for how long, and what
+is said.
+"""
 
 import gzip
 import http.client
@@ -48,15 +50,13 @@ def connect(server, said):
     return connect
 
 
-def test_requests_carry_the_token_and_answers_are_json(server, connect):
+def test_requests_carry_token_and_answers_are_json(server, connect):
     assert connect().get_experiment("abc") == EXPERIMENT
     assert server.requests[0].headers["Authorization"] == "Bearer tbh_secret"
     assert server.requests[0].path == "/api/v1/experiments/abc"
 
 
-def test_a_body_is_sent_in_small_pieces_as_on_a_slow_line_each_has_a_time_of_its_own(
-    server, connect, monkeypatch
-):
+def test_body_is_sent_in_timed_small_parts(server, connect, monkeypatch):
     sizes = []
     send = http.client.HTTPConnection.send
     monkeypatch.setattr(
@@ -72,7 +72,7 @@ def test_a_body_is_sent_in_small_pieces_as_on_a_slow_line_each_has_a_time_of_its
     assert max(sizes) <= 1 << 16
 
 
-def test_without_a_token_none_is_sent(server, connect):
+def test_without_token_none_is_sent(server, connect):
     connect(token=None).get_experiment("abc")
     assert "Authorization" not in server.requests[0].headers
 
@@ -90,7 +90,7 @@ def test_without_a_token_none_is_sent(server, connect):
     ],
     ids=["503", "408", "500", "502", "504", "drop", "half"],
 )
-def test_a_batch_that_met_a_fault_is_sent_again_as_it_was(server, connect, said, fault):
+def test_batch_that_met_fault_is_sent_again_as_it_was(server, connect, said, fault):
     server.replies = [fault, fault, RESULT]
     result, is_repeat = connect().write_batch("abc", b"the batch")
     assert (result.scalars, is_repeat) == (7, True)
@@ -99,7 +99,7 @@ def test_a_batch_that_met_a_fault_is_sent_again_as_it_was(server, connect, said,
     assert "answers again" in said[-1]
 
 
-def test_an_experiment_is_created_under_one_key_however_often_it_is_asked(server, connect):
+def test_experiment_is_created_once_per_key(server, connect):
     server.replies = [Reply(fault="drop"), LATER, Reply(201)]
     connect().create_experiment(name="", description="", visibility="private")
     keys = {request.headers["Idempotency-Key"] for request in server.requests}
@@ -114,7 +114,7 @@ def test_two_creations_have_two_keys(server, connect):
     assert len({request.headers["Idempotency-Key"] for request in server.requests}) == 2
 
 
-def test_a_token_is_not_made_twice_when_the_answer_is_lost(server, connect):
+def test_token_is_not_made_twice_when_answer_is_lost(server, connect):
     server.replies = [Reply(fault="drop")]
     with pytest.raises(Unreachable, match="not known"):
         connect().create_token("abc", {"scopes": ["read"]})
@@ -199,7 +199,7 @@ def test_retry_after_is_bounded():
     assert retry_after_seconds("Thu, 01 Jan 1970 00:00:00 GMT") == 0.0
 
 
-def test_error_answer_shows_the_id_in_the_log(server, connect):
+def test_error_answer_shows_id_in_log(server, connect):
     server.replies = [refusal(500, "internal", id="req-7f3a")]
     with pytest.raises(Unreachable, match=r"HTTP 500: the detail of internal \(id req-7f3a\)"):
         connect(give_up_seconds=0.001).get_experiment("abc")
@@ -216,7 +216,7 @@ def test_compressed_answer_nobody_asked_for_is_refused(server, connect):
         tracemalloc.stop()
 
 
-def test_answer_over_the_limit_is_refused(server, connect, monkeypatch):
+def test_answer_over_limit_is_refused(server, connect, monkeypatch):
     monkeypatch.setattr("tbupload.http.transport.RESPONSE_BYTES_MAX", 1000)
     server.replies = [Reply(body=b" " * 1001)]
     with pytest.raises(Refused, match="over the limit of 1,000 bytes"):
@@ -227,7 +227,7 @@ def test_answer_over_the_limit_is_refused(server, connect, monkeypatch):
         connect().get_experiment("abc")
 
 
-def test_listing_that_repeats_a_page_is_refused(server, connect):
+def test_listing_that_repeats_page_is_refused(server, connect):
     pages = [Reply(body=json.dumps({"experiments": [], "next": name}).encode()) for name in "abca"]
     server.replies = pages
     with pytest.raises(Refused, match="the same page comes again"):
@@ -235,7 +235,7 @@ def test_listing_that_repeats_a_page_is_refused(server, connect):
     assert len(server.requests) == 4
 
 
-def test_listing_without_an_end_is_refused(server, connect, monkeypatch):
+def test_listing_without_end_is_refused(server, connect, monkeypatch):
     monkeypatch.setattr("tbupload.http.pagination.LISTING_PAGES_MAX", 3)
     server.replies = [
         Reply(body=json.dumps({"experiments": [], "next": f"{n}"}).encode()) for n in range(9)
@@ -244,7 +244,7 @@ def test_listing_without_an_end_is_refused(server, connect, monkeypatch):
         list(connect().list_experiments())
 
 
-def test_a_wait_longer_than_patience_is_not_begun(server, connect):
+def test_wait_longer_than_patience_is_not_begun(server, connect):
     server.replies = [refusal(503, headers={"Retry-After": "3600"})]
     start = time.monotonic()
     with pytest.raises(Unreachable, match="the detail of"):
@@ -252,16 +252,14 @@ def test_a_wait_longer_than_patience_is_not_begun(server, connect):
     assert time.monotonic() - start < 3.0
 
 
-def test_a_server_that_is_down_is_tried_until_patience_ends(connect, server, said):
+def test_server_that_is_down_is_tried_until_patience_ends(connect, server, said):
     server.server.server_close()
     with pytest.raises(Unreachable, match="cannot connect"):
         connect(give_up_seconds=1.0).get_experiment("abc")
     assert len(said) == 1
 
 
-def test_after_an_orderly_stop_a_server_that_is_away_is_not_tried_for_ever(
-    connect, server, monkeypatch
-):
+def test_absent_server_is_not_retried_after_stop(connect, server, monkeypatch):
     monkeypatch.setattr("tbupload.http.retry.UNREACHABLE_GRACE_SECONDS", 0.5)
     server.replies = [LATER]
     patience = RetryPolicy(float("inf"))
@@ -270,7 +268,7 @@ def test_after_an_orderly_stop_a_server_that_is_away_is_not_tried_for_ever(
         connect(patience=patience).get_experiment("abc")
 
 
-def test_an_abandoned_upload_waits_no_more(connect, server):
+def test_abandoned_upload_waits_no_more(connect, server):
     server.replies = [refusal(503, headers={"Retry-After": "60"})]
     patience = RetryPolicy(float("inf"))
     threading.Timer(0.2, patience.stop_token.cancel).start()
@@ -290,7 +288,7 @@ def test_an_abandoned_upload_waits_no_more(connect, server):
         (422, "detail of"),
     ],
 )
-def test_a_final_refusal_is_not_repeated_and_says_what_to_do(server, connect, status, advice):
+def test_final_refusal_is_not_repeated_and_says_what_to_do(server, connect, status, advice):
     server.replies = [refusal(status)]
     with pytest.raises(Refused, match=advice) as caught:
         connect().write_batch("abc", b"x")
@@ -298,7 +296,7 @@ def test_a_final_refusal_is_not_repeated_and_says_what_to_do(server, connect, st
     assert len(server.requests) == 1
 
 
-def test_a_conflict_carries_where_to_go_back_to(server, connect):
+def test_conflict_carries_where_to_go_back_to(server, connect):
     server.replies = [refusal(409, "cursor_conflict", segment=2, offset=4096, checksum=99)]
     with pytest.raises(Conflict) as caught:
         connect().write_batch("abc", b"x")
@@ -311,14 +309,14 @@ def test_a_conflict_carries_where_to_go_back_to(server, connect):
     )
 
 
-def test_a_redirect_is_not_followed_with_the_token(server, connect):
+def test_redirect_is_not_followed_with_token(server, connect):
     server.replies = [Reply(302, headers={"Location": "https://elsewhere.example/"})]
     with pytest.raises(Refused, match=r"elsewhere\.example"):
         connect().get_experiment("abc")
     assert len(server.requests) == 1
 
 
-def test_an_answer_of_something_else_is_recognized(server, connect):
+def test_answer_of_something_else_is_recognized(server, connect):
     server.replies = [Reply(body=b"<html>a router's page</html>")]
     with pytest.raises(Refused, match="not one of a tbhub server"):
         connect().get_experiment("abc")
@@ -354,7 +352,7 @@ def test_token_listing_follows_pages_and_needs_none(server, connect):
     assert [request.path.partition("?")[2] for request in server.requests] == ["", "after=behind"]
 
 
-def test_streams_come_with_their_cursors_and_the_limits(server, connect):
+def test_streams_come_with_their_cursors_and_limits(server, connect):
     limits = {
         "batch_bytes_max": 1,
         "blob_inline_bytes_max": 2,
@@ -390,7 +388,7 @@ def test_streams_come_with_their_cursors_and_the_limits(server, connect):
     assert [(skipped.reason, skipped.count) for skipped in cursor.skipped] == [("bad", 3)]
 
 
-def test_batches_are_compressed_on_their_way_to_another_machine_only(server, connect, monkeypatch):
+def test_batches_are_compressed_only_for_remote_server(server, connect, monkeypatch):
     server.replies = [RESULT]
     body = b"x" * 5000
     connect().write_batch("abc", body)
@@ -415,7 +413,7 @@ def test_connections_are_used_again(server, connect):
     assert len(handled) == 1
 
 
-def test_proxies_come_from_the_environment_and_never_lead_to_this_machine(monkeypatch):
+def test_proxies_are_used_except_for_loopback(monkeypatch):
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
@@ -429,7 +427,7 @@ def test_proxies_come_from_the_environment_and_never_lead_to_this_machine(monkey
     assert find_proxy("http://127.0.0.1:6060") is None
 
 
-def test_a_request_goes_through_the_proxy_with_its_credentials(server, connect, monkeypatch):
+def test_request_goes_through_proxy_with_its_credentials(server, connect, monkeypatch):
     monkeypatch.setenv("HTTP_PROXY", server.url.replace("http://", "http://user:pass%20word@"))
     monkeypatch.delenv("NO_PROXY", raising=False)
     connect(url="http://tbhub.example").get_experiment("abc")
@@ -437,7 +435,7 @@ def test_a_request_goes_through_the_proxy_with_its_credentials(server, connect, 
     assert server.requests[0].headers["Proxy-Authorization"] == "Basic dXNlcjpwYXNzIHdvcmQ="
 
 
-def test_a_certificate_file_that_is_missing_is_a_usage_error(tmp_path, said):
+def test_certificate_file_that_is_missing_is_usage_error(tmp_path, said):
     with pytest.raises(UsageError, match="--cacert"):
         Transport(
             "https://tbhub.example", None, tmp_path / "missing.pem", RetryPolicy(1.0), said.append

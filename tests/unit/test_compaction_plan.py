@@ -213,7 +213,7 @@ def test_compaction_sealed_blocks_share_no_steps(history):
     assert all(last < first for (_, last), (first, _) in pairwise(spans))
 
 
-def test_compaction_in_order_packs_no_block_across_a_sealed_one():
+def test_compaction_in_order_packs_no_block_across_sealed_one():
     series = StoredSeries()
     series.write(range(3), 0)
     series.write(range(100, 108), 0)
@@ -294,7 +294,7 @@ def test_compaction_counts_are_true(history):
 
 @settings(deadline=None)
 @given(HISTORIES)
-def test_compaction_repeated_reaches_a_fixed_layout(history):
+def test_compaction_repeated_reaches_fixed_layout(history):
     series = replay(history)
     for _ in range(8):
         series.compact()
@@ -305,7 +305,7 @@ def test_compaction_repeated_reaches_a_fixed_layout(history):
     assert not packed.blocks or not series.count_is_exact
 
 
-def test_compaction_of_late_points_leaves_a_long_series_alone():
+def test_compaction_of_late_points_leaves_long_series_alone():
     series = StoredSeries()
     series.write(range(200), 0)
     series.compact()

@@ -26,7 +26,7 @@ def environment(path):
     return {"TBHUB_CONFIG": str(path)}
 
 
-def test_what_is_written_is_read_again_and_only_the_owner_may(path):
+def test_what_is_written_is_read_again_and_only_owner_may(path):
     config = Config("https://tbhub.example", 'tbh_"quoted"\\')
     write_config(path, config)
     assert read_config(path) == config
@@ -34,7 +34,7 @@ def test_what_is_written_is_read_again_and_only_the_owner_may(path):
     assert [file.name for file in path.parent.iterdir()] == ["config.toml"]
 
 
-def test_a_config_file_that_others_could_read_is_closed_to_them_when_written(path):
+def test_config_file_is_closed_to_others_when_written(path):
     path.parent.mkdir()
     path.write_text("")
     path.chmod(0o644)
@@ -42,19 +42,19 @@ def test_a_config_file_that_others_could_read_is_closed_to_them_when_written(pat
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_no_config_file_is_an_empty_one(path):
+def test_no_config_file_is_empty_one(path):
     assert read_config(path) == Config()
 
 
 @pytest.mark.parametrize("text", ["server = [", "server = 3\n", "token = []\n"])
-def test_a_config_file_that_makes_no_sense_is_named(path, text):
+def test_config_file_that_makes_no_sense_is_named(path, text):
     path.parent.mkdir()
     path.write_text(text)
     with pytest.raises(UsageError, match=r"config\.toml"):
         read_config(path)
 
 
-def test_the_flag_comes_before_the_environment_and_that_before_the_file(path, environment):
+def test_flag_comes_before_environment_and_that_before_file(path, environment):
     write_config(path, Config("https://file.example", "tbh_file"))
     assert find_access(None, environment).server == "https://file.example"
     environment["TBHUB_SERVER"] = "https://environment.example"
@@ -62,7 +62,7 @@ def test_the_flag_comes_before_the_environment_and_that_before_the_file(path, en
     assert find_access("https://flag.example/", environment).server == "https://flag.example"
 
 
-def test_the_files_token_goes_to_the_files_server_only(path, environment):
+def test_files_token_goes_to_files_server_only(path, environment):
     write_config(path, Config("https://file.example", "tbh_file"))
     assert find_access("https://file.example/", environment).token == "tbh_file"
     assert find_access("https://other.example", environment).token is None
@@ -71,14 +71,14 @@ def test_the_files_token_goes_to_the_files_server_only(path, environment):
     assert find_access(None, environment).token == "tbh_environment"
 
 
-def test_a_token_that_others_can_read_is_warned_of(path, environment):
+def test_token_that_others_can_read_is_warned_of(path, environment):
     write_config(path, Config("https://file.example", "tbh_file"))
     assert find_access(None, environment).warnings == ()
     path.chmod(0o640)
     assert "chmod 600" in find_access(None, environment).warnings[0]
 
 
-def test_a_token_on_an_open_connection_is_warned_of_but_not_on_this_machine(environment):
+def test_token_over_plain_http_warns_except_loopback(environment):
     environment["TBHUB_TOKEN"] = "tbh_x"
     assert "not https" in find_access("http://tbhub.example", environment).warnings[0]
     for server in (
@@ -90,7 +90,7 @@ def test_a_token_on_an_open_connection_is_warned_of_but_not_on_this_machine(envi
         assert find_access(server, environment).warnings == ()
 
 
-def test_no_server_anywhere_is_a_usage_error_that_says_what_to_do(environment):
+def test_no_server_anywhere_is_usage_error_that_says_what_to_do(environment):
     with pytest.raises(UsageError, match="tbupload login"):
         find_access(None, environment)
 
@@ -111,18 +111,18 @@ def test_what_is_no_server_address_is_refused(server):
         check_server(server)
 
 
-def test_a_server_may_live_under_a_path():
+def test_server_may_live_under_path():
     assert check_server(" https://host.example/tbhub/ ") == "https://host.example/tbhub"
 
 
 @pytest.mark.parametrize("token", ["", " \n", "tbh_a b", "tbh_ä", "tbh_\x00"])
-def test_what_cannot_be_a_token_is_refused_without_repeating_it(token):
+def test_what_cannot_be_token_is_refused_without_repeating_it(token):
     with pytest.raises(UsageError) as caught:
         check_token(token)
     assert "tbh_" not in str(caught.value)
 
 
-def test_the_config_file_is_where_the_environment_says(tmp_path):
+def test_config_file_is_where_environment_says(tmp_path):
     assert config_path({"TBHUB_CONFIG": "/x/y.toml"}).as_posix() == "/x/y.toml"
     assert config_path({"XDG_CONFIG_HOME": str(tmp_path)}) == tmp_path / "tbhub" / "config.toml"
     assert config_path({}).parts[-3:] == (".config", "tbhub", "config.toml")

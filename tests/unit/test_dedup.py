@@ -23,7 +23,7 @@ def remaining(points, arrivals):
 
 @pytest.mark.parametrize("is_shuffled", [False, True])
 @given(points, st.randoms(use_true_random=False))
-def test_remaining_points_have_the_greatest_wall_time(is_shuffled, points, random):
+def test_remaining_points_have_greatest_wall_time(is_shuffled, points, random):
     arrivals = list(range(len(points)))
     if is_shuffled:
         random.shuffle(arrivals)

@@ -60,7 +60,7 @@ def append(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def test_a_file_is_read_in_chunks_that_join_without_gap(path):
+def test_file_is_read_in_chunks_that_join_without_gap(path):
     content = path.read_bytes()
     file = open_file(path, limits=SMALL)
     chunks = read_chunks(file)
@@ -75,11 +75,11 @@ def test_a_file_is_read_in_chunks_that_join_without_gap(path):
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 11, 12, 13, 50, 1000])
-def test_the_size_of_chunks_changes_nothing_but_the_chunks(path, chunk_bytes):
+def test_size_of_chunks_changes_nothing_but_chunks(path, chunk_bytes):
     assert read_all(path, limits=replace(LIMITS, chunk_bytes=chunk_bytes)) == read_all(path)
 
 
-def test_a_chunk_of_one_byte_is_one_record(path):
+def test_chunk_of_one_byte_is_one_record(path):
     chunks = read_chunks(open_file(path, limits=replace(LIMITS, chunk_bytes=1)))
     assert [chunk.end for chunk in chunks] == record_offsets(path)[1:]
 
@@ -95,7 +95,7 @@ def test_nothing_new_is_no_chunk_and_what_is_appended_comes_next(path):
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_a_file_cut_anywhere_and_grown_gives_the_same_records_in_the_end(tmp_path_factory, data):
+def test_file_cut_anywhere_and_grown_gives_same_records_in_end(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("cut") / "events.out.tfevents.1"
     whole = encode_records(EVENTS)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=5)))
@@ -126,7 +126,7 @@ def test_reading_on_from_any_record_gives_what_comes_after_it(path, record):
 
 @pytest.mark.parametrize("chunk_bytes", [1, LIMITS.chunk_bytes])
 @pytest.mark.parametrize("long_bytes_min", [-1, LIMITS.streamed_record_bytes_min])
-def test_the_part_not_read_decides_whose_a_tag_of_two_plugins_is(path, chunk_bytes, long_bytes_min):
+def test_part_not_read_decides_whose_tag_of_two_plugins_is(path, chunk_bytes, long_bytes_min):
     pairs = [
         (scalar_event("x", step, step), histogram_event("x", step, [[0, 1, 2]]))
         for step in range(12)
@@ -147,7 +147,7 @@ def test_the_part_not_read_decides_whose_a_tag_of_two_plugins_is(path, chunk_byt
         assert found == whole["x"].points[1 + number // 2 :]
 
 
-def test_metadata_of_the_part_not_read_is_looked_up_only_when_a_value_needs_it(path, monkeypatch):
+def test_metadata_of_unread_part_is_read_only_when_needed(path, monkeypatch):
     calls = []
     recall = EventFileReader._replay_prefix
     monkeypatch.setattr(
@@ -160,7 +160,7 @@ def test_metadata_of_the_part_not_read_is_looked_up_only_when_a_value_needs_it(p
     assert len(calls) == 1
 
 
-def test_a_value_waits_while_the_part_that_may_name_its_plugin_cannot_be_read(path, monkeypatch):
+def test_value_waits_for_unreadable_plugin_metadata(path, monkeypatch):
     named, nameless = (
         scalar_event("t", step, 1, style="tensor", metadata=step == 0) for step in range(2)
     )
@@ -183,7 +183,7 @@ def test_a_value_waits_while_the_part_that_may_name_its_plugin_cannot_be_read(pa
 # The end of a file that is still being written
 
 
-def test_an_empty_file_has_nothing_to_say_yet(tmp_path):
+def test_empty_file_has_nothing_to_say_yet(tmp_path):
     path = tmp_path / "empty"
     path.touch()
     file = open_file(path)
@@ -195,12 +195,12 @@ def test_an_empty_file_has_nothing_to_say_yet(tmp_path):
     )
 
 
-def test_a_file_that_is_not_there_is_an_os_error(tmp_path):
+def test_file_that_is_not_there_is_os_error(tmp_path):
     with pytest.raises(FileNotFoundError):
         open_file(tmp_path / "none").read()
 
 
-def test_a_damaged_last_record_may_still_be_being_written(path):
+def test_damaged_last_record_may_still_be_being_written(path):
     whole = path.read_bytes()
     flip_byte(path, len(whole) - 1)
     file = open_file(path)
@@ -211,7 +211,7 @@ def test_a_damaged_last_record_may_still_be_being_written(path):
     assert (list(series), skipped) == (["_hparams_/x"], {})
 
 
-def test_a_damaged_last_record_is_counted_when_nobody_writes_any_more_or_others_follow(path):
+def test_damaged_last_record_counts_when_final(path):
     flip_byte(path, path.stat().st_size - 1)
     _, skipped = read_all(path)
     assert skipped == {skip_reasons.RECORD_DAMAGED: 1}
@@ -225,14 +225,14 @@ def test_a_damaged_last_record_is_counted_when_nobody_writes_any_more_or_others_
 # Damage
 
 
-def test_a_damaged_payload_costs_that_record_only(path):
+def test_damaged_payload_costs_that_record_only(path):
     spoil_payload(path, 5)
     series, skipped = read_all(path)
     assert [step for step, *_ in series["loss"].points] == [step for step in range(30) if step != 4]
     assert skipped == {skip_reasons.RECORD_DAMAGED: 1}
 
 
-def test_a_record_that_is_no_event_is_counted(tmp_path):
+def test_record_that_is_no_event_is_counted(tmp_path):
     write_records(
         tmp_path / "file", [version_event(), b"\xff\xff\xff", scalar_event("loss", 1, 1.0)]
     )
@@ -241,7 +241,7 @@ def test_a_record_that_is_no_event_is_counted(tmp_path):
 
 
 @pytest.mark.parametrize("spoil", [spoil_length, spoil_length_checksum])
-def test_a_damaged_length_ends_the_file_after_what_came_before_it(path, spoil):
+def test_damaged_length_ends_file_after_what_came_before_it(path, spoil):
     offset = record_offsets(path)[7]
     spoil(path, 7)
     file = open_file(path)
@@ -255,7 +255,7 @@ def test_a_damaged_length_ends_the_file_after_what_came_before_it(path, spoil):
     assert file.offset == offset
 
 
-def test_a_header_in_the_making_is_no_damage(path):
+def test_header_in_making_is_no_damage(path):
     append(path, b"\xff" * 11)
     file = open_file(path)
     read_chunks(file)
@@ -266,7 +266,7 @@ def test_a_header_in_the_making_is_no_damage(path):
 
 
 @pytest.mark.parametrize("content", [b"#!/bin/sh\nexit 0\n", bytes(12), bytes(5000)])
-def test_a_file_that_begins_with_no_record_is_no_event_file(tmp_path, content):
+def test_file_that_begins_with_no_record_is_no_event_file(tmp_path, content):
     path = tmp_path / "file"
     path.write_bytes(content)
     file = open_file(path)
@@ -278,7 +278,7 @@ def test_a_file_that_begins_with_no_record_is_no_event_file(tmp_path, content):
 # Long records
 
 
-def test_a_record_longer_than_a_chunk_is_read_when_it_is_whole(path):
+def test_record_longer_than_chunk_is_read_when_it_is_whole(path):
     whole = path.read_bytes()
     long = encode_record(text_event("long", 1, "x" * 5000).SerializeToString())
     path.write_bytes(whole + long[:-1])
@@ -290,7 +290,7 @@ def test_a_record_longer_than_a_chunk_is_read_when_it_is_whole(path):
     assert (list(series), skipped) == (["long", "loss"], {})
 
 
-def test_a_record_over_the_limit_is_passed_over_once_it_is_whole(path):
+def test_record_over_limit_is_passed_over_once_it_is_whole(path):
     limits = replace(SMALL, record_bytes_max=4000)
     whole = path.read_bytes()
     long = encode_record(text_event("long", 1, "x" * 5000).SerializeToString())
@@ -308,7 +308,7 @@ def test_a_record_over_the_limit_is_passed_over_once_it_is_whole(path):
 # Which file it is
 
 
-def test_the_first_record_tells_one_file_from_another(path):
+def test_first_record_tells_one_file_from_another(path):
     file = open_file(path)
     first = path.read_bytes()[: record_offsets(path)[1]]
     assert file.first_record_digest() == hashlib.sha256(first).digest()
@@ -316,7 +316,7 @@ def test_the_first_record_tells_one_file_from_another(path):
 
 
 @pytest.mark.parametrize("size", [1, 11, 12, 30, -1])
-def test_a_first_record_that_is_not_whole_tells_nothing_yet(tmp_path, size):
+def test_first_record_that_is_not_whole_tells_nothing_yet(tmp_path, size):
     path = tmp_path / "file"
     write_records(path, [version_event()])
     cut(path, size)
@@ -326,13 +326,13 @@ def test_a_first_record_that_is_not_whole_tells_nothing_yet(tmp_path, size):
     assert file.first_record_digest() is not None
 
 
-def test_a_long_first_record_has_a_digest(tmp_path):
+def test_long_first_record_has_digest(tmp_path):
     path = tmp_path / "file"
     write_records(path, [b"\x0a" * (3 << 20)])
     assert open_file(path).first_record_digest() == hashlib.sha256(path.read_bytes()).digest()
 
 
-def test_a_first_event_without_wall_time_gives_no_start_time(tmp_path):
+def test_first_event_without_wall_time_gives_no_start_time(tmp_path):
     for number, first in enumerate([version_event(0), version_event(float("nan")), b"\xff"]):
         path = tmp_path / str(number)
         write_records(path, [first, scalar_event("t", 0, 1.0)])
@@ -341,7 +341,7 @@ def test_a_first_event_without_wall_time_gives_no_start_time(tmp_path):
         assert file.start_time is None
 
 
-def test_matches_says_whether_the_bytes_before_an_offset_are_these(path):
+def test_matches_says_whether_bytes_before_offset_are_these(path):
     content = path.read_bytes()
     file = open_file(path)
     for offset in (0, 10, 1024, 2000, len(content)):
@@ -350,7 +350,7 @@ def test_matches_says_whether_the_bytes_before_an_offset_are_these(path):
     assert not file.matches(2000, preceding_crc(content[:1999]))
 
 
-def test_a_file_that_became_shorter_was_replaced(path):
+def test_file_that_became_shorter_was_replaced(path):
     file = open_file(path)
     read_chunks(file)
     cut(path, -1)
@@ -360,7 +360,7 @@ def test_a_file_that_became_shorter_was_replaced(path):
 
 
 @pytest.mark.parametrize("in_place", [True, False])
-def test_a_file_with_other_bytes_was_replaced_and_is_read_when_it_is_opened_anew(path, in_place):
+def test_file_with_other_bytes_is_read_as_replaced(path, in_place):
     file = open_file(path)
     read_chunks(file)
     digest = file.first_record_digest()
@@ -380,7 +380,7 @@ def test_a_file_with_other_bytes_was_replaced_and_is_read_when_it_is_opened_anew
     assert (list(series), len(series["other"].points), skipped) == (["other"], 500, {})
 
 
-def test_a_file_replaced_by_one_whose_bytes_before_the_offset_are_alike_is_noticed_by_its_first_record(
+def test_file_replaced_is_known_by_first_record(
     tmp_path,
 ):
     path, filler = tmp_path / "file", text_event("notes", 1, "x" * 2000)
@@ -393,7 +393,7 @@ def test_a_file_replaced_by_one_whose_bytes_before_the_offset_are_alike_is_notic
         file.read()
 
 
-def test_a_copy_that_grew_under_a_new_inode_goes_on_as_the_same_file(path):
+def test_copy_that_grew_under_new_inode_goes_on_as_same_file(path):
     file = open_file(path)
     read_chunks(file)
     copy = path.with_name("copy")

@@ -1,4 +1,6 @@
-"""What an export writes: records that protobuf and TensorBoard's framing read back, and places within the directory."""
+"""What an export writes: records that protobuf and TensorBoard's framing read back, and places
+within the directory.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ BITS = st.one_of(st.floats(), st.floats(width=32))
 
 @given(st.dictionaries(STEPS, BITS, min_size=1), st.text(max_size=20), st.booleans())
 @example({0: float("nan"), 127: -0.0, 128: 5e-324, -1: float("inf")}, "a" * 5000, True)
-def test_scalars_are_the_records_that_protobuf_reads_bit_by_bit(points, tag, has_metadata):
+def test_scalars_are_records_that_protobuf_reads_bit_by_bit(points, tag, has_metadata):
     events, _steps, values = written_scalars(points, tag, METADATA if has_metadata else None)
     (kind,) = {value.tensor.dtype for event in events for value in event.summary.value}
     content = b"".join(event.summary.value[0].tensor.tensor_content for event in events)
@@ -81,7 +83,7 @@ def written_scalars(points, tag, metadata, *, is_simple=False):
 
 
 @given(st.lists(st.binary(max_size=300), max_size=4), STEPS, st.booleans())
-def test_blobs_are_a_string_vector_wherever_they_come_from(blobs, step, has_metadata):
+def test_blobs_are_string_vector_wherever_they_come_from(blobs, step, has_metadata):
     metadata = METADATA if has_metadata else None
     head, befores, size = blob_record_head(
         "tag", step, 1.5, [len(blob) for blob in blobs], metadata
@@ -122,7 +124,7 @@ def test_clip_with_content_type_is_legacy_audio(clip, content_type, step, has_me
 @example("..", "a/..")
 @example("tbhub-export.json", "a/" + event_file_name("x", 1))
 @example("x" * 201, "/x")
-def test_every_run_has_a_file_of_its_own_below_the_directory(run, other):
+def test_every_run_has_file_of_its_own_below_directory(run, other):
     paths = []
     for name in (run, other):
         path = os.path.join("/out", run_directory(name), event_file_name(name, 1.7e9))  # noqa: PTH118 - as text
@@ -143,7 +145,7 @@ HARMFUL = set(
 @given(st.sets(ODD_NAMES, max_size=5))
 @example({"a\n", "a%0A", "a%250A", "a%0a", "50%", "a%"})
 @example({"\x01bcdef012345678", "%01bcdef012345678", "%ABCDEF0123456789"})
-def test_directory_of_a_run_is_harmless_and_its_own(runs):
+def test_directory_of_run_is_harmless_and_its_own(runs):
     directories = {run: run_directory(run) for run in runs}
     assert len(set(directories.values())) == len(runs)
     for run, directory in directories.items():
@@ -153,7 +155,7 @@ def test_directory_of_a_run_is_harmless_and_its_own(runs):
         assert is_digest or is_itself or unquote(directory, errors="surrogatepass") == run
 
 
-def test_directory_of_a_harmless_run_is_the_run():
+def test_directory_of_harmless_run_is_run():
     for run in ("lr=10%", "a/b 100%/ü", "%", "50% off", "👩\u200d💻"):
         assert run_directory(run) == run
     assert run_directory("evil\x1b]0;x\x07/line\nbreak") == "evil%1B]0;x%07/line%0Abreak"
@@ -172,7 +174,7 @@ def test_frames_come_back_however_they_are_cut(contents, size):
     )
 
 
-def test_a_file_has_its_name_when_it_is_whole_and_not_before(tmp_path):
+def test_file_has_its_name_when_it_is_whole_and_not_before(tmp_path):
     path = tmp_path / "made" / "events.out.tfevents.1"
     with atomic_file(path) as file:
         file.write(b"half")

@@ -36,9 +36,7 @@ def shelf_and_entries(directory, count, *, is_final=False):
     return shelf, entries
 
 
-def test_readers_of_files_at_rest_are_dropped_when_there_are_many_and_those_of_growing_ones_are_not(
-    tmp_path, monkeypatch
-):
+def test_idle_file_readers_are_evicted_before_growing_ones(tmp_path, monkeypatch):
     monkeypatch.setattr("tbupload.upload.file_cache.CACHED_TAGS_MAX", 3 * TAGS_PER_FILE)
     shelf, entries = shelf_and_entries(tmp_path, 6)
     assert [shelf.has_state(entry) for entry in entries] == [
@@ -56,7 +54,7 @@ def test_no_reader_is_kept_of_files_that_nobody_writes_any_more(tmp_path):
     assert [shelf.find(entry) for entry in entries[1:]] == [None, None]
 
 
-def test_a_file_that_ends_within_a_record_is_remembered_without_its_reader(tmp_path, monkeypatch):
+def test_file_ending_in_record_is_kept_without_reader(tmp_path, monkeypatch):
     monkeypatch.setattr("tbupload.upload.file_cache.CACHED_TAGS_MAX", 0)
     shelf, entries = shelf_and_entries(tmp_path, 2)
     with (tmp_path / entries[1].name).open("ab") as file:
@@ -70,9 +68,12 @@ def test_a_file_that_ends_within_a_record_is_remembered_without_its_reader(tmp_p
     assert source.unread_bytes() == 4
 
 
-def test_runs_with_the_same_tags_share_one_set_of_them():
+def test_runs_with_same_tags_share_one_set_of_them():
     sets = TagSetInterner()
     tags = [f"loss{number}" for number in range(3)]
-    first, second = sets.intern_union(frozenset(), tags), sets.intern_union(frozenset(tags[:1]), tags[1:])
+    first, second = (
+        sets.intern_union(frozenset(), tags),
+        sets.intern_union(frozenset(tags[:1]), tags[1:]),
+    )
     assert first is second
     assert sets.intern_union(first, ["more"]) == {*tags, "more"}

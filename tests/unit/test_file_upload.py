@@ -1,4 +1,6 @@
-"""One file on its way: what is sent again, from where, when the server or the file is not as it was."""
+"""One file on its way: what is sent again, from where, when the server or the file is not as it
+was.
+"""
 
 import dataclasses
 import errno
@@ -85,7 +87,7 @@ def conflict(code="cursor_conflict", offset=None, checksum=None):
     return Conflict("refused", code=code, segment=0, offset=offset, checksum=checksum)
 
 
-def test_a_file_gives_its_bytes_once_and_then_what_is_appended(path):
+def test_file_gives_its_bytes_once_and_then_what_is_appended(path):
     source = source_of(path)
     assert [(each.start, each.end) for each in take_all(source)] == [(0, path.stat().st_size)]
     size = path.stat().st_size
@@ -106,7 +108,7 @@ def test_metadata_is_sent_until_it_is_acknowledged(path):
     assert source.next_segment().metadata == {}
 
 
-def test_metadata_is_sent_again_when_the_server_took_something_out(path):
+def test_metadata_is_sent_again_when_server_took_something_out(path):
     source = source_of(path)
     first = source.next_segment()
     source.acknowledge(
@@ -123,7 +125,7 @@ def test_metadata_is_sent_again_when_the_server_took_something_out(path):
     assert source.next_segment().metadata == first.metadata
 
 
-def test_a_known_file_goes_on_at_its_cursor(path):
+def test_known_file_goes_on_at_its_cursor(path):
     first = source_of(path).next_segment()
     write(path, [10], append=True)
     resumed = source_of(path, [cursor_after(first)]).next_segment()
@@ -134,13 +136,13 @@ def test_a_known_file_goes_on_at_its_cursor(path):
     )
 
 
-def test_a_cursor_of_other_filters_does_not_count(path):
+def test_cursor_of_other_filters_does_not_count(path):
     cursor = cursor_after(source_of(path).next_segment())
     cursor.stream.filters_digest = b"other"
     assert source_of(path, [cursor]).next_segment().start == 0
 
 
-def test_a_file_that_is_not_what_was_committed_starts_a_new_generation(path):
+def test_file_unlike_committed_starts_new_generation(path):
     cursor = cursor_after(source_of(path).next_segment())
     write(path, range(10), value=2.0)
     replaced = source_of(path, [cursor]).next_segment()
@@ -151,7 +153,7 @@ def test_a_file_that_is_not_what_was_committed_starts_a_new_generation(path):
     assert again.committed == newest.offset
 
 
-def test_a_file_with_another_first_record_is_another_stream(path):
+def test_file_with_another_first_record_is_another_stream(path):
     cursor = cursor_after(source_of(path).next_segment())
     event_files.write_records(path, [event_files.version_event(5.0)])
     segment = source_of(path, [cursor]).next_segment()
@@ -159,9 +161,7 @@ def test_a_file_with_another_first_record_is_another_stream(path):
     assert segment.stream.first_record_digest != cursor.stream.first_record_digest
 
 
-def test_a_file_truncated_while_it_is_followed_starts_a_new_generation_when_it_stays_so(
-    path, clock
-):
+def test_file_truncated_for_good_starts_new_generation(path, clock):
     source = source_of(path, clock=clock)
     take_all(source)
     write(path, range(3), value=2.0)
@@ -173,7 +173,7 @@ def test_a_file_truncated_while_it_is_followed_starts_a_new_generation_when_it_s
     ]
 
 
-def test_after_a_conflict_it_goes_on_where_the_server_is(path):
+def test_after_conflict_it_goes_on_where_server_is(path):
     source = source_of(path)
     first = source.next_segment()
     source.acknowledge(first, cursor_after(first))
@@ -185,7 +185,7 @@ def test_after_a_conflict_it_goes_on_where_the_server_is(path):
     assert again.metadata
 
 
-def test_after_a_conflict_about_bytes_that_are_not_its_own_it_starts_a_new_generation(path):
+def test_conflict_about_other_bytes_starts_new_generation(path):
     source = source_of(path)
     segment = source.next_segment()
     source.on_conflict(segment, conflict("stream_replaced", offset=segment.end, checksum=12345))
@@ -193,7 +193,7 @@ def test_after_a_conflict_about_bytes_that_are_not_its_own_it_starts_a_new_gener
     assert (again.start, again.stream.generation) == (0, 1)
 
 
-def test_a_server_without_the_metadata_gets_it_with_the_same_bytes(path):
+def test_server_without_metadata_gets_it_with_same_bytes(path):
     source = source_of(path)
     first = source.next_segment()
     source.acknowledge(first, cursor_after(first))
@@ -206,7 +206,7 @@ def test_a_server_without_the_metadata_gets_it_with_the_same_bytes(path):
     assert again.metadata
 
 
-def test_conflicts_without_end_give_the_file_up(path):
+def test_conflicts_without_end_give_file_up(path):
     source = source_of(path)
     for _ in range(CONFLICTS_MAX + 1):
         source.on_conflict(source.next_segment(), conflict(offset=0, checksum=0))
@@ -237,7 +237,7 @@ def test_what_was_skipped_is_remembered_over_sessions(path):
     assert cursors.skipped() == {"bad": 3}
 
 
-def test_too_large_a_segment_is_read_again_in_smaller_ones_until_it_is_one_record(path):
+def test_segment_too_large_is_split_down_to_one_record(path):
     whole = source_of(path).next_segment()
     source = source_of(path)
     sizes = []
@@ -254,7 +254,7 @@ def test_too_large_a_segment_is_read_again_in_smaller_ones_until_it_is_one_recor
     assert 1 + sum(1 for _ in rest) == 11  # the version's record, then one segment a point
 
 
-def test_chunks_over_the_servers_limit_are_cut_and_later_ones_are_not(path):
+def test_chunks_over_server_limit_are_cut(path):
     limits = dataclasses.replace(DEFAULT_LIMITS, batch_bytes_max=300)
     source = source_of(path, limits=limits)
     segments = take_all(source)
@@ -265,7 +265,7 @@ def test_chunks_over_the_servers_limit_are_cut_and_later_ones_are_not(path):
     assert len(take_all(source)) == 1
 
 
-def test_a_file_that_is_none_is_in_trouble_until_it_is_one(tmp_path):
+def test_file_that_is_none_is_in_trouble_until_it_is_one(tmp_path):
     path = tmp_path / "tfevents.1"
     source = source_of(path)
     assert source.next_segment() is None
@@ -278,7 +278,7 @@ def test_a_file_that_is_none_is_in_trouble_until_it_is_one(tmp_path):
     assert source.error is None
 
 
-def test_a_file_that_begins_with_half_a_record_is_waited_for(path):
+def test_file_that_begins_with_half_record_is_waited_for(path):
     whole = path.read_bytes()
     path.write_bytes(whole[:7])
     source = source_of(path, is_final=True)
@@ -310,7 +310,7 @@ def next_batch(folder, shelf, has_time=lambda: True):
     ]
 
 
-def test_files_of_one_run_go_into_one_batch_in_the_order_they_wait(tmp_path):
+def test_files_of_one_run_go_into_one_batch_in_order_they_wait(tmp_path):
     folder = run_of(tmp_path, ["tfevents.1", "tfevents.2", "tfevents.3"])
     write(tmp_path / "run" / "tfevents.2", [])
     (tmp_path / "run" / "tfevents.2").write_bytes(b"")
@@ -318,14 +318,14 @@ def test_files_of_one_run_go_into_one_batch_in_the_order_they_wait(tmp_path):
     assert folder.pending == []
 
 
-def test_a_run_of_many_files_takes_no_longer_than_it_may(tmp_path):
+def test_run_of_many_files_takes_no_longer_than_it_may(tmp_path):
     folder = run_of(tmp_path, ["tfevents.1", "tfevents.2", "tfevents.3"])
     turns = iter([True, False])
     assert next_batch(folder, shelf_of(), lambda: next(turns)) == (["tfevents.1"], [])
     assert [entry.name for entry in folder.pending] == ["tfevents.2", "tfevents.3"]
 
 
-def test_a_segment_that_travels_alone_has_no_other_beside_it(tmp_path):
+def test_segment_that_travels_alone_has_no_other_beside_it(tmp_path):
     folder, shelf = run_of(tmp_path, ["tfevents.1", "tfevents.2", "tfevents.3"]), shelf_of()
     suspect = shelf.acquire(folder.pending[1])
     suspect.requeue(suspect.next_segment(), alone=True)
@@ -335,7 +335,7 @@ def test_a_segment_that_travels_alone_has_no_other_beside_it(tmp_path):
     assert names == [["tfevents.1"], ["tfevents.2"], ["tfevents.3"]]
 
 
-def test_a_damaged_record_is_looked_at_again_before_it_is_called_damaged(path, clock):
+def test_damaged_record_is_read_again_before_reported(path, clock):
     source = source_of(path, clock=clock)
     whole = path.read_bytes()
     event_files.spoil_payload(path, 5)
@@ -353,7 +353,7 @@ def test_a_damaged_record_is_looked_at_again_before_it_is_called_damaged(path, c
     assert not source.has_unconfirmed_error
 
 
-def test_damage_that_stays_is_skipped_and_counted_and_the_file_goes_on(path, clock):
+def test_damage_that_stays_is_skipped_and_counted(path, clock):
     source = source_of(path, clock=clock)
     event_files.spoil_payload(path, 5)
     assert source.next_segment() is None
@@ -363,12 +363,12 @@ def test_damage_that_stays_is_skipped_and_counted_and_the_file_goes_on(path, clo
     assert not source.has_unconfirmed_error
 
 
-def test_nobody_is_waited_for_when_the_file_is_final(path):
+def test_nobody_is_waited_for_when_file_is_final(path):
     event_files.spoil_payload(path, 5)
     assert source_of(path, is_final=True).next_segment().skipped.total() == 1
 
 
-def test_a_bad_length_stops_the_file_when_it_stays(path, clock):
+def test_bad_length_stops_file_when_it_stays(path, clock):
     source = source_of(path, clock=clock)
     event_files.spoil_length(path, 5)
     assert [segment.counts["scalars"] for segment in take_all(source)] == [4]
@@ -422,7 +422,7 @@ def test_errors_that_pass_are_no_trouble_for_good(path, clock, monkeypatch):
     assert source.error is None
 
 
-def test_skips_in_what_was_replaced_do_not_count_for_what_is_there_now(path, clock):
+def test_skips_of_replaced_file_do_not_count(path, clock):
     cursor = cursor_after(source_of(path).next_segment(), [wire_pb2.Skipped(reason="bad", count=3)])
     cursors = StreamCursors(DIGEST, [cursor])
     source = FileUpload(FoundFile("run", path), reading_of(clock=clock), cursors)
@@ -444,7 +444,7 @@ def test_skips_in_what_was_replaced_do_not_count_for_what_is_there_now(path, clo
     assert cursors.skipped() == {}
 
 
-def test_a_file_whose_reader_was_let_go_goes_on_at_its_cursor(path):
+def test_file_whose_reader_was_let_go_goes_on_at_its_cursor(path):
     source = source_of(path)
     first = take_all(source)[0]
     source.evict()
@@ -458,7 +458,7 @@ def test_a_file_whose_reader_was_let_go_goes_on_at_its_cursor(path):
     )
 
 
-def test_limits_come_from_the_server():
+def test_limits_come_from_server():
     limits = dataclasses.replace(DEFAULT_LIMITS, tensor_rank_max=3, blob_sequence_length_max=7)
     read_limits = reading_of(limits).read_limits(100)
     assert (read_limits.tensor_rank_max, read_limits.blob_sequence_length_max) == (3, 7)

@@ -12,7 +12,7 @@ from tbupload.events.filters import SeriesFilter
 RE = re.compile
 
 
-def test_an_open_filter_accepts_everything():
+def test_open_filter_accepts_everything():
     series_filter = SeriesFilter()
     assert series_filter.accepts_run("")
     assert series_filter.accepts_series("any tag", "any plugin")
@@ -28,14 +28,14 @@ def test_an_open_filter_accepts_everything():
         ("train/loss\n", False),
     ],
 )
-def test_an_expression_must_match_the_whole_name(name, accepted):
+def test_expression_must_match_whole_name(name, accepted):
     assert (
         SeriesFilter(include_tags=RE("train/los."), include_runs=None).accepts_tag(name) is accepted
     )
     assert SeriesFilter(include_runs=RE("train/los.")).accepts_run(name) is accepted
 
 
-def test_an_exclusion_wins_over_an_inclusion():
+def test_exclusion_wins_over_inclusion():
     series_filter = SeriesFilter(include_tags=RE("loss.*"), exclude_tags=RE(".*raw"))
     assert series_filter.accepts_tag("loss/mean")
     assert not series_filter.accepts_tag("loss/raw")
@@ -54,7 +54,7 @@ def test_equal_filters_have_equal_digests():
     assert len(one.digest()) == 32
 
 
-def test_every_choice_has_a_digest_of_its_own():
+def test_every_choice_has_digest_of_its_own():
     choices = [
         SeriesFilter(),
         SeriesFilter(plugins=frozenset()),
@@ -66,13 +66,13 @@ def test_every_choice_has_a_digest_of_its_own():
     assert len({choice.digest() for choice in choices}) == len(choices)
 
 
-def test_a_choice_of_runs_does_not_change_how_a_file_is_read():
+def test_choice_of_runs_does_not_change_how_file_is_read():
     assert (
         SeriesFilter(include_runs=RE("x"), exclude_runs=RE("y")).digest() == SeriesFilter().digest()
     )
 
 
-def test_a_new_decoder_has_other_digests(monkeypatch):
+def test_new_decoder_has_other_digests(monkeypatch):
     before = SeriesFilter().digest()
     monkeypatch.setattr(filters, "DECODER_VERSION", filters.DECODER_VERSION + 1)
     assert SeriesFilter().digest() != before

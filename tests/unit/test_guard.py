@@ -36,7 +36,9 @@ PLACES += [(SEGMENT, SERIES, SEQUENCES, ELEMENTS, BLOBS)]
 
 
 def nested(place, count, padding=0):
-    """A WriteBatch with so many empty messages at a place; padding makes each key longer than it needs to be."""
+    """A WriteBatch with so many empty messages at a place; padding makes each key longer than it
+    needs to be.
+    """
     *outer, number = place
     return within(outer, (key(number, LENGTH, padding) + b"\0") * count)
 
@@ -108,13 +110,13 @@ def test_empty_messages_are_refused_wherever_they_are(place, padding):
 
 
 @pytest.mark.usefixtures("few")
-def test_as_many_fields_as_the_limit_are_let_through():
+def test_as_many_fields_as_limit_are_let_through():
     body = nested((SEGMENT, SERIES), 999, padding=1)
     assert count_of(body) == 1_000
     guard.check_counts(body)
 
 
-def test_a_batch_of_the_largest_size_is_refused_before_it_is_built():
+def test_batch_of_largest_size_is_refused_before_it_is_built():
     with pytest.raises(TooLarge, match="fields"):
         decode.decode_batch(nested((SEGMENT, SERIES), limits.BATCH_BYTES_MAX // 2 - 8))
 
@@ -138,7 +140,7 @@ def test_blocks_and_dimensions_are_counted_before_any_is_built(monkeypatch, body
 
 
 @pytest.mark.parametrize("place", [(SCALARS, BLOCKS), (TENSORS, ELEMENTS, SHAPE)])
-def test_a_batch_of_the_largest_size_takes_little_memory_before_it_is_refused(place):
+def test_batch_of_largest_size_is_refused_in_little_memory(place):
     size = limits.BATCH_BYTES_MAX - 64
     content = bytes(size) if place[-1] == SHAPE else (key(BLOCKS, LENGTH) + b"\0") * (size // 2)
     body = within((SEGMENT, SERIES, *(place if place[-1] == SHAPE else place[:-1])), content)
@@ -176,7 +178,7 @@ def test_no_fewer_fields_are_counted_than_messages_are_built(data):
         assert elements_of(body) >= elements_built_of(body)
 
 
-def test_scalars_cost_a_few_fields_a_series_whatever_their_points():
+def test_scalars_cost_few_fields_series_whatever_their_points():
     body = batches.batch(
         *(
             batches.segment(batches.stream(), 0, 1, batches.scalars("t", range(n)))

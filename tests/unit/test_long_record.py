@@ -1,4 +1,6 @@
-"""Records that are too long to be loaded give the same points as when they are, and their blobs stay in the file."""
+"""Records that are too long to be loaded give the same points as when they are, and their blobs
+stay in the file.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ def in_memory(blob):
 
 
 def read(path, limits, **options):
-    """Every series of a file with its blobs in memory, what was skipped, and how many blobs stayed in the file."""
+    """Every series of a file with its blobs in memory, what was skipped, and how many blobs stayed
+    in the file.
+    """
     series, skipped = read_all(path, limits=limits, **options)
     count = 0
     for found in series.values():
@@ -126,14 +130,14 @@ EVENTS = [
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.WhichOneof("what"))
-def test_every_kind_of_value_is_the_same_as_when_its_record_is_loaded(tmp_path, event):
+def test_long_record_values_equal_loaded_ones(tmp_path, event):
     path = tmp_path / "tfevents"
     write_records(path, [version_event(), event, scalar_event("after", 9, 1.0)])
     series, _, _ = assert_same_both_ways(path)
     assert "after" in series
 
 
-def test_blobs_of_a_long_record_stay_in_the_file(tmp_path):
+def test_blobs_of_long_record_stay_in_file(tmp_path):
     path = tmp_path / "tfevents"
     write_records(path, EVENTS)
     assert assert_same_both_ways(path)[2] == 10
@@ -154,7 +158,7 @@ def mutated(payload, position, byte):
     st.integers(0, 255),
     st.booleans(),
 )
-def test_an_event_that_was_written_wrongly_is_the_same_both_ways(
+def test_event_that_was_written_wrongly_is_same_both_ways(
     tmp_path_factory, event, next_event, at, byte, joined
 ):
     path = tmp_path_factory.mktemp("wrong") / "tfevents"
@@ -167,7 +171,7 @@ def test_an_event_that_was_written_wrongly_is_the_same_both_ways(
     assert_same_both_ways(path)
 
 
-def test_limits_are_the_same_and_what_is_over_one_is_never_digested(tmp_path, monkeypatch):
+def test_limits_are_same_and_what_is_over_one_is_never_digested(tmp_path, monkeypatch):
     path = tmp_path / "tfevents"
     write_records(path, EVENTS)
     limits = replace(
@@ -221,7 +225,7 @@ OBJECTS = [
 ]
 
 
-def test_tensor_that_becomes_an_object_is_the_same_both_ways(tmp_path):
+def test_tensor_that_becomes_object_is_same_both_ways(tmp_path):
     path = tmp_path / "tfevents"
     write_records(path, [version_event(), *OBJECTS])
     limits = replace(LIMITS, tensor_bytes_max=20, tensor_object_bytes_max=1_000)
@@ -229,7 +233,7 @@ def test_tensor_that_becomes_an_object_is_the_same_both_ways(tmp_path):
     assert (len(series), skipped, count) == (8, {skip_reasons.TENSOR_MALFORMED: 1}, 6)
 
 
-def test_tensors_of_a_long_record_stay_in_the_file_when_many(tmp_path):
+def test_tensors_of_long_record_stay_in_file_when_many(tmp_path):
     path = tmp_path / "tfevents"
     tensor = tensor_proto(np.arange(1 << 20, dtype=np.float32))
     values = [
@@ -244,7 +248,7 @@ def test_tensors_of_a_long_record_stay_in_the_file_when_many(tmp_path):
     assert peak_bytes < 24 << 20
 
 
-def test_what_a_filter_leaves_out_is_not_digested(tmp_path, monkeypatch):
+def test_what_filter_leaves_out_is_not_digested(tmp_path, monkeypatch):
     path = tmp_path / "tfevents"
     write_records(path, EVENTS)
     series_filter = SeriesFilter(plugins=frozenset({"scalars", "text"}))
@@ -253,7 +257,7 @@ def test_what_a_filter_leaves_out_is_not_digested(tmp_path, monkeypatch):
     assert set(read_all(path, limits=STREAMED, series_filter=series_filter)[0]) >= {"loss", "note"}
 
 
-def test_a_damaged_long_record_is_counted_once_it_is_sure_and_costs_that_record_only(tmp_path):
+def test_long_record_damaged_is_counted_once(tmp_path):
     path = tmp_path / "tfevents"
     write_records(path, [version_event(), image_event("image", 1, [PNG])])
     spoil_payload(path, 1, at=30)
@@ -271,7 +275,7 @@ def test_a_damaged_long_record_is_counted_once_it_is_sure_and_costs_that_record_
     [image_event("image", 1, [bytes(1 << 20)]), graph_event(bytes(1 << 20))],
     ids=["image", "graph"],
 )
-def test_a_file_that_ends_while_a_long_record_is_read_was_replaced(tmp_path, monkeypatch, event):
+def test_file_that_ends_while_long_record_is_read_was_replaced(tmp_path, monkeypatch, event):
     path = tmp_path / "tfevents"
     write_records(path, [version_event(), event])
     file = open_file(path, limits=STREAMED)
@@ -330,7 +334,7 @@ def dims(*sizes):
     ],
     ids=["content", "malformed", "text", "tag", "wide tag", "metadata", "obsolete", "histogram"],
 )
-def test_what_is_no_blob_and_too_large_is_counted_without_being_loaded(tmp_path, event, reason):
+def test_long_record_skips_oversized_values_unread(tmp_path, event, reason):
     path = tmp_path / "tfevents"
     write_records(path, [version_event(), event, scalar_event("after", 9, 1.0)])
     (series, skipped), peak_bytes = traced(lambda: read_all(path))
@@ -347,7 +351,7 @@ def traced(work):
         tracemalloc.stop()
 
 
-def test_a_tensor_of_very_many_strings_is_counted_without_reading_them_all(tmp_path):
+def test_string_tensor_with_many_items_is_counted_unread(tmp_path):
     path = tmp_path / "tfevents"
     proto = pb.TensorProto(dtype=7, tensor_shape=dims(3), string_val=[b""] * (len(LARGE) // 4))
     write_records(
@@ -358,7 +362,7 @@ def test_a_tensor_of_very_many_strings_is_counted_without_reading_them_all(tmp_p
     assert (set(series), skipped) == ({"after"}, {skip_reasons.TENSOR_MALFORMED: 1})
 
 
-def test_a_large_blob_takes_little_memory_and_the_small_values_beside_it_are_read(tmp_path):
+def test_large_blob_is_read_in_little_memory(tmp_path):
     path = tmp_path / "tfevents"
     note = text_event("note", 1, "a text beside it").summary.value[0]
     large = image_event("image", 1, [LARGE * 3]).summary.value[0]
@@ -373,7 +377,7 @@ def test_a_large_blob_takes_little_memory_and_the_small_values_beside_it_are_rea
     assert peak_bytes < 8 << 20
 
 
-def test_more_tensors_than_any_request_takes_are_left_out_one_by_one(tmp_path):
+def test_tensors_over_request_size_are_skipped_singly(tmp_path):
     path = tmp_path / "tfevents"
     tensor = tensor_proto(np.zeros(1 << 20, np.float32))
     values = [

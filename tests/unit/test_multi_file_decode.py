@@ -1,4 +1,6 @@
-"""Small files read together: each gives what it gives alone, whatever is wrong with it or with its neighbours."""
+"""Small files read together: each gives what it gives alone, whatever is wrong with it or with its
+neighbours.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,9 @@ def paths(tmp_path):
 
 
 def read_each(files, *, final):
-    """All that can be told of each file: chunks, what they join to, the error it ends with, how far it was read."""
+    """All that can be told of each file: chunks, what they join to, the error it ends with, how far
+    it was read.
+    """
     found = []
     for file in files:
         digest = file.first_record_digest() if file.path.exists() else None
@@ -163,7 +167,7 @@ DAMAGE = {
 @pytest.mark.parametrize("final", [True, False])
 @pytest.mark.parametrize("place", [0, FILES - 1])
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-def test_damage_in_one_file_costs_the_others_nothing(paths, damage, place, final):
+def test_damage_in_one_file_costs_others_nothing(paths, damage, place, final):
     clean = assert_same_as_alone(paths, final=final)
     damage(paths[place])
     found = assert_same_as_alone(paths, final=final)
@@ -222,7 +226,7 @@ def test_files_with_too_much_in_them_are_read_alone(tmp_path, monkeypatch):
     assert all(len(edges) > 1 for edges, *_ in alone)
 
 
-def test_what_a_file_says_later_of_its_hyperparameters_is_not_told_of_others(paths):
+def test_hparams_metadata_applies_to_its_file_only(paths):
     for number, path in enumerate(paths[:2]):
         contents = [b"one"] * 20 + [b"too long" * 20] * 20 * (1 - number)
         path.write_bytes(encode_records([hparams_scalar(content) for content in contents]))
@@ -241,7 +245,7 @@ def hparams_scalar(content):
     )
 
 
-def test_a_file_that_grows_goes_on_where_it_was_read_to(paths):
+def test_file_that_grows_goes_on_where_it_was_read_to(paths):
     files = list(
         read_together(map(open_file, paths), lambda file: file, lambda *_: True, final=False)
     )
@@ -258,7 +262,7 @@ def test_a_file_that_grows_goes_on_where_it_was_read_to(paths):
     ] * FILES
 
 
-def test_a_file_is_left_alone_where_it_is_not_wanted(paths, monkeypatch):
+def test_file_is_left_alone_where_it_is_not_wanted(paths, monkeypatch):
     counts = count_decodings(monkeypatch)
     unwanted = open_file(paths[2]).first_record_digest()
     files = [open_file(path) for path in paths]

@@ -47,7 +47,7 @@ def test_raw_rows_concatenate(first, second):
     )
 
 
-def test_a_block_of_an_ordinary_series_takes_eight_bytes_a_point():
+def test_block_of_ordinary_series_takes_eight_bytes_point():
     rng = np.random.default_rng(0)
     n = 8192
     points = ScalarPoints(
@@ -58,7 +58,7 @@ def test_a_block_of_an_ordinary_series_takes_eight_bytes_a_point():
     assert len(pack(points)) < 8.1 * n
 
 
-def test_a_block_of_a_newer_format_is_refused():
+def test_block_of_newer_format_is_refused():
     data = bytearray(pack(points_of([(1, 2.0, 3.0)])))
     data[0] = 99
     with pytest.raises(ValueError, match="newer tbhub"):
@@ -66,7 +66,7 @@ def test_a_block_of_a_newer_format_is_refused():
 
 
 @given(st.lists(POINT, min_size=1, max_size=50).map(points_of), st.data())
-def test_a_block_that_is_cut_or_longer_is_refused(points, data):
+def test_block_that_is_cut_or_longer_is_refused(points, data):
     block = pack(points)
     cut = data.draw(st.integers(0, len(block) - 1))
     for damaged in (block[:cut], block + bytes(1)):
@@ -84,7 +84,7 @@ def test_bytes_that_are_no_block_are_refused_or_are_one(content):
         assert packing.count(bytes_) == len(points.steps) == len(points.values) <= len(bytes_)
 
 
-def test_float32_values_are_packed_as_they_are_and_come_back_wider():
+def test_float32_values_are_packed_narrow_and_read_wide():
     values = np.array([np.nan, -np.inf, 1 / 3, -0.0], np.float32)
     block = packing.pack(np.arange(4), np.arange(4.0), values)
     assert bits(unpack(block))[2] == values.astype(np.float64).tobytes()
@@ -97,7 +97,7 @@ def test_float32_values_are_packed_as_they_are_and_come_back_wider():
         min_size=1,
     )
 )
-def test_of_each_step_the_greatest_wall_time_wins_then_the_later_arrival(rows):
+def test_of_each_step_greatest_wall_time_wins_then_later_arrival(rows):
     kept = deduplicate_steps(points_of(rows))
     expected = {}
     for step, wall_time, value in rows:

@@ -23,7 +23,9 @@ class Clock:
 
 
 def looks(lanes, clock, seconds, quiet_seconds, turn_seconds=0.1):
-    """How often each thing is looked at in that time; `quiet_seconds` says of each how long it has been quiet."""
+    """How often each thing is looked at in that time; `quiet_seconds` says of each how long it has
+    been quiet.
+    """
     counts = dict.fromkeys(quiet_seconds, 0)
     for _ in range(round(seconds / turn_seconds)):
         clock.now += turn_seconds
@@ -33,7 +35,7 @@ def looks(lanes, clock, seconds, quiet_seconds, turn_seconds=0.1):
     return counts
 
 
-def test_a_thing_that_just_changed_is_looked_at_most_often_and_a_quiet_one_at_the_latest_rate():
+def test_poll_scheduler_polls_recent_changes_most():
     clock = Clock()
     lanes = PollScheduler(0.2, 5.0, share=1.0, now=clock)
     quiet = {"busy": 0.0, "calm": 2.0 * POLLS_PER_QUIET_TIME, "asleep": 1e6}
@@ -45,7 +47,7 @@ def test_a_thing_that_just_changed_is_looked_at_most_often_and_a_quiet_one_at_th
     assert counts["asleep"] == pytest.approx(20, abs=2)
 
 
-def test_the_pause_is_the_period_of_the_busiest_thing():
+def test_pause_is_period_of_busiest_thing():
     lanes = PollScheduler(0.2, 5.0, share=1.0, now=Clock())
     assert lanes.pause_seconds() == 5.0
     lanes.add("asleep", 1e6)
@@ -62,7 +64,7 @@ def test_one_period_is_enough():
     assert looks(lanes, clock, 10, {"thing": 1e6}, 0.05) == {"thing": pytest.approx(200, abs=2)}
 
 
-def test_looking_at_very_many_things_takes_its_share_of_the_time_and_no_more():
+def test_poll_scheduler_keeps_share_of_time():
     clock = Clock()
     lanes = PollScheduler(0.2, 5.0, share=0.01, now=clock)
     for thing in range(100_000):
@@ -79,7 +81,7 @@ def test_looking_at_very_many_things_takes_its_share_of_the_time_and_no_more():
     assert lanes.pause_seconds() == BACKLOG_SECONDS
 
 
-def test_quiet_things_without_number_do_not_keep_a_busy_one_waiting_nor_the_other_way_round():
+def test_poll_scheduler_serves_busy_and_quiet_entries():
     clock = Clock()
     lanes = PollScheduler(0.2, 5.0, share=0.01, now=clock)
     quiet = dict.fromkeys(range(10000), 1000000.0) | {"busy": 0.0}
@@ -91,7 +93,7 @@ def test_quiet_things_without_number_do_not_keep_a_busy_one_waiting_nor_the_othe
     assert sum(counts.values()) - counts["busy"] > 10_000
 
 
-def test_a_turn_is_short_however_long_ago_the_last_one_was():
+def test_turn_is_short_however_long_ago_last_one_was():
     clock = Clock()
     lanes = PollScheduler(0.2, 5.0, share=1.0, now=clock)
     for thing in range(10_000):
@@ -103,7 +105,7 @@ def test_a_turn_is_short_however_long_ago_the_last_one_was():
     assert clock.now - began < 4 * POLL_SECONDS_MAX
 
 
-def test_what_was_handed_out_is_forgotten_until_it_is_added_again():
+def test_poll_scheduler_forgets_entry_until_added_again():
     clock = Clock()
     lanes = PollScheduler(0.2, 5.0, share=1.0, now=clock)
     lanes.add("thing", 0.0)

@@ -1,4 +1,6 @@
-"""What a person sees on stderr: plain lines now and then, live lines on a terminal, each problem once."""
+"""What a person sees on stderr: plain lines now and then, live lines on a terminal, each problem
+once.
+"""
 
 import io
 import os
@@ -46,9 +48,7 @@ def clock(monkeypatch):
     return clock
 
 
-def test_a_plain_line_tells_amounts_points_rates_time_left_what_was_skipped_and_where(
-    stream, clock
-):
+def test_plain_line_shows_amounts_rates_and_skipped(stream, clock):
     plain = ConsoleProgress(stream=stream)
     clock.now += 1000  # the time before the first point could be sent
     plain.start(URL)
@@ -60,7 +60,7 @@ def test_a_plain_line_tells_amounts_points_rates_time_left_what_was_skipped_and_
     )
 
 
-def test_plain_lines_come_seldom_and_only_when_something_has_changed(stream, clock):
+def test_plain_lines_come_seldom_and_only_on_change(stream, clock):
     plain = ConsoleProgress(stream=stream)
     plain.start()
     for _ in range(100):
@@ -73,7 +73,7 @@ def test_plain_lines_come_seldom_and_only_when_something_has_changed(stream, clo
     assert stream.getvalue().count("\n") == 11
 
 
-def test_rates_are_of_the_last_seconds_and_fall_when_nothing_comes(clock):
+def test_rates_are_of_last_seconds_and_fall_when_nothing_comes(clock):
     measured = ThroughputMeter()
     for second in range(1, 31):
         clock.now += 1
@@ -86,7 +86,7 @@ def test_rates_are_of_the_last_seconds_and_fall_when_nothing_comes(clock):
     assert rates.seconds_for(1) is None
 
 
-def test_what_was_there_before_is_no_part_of_the_rate_nor_of_the_time_left(stream, clock):
+def test_progress_rate_excludes_earlier_bytes(stream, clock):
     plain = ConsoleProgress(stream=stream)
     plain.start()
     clock.now += 32
@@ -105,7 +105,7 @@ def test_quiet_says_warnings_only_and_verbose_everything():
         assert output.getvalue() == expected
 
 
-def test_a_problem_is_said_once_and_very_many_are_only_counted(stream):
+def test_problem_is_said_once_and_very_many_are_only_counted(stream):
     plain = ConsoleProgress(stream=stream)
     sentences = [f"path{number}: no" for number in range(3 * PROBLEMS_SHOWN)]
     for sentence in [*sentences[:3], *sentences, *sentences]:
@@ -115,7 +115,7 @@ def test_a_problem_is_said_once_and_very_many_are_only_counted(stream):
     assert "only counted" in lines[-1]
 
 
-def test_a_reader_who_has_gone_and_a_full_disk_are_no_reason_to_fail():
+def test_reader_who_has_gone_and_full_disk_are_no_reason_to_fail():
     read, write = os.pipe()
     os.close(read)
     with os.fdopen(write, "w") as nobody:
@@ -155,14 +155,14 @@ def test_live_lines_move_and_go_away(stream, clock):
     assert stream.getvalue().endswith("\r")
 
 
-def test_an_idle_upload_is_up_to_date_whatever_cannot_be_sent(stream):
+def test_idle_upload_is_up_to_date_whatever_cannot_be_sent(stream):
     bar = LiveProgress(stream=stream)
     bar.start()
     bar.show(ProgressState(MIB, 2 * MIB, 5, 1, 1, is_idle=True))
     assert "up to date" in stream.getvalue()
 
 
-def test_a_quiet_bar_is_no_bar(stream):
+def test_quiet_bar_is_no_bar(stream):
     bar = LiveProgress(-1, stream)
     bar.start(URL)
     bar.show(HALF)
@@ -170,7 +170,7 @@ def test_a_quiet_bar_is_no_bar(stream):
     assert stream.getvalue() == ""
 
 
-def test_a_line_is_never_longer_than_the_terminal_is_wide():
+def test_line_is_never_longer_than_terminal_is_wide():
     rates = Rates(32.0 * 1024, 41.0)
     for columns in range(1, 120):
         text = bar_text(HALF, rates, columns)
@@ -179,7 +179,7 @@ def test_a_line_is_never_longer_than_the_terminal_is_wide():
         assert len(truncate("skipped so far: 3 bad", columns)) < max(columns, 4)
 
 
-def test_a_wide_terminal_shows_all_and_a_narrow_one_the_amounts():
+def test_wide_terminal_shows_all_and_narrow_one_amounts():
     rates = Rates(32.0 * 1024, 41.0)
     assert bar_text(HALF, rates, 80) == "1.0 of 2.0 MiB, 32.0 KiB/s, 1,300 points, 41/s, 32 s left"
     assert bar_text(HALF, rates, 30) == "1.0 of 2.0 MiB, 32 s left"
@@ -188,7 +188,7 @@ def test_a_wide_terminal_shows_all_and_a_narrow_one_the_amounts():
     assert join_fitting(["6 series in 2 runs", URL], 30) == "6 series in 2 runs"
 
 
-def test_a_complete_summary_is_one_line_and_an_incomplete_one_names_what_is_missing():
+def test_summary_names_what_is_missing_or_is_one_line():
     complete = Summary(scalars=1, bytes=2048)
     assert list(complete.lines("sent")) == [
         "sent 1 scalars, 0 tensors, 0 blobs of 0 series in 0 runs (2.0 KiB of event files)"
@@ -203,7 +203,7 @@ def test_a_complete_summary_is_one_line_and_an_incomplete_one_names_what_is_miss
     assert (complete.is_complete, incomplete.is_complete) == (True, False)
 
 
-def test_a_summary_does_not_repeat_what_was_said_and_says_how_much_that_was(stream):
+def test_summary_omits_reported_problems_but_counts_them(stream):
     plain = ConsoleProgress(-1, stream)
     for number in range(3):
         plain.report_problem(f"path{number}: no")

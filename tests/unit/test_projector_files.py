@@ -39,7 +39,7 @@ def read_tensor(logdir, path):
     return found[0].blobs[1] if found else str(troubles[0])
 
 
-def test_text_and_binary_tensors_arrive_as_float32_with_what_stands_beside_them(logdir):
+def test_projector_text_and_binary_tensors_become_float32(logdir):
     words, points = write_projector_run(logdir / "run", more=IN_CHECKPOINT)
     (text, binary), troubles = files(logdir).embeddings()
     about, tensor, metadata, sprite = text.blobs
@@ -57,14 +57,14 @@ def test_text_and_binary_tensors_arrive_as_float32_with_what_stands_beside_them(
     assert ["only TensorFlow can read" in str(trouble) for trouble in troubles] == [True]
 
 
-def test_what_lies_in_the_logdir_is_read_wherever_the_config_stands(logdir):
+def test_what_lies_in_logdir_is_read_wherever_config_stands(logdir):
     expected = np.array([1, 2, 3, 4], "<f4").tobytes()
     (logdir / "run" / "link.tsv").symlink_to(logdir / "inside.tsv")
     for path in ("../inside.tsv", logdir / "inside.tsv", "link.tsv"):
         assert read_tensor(logdir, path) == expected
 
 
-def test_nothing_is_read_outside_the_logdir(logdir):
+def test_nothing_is_read_outside_logdir(logdir):
     (logdir / "run" / "link.tsv").symlink_to(logdir.parent / "secret.tsv")
     (logdir / "up").symlink_to(logdir.parent)
     secret = logdir.parent / "secret.tsv"
@@ -106,7 +106,7 @@ def test_what_is_no_file_or_no_tensor_is_said_and_nothing_hangs(logdir):
 @pytest.mark.parametrize(
     "config", ["embeddings {", "\0", "x" * ((1 << 20) + 1), "embeddings {}" * 101]
 )
-def test_a_config_that_is_none_is_an_error_of_that_file(logdir, config):
+def test_config_that_is_none_is_error_of_that_file(logdir, config):
     with pytest.raises(ReadError, match=CONFIG_NAME):
         files(logdir, config).embeddings()
 
@@ -115,7 +115,7 @@ def test_fields_of_other_versions_are_passed_over(logdir):
     assert files(logdir, "later: 'field'").embeddings() == ([], [])
 
 
-def test_a_large_file_stays_on_disk(logdir, monkeypatch):
+def test_large_file_stays_on_disk(logdir, monkeypatch):
     monkeypatch.setattr(projector_files, "IN_MEMORY_BYTES_MAX", 100)
     _, points = write_projector_run(logdir / "run")
     blob = files(logdir).embeddings()[0][1].blobs[1]
@@ -123,7 +123,7 @@ def test_a_large_file_stays_on_disk(logdir, monkeypatch):
     assert blob.sha256 == hashlib.sha256(points.tobytes()).digest()
 
 
-def test_the_state_changes_with_the_config_and_with_each_file(logdir):
+def test_state_changes_with_config_and_with_each_file(logdir):
     write_projector_run(logdir / "run")
     states = [files(logdir).state(), files(logdir).state()]
     assert states[0] == states[1]

@@ -1,4 +1,6 @@
-"""What is sent of a projector config: the embeddings that were chosen, as one segment, and a word on each other."""
+"""What is sent of a projector config: the embeddings that were chosen, as one segment, and a word
+on each other.
+"""
 
 from __future__ import annotations
 
@@ -37,13 +39,13 @@ def stream(logdir, series_filter):
         (SeriesFilter(plugins=frozenset({"scalars"})), []),
     ],
 )
-def test_the_filter_chooses_embeddings_by_plugin_and_tag(logdir, series_filter, tags):
+def test_filter_chooses_embeddings_by_plugin_and_tag(logdir, series_filter, tags):
     segment, problems = stream(logdir, series_filter).segment()
     assert list(segment.metadata if segment else ()) == tags
     assert ["only TensorFlow can read" in problem for problem in problems] == [True]
 
 
-def test_a_segment_is_the_one_byte_that_stands_for_the_state_of_the_files(logdir):
+def test_segment_is_one_byte_that_stands_for_state_of_files(logdir):
     series_filter = SeriesFilter()
     before = stream(logdir, series_filter)
     checksum = state_checksum(before.state())

@@ -1,4 +1,6 @@
-"""Superseded points are counted as they are sent: exactly where the steps of a file never fall back."""
+"""Superseded points are counted as they are sent: exactly where the steps of a file never fall
+back.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ STEPS = st.lists(st.integers(-3, 5), min_size=1, max_size=12)
 
 
 @given(STEPS, st.lists(st.integers(1, 11), max_size=3))
-def test_superseded_count_is_true_however_a_file_is_cut(steps, cuts):
+def test_superseded_count_is_true_however_file_is_cut(steps, cuts):
     bounds = sorted({0, len(steps), *(cut for cut in cuts if cut < len(steps))})
     segments = [steps[start:end] for start, end in pairwise(bounds)]
     found, inexact, one_step = count(segments)
@@ -41,7 +43,7 @@ def test_superseded_count_is_true_however_a_file_is_cut(steps, cuts):
     assert one_step == int(len(steps) > 1 and len(set(steps)) == 1)
 
 
-def test_superseded_points_of_a_part_of_a_file_are_a_lower_bound():
+def test_superseded_points_of_part_of_file_are_lower_bound():
     assert count([[0], [0], [0]], is_partial=True) == (2, 2, 0)
     assert count([[0], [1]], is_partial=True) == (0, 0, 0)
 

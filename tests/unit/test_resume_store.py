@@ -1,4 +1,6 @@
-"""The file of remembered uploads: what is found again, what is forgotten, and that no fault of it stops an upload."""
+"""The file of remembered uploads: what is found again, what is forgotten, and that no fault of it
+stops an upload.
+"""
 
 import json
 import os
@@ -43,11 +45,11 @@ def made(uploads, key=KEY, experiment_id="abc"):
     return upload
 
 
-def test_the_file_is_beside_the_config_file():
+def test_file_is_beside_config_file():
     assert uploads_path({"TBHUB_CONFIG": "/x/y.toml"}).as_posix() == "/x/uploads.json"
 
 
-def test_the_same_command_finds_its_experiment_again(path, uploads, warnings):
+def test_same_command_finds_its_experiment_again(path, uploads, warnings):
     made(uploads)
     again = ResumeStore(path, warnings.append).find_or_create(KEY)
     assert (again.experiment_id, again.url) == ("abc", "https://tbhub.example/abc/")
@@ -70,11 +72,11 @@ def test_another_command_does_not(uploads, other):
     assert uploads.find_or_create(KEY).experiment_id == "abc"
 
 
-def test_what_died_before_its_experiment_was_known_asks_for_the_same_one(uploads):
+def test_resume_record_of_died_process_reuses_its_key(uploads):
     assert uploads.find_or_create(KEY).request_key == uploads.find_or_create(KEY).request_key
 
 
-def test_new_begins_another_one_which_is_the_one_from_then_on(uploads):
+def test_new_begins_another_one_which_is_one_from_then_on(uploads):
     first = made(uploads)
     second = uploads.find_or_create(KEY, is_new=True)
     assert (second.experiment_id, second.request_key != first.request_key) == (None, True)
@@ -90,14 +92,14 @@ def test_what_is_complete_is_forgotten_and_nothing_else(uploads):
     assert uploads.find_or_create(replace(KEY, logdir="/other")).experiment_id == "def"
 
 
-def test_an_experiment_that_is_gone_is_replaced_once_by_whoever_comes_first(uploads):
+def test_resume_record_of_gone_experiment_is_replaced_once(uploads):
     gone = made(uploads)
     first = uploads.find_or_create(KEY, replaced=gone)
     second = uploads.find_or_create(KEY, replaced=gone)
     assert gone.request_key != first.request_key == second.request_key
 
 
-def test_the_oldest_are_forgotten_first(uploads, monkeypatch):
+def test_oldest_are_forgotten_first(uploads, monkeypatch):
     monkeypatch.setattr(resume_store, "RECORDS_MAX", 3)
     for name in "abcd":
         made(uploads, replace(KEY, logdir=f"/{name}"), name)
@@ -133,7 +135,7 @@ def test_only_its_owner_may_read_it_and_it_holds_no_secret(path, uploads):
         json.dumps({"format": 1, "uploads": None}).encode(),
     ],
 )
-def test_a_damaged_file_is_told_in_a_line_and_begun_anew(path, uploads, warnings, content):
+def test_damaged_file_is_told_in_line_and_begun_anew(path, uploads, warnings, content):
     path.parent.mkdir()
     path.write_bytes(content)
     made(uploads)
@@ -143,7 +145,7 @@ def test_a_damaged_file_is_told_in_a_line_and_begun_anew(path, uploads, warnings
     assert uploads.find_or_create(KEY).experiment_id == "abc"
 
 
-def test_any_byte_of_the_file_may_be_flipped(path, uploads):
+def test_any_byte_of_file_may_be_flipped(path, uploads):
     made(uploads)
     content = path.read_bytes()
     for position in range(0, len(content), 3):
@@ -153,16 +155,14 @@ def test_any_byte_of_the_file_may_be_flipped(path, uploads):
         assert uploads.find_or_create(KEY).experiment_id in {None, "abc"}
 
 
-def test_a_file_that_cannot_be_written_is_told_in_a_line_and_stops_nothing(path, uploads, warnings):
+def test_resume_file_that_cannot_be_written_only_warns(path, uploads, warnings):
     path.parent.write_text("a file where the directory should be")
     assert made(uploads).request_key != made(uploads).request_key
     assert len(warnings) == 1
     assert "--experiment" in warnings[0]
 
 
-def test_a_lock_that_another_process_keeps_is_not_waited_for_for_ever(
-    path, uploads, warnings, monkeypatch
-):
+def test_resume_lock_held_elsewhere_is_waited_for_briefly(path, uploads, warnings, monkeypatch):
     monkeypatch.setattr(resume_store, "LOCK_SECONDS", 0.1)
     path.parent.mkdir()
     with locked(path.with_name("uploads.json.lock"), 1):
@@ -183,7 +183,7 @@ def test_processes_that_write_at_once_lose_nothing(path):
     assert len(json.loads(path.read_text())["uploads"]) == 30
 
 
-def test_a_process_that_dies_with_the_lock_does_not_keep_it(path, uploads, warnings):
+def test_process_that_dies_with_lock_does_not_keep_it(path, uploads, warnings):
     path.parent.mkdir()
     script = (
         "import os, signal, sys; from pathlib import Path; from tbupload.file_lock import locked\n"
@@ -197,7 +197,7 @@ def test_a_process_that_dies_with_the_lock_does_not_keep_it(path, uploads, warni
     assert time.monotonic() - began < resume_store.LOCK_SECONDS
 
 
-def test_a_logdir_with_a_name_that_is_no_text_is_remembered(uploads):
+def test_logdir_with_name_that_is_no_text_is_remembered(uploads):
     key = replace(KEY, logdir=os.fsencode("/ä\udcff").decode("utf-8", "backslashreplace"))
     made(uploads, key)
     assert uploads.find_or_create(key).experiment_id == "abc"

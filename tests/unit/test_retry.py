@@ -10,7 +10,9 @@ from tbupload.http.retry import RetryPolicy
 
 
 def wait(patience, retry_after=None, attempt=10):
-    """Starts to wait in another thread; its outcome, when it has one, is in the list that is answered."""
+    """Starts to wait in another thread; its outcome, when it has one, is in the list that is
+    answered.
+    """
     outcomes = []
 
     def waiting():
@@ -28,7 +30,7 @@ def _long_delays(monkeypatch):
 
 
 @pytest.mark.usefixtures("_long_delays")
-def test_a_server_that_answered_another_request_is_tried_again_at_once():
+def test_request_is_retried_at_once_after_server_returns():
     patience = RetryPolicy(math.inf)
     thread, outcomes = wait(patience)
     thread.join(0.1)
@@ -39,7 +41,7 @@ def test_a_server_that_answered_another_request_is_tried_again_at_once():
     assert outcomes[0] is not None
 
 
-def test_a_request_the_server_told_to_wait_waits_although_others_are_answered():
+def test_request_waits_for_its_own_retry_after():
     patience = RetryPolicy(math.inf)
     thread, outcomes = wait(patience, retry_after=1000.0)
     for _ in range(5):
@@ -52,7 +54,7 @@ def test_a_request_the_server_told_to_wait_waits_although_others_are_answered():
 
 
 @pytest.mark.usefixtures("_long_delays")
-def test_an_orderly_end_cuts_a_wait_short():
+def test_orderly_end_cuts_wait_short():
     patience = RetryPolicy(math.inf)
     thread, outcomes = wait(patience)
     patience.stop_token.stop()
@@ -60,7 +62,7 @@ def test_an_orderly_end_cuts_a_wait_short():
     assert len(outcomes) == 1
 
 
-def test_an_end_within_a_time_is_over_after_it():
+def test_end_within_time_is_over_after_it():
     patience = RetryPolicy(math.inf)
     patience.stop_token.stop()
     assert patience.stop_token.is_stopping
@@ -70,7 +72,7 @@ def test_an_end_within_a_time_is_over_after_it():
     assert patience.wait_before_retry(0, time.monotonic(), None) is None
 
 
-def test_waits_grow_up_to_a_limit_and_are_never_quite_the_same(monkeypatch):
+def test_waits_grow_up_to_limit_and_are_never_quite_same(monkeypatch):
     monkeypatch.setattr("tbupload.http.retry.FIRST_RETRY_DELAY_SECONDS", 1e-5)
     monkeypatch.setattr("tbupload.http.retry.RETRY_DELAY_SECONDS_MAX", 1e-3)
     patience = RetryPolicy(math.inf)

@@ -28,8 +28,9 @@ STEPS = st.lists(INT64S, unique=True, max_size=300).map(
 )
 
 
-def test_splitmix64_is_the_published_one():
-    # The first outputs of the reference implementation with seed 0, which adds the constant before each.
+def test_splitmix64_is_published_one():
+    # The first outputs of the reference implementation with seed 0, which adds the constant before
+    # each.
     golden = 0x9E3779B97F4A7C15
     seeds = np.array([0, golden, 2 * golden % 2**64], np.uint64).view(np.int64)
     assert [hex(int(hash_)) for hash_ in splitmix64(seeds)] == [
@@ -40,7 +41,7 @@ def test_splitmix64_is_the_published_one():
 
 
 @given(STEPS, st.integers(0, 400))
-def test_a_sample_is_exactly_min_n_k_and_keeps_the_ends(steps, k):
+def test_sample_is_exactly_min_n_k_and_keeps_ends(steps, k):
     chosen = choose_uniform_sample(steps, k, RANKS)
     assert len(chosen) == min(len(steps), k)
     assert np.all(np.diff(chosen) > 0)
@@ -57,7 +58,7 @@ def test_asking_for_more_moves_no_point(steps, k):
 
 
 @given(STEPS, st.integers(2, 300))
-def test_a_sample_is_the_ends_and_then_the_first_of_the_order(steps, k):
+def test_sample_is_ends_and_then_first_of_order(steps, k):
     rank, key = compute_rank_and_key(steps, RANKS)
     inner = sorted(range(1, len(steps) - 1), key=lambda i: (rank[i], key[i]))[: k - 2]
     ends = {0, len(steps) - 1} if len(steps) else set()
@@ -66,7 +67,7 @@ def test_a_sample_is_the_ends_and_then_the_first_of_the_order(steps, k):
 
 @pytest.mark.parametrize("n", [10_000, 1_000_000])
 @pytest.mark.parametrize("k", [10, 1000])
-def test_a_level_gives_the_same_sample_as_all_points(n, k):
+def test_level_gives_same_sample_as_all_points(n, k):
     steps = np.arange(n) * 7
     rank, _ = compute_rank_and_key(steps, RANKS)
     whole = steps[choose_uniform_sample(steps, k, RANKS)]
@@ -80,15 +81,17 @@ def test_a_level_gives_the_same_sample_as_all_points(n, k):
     )
 
 
-def test_a_level_with_too_few_points_says_so():
+def test_level_with_too_few_points_says_so():
     assert choose_uniform_sample(np.arange(10), 8, RANKS, get_level_rank_max(5)) is None
 
 
 @pytest.mark.parametrize("stride", [1, 7, 10, 1_000, 65_536, 2**40 + 1])
-def test_a_sample_is_unbiased_over_many_offsets(stride):
-    """The mean of a sample of any strided steps is on average that of all: no period in the steps shows.
+def test_sample_is_unbiased_over_many_offsets(stride):
+    """The mean of a sample of any strided steps is on average that of all: no period in the steps
+    shows.
 
-    Of a uniform draw of j of n positions the mean has the standard deviation sqrt((n + 1) (n - j) / 12 j).
+    Of a uniform draw of j of n positions the mean has the standard deviation sqrt((n + 1) (n - j) /
+    12 j).
     """
     n, k, offsets = 1_000, 52, 400
     means = [
@@ -103,7 +106,9 @@ def test_a_sample_is_unbiased_over_many_offsets(stride):
 
 
 def test_every_position_is_as_likely_as_any_other():
-    """A chi-squared test, of 9 degrees of freedom: how often each tenth of a series is in a sample, over offsets."""
+    """A chi-squared test, of 9 degrees of freedom: how often each tenth of a series is in a sample,
+    over offsets.
+    """
     n, k, offsets = 1_000, 52, 400
     chosen = [
         choose_uniform_sample(np.arange(n) * 3 + offset * 987_654_321, k, RANKS)[1:-1]

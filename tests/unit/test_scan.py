@@ -24,13 +24,13 @@ def found(logdir, series_filter=EVERYTHING, name_chars_max=NAME_CHARS_MAX):
     return [(file.run, file.path.name) for file in scan.files], list(scan.problems.values())
 
 
-def test_a_run_is_a_directory_with_an_event_file_directly_in_it(tmp_path):
+def test_run_is_directory_with_event_file_directly_in_it(tmp_path):
     touch(tmp_path / "a" / "b" / "events.out.tfevents.1.host")
     touch(tmp_path / "a" / "checkpoint.pt")
     assert found(tmp_path) == ([("a/b", "events.out.tfevents.1.host")], [])
 
 
-def test_the_logdir_itself_is_a_run_named_dot(tmp_path):
+def test_logdir_itself_is_run_named_dot(tmp_path):
     touch(tmp_path / "events.out.tfevents.1.host")
     assert found(tmp_path) == ([(".", "events.out.tfevents.1.host")], [])
 
@@ -49,7 +49,7 @@ def test_profile_markers_and_hidden_files_hold_no_events(tmp_path):
     assert found(tmp_path) == ([], [])
 
 
-def test_a_directory_whose_name_looks_like_an_event_file_is_walked(tmp_path):
+def test_directory_whose_name_looks_like_event_file_is_walked(tmp_path):
     touch(tmp_path / "tfevents" / "tfevents.1")
     assert found(tmp_path) == ([("tfevents", "tfevents.1")], [])
 
@@ -70,7 +70,7 @@ def test_two_links_to_one_directory_are_two_runs(tmp_path):
     assert found(tmp_path)[0] == [("latest", "tfevents.1"), ("run", "tfevents.1")]
 
 
-def test_a_link_that_leads_nowhere_is_a_problem_and_no_end(tmp_path):
+def test_link_that_leads_nowhere_is_problem_and_no_end(tmp_path):
     (tmp_path / "tfevents.gone").symlink_to("nothing")
     touch(tmp_path / "tfevents.1")
     files, problems = found(tmp_path)
@@ -79,7 +79,7 @@ def test_a_link_that_leads_nowhere_is_a_problem_and_no_end(tmp_path):
     assert "tfevents.gone" in problems[0]
 
 
-def test_a_link_that_goes_in_circles_is_a_problem_and_no_end(tmp_path):
+def test_link_that_goes_in_circles_is_problem_and_no_end(tmp_path):
     (tmp_path / "round").symlink_to("about")
     (tmp_path / "about").symlink_to("round")
     touch(tmp_path / "run" / "tfevents.1")
@@ -91,14 +91,14 @@ def test_a_link_that_goes_in_circles_is_a_problem_and_no_end(tmp_path):
     ]
 
 
-def test_a_pipe_is_not_waited_for(tmp_path):
+def test_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "tfevents.pipe")
     files, problems = found(tmp_path)
     assert files == []
     assert "not a regular file" in problems[0]
 
 
-def test_a_directory_that_cannot_be_listed_is_a_problem_and_no_end(tmp_path, monkeypatch):
+def test_directory_that_cannot_be_listed_is_problem_and_no_end(tmp_path, monkeypatch):
     # Root may list everything, so the refusal comes from the call itself.
     touch(tmp_path / "good" / "tfevents.1")
     touch(tmp_path / "locked" / "tfevents.1")
@@ -123,7 +123,7 @@ def test_names_that_are_no_text_are_problems(tmp_path):
     problems[0].encode()  # it can be printed
 
 
-def test_a_run_name_over_the_servers_limit_is_a_problem(tmp_path):
+def test_run_name_over_servers_limit_is_problem(tmp_path):
     touch(tmp_path / "abcdef" / "tfevents.1")
     files, problems = found(tmp_path, name_chars_max=5)
     assert files == []
@@ -143,7 +143,7 @@ def test_runs_that_are_filtered_out_are_not_listed(tmp_path):
     assert found(tmp_path, only_train)[0] == [("train", "tfevents.1")]
 
 
-def test_a_projector_config_is_of_the_run_it_lies_in_also_among_the_runs_assets(tmp_path):
+def test_projector_config_belongs_to_enclosing_run(tmp_path):
     assets = "plugins/org_tensorflow_tensorboard_projector"
     for folder in ("train", "eval", f"train/{assets}", assets, "train/plugins"):
         touch(tmp_path / folder / "projector_config.pbtxt")
@@ -170,7 +170,7 @@ def test_a_projector_config_is_of_the_run_it_lies_in_also_among_the_runs_assets(
     ) == (True, False)
 
 
-def test_a_logdir_that_is_none_is_refused_with_a_sentence(tmp_path):
+def test_logdir_that_is_none_is_refused_with_sentence(tmp_path):
     with pytest.raises(LogdirError, match="no such directory"):
         check_logdir(tmp_path / "missing")
     with pytest.raises(LogdirError, match="is a file"):

@@ -1,4 +1,6 @@
-"""Admission control on plain values: shares, queues in rotation, and bodies and answers of hostile clients."""
+"""Admission control on plain values: shares, queues in rotation, and bodies and answers of hostile
+clients.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,7 @@ def test_shares_bound_one_caller_and_all():
         shares.acquire(CALLER)
 
 
-def test_shares_leave_most_to_callers_with_a_token():
+def test_shares_leave_most_to_callers_with_token():
     shares = Shares("things", 8, 4)
     strangers = strangers_of("experiment", 2)
     assert [shares.try_acquire(STRANGER) for _ in range(2)] == [True, False]
@@ -60,7 +62,7 @@ def test_shares_leave_most_to_callers_with_a_token():
     assert [shares.try_acquire(CALLER) for _ in range(4)] == [True] * 4
 
 
-def test_shares_of_a_workspace_and_its_readers_are_one():
+def test_shares_of_workspace_and_its_readers_are_one():
     shares = Shares("things", 8, 4)
     readers = replace(CALLER, is_reader=True)
     assert [shares.try_acquire(readers) for _ in range(3)] == [True, True, False]
@@ -74,7 +76,7 @@ def test_shares_of_a_workspace_and_its_readers_are_one():
     assert [shares.try_acquire(CALLER) for _ in range(3)] == [True, True, False]
 
 
-def test_shares_let_one_use_be_larger_than_the_share():
+def test_shares_let_one_use_be_larger_than_share():
     shares = Shares("bytes", 100, 10)
     assert shares.try_acquire(CALLER, 1_000)
     assert not shares.try_acquire(CALLER, 1)
@@ -90,7 +92,7 @@ class Clock:
         return self.seconds
 
 
-def test_turns_are_one_at_a_time_while_others_work():
+def test_turns_are_one_at_time_while_others_work():
     clock = Clock()
     turns = Turns(8, 2, Activity(clock))
     assert [turns.try_acquire(CALLER) for _ in range(3)] == [True, True, False]
@@ -102,7 +104,7 @@ def test_turns_are_one_at_a_time_while_others_work():
     assert turns.try_acquire(CALLER)
 
 
-def test_body_rate_bounds_a_caller_beside_others():
+def test_body_rate_bounds_caller_beside_others():
     clock = Clock()
     activity = Activity(clock)
     rate = BodyRate(activity, clock)
@@ -191,7 +193,7 @@ def test_queue_refuses_too_many_and_too_long_waits(monkeypatch):
     asyncio.run(run())
 
 
-def test_queue_gives_back_a_turn_whose_waiter_left():
+def test_queue_gives_back_turn_whose_waiter_left():
     async def run():
         queue = FairQueue("turns", 1, 1)
         await queue.wait(CALLER)
@@ -231,12 +233,14 @@ def test_caller_address_is_one_per_customer(host, key):
         (scope_of(query=b"%ff=%ff&token="), None),
     ],
 )
-def test_caller_token_is_the_first_shown(scope, token):
+def test_caller_token_is_first_shown(scope, token):
     assert _token(scope) == token
 
 
 def body_of(*messages, path=JSON_PATH, check=None, caller=CALLER, shares=None, **headers):
-    """The body that these messages bring, after which the client has left; and the admitted request."""
+    """The body that these messages bring, after which the client has left; and the admitted
+    request.
+    """
     waiting = list(messages)
 
     async def receive():
@@ -287,7 +291,7 @@ def test_body_that_breaks_off_or_grows_is_refused(monkeypatch):
     asyncio.run(run())
 
 
-def test_body_that_is_large_is_read_after_the_check():
+def test_body_that_is_large_is_read_after_check():
     async def refuse():
         raise TooManyRequests("checked")
 
@@ -304,7 +308,7 @@ def test_body_that_is_large_is_read_after_the_check():
     asyncio.run(run())
 
 
-def test_body_is_checked_during_a_turn():
+def test_body_is_checked_during_turn():
     async def run():
         shares = WorkerShares(10)
         held = []
@@ -367,7 +371,7 @@ def whole(content, *, more_body=False):
     return {"type": "http.response.body", "body": content, "more_body": more_body}
 
 
-def test_answer_is_sent_in_pieces_and_ends_the_turn():
+def test_answer_is_sent_in_pieces_and_ends_turn():
     sent = []
 
     async def send(message):
@@ -388,7 +392,7 @@ def test_answer_is_sent_in_pieces_and_ends_the_turn():
     asyncio.run(run())
 
 
-def test_answer_over_the_unread_share_is_429_instead():
+def test_answer_over_unread_share_is_429_instead():
     sent = []
 
     async def send(message):
@@ -425,7 +429,7 @@ def test_answer_that_nobody_takes_is_aborted(monkeypatch):
     assert aborted == [True]
 
 
-def test_turn_of_work_beside_a_request_ends_its_own(monkeypatch):
+def test_turn_of_work_beside_request_ends_its_own(monkeypatch):
     monkeypatch.setattr(limits, "QUEUE_WAIT_SECONDS_MAX", 0.01)
 
     async def look(shares):

@@ -1,4 +1,6 @@
-"""Steps that repeat, read as rows: the same points as by protobuf one by one, and nothing left that repeats."""
+"""Steps that repeat, read as rows: the same points as by protobuf one by one, and nothing left that
+repeats.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +94,9 @@ def job(tags, steps):
 
 @st.composite
 def jobs(draw):
-    """Files of one to three stretches, with something else between them; steps may pass 128 and 16,384."""
+    """Files of one to three stretches, with something else between them; steps may pass 128 and
+    16,384.
+    """
     events = draw(interruptions)
     for _ in range(draw(st.integers(1, 3))):
         tags = draw(st.lists(st.tuples(names, styles), min_size=1, max_size=6))
@@ -112,7 +116,7 @@ def jobs(draw):
 
 @settings(max_examples=60, deadline=None)
 @given(jobs(), st.data())
-def test_both_ways_give_the_same(events, data):
+def test_both_ways_give_same(events, data):
     spoilt = data.draw(st.sets(st.integers(0, len(events) - 1), max_size=3))
     series_filter = data.draw(
         st.sampled_from(
@@ -155,7 +159,7 @@ def test_steps_that_are_interrupted_are_read_as_one_matrix(left, monkeypatch):
     assert (len(calls), left[0], len(series["loss"].points)) == (1, 2, 400)
 
 
-def test_a_stretch_that_is_shorter_than_a_turn_of_the_names_is_left(left):
+def test_stretch_that_is_shorter_than_turn_of_names_is_left(left):
     events = job([(name, "simple") for name in "abcdefghijkl"], range(200, 300))
     series, _ = assert_same_both_ways([*events[:9], scalar_event("evaluation", 1, 1), *events[9:]])
     assert (left[0], {len(series[name].points) for name in "abcdefghijkl"}) == (9 + 1 + 3, {100})
@@ -167,7 +171,7 @@ def test_records_that_repeat_in_two_ways_are_read_once(left):
     assert (left[0], {len(read.points) for read in series.values()}) == (0, {200})
 
 
-def test_a_tag_that_gets_another_name_is_no_reason_to_read_its_neighbours_twice():
+def test_renamed_tag_causes_no_second_read_of_neighbours():
     before, after = (
         [(tag, "simple") for tag in (name, "a", "bb")] for name in ("train/loss", "finetune/loss")
     )
@@ -180,7 +184,7 @@ def test_a_tag_that_gets_another_name_is_no_reason_to_read_its_neighbours_twice(
     }
 
 
-def test_tags_that_are_written_twice_a_step_keep_their_order():
+def test_tags_that_are_written_twice_step_keep_their_order():
     tags = [("loss", "simple"), ("accuracy", "simple"), ("loss", "simple")]
     series, _ = assert_same_both_ways(job(tags, range(200, 300)))
     values = [struct.unpack("<f", value[1])[0] for _, _, value in series["loss"].points]
@@ -210,7 +214,7 @@ def test_damaged_steps_are_read_record_by_record(left):
 
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
-def test_cut_or_damaged_steps_give_what_a_plain_reading_gives(data, damaged, steps_of_a_file):
+def test_cut_or_damaged_steps_give_what_plain_reading_gives(data, damaged, steps_of_a_file):
     offset, mask = (
         data.draw(st.integers(0, len(steps_of_a_file) - 1)),
         data.draw(st.integers(1, 255)),
@@ -241,7 +245,7 @@ def test_other_records_among_those_that_repeat_are_left(left):
     ),
     st.data(),
 )
-def test_no_record_is_in_two_steps_and_all_steps_of_a_kind_are_alike(patterns, data):
+def test_steps_partition_records_by_kind(patterns, data):
     sizes = np.array([size for pattern, count in patterns for size in pattern * count], np.uint32)
     stops = np.array(
         [*sorted(data.draw(st.sets(st.integers(1, len(sizes)), max_size=3))), len(sizes)]

@@ -36,7 +36,9 @@ def extremes(steps, values, k):
 
 
 def boundaries(steps, k):
-    """The least step at or after each of the ends of k - 1 equal intervals, in whole numbers of any size."""
+    """The least step at or after each of the ends of k - 1 equal intervals, in whole numbers of any
+    size.
+    """
     first, last = int(steps[0]), int(steps[-1])
     for index in range(k):
         numerator = (last - first) * index
@@ -46,7 +48,7 @@ def boundaries(steps, k):
 @given(STEPS, st.integers(0, 40))
 @example(np.array([-(2**63), 2**63 - 1]), 3)
 @example(np.array([-(2**63), 0, 2**63 - 1]), 40)
-def test_linear_takes_the_lowest_step_at_or_after_each_boundary(steps, k):
+def test_linear_takes_lowest_step_at_or_after_each_boundary(steps, k):
     kept = steps[linear(steps, k)].tolist()
     if k == 0 or not len(steps):
         assert kept == []
@@ -58,7 +60,7 @@ def test_linear_takes_the_lowest_step_at_or_after_each_boundary(steps, k):
         assert len(kept) <= k
 
 
-def test_linear_is_all_of_a_series_without_gaps_when_there_is_room():
+def test_linear_is_all_of_series_without_gaps_when_there_is_room():
     steps = np.arange(10)
     assert linear(steps, 10).tolist() == list(range(10))
     assert linear(steps, 1_000).tolist() == list(range(10))
@@ -73,7 +75,7 @@ SERIES = STEPS.flatmap(lambda steps: st.tuples(st.just(steps), values_of(steps))
 
 
 @given(SERIES, st.integers(5, 200))
-def test_extremes_keep_ends_least_greatest_and_whether_there_is_a_nan(series, k):
+def test_extremes_keep_ends_minimum_maximum_and_nan(series, k):
     steps, values = series
     chosen = extremes(steps, values, k)
     assert len(chosen) <= k
@@ -89,15 +91,17 @@ def test_extremes_keep_ends_least_greatest_and_whether_there_is_a_nan(series, k)
 
 
 @given(st.integers(0, 9_999), st.sampled_from([np.nan, np.inf, -np.inf, 1e-9, -1e-9]))
-def test_a_spike_of_one_point_is_never_lost(at, spike):
+def test_spike_of_one_point_is_never_lost(at, spike):
     values = np.zeros(10_000)
     values[at] = spike
     assert at in extremes(np.arange(10_000) * 7 - 3_000, values, 50)
 
 
 @given(st.integers(0, 2_000), st.integers(5, 100))
-def test_what_a_bucket_keeps_depends_on_nothing_outside_it(seed, k):
-    """Two series that are alike in one half only keep the same points there, as their buckets are the same."""
+def test_what_bucket_keeps_depends_on_nothing_outside_it(seed, k):
+    """Two series that are alike in one half only keep the same points there, as their buckets are
+    the same.
+    """
     random = np.random.default_rng(seed)
     steps, values = np.arange(4_096), random.random(4_096)
     others = np.where(steps < 2_048, values, random.random(4_096))
@@ -120,7 +124,7 @@ CUTS = st.lists(st.integers(0, 120), max_size=6)
     st.sampled_from(["uniform", "linear", "extremes", "bernoulli"]),
     st.integers(5, 60),
 )
-def test_a_sample_of_pieces_is_that_of_the_whole(series, cuts, rule, k):
+def test_sample_of_pieces_is_that_of_whole(series, cuts, rule, k):
     steps, values = series
     choose_whole, choose_pieces = chooser(rule, k, steps), chooser(rule, k, steps)
     expected = steps[choose_whole(steps, values)].tolist()
@@ -133,14 +137,14 @@ def test_a_sample_of_pieces_is_that_of_the_whole(series, cuts, rule, k):
 
 
 @given(STEPS, st.integers(0, 60))
-def test_the_last_points_can_be_sampled_like_any_others(steps, k):
+def test_last_points_can_be_sampled_like_any_others(steps, k):
     assert (
         chooser("uniform", k, steps)(steps, np.empty(0)).tolist()
         == choose_uniform_sample(steps, k, RANKS).tolist()
     )
 
 
-def test_of_a_bernoulli_sample_about_the_percentage_is_kept_and_the_ends_always():
+def test_bernoulli_sample_keeps_share_and_ends():
     steps = np.arange(0, 300_000, 3)
     kept = steps[chooser("bernoulli", 0, steps)(steps, np.empty(0))]
     assert (kept[0], kept[-1]) == (steps[0], steps[-1])

@@ -1,4 +1,6 @@
-"""Summary values as points of their data class; TensorBoard 2.21's own conversion is the oracle for real files."""
+"""Summary values as points of their data class; TensorBoard 2.21's own conversion is the oracle for
+real files.
+"""
 
 from __future__ import annotations
 
@@ -126,7 +128,7 @@ finite = st.floats(allow_nan=False, allow_infinity=False)
     finite,
     finite,
 )
-def test_a_legacy_histogram_becomes_the_tensor_tensorboard_makes(buckets, low, high):
+def test_legacy_histogram_becomes_tensor_tensorboard_makes(buckets, low, high):
     histogram = pb.HistogramProto(
         min=low,
         max=high,
@@ -146,7 +148,7 @@ def test_a_legacy_histogram_becomes_the_tensor_tensorboard_makes(buckets, low, h
     )
 
 
-def test_a_histogram_with_fewer_limits_than_counts_need_is_refused():
+def test_histogram_with_fewer_limits_than_counts_need_is_refused():
     histogram = pb.HistogramProto(bucket_limit=[1], bucket=[1, 1, 1])
     with pytest.raises(ValueRefused):
         legacy.histogram_tensor(histogram)
@@ -155,7 +157,7 @@ def test_a_histogram_with_fewer_limits_than_counts_need_is_refused():
 
 
 @pytest.mark.parametrize("style", ["legacy", "tensor"])
-def test_an_image_is_width_height_and_bytes(style):
+def test_image_is_width_height_and_bytes(style):
     assert value_of(image_event("t", 0, [PNG], style=style, width=3, height=2)) == [b"3", b"2", PNG]
 
 
@@ -216,7 +218,7 @@ def test_graphs_are_blob_sequences_of_one_blob(event, tag, plugin, blobs):
     assert [value for *_, value in series[tag].points] == [blobs]
 
 
-def test_text_is_a_tensor_of_strings_of_its_shape():
+def test_text_is_tensor_of_strings_of_its_shape():
     assert value_of(text_event("t", 0, "über")) == Tensor(
         7, (), tensors.pack_strings(["über".encode()])
     )
@@ -225,7 +227,7 @@ def test_text_is_a_tensor_of_strings_of_its_shape():
     )
 
 
-def test_hparams_without_a_tensor_get_an_empty_one_and_their_latest_metadata():
+def test_hparams_without_tensor_get_empty_one():
     series, _ = decode(hparams_event("t", b"first"), hparams_event("t", b"second"))
     assert [value for *_, value in series["t"].points] == [Tensor(1, (0,), b"")] * 2
     assert series["t"].metadata.plugin_data.content == b"second"
@@ -242,7 +244,7 @@ def test_any_other_plugin_keeps_its_first_metadata():
     assert series["t"].metadata.plugin_data.content == b"1"
 
 
-def test_a_plugin_nobody_knows_keeps_its_tensors_or_uses_the_data_class_it_names():
+def test_plugin_unknown_uses_declared_data_class():
     tensor = string_tensor_proto([b"x", b"y"])
     assert value_of(plugin_event("mine", "t", 0, tensor)) == Tensor(
         7, (2,), tensors.pack_strings([b"x", b"y"])
@@ -257,7 +259,7 @@ def test_a_plugin_nobody_knows_keeps_its_tensors_or_uses_the_data_class_it_names
     assert value_of(plugin_event("mine", "t", 0, tensor_proto(np.float32(2)))).shape == ()
 
 
-def test_a_data_class_from_the_future_is_a_tensor():
+def test_data_class_from_future_is_tensor():
     series, _ = decode(plugin_event("mine", "t", 0, tensor_proto(1.0), data_class=77))
     assert series["t"].metadata.data_class == pb.DATA_CLASS_TENSOR
 
@@ -274,14 +276,14 @@ def test_what_is_no_data_is_passed_over_silently():
     assert decode(*others) == ({}, {})
 
 
-def test_a_tensor_of_the_oldest_kind_is_named_by_its_node():
+def test_tensor_of_oldest_kind_is_named_by_its_node():
     value = pb.Summary.Value(node_name="node", tensor=tensor_proto(1.0))
     value.metadata.plugin_data.plugin_name = "text"
     series, _ = decode(summary_event(0, 1.0, value))
     assert list(series) == ["node"]
 
 
-def test_display_name_and_description_of_a_legacy_value_are_kept():
+def test_display_name_and_description_of_legacy_value_are_kept():
     value = pb.Summary.Value(tag="t", simple_value=1)
     value.metadata.display_name, value.metadata.summary_description = "shown", "told"
     series, _ = decode(summary_event(0, 1.0, value))
@@ -330,7 +332,7 @@ def test_numbers_of_scalars(tensor, number):
         tensor_proto(np.complex64(1)),
     ],
 )
-def test_a_scalar_that_is_not_one_real_number_is_refused(tensor):
+def test_scalar_that_is_not_one_real_number_is_refused(tensor):
     assert reason_of(plugin_event("scalars", "t", 0, tensor)) == skip_reasons.NOT_ONE_NUMBER
 
 
@@ -350,7 +352,7 @@ def test_every_nan_keeps_its_bits():
         assert value_of(event) == ("float32", SIGNALLING_NAN)
 
 
-def test_a_signalling_nan_beside_wider_numbers_stays_a_nan():
+def test_signalling_nan_beside_wider_numbers_stays_nan():
     wide = plugin_event("scalars", "t", 0, tensor_proto(1.5))
     series, _ = decode(
         wide,
@@ -389,7 +391,7 @@ def shaped(shape, **fields):
     ],
     ids=lambda array: str(array.dtype),
 )
-def test_tensors_of_every_type_are_the_same_by_content_and_by_values(array):
+def test_tensors_of_every_type_are_same_by_content_and_by_values(array):
     proto = tensor_proto(array)
     other = shaped([2, 3], dtype=proto.dtype)
     if array.dtype.kind == "c":
@@ -428,7 +430,7 @@ def test_tensors_of_every_type_are_the_same_by_content_and_by_values(array):
         (shaped([2], dtype=9, int64_val=[-1, -(2**63)]), [-1, -(2**63)]),
     ],
 )
-def test_missing_elements_repeat_the_last(proto, elements):
+def test_missing_elements_repeat_last(proto, elements):
     value = value_of(plugin_event("p", "t", 0, proto))
     assert as_array(value).ravel().tolist() == elements
 
@@ -448,12 +450,12 @@ def test_missing_elements_repeat_the_last(proto, elements):
         pb.TensorProto(dtype=1, tensor_shape={"unknown_rank": True}),
     ],
 )
-def test_a_malformed_tensor_is_refused(proto):
+def test_malformed_tensor_is_refused(proto):
     assert reason_of(plugin_event("p", "t", 0, proto)) == skip_reasons.TENSOR_MALFORMED
 
 
 @pytest.mark.parametrize("dtype", [0, 11, 12, 20, 21, 101, 999, -1])
-def test_a_data_type_we_do_not_carry_is_refused(dtype):
+def test_data_type_we_do_not_carry_is_refused(dtype):
     assert (
         reason_of(plugin_event("p", "t", 0, pb.TensorProto(dtype=dtype)))
         == skip_reasons.TENSOR_TYPE_UNSUPPORTED
@@ -463,7 +465,7 @@ def test_a_data_type_we_do_not_carry_is_refused(dtype):
 # Limits: at the limit kept, over it refused, and the reason names it
 
 
-def test_tensors_over_the_limit():
+def test_tensors_over_limit():
     limits = replace(LIMITS, tensor_bytes_max=40)
     tensor = plugin_event("p", "t", 0, tensor_proto(np.zeros(10, "f4")))
     assert value_of(tensor, limits=limits).shape == (10,)
@@ -489,7 +491,7 @@ def test_tensors_of_too_many_dimensions():
     )
 
 
-def test_blobs_over_the_limits():
+def test_blobs_over_limits():
     limits = replace(LIMITS, blob_bytes_max=100, blob_sequence_length_max=3)
     image = plugin_event("images", "t", 0, string_tensor_proto([b"x", b"y", b"z"]))
     assert value_of(image, limits=limits) == [b"x", b"y", b"z"]
@@ -506,7 +508,7 @@ def test_blobs_over_the_limits():
 
 
 @pytest.mark.parametrize("shape", [(), (1, 1)])
-def test_a_blob_sequence_that_is_no_vector_is_refused(shape):
+def test_blob_sequence_that_is_no_vector_is_refused(shape):
     event = plugin_event("images", "t", 0, string_tensor_proto([b"x"], shape))
     assert reason_of(event) == skip_reasons.NOT_A_VECTOR
     assert (
@@ -514,7 +516,7 @@ def test_a_blob_sequence_that_is_no_vector_is_refused(shape):
     )
 
 
-def test_names_and_metadata_over_the_limits():
+def test_names_and_metadata_over_limits():
     limits = replace(LIMITS, name_chars_max=7, metadata_bytes_max=60)
     assert value_of(scalar_event("漢" * 7, 0, 1), "漢" * 7, limits=limits)
     assert (
@@ -526,7 +528,7 @@ def test_names_and_metadata_over_the_limits():
 
 
 @pytest.mark.parametrize(("tag", "plugin"), [("a\0", "p"), ("a", "p\0")])
-def test_a_nul_in_a_name_is_refused(tag, plugin):
+def test_nul_in_name_is_refused(tag, plugin):
     assert reason_of(plugin_event(plugin, tag, 0, tensor_proto(1.0))) == skip_reasons.TAG_NUL
 
 
@@ -534,7 +536,7 @@ def test_a_nul_in_a_name_is_refused(tag, plugin):
     "offered", [None, {}, {"display_name": "x"}, {"data_class": pb.DATA_CLASS_SCALAR}]
 )
 @pytest.mark.parametrize("proto", [tensor_proto(1.0), string_tensor_proto([b"x", b"y"])])
-def test_a_tensor_of_no_plugin_stays_as_it_is(offered, proto):
+def test_tensor_of_no_plugin_stays_as_it_is(offered, proto):
     metadata = None if offered is None else pb.SummaryMetadata(**offered)
     value = pb.Summary.Value(tag="t", tensor=proto, metadata=metadata)
     series, skipped = decode(summary_event(0, 1.0, value))
@@ -546,7 +548,7 @@ def test_a_tensor_of_no_plugin_stays_as_it_is(offered, proto):
     assert series["t"].metadata == kept
 
 
-def test_a_value_without_content_does_not_say_what_its_tag_is():
+def test_value_without_content_does_not_say_what_its_tag_is():
     nothing = pb.Summary.Value(tag="t", metadata=pb.SummaryMetadata(display_name="x"))
     series, skipped = decode(summary_event(0, 1.0, nothing), scalar_event("t", 1, 1))
     assert (series["t"].plugin, skipped) == ("scalars", {skip_reasons.EMPTY_VALUE: 1})
@@ -587,7 +589,7 @@ def test_bytes_that_are_no_event_are_refused():
 # Filters
 
 
-def test_what_a_filter_leaves_out_is_not_counted():
+def test_what_filter_leaves_out_is_not_counted():
     bad = plugin_event("images", "bad", 0, tensor_proto([1.0]))
     events = [
         bad,

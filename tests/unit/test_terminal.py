@@ -1,4 +1,6 @@
-"""What `tbupload` writes to a terminal: nothing that a file or a server says can steer it, and JSON stays JSON."""
+"""What `tbupload` writes to a terminal: nothing that a file or a server says can steer it, and JSON
+stays JSON.
+"""
 
 import io
 import json
@@ -36,7 +38,7 @@ def test_terminal_line_is_harmless_whatever_its_text(text):
 
 
 @given(st.dictionaries(ANY_TEXT, ANY_TEXT | st.lists(st.floats(allow_nan=False))))
-def test_terminal_json_is_harmless_and_means_the_same(content):
+def test_terminal_json_is_harmless_and_means_same(content):
     stream = io.StringIO()
     write_json(stream, content)
     assert is_one_safe_line(stream.getvalue())
@@ -49,7 +51,7 @@ def test_terminal_keeps_words_of_every_script():
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "ascii", "utf-8"])
-def test_terminal_without_a_character_shows_its_escape(encoding):
+def test_terminal_without_character_shows_its_escape(encoding):
     content = {"name": "é→\ud800"}
     written = io.BytesIO()
     stream = io.TextIOWrapper(written, encoding=encoding)
@@ -95,7 +97,7 @@ def server(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
 @pytest.mark.parametrize("command", ANSWERS)
-def test_answers_of_a_server_cannot_steer_a_terminal(server, capsys, command, options):
+def test_answers_of_server_cannot_steer_terminal(server, capsys, command, options):
     # A lone surrogate is refused where answers are read: here it would hide what is printed.
     text = json.dumps(ANSWERS[command]).replace("\\ud800", "")
     server.replies = [Reply(body=text.encode())]
@@ -109,7 +111,7 @@ def test_answers_of_a_server_cannot_steer_a_terminal(server, capsys, command, op
 @pytest.mark.parametrize(
     "command", [("list",), ("show", "abc"), ("delete", "abc", "--yes"), ("tail", "abc")]
 )
-def test_error_details_of_a_server_cannot_steer_a_terminal(server, capsys, command):
+def test_error_details_of_server_cannot_steer_terminal(server, capsys, command):
     server.replies = [refusal(418, detail=HOSTILE)]
     assert main(command) == 1
     (line,) = capsys.readouterr().err.splitlines(keepends=True)
@@ -117,7 +119,7 @@ def test_error_details_of_a_server_cannot_steer_a_terminal(server, capsys, comma
     assert "\\x1b]52" in line
 
 
-def test_progress_of_an_upload_cannot_steer_a_terminal(monkeypatch):
+def test_progress_of_upload_cannot_steer_terminal(monkeypatch):
     state = ProgressState(1, 2, 3, 4, 5, skipped={HOSTILE: 1})
     for kind in (ConsoleProgress, LiveProgress):
         stream = io.StringIO()

@@ -47,8 +47,10 @@ fillings = st.sampled_from(
 
 @settings(deadline=None)
 @given(repeating, st.integers(0, 30), fillings, st.sets(st.integers(0, 2400), max_size=3))
-def test_the_walk_finds_what_a_plain_loop_finds(lengths, start, filling, unsound):
-    """Also when payloads are full of records themselves, lengths fail their checksums, and some records are long."""
+def test_walk_finds_what_plain_loop_finds(lengths, start, filling, unsound):
+    """Also when payloads are full of records themselves, lengths fail their checksums, and some
+    records are long.
+    """
     blocks, count, tail = lengths
     pieces = [bytes(start)]
     for block in blocks:
@@ -65,7 +67,7 @@ def test_the_walk_finds_what_a_plain_loop_finds(lengths, start, filling, unsound
     assert (starts.tolist(), end) == plain_walk(buffer, start)
 
 
-def test_the_walk_of_short_records_is_no_loop(monkeypatch):
+def test_walk_of_short_records_is_no_loop(monkeypatch):
     buffer = encode_records([b"x" * (number % 37) for number in range(10_000)])
     step, looked = record_walk._walk_few, []
     monkeypatch.setattr(
@@ -77,7 +79,7 @@ def test_the_walk_of_short_records_is_no_loop(monkeypatch):
 
 
 @given(st.lists(st.binary(max_size=30), max_size=40), st.integers(0, 2000))
-def test_a_buffer_cut_anywhere_gives_the_records_that_are_whole(payloads, cut):
+def test_buffer_cut_anywhere_gives_records_that_are_whole(payloads, cut):
     whole = encode_records(payloads)
     buffer = whole[: min(cut, len(whole))]
     frames = framing.find_records(buffer, 0)
@@ -91,7 +93,7 @@ def test_a_buffer_cut_anywhere_gives_the_records_that_are_whole(payloads, cut):
 
 
 @given(st.lists(st.binary(max_size=30), min_size=1, max_size=300), st.data())
-def test_framing_stops_at_the_first_header_that_is_not_sound(payloads, data):
+def test_framing_stops_at_first_header_that_is_not_sound(payloads, data):
     buffer = bytearray(encode_records(payloads))
     starts, _ = plain_walk(bytes(buffer), 0)
     spoilt = data.draw(st.integers(0, len(payloads) - 1))
@@ -102,14 +104,14 @@ def test_framing_stops_at_the_first_header_that_is_not_sound(payloads, data):
     assert payloads_of(buffer, frames) == payloads[:spoilt]
 
 
-def test_a_length_of_two_to_the_64_is_corrupt_whatever_its_checksum():
+def test_length_of_two_to_64_is_corrupt_whatever_its_checksum():
     header = b"\xff" * 8
     sound = header + tf_record.footer(google_crc32c.value(header))
     frames = framing.find_records(encode_record(b"one") + sound, 0)
     assert (len(frames.starts), frames.end, frames.is_corrupt) == (1, 19, True)
 
 
-def test_a_header_in_the_making_is_not_corrupt():
+def test_header_in_making_is_not_corrupt():
     frames = framing.find_records(encode_record(b"one") + bytes(11), 0)
     assert (len(frames.starts), frames.is_corrupt, frames.next_bytes) == (1, False, 0)
 
@@ -126,7 +128,7 @@ def test_checksums_of_many_rows_are_those_of_each(length, varying):
 
 
 @given(st.lists(st.binary(min_size=20, max_size=20), min_size=1, max_size=50), st.data())
-def test_a_spoilt_payload_or_footer_is_noticed_and_no_other(payloads, data):
+def test_spoilt_payload_or_footer_is_noticed_and_no_other(payloads, data):
     buffer = bytearray(encode_records(payloads))
     spoilt = data.draw(st.sets(st.integers(0, len(payloads) - 1)))
     for record in spoilt:

@@ -1,4 +1,6 @@
-"""What a clean upload would have stored, and how the stored points differ: against plain dictionaries."""
+"""What a clean upload would have stored, and how the stored points differ: against plain
+dictionaries.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,7 @@ def spool():
 
 
 @given(st.lists(POINTS, max_size=5), st.integers(1, 4))
-def test_pieces_that_overlap_are_merged_in_step_order_the_newest_of_each_step(pieces, size):
+def test_chunks_overlapping_merge_newest_per_step(pieces, size):
     sorted_pieces = [records(newest(points)) for points in pieces]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tbupload.verify.step_order.RECORDS_PER_SOURCE_MIN", size)
@@ -71,9 +73,7 @@ def test_pieces_that_overlap_are_merged_in_step_order_the_newest_of_each_step(pi
 
 
 @given(POINTS, POINTS, st.integers(1, 3), st.integers(1, 3))
-def test_differences_are_counted_by_kind_and_the_first_are_named(
-    ours, theirs, our_size, their_size
-):
+def test_differences_are_counted_by_kind_and_first_are_named(ours, theirs, our_size, their_size):
     ours, theirs = newest(ours), newest(theirs)
     found = compare(in_parts(records(ours), our_size), in_parts(records(theirs), their_size))
     local, stored = ({step: rest for step, *rest in points} for points in (ours, theirs))
@@ -88,7 +88,7 @@ def test_differences_are_counted_by_kind_and_the_first_are_named(
         assert (steps.count, steps.first) == (len(expected), expected[:5])
 
 
-def test_values_differ_by_their_bits_so_that_nan_is_itself_and_zeros_have_signs():
+def test_values_differ_by_bits():
     def one(value):
         return [digests.scalar_records(np.zeros(1, np.int64), np.zeros(1), np.array([value]))]
 
@@ -97,7 +97,7 @@ def test_values_differ_by_their_bits_so_that_nan_is_itself_and_zeros_have_signs(
 
 
 @pytest.mark.parametrize("held_bytes_max", [1, 3_000, 10**9])
-def test_a_run_too_large_for_memory_gives_the_same_digests(spool, held_bytes_max):
+def test_run_too_large_for_memory_gives_same_digests(spool, held_bytes_max):
     local = LocalRuns(spool, held_bytes_max)
     random = np.random.default_rng(0)
     arrived = {tag: [] for tag in ("a", "b")}
@@ -128,7 +128,7 @@ def add(local, *series):
     return local.add("run", batches.batch(batches.segment(batches.stream(), 0, 1, *series)))
 
 
-def test_a_tag_belongs_to_the_plugin_that_came_first_in_its_run(spool):
+def test_tag_belongs_to_plugin_that_came_first_in_its_run(spool):
     local = LocalRuns(spool)
     plain = batches.metadata("", 1)
     assert not add(local, batches.scalars("x", [1]))
@@ -147,7 +147,7 @@ def test_a_tag_belongs_to_the_plugin_that_came_first_in_its_run(spool):
     assert [int(step) for part in local.records(series) for step in part["step"]] == [1, 5]
 
 
-def test_of_hparams_the_newest_metadata_counts_and_of_others_the_first(spool):
+def test_of_hparams_newest_metadata_counts_and_of_others_first(spool):
     local = LocalRuns(spool)
     for plugin in ("hparams", "scalars"):
         for content, wall_time in ((b"first", 5.0), (b"older", 4.0), (b"newest", 5.0)):
@@ -163,7 +163,7 @@ def test_of_hparams_the_newest_metadata_counts_and_of_others_the_first(spool):
     assert {series.tag: series.metadata_sha256 for series in local.series.values()} == sha256
 
 
-def test_without_room_for_a_large_run_it_is_said_what_to_do(spool, monkeypatch, tmp_path):
+def test_without_room_for_large_run_it_is_said_what_to_do(spool, monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
     with pytest.raises(
         UploadError, match=r"No such file or directory; .* set TMPDIR to a directory with more"
@@ -181,7 +181,7 @@ def finding(**fields):
     )
 
 
-def test_a_finding_is_one_line_with_the_first_steps():
+def test_finding_is_one_line_with_first_steps():
     differences = Differences(StepSample(7, [1, 2, 3, 4, 5]), StepSample(1, [9]), StepSample())
     line = finding(differences=differences).line()
     assert line.endswith("7 points missing (steps 1, 2, 3, 4, 5, …); 1 point extra (step 9)")
@@ -202,14 +202,12 @@ def test_a_finding_is_one_line_with_the_first_steps():
         ({"problems": ["path"]}, False, False),
     ],
 )
-def test_what_is_missing_different_or_skipped_is_not_proven_and_what_is_extra_only_when_strict(
-    fields, is_proven, is_proven_strictly
-):
+def test_verdict_fails_on_missing_and_strict_extra(fields, is_proven, is_proven_strictly):
     assert VerifyResult("e", is_strict=False, **fields).is_matching is is_proven
     assert VerifyResult("e", is_strict=True, **fields).is_matching is is_proven_strictly
 
 
-def test_a_verdict_says_first_whether_it_is_proven():
+def test_verdict_says_first_whether_it_is_proven():
     assert next(VerifyResult("e", is_strict=False).lines()).startswith(
         "matches: experiment e has all points"
     )
@@ -235,9 +233,7 @@ def server(monkeypatch, tmp_path):
         yield server
 
 
-def test_a_server_that_is_away_means_later_and_a_wrong_command_wrong_usage(
-    server: FaultyServer, tmp_path, capsys
-):
+def test_exit_codes_tell_later_from_wrong_usage(server: FaultyServer, tmp_path, capsys):
     server.replies = [Reply(503)]
     verify = ["verify", "--logdir", str(tmp_path), "--retry-timeout", "0.1"]
     assert main([*verify, "--experiment", "abc"]) == 75

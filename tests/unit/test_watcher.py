@@ -1,4 +1,6 @@
-"""What is looked at in a logdir that changes: new files, grown ones, directories that go and come back."""
+"""What is looked at in a logdir that changes: new files, grown ones, directories that go and come
+back.
+"""
 
 import errno
 import os
@@ -36,7 +38,9 @@ def nothing_read():
 
 
 class Watched:
-    """A logdir and its watch: `turns` answers the runs and names of the files that changed, and of those gone."""
+    """A logdir and its watch: `turns` answers the runs and names of the files that changed, and of
+    those gone.
+    """
 
     def __init__(self, logdir):
         self.logdir = logdir
@@ -80,7 +84,7 @@ def grow(path):
         file.write(b"more")
 
 
-def test_files_are_handed_out_when_they_are_found_and_whenever_they_have_grown(watched, tmp_path):
+def test_files_are_handed_out_when_found_or_grown(watched, tmp_path):
     path = write(tmp_path / "a" / "b" / "tfevents.1")
     write(tmp_path / "tfevents.2")
     assert watched.turns(1.0) == (["./tfevents.2", "a/b/tfevents.1"], [])
@@ -95,7 +99,7 @@ def test_files_are_handed_out_when_they_are_found_and_whenever_they_have_grown(w
     assert watched.watch.total_bytes == 7 + 7 + 8
 
 
-def test_a_file_without_content_is_waited_for(watched, tmp_path):
+def test_file_without_content_is_waited_for(watched, tmp_path):
     path = write(tmp_path / "run" / "tfevents.1", b"")
     assert watched.turns(10.0) == ([], [])
     grow(path)
@@ -125,7 +129,7 @@ def test_directories_that_did_not_change_are_not_listed_again(watched, tmp_path,
     assert len(listed) == 11
 
 
-def test_a_directory_that_changed_a_moment_ago_is_listed_again_whatever_its_time(watched, tmp_path):
+def test_directory_just_changed_is_listed_again(watched, tmp_path):
     write(tmp_path / "tfevents.1", age_seconds=0.0)
     watched.turns(1.0)
     assert watched.tree.root.mtime_ns == MTIME_UNKNOWN
@@ -135,7 +139,7 @@ def test_a_directory_that_changed_a_moment_ago_is_listed_again_whatever_its_time
     assert watched.turns(POLL_SECONDS + 1)[0] == ["./tfevents.2"]
 
 
-def test_a_directory_that_vanishes_takes_its_files_and_may_come_back(watched, tmp_path):
+def test_directory_that_vanishes_may_return(watched, tmp_path):
     write(tmp_path / "group" / "run" / "tfevents.1")
     watched.turns(1.0)
     shutil.rmtree(tmp_path / "group")
@@ -145,7 +149,7 @@ def test_a_directory_that_vanishes_takes_its_files_and_may_come_back(watched, tm
     assert watched.turns(2 * POLL_SECONDS + 1) == (["group/run/tfevents.1"], [])
 
 
-def test_the_logdir_itself_may_vanish_and_come_back(watched, tmp_path):
+def test_logdir_itself_may_vanish_and_come_back(watched, tmp_path):
     logdir = tmp_path / "logdir"
     watched = Watched(logdir)
     write(logdir / "run" / "tfevents.1")
@@ -158,7 +162,7 @@ def test_the_logdir_itself_may_vanish_and_come_back(watched, tmp_path):
     assert watched.tree.problems() == {}
 
 
-def test_a_file_that_is_replaced_by_one_of_the_same_size_and_time_is_handed_out(watched, tmp_path):
+def test_file_replaced_by_equal_size_is_handed_out(watched, tmp_path):
     path = write(tmp_path / "tfevents.1", b"first")
     watched.turns(1.0)
     before = path.stat()
@@ -168,16 +172,14 @@ def test_a_file_that_is_replaced_by_one_of_the_same_size_and_time_is_handed_out(
     assert watched.turns(POLL_SECONDS + 1) == (["./tfevents.1"], [])
 
 
-def test_a_file_that_was_deleted_and_is_still_listed_is_nothing_to_read(watched, tmp_path):
+def test_file_deleted_but_listed_is_not_read(watched, tmp_path):
     path = write(tmp_path / "run" / "tfevents.1")
     watched.turns(1.0)
     path.unlink()
     assert watched.turns(2 * POLL_SECONDS + 1) == ([], ["run/tfevents.1"])
 
 
-def test_a_directory_that_cannot_be_listed_for_a_moment_keeps_its_files(
-    watched, tmp_path, monkeypatch
-):
+def test_directory_unlistable_for_a_moment_keeps_files(watched, tmp_path, monkeypatch):
     # No file system here fails on request, so the failure comes from the call itself.
     path = write(tmp_path / "run" / "tfevents.1")
     watched.turns(1.0)
@@ -198,7 +200,7 @@ def test_a_directory_that_cannot_be_listed_for_a_moment_keeps_its_files(
     assert watched.tree.problems() == {}
 
 
-def test_a_last_look_finds_everything_whatever_is_due(watched, tmp_path):
+def test_last_look_finds_everything_whatever_is_due(watched, tmp_path):
     quiet, grown = write(tmp_path / "run" / "tfevents.1"), write(tmp_path / "run" / "tfevents.2")
     watched.turns(60.0)
     grow(grown)

@@ -13,7 +13,7 @@ int64s = st.integers(-(2**63), 2**63 - 1) | st.integers(-300, 300)
 
 
 @given(int64s.filter(bool))
-def test_encoded_varint_equals_the_one_of_protobuf(number):
+def test_encoded_varint_equals_one_of_protobuf(number):
     assert b"\x10" + encode_varint(number) == pb.Event(step=number).SerializeToString()
 
 

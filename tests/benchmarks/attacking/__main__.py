@@ -1,4 +1,5 @@
-"""One attacker as a process: `python attacking NAME SECONDS`, the target as JSON on its standard input.
+"""One attacker as a process: `python attacking NAME SECONDS`, the target as JSON on its standard
+input.
 
 Prints its tally as JSON when it is done, at SIGTERM, or after so many seconds.
 """

@@ -46,7 +46,8 @@ class Attack:
 def _abort(target: Target, tally: Tally, request: bytes, count: int) -> None:
     """Send a body without its last bytes and hang up, one connection after the other.
 
-    The next one does not wait for the server: with one at a time there, little of what it keeps is seen.
+    The next one does not wait for the server: with one at a time there, little of what it keeps is
+    seen.
     """
     end = time.monotonic() + ABORT_SECONDS_MAX
     for each in target.repeated(request, count):
@@ -119,7 +120,9 @@ def _hold(target: Target, tally: Tally, request: bytes, count: int, **options: f
 def _many(
     path: str, experiment: str, count: int, addresses: int = 1
 ) -> Callable[[Target, Tally], None]:
-    """Return an attack that asks the same of the read API, so often at once, from so many addresses."""
+    """Return an attack that asks the same of the read API, so often at once, from so many
+    addresses.
+    """
 
     def run(target: Target, tally: Tally) -> None:
         requests = target.repeated(target.data(experiment, path), count)

@@ -1,4 +1,6 @@
-"""Many HTTP connections of one process at once, at little CPU: each sends bytes made before and reads, or does not."""
+"""Many HTTP connections of one process at once, at little CPU: each sends bytes made before and
+reads, or does not.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +24,20 @@ _AGAIN_SECONDS = 0.05
 """Pause of a slot after an answer that did the attacker's work."""
 
 _REFUSED_AGAIN_SECONDS = 0.5
-"""Pause of a slot after a refusal or a closed connection: a plain flood of refusals is not what is measured."""
+"""Pause of a slot after a refusal or a closed connection: a plain flood of refusals is not what is
+measured.
+"""
 
 _READ_BYTES = 256 * 1024
 _TICK_SECONDS = 0.1
 
 
 class Tally:
-    """What came of an attacker's requests: counts by outcome, and the seconds until the slowest answer's end.
+    """What came of an attacker's requests: counts by outcome, and the seconds until the slowest
+    answer's end.
 
-    Outcomes are HTTP statuses, or "closed" without an answer, "not connected", "unanswered" at the end.
+    Outcomes are HTTP statuses, or "closed" without an answer, "not connected", "unanswered" at the
+    end.
     """
 
     def __init__(self) -> None:
@@ -91,9 +97,11 @@ class _Client:
 
 
 class Crowd:
-    """Connections to one target, until `close`; with `is_reading` false, answers are left in the server's hands.
+    """Connections to one target, until `close`; with `is_reading` false, answers are left in the
+    server's hands.
 
-    With `sip_seconds`, 1 kB of each answer is read that often. `addresses` is how many they come from in turns.
+    With `sip_seconds`, 1 kB of each answer is read that often. `addresses` is how many they come
+    from in turns.
     """
 
     def __init__(
@@ -116,7 +124,9 @@ class Crowd:
         self._poll = select.epoll()
 
     def keep(self, requests: Iterable[bytes], slots: int, seconds: float) -> None:
-        """Keep up to `slots` of the requests under way at once until all have ended, or for so many seconds."""
+        """Keep up to `slots` of the requests under way at once until all have ended, or for so many
+        seconds.
+        """
         waiting, pending = iter(requests), True
         free = [time.monotonic()] * min(slots, SLOTS_MAX)  # when each slot may send again
         end, next_sip = time.monotonic() + seconds, time.monotonic() + self._sip_seconds
@@ -130,7 +140,9 @@ class Crowd:
                 next_sip = now + self._sip_seconds
 
     def close(self) -> None:
-        """Close all connections; those without an answer count as unanswered, those being answered by their status."""
+        """Close all connections; those without an answer count as unanswered, those being answered
+        by their status.
+        """
         for client in self._clients.values():
             self._tally.add(
                 "unanswered" if client.outcome == "closed" else f"{client.outcome} unread"

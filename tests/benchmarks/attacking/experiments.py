@@ -1,4 +1,6 @@
-"""The experiments that attackers and victims have, as batches made once and sent to a running service."""
+"""The experiments that attackers and victims have, as batches made once and sent to a running
+service.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ SEND_ATTEMPTS = 10
 
 
 def write(api: ApiClient, name: str, scale: float, directory: Path) -> str:
-    """Write the experiment of that name and return its id; it is private when it is called so, else open by link."""
+    """Write the experiment of that name and return its id; it is private when it is called so, else
+    open by link.
+    """
     experiment_id = api.new_experiment(
         name=name, visibility="private" if name == "private" else "link"
     )
@@ -48,7 +52,9 @@ def write(api: ApiClient, name: str, scale: float, directory: Path) -> str:
 
 
 def wait_for_merges(servers: object, settings: object) -> None:
-    """Wait until no series is due for a merge, so that merges are no part of what is measured; not for ever."""
+    """Wait until no series is due for a merge, so that merges are no part of what is measured; not
+    for ever.
+    """
     due = f"SELECT 1 FROM time_series WHERE tail_points >= {limits.WRITE_BUFFER_POINTS_MAX} LIMIT 1"  # noqa: S608 - a constant
     database = database_name(settings.database_url.get_secret_value())  # type: ignore[attr-defined]  # Settings
     end = time.monotonic() + MERGE_SECONDS_MAX

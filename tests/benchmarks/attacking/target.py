@@ -14,10 +14,12 @@ ADDRESSES = tuple(f"127.0.0.{number}" for number in range(2, 52))
 
 @dataclass(frozen=True)
 class Target:
-    """The service's port, the attacker's tokens and the ids of its experiments by name, all of visibility `link`.
+    """The service's port, the attacker's tokens and the ids of its experiments by name, all of
+    visibility `link`.
 
-    `token` is the owner's, or empty for an anonymous caller, who still may send batches with `append_token`.
-    `scale` multiplies counts of requests. `is_endless` repeats an attack until the process is ended.
+    `token` is the owner's, or empty for an anonymous caller, who still may send batches with
+    `append_token`. `scale` multiplies counts of requests. `is_endless` repeats an attack until the
+    process is ended.
     """
 
     host: str
@@ -71,7 +73,8 @@ def http_request(
 ) -> bytes:
     """Build an HTTP/1.1 request whose connection ends with its answer.
 
-    `missing_bytes` are announced in `Content-Length` beyond the body, so the request never becomes whole.
+    `missing_bytes` are announced in `Content-Length` beyond the body, so the request never becomes
+    whole.
     """
     lines = [f"{method} {path} HTTP/1.1", "Host: x", "Connection: close"]
     if token:

@@ -1,4 +1,6 @@
-"""Another workspace at its usual work: its page, its reads, its flushes, each as a closed loop with a pause."""
+"""Another workspace at its usual work: its page, its reads, its flushes, each as a closed loop with
+a pause.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ _PAGE = ("", "data/runs", "data/plugin/timeseries/tags")
 
 @dataclass
 class Latencies:
-    """Of one kind of request: seconds of each that was answered 200, and the failures by status or error."""
+    """Of one kind of request: seconds of each that was answered 200, and the failures by status or
+    error.
+    """
 
     seconds: list[float] = field(default_factory=list)
     failures: Counter[str] = field(default_factory=Counter)
@@ -47,7 +51,9 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Victim:
-    """A workspace's owner: `private` and `link` are experiments that are read, `written` one that is written to."""
+    """A workspace's owner: `private` and `link` are experiments that are read, `written` one that
+    is written to.
+    """
 
     host: str
     port: int
@@ -58,7 +64,9 @@ class Victim:
 
     @contextmanager
     def at_work(self, kinds: tuple[str, ...]) -> Iterator[dict[str, Latencies]]:
-        """Do the kinds of work, each in a thread of its own, while the block lasts; count only what ended by then."""
+        """Do the kinds of work, each in a thread of its own, while the block lasts; count only what
+        ended by then.
+        """
         works = self._works()
         by_kind = {kind: Latencies() for kind in kinds}
         ended = threading.Event()
@@ -76,7 +84,9 @@ class Victim:
                 thread.join(4 * REQUEST_SECONDS_MAX)
 
     def _works(self) -> dict[str, tuple[Callable[[], None], float]]:
-        """What is done, and the seconds between two of its beginnings, by kind: about 14 requests a second in all."""
+        """What is done, and the seconds between two of its beginnings, by kind: about 14 requests a
+        second in all.
+        """
         file, steps = f"events.out.tfevents.{time.monotonic_ns()}", [0]
         return {
             "page": (lambda: self._open_page(self.private, self.token), 0.8),
@@ -104,7 +114,9 @@ class Victim:
         )
 
     def _flush(self, file: str, steps: list[int]) -> None:
-        """Send one step of 50 tags; `steps` holds the next one, which stays the next after a failure."""
+        """Send one step of 50 tags; `steps` holds the next one, which stays the next after a
+        failure.
+        """
         path = f"/api/v1/experiments/{self.written}/batches"
         series = [scalars(f"metrics/tag_{tag:02d}", steps) for tag in range(FLUSH_TAGS)]
         body = batch(segment(stream(file_name=file), steps[0], steps[0] + 1, *series))
@@ -121,7 +133,9 @@ class Victim:
         headers: dict[str, str] | None = None,
         bytes_max: int | None = None,
     ) -> None:
-        """Send a request on a connection of its own and read its answer. Raises Refused, OSError, HTTPException."""
+        """Send a request on a connection of its own and read its answer. Raises Refused, OSError,
+        HTTPException.
+        """
         token = self.token if token is None else token
         given = {**(headers or {}), **({"Authorization": f"Bearer {token}"} if token else {})}
         connection = http.client.HTTPConnection(self.host, self.port, timeout=REQUEST_SECONDS_MAX)

@@ -1,4 +1,6 @@
-"""A service to attack: two workspaces, the attacker's and the victim's, and a new worker for each case."""
+"""A service to attack: two workspaces, the attacker's and the victim's, and a new worker for each
+case.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +102,9 @@ class Serving:
 
 @dataclass
 class World:
-    """Two workspaces on the bench's servers; experiments are written when an attack first wants them."""
+    """Two workspaces on the bench's servers; experiments are written when an attack first wants
+    them.
+    """
 
     servers: Servers
     settings: object
@@ -134,7 +138,9 @@ class World:
                     serving.stop()
 
     def prepare(self, *names: str) -> None:
-        """Write the attacker's experiments of these names, and the victim's, where they are not yet there."""
+        """Write the attacker's experiments of these names, and the victim's, where they are not yet
+        there.
+        """
         missing = [name for name in dict.fromkeys((*names, "small")) if name not in self.ids]
         if not missing and "private" in self.ids:
             return
@@ -153,7 +159,9 @@ class World:
     def target(
         self, serving: Serving, scale: float, *, is_endless: bool = False, is_owner: bool = False
     ) -> Target:
-        """Return what an attacker knows of a running worker; `scale` multiplies its counts of requests."""
+        """Return what an attacker knows of a running worker; `scale` multiplies its counts of
+        requests.
+        """
         port = int(serving.live.url.rpartition(":")[2])
         ids = {
             name: self.ids[name] for name in self.ids if name not in {"private", "link", "written"}
@@ -209,7 +217,9 @@ class Attacker:
         return self._process.poll() is None
 
     def stop(self) -> str:
-        """End it, and return its tally as JSON, empty when it had none; repeating it changes nothing."""
+        """End it, and return its tally as JSON, empty when it had none; repeating it changes
+        nothing.
+        """
         if self._printed is not None:
             return self._printed
         self.begin_stop()

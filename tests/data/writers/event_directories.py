@@ -1,4 +1,6 @@
-"""Where the writers' files go, and names for them that tell nothing about the machine they were made on."""
+"""Where the writers' files go, and names for them that tell nothing about the machine they were
+made on.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ def make_empty(name: str) -> Path:
 
 
 def settle(directory: Path) -> None:
-    """Gives every event file a name without host, time and process, and removes everything else a writer left."""
+    """Gives every event file a name without host, time and process, and removes everything else a
+    writer left.
+    """
     for path in sorted(directory.rglob("*"), reverse=True):
         if path.is_dir():
             if not any(path.iterdir()):

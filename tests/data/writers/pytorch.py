@@ -1,4 +1,6 @@
-"""Writes tests/data/pytorch: every kind of data PyTorch's SummaryWriter has a method for, but embeddings."""
+"""Writes tests/data/pytorch: every kind of data PyTorch's SummaryWriter has a method for, but
+embeddings.
+"""
 # /// script
 # requires-python = ">=3.11"
 # dependencies = ["torch==2.13.0", "tensorboard==2.21.0", "numpy", "pillow"]
@@ -16,7 +18,9 @@ WALL_TIME = 1_700_000_000.25
 
 
 def write_scalars(directory: Path) -> None:
-    """Scalars in the old and the new style, in double precision, and `add_scalars`' runs of its own."""
+    """Scalars in the old and the new style, in double precision, and `add_scalars`' runs of its
+    own.
+    """
     with SummaryWriter(directory / "scalars") as writer:
         for step in range(20):
             time = WALL_TIME + step
@@ -74,7 +78,9 @@ def write_dashboards(directory: Path) -> None:
 
 
 def write_hparams(directory: Path) -> None:
-    """Two sessions, as `add_hparams` makes them: a run each, with the experiment's summary in every one."""
+    """Two sessions, as `add_hparams` makes them: a run each, with the experiment's summary in every
+    one.
+    """
     for index in range(2):
         with SummaryWriter(directory / "hparams") as writer:
             values = {

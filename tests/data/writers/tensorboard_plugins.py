@@ -1,4 +1,6 @@
-"""Writes tests/data/tensorboard_plugins: by the summary functions of TensorBoard's plugins, and for unknown ones."""
+"""Writes tests/data/tensorboard_plugins: by the summary functions of TensorBoard's plugins, and for
+unknown ones.
+"""
 # /// script
 # requires-python = ">=3.11"
 # dependencies = ["tensorflow-cpu==2.21.0", "tensorboard==2.21.0"]
@@ -76,7 +78,9 @@ def write_layout(logdir: str) -> None:
 
 
 def write_hparams(logdir: str) -> None:
-    """An experiment with its domains, and three sessions: two of the v2 API, one of the old with start and end."""
+    """An experiment with its domains, and three sessions: two of the v2 API, one of the old with
+    start and end.
+    """
     rate = hp.HParam("learning_rate", hp.RealInterval(0.001, 0.1), description="of *SGD*")
     optimizer = hp.HParam("optimizer", hp.Discrete(["adam", "sgd"]))
     layers = hp.HParam("layers", hp.IntInterval(1, 4))
@@ -108,7 +112,9 @@ def write_hparams(logdir: str) -> None:
 
 
 def write_old_metadata(logdir: str) -> None:
-    """Tensors of the plugins' first API: metadata without a data class, with a display name and a description."""
+    """Tensors of the plugins' first API: metadata without a data class, with a display name and a
+    description.
+    """
     with tf.summary.create_file_writer(f"{logdir}/first_api").as_default():
         for step in range(3):
             write_raw(scalar_summary.pb("loss", 1 / (step + 1), "Loss", "of the *first* API"), step)
@@ -117,7 +123,9 @@ def write_old_metadata(logdir: str) -> None:
 
 
 def write_unknown(logdir: str) -> None:
-    """A plugin nobody knows: without a data class, and with each of the three; tensors of many types."""
+    """A plugin nobody knows: without a data class, and with each of the three; tensors of many
+    types.
+    """
     types = [
         "float16",
         "bfloat16",

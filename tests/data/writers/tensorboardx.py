@@ -1,4 +1,6 @@
-"""Writes tests/data/tensorboardx: the kinds of data tensorboardX, the writer for all that is not PyTorch, knows."""
+"""Writes tests/data/tensorboardx: the kinds of data tensorboardX, the writer for all that is not
+PyTorch, knows.
+"""
 # /// script
 # requires-python = ">=3.11"
 # dependencies = ["tensorboardX==2.6.5", "numpy", "pillow", "soundfile", "torch==2.13.0"]
@@ -17,7 +19,9 @@ WALL_TIME = 1_700_000_000.25
 
 
 def write_scalars(directory: Path) -> None:
-    """Scalars with a display name and a description, `add_scalars`' runs of its own, and values at the edges."""
+    """Scalars with a display name and a description, `add_scalars`' runs of its own, and values at
+    the edges.
+    """
     with SummaryWriter(str(directory / "scalars")) as writer:
         for step in range(20):
             time = WALL_TIME + step
@@ -46,7 +50,9 @@ def write_media(directory: Path) -> None:
 
 
 def write_dashboards(directory: Path) -> None:
-    """PR curves, a mesh, a custom scalars layout, a model's graph, and two sessions with hyperparameters."""
+    """PR curves, a mesh, a custom scalars layout, a model's graph, and two sessions with
+    hyperparameters.
+    """
     random = np.random.default_rng(0)
     with SummaryWriter(str(directory / "dashboards")) as writer:
         for step in range(2):

@@ -1,4 +1,6 @@
-"""Writes tests/data/tensorflow1: TensorFlow 1's summaries (legacy values), graphs and metadata by its FileWriter."""
+"""Writes tests/data/tensorflow1: TensorFlow 1's summaries (legacy values), graphs and metadata by
+its FileWriter.
+"""
 # /// script
 # requires-python = ">=3.11"
 # dependencies = ["tensorflow-cpu==2.21.0", "tensorboard==2.21.0"]
@@ -28,7 +30,9 @@ def build(step: tf.Tensor) -> tf.Tensor:
 
 
 def write(logdir: str) -> None:
-    """Three steps, the graph as GraphDef and MetaGraphDef, run metadata of one step, and session logs."""
+    """Three steps, the graph as GraphDef and MetaGraphDef, run metadata of one step, and session
+    logs.
+    """
     step = tf.placeholder(tf.float32, (), "step")
     merged = build(step)
     writer = tf.summary.FileWriter(f"{logdir}/run", tf.get_default_graph())
