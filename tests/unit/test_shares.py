@@ -94,14 +94,45 @@ class Clock:
 
 def test_turns_are_one_at_time_while_others_work():
     clock = Clock()
-    turns = Turns(8, 2, Activity(clock))
+    turns = Turns(8, 2, Activity(clock), clock)
     assert [turns.try_acquire(CALLER) for _ in range(3)] == [True, True, False]
     turns.release(CALLER)
     assert turns.try_acquire(OTHER)
     assert not turns.try_acquire(CALLER)
     assert not turns.try_acquire(OTHER)
+    turns.release(CALLER)
     clock.seconds += limits.CONTENTION_SECONDS * 1.01
+    assert [turns.try_acquire(CALLER) for _ in range(3)] == [True, True, False]
+
+
+def test_turn_held_for_long_lets_another_of_workspace_begin():
+    clock = Clock()
+    turns = Turns(8, 2, Activity(clock), clock)
     assert turns.try_acquire(CALLER)
+    clock.seconds += limits.CONTENTION_SECONDS / 2
+    assert turns.try_acquire(OTHER)
+    assert not turns.try_acquire(CALLER)
+    clock.seconds += limits.CONTENTION_SECONDS
+    turns.release(OTHER)
+    assert turns.try_acquire(OTHER)
+    assert [turns.try_acquire(CALLER) for _ in range(2)] == [True, False]
+
+
+def test_turn_is_served_when_its_limit_ends(monkeypatch):
+    monkeypatch.setattr(limits, "CONTENTION_SECONDS", 0.05)
+
+    async def run():
+        turns = Turns(8, 2, Activity())
+        await turns.wait(CALLER)
+        await turns.wait(OTHER)
+        await turns.wait(CALLER)  # without any release
+        turns.release(OTHER)
+        turns.release(CALLER)
+        turns.release(CALLER)
+        assert not turns._used
+        assert not turns._acquired_at
+
+    asyncio.run(run())
 
 
 def test_body_rate_bounds_caller_beside_others():

@@ -2,36 +2,86 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+
+from tbservice import limits
 from tbservice.admission.contention import Activity
 from tbservice.admission.fair_queue import FairQueue
 from tbservice.admission.shares import Caller
 
 
 class Turns(FairQueue):
-    """The turns of all requests. While others work too, a caller has one turn at a time.
+    """The turns of all requests. While others work too, a workspace has one turn at a time.
 
     Requests that compute hold Python's lock in turns, so each of them slows down every other: next
     to three requests of an attacker, a read takes four times as long as alone
-    (`make bench ARGS=fairness`).
+    (`make bench ARGS=fairness`). A request that takes longer than `CONTENTION_SECONDS` lets
+    another one of its workspace start: a slow query must not block everybody in a workspace.
     """
 
-    def __init__(self, total: int, caller_max: int, activity: Activity) -> None:
+    def __init__(
+        self,
+        total: int,
+        caller_max: int,
+        activity: Activity,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Count from zero; `clock` returns seconds."""
         super().__init__("requests being worked on", total, caller_max)
         self._activity = activity
+        self._clock = clock
+        self._acquired_at: dict[str, deque[float]] = {}
+        self._is_wake_scheduled = False
 
     def caller_max(self, caller: Caller) -> int:
         """Return how many turns this caller may have at once, as of now."""
-        return 1 if self._activity.has_others(caller) else super().caller_max(caller)
-
-    def _group_max(self, caller: Caller) -> int:
-        if not caller.is_anonymous and self._activity.has_others(caller):
-            return 1
-        return super()._group_max(caller)
+        return 1 if self._is_limited(caller) else super().caller_max(caller)
 
     def try_acquire(self, caller: Caller, amount: int = 1) -> bool:
         """Acquire a turn as `Shares.try_acquire`, and record the caller as active."""
         self._activity.note(caller)
         return super().try_acquire(caller, amount)
+
+    async def wait(self, caller: Caller, amount: int = 1) -> None:
+        """Acquire a turn as `FairQueue.wait`."""
+        self._schedule_wake()
+        await super().wait(caller, amount)
+
+    def _add(self, caller: Caller, amount: int) -> None:
+        acquired_at = self._acquired_at.setdefault(caller.key, deque())
+        if amount > 0:
+            acquired_at.append(self._clock())
+        else:
+            acquired_at.popleft()
+        if not acquired_at:
+            del self._acquired_at[caller.key]
+        super()._add(caller, amount)
+
+    def _group_max(self, caller: Caller) -> int:
+        if not caller.is_anonymous and self._is_limited(caller):
+            return 1
+        return super()._group_max(caller)
+
+    def _is_limited(self, caller: Caller) -> bool:
+        acquired_at = self._acquired_at.get(caller.key)
+        if acquired_at and self._clock() - acquired_at[0] > limits.CONTENTION_SECONDS:
+            return False
+        return self._activity.has_others(caller)
+
+    def _schedule_wake(self) -> None:
+        """Serve the queue again after a while: no release tells that a limit has ended."""
+        if not self._is_wake_scheduled:
+            self._is_wake_scheduled = True
+            asyncio.get_running_loop().call_later(limits.CONTENTION_SECONDS, self._wake_again)
+
+    def _wake_again(self) -> None:
+        self._is_wake_scheduled = False
+        self._wake()
+        if self._waiting:
+            self._schedule_wake()
 
 
 class Turn:
