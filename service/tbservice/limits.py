@@ -46,7 +46,7 @@ TENSOR_BYTES_MAX: Final = 10 * MIB
 """Bytes of one tensor's data in a batch, and in a row of the database."""
 
 TENSOR_OBJECT_BYTES_MAX: Final = 64 * MIB
-"""Bytes of one tensor's data as an object in S3: a response holds it at once, and copies as text."""
+"""Bytes of one tensor's data as an object in S3: a response holds all, and copies as text."""
 
 BATCH_TENSOR_OBJECTS_MAX: Final = 2_000
 """Tensors in one WriteBatch with their bytes in S3."""
@@ -240,7 +240,7 @@ QUEUED_DECODING_BYTES_MIN: Final = 1 * MIB
 CONTENTION_SECONDS: Final = 1.0
 """Seconds for which a caller counts as active after it started work.
 
-Meanwhile, each other caller may process one request at a time.
+Meanwhile, a worker processes one request at a time of each other caller.
 """
 
 CALLER_BODY_BYTES_PER_SECOND: Final = 32 * MIB
