@@ -1,4 +1,4 @@
-"""The plain values that pass between the layers: ids, grants, series, points, samples."""
+"""Plain values passed between layers: ids, grants, series, points, samples."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WorkspaceId = NewType("WorkspaceId", int)
 TokenId = NewType("TokenId", str)
 
 INT64_MAX: Final = 2**63 - 1
-"""The greatest number that fits a bigint of PostgreSQL, and so the bound of every whole number of a request."""
+"""The maximum of PostgreSQL's bigint, and of every integer in a request."""
 
 Int64s = npt.NDArray[np.int64]
 UInt64s = npt.NDArray[np.uint64]
@@ -27,11 +27,14 @@ Float64s = npt.NDArray[np.float64]
 Booleans = npt.NDArray[np.bool_]
 
 Ranks = npt.NDArray[np.uint8]
-"""A column of ranks; where slots are meant, one for each of the 65,536: 0 is the finest draw, 15 everything."""
+"""A column of ranks, 0 to 15; indexed by slot, it has 65,536 elements."""
 
 
 class DataClass(enum.IntEnum):
-    """What a time series is made of; the numbers are TensorBoard's."""
+    """The kind of a time series' points; the numbers are those of TensorBoard's `DataClass`.
+
+    Source: `tensorboard/compat/proto/summary.proto`.
+    """
 
     SCALAR = 1
     TENSOR = 2
@@ -39,7 +42,7 @@ class DataClass(enum.IntEnum):
 
 
 class Visibility(enum.StrEnum):
-    """Who may read an experiment: those with a grant, or anyone who has its link."""
+    """Who may read an experiment: callers with a grant, or everyone who knows its link."""
 
     PRIVATE = "private"
     LINK = "link"
@@ -55,7 +58,7 @@ class Scope(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Proof that a check was made: only `auth/grants.py` makes these."""
+    """Proof of an authorization check: only `auth/grants.py` creates these."""
 
     workspace_id: WorkspaceId
 
@@ -67,7 +70,7 @@ class WorkspaceGrant(Grant):
 
 @dataclass(frozen=True, slots=True)
 class ExperimentGrant(Grant):
-    """Some right on one experiment; the subclass says which."""
+    """A right on one experiment; the subclass is the right."""
 
     experiment_id: ExperimentId
 
@@ -79,10 +82,10 @@ class ReadGrant(ExperimentGrant):
 
 @dataclass(frozen=True, slots=True)
 class AppendGrant(ExperimentGrant):
-    """May add to the experiment, and read its cursors.
+    """May append to the experiment and list its upload cursors.
 
-    With `may_name_workspace_blobs`, the token is a workspace's: it may name every blob of the workspace. Others may
-    name only the blobs that were put through their experiment.
+    With `may_name_workspace_blobs`, the token is a workspace's: batches may refer to every blob of
+    the workspace. Others may refer only to blobs that were uploaded through their experiment.
     """
 
     may_name_workspace_blobs: bool = False
@@ -95,7 +98,7 @@ class AdminGrant(ExperimentGrant):
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """An experiment as its owner sees it. `version` grows with every change of its data."""
+    """An experiment as its owner sees it. `version` increases with every change of its data."""
 
     experiment_id: ExperimentId
     name: str
@@ -108,7 +111,7 @@ class Experiment:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token without its secret. `prefix` is how it begins, to tell it by."""
+    """A token without its secret; `prefix` is the beginning of the secret, for lists."""
 
     token_id: TokenId
     experiment_id: ExperimentId | None
@@ -123,7 +126,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run; `start_time` is the wall time of its first event, in seconds, None when not known."""
+    """A run; `start_time` is the wall time of its first event in seconds, None if unknown."""
 
     name: str
     start_time: float | None
@@ -131,10 +134,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which series to list or read: the cross product of runs and tags, of one plugin and one data class.
+    """The series to list or read: every pair of these runs and tags, of one plugin and data class.
 
-    None selects all, an empty set selects nothing. Of scalar series, only those whose last value lies in
-    [last_value_min, last_value_max], and NaN lies nowhere.
+    None selects all, an empty set selects none. Scalar series must also have their last value in
+    [last_value_min, last_value_max], if one is set; NaN is outside of every range.
     """
 
     plugin: str | None = None
@@ -147,13 +150,13 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class StepRange:
-    """The steps from `first` to `last`, both included; none when the first is the greater."""
+    """The steps from `first` to `last`, inclusive; empty if `first` is greater."""
 
     first: int = -(2**63)
     last: int = 2**63 - 1
 
     def covers(self, series: Series) -> bool:
-        """Whether it leaves out no point of the series."""
+        """Return whether every point of the series is in the range."""
         return self.first <= series.first_step and series.last_step <= self.last
 
 
@@ -161,7 +164,7 @@ ALL_STEPS: Final = StepRange()
 
 
 class SamplingRule(enum.StrEnum):
-    """How the points of a sample are chosen on the axis of steps."""
+    """How the points of a sample are chosen along the step axis."""
 
     UNIFORM = "uniform"
     BERNOULLI = "bernoulli"
@@ -172,9 +175,10 @@ class SamplingRule(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Which points of each series: of those in `steps`, and of these the `last` so many (None: all), by a rule.
+    """The points to return of each series: of the `last` points in `steps`, some, by a rule.
 
-    At most `k` points are kept, of a Bernoulli sample instead about `percent`, drawn with `seed`.
+    At most `k` points; for a Bernoulli sample about `percent` of them instead, drawn with `seed`.
+    If `last` is None, all points in `steps` are eligible.
     """
 
     rule: SamplingRule = SamplingRule.UNIFORM
@@ -185,7 +189,7 @@ class Sampling:
     last: int | None = None
 
     def points_max(self, count: int) -> int:
-        """How many of `count` points are kept at most; of a Bernoulli sample about how many."""
+        """Return the maximum size of a sample of `count` points; an estimate if Bernoulli."""
         count = count if self.last is None else min(count, self.last)
         if self.rule is SamplingRule.ALL:
             return count
@@ -196,11 +200,12 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One time series and what is known of it without reading its points.
+    """A time series and its properties that are known without reading its points.
 
-    `count` is exact while `count_is_exact`; otherwise it counts some steps twice. `sealed_count` points of a scalar
-    series are in sealed blocks. `max_length` is the length of the longest blob sequence. First and last point are
-    those with the least and the greatest step; their values are None unless the series is scalar.
+    `count` is exact if `count_is_exact`; else it counts some steps twice. `sealed_count` points of
+    a scalar series are in sealed blocks. `max_length` is the length of the longest blob sequence.
+    First and last point are those with the least and the greatest step; their values are None
+    unless the series is scalar.
     """
 
     series_id: int
@@ -225,7 +230,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class ScalarSample:
-    """Points of a scalar series in step order, one a step; the series has `total` in the steps that were asked for."""
+    """Points of a scalar series in step order, one per step, of `total` in the step range."""
 
     steps: Int64s
     wall_times: Float64s
@@ -235,7 +240,7 @@ class ScalarSample:
 
 @dataclass(frozen=True, slots=True)
 class ObjectReference:
-    """The bytes of a tensor as an object: their SHA-256, how many, and the object's key once it was looked up."""
+    """The bytes of a tensor as an object: SHA-256, size in bytes, and the object's key if known."""
 
     sha256: bytes
     size: int
@@ -244,9 +249,9 @@ class ObjectReference:
 
 @dataclass(frozen=True, slots=True)
 class TensorValue:
-    """A tensor as `tbwire.tensors` packs it; a legacy histogram keeps its fields too, as a serialized message.
+    """A tensor as `tbwire.tensors` packs it; a legacy histogram also as serialized protobuf.
 
-    With a `reference`, `data` is empty: `domain.tensor_objects.load` puts the bytes in its place.
+    With a `reference`, `data` is empty: `reading.tensor_objects.load` returns a copy with the data.
     """
 
     dtype: int
@@ -257,7 +262,7 @@ class TensorValue:
 
     @property
     def size(self) -> int:
-        """Bytes of the data, wherever they are."""
+        """Bytes of the data, wherever it is stored."""
         return len(self.data) if self.reference is None else self.reference.size
 
 
@@ -275,9 +280,9 @@ class TensorSample:
 class BlobSequenceSample:
     """Points of a blob sequence series in step order.
 
-    Each sequence has the blob keys of one step, in order; `digests` has their SHA-256s, and
-    `logged_content_types` the type that was logged with the one blob of a step, empty for none. It
-    comes from the uploader as it is, and is never a header of a response.
+    `sequences` has the blob keys of each step, in order; `digests` has their SHA-256s, and
+    `logged_content_types` the content type that was logged with a step's only blob, or "". The
+    uploader chooses it: never use it as a response header.
     """
 
     steps: Int64s
@@ -290,7 +295,7 @@ class BlobSequenceSample:
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """A blob that may be read: where it is, its size in bytes, what it is served as, and its SHA-256 in hexadecimal."""
+    """A blob with its object key, size in bytes, content type, and SHA-256 in hexadecimal."""
 
     object_key: str
     size: int
@@ -300,7 +305,7 @@ class Blob:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """One event file of one run, read through one set of filters."""
+    """One event file of one run, read with one set of filters."""
 
     run: str
     file_name: str
@@ -311,7 +316,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """How far a stream has been committed, and what its uploader had to leave out, counted by reason."""
+    """An upload cursor: the committed byte offset of a stream, and its skipped points by reason."""
 
     stream: Stream
     offset: int
