@@ -1,6 +1,6 @@
-"""Who may do what: turns a token into a grant, or refuses. Nothing else makes grants.
+"""Authorize callers: turn a token into a grant, or raise. Nothing else creates grants.
 
-An experiment that is not there and one that is another's look the same: 404 with a token that counts, 401 without.
+A missing experiment and another workspace's look the same: 404 with a valid token, 401 without.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from tbservice.types import (
 
 
 def grant_workspace(db: Connection, secret: str | None) -> WorkspaceGrant:
-    """The right to create and list experiments: an admin token of a whole workspace.
+    """Return the right to create and list experiments; requires an admin token of a workspace.
 
-    Raises Unauthenticated, or Forbidden when the token is for one experiment or may not administer.
+    Raises Unauthenticated, or Forbidden if the token is for one experiment or has no admin scope.
     """
     identity = _require_token(db, secret, _look_up(db, None, secret)[1])
     if identity.experiment_id is not None or Scope.ADMIN not in identity.scopes:
-        raise Forbidden("this token is not for the whole workspace; use the workspace owner's")
+        raise Forbidden("this token is not for the whole workspace; use a workspace token")
     return WorkspaceGrant(identity.workspace_id)
 
 
 def grant_read(db: Connection, experiment_id: str, secret: str | None) -> ReadGrant:
-    """The right to read an experiment; anyone has it who knows the id of one with visibility `link`.
+    """Return the right to read an experiment; those with visibility `link` need no token.
 
     Raises Unauthenticated, NotFound or Forbidden.
     """
@@ -47,9 +47,9 @@ def grant_read(db: Connection, experiment_id: str, secret: str | None) -> ReadGr
 
 
 def grant_read_by_token(db: Connection, experiment_id: str, secret: str) -> tuple[ReadGrant, bool]:
-    """The right to read that this very token gives, whatever the visibility; and whether it can do no more than that.
+    """Return the right to read by this token alone, and whether it permits nothing else.
 
-    Raises as `grant_read` does.
+    The visibility of the experiment is ignored. Raises as `grant_read` does.
     """
     identity = _authorize(db, experiment_id, secret, Scope.READ)
     is_for_this_alone = identity.experiment_id is not None and identity.scopes == {Scope.READ}
@@ -57,7 +57,10 @@ def grant_read_by_token(db: Connection, experiment_id: str, secret: str) -> tupl
 
 
 def grant_append(db: Connection, experiment_id: str, secret: str | None) -> AppendGrant:
-    """The right to add to an experiment and to read its cursors. Raises Unauthenticated, NotFound or Forbidden."""
+    """Return the right to append to an experiment and list its upload cursors.
+
+    Raises Unauthenticated, NotFound or Forbidden.
+    """
     identity = _authorize(db, experiment_id, secret, Scope.APPEND)
     return AppendGrant(
         identity.workspace_id,
@@ -67,21 +70,24 @@ def grant_append(db: Connection, experiment_id: str, secret: str | None) -> Appe
 
 
 def grant_admin(db: Connection, experiment_id: str, secret: str | None) -> AdminGrant:
-    """The right to rename, share and delete an experiment. Raises Unauthenticated, NotFound or Forbidden."""
+    """Return the right to rename, share and delete an experiment.
+
+    Raises Unauthenticated, NotFound or Forbidden.
+    """
     identity = _authorize(db, experiment_id, secret, Scope.ADMIN)
     return AdminGrant(identity.workspace_id, ExperimentId(experiment_id))
 
 
 def parse_token_digest(secret: str | None) -> bytes | None:
-    """Return the digest by which a token is looked up; None for what cannot be a token."""
+    """Return the digest by which a token is looked up; None for a malformed token."""
     return secrets.token_digest(secret) if secret is not None and secrets.is_token(secret) else None
 
 
 def find_caller(db: Connection, digest: bytes) -> tuple[WorkspaceId, bool] | None:
-    """Return whose share of the server a valid token's requests count towards, None for no valid token.
+    """Return the workspace of a token and whether it can only read; None for an invalid token.
 
-    That is its workspace, and whether the token can only read: such tokens are passed on to others. This is no grant:
-    see `tbservice.admission`.
+    The token's requests count towards the workspace's share of the server. Tokens that can only
+    read are passed on to others. This is not a grant: see `tbservice.admission`.
     """
     identity = auth_lookup.find_owner_and_identity(db, None, digest)[1]
     return None if identity is None else (identity.workspace_id, identity.scopes == {Scope.READ})
@@ -110,11 +116,11 @@ def _look_up(
 def _require_token(
     db: Connection, secret: str | None, identity: TokenIdentity | None
 ) -> TokenIdentity:
-    """The holder, of whose token it is noted that it was used."""
+    """Return the identity of the token, and record that it was used."""
     if secret is None:
         raise Unauthenticated("a token is needed: send it as 'Authorization: Bearer <token>'")
     if identity is None:
-        raise Unauthenticated("this token is not known here, or it has expired or been revoked")
+        raise Unauthenticated("this token is unknown, expired or revoked")
     if not identity.is_use_recorded:
         auth_lookup.record_token_use(db, identity)
     return identity
@@ -123,11 +129,11 @@ def _require_token(
 def _check_scope(
     experiment_id: str, owner: ExperimentOwner | None, identity: TokenIdentity, scope: Scope
 ) -> TokenIdentity:
-    is_for_it = identity.experiment_id in {None, experiment_id}
-    if owner is None or owner.workspace_id != identity.workspace_id or not is_for_it:
+    has_experiment = identity.experiment_id in {None, experiment_id}
+    if owner is None or owner.workspace_id != identity.workspace_id or not has_experiment:
         raise NotFound("there is no such experiment, or it is not yours")
     if not identity.scopes & {scope, Scope.ADMIN}:
         raise Forbidden(
-            f"this token may not {scope.value} here; it may {', '.join(sorted(identity.scopes))}"
+            f"this token lacks the scope {scope.value}; it has {', '.join(sorted(identity.scopes))}"
         )
     return identity
