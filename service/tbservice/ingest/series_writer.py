@@ -1,8 +1,8 @@
-"""The series of a batch: made, or locked, and given their points.
+"""Create or lock the series of a batch, and insert their points.
 
-A new series is made as it will stand: nothing has to read or change its row again. All that are new are made before
-any other is locked, in the order of their ids, and the others are locked then, in the order of their keys, so that of
-two batches one waits for the other, never both.
+A new series is inserted with its final values, so that its row is neither read nor updated.
+Deadlocks between batches are avoided by a fixed order: all new series are created first, in the
+order of run and tag ids; then the others are locked, in the order of their keys.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Counts:
-    """How many points went in, and how many blobs."""
+    """Numbers of points and blobs in a batch, including superseded ones."""
 
     scalars: int = 0
     tensors: int = 0
@@ -60,9 +60,10 @@ class Counts:
 def lock_or_create(
     db: Connection, grant: AppendGrant, incoming: IncomingBySeries
 ) -> list[SeriesUpdate]:
-    """Makes the series that are new, locks the others, and says what each is given; their points are not in yet.
+    """Create the series that are new, lock the others, and plan their updates.
 
-    Raises `metadata_missing` when a series is new and came without metadata.
+    Inserts no points. Raises CursorConflict `metadata_missing` if a series is new and came without
+    metadata.
     """
     new = _create_missing(db, grant, incoming)
     known = [key for key in incoming if key not in new]
@@ -74,28 +75,29 @@ def lock_or_create(
 def _create_missing(
     db: Connection, grant: AppendGrant, incoming: IncomingBySeries
 ) -> dict[SeriesKey, SeriesUpdate]:
-    """Create the series that do not exist, except those that another transaction creates meanwhile."""
-    described = [key for key, parts in incoming.items() if _has_metadata(parts)]
+    """Create the series that do not exist; another transaction may create some first."""
+    described = [key for key, items in incoming.items() if _has_metadata(items)]
     if not described:
         return {}
     known = series_rows.find(db, grant.experiment_id, described)
     tags = {key: incoming[key][0].series.tag for key in described if key not in known}
     if not tags:
         return {}
+
     tag_ids = runs_tags.resolve_tags(db, grant, dict.fromkeys(tags.values()))
     keys = {(key[0], tag_ids[tag]): key for key, tag in tags.items()}
-    new = {name: plan_new_series(name, incoming[keys[name]]) for name in sorted(keys)}
+    new = {ids: plan_new_series(ids, incoming[keys[ids]]) for ids in sorted(keys)}
     states = [update.state for update in new.values()]
-    made = series_rows.create(
-        db, grant, states, [update.metadata or b"" for update in new.values()]
-    )
-    for name, series_id in made.items():
-        new[name].state.series_id = series_id
-    return {keys[name]: new[name] for name in made}
+    metadata = [update.metadata or b"" for update in new.values()]
+    created = series_rows.create(db, grant, states, metadata)
+
+    for ids, series_id in created.items():
+        new[ids].state.series_id = series_id
+    return {keys[ids]: new[ids] for ids in created}
 
 
-def _has_metadata(parts: Sequence[IncomingPoints]) -> bool:
-    return any(part.series.metadata is not None for part in parts)
+def _has_metadata(incoming: Sequence[IncomingPoints]) -> bool:
+    return any(item.series.metadata is not None for item in incoming)
 
 
 def _check_all_exist(
@@ -104,12 +106,15 @@ def _check_all_exist(
     for key in known:
         if key not in states:
             first = incoming[key][0]
-            detail = f"tag {first.series.tag[:100]!r} is new here: send the segment again with its summary metadata"
+            detail = (
+                f"tag {first.series.tag[:100]!r} is new in this experiment: "
+                "send the segment again with its summary metadata"
+            )
             raise _MetadataMissing(detail, segment=first.segment.index, offset=first.segment.start)
 
 
 class _MetadataMissing(CursorConflict):
-    """A series is not known and came without metadata: it was deleted, or the client skipped a beginning."""
+    """A series does not exist and came without metadata: it may have been deleted."""
 
     code = "metadata_missing"
 
@@ -118,12 +123,12 @@ class _MetadataMissing(CursorConflict):
 
 
 def count_points(updates: Sequence[SeriesUpdate]) -> Counts:
-    """How many points and blobs the additions are, those that others take the place of included."""
+    """Return the number of points and blobs of the updates, including superseded ones."""
     scalars, tensors, sequences = _group_by_data_class(updates)
     blobs = sum(
         len(blobs)
-        for part in _iter_accepted(BlobSequencePoints, sequences)
-        for blobs in part.sequences
+        for points in _iter_accepted(BlobSequencePoints, sequences)
+        for blobs in points.sequences
     )
     return Counts(_count_points(scalars), _count_points(tensors), blobs)
 
@@ -131,7 +136,7 @@ def count_points(updates: Sequence[SeriesUpdate]) -> Counts:
 def insert_tensors_and_blobs(
     db: Connection, grant: AppendGrant, updates: Sequence[SeriesUpdate]
 ) -> None:
-    """Inserts tensors and blob sequences, and notes in their series' states how many steps were new."""
+    """Insert tensors and blob sequences, and add the new steps to the counts of their series."""
     _, tensors, sequences = _group_by_data_class(updates)
     if tensors:
         _upsert_tensors(db, grant, tensors)
@@ -140,7 +145,7 @@ def insert_tensors_and_blobs(
 
 
 def insert_scalars(db: Connection, grant: AppendGrant, updates: Sequence[SeriesUpdate]) -> None:
-    """Inserts scalars, and at last writes back the rows of all series that were there; asks for no answers."""
+    """Insert scalars, then update the rows of all series that existed before; reads no results."""
     scalars, tensors, sequences = _group_by_data_class(updates)
     if scalars:
         _append_scalars(db, grant, scalars)
@@ -158,7 +163,7 @@ def _group_by_data_class(
 
 
 def _count_points(updates: Iterable[SeriesUpdate]) -> int:
-    return sum(len(part.steps) for update in updates for part in update.accepted)
+    return sum(len(points.steps) for update in updates for points in update.accepted)
 
 
 def _iter_accepted(points_type: type[T], updates: Iterable[SeriesUpdate]) -> Iterator[T]:
@@ -182,7 +187,7 @@ def _append_scalars(db: Connection, grant: AppendGrant, updates: Sequence[Series
     rows: list[tuple[int, BufferRow]] = []
     blocks: list[NewBlock] = []
     for update in updates:
-        assert update.deduplicated is not None  # noqa: S101 - as it has parts
+        assert update.deduplicated is not None  # noqa: S101 - points were accepted
         if update.opens_blocks:
             blocks += _make_open_blocks(update.series_id, update.deduplicated)
         rows += ((update.series_id, row) for row in update.tail_rows)
@@ -193,7 +198,7 @@ def _append_scalars(db: Connection, grant: AppendGrant, updates: Sequence[Series
 
 
 def _make_open_blocks(series_id: int, points: ScalarPoints) -> Iterator[NewBlock]:
-    """The points as blocks: those they came in, or of about equal length, none too large."""
+    """Yield the points as open blocks: as the client packed them, or of about equal length."""
     if points.blocks:
         bounds = [0, *accumulate(map(packing.count, points.blocks))]
     else:
@@ -209,13 +214,16 @@ def _upsert_tensors(db: Connection, grant: AppendGrant, updates: Sequence[Series
         values[index]
         for update in updates
         for values in [
-            [value for part in select_type(TensorPoints, update.accepted) for value in part.tensors]
+            [
+                value
+                for points in select_type(TensorPoints, update.accepted)
+                for value in points.tensors
+            ]
         ]
         for index in _get_value_indices(update)
     ]
-    _add_new_step_counts(
-        tensor_points.upsert(db, grant, _make_point_keys(db, updates), tensors), updates
-    )
+    new_counts = tensor_points.upsert(db, grant, _make_point_keys(db, updates), tensors)
+    _add_new_step_counts(new_counts, updates)
 
 
 def _upsert_blob_sequences(
@@ -224,32 +232,34 @@ def _upsert_blob_sequences(
     sequences: list[list[bytes]] = []
     content_types: list[str] = []
     for update in updates:
-        parts = select_type(BlobSequencePoints, update.accepted)
-        sent = [blobs for part in parts for blobs in part.sequences]
-        logged = [content_type for part in parts for content_type in part.logged_content_types]
+        accepted = select_type(BlobSequencePoints, update.accepted)
+        sent = [blobs for points in accepted for blobs in points.sequences]
+        logged = [kind for points in accepted for kind in points.logged_content_types]
         for index in _get_value_indices(update):
             sequences.append([blob.sha256 for blob in sent[index]])
             content_types.append(logged[index])
-    new = blob_points.upsert(db, grant, _make_point_keys(db, updates), sequences, content_types)
-    _add_new_step_counts(new, updates)
+
+    keys = _make_point_keys(db, updates)
+    new_counts = blob_points.upsert(db, grant, keys, sequences, content_types)
+    _add_new_step_counts(new_counts, updates)
 
 
 def _get_value_indices(update: SeriesUpdate) -> list[int]:
-    assert update.deduplicated is not None  # noqa: S101 - as it has parts
+    assert update.deduplicated is not None  # noqa: S101 - points were accepted
     indices: list[int] = update.deduplicated.values.astype(np.int64).tolist()
     return indices
 
 
 def _make_point_keys(db: Connection, updates: Sequence[SeriesUpdate]) -> PointKeys:
-    """Of all kept points their series, their place in the order to sample by, step and wall time."""
-    kept = [update.deduplicated for update in updates if update.deduplicated is not None]
-    points = concatenate(kept)
+    """Return series, sampling order, step and wall time of all points to insert."""
+    columns = [update.deduplicated for update in updates if update.deduplicated is not None]
+    points = concatenate(columns)
     ranks, keys = compute_rank_and_key(points.steps, sample_slots.get_ranks(db))
-    series_ids = np.repeat([update.series_id for update in updates], [len(each) for each in kept])
+    series_ids = np.repeat([update.series_id for update in updates], list(map(len, columns)))
     return PointKeys(series_ids, ranks, keys, points.steps, points.wall_times)
 
 
-def _add_new_step_counts(new: dict[int, int], updates: Sequence[SeriesUpdate]) -> None:
+def _add_new_step_counts(new_counts: dict[int, int], updates: Sequence[SeriesUpdate]) -> None:
     for update in updates:
-        if not update.is_new:  # whose count stands in its row already
-            update.state.count += new.get(update.series_id, 0)
+        if not update.is_new:  # a new series was created with its count
+            update.state.count += new_counts.get(update.series_id, 0)
