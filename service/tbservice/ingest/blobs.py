@@ -1,4 +1,4 @@
-"""Store blobs: their bytes go into the object store before anything refers to them."""
+"""Store blobs in the object store before anything refers to them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database
 from tbservice.types import AppendGrant
 
-_CALLS_AT_ONCE: Final = 8
+_CONCURRENT_CALLS_MAX: Final = 8
 _READ_BYTES: Final = 1024 * 1024
-DIGEST_MISMATCH: Final = "the bytes are not those of this SHA-256"
+DIGEST_MISMATCH: Final = "the SHA-256 of the bytes is not the one in the request"
 
+# Signatures at the start of a file, from the specification of each format.
 _SIGNATURES: Final = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -32,8 +33,12 @@ _SIGNATURES: Final = (
 
 
 def content_type(head: bytes) -> str:
-    """What a blob that begins with `head` is served as: only types a browser shows without running anything."""
-    if head[:4] == b"RIFF" and head[8:12] in {b"WAVE", b"WEBP"}:
+    """Return the content type of a blob that begins with `head`, from a list of safe types.
+
+    Browsers display these types without running anything; other blobs are
+    application/octet-stream.
+    """
+    if head[:4] == b"RIFF" and head[8:12] in {b"WAVE", b"WEBP"}:  # bytes 4 to 7 are a size
         return "audio/wav" if head[8:12] == b"WAVE" else "image/webp"
     return next(
         (kind for signature, kind in _SIGNATURES if head.startswith(signature)),
@@ -44,19 +49,21 @@ def content_type(head: bytes) -> str:
 def store_inline(
     database: Database, objects: ObjectStore, grant: AppendGrant, segments: Sequence[Segment]
 ) -> None:
-    """Put the blobs that came inside a batch into the object store: new ones, and those whose object is lost.
+    """Store a batch's inline blobs that are new in the workspace or have lost their object.
 
-    The object of each blob that the workspace has is looked for: that takes half the time of putting it again. A lost
-    one has no object, or one of another size. Runs before the batch's transaction, so that no connection waits for S3.
-    A batch that is refused afterwards leaves objects that nothing names.
+    A lost object is missing or has another size. The size of every known blob's object is read:
+    that takes half the time of storing it again. Runs before the transaction of the batch, so that
+    no connection waits for S3. If the batch is refused afterwards, objects remain that nothing
+    refers to.
     """
     sent = {blob.sha256: blob for blob in iter_inline_blobs(segments)}
     if not sent:
         return
+
     with database.transaction(grant.workspace_id) as db:
         known = blobs.find_all(db, grant.workspace_id, sent)
 
-    def put(blob: InlineBlob) -> StoredBlob | None:
+    def store_if_missing(blob: InlineBlob) -> StoredBlob | None:
         stored = known.get(blob.sha256)
         if stored is not None and objects.find_size(stored.object_key) == stored.size:
             return None
@@ -64,11 +71,12 @@ def store_inline(
         objects.put(key, blob.content)
         return StoredBlob(blob.sha256, len(blob.content), content_type(blob.content[:16]))
 
-    with ThreadPoolExecutor(min(_CALLS_AT_ONCE, len(sent))) as pool:
-        put_now = [blob for blob in pool.map(put, sent.values()) if blob is not None]
-    if put_now:
+    with ThreadPoolExecutor(min(_CONCURRENT_CALLS_MAX, len(sent))) as pool:
+        results = list(pool.map(store_if_missing, sent.values()))
+    stored_blobs = [blob for blob in results if blob is not None]
+    if stored_blobs:
         with database.transaction(grant.workspace_id) as db:
-            blobs.record(db, grant.workspace_id, put_now)
+            blobs.record(db, grant.workspace_id, stored_blobs)
 
 
 def store(
@@ -79,19 +87,20 @@ def store(
     content: IO[bytes],
     size: int,
 ) -> None:
-    """Puts one blob of `size` bytes from a seekable file; putting it again repairs its object, if that was damaged.
+    """Store one blob of `size` bytes from a seekable file; a repeat replaces a damaged object.
 
-    Whoever has sent the bytes may name the blob in batches of the experiment, whoever else has put it before. Raises
-    Invalid when the bytes are not those that the SHA-256 says.
+    Batches of the experiment may then refer to the blob, even if another experiment uploaded it
+    before: the client has shown that it has the bytes. Raises Invalid if the SHA-256 does not
+    match.
     """
-    digest = hashlib.sha256()
-    head = b""
-    while piece := content.read(_READ_BYTES):
-        head = head or piece[:16]
-        digest.update(piece)
+    digest, head = hashlib.sha256(), b""
+    while chunk := content.read(_READ_BYTES):
+        head = head or chunk[:16]
+        digest.update(chunk)
     if digest.digest() != sha256:
         raise Invalid(DIGEST_MISMATCH)
     content.seek(0)
+
     with database.transaction(grant.workspace_id) as db:
         known = blobs.find(db, grant.workspace_id, sha256)
     objects.put(
