@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
@@ -12,49 +13,58 @@ from tbservice.ingest.batch import Segment, iter_referenced_tensors
 from tbservice.store import blobs
 from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database
-from tbservice.types import (
-    AppendGrant,
-    Blob,
-)
+from tbservice.types import AppendGrant, Blob
 from tbwire import tensors
+
+# A packed string tensor begins with the length of each string as uint32, little-endian, followed
+# by the strings: see `tbwire/tensors.py`.
+_BYTES_PER_LENGTH: Final = 4
 
 
 def check_string_lengths(
     database: Database, objects: ObjectStore, grant: AppendGrant, segments: Sequence[Segment]
 ) -> None:
-    """Raise Invalid unless the lengths of each referenced string tensor add up to the bytes of its object.
+    """Check that the lengths of each referenced string tensor add up to the size of its object.
 
-    Runs before the batch's transaction, so that no connection waits for S3. What is not there, or is of another size,
-    is passed over: the transaction refuses it. Raises TooLarge over `BATCH_TENSOR_TABLES_BYTES_MAX`.
+    Runs before the transaction of the batch, so that no connection waits for S3. Objects that are
+    missing or have another size are skipped: the transaction refuses these. Raises Invalid for
+    wrong lengths, and TooLarge above `BATCH_TENSOR_TABLES_BYTES_MAX`.
     """
-    wanted = {
+    references = {
         (reference, tensors.element_count(value.shape))
         for value, reference in iter_referenced_tensors(segments)
         if value.dtype == tensors.STRING
     }
-    if not wanted:
+    if not references:
         return
-    if sum(4 * count for _, count in wanted) > limits.BATCH_TENSOR_TABLES_BYTES_MAX:
+
+    tables_bytes = sum(_BYTES_PER_LENGTH * count for _, count in references)
+    if tables_bytes > limits.BATCH_TENSOR_TABLES_BYTES_MAX:
         limit = f"{limits.BATCH_TENSOR_TABLES_BYTES_MAX} bytes (batch_tensor_tables_bytes_max)"
         raise TooLarge(
-            f"the tables of lengths of a batch's string tensors have over {limit}; send it in parts"
+            f"the tables of lengths of a batch's string tensors exceed {limit}; send it in parts"
         )
+
+    digests = {reference.sha256 for reference, _ in references}
     with database.transaction(grant.workspace_id) as db:
-        known = blobs.find_all(
-            db, grant.workspace_id, {reference.sha256 for reference, _ in wanted}
-        )
-    for reference, count in wanted:
+        known = blobs.find_all(db, grant.workspace_id, digests)
+    for reference, count in references:
         blob = known.get(reference.sha256)
         if blob is not None and blob.size == reference.size:
             _check_string_length(objects, blob, count)
 
 
 def _check_string_length(objects: ObjectStore, blob: Blob, count: int) -> None:
-    total, rest = 4 * count, b""
-    for piece in objects.read(blob.object_key, 0, 4 * count):
-        content = rest + piece
-        end = len(content) // 4 * 4
+    """Check the object of a tensor with `count` strings, of which only the table is read.
+
+    Raises Invalid unless the table and the strings fill the object.
+    """
+    table_bytes = _BYTES_PER_LENGTH * count
+    total, remainder = table_bytes, b""
+    for chunk in objects.read(blob.object_key, 0, table_bytes):
+        content = remainder + chunk
+        end = len(content) // _BYTES_PER_LENGTH * _BYTES_PER_LENGTH
         total += int(np.frombuffer(content[:end], "<u4").sum(dtype=np.int64))
-        rest = content[end:]
+        remainder = content[end:]
     if total != blob.size:
         raise Invalid("a string tensor's lengths do not add up to its bytes")
