@@ -1,7 +1,9 @@
-"""Find blobs by the keys that answers name them by.
+"""Find blobs by their keys in responses.
 
-A blob's key is `<experiment>.<series>.<step>.<index>.<first 16 digits of its SHA-256>`. It grants nothing, names
-neither run nor tag, and is valid as long as that step has those bytes."""
+A blob's key is `<experiment>.<series>.<step>.<index>.<first 16 hex digits of its SHA-256>`: it is
+useless without a grant on that experiment, contains no names, and is valid while the step has
+those bytes.
+"""
 
 from __future__ import annotations
 
@@ -16,25 +18,26 @@ from tbservice.store import blob_points, blobs, sample_slots
 from tbservice.types import Blob, ExperimentId, ReadGrant
 
 _KEY_DIGEST_CHARS: Final = 16
-
-
 _BLOB_NOT_FOUND: Final = "there is no such blob, or it is not yours"
 
 
 def make_blob_key(
     experiment_id: ExperimentId, series_id: int, step: int, index: int, sha256: bytes
 ) -> str:
-    """The key of the blob at `index` of a step."""
+    """Return the key of the blob at `index` of a step."""
     return f"{experiment_id}.{series_id}.{step}.{index}.{sha256.hex()[:_KEY_DIGEST_CHARS]}"
 
 
 def parse_blob_experiment(key: str) -> ExperimentId:
-    """Whose blob a key names: a grant on that experiment is what it takes. Raises NotFound when it is no key."""
+    """Return the experiment in a blob key. Raises NotFound for an invalid key."""
     return parse_blob_key(key)[0]
 
 
 def find_blob(db: Connection, grant: ReadGrant, key: str) -> Blob:
-    """The blob that a key names. Raises NotFound for another experiment's, and when the step shows other bytes."""
+    """Return the blob of a key.
+
+    Raises NotFound for a key of another experiment, and if the step has other bytes now.
+    """
     experiment_id, series_id, step, index, digest_start = parse_blob_key(key)
     if experiment_id != grant.experiment_id:
         raise NotFound(_BLOB_NOT_FOUND)
@@ -55,15 +58,18 @@ def find_blob(db: Connection, grant: ReadGrant, key: str) -> Blob:
 
 
 def parse_blob_key(key: str) -> tuple[ExperimentId, int, int, int, str]:
-    """What `make_blob_key` made it of, of the SHA-256 only its beginning. Raises NotFound when it is no key."""
+    """Return the arguments of `make_blob_key`, the SHA-256 shortened.
+
+    Raises NotFound for an invalid key.
+    """
     try:
         experiment_id, series_id, step, index, digest_start = key.split(".")
         numbers = int(series_id), int(step), int(index)
     except ValueError as error:
         raise NotFound(_BLOB_NOT_FOUND) from error
-    is_possible = (
+    is_in_range = (
         0 <= numbers[0] < 2**63 and -(2**63) <= numbers[1] < 2**63 and 0 <= numbers[2] < 2**31
     )
-    if not is_possible or len(digest_start) != _KEY_DIGEST_CHARS:
+    if not is_in_range or len(digest_start) != _KEY_DIGEST_CHARS:
         raise NotFound(_BLOB_NOT_FOUND)
     return ExperimentId(experiment_id), *numbers, digest_start
