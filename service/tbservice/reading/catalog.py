@@ -1,6 +1,7 @@
-"""Listing and sampling what an experiment holds.
+"""The catalog of an experiment (runs, plugins, time series) and samples of its series.
 
-Every function wants a snapshot (`Database.snapshot`): a merge may move points between the statements of one answer.
+Every function needs a snapshot (`Database.snapshot`): compaction may move points between the
+statements of one response.
 """
 
 from __future__ import annotations
@@ -40,40 +41,41 @@ T = TypeVar("T")
 ByRunAndTag = dict[str, dict[str, T]]
 
 ALL_BLOBS: Final = slice(None)
-"""Of the indices of a blob sequence: none is left out."""
+"""Indices into a blob sequence: all of its blobs."""
 
 
 def list_runs(db: Connection, grant: ReadGrant) -> list[Run]:
-    """Every run, in the order in which they came: that order only ever grows at its end."""
+    """Return all runs in order of creation, so that new runs are appended."""
     return runs_tags.list_runs(db, grant.experiment_id)
 
 
 def list_kinds(db: Connection, grant: ReadGrant) -> list[tuple[str, DataClass]]:
-    """The kinds of series (plugin and data class) that there are, by the plugin's name."""
+    """Return the kinds of series (plugin and data class), ordered by plugin."""
     return time_series.list_kinds(db, grant.experiment_id)
 
 
 def list_plugins(db: Connection, grant: ReadGrant) -> list[str]:
-    """The plugins that own a series, by name."""
+    """Return the plugins that own a series, ordered by name."""
     return list(dict.fromkeys(plugin for plugin, _ in list_kinds(db, grant)))
 
 
 def list_series(db: Connection, grant: ReadGrant, selection: Selection) -> list[Series]:
-    """The selected series, without a look at their points: a `count` may not be exact, and says so."""
+    """Return the selected series without reading points: see `count_is_exact`."""
     return time_series.list_series(db, grant.experiment_id, selection)
 
 
 def list_series_with_counts(db: Connection, grant: ReadGrant, selection: Selection) -> list[Series]:
-    """The selected series, each with its exact number of points: those whose count is not exact are read."""
+    """Return the selected series with exact counts; reads the points of those without."""
     return _with_exact_counts(db, grant, list_series(db, grant, selection))
 
 
 def list_series_page(
     db: Connection, grant: ReadGrant, selection: Selection, after: str, limit: int
 ) -> tuple[list[Series], str | None]:
-    """At most `limit` of them, in the order in which they came, and where the next page begins, None at the end.
+    """Return a page of at most `limit` series with exact counts, and the next page token.
 
-    `after` is where it does, or empty. Raises MalformedRequest for a place that is none.
+    Ordered by data class, then by creation. `after` is a page token, or empty for the first page;
+    the last page has the token None. Raises MalformedRequest for an invalid token.
     """
     position = decode_series_token(after)
     series_list = time_series.list_page(db, grant.experiment_id, selection, position, limit + 1)
@@ -86,10 +88,10 @@ def list_series_page(
 
 def _with_exact_counts(db: Connection, grant: ReadGrant, series_list: list[Series]) -> list[Series]:
     counts = {series.series_id: 0 for series in series_list if not series.count_is_exact}
-    pieces = read_scalar_chunks(
+    chunks = read_scalar_chunks(
         db, grant.experiment_id, list(counts), ALL_STEPS, limits.SCAN_CHUNK_POINTS
     )
-    for id_, records in pieces if counts else ():
+    for id_, records in chunks if counts else ():
         counts[id_] += len(records)
     return [
         series
@@ -102,7 +104,7 @@ def _with_exact_counts(db: Connection, grant: ReadGrant, series_list: list[Serie
 def read_all_scalars(
     db: Connection, grant: ReadGrant, series_list: Sequence[Series]
 ) -> dict[int, ScalarPoints]:
-    """All points of these scalar series, by series id, in step order."""
+    """Return all points of these scalar series by series id, in step order."""
     return (
         uniform.read_levels(
             db, grant.experiment_id, {series.series_id: 0 for series in series_list}, {}
@@ -115,10 +117,10 @@ def read_all_scalars(
 def read_scalars(
     db: Connection, grant: ReadGrant, selection: Selection, sampling: Sampling
 ) -> ByRunAndTag[ScalarSample]:
-    """A sample of every selected scalar series.
+    """Return a sample of every selected scalar series.
 
-    Raises TooLarge when that is over `READ_POINTS_MAX` points, or when over `SCAN_POINTS_MAX` would be looked at;
-    Invalid for numbers that make no sample.
+    Raises TooLarge when the samples have more than `READ_POINTS_MAX` points or more than
+    `SCAN_POINTS_MAX` points must be read for them, Invalid for inconsistent sampling parameters.
     """
     series_list = _list_selected(db, grant, selection, DataClass.SCALAR, sampling)
     if sampling.rule is SamplingRule.UNIFORM and sampling.last is None:
@@ -133,15 +135,17 @@ def read_scalars(
 def read_tensors(
     db: Connection, grant: ReadGrant, selection: Selection, sampling: Sampling
 ) -> ByRunAndTag[TensorSample]:
-    """A sample of every selected tensor series, whose objects are still to be loaded (`tensor_objects.load_samples`).
+    """Return a sample of every selected tensor series.
 
-    Raises as `read_scalars`; TooLarge over `READ_BYTES_MAX`, objects included.
+    Tensors that are objects remain to be loaded (`tensor_objects.load_samples`). Raises as
+    `read_scalars`, and TooLarge over `READ_BYTES_MAX` bytes, objects included.
     """
     series_list = _list_selected(db, grant, selection, DataClass.TENSOR, sampling)
     plan = tensor_and_blob.plan_sample(
         db, grant.experiment_id, DataClass.TENSOR, series_list, sampling
     )
-    read = []
+
+    rows = []
     size = 0
     with closing(
         tensor_points.sample(db, grant.experiment_id, plan.k, plan.ranks_and_keys)
@@ -149,11 +153,12 @@ def read_tensors(
         for point in points:
             size += point.value.size
             check_tensor_bytes(size)
-            read.append(point)
+            rows.append(point)
+
     samples = {}
-    for id_, chosen in tensor_and_blob.select_rows(db, plan, read).items():
-        values = [point.value for point in chosen]
-        samples[id_] = make_tensor_sample(db, grant, chosen, values, plan.totals[id_])
+    for id_, kept in tensor_and_blob.select_rows(db, plan, rows).items():
+        values = [point.value for point in kept]
+        samples[id_] = make_tensor_sample(db, grant, kept, values, plan.totals[id_])
     return _by_run_and_tag(series_list, samples)
 
 
@@ -164,48 +169,51 @@ def read_blob_sequences(
     sampling: Sampling,
     indices: slice = ALL_BLOBS,
 ) -> ByRunAndTag[BlobSequenceSample]:
-    """A sample of every selected blob sequence series: the keys of the blobs at `indices`.
+    """Return a sample of every selected blob sequence series, with the blobs at `indices`.
 
-    Raises as `read_scalars`; TooLarge when its points have more than `READ_BLOBS_MAX` blobs, or content types of more
-    than `READ_BYTES_MAX`.
+    Raises as `read_scalars`, and TooLarge when the points have more than `READ_BLOBS_MAX` blobs or
+    content types of more than `READ_BYTES_MAX` bytes.
     """
     series_list = _list_selected(db, grant, selection, DataClass.BLOB_SEQUENCE, sampling)
     plan = tensor_and_blob.plan_sample(
         db, grant.experiment_id, DataClass.BLOB_SEQUENCE, series_list, sampling
     )
-    read: dict[tuple[int, int], BlobPoint] = {}
+
+    # By series and step: a point may be read twice, as an end and in sample order.
+    rows: dict[tuple[int, int], BlobPoint] = {}
     count = size = 0
     with closing(
         blob_points.sample(db, grant.experiment_id, plan.k, plan.ranks_and_keys)
     ) as points:
         for point in points:
-            place = point.series_id, point.step
-            if place in read:
+            key = point.series_id, point.step
+            if key in rows:
                 continue
-            read[place] = point
+            rows[key] = point
             count += len(point.digests)
             size += len(point.logged_content_type.encode())
             _check_blobs(count)
             check_tensor_bytes(size, "content types")
+
     samples = {}
-    for id_, chosen in tensor_and_blob.select_rows(db, plan, read.values()).items():
+    for id_, kept in tensor_and_blob.select_rows(db, plan, rows.values()).items():
         samples[id_] = make_blob_sequence_sample(
-            grant.experiment_id, chosen, indices, plan.totals[id_]
+            grant.experiment_id, kept, indices, plan.totals[id_]
         )
     return _by_run_and_tag(series_list, samples)
 
 
 def check_tensor_bytes(size: int, what: str = "tensors") -> None:
-    """Raises TooLarge when an answer has more than `READ_BYTES_MAX` bytes of something."""
+    """Raise TooLarge when a response has more than `READ_BYTES_MAX` bytes of `what`."""
     if size > limits.READ_BYTES_MAX:
         limit = f"the limit of {limits.READ_BYTES_MAX} bytes of {what} (read_bytes_max)"
-        raise TooLarge(f"the answer is over {limit}; ask for fewer points or series")
+        raise TooLarge(f"the response exceeds {limit}; request fewer points or series")
 
 
 def _check_blobs(count: int) -> None:
     if count > limits.READ_BLOBS_MAX:
         limit = f"the limit of {limits.READ_BLOBS_MAX} blobs (read_blobs_max)"
-        raise TooLarge(f"the answer is over {limit}; ask for fewer points or series")
+        raise TooLarge(f"the response exceeds {limit}; request fewer points or series")
 
 
 def _list_selected(
@@ -221,20 +229,21 @@ def _list_selected(
     )
     points = sum(sampling.points_max(series.count) for series in series_list)
     if points > limits.READ_POINTS_MAX:
-        detail = f"the samples of {len(series_list)} series are {points} points"
+        detail = f"the samples of {len(series_list)} series have {points} points"
         limit = f"the limit of {limits.READ_POINTS_MAX} (read_points_max)"
-        raise TooLarge(f"{detail}, over {limit}; ask for fewer points or series")
+        raise TooLarge(f"{detail}, over {limit}; request fewer points or series")
     return series_list
 
 
 def _check_sampling(sampling: Sampling, data_class: DataClass) -> None:
-    """Raises Invalid for a sampling that there is not."""
+    """Raise Invalid when the sampling rule does not exist for the data class or these numbers."""
     if sampling.rule is SamplingRule.EXTREMES:
         if data_class is not DataClass.SCALAR:
-            raise Invalid("only scalars have extremes; take another sampling")
+            raise Invalid("only scalars have extremes; use another sampling")
         if 0 < sampling.k < BUCKET_POINTS_MAX:
+            minimum = f"{BUCKET_POINTS_MAX} points at least"
             raise Invalid(
-                f"extremes keep {BUCKET_POINTS_MAX} points at least; ask for 0, or for no fewer than those"
+                f"extremes need {minimum}; set 'downsample' to 0 or to that number or more"
             )
     if sampling.rule is SamplingRule.LINEAR and sampling.k > limits.READ_POINTS_MAX:
         raise Invalid(
@@ -243,7 +252,7 @@ def _check_sampling(sampling: Sampling, data_class: DataClass) -> None:
 
 
 def _by_run_and_tag(series_list: Iterable[Series], samples: Mapping[int, T]) -> ByRunAndTag[T]:
-    answer: ByRunAndTag[T] = {}
+    nested: ByRunAndTag[T] = {}
     for series in series_list:
-        answer.setdefault(series.run, {})[series.tag] = samples[series.series_id]
-    return answer
+        nested.setdefault(series.run, {})[series.tag] = samples[series.series_id]
+    return nested

@@ -1,7 +1,7 @@
-"""Digests of whole series, to prove that they hold what somebody else has, and their records, to find what differs.
+"""Digests of complete series, to compare them with a client's files, and the digests' records.
 
-What a series holds is what `reading` would give of it in full. A row of a scalar series whose bytes are damaged counts
-as absent: whoever compares digests then learns which points are missing.
+A digest covers what a full read of the series would return (`tbwire.digests`). A scalar row with
+damaged bytes counts as absent, so that a comparison reports which points are missing.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ from tbwire.digests import (
 )
 
 _VALUE_POINTS_PER_QUERY: Final = 20_000
-"""Points of tensors and blob sequences after which a query takes no further series."""
+"""Maximum points in the tensor or blob sequence series of a query, unless it is a single series."""
 
 _SCALAR_POINTS_PER_QUERY: Final = 4_000_000
-"""The same for scalars: of these, only the places of their blocks are held."""
+"""The same for scalars: more, as only the positions of their blocks are in memory."""
 
 _INT64_MAX: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """What proves a series: how many points it holds, between which steps, and their digest (see `tbwire.digests`)."""
+    """Count, first and last step, and SHA-256 (hexadecimal) of a series: see `tbwire.digests`."""
 
     series: Series
     count: int
@@ -68,7 +68,7 @@ class Digest:
 
 @dataclass(frozen=True, slots=True)
 class RecordPage:
-    """A piece of a series in step order, as records of `tbwire.digests`; `next_page_token` is None at its end."""
+    """Points of a series as digest records, in step order; `next_page_token` is None at its end."""
 
     series: Series
     records: Records
@@ -78,9 +78,10 @@ class RecordPage:
 def list_digests(
     db: Connection, grant: ReadGrant, selection: Selection, after: str, limit: int
 ) -> tuple[list[Digest], str | None]:
-    """A page of digests, by data class and then in the order in which the series came, and where the next page begins.
+    """Return a page of digests, ordered by data class, then by creation, and the next page token.
 
-    At most `limit`, or as many as `DIGEST_PAGE_SECONDS` allow; at least one. Raises MalformedRequest for a place that is none.
+    A page has at most `limit` digests and ends early after `DIGEST_PAGE_SECONDS`, but has at least
+    one. The last page has the token None. Raises MalformedRequest for an invalid token.
     """
     started = time.monotonic()
     position = decode_series_token(after)
@@ -99,9 +100,9 @@ def list_digests(
 def read_records(
     db: Connection, grant: ReadGrant, run: str, tag: str, after: str, limit: int
 ) -> RecordPage:
-    """The `limit` points of a series that come after step `after` (from the beginning, when empty), as records.
+    """Return at most `limit` points of a series as digest records, after a page token.
 
-    Raises NotFound when there is no such series, MalformedRequest for a place that is none.
+    Raises NotFound for a series that does not exist, MalformedRequest for an invalid token.
     """
     after_step = decode_step_token(after)
     series_list = time_series.list_series(
@@ -109,28 +110,30 @@ def read_records(
     )
     if not series_list:
         raise NotFound("the experiment has no such series")
+
     chunks = [np.empty(0, record_dtype(is_scalar=series_list[0].data_class is DataClass.SCALAR))]
     for _, chunk in _stream_records(db, grant.experiment_id, series_list, after_step, limit + 1):
         chunks.append(chunk)
         if sum(map(len, chunks)) > limit:
             break
-    whole = np.concatenate(chunks)
-    records = whole[:limit]
-    next_page_token = encode_step_token(int(records["step"][-1])) if len(whole) > limit else None
+
+    read = np.concatenate(chunks)
+    records = read[:limit]
+    next_page_token = encode_step_token(int(records["step"][-1])) if len(read) > limit else None
     return RecordPage(series_list[0], records, next_page_token)
 
 
 def _compute_digests(
     db: Connection, experiment_id: ExperimentId, series_list: Sequence[Series]
 ) -> Iterator[Digest]:
-    """The digest of each series, in their order; a series whose points are gone has that of none."""
-    pieces = _stream_records(db, experiment_id, series_list, None, None)
-    waiting = next(pieces, None)
+    """Yield the digest of each series, in this order; without points, that of the empty series."""
+    chunks = _stream_records(db, experiment_id, series_list, None, None)
+    chunk = next(chunks, None)
     for series in series_list:
         digest = SeriesDigest()
-        while waiting is not None and waiting[0] == series.series_id:
-            digest.add(waiting[1])
-            waiting = next(pieces, None)
+        while chunk is not None and chunk[0] == series.series_id:
+            digest.add(chunk[1])
+            chunk = next(chunks, None)
         metadata = hashlib.sha256(series.summary_metadata).hexdigest()
         yield Digest(
             series, digest.count, digest.first_step, digest.last_step, digest.hexdigest(), metadata
@@ -144,9 +147,10 @@ def _stream_records(
     after: int | None,
     limit: int | None,
 ) -> Iterator[tuple[int, Records]]:
-    """Series id and records, by series as they are found and then by step; none, or more, a series.
+    """Yield series ids and digest records, in the order of the series and of their steps.
 
-    Only steps greater than `after`. About `limit` points are wanted.
+    A series may yield any number of chunks. Only steps greater than `after` are read. `limit` is
+    about how many points the caller will use: it bounds the size of queries.
     """
     points_max = limits.SCAN_CHUNK_POINTS if limit is None else min(limit, limits.SCAN_CHUNK_POINTS)
 
@@ -161,16 +165,16 @@ def _stream_records(
                 for rows in digest_scan.stream_tensors(db, experiment_id, ids, after, limit):
                     yield from _split_by_series(rows, [_tensor_digest(row) for row in rows])
             case DataClass.BLOB_SEQUENCE:
-                for parts in digest_scan.stream_blob_sequences(
+                for blob_rows in digest_scan.stream_blob_sequences(
                     db, experiment_id, ids, after, limit
                 ):
                     yield from _split_by_series(
-                        parts, [_blob_sequence_digest(row) for row in parts]
+                        blob_rows, [_blob_sequence_digest(row) for row in blob_rows]
                     )
 
 
 def _group_by_points(series_list: Sequence[Series]) -> Iterator[list[Series]]:
-    """Series next to each other, of one data class, that one query may look at together."""
+    """Yield groups of consecutive series of one data class, each small enough for one query."""
     group: list[Series] = []
     points = 0
     for series in series_list:
@@ -188,7 +192,7 @@ def _group_by_points(series_list: Sequence[Series]) -> Iterator[list[Series]]:
 
 
 def _steps_after(step: int | None) -> StepRange:
-    """The steps greater than this one; all of them, for none."""
+    """Return the range of steps greater than this one; with None, all steps."""
     if step is None:
         return ALL_STEPS
     return StepRange(step + 1) if step < _INT64_MAX else StepRange(0, -1)
@@ -205,7 +209,7 @@ def _blob_sequence_digest(row: BlobDigestRow) -> bytes:
 def _split_by_series(
     rows: Sequence[TensorDigestRow] | Sequence[BlobDigestRow], digests: Sequence[bytes]
 ) -> Iterator[tuple[int, Records]]:
-    """The rows as records, by series."""
+    """Yield the rows as digest records, with series ids, split where the series changes."""
     records = value_records([row.step for row in rows], [row.wall_time for row in rows], digests)
     ids = np.array([row.series_id for row in rows], np.int64)
     bounds = [0, *(np.flatnonzero(np.diff(ids)) + 1).tolist(), len(ids)]

@@ -1,10 +1,12 @@
-"""All points of the selected series, in parts, for as long as it takes to send them.
+"""Streams of all points of the selected series, in chunks, over any length of time.
 
-A slow client must not hold a connection, so the parts that fit into memory are read in a snapshot of their own, which
-is closed before any of them is given. Hence the rule: a series is given as it stood when it was read, and a series too
-long for one part, each part as it stood then; nothing is given twice, and what was there when its part was read is not
-left out. Series that came after the beginning are not given, those that were deleted meanwhile are left out. When the
-experiment itself is, NotFound ends the parts.
+A slow client must not occupy a connection, so that each group of chunks that fits into memory is
+read in its own snapshot, which is closed before the first of them is yielded. Consequences:
+
+- Each series is in the state of its snapshot; one too long for a chunk, each chunk in the state of
+  that chunk's. No point is returned twice, and none is missing that existed in that snapshot.
+- Series created after the start are not returned; those deleted meanwhile are skipped.
+- When the experiment is deleted, the stream ends with NotFound.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ from tbservice.types import (
 from tbwire.digests import Records
 
 _SERIES_PER_READ: Final = 4_000
-"""Series of one query, at most."""
+"""Maximum number of series in a query."""
 
 _Row = TypeVar("_Row", TensorRow, BlobRow)
 
@@ -53,10 +55,10 @@ Sample = ScalarSample | TensorSample | BlobSequenceSample
 
 @dataclass(frozen=True, slots=True)
 class SeriesChunk:
-    """Points of a series in step order, one a step; `is_first` and `is_last` of the series' parts.
+    """Points of a series in step order, one per step; a series has one chunk or several.
 
-    The sample's total is of the whole series; where one part does not tell it, as it was listed.
-    `blobs` has those of a blob sequence series' points, by SHA-256.
+    The sample's `total` is that of the complete series; if there are several chunks, the count from
+    the listing. `blobs` contains the blobs of a blob sequence series by SHA-256, and maybe others.
     """
 
     series: Series
@@ -68,7 +70,7 @@ class SeriesChunk:
 
 @dataclass(frozen=True, slots=True)
 class LostPoint:
-    """A point that was left out; `error` says why its tensor cannot be loaded."""
+    """A point that was omitted because its tensor cannot be loaded: `error` is the reason."""
 
     series: Series
     step: int
@@ -77,7 +79,7 @@ class LostPoint:
 
 @dataclass(frozen=True, slots=True)
 class _SeriesRead:
-    """What a read found of a series; not `is_complete` where the read ended before the series may have."""
+    """Points of a series from one read; `is_complete` unless the read stopped before its end."""
 
     series: Series
     sample: Sample
@@ -93,10 +95,19 @@ def stream_all(
     steps: StepRange = ALL_STEPS,
     indices: slice = ALL_BLOBS,
 ) -> Iterator[SeriesChunk]:
-    """All points of the selected series in the range of steps: by run, in the order in which the runs came.
+    """Yield all points of the selected series in a range of steps.
 
-    Of blob sequences, the blobs at `indices`. Which series there are is found out in the call. A series without points
-    in the range comes as one empty part. Tensors that are objects are still to be loaded (`load_tensors`).
+    Series are ordered by creation of their run, then by their own creation, and listed in the call
+    itself. A series without points in the range yields one empty chunk. Tensors that are objects
+    remain to be loaded (`load_tensors`).
+
+    Args:
+        database: Database that opens the snapshots.
+        grant: Experiment to read.
+        selection: Series to read; its data class is ignored.
+        data_class: Data class to read.
+        steps: Range of steps, ends included.
+        indices: Indices of the blobs to return of each blob sequence.
     """
     with database.snapshot(grant.workspace_id) as db:
         series_list = time_series.list_series(
@@ -107,9 +118,9 @@ def stream_all(
 
 
 def load_tensors(objects: ObjectStore, chunks: Iterable[SeriesChunk]) -> Iterator[SeriesChunk]:
-    """Yield the same parts with the bytes of every tensor, each fetched when it is asked for.
+    """Yield the same chunks with the bytes of every tensor, fetched chunk by chunk.
 
-    Raises as `tensor_objects.load` does; what cannot be loaded is named.
+    Raises as `tensor_objects.load`; an ObjectMissing or ObjectUnreadable names run and tag.
     """
     for chunk in chunks:
         try:
@@ -122,40 +133,42 @@ def load_tensors(objects: ObjectStore, chunks: Iterable[SeriesChunk]) -> Iterato
         yield replace(chunk, sample=sample)
 
 
-def load_intact_parts(
-    objects: ObjectStore, parts: Iterable[SeriesChunk], left_out: Callable[[LostPoint], None]
+def load_intact_chunks(
+    objects: ObjectStore, chunks: Iterable[SeriesChunk], on_lost: Callable[[LostPoint], None]
 ) -> Iterator[SeriesChunk]:
-    """Yield the same parts without the points whose tensor is lost or cannot be read; `left_out` is told of each.
+    """Yield the same chunks, loaded, without the points whose tensor is missing or unreadable.
 
-    A part may be empty then. Each object is asked for once, since many may have to be passed over before anything can
-    be sent. Raises Unavailable when the object store is away.
+    Calls `on_lost` with each of these points before it yields their chunk, which may be empty.
+    Requests each object only once, without retries: there may be many such points before the first
+    byte can be sent. Raises Unavailable when S3 is unavailable.
     """
-    for part in parts:
-        if isinstance(part.sample, TensorSample):
-            yield replace(part, sample=_load_intact(objects, part.series, part.sample, left_out))
+    for chunk in chunks:
+        if isinstance(chunk.sample, TensorSample):
+            yield replace(chunk, sample=_load_intact(objects, chunk.series, chunk.sample, on_lost))
         else:
-            yield part
+            yield chunk
 
 
 def _load_intact(
     objects: ObjectStore,
     series: Series,
     sample: TensorSample,
-    left_out: Callable[[LostPoint], None],
+    on_lost: Callable[[LostPoint], None],
 ) -> TensorSample:
-    places: list[int] = []
+    intact: list[int] = []
     tensors = []
-    for place, value in enumerate(sample.tensors):
+    for index, value in enumerate(sample.tensors):
         try:
             tensors.append(tensor_objects.load(objects, value, is_brief=True))
         except (ObjectMissing, ObjectUnreadable) as error:
-            left_out(LostPoint(series, int(sample.steps[place]), error))
+            on_lost(LostPoint(series, int(sample.steps[index]), error))
         else:
-            places.append(place)
-    if len(places) == len(sample.tensors):
+            intact.append(index)
+
+    if len(intact) == len(sample.tensors):
         return replace(sample, tensors=tensors)
     return replace(
-        sample, steps=sample.steps[places], wall_times=sample.wall_times[places], tensors=tensors
+        sample, steps=sample.steps[intact], wall_times=sample.wall_times[intact], tensors=tensors
     )
 
 
@@ -167,17 +180,16 @@ def _stream_chunks(
     indices: slice,
 ) -> Iterator[SeriesChunk]:
     for group in _group_by_points(series_list):
-        waiting, rest = group, steps
-        while waiting:
-            # A series whose first part was given is read to its end alone: its range is no other's.
-            is_begun = rest != steps
+        remaining, remaining_steps = group, steps
+        while remaining:
+            # The rest of a series that was begun is read alone, as its range of steps is shorter.
+            is_begun = remaining_steps != steps
+            to_read = remaining[:1] if is_begun else remaining
             with database.snapshot(grant.workspace_id) as db:
-                get_experiment(
-                    db, grant
-                )  # without it, all that is missing would look deleted, and the rest whole
-                read = list(
-                    _read_group(db, grant, waiting[:1] if is_begun else waiting, rest, indices)
-                )
+                # Raises NotFound for a deleted experiment: else its series would only look deleted.
+                get_experiment(db, grant)
+                read = list(_read_group(db, grant, to_read, remaining_steps, indices))
+
             for series_read in read:
                 if is_begun or not _is_deleted(series_read, steps):
                     sample = series_read.sample
@@ -190,36 +202,36 @@ def _stream_chunks(
                         series_read.is_complete,
                         series_read.blobs,
                     )
-            waiting, rest = _list_remaining(waiting, read, steps)
+            remaining, remaining_steps = _list_remaining(remaining, read, steps)
 
 
 def _list_remaining(
-    waiting: Sequence[Series], read: Sequence[_SeriesRead], steps: StepRange
+    series_list: Sequence[Series], read: Sequence[_SeriesRead], steps: StepRange
 ) -> tuple[Sequence[Series], StepRange]:
-    """The series to be read next, and the range of the first one."""
+    """Return the series to read next, and the range of steps of the first of them."""
     last = read[-1]
     if last.is_complete:
-        return waiting[len(read) :], steps
-    return waiting[len(read) - 1 :], StepRange(int(last.sample.steps[-1]) + 1, steps.last)
+        return series_list[len(read) :], steps
+    return series_list[len(read) - 1 :], StepRange(int(last.sample.steps[-1]) + 1, steps.last)
 
 
 def _group_by_points(series_list: Sequence[Series]) -> Iterator[Sequence[Series]]:
-    """Series next to each other that have about as many points as may be held at once."""
+    """Yield groups of consecutive series with at most `SCAN_CHUNK_POINTS` points, or one series."""
     start = points = 0
-    for place, series in enumerate(series_list):
+    for index, series in enumerate(series_list):
         is_full = (
-            points + series.count > limits.SCAN_CHUNK_POINTS or place - start >= _SERIES_PER_READ
+            points + series.count > limits.SCAN_CHUNK_POINTS or index - start >= _SERIES_PER_READ
         )
-        if place > start and is_full:
-            yield series_list[start:place]
-            start, points = place, 0
+        if index > start and is_full:
+            yield series_list[start:index]
+            start, points = index, 0
         points += series.count
     if start < len(series_list):
         yield series_list[start:]
 
 
 def _is_deleted(series_read: _SeriesRead, steps: StepRange) -> bool:
-    """Whether the series was deleted since it was listed: it cannot have lost its points otherwise."""
+    """Return whether the series was deleted since the listing: points are never deleted alone."""
     return (
         series_read.is_complete
         and not len(series_read.sample.steps)
@@ -230,15 +242,15 @@ def _is_deleted(series_read: _SeriesRead, steps: StepRange) -> bool:
 def _read_group(
     db: Connection, grant: ReadGrant, group: Sequence[Series], steps: StepRange, indices: slice
 ) -> Iterator[_SeriesRead]:
-    """The series one after the other, until as much was read as may be held at once; at least one."""
+    """Yield series until `SCAN_CHUNK_POINTS` or `SCAN_CHUNK_BYTES` are reached; at least one."""
     ids = [series.series_id for series in group]
 
     match group[0].data_class:
         case DataClass.SCALAR:
-            pieces = read_scalar_chunks(
+            chunks = read_scalar_chunks(
                 db, grant.experiment_id, ids, steps, limits.SCAN_CHUNK_POINTS
             )
-            yield from _read_scalars(pieces, group, steps.last)
+            yield from _read_scalars(chunks, group, steps.last)
         case DataClass.TENSOR:
             tensors = value_scan.stream_tensors(db, grant.experiment_id, ids, steps)
             for series, rows, is_complete in _by_series(tensors, group):
@@ -254,29 +266,30 @@ def _read_group(
             digests = {digest for _, rows, _ in sequences for row in rows for digest in row.digests}
             known = blobs.find_all(db, grant.workspace_id, digests)
             for series, blob_rows, is_complete in sequences:
-                blobs_of_series = make_blob_sequence_sample(
+                blob_sample = make_blob_sequence_sample(
                     grant.experiment_id, blob_rows, indices, series.count
                 )
-                yield _SeriesRead(series, blobs_of_series, is_complete, known)
+                yield _SeriesRead(series, blob_sample, is_complete, known)
 
 
 def _read_scalars(
-    pieces: Iterable[tuple[int, Records]], group: Sequence[Series], last_step: int
+    chunks: Iterable[tuple[int, Records]], group: Sequence[Series], last_step: int
 ) -> Iterator[_SeriesRead]:
     points = 0
-    for series, (_, of_series) in zip(group, groupby(pieces, itemgetter(0)), strict=False):
-        taken: list[Records] = []
-        for _, records in of_series:
-            taken.append(records)
+    by_series = groupby(chunks, itemgetter(0))
+    for series, (_, chunks_of_series) in zip(group, by_series, strict=False):
+        kept: list[Records] = []
+        for _, records in chunks_of_series:
+            kept.append(records)
             points += len(records)
             if (
                 points > limits.SCAN_CHUNK_POINTS
                 and len(records)
                 and int(records["step"][-1]) < last_step
             ):
-                yield _SeriesRead(series, _scalar_sample(series, taken), is_complete=False)
+                yield _SeriesRead(series, _scalar_sample(series, kept), is_complete=False)
                 return
-        yield _SeriesRead(series, _scalar_sample(series, taken), is_complete=True)
+        yield _SeriesRead(series, _scalar_sample(series, kept), is_complete=True)
 
 
 def _scalar_sample(series: Series, chunks: Sequence[Records]) -> ScalarSample:
@@ -290,19 +303,20 @@ def _scalar_sample(series: Series, chunks: Sequence[Records]) -> ScalarSample:
 def _by_series(
     rows: Iterator[_Row], group: Sequence[Series]
 ) -> Iterator[tuple[Series, list[_Row], bool]]:
-    """Each series with its rows, and whether these are all; ends when as many bytes were read as may be held."""
+    """Yield each series with its rows and whether these are all, up to `SCAN_CHUNK_BYTES`."""
     size = 0
-    waiting = next(rows, None)
+    row = next(rows, None)
     for series in group:
-        taken: list[_Row] = []
-        while waiting is not None and waiting.series_id == series.series_id:
-            if size > limits.SCAN_CHUNK_BYTES and taken:
-                yield series, taken, False
+        kept: list[_Row] = []
+        while row is not None and row.series_id == series.series_id:
+            if size > limits.SCAN_CHUNK_BYTES and kept:
+                yield series, kept, False
                 return
-            taken.append(waiting)
-            size += waiting.size
-            waiting = next(rows, None)
-        yield series, taken, True
+            kept.append(row)
+            size += row.size
+            row = next(rows, None)
+
+        yield series, kept, True
         if size > limits.SCAN_CHUNK_BYTES:
             return
-    assert waiting is None  # noqa: S101 - the rows come by series in the order of the group
+    assert row is None  # noqa: S101 - rows are ordered by series, as the group is

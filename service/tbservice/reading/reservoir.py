@@ -1,9 +1,9 @@
-"""The points of a series in the order in which they were written, that is by wall time, and fixed samples of them.
+"""Samples in write order, for TensorBoard's classic API: fixed samples of positions.
 
-Points of equal wall times come by step: the order in which they arrived is not kept.
-
-A sample is one of positions in that order, and depends on how many points there are alone: tags of one run that were
-written together are sampled at the same positions.
+They replace TensorBoard's reservoirs (tensorboard/backend/event_processing/reservoir.py).
+Write order is the order of wall times; points of equal wall times are ordered by step, as the order
+of arrival is not stored. Which positions are in a sample depends on the number of points only, so
+that tags of one run that were written together are sampled at the same positions.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tbservice.types import (
 )
 
 PositionSampler = Callable[[int], Int64s]
-"""How many points there are, to the positions of those to keep, ascending."""
+"""Maps a number of points to the ascending positions of those to keep."""
 
 _NO_SERIES: Final = "there is no such run and tag of this type"
 
@@ -50,7 +50,10 @@ class StepBlobs:
 
 @dataclass(frozen=True, slots=True)
 class BlobItem:
-    """One blob of a step, and the first few of that step and what was logged with them, which tell about all of it."""
+    """One blob of a step, with the data that describes all blobs of the step.
+
+    These are its leading blobs (`head`) and the content type that was logged with them.
+    """
 
     step: int
     wall_time: float
@@ -60,9 +63,9 @@ class BlobItem:
 
 
 def reservoir(size: int) -> PositionSampler:
-    """At most `size` positions, at least one: the last, and those whose fixed hash comes first.
+    """Return a sampler of at most `size` (at least 1) positions: the last, and lowest hashes.
 
-    Each position but the last is as likely as any other to be among them, over all counts.
+    The hash of a position is fixed and uniform, so that no position except the last is preferred.
     """
 
     def choose(count: int) -> Int64s:
@@ -76,7 +79,7 @@ def reservoir(size: int) -> PositionSampler:
 
 
 def equally_spaced(size: int) -> PositionSampler:
-    """`wanted` positions, at least two, at equal distances: the first and the last are among them."""
+    """Return a sampler of `size` (at least 2) equidistant positions, both ends included."""
 
     def choose(count: int) -> Int64s:
         if count <= size:
@@ -89,7 +92,7 @@ def equally_spaced(size: int) -> PositionSampler:
 def get_series(
     db: Connection, grant: ReadGrant, run: str, tag: str, plugins: Sequence[str]
 ) -> Series:
-    """The series of this run and tag, if one of these plugins owns it. Raises NotFound."""
+    """Return the series of this run and tag if one of these plugins owns it. Raises NotFound."""
     series_list = catalog.list_series(
         db, grant, Selection(runs=frozenset({run}), tags=frozenset({tag}))
     )
@@ -100,9 +103,9 @@ def get_series(
 
 
 def get_scalar_series(db: Connection, grant: ReadGrant, run: str, tag: str) -> Series:
-    """The scalar series of this run and tag, whatever plugin owns it. Raises NotFound."""
-    chosen = Selection(runs=frozenset({run}), tags=frozenset({tag}), data_class=DataClass.SCALAR)
-    series_list = catalog.list_series(db, grant, chosen)
+    """Return the scalar series of this run and tag, of any plugin. Raises NotFound."""
+    selection = Selection(runs=frozenset({run}), tags=frozenset({tag}), data_class=DataClass.SCALAR)
+    series_list = catalog.list_series(db, grant, selection)
     if not series_list:
         raise NotFound(_NO_SERIES)
     return series_list[0]
@@ -111,7 +114,7 @@ def get_scalar_series(db: Connection, grant: ReadGrant, run: str, tag: str) -> S
 def read_scalars(
     db: Connection, grant: ReadGrant, series_list: Sequence[Series], positions: PositionSampler
 ) -> Iterator[tuple[Series, ScalarSample]]:
-    """Samples of scalar series, one after the other. Raises TooLarge when their points are more than may be read."""
+    """Yield a sample of each scalar series. Raises TooLarge over `SCAN_POINTS_MAX` points."""
     check_scan_points(sum(series.count for series in series_list))
     for group in group_by_points(series_list):
         points_by_series = catalog.read_all_scalars(db, grant, group)
@@ -125,8 +128,12 @@ def read_scalars(
 def read_tensors(
     db: Connection, grant: ReadGrant, series: Series, positions: PositionSampler
 ) -> TensorSample:
-    """A sample of a tensor series, its objects to be loaded. Raises TooLarge when it is over `READ_BYTES_MAX`."""
+    """Return a sample of a tensor series, of which objects remain to be loaded.
+
+    Raises TooLarge over `READ_BYTES_MAX` bytes.
+    """
     steps, wall_times, total = _choose_steps(db, grant, series, positions)
+
     size = 0
     values = {}
     with closing(
@@ -136,6 +143,7 @@ def read_tensors(
             size += point.value.size
             catalog.check_tensor_bytes(size)
             values[point.step] = point.value
+
     ordered = tensor_objects.attach_object_keys(
         db, grant.workspace_id, [values[step] for step in steps.tolist()]
     )
@@ -145,7 +153,7 @@ def read_tensors(
 def read_blobs(
     db: Connection, grant: ReadGrant, series: Series, positions: PositionSampler
 ) -> list[StepBlobs]:
-    """A sample of a blob sequence series."""
+    """Return a sample of a blob sequence series."""
     steps, wall_times, _total = _choose_steps(db, grant, series, positions)
     sequences, _ = _read_sequences(db, grant, series, steps)
     return [
@@ -157,17 +165,17 @@ def read_blobs(
 def read_blob_items(
     db: Connection, grant: ReadGrant, series: Series, positions: PositionSampler, head_length: int
 ) -> list[BlobItem]:
-    """Return a sample of the single blobs of a series, whose steps may have several each.
+    """Return a sample of the single blobs of a series, of which a step may have several.
 
-    The first `head_length` blobs of a step are no items: they come with each item of it.
+    The first `head_length` blobs of a step are not sampled: they accompany each item of the step.
     """
     steps, wall_times, lengths = blob_points.list_lengths(db, grant.experiment_id, series)
     counts = np.maximum(lengths - head_length, 0)
     ends = np.cumsum(counts)
 
-    chosen = positions(int(counts.sum()))
-    rows = np.searchsorted(ends, chosen, "right")
-    indices = chosen - (ends - counts)[rows] + head_length
+    kept = positions(int(counts.sum()))
+    rows = np.searchsorted(ends, kept, "right")
+    indices = kept - (ends - counts)[rows] + head_length
     sequences, content_types = _read_sequences(db, grant, series, np.unique(steps[rows]))
 
     items = zip(steps[rows].tolist(), wall_times[rows].tolist(), indices.tolist(), strict=True)
@@ -186,7 +194,7 @@ def read_blob_items(
 def _read_sequences(
     db: Connection, grant: ReadGrant, series: Series, steps: Int64s
 ) -> tuple[dict[int, list[Blob]], dict[int, str]]:
-    """Return the blobs of each of these steps, in order, and the content types that were logged with them."""
+    """Return the blobs of each of these steps, in order, and their logged content types."""
     rows = list(blob_points.sample(db, grant.experiment_id, 0, _ranks_and_keys(db, series, steps)))
     digests = {digest for row in rows for digest in row.digests}
     known = blobs.find_all(db, grant.workspace_id, digests)
@@ -197,15 +205,15 @@ def _read_sequences(
 def _choose_steps(
     db: Connection, grant: ReadGrant, series: Series, positions: PositionSampler
 ) -> tuple[Int64s, Float64s, int]:
-    """Steps and wall times of a sample, in write order, and of how many points it was taken."""
+    """Return steps and wall times of a sample in write order, and the total number of points."""
     steps, wall_times = points.list_steps_by_wall_time(db, grant.experiment_id, series)
-    chosen = positions(len(steps))
-    return steps[chosen], wall_times[chosen], len(steps)
+    kept = positions(len(steps))
+    return steps[kept], wall_times[kept], len(steps)
 
 
 def _ranks_and_keys(
     db: Connection, series: Series, steps: Int64s
 ) -> dict[int, list[tuple[int, int]]]:
-    """Where the rows of these steps stand in the order to sample by."""
+    """Return (rank, sample key) of each step, by series id, as the queries need them."""
     ranks, keys = compute_rank_and_key(steps, sample_slots.get_ranks(db))
     return {series.series_id: list(zip(ranks.tolist(), keys.tolist(), strict=True))}

@@ -1,7 +1,7 @@
-"""Fetch tensors whose bytes are objects in S3.
+"""Tensors stored as objects in S3, loaded after points were read.
 
-No snapshot is held while S3 answers: `attach_object_keys` looks the keys up inside it, `load`
-fetches the bytes outside.
+No transaction is open during a call to S3: `attach_object_keys` looks the object keys up inside
+the snapshot, `load` fetches the bytes after it.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ _S = TypeVar("_S", bound=ScalarSample | TensorSample | BlobSequenceSample)
 def attach_object_keys(
     db: Connection, workspace_id: WorkspaceId, values: Sequence[TensorValue]
 ) -> Sequence[TensorValue]:
-    """Return the same tensors with the keys of their objects; an object nobody knows of gets none."""
-    wanted = {value.reference.sha256 for value in values if value.reference is not None}
-    if not wanted:
+    """Return the same tensors with their object keys; unknown objects get none."""
+    digests = {value.reference.sha256 for value in values if value.reference is not None}
+    if not digests:
         return values
-    known = blobs.find_all(db, workspace_id, wanted)
+
+    known = blobs.find_all(db, workspace_id, digests)
     return [
         value if value.reference is None else _with_object_key(value, value.reference, known)
         for value in values
@@ -55,10 +56,11 @@ def _with_object_key(
 
 
 def load(objects: ObjectStore, value: TensorValue, *, is_brief: bool = False) -> TensorValue:
-    """Return the tensor with its bytes, at most `TENSOR_OBJECT_BYTES_MAX`, fetched if they are an object.
+    """Return the tensor with its bytes; fetches at most `TENSOR_OBJECT_BYTES_MAX` if an object.
 
-    Raises Unavailable when S3 is away, ObjectUnreadable when it fails to read the object, ObjectMissing when the object
-    is gone or has other bytes. With `is_brief`, S3 is asked only once for it.
+    Raises Unavailable when S3 is unavailable, ObjectUnreadable when S3 fails to read the object,
+    ObjectMissing when the object is missing or its bytes do not have the SHA-256. With `is_brief`,
+    the object is requested only once, without retries.
     """
     reference = value.reference
     if reference is None:
@@ -94,5 +96,6 @@ def load_samples(
 
 
 def _missing(reference: ObjectReference) -> ObjectMissing:
-    detail = f"the object of a tensor (SHA-256 {reference.sha256.hex()}, {reference.size} bytes) is missing or damaged"
+    name = f"SHA-256 {reference.sha256.hex()}, {reference.size} bytes"
+    detail = f"the object of a tensor ({name}) is missing or damaged"
     return ObjectMissing(f"{detail}; send it again: tbupload verify --repair")
