@@ -114,21 +114,33 @@ def encode_points(
 
 
 def encode_naming_lost(
-    chosen: Format,
+    target: Format,
     data_class: DataClass,
-    parts: Iterable[SeriesChunk],
+    chunks: Iterable[SeriesChunk],
     lost: deque[LostPoint],
     sampling: str,
     as_json: Callable[[Sample], Json],
 ) -> Iterator[bytes]:
-    """The same as frames, with the format's bytes in them, and with the points that are put into `lost` meanwhile."""
-    if chosen is Format.POINTS:
-        return coalesce(encode_frames(parts, sampling, lost))
+    """Yield the body of a response as frames that also list the omitted points.
+
+    The frames contain the bytes of the target format (`frames.table_frames`), or the points
+    themselves for `Format.POINTS`. Raises as `encode_points`.
+
+    Args:
+        target: Format of the content of the frames.
+        data_class: Data class of all chunks.
+        chunks: Chunks of series; those of one series are adjacent.
+        lost: Queue of omitted points, appended to while the chunks are read, and drained here.
+        sampling: Name of the sampling rule.
+        as_json: Returns the JSON fields of a sample (`json_encoding.sample_to_json`).
+    """
+    if target is Format.POINTS:
+        return coalesce(encode_frames(chunks, sampling, lost))
 
     def encode_table(counted: Iterable[SeriesChunk]) -> Iterator[bytes]:
-        return encode_points(chosen, data_class, counted, sampling, as_json)
+        return encode_points(target, data_class, counted, sampling, as_json)
 
-    return coalesce(table_frames(parts, encode_table, sampling, lost))
+    return coalesce(table_frames(chunks, encode_table, sampling, lost))
 
 
 def _encode(

@@ -1,4 +1,4 @@
-"""Points as frames of `tbwire/read.proto`, for light clients: lossless, compact, and never taken for whole when cut."""
+"""Points as frames of `tbwire/read.proto`: lossless, compact, and recognizably truncated if cut."""
 
 from __future__ import annotations
 
@@ -15,65 +15,81 @@ from tbwire import packing, read_pb2, wire_pb2
 from tbwire.frames import encode_frame
 
 _PACKED_POINTS_MIN: Final = 32
-"""Fewer points take fewer bytes as they are."""
+"""Below this number of points, packing takes more bytes than plain arrays."""
 
-_TABLE_BYTES: Final = 1024 * 1024
-"""Bytes of a table in one frame: a reader holds a frame whole."""
+_TABLE_FRAME_BYTES_MAX: Final = 1024 * 1024
+"""Maximum number of bytes of a table in a frame: clients buffer complete frames."""
 
 
 def encode_frames(
     chunks: Iterable[SeriesChunk], sampling: str, lost: deque[LostPoint] | None = None
 ) -> Iterator[bytes]:
-    """A beginning, each part, and an end that counts them; the points that come into `lost` meanwhile are taken out."""
-    yield _begin(sampling)
-    count = _Count(chunks)
-    for chunk in count:
-        yield from _take(lost)
+    """Yield a `begin` frame, a `part` frame per chunk, and an `end` frame with their counts.
+
+    Points that are appended to `lost` while the chunks are read are removed from it, and yielded as
+    `lost` frames before the next frame.
+    """
+    yield _begin_frame(sampling)
+    counter = _ChunkCounter(chunks)
+    for chunk in counter:
+        yield from _drain_lost(lost)
         yield encode_frame(read_pb2.Frame(part=_part_message(chunk)))
-    yield from _take(lost)
-    yield count.end()
+
+    yield from _drain_lost(lost)
+    yield counter.end_frame()
 
 
 def table_frames(
-    parts: Iterable[SeriesChunk],
+    chunks: Iterable[SeriesChunk],
     encode_table: Callable[[Iterable[SeriesChunk]], Iterator[bytes]],
     sampling: str,
     lost: deque[LostPoint],
 ) -> Iterator[bytes]:
-    """The same with the bytes that `encode_table` makes of the parts, in frames that are short."""
-    yield _begin(sampling)
-    count = _Count(parts)
-    for piece in encode_table(count):
-        yield from _take(lost)
-        for start in range(0, len(piece), _TABLE_BYTES):
-            yield encode_frame(read_pb2.Frame(table=piece[start : start + _TABLE_BYTES]))
-    yield from _take(lost)
-    yield count.end()
+    """Yield frames as `encode_frames`, with `table` frames in place of `part` frames.
+
+    Args:
+        chunks: Chunks of series; those of one series are adjacent.
+        encode_table: Encodes chunks in another format; its bytes become `table` frames, of at
+            most `_TABLE_FRAME_BYTES_MAX` bytes each.
+        sampling: Name of the sampling rule.
+        lost: Queue of omitted points, appended to while the chunks are read.
+    """
+    yield _begin_frame(sampling)
+    counter = _ChunkCounter(chunks)
+    for table in encode_table(counter):
+        yield from _drain_lost(lost)
+        for start in range(0, len(table), _TABLE_FRAME_BYTES_MAX):
+            end = start + _TABLE_FRAME_BYTES_MAX
+            yield encode_frame(read_pb2.Frame(table=table[start:end]))
+
+    yield from _drain_lost(lost)
+    yield counter.end_frame()
 
 
-class _Count:
-    """Parts, counted as they are taken."""
+class _ChunkCounter:
+    """Iterable of chunks that counts their series and points during iteration."""
 
-    def __init__(self, parts: Iterable[SeriesChunk]) -> None:
-        self._parts = parts
+    def __init__(self, chunks: Iterable[SeriesChunk]) -> None:
+        self._chunks = chunks
         self._end = read_pb2.End()
 
     def __iter__(self) -> Iterator[SeriesChunk]:
-        for part in self._parts:
-            self._end.series += part.is_first
-            self._end.points += len(part.sample.steps)
-            yield part
+        for chunk in self._chunks:
+            self._end.series += chunk.is_first
+            self._end.points += len(chunk.sample.steps)
+            yield chunk
 
-    def end(self) -> bytes:
-        """The frame that ends an answer."""
+    def end_frame(self) -> bytes:
+        """Return the `end` frame, with the counts of the chunks iterated so far."""
         return encode_frame(read_pb2.Frame(end=self._end))
 
 
-def _begin(sampling: str) -> bytes:
+def _begin_frame(sampling: str) -> bytes:
     return encode_frame(read_pb2.Frame(begin=read_pb2.Begin(sampling=sampling)))
 
 
-def _take(lost: deque[LostPoint] | None) -> Iterator[bytes]:
+def _drain_lost(lost: deque[LostPoint] | None) -> Iterator[bytes]:
+    """Yield a `lost` frame for each point in the queue, and remove it."""
     while lost:
         point = lost.popleft()
         message = read_pb2.LostPoint(
@@ -130,9 +146,10 @@ def _scalars(sample: ScalarSample) -> wire_pb2.ScalarPoints:
     steps, wall_times = np.ascontiguousarray(sample.steps), np.ascontiguousarray(sample.wall_times)
     values = np.ascontiguousarray(sample.values)
     ranges = [
-        slice(at, at + packing.BLOCK_POINTS_MAX) for at in range(0, count, packing.BLOCK_POINTS_MAX)
+        slice(start, start + packing.BLOCK_POINTS_MAX)
+        for start in range(0, count, packing.BLOCK_POINTS_MAX)
     ]
-    blocks = [packing.pack(steps[each], wall_times[each], values[each]) for each in ranges]
+    blocks = [packing.pack(steps[rows], wall_times[rows], values[rows]) for rows in ranges]
     return wire_pb2.ScalarPoints(blocks=blocks)
 
 
@@ -146,7 +163,7 @@ def _tensor(value: TensorValue) -> wire_pb2.Tensor:
     message = wire_pb2.Tensor(dtype=value.dtype, shape=value.shape, data=value.data)
     if value.histogram is not None:
         message.histogram.MergeFromString(value.histogram)
-        message.histogram.SetInParent()  # one whose fields are all zero is one, too
+        message.histogram.SetInParent()  # sets presence when all fields are zero
     return message
 
 

@@ -1,4 +1,8 @@
-"""Samples and series as JSON: run, then tag, then columns. Numbers that are not finite travel as strings."""
+"""Samples and series as JSON, by run, tag and column.
+
+JSON has no NaN and no infinities (RFC 8259, section 6): they are strings, spelled as in the JSON
+mapping of protobuf.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +37,7 @@ _NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
 def json_response(content: Any) -> Response:
-    """The answer with this content, which may hold numpy arrays of finite numbers."""
+    """Return a JSON response; the content may include numpy arrays of finite numbers."""
     return Response(
         orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY), media_type="application/json"
     )
@@ -44,7 +48,7 @@ def samples_to_json(
     sampling: Sampling,
     values_of: Callable[[Sample], Any],
 ) -> Json:
-    """The same nesting with each sample as columns: steps, wall times and values, and how they were chosen."""
+    """Return each sample as JSON (`sample_to_json`), by run and tag."""
     rule = sampling_name(sampling)
     return {
         run: {tag: sample_to_json(sample, values_of(sample), rule) for tag, sample in tags.items()}
@@ -53,7 +57,7 @@ def samples_to_json(
 
 
 def sampling_name(sampling: Sampling) -> str:
-    """What an answer calls the rule by which its points were chosen."""
+    """Return the name of the sampling rule in responses."""
     return (
         "last"
         if sampling.rule is SamplingRule.ALL and sampling.last is not None
@@ -62,23 +66,23 @@ def sampling_name(sampling: Sampling) -> str:
 
 
 def scalar_values(sample: ScalarSample) -> Any:
-    """A scalar series' values: numbers, or "NaN", "Infinity", "-Infinity"."""
+    """Return the values of scalars: numbers, or "NaN", "Infinity", "-Infinity"."""
     return encode_numbers(sample.values)
 
 
 def tensor_values(sample: TensorSample) -> Any:
-    """A tensor series' values: {dtype, shape, data}, and the original fields of a legacy histogram."""
+    """Return the values of tensors: {dtype, shape, data}, and the fields of a legacy histogram."""
     return [_tensor(value) for value in sample.tensors]
 
 
 def blob_sequence_values(sample: BlobSequenceSample) -> Any:
-    """A blob sequence series' values: lists of {key}, with logged_content_type where one was logged."""
+    """Return the values of blob sequences: lists of {key}, with `logged_content_type` if any."""
     rows = zip(sample.sequences, sample.logged_content_types, strict=True)
     return [[_blob(key, content_type) for key in keys] for keys, content_type in rows]
 
 
 def sample_values(sample: ScalarSample | TensorSample | BlobSequenceSample) -> Any:
-    """The values of a sample of any data class."""
+    """Return the values of a sample of any data class."""
     if isinstance(sample, ScalarSample):
         return scalar_values(sample)
     return (
@@ -87,8 +91,8 @@ def sample_values(sample: ScalarSample | TensorSample | BlobSequenceSample) -> A
 
 
 def series_metadata(series: Series) -> Json:
-    """What is known of a series without its points."""
-    known = {
+    """Return the metadata of a series: all that is known without reading its points."""
+    metadata = {
         "plugin": series.plugin,
         "data_class": series.data_class.name.lower(),
         "count": series.count,
@@ -98,14 +102,14 @@ def series_metadata(series: Series) -> Json:
     }
 
     if series.data_class is DataClass.SCALAR:
-        known["last_value"] = encode_numbers(np.array([series.last_value], np.float64))[0]
+        metadata["last_value"] = encode_numbers(np.array([series.last_value], np.float64))[0]
     if series.data_class is DataClass.BLOB_SEQUENCE:
-        known["max_length"] = series.max_length
-    return known
+        metadata["max_length"] = series.max_length
+    return metadata
 
 
 def summary_metadata(series: Series) -> Json:
-    """A series' summary metadata; the plugin's own content is bytes, in base64."""
+    """Return the summary metadata of a series, with the plugin's content in base64."""
     metadata = SummaryMetadata.FromString(series.summary_metadata)
     return {
         "plugin": metadata.plugin_data.plugin_name,
@@ -118,7 +122,7 @@ def summary_metadata(series: Series) -> Json:
 def sample_to_json(
     sample: ScalarSample | TensorSample | BlobSequenceSample, values: Any, rule: str
 ) -> Json:
-    """A sample as columns, and what was chosen of how many points by which rule."""
+    """Return a sample as columns, with the numbers of points kept and in total, and the rule."""
     return {
         "steps": np.ascontiguousarray(sample.steps),
         "wall_times": np.ascontiguousarray(sample.wall_times),
@@ -138,18 +142,21 @@ def _blob(key: str, logged_content_type: str) -> Json:
 
 
 def _tensor(value: TensorValue) -> Json:
-    answer: Json = {
+    fields: Json = {
         "dtype": tensors.NAMES[value.dtype],
         "shape": list(value.shape),
         **_tensor_data(value),
     }
     if value.histogram is not None:
-        answer["histogram"] = _histogram(LegacyHistogram.FromString(value.histogram))
-    return answer
+        fields["histogram"] = _histogram(LegacyHistogram.FromString(value.histogram))
+    return fields
 
 
 def _tensor_data(value: TensorValue) -> Json:
-    """A tensor's elements in row-major order: numbers, [real, imaginary] pairs, text, or base64 where it is no text."""
+    """Return a tensor's elements in row-major order.
+
+    Numbers, [real, imaginary] pairs, or text; strings that are not UTF-8 make all of them base64.
+    """
     elements = tensors.to_numpy(value.dtype, value.shape, value.data).reshape(-1)
     if value.dtype == tensors.STRING:
         try:
@@ -159,11 +166,12 @@ def _tensor_data(value: TensorValue) -> Json:
                 "data": [base64.b64encode(element).decode() for element in elements],
                 "encoding": "base64",
             }
-    if value.dtype == tensors.BFLOAT16:
+
+    if value.dtype == tensors.BFLOAT16:  # the upper half of a float32
         elements = (elements.astype(np.uint32) << 16).view(np.float32)
     if elements.dtype.kind == "c":
-        parts = zip(encode_numbers(elements.real), encode_numbers(elements.imag), strict=True)
-        return {"data": [list(pair) for pair in parts]}
+        pairs = zip(encode_numbers(elements.real), encode_numbers(elements.imag), strict=True)
+        return {"data": [list(pair) for pair in pairs]}
     return {"data": encode_numbers(elements)}
 
 
@@ -178,12 +186,12 @@ def _histogram(histogram: LegacyHistogram) -> Json:
 
 
 def encode_plain_numbers(values: Sequence[float]) -> list[Any]:
-    """The same of a few plain numbers."""
+    """Return a list of Python numbers as JSON: strings for those that are not finite."""
     return [value if math.isfinite(value) else _NOT_FINITE[str(value)] for value in values]
 
 
 def encode_numbers(values: npt.NDArray[Any]) -> Any:
-    """A column that orjson can write: as it is when all are finite, else a list with strings for those that are not."""
+    """Return a column that orjson can encode: an array if all numbers are finite, else a list."""
     if values.dtype.kind != "f" or bool(np.isfinite(values).all()):
         return np.ascontiguousarray(values) if len(values) > 1 else values.tolist()
     return encode_plain_numbers(values.tolist())

@@ -1,4 +1,4 @@
-"""Answers with points: samples whole, everything as a stream, both in the format that is wanted."""
+"""Responses with points: samples and full scans in the negotiated format."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tbservice.reading.full_scan import (
     LostPoint,
     Sample,
     SeriesChunk,
-    load_intact_parts,
+    load_intact_chunks,
     load_tensors,
     stream_all,
 )
@@ -43,26 +43,28 @@ from tbservice.types import (
     TensorSample,
 )
 
-_OneKind = TypeVar("_OneKind", ScalarSample, TensorSample, BlobSequenceSample)
+_Sample = TypeVar("_Sample", ScalarSample, TensorSample, BlobSequenceSample)
 
 SAMPLING_HEADER: Final = "Tbhub-Sampling"
-"""Of every answer with points, whatever its format."""
+"""Header of every response with points, in any format."""
 
-_HEADERS: Final = {"X-Content-Type-Options": "nosniff"}  # a browser shows none of these as a page
+_HEADERS: Final = {"X-Content-Type-Options": "nosniff"}
+"""Without it, browsers may render names and values that clients sent as a page."""
 
 RESPONSES: Final[Responses] = {
     200: {
-        "description": "The points. With `sampling=all`, and no `last`, they are sent while they are read, and large "
-        "samples while they are encoded: an answer that is cut off ends without HTTP's last chunk. A series is given "
-        f"as it stood when it was read. The header `{SAMPLING_HEADER}` has the rule by which points were chosen and, "
-        "but for `all`, how many were kept of how many.",
+        "description": "The points. With `sampling=all` and no `last`, they are streamed while "
+        "they are read, and large samples while they are encoded: a truncated response ends "
+        "without HTTP's last chunk. Each series is in the state of the moment when it was read. "
+        f"The header `{SAMPLING_HEADER}` has the sampling rule and, except for `all`, the numbers "
+        "of points kept and in total.",
         "content": {
             media_type.partition(";")[0]: {
                 "schema": {"type": "object"}
-                if one is Format.JSON
+                if format_ is Format.JSON
                 else {"type": "string", "format": "binary"}
             }
-            for one, media_type in MEDIA_TYPES.items()
+            for format_, media_type in MEDIA_TYPES.items()
         },
     },
     **NOT_ACCEPTABLE,
@@ -72,9 +74,10 @@ RESPONSES: Final[Responses] = {
 
 @dataclass(frozen=True, slots=True)
 class PointsRequest:
-    """Which points, and in which format; `indices` choose among the blobs of each point.
+    """Requested points and their format; `indices` select among the blobs of each point.
 
-    With `names_lost`, points whose tensor cannot be loaded are left out and named: this goes with everything alone.
+    With `names_lost`, for full scans only, points whose tensor cannot be loaded are omitted and
+    listed in the response.
     """
 
     selection: Selection
@@ -86,7 +89,7 @@ class PointsRequest:
 
     @property
     def is_full_scan(self) -> bool:
-        """Whether nothing in the range of steps is left out."""
+        """Whether all points in the range of steps are requested."""
         return self.sampling.rule is SamplingRule.ALL and self.sampling.last is None
 
 
@@ -95,22 +98,68 @@ def make_points_response(
     objects: ObjectStore,
     grant: ReadGrant,
     points_request: PointsRequest,
-    read: Callable[[Connection], Mapping[str, Mapping[str, _OneKind]]],
-    values_of: Callable[[_OneKind], Any],
+    read: Callable[[Connection], Mapping[str, Mapping[str, _Sample]]],
+    values_of: Callable[[_Sample], Any],
 ) -> Response:
-    """The points that `read` samples in a snapshot, or all of them; `values_of` gives a sample's values as JSON.
+    """Return a response with the requested points.
 
-    What is large is sent while it is made: as text, tensors take many times their bytes.
+    Full scans are streamed while they are read, and large samples while they are encoded: as text,
+    tensors take many times their size in memory.
+
+    Args:
+        database: Database that opens the snapshots.
+        objects: Object store, for tensors that are objects.
+        grant: Experiment to read.
+        points_request: Points and format.
+        read: Reads the samples in a snapshot; not called for full scans.
+        values_of: Returns the values of a sample as JSON.
     """
     rule = json_encoding.sampling_name(points_request.sampling)
+    media_type = MEDIA_TYPES[Format.POINTS if points_request.names_lost else points_request.format]
+    encode = _make_encoder(objects, points_request, rule, values_of)
+    if points_request.is_full_scan:
+        headers = {**_HEADERS, SAMPLING_HEADER: rule}
+        return stream_response(
+            lambda: encode(_full_scan(database, grant, points_request)), headers, media_type
+        )
 
-    def pieces(chunks: Iterable[SeriesChunk]) -> Iterator[bytes]:
-        def as_json(sample: Any) -> dict[str, Any]:
-            return json_encoding.sample_to_json(sample, values_of(sample), rule)
+    with database.snapshot(grant.workspace_id) as db:
+        samples = read(db)
+        untyped: Mapping[str, Mapping[str, Sample]] = samples
+        size = estimate_bytes(untyped)
+        must_stream = size > limits.SCAN_CHUNK_BYTES
+        is_small_json = points_request.format is Format.JSON and not must_stream
+        selection, data_class = points_request.selection, points_request.data_class
+        chunks = [] if is_small_json else make_chunks(db, grant, selection, data_class, untyped)
 
+    headers = {**_HEADERS, SAMPLING_HEADER: _sampling_header(rule, untyped)}
+    if is_small_json:
+        loaded = load_samples(objects, samples)
+        response = json_encoding.json_response(
+            json_encoding.samples_to_json(loaded, points_request.sampling, values_of)
+        )
+        response.headers.update(headers)
+        return response
+    if must_stream:
+        return stream_response(lambda: encode(split_chunks(chunks)), headers, media_type, size)
+    return Response(b"".join(encode(chunks)), headers=headers, media_type=media_type)
+
+
+def _make_encoder(
+    objects: ObjectStore,
+    points_request: PointsRequest,
+    rule: str,
+    values_of: Callable[[_Sample], Any],
+) -> Callable[[Iterable[SeriesChunk]], Iterator[bytes]]:
+    """Return a function that loads and encodes chunks in the requested format."""
+
+    def as_json(sample: Any) -> dict[str, Any]:
+        return json_encoding.sample_to_json(sample, values_of(sample), rule)
+
+    def encode(chunks: Iterable[SeriesChunk]) -> Iterator[bytes]:
         if points_request.names_lost:
             lost: deque[LostPoint] = deque()
-            intact = load_intact_parts(objects, chunks, lost.append)
+            intact = load_intact_chunks(objects, chunks, lost.append)
             return encode_naming_lost(
                 points_request.format, points_request.data_class, intact, lost, rule, as_json
             )
@@ -122,42 +171,24 @@ def make_points_response(
             as_json,
         )
 
-    media_type = MEDIA_TYPES[Format.POINTS if points_request.names_lost else points_request.format]
-    if points_request.is_full_scan:
-        whole = (
-            grant,
-            points_request.selection,
-            points_request.data_class,
-            points_request.sampling.steps,
-            points_request.indices,
-        )
-        headers = {**_HEADERS, SAMPLING_HEADER: rule}
-        return stream_response(lambda: pieces(stream_all(database, *whole)), headers, media_type)
-    with database.snapshot(grant.workspace_id) as db:
-        samples = read(db)
-        plain: Mapping[str, Mapping[str, Sample]] = samples
-        size = estimate_bytes(plain)
-        must_stream = size > limits.SCAN_CHUNK_BYTES
-        is_plain = points_request.format is Format.JSON and not must_stream
-        chunks = (
-            []
-            if is_plain
-            else make_chunks(db, grant, points_request.selection, points_request.data_class, plain)
-        )
-    headers = {**_HEADERS, SAMPLING_HEADER: _sampling_header(rule, plain)}
-    if is_plain:
-        loaded = load_samples(objects, samples)
-        response = json_encoding.json_response(
-            json_encoding.samples_to_json(loaded, points_request.sampling, values_of)
-        )
-        response.headers.update(headers)
-        return response
-    if must_stream:
-        return stream_response(lambda: pieces(split_chunks(chunks)), headers, media_type, size)
-    return Response(b"".join(pieces(chunks)), headers=headers, media_type=media_type)
+    return encode
+
+
+def _full_scan(
+    database: Database, grant: ReadGrant, points_request: PointsRequest
+) -> Iterator[SeriesChunk]:
+    return stream_all(
+        database,
+        grant,
+        points_request.selection,
+        points_request.data_class,
+        points_request.sampling.steps,
+        points_request.indices,
+    )
 
 
 def _sampling_header(rule: str, samples: Mapping[str, Mapping[str, Sample]]) -> str:
-    """The rule of an answer, how many points it keeps, and of how many: not every format has a place for them."""
-    every = [sample for tags in samples.values() for sample in tags.values()]
-    return f"{rule}; kept={sum(len(one.steps) for one in every)}; total={sum(one.total for one in every)}"
+    """Return rule and numbers of points, for which not every format has fields."""
+    all_samples = [sample for tags in samples.values() for sample in tags.values()]
+    kept = sum(len(sample.steps) for sample in all_samples)
+    return f"{rule}; kept={kept}; total={sum(sample.total for sample in all_samples)}"
