@@ -70,9 +70,10 @@ class ChangeNotifier:
             del self._followed[grant]
 
     def check_room(self, size: int) -> None:
-        """Raise TooManyRequests where an event of `size` bytes does not fit the caller's share of unread answers.
+        """Raise TooManyRequests if an event of `size` bytes does not fit the caller's share.
 
-        What a tail sends once it has begun is counted, and not refused: all tails of a caller may get one at once.
+        The share is that of unread response bytes. Events of a tail that has begun are counted in
+        it, but not refused: one change may send an event to all tails of a caller at once.
         """
         current = admitted.current()
         unread = current.shares.unread_bytes

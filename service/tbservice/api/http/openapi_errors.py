@@ -1,4 +1,4 @@
-"""How the OpenAPI document describes the answers that are not the wanted ones: errors, and 304."""
+"""Descriptions of error responses, and of 304, for the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -25,20 +25,18 @@ Responses = dict[int | str, dict[str, Any]]
 
 
 class ErrorResponse(BaseModel):
-    """What is answered to every request that is refused."""
+    """Body of every error response."""
 
-    model_config = ConfigDict(extra="allow")  # a cursor conflict says where to go on
+    model_config = ConfigDict(extra="allow")  # a cursor conflict includes the upload cursor
 
     code: str = Field(description="What happened, for programs")
     detail: str = Field(description="What happened and what to do, for people")
 
 
 class InternalErrorResponse(ErrorResponse):
-    """What is answered when the server itself fails on a request."""
+    """Body of the response when the server fails."""
 
-    id: str = Field(
-        description="By which the operator finds the failure, or one just like it, in the log"
-    )
+    id: str = Field(description="Identifies the failure, or an identical one, in the service's log")
 
 
 def _describe_errors(*errors: type[ServiceError]) -> Responses:
@@ -60,20 +58,20 @@ ERROR_RESPONSES: Final[Responses] = _describe_errors(
 ) | {
     422: {
         "model": ErrorResponse,
-        "description": "A parameter or a part of the body is out of its range, or does not fit.",
+        "description": "A parameter or a field of the body is invalid or out of range.",
     },
     500: {
         "model": InternalErrorResponse,
-        "description": "The server failed; nothing of the request was kept.",
+        "description": "The server failed; nothing of the request was stored.",
     },
 }
-"""Of every route."""
+"""Error responses of every route."""
 
 NOT_ACCEPTABLE: Final = _describe_errors(NotAcceptable)
 
 OBJECT_MISSING: Final = _describe_errors(ObjectMissing)
-"""Of routes that send a blob's bytes."""
+"""Error responses of routes that read objects."""
 
 NOT_MODIFIED: Final[Responses] = {
-    304: {"description": "`If-None-Match` names the answer's ETag: nothing has changed."}
+    304: {"description": "`If-None-Match` has the current ETag: nothing has changed."}
 }
