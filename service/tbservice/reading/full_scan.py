@@ -136,7 +136,7 @@ def load_tensors(objects: ObjectStore, chunks: Iterable[SeriesChunk]) -> Iterato
 def load_intact_chunks(
     objects: ObjectStore, chunks: Iterable[SeriesChunk], on_lost: Callable[[LostPoint], None]
 ) -> Iterator[SeriesChunk]:
-    """Yield the same chunks, loaded, without the points whose tensor is missing or unreadable.
+    """Yield the same chunks, loaded, without points of missing or unreadable tensors.
 
     Calls `on_lost` with each of these points before it yields their chunk, which may be empty.
     Requests each object only once, without retries: there may be many such points before the first

@@ -76,8 +76,8 @@ RESPONSES: Final[Responses] = {
 class PointsRequest:
     """Requested points and their format; `indices` select among the blobs of each point.
 
-    With `names_lost`, for full scans only, points whose tensor cannot be loaded are omitted and
-    listed in the response.
+    With `names_lost`, for full scans only, points with a tensor that cannot be loaded are omitted
+    and listed in the response.
     """
 
     selection: Selection
