@@ -1,8 +1,8 @@
-"""Queries on `scalar_blocks`: packed blocks by level.
+"""Queries on `scalar_blocks`: insert packed blocks, and read them by level.
 
-Level 0 holds sealed blocks in step order, levels 1 to 5 thinned copies of them, level -1 (`OPEN`) blocks that are still
-open: a read of level n wants the open ones, and the tail, besides. A series' open blocks are older than its tail, and
-the older the lower their id.
+Level 0 contains sealed blocks, in step order; levels 1 to 5 thinned copies of them; level -1
+(`OPEN`) open blocks. Readers of any level also need the open blocks and both buffers. Open blocks
+of a series arrived before the points in its buffers, in the order of their ids.
 """
 
 from __future__ import annotations
@@ -20,12 +20,18 @@ from tbservice.store.scalar_format import ScalarPoints, pack, unpack
 from tbservice.types import ALL_STEPS, ExperimentGrant, ExperimentId, StepRange
 
 OPEN: Final = -1
+"""Level of open blocks."""
+
 SEALED: Final = 0
+"""Level of sealed blocks."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewBlock:
-    """Points of one series, in step order, that become one block; `packed` where they are that already."""
+    """Points of one series, in step order, to be inserted as one block.
+
+    `packed` has the same points packed already, as received; None to pack them.
+    """
 
     series_id: int
     level: int
@@ -39,7 +45,7 @@ BlockKey = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class OpenBlock:
-    """Where an open block is, and what is known of it without its points."""
+    """The metadata of an open block: its key, number of points, and first and last step."""
 
     key: BlockKey
     count: int
@@ -58,13 +64,14 @@ _INSERT_COLUMNS: Final = {
 
 
 def insert(db: Connection, grant: ExperimentGrant, blocks: Sequence[NewBlock]) -> None:
-    """Packs and inserts the blocks."""
+    """Insert blocks, packing those that are not packed yet."""
     execute_binary(
         db,
         f"""
             INSERT INTO scalar_blocks
                 (experiment_id, workspace_id, series_id, level, count, first_step, last_step, data)
-            SELECT %(experiment_id)s, %(workspace_id)s, series_id, level, count, first_step, last_step, data
+            SELECT %(experiment_id)s, %(workspace_id)s, series_id, level, count, first_step,
+                last_step, data
             FROM {unnest_rows(_INSERT_COLUMNS)} AS u
         """,  # noqa: S608 - a constant above
         {
@@ -86,20 +93,26 @@ def read(
     levels: Mapping[int, int],
     ranges: Mapping[int, StepRange],
 ) -> dict[int, list[ScalarPoints]]:
-    """For each series (id to level) the blocks of its level, then those that are open, each the oldest first.
+    """Return the blocks of a level of each series, then its open blocks, each in order of arrival.
 
-    Only blocks that may hold a step of the series' range, where it has one.
+    Args:
+        db: A transaction.
+        experiment_id: The experiment of all series.
+        levels: The level to read by series id.
+        ranges: Ranges of steps by series id. Blocks outside are not read; those that overlap the
+            range are returned complete. All blocks of a series without a range.
     """
     steps = [ranges.get(series_id, ALL_STEPS) for series_id in levels]
     rows = fetch_binary(
         db,
         """
             SELECT w.series_id, b.data
-            FROM unnest(%(series_ids)s::bigint[], %(levels)s::smallint[], %(firsts)s::bigint[], %(lasts)s::bigint[])
-                AS w (series_id, level, first, last)
+            FROM unnest(%(series_ids)s::bigint[], %(levels)s::smallint[], %(firsts)s::bigint[],
+                %(lasts)s::bigint[]) AS w (series_id, level, first, last)
             CROSS JOIN LATERAL (
                 SELECT level, block_id, data FROM scalar_blocks
-                WHERE experiment_id = %(experiment_id)s AND series_id = w.series_id AND level IN (w.level, -1)
+                WHERE experiment_id = %(experiment_id)s AND series_id = w.series_id
+                    AND level IN (w.level, -1)
                     AND last_step >= w.first AND first_step <= w.last
             ) AS b
             ORDER BY w.series_id, b.level = -1, b.block_id
@@ -108,8 +121,8 @@ def read(
             "experiment_id": experiment_id,
             "series_ids": list(levels),
             "levels": list(levels.values()),
-            "firsts": [one.first for one in steps],
-            "lasts": [one.last for one in steps],
+            "firsts": [bounds.first for bounds in steps],
+            "lasts": [bounds.last for bounds in steps],
         },
     )
     blocks: defaultdict[int, list[ScalarPoints]] = defaultdict(list)
@@ -120,33 +133,36 @@ def read(
 
 @dataclass(frozen=True, slots=True)
 class RangeEnds:
-    """Of the sealed blocks that may hold steps of a range: their points at its two ends, and the others' number."""
+    """Sealed blocks of a series that overlap a range of steps, without the inner blocks' points."""
 
-    ends: list[ScalarPoints]
-    others_count: int
+    ends: list[ScalarPoints]  # of the first two and the last two blocks
+    others_count: int  # points of the blocks between, all of them in the range
 
 
 def read_range_ends(
     db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int], steps: StepRange
 ) -> dict[int, RangeEnds]:
-    """The two first and the two last such blocks of each series; one without any is left out.
+    """Return the first two and the last two sealed blocks of each series that overlap a range.
 
-    Sealed blocks share no steps, so that every step of the other blocks lies in the range.
+    Sealed blocks share no steps, so that all points of the blocks between are in the range. Series
+    without such a block are missing in the result.
     """
     rows = fetch_binary(
         db,
         """
             SELECT series_id, points, count, data FROM (
-                SELECT w.series_id, b.count, b.data, b.first_step, sum(b.count) OVER whole AS points,
-                    row_number() OVER (PARTITION BY w.series_id ORDER BY b.first_step) AS place,
-                    count(*) OVER whole AS blocks
+                SELECT w.series_id, b.count, b.data, b.first_step,
+                    sum(b.count) OVER series AS points,
+                    row_number() OVER (PARTITION BY w.series_id ORDER BY b.first_step) AS ordinal,
+                    count(*) OVER series AS blocks
                 FROM unnest(%(series_ids)s::bigint[]) AS w (series_id)
-                JOIN scalar_blocks AS b ON b.experiment_id = %(experiment_id)s AND b.series_id = w.series_id
+                JOIN scalar_blocks AS b ON b.experiment_id = %(experiment_id)s
+                    AND b.series_id = w.series_id
                     AND b.level = 0 AND b.last_step >= %(first)s AND b.first_step <= %(last)s
-                WINDOW whole AS (PARTITION BY w.series_id)
-            ) AS found
-            WHERE place <= 2 OR place > blocks - 2
-            ORDER BY series_id, place
+                WINDOW series AS (PARTITION BY w.series_id)
+            ) AS block
+            WHERE ordinal <= 2 OR ordinal > blocks - 2
+            ORDER BY series_id, ordinal
         """,
         {
             "experiment_id": experiment_id,
@@ -155,26 +171,32 @@ def read_range_ends(
             "last": steps.last,
         },
     )
-    found: dict[int, RangeEnds] = {}
+    ranges: dict[int, RangeEnds] = {}
     for series_id, points, count, data in rows:
-        so_far = found.get(series_id, RangeEnds([], int(points)))
-        found[series_id] = RangeEnds([*so_far.ends, unpack(data)], so_far.others_count - count)
-    return found
+        so_far = ranges.get(series_id, RangeEnds([], int(points)))
+        ranges[series_id] = RangeEnds([*so_far.ends, unpack(data)], so_far.others_count - count)
+    return ranges
 
 
 def list_last_ranges(
     db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int], k: int
 ) -> dict[int, StepRange]:
-    """For each series, from which step on its sealed blocks hold the last `k` of their points; all, when fewer."""
+    """Return the step range of each series' sealed blocks that contain its last `k` points.
+
+    The range begins with the first step of a block, so it may contain more than `k` points. A
+    series with fewer points gets the range of all; one without sealed blocks is missing.
+    """
     rows = db.execute(
         text("""
             SELECT series_id, min(first_step) AS first FROM (
                 SELECT w.series_id, b.first_step, b.count,
-                    sum(b.count) OVER (PARTITION BY w.series_id ORDER BY b.first_step DESC) AS from_here
+                    sum(b.count) OVER (
+                        PARTITION BY w.series_id ORDER BY b.first_step DESC) AS from_here
                 FROM unnest(CAST(:series_ids AS bigint[])) AS w (series_id)
                 JOIN scalar_blocks AS b
-                    ON b.experiment_id = :experiment_id AND b.series_id = w.series_id AND b.level = 0
-            ) AS found
+                    ON b.experiment_id = :experiment_id AND b.series_id = w.series_id
+                    AND b.level = 0
+            ) AS block
             WHERE from_here - count < :k
             GROUP BY series_id
         """),
@@ -186,46 +208,51 @@ def list_last_ranges(
 def list_open_blocks(
     db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int]
 ) -> dict[int, list[OpenBlock]]:
-    """The open blocks of each series, the oldest first; a series without any is left out."""
+    """Return the open blocks of each series that has any, in order of arrival."""
     rows = db.execute(
         text("""
-            SELECT series_id, block_id, count AS points, first_step, last_step FROM scalar_blocks
-            WHERE experiment_id = :experiment_id AND series_id = ANY (CAST(:series_ids AS bigint[])) AND level = -1
+            SELECT series_id, block_id, count AS points, first_step, last_step
+            FROM scalar_blocks
+            WHERE experiment_id = :experiment_id AND series_id = ANY (CAST(:series_ids AS bigint[]))
+                AND level = -1
             ORDER BY series_id, block_id
         """),
         {"experiment_id": experiment_id, "series_ids": list(series_ids)},
     )
-    found: defaultdict[int, list[OpenBlock]] = defaultdict(list)
-    for row in rows:  # a row has a method `count`
+    blocks: defaultdict[int, list[OpenBlock]] = defaultdict(list)
+    for row in rows:  # `points`, as a row of SQLAlchemy has a method `count`
         key = (row.series_id, row.block_id)
-        found[row.series_id].append(OpenBlock(key, row.points, row.first_step, row.last_step))
-    return found
+        blocks[row.series_id].append(OpenBlock(key, row.points, row.first_step, row.last_step))
+    return blocks
 
 
 def seal_in_place(
     db: Connection, experiment_id: ExperimentId, keys: Sequence[BlockKey]
 ) -> dict[BlockKey, ScalarPoints]:
-    """Makes open blocks sealed ones as they stand, without writing their points again, which it gives."""
+    """Seal open blocks without rewriting them, and return their points."""
     return _change_open_blocks(db, "UPDATE scalar_blocks AS b SET level = 0", experiment_id, keys)
 
 
 def delete_returning(
     db: Connection, experiment_id: ExperimentId, keys: Sequence[BlockKey]
 ) -> dict[BlockKey, ScalarPoints]:
-    """Deletes open blocks, and gives exactly what was deleted."""
+    """Delete open blocks and return their points."""
     return _change_open_blocks(db, "DELETE FROM scalar_blocks AS b", experiment_id, keys)
 
 
 def _change_open_blocks(
     db: Connection, change: str, experiment_id: ExperimentId, keys: Sequence[BlockKey]
 ) -> dict[BlockKey, ScalarPoints]:
+    """Execute `UPDATE … SET` or `DELETE FROM` for open blocks `b` and return their points."""
     if not keys:
         return {}
     source = "FROM" if change.startswith("UPDATE") else "USING"
     rows = fetch_binary(
         db,
         f"""
-            {change} {source} unnest(%(series_ids)s::bigint[], %(block_ids)s::bigint[]) AS w (series_id, block_id)
+            {change}
+            {source} unnest(%(series_ids)s::bigint[], %(block_ids)s::bigint[])
+                AS w (series_id, block_id)
             WHERE b.experiment_id = %(experiment_id)s AND b.series_id = w.series_id AND b.level = -1
                 AND b.block_id = w.block_id
             RETURNING b.series_id, b.block_id, b.data
@@ -245,17 +272,22 @@ def delete_small_returning(
     series_levels: Sequence[tuple[int, int]],
     count_max: int,
 ) -> dict[tuple[int, int], list[ScalarPoints]]:
-    """Deletes the blocks of at most `count_max` points of each (series id, level); gives what was deleted, by these."""
+    """Delete the blocks of at most `count_max` points of each (series id, level).
+
+    Returns their points by (series id, level), in order of the blocks' ids.
+    """
     rows = fetch_binary(
         db,
         """
-            WITH gone AS (
+            WITH deleted AS (
                 DELETE FROM scalar_blocks AS b
-                USING unnest(%(series_ids)s::bigint[], %(levels)s::smallint[]) AS w (series_id, level)
-                WHERE b.experiment_id = %(experiment_id)s AND b.series_id = w.series_id AND b.level = w.level
+                USING unnest(%(series_ids)s::bigint[], %(levels)s::smallint[]) AS w (series_id,
+                    level)
+                WHERE b.experiment_id = %(experiment_id)s AND b.series_id = w.series_id
+                    AND b.level = w.level
                     AND b.count <= %(count_max)s
                 RETURNING b.series_id, b.level, b.block_id, b.data)
-            SELECT series_id, level, data FROM gone ORDER BY block_id
+            SELECT series_id, level, data FROM deleted ORDER BY block_id
         """,
         {
             "experiment_id": experiment_id,
@@ -264,7 +296,7 @@ def delete_small_returning(
             "count_max": count_max,
         },
     )
-    taken: defaultdict[tuple[int, int], list[ScalarPoints]] = defaultdict(list)
+    deleted: defaultdict[tuple[int, int], list[ScalarPoints]] = defaultdict(list)
     for series_id, level, data in rows:
-        taken[series_id, level].append(unpack(data))
-    return taken
+        deleted[series_id, level].append(unpack(data))
+    return deleted

@@ -1,6 +1,6 @@
-"""Queries for all points of tensor and blob sequence series in step order: a few are held at a time, however large.
+"""Queries for all points of tensor and blob sequence series, streamed in step order.
 
-Every function wants a snapshot (`Database.snapshot`).
+Every function needs a snapshot (`Database.snapshot`).
 """
 
 from __future__ import annotations
@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
-import psycopg
 from sqlalchemy import Connection
 
+from tbservice.store.pg.pipeline import get_driver_connection
 from tbservice.types import ExperimentId, ObjectReference, StepRange, TensorValue
 
 _FIRST_FETCH_ROWS: Final = 4
-"""Few, as each may have `TENSOR_BYTES_MAX` bytes."""
+"""Rows of the first fetch: few, as each may have `TENSOR_BYTES_MAX` bytes."""
 
 _FETCH_ROWS_MAX: Final = 2_000
 _FETCH_BYTES: Final = 4 * 1024 * 1024
-"""About how much is fetched at a time: what came last tells how large rows are."""
+"""Approximate bytes per fetch, estimated from the rows of the previous one."""
 
 
 class TensorRow(NamedTuple):
@@ -36,12 +36,12 @@ class TensorRow(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes, about, with those of an object."""
+        """Return the approximate bytes of the point, including those of its object."""
         return 200 + (self.object_size or len(self.data or b"")) + len(self.histogram or b"")
 
 
 class BlobRow(NamedTuple):
-    """A point of a blob sequence series: the SHA-256s of its blobs, in order, and what was logged with them."""
+    """A point of a blob sequence series: its blobs' SHA-256s, in order, and logged content type."""
 
     series_id: int
     step: int
@@ -51,12 +51,12 @@ class BlobRow(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes, about, of all that is to be known of these blobs."""
+        """Return the approximate bytes of the blobs' descriptions, without their content."""
         return 200 + 400 * len(self.digests) + len(self.logged_content_type.encode())
 
 
 class TensorSampleRow(NamedTuple):
-    """A point of a tensor series, with its place in the order to sample by."""
+    """A point of a tensor series, with the position of its step in the sample order."""
 
     series_id: int
     rank: int
@@ -72,7 +72,7 @@ class TensorSampleRow(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes, about, with those of an object."""
+        """Return the approximate bytes of the point, including those of its object."""
         return 200 + (self.object_size or len(self.data or b"")) + len(self.histogram or b"")
 
 
@@ -80,7 +80,7 @@ _Row = TypeVar("_Row", TensorRow, BlobRow, TensorSampleRow)
 
 
 def make_tensor_value(row: TensorRow | TensorSampleRow) -> TensorValue:
-    """Return the tensor of a row; the object of one that has no data is not looked up yet."""
+    """Return a row's tensor; one stored as an object has a reference and no data yet."""
     if row.data is not None:
         return TensorValue(row.dtype, tuple(row.shape), row.data, row.histogram)
     reference = ObjectReference(row.object_sha256 or b"", row.object_size or 0)
@@ -90,14 +90,14 @@ def make_tensor_value(row: TensorRow | TensorSampleRow) -> TensorValue:
 def stream_tensors(
     db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int], steps: StepRange
 ) -> Generator[TensorRow, None, None]:
-    """The points in this range, by series as given and then by step."""
+    """Stream the points in a range of steps, by series in the order of `series_ids`, then step."""
     return _stream(db, TensorRow, "tensor_points", experiment_id, series_ids, steps)
 
 
 def stream_blob_sequences(
     db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int], steps: StepRange
 ) -> Generator[BlobRow, None, None]:
-    """The points in this range, by series as given and then by step."""
+    """Stream the points in a range of steps, by series in the order of `series_ids`, then step."""
     return _stream(db, BlobRow, "blob_points", experiment_id, series_ids, steps)
 
 
@@ -110,13 +110,16 @@ def _stream(
     steps: StepRange,
 ) -> Generator[_Row, None, None]:
     statement = f"""
-        SELECT p.* FROM unnest(%(series_ids)s::bigint[]) WITH ORDINALITY AS w (wanted_id, place)
+        SELECT p.* FROM unnest(%(series_ids)s::bigint[]) WITH ORDINALITY AS w (wanted_id, ordinal)
         CROSS JOIN LATERAL (
             SELECT {", ".join(row_type._fields)} FROM {table}
-            WHERE experiment_id = %(experiment_id)s AND series_id = w.wanted_id AND step BETWEEN %(first)s AND %(last)s
-            ORDER BY step OFFSET 0  -- read in the order of the index: sorted with others, large rows would go to disk
+            WHERE experiment_id = %(experiment_id)s AND series_id = w.wanted_id
+                AND step BETWEEN %(first)s AND %(last)s
+            -- OFFSET 0 keeps this a sub-query, read in the order of the index. A sort of all rows
+            -- would write large ones to disk.
+            ORDER BY step OFFSET 0
         ) AS p
-        ORDER BY w.place
+        ORDER BY w.ordinal
     """  # noqa: S608 - a table and columns of ours
     parameters: dict[str, Any] = {"experiment_id": experiment_id, "series_ids": list(series_ids)}
     return stream_by_bytes(
@@ -127,11 +130,9 @@ def _stream(
 def stream_by_bytes(
     db: Connection, row_type: type[_Row], statement: str, parameters: Mapping[str, Any]
 ) -> Generator[_Row, None, None]:
-    """Run a query with %(name)s parameters whose rows may be large, and fetch about `_FETCH_BYTES` at a time."""
-    driver = db.connection.driver_connection
-    assert isinstance(driver, psycopg.Connection)  # noqa: S101 - the dialect is always psycopg's
-    # A cursor of the server's, in binary: as text, every tensor would travel as hexadecimal digits.
-    with driver.cursor(row_type.__name__, binary=True) as cursor:
+    """Execute a query with %(name)s parameters and fetch about `_FETCH_BYTES` of rows at a time."""
+    # A named (server-side) cursor, in binary: as text, tensors have twice the size in hexadecimal.
+    with get_driver_connection(db).cursor(row_type.__name__, binary=True) as cursor:
         cursor.execute(statement.encode(), parameters)
         count = _FIRST_FETCH_ROWS
         while fetched := cursor.fetchmany(count):
