@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tbservice.store.scalar_format import ScalarPoints
+from tbwire.dedup import deduplicated_order
 
 
 def deduplicate_steps(points: ScalarPoints) -> ScalarPoints:
@@ -14,7 +15,4 @@ def deduplicate_steps(points: ScalarPoints) -> ScalarPoints:
     """
     if bool(np.all(points.steps[1:] > points.steps[:-1])):
         return points
-    order = np.lexsort((points.wall_times, points.steps))  # stable: the later arrival stays last
-    steps = points.steps[order]
-    is_last = np.append(steps[1:] != steps[:-1], True)
-    return points.select(order[is_last])
+    return points.select(deduplicated_order(points.steps, points.wall_times))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tbservice.types import ALL_STEPS, Int64s, StepRange
+from tbwire.dedup import deduplicated_order
 from tbwire.digests import SCALAR_RECORD, Records
 
 
@@ -126,7 +127,5 @@ def _deduplicate_steps(windows: list[_StepWindow]) -> _StepWindow:
         return nonempty[0] if nonempty else windows[0]
     records = np.concatenate([window.records for window in nonempty])
     orders = np.concatenate([window.orders for window in nonempty])
-    indices = np.lexsort((orders, records["wall_time"], records["step"]))
-    steps = records["step"][indices]
-    indices = indices[np.append(steps[1:] != steps[:-1], True)]
-    return _StepWindow(records[indices], orders[indices], None)
+    remaining = deduplicated_order(records["step"], records["wall_time"], orders)
+    return _StepWindow(records[remaining], orders[remaining], None)
