@@ -125,6 +125,7 @@ def read(
             "lasts": [bounds.last for bounds in steps],
         },
     )
+
     blocks: defaultdict[int, list[ScalarPoints]] = defaultdict(list)
     for series_id, data in rows:
         blocks[series_id].append(unpack(data))
@@ -171,6 +172,7 @@ def read_range_ends(
             "last": steps.last,
         },
     )
+
     ranges: dict[int, RangeEnds] = {}
     for series_id, points, count, data in rows:
         so_far = ranges.get(series_id, RangeEnds([], int(points)))
@@ -219,6 +221,7 @@ def list_open_blocks(
         """),
         {"experiment_id": experiment_id, "series_ids": list(series_ids)},
     )
+
     blocks: defaultdict[int, list[OpenBlock]] = defaultdict(list)
     for row in rows:  # `points`, as a row of SQLAlchemy has a method `count`
         key = (row.series_id, row.block_id)
@@ -246,6 +249,7 @@ def _change_open_blocks(
     """Execute `UPDATE … SET` or `DELETE FROM` for open blocks `b` and return their points."""
     if not keys:
         return {}
+
     source = "FROM" if change.startswith("UPDATE") else "USING"
     rows = fetch_binary(
         db,
@@ -296,6 +300,7 @@ def delete_small_returning(
             "count_max": count_max,
         },
     )
+
     deleted: defaultdict[tuple[int, int], list[ScalarPoints]] = defaultdict(list)
     for series_id, level, data in rows:
         deleted[series_id, level].append(unpack(data))
