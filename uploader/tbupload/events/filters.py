@@ -27,12 +27,12 @@ class SeriesFilter:
 
     @property
     def chooses_tags(self) -> bool:
-        """Whether it may exclude a tag, of any plugin."""
+        """Return whether a tag may be excluded, independent of its plugin."""
         return self.include_tags is not None or self.exclude_tags is not None
 
     @property
     def chooses_series(self) -> bool:
-        """Whether it may exclude series of a run that it accepts."""
+        """Return whether series of an accepted run may be excluded."""
         return self.chooses_tags or self.plugins is not None
 
     def accepts_run(self, run: str) -> bool:

@@ -93,7 +93,7 @@ class TensorColumns:
 
 
 Blob = bytes | FileBlob
-"""A blob in memory, or the place of a large one in its file; `len` returns its bytes for both."""
+"""A blob in memory, or a reference to a large one in its file; `len` returns its bytes for both."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,10 +134,10 @@ def _read_range(file: BinaryIO, blob: FileBlob, offset: int, size: int) -> bytes
 
 def _iter_range(file: BinaryIO, blob: FileBlob, start: int, end: int) -> Iterator[bytes]:
     """Yield the blob's bytes [start, end), fewer if its file ends before."""
-    # A piece is bytes, or a range of the file: both have a length and can be sliced.
-    for piece in blob.extents or (range(blob.offset, blob.offset + blob.size),):
-        overlap = piece[max(start, 0) : max(end, 0)]
-        start, end = start - len(piece), end - len(piece)
+    # An extent is bytes, or a range of the file: both have a length and can be sliced.
+    for extent in blob.extents or (range(blob.offset, blob.offset + blob.size),):
+        overlap = extent[max(start, 0) : max(end, 0)]
+        start, end = start - len(extent), end - len(extent)
         if isinstance(overlap, bytes):
             yield overlap
         elif overlap:

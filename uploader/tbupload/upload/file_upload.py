@@ -143,7 +143,10 @@ class FileUpload:
         )
 
     def needs_reread(self, size: int, quiet_seconds: float) -> bool:
-        """Return whether it may, and is due in a file last changed `quiet_seconds` ago."""
+        """Return whether `may_change` is true and the pause since the last read is over.
+
+        `quiet_seconds` is the time since the file's last change, which the pause depends on.
+        """
         if not self.may_change(size):
             return False
         pause = min(

@@ -34,10 +34,8 @@ from tbwire.tag_owners import HPARAMS
 PACKED_POINTS_MIN: Final = 1_024
 """Points of a series in a segment from which they are packed: for fewer it saves too little."""
 
-
 TENSOR_REFERENCE_BYTES_MIN: Final = 1 << 20
 """Size from which a tensor may be a blob; the server reads a smaller one with its row."""
-
 
 BLOB_REFERENCE_BYTES_MIN: Final = 64
 """Size from which a blob may be a reference, which would not be shorter than a smaller one."""
@@ -50,7 +48,7 @@ class EncodedSegment:
     Attributes:
         stream: The stream it belongs to.
         start: Offset of its first byte in the event file.
-        end: Offset behind its last byte.
+        end: Offset after its last byte.
         body: A serialized WriteBatch of this segment alone.
         blobs: Blobs to upload before it, by SHA-256.
         metadata: Summary metadata in it, by tag.

@@ -197,7 +197,13 @@ def _blobs(
 
 
 def _logged_content_type(value: pb.Summary.Value, limits: ReadLimits) -> str:
-    """What legacy audio says that it is; of TensorFlow 2's, and of images, the metadata says what there is to say."""
+    """Return the content type logged with legacy audio; empty for others, or if not accepted.
+
+    Only `Summary.Audio` has such a field (`tensorboard/compat/proto/summary.proto`). Images have
+    none, and audio in tensors has its encoding in the summary metadata.
+
+    Raises ValueRefused when it is too long or has a NUL, which PostgreSQL's text cannot store.
+    """
     chars_max = limits.logged_content_type_chars_max
     if value.WhichOneof("value") != "audio" or not chars_max:
         return ""
