@@ -273,7 +273,8 @@ class FileUpload:
 
     def _encode(self, chunk: Chunk) -> EncodedSegment:
         stream = self._stream
-        assert stream.message is not None, "a chunk is read of a known stream"  # noqa: S101  # for the type checker
+        # For the type checker:
+        assert stream.message is not None, "a chunk is read of a known stream"  # noqa: S101
         return encode_segment(
             stream.message,
             chunk,
