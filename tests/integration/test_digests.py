@@ -163,9 +163,10 @@ def test_tensors_and_blob_sequences_have_digests_of_their_values(api, experiment
     )
     api.write(experiment, segment(of, 1, 2, sent))
     sha256 = lambda content: hashlib.sha256(content).digest()  # noqa: E731 - short here
-    word = lambda content: tensor_digest(
-        7, [1], sha256(len(content).to_bytes(4, "little") + content), None
-    )  # noqa: E731 - the same
+
+    def word(content):
+        return tensor_digest(7, [1], sha256(len(content).to_bytes(4, "little") + content), None)
+
     expected = {
         "note": value_records([-2, 5], [2.0, 3.0], [word(b"x"), word(b"new")]),
         "cat": value_records(

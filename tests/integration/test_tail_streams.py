@@ -108,9 +108,8 @@ def test_tail_ends_when_its_token_does(api, database, experiment, column):
             events = events_of(reader_of(database, followers, experiment, secret))
             await anext(events)
             with database.transaction(1) as db:
-                db.execute(
-                    text(f"UPDATE tokens SET {column} = now() WHERE experiment_id IS NOT NULL")
-                )  # noqa: S608 - a column's name
+                statement = f"UPDATE tokens SET {column} = now() WHERE experiment_id IS NOT NULL"  # noqa: S608 - a column
+                db.execute(text(statement))
             name, content = await until(events, lambda event: event[0] == "end")
             assert (name, content["code"]) == ("end", "unauthenticated")
 

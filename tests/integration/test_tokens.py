@@ -22,10 +22,8 @@ def open_page(client, experiment, token):
 
 def count_tokens(database, condition="true"):
     with database.transaction(1) as db:
-        statement = text(
-            f"SELECT count(*) FROM tokens WHERE experiment_id IS NOT NULL AND {condition}"
-        )  # noqa: S608 - a test's own
-        return db.execute(statement).scalar()
+        where = f"experiment_id IS NOT NULL AND {condition}"
+        return db.execute(text(f"SELECT count(*) FROM tokens WHERE {where}")).scalar()  # noqa: S608 - a test's own
 
 
 def age(database, condition, interval):

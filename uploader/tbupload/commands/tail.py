@@ -28,9 +28,7 @@ _TEXT_CHARS: Final = 100
 def tail(options: argparse.Namespace) -> int:
     """Run `tbupload tail`: print new points until Ctrl-C, and return 0 then."""
     progress = progress_from_options(options)
-    retry_policy = RetryPolicy(
-        math.inf if options.retry_timeout is None else options.retry_timeout
-    )
+    retry_policy = RetryPolicy(math.inf if options.retry_timeout is None else options.retry_timeout)
     access = access_from_options(options, progress)
     transport = Transport(access.server, access.token, options.cacert, retry_policy, progress.warn)
     experiment_id = find_experiment_id(options.experiment)
