@@ -78,7 +78,7 @@ PAGE_TOKEN_CHARS_MAX: Final = 100_000
 """Characters of a page token: it may contain the names of a run and a tag."""
 
 WIRE_LIMIT_MAX: Final = 1 << 30
-"""Upper bound (bytes, chars, points) of each limit that a server announces: it bounds our memory."""
+"""Upper bound (bytes, chars, points) of each limit that a server announces: it bounds memory."""
 
 
 @dataclass(frozen=True, slots=True)
