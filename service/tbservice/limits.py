@@ -282,6 +282,9 @@ CALLER_CACHE_TOKENS_MAX: Final = 10_000
 HEAD_BYTES_MAX: Final = 48 * KIB
 """Bytes of a request's first line and headers."""
 
+REFUSED_CONNECTION_SECONDS: Final = 2.0
+"""Seconds for which a connection stays open after bytes that were not a request, to be read."""
+
 REQUEST_HEADER_SECONDS_MAX: Final = 10.0
 """Seconds a client may take to send request headers, from the connection or their first byte on."""
 

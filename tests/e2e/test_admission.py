@@ -326,6 +326,13 @@ def test_long_url_that_arrives_in_parts_is_read(service, api):
         )  # refused as no cursor, not as no request
 
 
+def test_head_over_limit_is_refused_readably(service):
+    request = head("GET", "/" + "A" * 50 * limits.HEAD_BYTES_MAX)
+    with connect(service) as client:
+        client.sendall(request)
+        assert client.recv(10_000).startswith(b"HTTP/1.1 400 Bad Request")
+
+
 def test_pipelined_requests_are_answered_in_order(service):
     requests = [
         head("POST", f"/nowhere?{number}", Content_Length=8_000) + b"x" * 8_000

@@ -128,7 +128,7 @@ def test_experiment_that_is_gone_is_replaced_and_that_is_said(uploader, reader, 
     reader.http.delete(f"/api/v1/experiments/{killed}").raise_for_status()
     ended = uploader.run("--logdir", logdir, "--one-shot", "--json")
     assert (ended.code, events_of(ended.out)[0]["event"]) == (0, "created")
-    assert f"{killed}, which this upload made before, is gone" in ended.err
+    assert f"{killed}, which this command created earlier, was deleted" in ended.err
     assert experiments_of(reader) == [ended.experiment_id]
 
 

@@ -205,7 +205,7 @@ def test_troubles_of_running_one_are_one_line_each(home):
         )
         other = home / "other"
         assert refused(home, "--port", port, "--data-dir", str(other)) == (
-            f"tbservice: port {port} of 127.0.0.1 is taken: stop what listens there, or choose another port"
+            f"tbservice: port {port} of 127.0.0.1 is in use: stop its server, or choose another port"
         )
         assert not other.exists()
 

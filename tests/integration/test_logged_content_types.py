@@ -141,7 +141,7 @@ def test_logged_content_type_is_never_header(api, client, experiment):
     ("blobs", "logged", "status", "words"),
     [
         ([WAV], "x" * 256, 413, "a logged content type has at most 255 characters; this has 256"),
-        ([WAV], "audio/\0", 422, "a logged content type holds a NUL"),
+        ([WAV], "audio/\0", 422, "a logged content type contains a NUL"),
         ([], "audio/wav", 422, "logged with one blob; this step has 0"),
         ([WAV, WAV], "audio/wav", 422, "logged with one blob; this step has 2"),
     ],

@@ -48,6 +48,7 @@ class Connection(H11Protocol):
         self._header_timer: asyncio.TimerHandle | None = None
         self._unparsed = b""
         self._shortfall_bytes = 0
+        self._is_refused = False
 
     @property
     def is_idle(self) -> bool:
@@ -67,9 +68,29 @@ class Connection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse received bytes; headers must be complete within `REQUEST_HEADER_SECONDS_MAX`."""
+        if self._is_refused:
+            return
         _connections.note_bytes(self)
         self._unparsed += data
         self._parse()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse bytes that are not a request, and close the connection a little later.
+
+        Closing with bytes unread would reset the connection, and the client would lose the
+        response (RFC 9112, section 9.6): what it still sends is discarded for
+        `REFUSED_CONNECTION_SECONDS`.
+        """
+        self._is_refused = True
+        self._unparsed = b""
+        reason, headers = b"Bad Request", [(b"content-type", b"text/plain; charset=utf-8")]
+        headers.append((b"connection", b"close"))
+        response = h11.Response(status_code=400, headers=headers, reason=reason)
+        for event in (response, h11.Data(data=msg.encode("ascii")), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.loop.call_later(limits.REFUSED_CONNECTION_SECONDS, self.transport.abort)
 
     def _parse(self) -> None:
         """Parse the received bytes, in small parts until the parser is in a body."""
