@@ -16,6 +16,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from support.batches import ApiClient, images, scalars, segment, stream, texts
+from tbservice import limits
 
 CHECKS = [
     not_a_server_error,
@@ -80,7 +81,10 @@ def ask(operation, api, **path):
         case.path_parameters.update(
             {name: value for name, value in path.items() if name in case.path_parameters}
         )
-        case.validate_response(case.call(headers=api.headers), checks=CHECKS)
+        response = case.call(headers=api.headers)
+        # The web server itself refuses a longer head, before any route, in plain text.
+        if len(response.request.url) < limits.HEAD_BYTES_MAX - 2 * limits.KIB:
+            case.validate_response(response, checks=CHECKS)
 
     check()
 

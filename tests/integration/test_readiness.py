@@ -87,9 +87,9 @@ def test_readiness_of_read_only_database_is_503(database, settings, set_read_onl
         assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
         assert "accepts no writes" in answer.json()["detail"]
         set_read_only(False)
-        assert (
-            client.get("/readyz").status_code == 200
-        )  # another host of the URL may take writes: it reconnects
+        # Another host of the URL may take writes: each look replaces a connection that does not,
+        # and the application's own threads have opened some as well.
+        assert any(client.get("/readyz").status_code == 200 for _ in range(8))
 
 
 def test_read_only_database_is_unavailable_meanwhile(database, set_read_only):
