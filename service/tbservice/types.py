@@ -262,7 +262,7 @@ class TensorValue:
 
     @property
     def size(self) -> int:
-        """Bytes of the data, wherever it is stored."""
+        """Return the size of the data in bytes, wherever it is stored."""
         return len(self.data) if self.reference is None else self.reference.size
 
 

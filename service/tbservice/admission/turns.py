@@ -72,7 +72,7 @@ class Turns(FairQueue):
         return self._activity.has_others(caller)
 
     def _schedule_wake(self) -> None:
-        """Serve the queue again after a while: no release tells that a limit has ended."""
+        """Serve the queue again after a while: the end of a limit releases nothing."""
         if not self._is_wake_scheduled:
             self._is_wake_scheduled = True
             asyncio.get_running_loop().call_later(limits.CONTENTION_SECONDS, self._wake_again)

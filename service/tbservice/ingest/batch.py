@@ -73,7 +73,7 @@ class SentSeries:
 
     @property
     def data_class(self) -> DataClass:
-        """The data class of the points; the metadata may differ until it was checked."""
+        """Return the data class of the points; that of the metadata is checked separately."""
         if isinstance(self.points, ScalarPoints):
             return DataClass.SCALAR
         return (

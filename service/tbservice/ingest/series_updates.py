@@ -66,7 +66,7 @@ class SeriesUpdate:
 
     @property
     def series_id(self) -> int:
-        """The id of the series; 0 before it is created."""
+        """Return the id of the series; 0 before it is created."""
         return self.state.series_id
 
 

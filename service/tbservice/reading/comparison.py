@@ -48,7 +48,7 @@ class ComparisonReader:
 
     @property
     def objects(self) -> ObjectStore:
-        """The object store with the bytes of all blobs."""
+        """Return the object store with the bytes of all blobs."""
         return next(iter(self.readers.values())).objects
 
     def list_experiments(self) -> list[Experiment]:

@@ -47,11 +47,11 @@ class Source(Protocol):
 
     @property
     def experiment_id(self) -> str:
-        """The experiment id that stock handlers pass to the data provider, which ignores it."""
+        """Return the experiment id for stock handlers; the data provider ignores what they pass."""
 
     @property
     def objects(self) -> ObjectStore:
-        """The object store with the bytes of blobs."""
+        """Return the object store with the bytes of blobs."""
 
     def list_experiments(self) -> list[Experiment]:
         """Return the experiments of this source."""
@@ -94,7 +94,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ExperimentReader:
-    """The source that is one experiment. Each call reads in a snapshot of its own."""
+    """The data of one experiment. Each call reads in its own snapshot."""
 
     grant: ReadGrant
     database: Database
@@ -103,7 +103,7 @@ class ExperimentReader:
 
     @property
     def experiment_id(self) -> str:
-        """The id of the grant's experiment."""
+        """Return the id of the grant's experiment."""
         return self.grant.experiment_id
 
     def list_experiments(self) -> list[Experiment]:

@@ -147,7 +147,7 @@ class Following:
 
     @property
     def url(self) -> str | None:
-        """The experiment's URL, or None while it is unknown, for example without a server.
+        """Return the experiment's URL, None while it is unknown, for example without a server.
 
         Waits for the URL until 10 s after the start.
         """
@@ -155,17 +155,17 @@ class Following:
 
     @property
     def experiment_id(self) -> str | None:
-        """The experiment's ID, or None while it is unknown; waits as `url` does."""
+        """Return the experiment's ID, None while it is unknown; wait as `url` does."""
         return self._event_field("experiment_id")
 
     @property
     def is_running(self) -> bool:
-        """Whether the uploader process is running."""
+        """Return whether the uploader process is running."""
         return self._uploader is not None and self._uploader.is_running
 
     @property
     def result(self) -> Result | None:
-        """How the upload ended, or None while it is running or was not started."""
+        """Return how the upload ended, None while it is running or was not started."""
         uploader = self._uploader
         is_known = self._result is not None and self._result.exit_code is not None
         if (

@@ -76,7 +76,7 @@ class Result:
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything in the log directory is committed."""
+        """Return whether everything in the log directory is committed."""
         return self.exit_code == 0
 
 
@@ -107,12 +107,12 @@ class UploaderProcess:
 
     @property
     def is_owned_here(self) -> bool:
-        """Whether the current process started it, and is not a fork of that process."""
+        """Return whether the current process started it, and is not a fork of that process."""
         return os.getpid() == self._owner_pid
 
     @property
     def is_running(self) -> bool:
-        """Whether the process has not exited; False in a forked process."""
+        """Return whether the process has not exited; False in a forked process."""
         return self.is_owned_here and self._process.poll() is None
 
     def experiment_event(self) -> dict[str, Any]:

@@ -78,12 +78,12 @@ class EventFileReader:
 
     @property
     def offset(self) -> int:
-        """Bytes read so far: where the next chunk starts."""
+        """Return the number of bytes read so far: the next chunk starts there."""
         return self._offset
 
     @property
     def start_time(self) -> float | None:
-        """Wall time of the file's first event, seconds since the epoch; None while unknown.
+        """Return the first event's wall time, seconds since the epoch; None while unknown.
 
         Raises FileReplaced, and OSError when the file cannot be opened or read.
         """

@@ -49,12 +49,12 @@ class Destination:
 
     @property
     def plan(self) -> Any:
-        """The plan of the export, or None before `begin`."""
+        """Return the plan of the export, None before `begin`."""
         return self._manifest["plan"]
 
     @property
     def is_complete(self) -> bool:
-        """Whether the export is complete."""
+        """Return whether the export is complete."""
         return bool(self._manifest["is_complete"])
 
     @contextmanager
@@ -70,7 +70,7 @@ class Destination:
 
     @property
     def lost_points(self) -> list[dict[str, Any]]:
-        """Points that could not be exported, because the server has lost their objects."""
+        """Return the points that were not exported, because the server has lost their objects."""
         lost: list[dict[str, Any]] = self._manifest.get("lost_points", [])
         return lost
 

@@ -58,7 +58,7 @@ class RunGroup:
 
     @property
     def runs(self) -> list[str]:
-        """The names of the runs."""
+        """Return the names of the runs."""
         return list(self.start_times)
 
 

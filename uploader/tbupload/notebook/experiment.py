@@ -93,12 +93,12 @@ class Experiment:
 
     @property
     def runs(self) -> list[str]:
-        """The names of all runs, in the order of their creation on the server."""
+        """Return the names of all runs, in the order of their creation on the server."""
         return [run["run"] for run in self._get("/runs", RUNS)["runs"]]
 
     @property
     def tags(self) -> dict[str, list[str]]:
-        """The tags of each run, of all data classes (scalars, tensors, blob sequences)."""
+        """Return the tags of each run, of all data classes (scalars, tensors, blob sequences)."""
         tags: dict[str, list[str]] = self._get("/names", mapping(array(string)))
         return tags
 

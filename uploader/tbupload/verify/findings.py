@@ -29,7 +29,7 @@ class Status(StrEnum):
 
     @property
     def label(self) -> str:
-        """The word for people; "proven" is only kept as a key of the JSON output."""
+        """Return the word for people; "proven" is only kept as a key of the JSON output."""
         return "matching" if self is Status.MATCHING else self.value
 
 
@@ -142,7 +142,7 @@ class VerifyResult:
 
     @property
     def is_matching(self) -> bool:
-        """Whether the experiment contains all data of the files, and all of it can be uploaded."""
+        """Return whether the experiment has all data of the files, and all can be uploaded."""
         mismatches = sum(
             self.statuses[status] for status in (Status.MISSING, Status.DIFFERENT, Status.DAMAGED)
         )
@@ -155,7 +155,7 @@ class VerifyResult:
 
     @property
     def lost_count(self) -> int:
-        """The number of lost objects, each counted once."""
+        """Return the number of lost objects, each counted once."""
         return len(set().union(*self.lost_objects.values()))
 
     @property

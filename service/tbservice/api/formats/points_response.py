@@ -89,7 +89,7 @@ class PointsRequest:
 
     @property
     def is_full_scan(self) -> bool:
-        """Whether all points in the range of steps are requested."""
+        """Return whether all points in the range of steps are requested."""
         return self.sampling.rule is SamplingRule.ALL and self.sampling.last is None
 
 

@@ -49,7 +49,7 @@ class RecordMatrix:
 
     @cached_property
     def as_bytes(self) -> Bytes:
-        """The rows as a matrix of bytes."""
+        """Return the rows as a matrix of bytes."""
         return self.words.view(np.uint8)
 
     def payload(self, row: int) -> bytes:

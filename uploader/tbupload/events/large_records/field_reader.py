@@ -52,7 +52,7 @@ class FileMessageField:
 
     @property
     def size(self) -> int:
-        """Bytes of the content."""
+        """Return the size of the content in bytes."""
         return self.end - self.content
 
 
