@@ -1,0 +1,94 @@
+"""The reference pages have every column, message field, error code, package and store module."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from support.proto_source import declared
+from support.source_code import ROOT
+from tbservice import errors
+from tbservice.errors import ServiceError
+
+TABLE = re.compile(r"CREATE TABLE (\w+) \((.*?)\n\)", re.DOTALL)
+COLUMN = re.compile(r"^    ([a-z_0-9]+) [a-z]", re.MULTILINE)
+SHARED = {"experiment_id", "workspace_id", "series_id", "slot"}
+"""Keys that the text above the tables explains once."""
+
+
+def page(name):
+    return (ROOT / "docs" / name).read_text()
+
+
+def names(text):
+    """Return the words in code spans, those of lists such as `a`, `b` and of paths too."""
+    return set(re.findall(r"\w+", " ".join(re.findall(r"`([^`\n]+)`", text))))
+
+
+def schema():
+    versions = sorted((ROOT / "migrations" / "versions").glob("[0-9]*.py"))
+    return TABLE.findall("".join(path.read_text() for path in versions))
+
+
+def row_of(table):
+    """Return the part of the storage page that describes a table."""
+    text = page("storage.md")
+    row = re.search(rf"^\| `{table}`: .*$", text, re.MULTILINE)[0]
+    if table == "time_series":
+        row += text.partition("Columns of `time_series`")[2].partition("\n\nNames")[0]
+    return row
+
+
+@pytest.mark.parametrize(("table", "columns"), schema(), ids=[table for table, _ in schema()])
+def test_storage_page_names_every_column(table, columns):
+    found = set(COLUMN.findall(columns))
+    assert len(found) > 1
+    assert found - SHARED <= names(row_of(table))
+
+
+@pytest.mark.parametrize("proto", ["wire", "read"])
+def test_wire_page_names_every_field(proto):
+    text = page("wire.md")
+    missing = {
+        (message, field)
+        for message, fields in declared(ROOT / f"uploader/tbwire/{proto}.proto").items()
+        for field in fields
+        if field not in names(text) or message not in names(text)
+    }
+    assert not missing
+
+
+def test_api_page_has_every_error():
+    text = page("api.md")
+    classes = [each for each in vars(errors).values() if isinstance(each, type)]
+    found = {
+        (each.status, each.code)
+        for each in classes
+        if issubclass(each, ServiceError) and each is not ServiceError
+    }
+    assert len(found) > 10
+    shown = set(re.findall(r"^\| (\d+) \| (.*?) \|", text, re.MULTILINE))
+    assert not {
+        (status, code)
+        for status, code in found
+        if not any(int(number) == status and f"`{code}`" in codes for number, codes in shown)
+    }
+
+
+def test_architecture_page_has_every_package():
+    linked = set(re.findall(r"\]\(\.\./([^)#]+)\)", page("architecture.md")))
+    packages = {
+        str(path.parent.relative_to(ROOT))
+        for name in ("service/tbservice", "uploader/tbupload")
+        for path in (ROOT / name).glob("*/__init__.py")
+    }
+    assert len(packages) > 15
+    assert packages <= linked
+
+
+def test_architecture_page_has_every_store_module():
+    tables = {table for table, _ in schema()}
+    section = page("architecture.md").partition("### The store")[2].partition("\n## ")[0]
+    modules = {path.stem for path in (ROOT / "service/tbservice/store").glob("*.py")}
+    assert modules - {"__init__"} - tables <= names(section)
