@@ -1,4 +1,7 @@
-"""Errors that callers of the service can get; one handler, in `app.py`, renders them.
+"""Errors that callers of the service can get.
+
+`server/app.py` renders them as JSON, `admission/refusals.py` those of the middleware, and `pages`
+some of them as HTML.
 
 ServiceError            HTTP
   MalformedRequest      400      the request cannot be parsed

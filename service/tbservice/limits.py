@@ -28,7 +28,10 @@ BLOB_BYTES_MAX: Final = 1024 * MIB
 """Bytes of one blob."""
 
 BLOB_PART_BYTES: Final = 8 * MIB
-"""Bytes of each part of a large blob except the last; S3 accepts no other parts under 5 MiB."""
+"""Bytes of each part of a large blob except the last.
+
+S3 accepts no other parts under 5 MiB (Amazon S3 User Guide, "multipart upload limits").
+"""
 
 BLOB_PART_SECONDS_MAX: Final = 900
 """Seconds a client may take to send one part of a blob."""

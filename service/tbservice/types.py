@@ -58,7 +58,7 @@ class Scope(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Proof of an authorization check: only `auth/grants.py` creates these."""
+    """Proof of an authorization check by `auth/grants.py`. Compaction makes its own."""
 
     workspace_id: WorkspaceId
 

@@ -110,7 +110,7 @@ class Conflict(Refused):
     """409 on a batch: a segment does not start at its stream's cursor, or lacks metadata.
 
     `segment` is its index in the batch. `offset` (bytes) and `checksum` are those of the stream's
-    upload cursor; None if the response has none, as with code `metadata_missing`.
+    upload cursor; None if the response has none, as with code `blob_missing` or `try_again`.
     """
 
     def __init__(

@@ -13,7 +13,7 @@ PRECEDING_BYTES: Final = 1024
 def preceding_crc(before: bytes) -> int:
     """Return the CRC-32C of the last `PRECEDING_BYTES` bytes of `before`; 0 when it is empty.
 
-    `before` are the bytes of a file that end at an offset. The checksum is not masked, unlike
-    those in event files.
+    `before` are the bytes of a file that end at an offset. The checksum (Castagnoli, RFC 3720,
+    section 12.1) is not masked, unlike those in event files (`tbupload.events.tf_record`).
     """
     return int(google_crc32c.value(before[-PRECEDING_BYTES:]))

@@ -1,4 +1,4 @@
-"""Authorize callers: turn a token into a grant, or raise. Nothing else creates grants.
+"""Authorize callers: turn a token into a grant, or raise. Nothing else makes grants for callers.
 
 A missing experiment and another workspace's look the same: 404 with a valid token, 401 without.
 """

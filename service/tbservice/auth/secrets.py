@@ -1,7 +1,8 @@
 """Generate ids and tokens: 128 random bits in base62, and tokens with a recognizable format.
 
-A token is `tbh_`, 32 random base62 characters (190 bits), and 6 with the CRC-32 of all of these:
-secret scanners can recognize it, and a mistyped one is rejected without a database query.
+A token is `tbh_`, 32 random base62 characters (190 bits), and 6 with the CRC-32 (RFC 1952, section
+8) of all of these: secret scanners can recognize it, and a mistyped one is rejected without a
+database query.
 """
 
 from __future__ import annotations

@@ -19,7 +19,9 @@ _CONCURRENT_CALLS_MAX: Final = 8
 _READ_BYTES: Final = 1024 * 1024
 DIGEST_MISMATCH: Final = "the SHA-256 of the bytes is not the one in the request"
 
-# Signatures at the start of a file, from the specification of each format.
+# Signatures at the start of a file: PNG (W3C, section 5.2), JPEG (ITU-T T.81, B.1.1.3: SOI and the
+# next marker), GIF (GIF89a, section 17), BMP (BITMAPFILEHEADER), Ogg (RFC 3533, section 6), FLAC
+# (RFC 9639, section 6), ID3v2 (id3.org, section 3.1). RIFF below: WAVE and WebP (RFC 9649, 2.4).
 _SIGNATURES: Final = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),

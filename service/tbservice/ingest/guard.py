@@ -2,8 +2,8 @@
 
 Protobuf needs 80 bytes of memory for an empty message of 2 bytes, 30 for an empty packed block of
 2, and 16 for a tensor dimension of 1: a small body could exhaust memory. Blocks and dimensions are
-counted separately, as their limit is higher. Keys, wire types and varints are those of the
-protobuf wire format.
+counted separately, as their limit is higher. Source of keys, wire types and varints: "Encoding" in
+the Protocol Buffers documentation (`tbwire/wire_format.py`).
 """
 
 from __future__ import annotations

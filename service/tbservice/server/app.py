@@ -190,7 +190,7 @@ async def _render(request: Request, error: Exception) -> JSONResponse:
     if isinstance(error, CursorConflict):
         more = {"segment": error.segment, "offset": error.offset, "checksum": error.checksum}
     if isinstance(error, Unauthenticated):
-        headers["WWW-Authenticate"] = "Bearer"
+        headers["WWW-Authenticate"] = "Bearer"  # RFC 6750, section 3
     if isinstance(error, ObjectMissing):
         # It may be repaired, and caches may store a 410 (RFC 9110, 15.5.11).
         headers["Cache-Control"] = "no-store"

@@ -1,1 +1,4 @@
-"""The only SQL and the only S3 calls: a file a table. The caller owns the transaction."""
+"""All SQL and S3 calls of the service. The caller owns the transaction.
+
+docs/architecture.md says which module has which table.
+"""

@@ -1,4 +1,4 @@
-"""Answer ASGI requests with a WSGI application, in a thread or in a handler process.
+"""Answer ASGI requests with a WSGI application (PEP 3333), in a thread or in a handler process.
 
 The application gets the complete body and returns the complete response. Bridges such as a2wsgi
 read the body and send the response inside the thread, so that a few slow clients block them all.

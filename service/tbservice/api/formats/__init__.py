@@ -31,6 +31,7 @@ class Format(enum.StrEnum):
     POINTS = "points"
 
 
+# IANA media types; `header=present` is a parameter of text/csv (RFC 4180, section 3).
 MEDIA_TYPES: Final = {
     Format.JSON: "application/json",
     Format.CSV: "text/csv; charset=utf-8; header=present",

@@ -1,7 +1,7 @@
 """Samples and series as JSON, by run, tag and column.
 
 JSON has no NaN and no infinities (RFC 8259, section 6): they are strings, spelled as in the JSON
-mapping of protobuf.
+mapping of protobuf ("ProtoJSON Format" in its documentation, float and double).
 """
 
 from __future__ import annotations

@@ -81,6 +81,7 @@ def create_experiment(
     new: NewExperiment,
     database: UsesDatabase,
     settings: UsesSettings,
+    # As in draft-ietf-httpapi-idempotency-key-header, but any text is a key.
     idempotency_key: Annotated[
         str | None, Header(max_length=limits.EXPERIMENT_NAME_CHARS_MAX)
     ] = None,

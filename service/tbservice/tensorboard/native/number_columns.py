@@ -1,4 +1,7 @@
-"""Encode columns of numbers as JSON, from numpy to bytes without a Python loop over points."""
+"""Encode columns of numbers as JSON, from numpy to bytes without a Python loop over points.
+
+Numbers that are not finite are the strings that `tensorboard/backend/json_util.py` (Cleanse) makes.
+"""
 
 from __future__ import annotations
 
