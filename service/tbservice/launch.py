@@ -1,7 +1,7 @@
 """Start another program with a given account, parent death signal and lock file.
 
 Run as a script, by path, with the standard library only: all of this happens between fork and exec,
-in a process of its own, so that the parent may have threads.
+in a separate process, so that the parent may have threads.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 CHUNK_BYTES: Final = 4 << 20
-"""Size of the chunks in which event files are read; a longer record is a chunk of its own."""
+"""Size of the chunks in which event files are read; a longer record is a separate chunk."""
 
 RECORD_BYTES_MAX: Final = 1 << 30
 """Longest record that is read; a longer one is skipped by its length, without loading it."""

@@ -4,7 +4,7 @@ Source: "Encoding" in the Protocol Buffers documentation. A message is a sequenc
 is a key (the varint `number << 3 | wire type`) and a value. A varint has seven bits of the number
 per byte, least significant first; the top bit of each byte is set when another one follows.
 
-The functions here handle one number each. Columns of numbers have vectorised forms of their own:
+The functions here handle one number each. Columns of numbers have vectorised forms:
 `tbupload.events.decode.templates` decodes steps, `tbupload.export.event_records` encodes them.
 """
 

@@ -25,7 +25,7 @@ class Caller:
     """The address; or the workspace, which groups its own requests and those of its readers."""
 
     is_anonymous: bool
-    """Whether only the address is known. All of these form one group with a share of its own."""
+    """Whether only the address is known. All of these form one group with its own share."""
 
     line: str = field(compare=False)
     """The line its requests wait in; anonymous readers of one experiment share a line."""

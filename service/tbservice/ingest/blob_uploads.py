@@ -1,6 +1,6 @@
 """Upload large blobs in parts: any client may send any part again until the blob is complete.
 
-The parts are those of an S3 multipart upload, with an object key of its own. Once all have
+The parts are those of an S3 multipart upload, with its own object key. Once all have
 arrived, they are joined to an object, which is read back: a row refers to it only after its
 SHA-256 was verified.
 """

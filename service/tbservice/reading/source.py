@@ -181,7 +181,7 @@ class ExperimentReader:
         *args: _Parameters.args,
         **kwargs: _Parameters.kwargs,
     ) -> _Result:
-        """Call a read function in a snapshot of its own, which `cancel` cancels.
+        """Call a read function in its own snapshot, which `cancel` cancels.
 
         Raises Unavailable when `cancel` was called.
         """

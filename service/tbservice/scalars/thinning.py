@@ -1,6 +1,6 @@
 """Thin newly sealed points of scalar series into levels, without I/O.
 
-Level n contains about one of 8^n steps (`sample_order`), in blocks of its own.
+Level n contains about one of 8^n steps (`sample_order`), in separate blocks.
 """
 
 from __future__ import annotations

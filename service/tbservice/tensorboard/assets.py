@@ -42,7 +42,7 @@ class Asset:
 def assets_digest() -> str:
     """Return 16 hexadecimal digits that change with the files.
 
-    They are part of the files' address, which a browser may therefore cache for ever.
+    They are part of the files' address, which a browser may therefore cache indefinitely.
     """
     return hashlib.sha256(_WEBFILES.read_bytes()).hexdigest()[:16]
 

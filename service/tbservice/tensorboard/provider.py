@@ -46,7 +46,7 @@ class ReaderAuth(AuthProvider):  # type: ignore[misc] # tensorboard has no annot
 
 
 class StoreProvider(provider.DataProvider):  # type: ignore[misc] # tensorboard has no annotations
-    """Reads from the `Source` in the request's context; it has no state of its own."""
+    """Reads from the `Source` in the request's context; it has no state."""
 
     def list_plugins(self, ctx: RequestContext, *, experiment_id: str) -> list[str]:
         """Return the names of the plugins that own series, sorted."""

@@ -222,7 +222,7 @@ def _start(options: list[str], token: str | None) -> subprocess.Popen[bytes]:
     if token is not None:
         environment["TBHUB_TOKEN"] = token
 
-    # In a session of its own, the uploader does not receive the terminal's Ctrl-C.
+    # In its own session, the uploader does not receive the terminal's Ctrl-C.
     platform_options: dict[str, Any] = {"start_new_session": True}
     if sys.platform == "win32":
         platform_options = {

@@ -158,7 +158,7 @@ def _print_end_event(event: dict[str, Any], summary: Summary, options: argparse.
 
 @contextlib.contextmanager
 def _stop_on_signals(stop_token: StopToken, progress: ConsoleProgress) -> Iterator[None]:
-    """Stop in order on the first Ctrl-C or SIGTERM during the block, and exit on the second."""
+    """Stop gracefully on the first Ctrl-C or SIGTERM during the block, and exit on the second."""
     is_stop_requested = False
 
     def stop(number: int, _frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""Progress on stderr: live lines on a terminal, otherwise a plain line now and then."""
+"""Progress on stderr: live lines on a terminal, otherwise an occasional plain line."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def _filter_tags(
 
 
 def _groups(counts: Mapping[str, int], points_max: int) -> Iterator[list[str]]:
-    """Divide runs into consecutive groups within the limits; a larger run is a group of its own."""
+    """Divide runs into consecutive groups within the limits; a larger run is a separate group."""
     group: list[str] = []
     points = size = 0
     for run, count in counts.items():

@@ -95,7 +95,7 @@ class BlobUpload:
                 UPLOAD_STATE
             )
 
-            # A server may restart from zero now and then, but not without end.
+            # A server may restart from zero occasionally, but not endlessly.
             losses += not state["is_stored"] and int(state["received_bytes"]) <= offset
             requests_left -= 1
             if losses > LOST_PARTS_MAX or not requests_left:

@@ -34,7 +34,7 @@ class TagSetInterner:
         )
 
     def intern_union(self, tags: frozenset[str], more: Iterable[str]) -> frozenset[str]:
-        """Return the union of both, as the same object each time while anybody refers to it."""
+        """Return the union of both, as the same object each time while it is referenced."""
         union = tags.union(more)
         reference = self._sets.get(union)
         interned = None if reference is None else reference()

@@ -194,9 +194,9 @@ class FileUpload:
             self._reset()
 
     def requeue(self, segment: EncodedSegment, *, alone: bool) -> None:
-        """Make a segment the next one again, in a batch of its own with `alone`.
+        """Make a segment the next one again, with `alone` in a batch without others.
 
-        For segments that were not committed through no fault of theirs.
+        For segments that are not the reason why their batch was refused.
         """
         self._prefetch.requeued = segment
         self.is_sent_alone = alone

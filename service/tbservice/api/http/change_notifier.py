@@ -108,7 +108,7 @@ class ChangeNotifier:
 
         Raises as `work`.
         """
-        # The run acquires a turn of its own, perhaps the only one of this caller.
+        # The run acquires its own turn, perhaps the only one of this caller.
         admitted.current().turn.release()
         task: asyncio.Task[T] | None = self._flights.get(key)
         if task is None:

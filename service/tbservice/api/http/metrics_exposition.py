@@ -1,6 +1,6 @@
 """The response of `/metrics`: metrics of this process, or with several workers their sum.
 
-Workers share a directory, where each one has files of its own, mapped into memory:
+Workers share a directory, where each one has its own files, mapped into memory:
 `prometheus_client.multiprocess` does so if PROMETHEUS_MULTIPROC_DIR is set before its first import.
 The files of a replaced worker stay, so that no counter decreases; only its gauges are removed.
 """

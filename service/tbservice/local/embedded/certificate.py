@@ -1,6 +1,6 @@
 """The certificate with which SeaweedFS's components authenticate each other.
 
-In a module of its own, because `cryptography` is slow to import.
+In a separate module, because `cryptography` is slow to import.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A readiness probe of an S3 server, in a module of its own because boto3 is slow to import."""
+"""A readiness probe of an S3 server, in a separate module because boto3 is slow to import."""
 
 from __future__ import annotations
 

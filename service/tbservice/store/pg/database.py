@@ -111,7 +111,7 @@ class Database:
 
     @contextmanager
     def _connect(self) -> Iterator[Connection]:
-        """Wait for a connection of the pool; drop it afterwards if it is of no more use."""
+        """Wait for a connection of the pool; drop it afterwards if it is unusable."""
         begin = time.perf_counter()
         with self.engine.connect() as connection, metrics.track_connection():
             metrics.observe_connection_wait(begin)

@@ -60,7 +60,7 @@ def _make_unavailable(error: BaseException | None) -> Unavailable:
 
 
 def _translate_error(error: BaseException | None) -> Exception | None:
-    """Return the service's error; None for an error that is a fault of ours."""
+    """Return the service's error; None for an error that is a bug of the service."""
     if error is not None and is_read_only(error):
         return Unavailable(READ_ONLY)
     if isinstance(error, psycopg.errors.ForeignKeyViolation) and _violates_experiment_key(error):

@@ -54,7 +54,7 @@ class _CardSeries:
 def read_cards(source: Source, request: Request) -> Response:
     """Answer with the series of each card in `requests`, in order.
 
-    An invalid card is answered with an `error` of its own. Raises MalformedRequest if `requests` is
+    An invalid card is answered with its own `error`. Raises MalformedRequest if `requests` is
     not a JSON list of objects, TooLarge for too many cards, and NeedsProcess outside a handler
     process for histograms.
     """

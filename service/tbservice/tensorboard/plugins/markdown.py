@@ -68,7 +68,7 @@ def convert_all(texts: Sequence[_Text], combine: Callable[[list[str]], str]) -> 
 
 
 def clean(text: _Text) -> str:
-    """Return the HTML without scripts and the like, or as plain text if that takes too long."""
+    """Return the HTML without scripts and similar, or as plain text if that takes too long."""
     cleaned = _within_time(lambda: str(_clean(text)))
     return _as_plain_text(text, _TOO_SLOW) if cleaned is None else cleaned
 

@@ -23,7 +23,7 @@ class ProjectorPlugin(TBPlugin):  # type: ignore[misc] # tensorboard has no anno
         return False
 
     def frontend_metadata(self) -> FrontendMetadata:
-        """Return the metadata of a dashboard in a frame of its own, without automatic reload."""
+        """Return the metadata of a dashboard in its own frame, without automatic reload."""
         return FrontendMetadata(
             es_module_path="/index.js", disable_reload=True, tab_name="Projector"
         )

@@ -21,7 +21,7 @@ leaves the others to the next one:
    this is used from 768 equal steps per chunk (STEPS_MIN).
 2. Templates (`templates`, `factorize`). The other records are grouped by length, one record per
    row. The first row's layout is parsed, and all rows with the same bits where the layout is
-   decided are its template; the other rows are tried again with a template of their own. In a
+   decided are its template; the other rows are tried again with another template. In a
    template, the bytes of the tag (and of the metadata) distinguish rows: they are numbered like a
    categorical column, and each distinct name is decoded once.
 3. Protobuf, record by record (`decoder`, `summaries`, `tensor_protos`, `legacy`): images, tensors,

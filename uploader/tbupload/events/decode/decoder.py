@@ -185,7 +185,7 @@ class ChunkDecoder:
     def _parse(self, record: int, part: FilePart) -> pb.Event | None:
         """Return the event of a record; None, and counted as skipped, when it is damaged.
 
-        A function of its own, so that the payload is freed before the values are read.
+        A separate function, so that the payload is freed before the values are read.
         """
         content = payload(
             self._buffer, int(self._frames.starts[record]), int(self._frames.lengths[record])
