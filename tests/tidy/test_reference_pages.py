@@ -13,6 +13,10 @@ from tbservice.errors import ServiceError
 
 TABLE = re.compile(r"CREATE TABLE (\w+) \((.*?)\n\)", re.DOTALL)
 COLUMN = re.compile(r"^    ([a-z_0-9]+) [a-z]", re.MULTILINE)
+RECIPES = ("CONTRIBUTING.md", "docs/architecture.md", "docs/compatibility.md")
+SOURCES = ("service", "uploader", "tests", "migrations")
+NAME = re.compile(r"[a-zA-Z]_[a-zA-Z]|[a-z][A-Z]|^_")
+EXAMPLES = {"NNNN_name", "test_ingest_repeated_segment_is_noop"}
 SHARED = {"experiment_id", "workspace_id", "series_id", "slot"}
 """Keys that the text above the tables explains once."""
 
@@ -74,6 +78,20 @@ def test_api_page_has_every_error():
         for status, code in found
         if not any(int(number) == status and f"`{code}`" in codes for number, codes in shown)
     }
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_recipes_name_what_exists(name):
+    """Names of functions, classes, constants and modules; renamed ones would send readers astray."""
+    known = set()
+    for path in (path for top in SOURCES for path in (ROOT / top).rglob("*")):
+        known.add(path.stem)
+        if path.suffix in {".py", ".proto"}:
+            known.update(re.findall(r"\w+", path.read_text()))
+    spans = re.findall(r"`([\w./]+)`", (ROOT / name).read_text())
+    found = {word for span in spans for word in re.findall(r"\w+", span) if NAME.search(word)}
+    assert len(found) > 20
+    assert not found - known - EXAMPLES
 
 
 def test_architecture_page_has_every_package():

@@ -65,7 +65,8 @@ def read_blob(request: Request) -> Response:
 def redirect_to_asset(request: Request) -> Response:
     """Redirect from a front-end file below the page to its one address for all experiments.
 
-    Requires access, as the page does. Browsers cache the redirect for a day, and the file indefinitely.
+    Requires access, as the page does. Browsers cache the redirect for a day, and the file
+    indefinitely.
     """
     page_auth.open_source(request)
     path = request.path_params["path"]

@@ -1,4 +1,4 @@
-"""`--end-with-stdin`: stops an upload gracefully through stdin, or when the parent process exits."""
+"""`--end-with-stdin`: stop an upload gracefully through stdin, or when the parent process exits."""
 
 from __future__ import annotations
 
