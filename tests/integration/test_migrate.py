@@ -29,10 +29,10 @@ def upgrade():
 """
 
 LATER = {
-    "0002_notes": "CREATE TABLE notes (note text)",
-    "0003_series_note": "ALTER TABLE time_series ADD COLUMN note text",
+    "9001_notes": "CREATE TABLE notes (note text)",
+    "9002_series_note": "ALTER TABLE time_series ADD COLUMN note text",
 }
-"""Later migrations of these tests: the second one locks `time_series`."""
+"""Later migrations of these tests, after any real one; the second one locks `time_series`."""
 
 
 def missing(url):
