@@ -38,22 +38,32 @@ _NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 def json_response(content: Any) -> Response:
     """Return a JSON response; the content may include numpy arrays of finite numbers."""
-    return Response(
-        orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY), media_type="application/json"
-    )
+    return Response(_dumps(content), media_type="application/json")
 
 
-def samples_to_json(
+def _dumps(content: Any) -> bytes:
+    return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def samples_response(
     samples: Mapping[str, Mapping[str, Sample]],
     sampling: Sampling,
     values_of: Callable[[Sample], Any],
-) -> Json:
-    """Return each sample as JSON (`sample_to_json`), by run and tag."""
+) -> Response:
+    """Return a JSON response with each sample (`sample_to_json`), by run and tag.
+
+    Each sample is encoded by itself, so that other threads run in between: orjson holds Python's
+    lock, 33 ms for 15 MB.
+    """
     rule = sampling_name(sampling)
-    return {
-        run: {tag: sample_to_json(sample, values_of(sample), rule) for tag, sample in tags.items()}
-        for run, tags in samples.items()
-    }
+    runs = []
+    for run, tags in samples.items():
+        encoded = [
+            orjson.dumps(tag) + b":" + _dumps(sample_to_json(sample, values_of(sample), rule))
+            for tag, sample in tags.items()
+        ]
+        runs.append(orjson.dumps(run) + b":{" + b",".join(encoded) + b"}")
+    return Response(b"{" + b",".join(runs) + b"}", media_type="application/json")
 
 
 def sampling_name(sampling: Sampling) -> str:

@@ -135,9 +135,7 @@ def make_points_response(
     headers = {**_HEADERS, SAMPLING_HEADER: _sampling_header(rule, untyped)}
     if is_small_json:
         loaded = load_samples(objects, samples)
-        response = json_encoding.json_response(
-            json_encoding.samples_to_json(loaded, points_request.sampling, values_of)
-        )
+        response = json_encoding.samples_response(loaded, points_request.sampling, values_of)
         response.headers.update(headers)
         return response
     if must_stream:
