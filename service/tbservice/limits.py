@@ -277,10 +277,10 @@ At `CONNECTIONS_ITEMS_MAX`, all connections together hold 64 MiB of these.
 """
 
 CALLER_CACHE_SECONDS: Final = 60.0
-"""Seconds for which a worker caches the caller of a token."""
+"""Seconds for which a worker caches the caller of a token or of a public link."""
 
-CALLER_CACHE_TOKENS_MAX: Final = 10_000
-"""Tokens in that cache."""
+CALLER_CACHE_ITEMS_MAX: Final = 10_000
+"""Items in that cache: tokens and public links."""
 
 HEAD_BYTES_MAX: Final = 48 * KIB
 """Bytes of a request's first line and headers."""

@@ -8,9 +8,9 @@ from tbservice.admission.admitted import admit
 from tbservice.admission.shares import Caller
 from tbservice.admission.worker_shares import WorkerShares
 
-CALLER = Caller("workspace 1", is_anonymous=False, line="workspace 1")
-OTHER = Caller("workspace 2", is_anonymous=False, line="workspace 2")
-STRANGER = Caller("address 192.0.2.1", is_anonymous=True, line="an experiment")
+CALLER = Caller("workspace 1", False, "workspace 1", "workspace 1")
+OTHER = Caller("workspace 2", False, "workspace 2", "workspace 2")
+STRANGER = Caller("address 192.0.2.1", True, "an experiment", "address 192.0.2.1")
 
 
 @contextmanager

@@ -40,7 +40,8 @@ def scope_of(path=JSON_PATH, client="192.0.2.1", query=b"", **headers):
 
 def strangers_of(line, count):
     return [
-        Caller(f"address {line} {number}", is_anonymous=True, line=line) for number in range(count)
+        Caller(f"address {line} {number}", True, line, f"address {line} {number}")
+        for number in range(count)
     ]
 
 

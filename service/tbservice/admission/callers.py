@@ -9,6 +9,7 @@ import ipaddress
 import re
 import time
 from collections import OrderedDict
+from dataclasses import replace
 from typing import Final
 
 from starlette.concurrency import run_in_threadpool
@@ -43,60 +44,72 @@ _TOKEN_CHARS_MAX: Final = 100
 class CallerLookup:
     """The lookup of each request's caller.
 
-    The workspace of a token is cached for `CALLER_CACHE_SECONDS`. A token that is revoked in the
-    meantime still counts against its workspace's share, but gives no access.
+    The workspace of a token, and that of an experiment that is visible by link, are cached for
+    `CALLER_CACHE_SECONDS`. A token that is revoked in the meantime still counts against its
+    workspace's share, but gives no access.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._known: OrderedDict[bytes, tuple[Caller, float]] = OrderedDict()
+        self._known: OrderedDict[bytes | str, tuple[Caller, float]] = OrderedDict()
         self._lookups = FairQueue("token look-ups", _LOOKUPS_MAX, 2, _LOOKUPS_WAITING_MAX)
 
     async def identify(self, scope: Scope) -> Caller:
-        """Return the caller of a request: its token's workspace, or else its address.
+        """Return the caller of a request.
 
-        A token that cannot be looked up now, because too many lookups of its address wait or the
-        database fails, counts as its address.
+        It is the workspace of its token; without a token, the readers of the workspace whose public
+        link it uses; or else its address, also if the lookup fails because too many lookups of the
+        address wait or the database does not respond.
         """
-        key = _address(scope)
-        address = Caller(key, is_anonymous=True, line=_experiment(scope) or key)
+        key, experiment = _address(scope), _experiment(scope)
+        address = Caller(key, is_anonymous=True, line=experiment or key, client=key)
         digest = grants.parse_token_digest(_token(scope))
-        if digest is None:
-            return address
+        if digest is not None:
+            return await self._find(digest, address) or address
 
-        caller = self._find_cached(digest)
-        if caller is None:
-            try:
-                async with self._lookups.turn(address):
-                    caller = self._find_cached(digest) or await self._look_up(digest)
-            except TooManyRequests:
-                return address
-        return caller or address
+        if experiment is not None and (readers := await self._find(experiment, address)):
+            return replace(readers, line=experiment, client=key)
+        return address
 
-    def _find_cached(self, digest: bytes) -> Caller | None:
-        caller, valid_until = self._known.get(digest, (None, 0.0))
+    async def _find(self, known: bytes | str, address: Caller) -> Caller | None:
+        """Return the caller of a token's digest, or the readers of a public experiment."""
+        if caller := self._find_cached(known):
+            return caller
+        try:
+            async with self._lookups.turn(address):
+                return self._find_cached(known) or await self._look_up(known)
+        except TooManyRequests:
+            return None
+
+    def _find_cached(self, known: bytes | str) -> Caller | None:
+        caller, valid_until = self._known.get(known, (None, 0.0))
         return caller if time.monotonic() < valid_until else None
 
-    async def _look_up(self, digest: bytes) -> Caller | None:
+    async def _look_up(self, known: bytes | str) -> Caller | None:
         try:
-            caller = await run_in_threadpool(self._read, digest)
+            caller = await run_in_threadpool(self._read, known)
         except Exception:  # noqa: BLE001 - the route's own query reports a database error
             return None
         if caller is not None:
-            self._known[digest] = caller, time.monotonic() + limits.CALLER_CACHE_SECONDS
-            self._known.move_to_end(digest)
-            while len(self._known) > limits.CALLER_CACHE_TOKENS_MAX:
+            self._known[known] = caller, time.monotonic() + limits.CALLER_CACHE_SECONDS
+            self._known.move_to_end(known)
+            while len(self._known) > limits.CALLER_CACHE_ITEMS_MAX:
                 self._known.popitem(last=False)
         return caller
 
-    def _read(self, digest: bytes) -> Caller | None:
+    def _read(self, known: bytes | str) -> Caller | None:
         with self._database.without_transaction() as db:
-            identity = grants.find_caller(db, digest)
-        if identity is None:
+            if isinstance(known, bytes):
+                found = grants.find_caller(db, known)
+            else:
+                owner = grants.find_link_owner(db, known)
+                found = None if owner is None else (owner, True)
+        if found is None:
             return None
-        workspace_id, is_reader = identity
+        workspace_id, is_reader = found
         key = f"workspace {workspace_id}"
-        return Caller(key, is_anonymous=False, line=key, is_reader=is_reader)
+        client = f"{key}'s readers" if is_reader else key
+        return Caller(key, is_anonymous=False, line=key, client=client, is_reader=is_reader)
 
 
 def _address(scope: Scope) -> str:

@@ -28,10 +28,16 @@ class Caller:
     """Whether only the address is known. All of these form one group with its own share."""
 
     line: str = field(compare=False)
-    """The line its requests wait in; anonymous readers of one experiment share a line."""
+    """The line its requests wait in; readers of one experiment without a token share a line."""
+
+    client: str = field(compare=False)
+    """Whose requests are served in order: within a line, clients are served in rotation."""
 
     is_reader: bool = False
-    """Whether its token only reads: such tokens are passed on, and leave half to the workspace."""
+    """Whether it has a token that only reads, or a public link: these are passed on to others.
+
+    All of a workspace's readers together leave half of its share to the workspace itself.
+    """
 
 
 class Shares:

@@ -93,6 +93,17 @@ def find_caller(db: Connection, digest: bytes) -> tuple[WorkspaceId, bool] | Non
     return None if identity is None else (identity.workspace_id, identity.scopes == {Scope.READ})
 
 
+def find_link_owner(db: Connection, experiment_id: str) -> WorkspaceId | None:
+    """Return the workspace of an experiment that is visible by link; None for any other.
+
+    Requests without a token count towards its share of the server. This is not a grant.
+    """
+    if not secrets.is_experiment_id(experiment_id):
+        return None
+    owner = auth_lookup.find_owner_and_identity(db, ExperimentId(experiment_id), None)[0]
+    return owner.workspace_id if owner and owner.visibility is Visibility.LINK else None
+
+
 def _authorize(
     db: Connection, experiment_id: str, secret: str | None, scope: Scope
 ) -> TokenIdentity:

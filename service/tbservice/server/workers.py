@@ -35,7 +35,7 @@ from tbservice.store.pg.schema import check_schema
 WORKER_HEALTHCHECK_SECONDS_MAX = 30
 """Seconds after which a worker that does not respond to its parent is replaced."""
 
-THREAD_SWITCH_SECONDS = 0.0005
+THREAD_SWITCH_SECONDS = 0.0001
 """Seconds after which a thread releases Python's lock to a waiting one.
 
 With Python's default of 0.005 s each system call of a short request waits that long while another
