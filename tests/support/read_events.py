@@ -20,10 +20,11 @@ from tbupload.events.decode.file_parts import FilePart
 from tbupload.events.decode.record_rows import PADDING_BYTES
 from tbupload.events.event_file import EventFileReader
 from tbupload.events.filters import SeriesFilter
-from tbupload.events.points import BlobSequenceColumns, Chunk, ScalarColumns, TensorColumns
+from tbupload.events.points import Chunk
 from tbupload.events.tag_registry import TagRegistry
 from tbupload.limits import ReadLimits
 from tbwire import tensorboard_pb2 as pb
+from tbwire.points import BlobSequencePoints, ScalarPoints, TensorPoints
 
 LIMITS = ReadLimits(
     tensor_bytes_max=4 << 20,
@@ -79,22 +80,22 @@ def join(chunks: Iterable[Chunk]) -> tuple[dict[str, Read], Counter[str]]:
             )
             assert known.plugin == read.plugin
             known.points += points(read.columns)
-            if isinstance(read.columns, BlobSequenceColumns):
+            if isinstance(read.columns, BlobSequencePoints):
                 known.content_types += read.columns.logged_content_types
                 assert len(known.content_types) == len(known.points)
     return series, skipped
 
 
-def points(columns: ScalarColumns | TensorColumns | BlobSequenceColumns) -> list[tuple]:
+def points(columns: ScalarPoints | TensorPoints | BlobSequencePoints) -> list[tuple]:
     """The points of columns, which must be well-formed."""
     assert (columns.steps.dtype, columns.wall_times.dtype) == (np.int64, np.float64)
     match columns:
-        case ScalarColumns():
+        case ScalarPoints():
             assert columns.values.dtype in (np.float32, np.float64)
             values = [(str(value.dtype), value.tobytes()) for value in columns.values]
-        case TensorColumns():
+        case TensorPoints():
             values = columns.tensors
-        case BlobSequenceColumns():
+        case BlobSequencePoints():
             values = columns.sequences
     walls = [wall_time.tobytes() for wall_time in columns.wall_times]
     return list(zip(columns.steps.tolist(), walls, values, strict=True))

@@ -7,19 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tbupload.events.points import (
-    BlobSequenceColumns,
-    Chunk,
-    LegacyHistogram,
-    ScalarColumns,
-    SeriesPoints,
-    Tensor,
-    TensorColumns,
-)
+from tbupload.events.points import Chunk, LegacyHistogram, SeriesPoints, Tensor
 from tbupload.http.wire_limits import WireLimits
 from tbupload.upload.batches import Batch
 from tbupload.upload.segments import drop_largest_series, encode_segment
 from tbwire import packing, wire_pb2
+from tbwire.points import BlobSequencePoints, ScalarPoints, TensorPoints
 
 LIMITS = WireLimits(
     batch_bytes_max=1 << 20,
@@ -42,17 +35,17 @@ def chunk_of(*series, skipped=()):
 
 def scalars(tag="loss", dtype=np.float32, metadata=b"metadata"):
     values = np.array([np.nan, np.inf, 1 / 3], dtype=dtype)
-    return SeriesPoints(tag, "scalars", metadata, ScalarColumns(STEPS, WALL_TIMES, values))
+    return SeriesPoints(tag, "scalars", metadata, ScalarPoints(STEPS, WALL_TIMES, values))
 
 
 def tensors(size, tag="tensor", histogram=None):
     tensor = Tensor(4, (size,), bytes(size), histogram)
-    return SeriesPoints(tag, "p", b"m", TensorColumns(STEPS[:1], WALL_TIMES[:1], [tensor]))
+    return SeriesPoints(tag, "p", b"m", TensorPoints(STEPS[:1], WALL_TIMES[:1], [tensor]))
 
 
 def blobs(*contents, tag="images"):
     return SeriesPoints(
-        tag, "images", b"m", BlobSequenceColumns(STEPS[:1], WALL_TIMES[:1], [list(contents)], [""])
+        tag, "images", b"m", BlobSequencePoints(STEPS[:1], WALL_TIMES[:1], [list(contents)], [""])
     )
 
 
@@ -90,7 +83,7 @@ def test_scalars_with_rising_steps_travel_packed(dtype):
         np.arange(20_000) * 3,
         np.random.default_rng(0).normal(size=20_000).astype(dtype),
     )
-    chunk = chunk_of(SeriesPoints("loss", "scalars", b"m", ScalarColumns(steps, steps / 7, values)))
+    chunk = chunk_of(SeriesPoints("loss", "scalars", b"m", ScalarPoints(steps, steps / 7, values)))
     _, wire = encoded(chunk, limits=replace(LIMITS, packed_points_max=8192))
     blocks = [packing.unpack(block) for block in wire.series[0].scalars.blocks]
     assert [len(block[0]) for block in blocks] == [6666, 6667, 6667]
@@ -107,7 +100,7 @@ def test_scalars_with_rising_steps_travel_packed(dtype):
 def test_scalars_with_step_that_does_not_rise_travel_in_columns():
     steps = np.append(np.arange(5_000), 4_999)
     chunk = chunk_of(
-        SeriesPoints("loss", "scalars", b"m", ScalarColumns(steps, steps / 7, steps / 3))
+        SeriesPoints("loss", "scalars", b"m", ScalarPoints(steps, steps / 7, steps / 3))
     )
     _, wire = encoded(chunk, limits=replace(LIMITS, packed_points_max=8192))
     assert not wire.series[0].scalars.blocks
@@ -116,7 +109,7 @@ def test_scalars_with_step_that_does_not_rise_travel_in_columns():
 
 def test_strided_columns_arrive_in_order():
     matrix = np.arange(12, dtype=np.int64).reshape(6, 2)
-    columns = ScalarColumns(
+    columns = ScalarPoints(
         matrix[:, 1], matrix[:, 0].astype(float)[::-1], matrix[:, 0].astype(np.float32)
     )
     _, sent = encoded(chunk_of(SeriesPoints("t", "scalars", b"m", columns)))
@@ -146,7 +139,7 @@ def test_blobs_travel_inline_or_by_digest():
 
 
 def test_content_types_travel_beside_their_clips():
-    columns = BlobSequenceColumns(
+    columns = BlobSequencePoints(
         STEPS, WALL_TIMES, [[b"a"], [b"a"], [b"b", b"c"]], ["audio/x-my", "ж", ""]
     )
     _, sent = encoded(chunk_of(SeriesPoints("clips", "audio", b"m", columns)))

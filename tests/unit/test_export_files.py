@@ -14,7 +14,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support.event_files import encode_record
-from tbupload.events.points import ScalarColumns
 from tbupload.export.destination import atomic_file
 from tbupload.export.directory_names import event_file_name, run_directory
 from tbupload.export.event_records import (
@@ -26,6 +25,7 @@ from tbupload.export.event_records import (
 )
 from tbwire import frames, read_pb2
 from tbwire import tensorboard_pb2 as pb
+from tbwire.points import ScalarPoints
 
 METADATA = pb.SummaryMetadata(display_name="x" * 200, data_class=1).SerializeToString()
 STEPS = st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-3, 300))
@@ -67,7 +67,7 @@ def written_scalars(points, tag, metadata, *, is_simple=False):
     """The events that scalars are written as, which have the right frames, steps and wall times."""
     steps = np.array(sorted(points), np.int64)
     values = np.array([points[step] for step in steps.tolist()])
-    columns = ScalarColumns(steps, values[::-1].copy(), values)
+    columns = ScalarPoints(steps, values[::-1].copy(), values)
     written = b"".join(scalar_records(tag, columns, metadata, is_simple=is_simple))
     at, found = 0, []
     while at < len(written):

@@ -6,24 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-
-Steps = npt.NDArray[np.int64]
-WallTimes = npt.NDArray[np.float64]
-"""Seconds since the epoch."""
-
-
-@dataclass(slots=True)
-class ScalarColumns:
-    """Points of a scalar series in file order: three arrays of one length.
-
-    `values` are float32 if the file has float32 only, float64 otherwise.
-    """
-
-    steps: Steps
-    wall_times: WallTimes
-    values: npt.NDArray[np.float32] | npt.NDArray[np.float64]
+from tbwire.points import BlobSequencePoints, ScalarPoints, TensorPoints
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +66,6 @@ class Tensor:
     in_file: FileBlob | None = None
 
 
-@dataclass(slots=True)
-class TensorColumns:
-    """Points of a tensor series in file order; `tensors` is as long as the two arrays."""
-
-    steps: Steps
-    wall_times: WallTimes
-    tensors: list[Tensor]
-
-
 Blob = bytes | FileBlob
 """A blob in memory, or a reference to a large one in its file; `len` returns its bytes for both."""
 
@@ -104,17 +78,8 @@ class BlobSequence:
     logged_content_type: str = ""
 
 
-@dataclass(slots=True)
-class BlobSequenceColumns:
-    """Points of a blob sequence series in file order: four columns of one length."""
-
-    steps: Steps
-    wall_times: WallTimes
-    sequences: list[list[Blob]]
-    logged_content_types: list[str]
-
-
-Columns = ScalarColumns | TensorColumns | BlobSequenceColumns
+Columns = ScalarPoints | TensorPoints[Tensor] | BlobSequencePoints[Blob]
+"""Points of one series, in file order."""
 
 
 @dataclass(slots=True)

@@ -15,12 +15,13 @@ from typing import Any, Final
 from tbupload.errors import BlobLost, Refused, Unreachable, Unreadable
 from tbupload.export.plan import Job, SeriesListing
 from tbupload.export.points import read_points, read_table
-from tbupload.export.remote_series import DataClass, LostPoint, RemoteBlob, SeriesPart
+from tbupload.export.remote_series import LostPoint, RemoteBlob, SeriesPart
 from tbupload.http.api_schemas import RUNS
 from tbupload.http.pagination import read_pages
 from tbupload.http.response_schema import integer, mapping, record, string
 from tbupload.http.retry import RetryPolicy
 from tbupload.http.transport import Response, Transport
+from tbwire.points import DataClassName
 
 MEDIA_TYPES: Final = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
 
@@ -65,7 +66,7 @@ class ExportClient:
         response = self._transport.request("GET", f"{self._path}/runs").json(RUNS)
         return {run["run"]: run["start_time"] or 0.0 for run in response["runs"]}
 
-    def list_series(self, kind: DataClass) -> SeriesListing:
+    def list_series(self, kind: DataClassName) -> SeriesListing:
         """Return plugin and point count of all series of one data class."""
         listed: dict[str, dict[str, dict[str, Any]]] = {}
 

@@ -14,7 +14,7 @@ import google_crc32c
 
 from tbupload.errors import BlobLost
 from tbupload.events.filters import SeriesFilter
-from tbupload.events.points import ScalarColumns, TensorColumns
+from tbupload.events.points import Tensor
 from tbupload.events.tf_record import footer, header
 from tbupload.export.client import ExportClient
 from tbupload.export.destination import as_output_errors, commit_file, temporary_path
@@ -30,13 +30,8 @@ from tbupload.export.event_records import (
     version_record,
 )
 from tbupload.export.plan import RunGroup
-from tbupload.export.remote_series import (
-    LostPoint,
-    RemoteBlob,
-    RemoteSequenceColumns,
-    RemoteSeries,
-    SeriesPart,
-)
+from tbupload.export.remote_series import LostPoint, RemoteBlob, RemoteSeries, SeriesPart
+from tbwire.points import BlobSequencePoints, ScalarPoints, TensorPoints
 
 HISTOGRAM_LOST: Final = (
     "legacy histograms are written as tensors, without the fields only they have"
@@ -192,21 +187,21 @@ class EventFileExporter:
         self, file: IO[bytes], part: SeriesPart, metadata: bytes | None, notes: Counter[str]
     ) -> None:
         match part.columns:
-            case ScalarColumns() as columns:
+            case ScalarPoints() as columns:
                 is_simple = is_simple_value(part.series.tag, part.series.metadata)
                 file.writelines(
                     scalar_records(part.series.tag, columns, metadata, is_simple=is_simple)
                 )
-            case TensorColumns() as columns:
+            case TensorPoints() as columns:
                 _write_tensors(file, part.series.tag, columns, metadata, notes)
-            case RemoteSequenceColumns() as columns:
+            case BlobSequencePoints() as columns:
                 self._write_blobs(file, part.series, columns, metadata, notes)
 
     def _write_blobs(
         self,
         file: IO[bytes],
         series: RemoteSeries,
-        columns: RemoteSequenceColumns,
+        columns: BlobSequencePoints[RemoteBlob],
         metadata: bytes | None,
         notes: Counter[str],
     ) -> None:
@@ -239,7 +234,7 @@ class _BlobPoint(NamedTuple):
 
 
 def _blob_points(
-    series: RemoteSeries, columns: RemoteSequenceColumns, metadata: bytes | None
+    series: RemoteSeries, columns: BlobSequencePoints[RemoteBlob], metadata: bytes | None
 ) -> list[_BlobPoint]:
     """Return the points of a part; the first one has a form that preserves the series' metadata.
 
@@ -286,7 +281,11 @@ def _write_blob_record(
 
 
 def _write_tensors(
-    file: IO[bytes], tag: str, columns: TensorColumns, metadata: bytes | None, notes: Counter[str]
+    file: IO[bytes],
+    tag: str,
+    columns: TensorPoints[Tensor],
+    metadata: bytes | None,
+    notes: Counter[str],
 ) -> None:
     """Write the tensors of a part; the first one has a form that preserves the series' metadata."""
     points = list(

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from tbupload.events.decode.legacy import histogram_tensor, legacy_metadata
 from tbupload.events.linear_checksum import checksums, mask
-from tbupload.events.points import LegacyHistogram, ScalarColumns, Tensor
+from tbupload.events.points import LegacyHistogram, Tensor
 from tbupload.events.skip_reasons import ValueRefused
 from tbupload.events.tf_record import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, footer, header
 from tbupload.export.protobuf_fields import (
@@ -47,6 +47,7 @@ from tbupload.export.protobuf_fields import (
 )
 from tbwire import tensorboard_pb2 as pb
 from tbwire import tensors
+from tbwire.points import ScalarPoints
 from tbwire.wire_format import encode_varint
 
 _FLOAT32: Final = np.dtype("<f4")
@@ -66,7 +67,7 @@ def record(payload: bytes) -> bytes:
 
 
 def scalar_records(
-    tag: str, columns: ScalarColumns, metadata: bytes | None, *, is_simple: bool = False
+    tag: str, columns: ScalarPoints, metadata: bytes | None, *, is_simple: bool = False
 ) -> Iterator[bytes]:
     """Yield chunks of many records each, in step order; `metadata` is written to the first record.
 

@@ -16,8 +16,9 @@ from tbupload.export.directory_names import is_renamed, run_directory
 from tbupload.export.event_files import EventFileExporter, RunFiles
 from tbupload.export.plan import Job, RunGroup, run_groups, table_jobs
 from tbupload.export.progress import ExportProgress
-from tbupload.export.remote_series import DATA_CLASSES, LostPoint
+from tbupload.export.remote_series import LostPoint
 from tbupload.export.tables import table_path, write_table
+from tbwire.points import DATA_CLASSES
 
 EVENTS: Final = "events"
 

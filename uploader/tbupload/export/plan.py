@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tbupload.events.filters import SeriesFilter
-from tbupload.export.remote_series import DATA_CLASSES, DataClass
+from tbwire.points import DATA_CLASSES, DataClassName
 
 POINTS_PER_JOB: Final = 5_000_000
 """Points per job, unless a single run has more: at most these are read again after a failure."""
@@ -28,7 +28,7 @@ SeriesListing = Mapping[str, Mapping[str, Mapping[str, Any]]]
 class Job:
     """Series of one data class: all combinations of runs and tags (None: all), of one plugin."""
 
-    kind: DataClass
+    kind: DataClassName
     runs: list[str]
     tags: list[str] | None
     plugin: str | None
@@ -63,7 +63,7 @@ class RunGroup:
 
 
 def table_jobs(
-    kind: DataClass, listed: SeriesListing, series_filter: SeriesFilter
+    kind: DataClassName, listed: SeriesListing, series_filter: SeriesFilter
 ) -> Iterator[Job]:
     """Yield jobs for exactly the series that the filter accepts."""
     plugins: Iterable[str | None] = (
@@ -75,7 +75,7 @@ def table_jobs(
 
 def run_groups(
     start_times: Mapping[str, float],
-    listed: Mapping[DataClass, SeriesListing],
+    listed: Mapping[DataClassName, SeriesListing],
     series_filter: SeriesFilter,
 ) -> Iterator[RunGroup]:
     """Yield groups of runs with jobs for exactly the series that the filter accepts.
@@ -115,7 +115,7 @@ def run_groups(
 
 
 def _jobs(
-    kind: DataClass,
+    kind: DataClassName,
     listed: SeriesListing,
     series_filter: SeriesFilter,
     plugin: str | None,

@@ -11,47 +11,32 @@ from __future__ import annotations
 
 import json
 import urllib.parse
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 from google.protobuf.message import DecodeError
 
 from tbupload.errors import Unreachable
-from tbupload.events.points import (
-    LegacyHistogram,
-    ScalarColumns,
-    Steps,
-    Tensor,
-    TensorColumns,
-    WallTimes,
-)
-from tbupload.export.remote_series import (
-    Columns,
-    DataClass,
-    LostPoint,
-    RemoteBlob,
-    RemoteSequenceColumns,
-    RemoteSeries,
-    SeriesPart,
-)
+from tbupload.export.point_decoding import decode_points
+from tbupload.export.remote_series import LostPoint, RemoteSeries, SeriesPart
 from tbupload.http.transport import Transport
 from tbupload.limits import (
     ERROR_DETAIL_CHARS_MAX,
     LOST_POINTS_MAX,
     RESPONSE_BYTES_MAX,
-    WIRE_LIMIT_MAX,
 )
-from tbwire import frames, packing, read_pb2, tensors, wire_pb2
+from tbwire import frames, read_pb2
+from tbwire.points import (
+    DataClassName,
+)
 from tbwire.tensorboard_pb2 import SummaryMetadata
 
 
 def read_points(
     transport: Transport,
     experiment_id: str,
-    kind: DataClass,
+    kind: DataClassName,
     query: Mapping[str, Any] | None = None,
     on_lost: Callable[[LostPoint], None] | None = None,
 ) -> Iterator[SeriesPart]:
@@ -95,7 +80,7 @@ def read_table(
 
 @contextmanager
 def _frames(
-    transport: Transport, experiment_id: str, kind: DataClass, query: Mapping[str, Any]
+    transport: Transport, experiment_id: str, kind: DataClassName, query: Mapping[str, Any]
 ) -> Iterator[Iterator[read_pb2.Frame]]:
     """Return the frames of a response; a ValueError in the block is raised as Unreachable."""
     path = f"/api/v1/experiments/{urllib.parse.quote(experiment_id, safe='')}/{kind}/data"
@@ -133,7 +118,7 @@ def _decode_parts(
         if series is None:
             raise ValueError("points before their series")
 
-        columns = _columns(frame.part)
+        columns = decode_points(frame.part)
         points += len(columns.steps)
         yield SeriesPart(series, columns, frame.part.is_last, begin.sampling)
     raise ValueError("no end frame")
@@ -187,11 +172,6 @@ def _filter_lost(
         )
 
 
-def _check_lengths(*columns: Sequence[object] | npt.NDArray[Any]) -> None:
-    if len({len(column) for column in columns}) > 1:
-        raise ValueError("columns have different lengths")
-
-
 def _series(sent: read_pb2.Series) -> RemoteSeries:
     try:
         SummaryMetadata.FromString(sent.summary_metadata)
@@ -200,69 +180,3 @@ def _series(sent: read_pb2.Series) -> RemoteSeries:
     return RemoteSeries(
         sent.run, sent.tag, sent.plugin, sent.data_class, sent.summary_metadata, sent.total
     )
-
-
-def _columns(part: read_pb2.Part) -> Columns:
-    """Decode the points of a part. Raise ValueError if they are malformed."""
-    kind = part.WhichOneof("points")
-    if kind == "scalars":
-        return _scalars(part.scalars)
-
-    if kind == "tensors":
-        steps, wall_times = _steps_and_times(part.tensors)
-        _check_lengths(steps, wall_times, part.tensors.tensors)
-        return TensorColumns(
-            steps, wall_times, [_tensor(tensor) for tensor in part.tensors.tensors]
-        )
-
-    if kind == "blob_sequences":
-        steps, wall_times = _steps_and_times(part.blob_sequences)
-        sequences = [
-            [_blob(blob) for blob in sequence.blobs] for sequence in part.blob_sequences.sequences
-        ]
-        _check_lengths(steps, wall_times, sequences)
-        content_types = [sequence.logged_content_type for sequence in part.blob_sequences.sequences]
-        return RemoteSequenceColumns(steps, wall_times, sequences, content_types)
-
-    raise ValueError("a part without points")
-
-
-def _scalars(sent: wire_pb2.ScalarPoints) -> ScalarColumns:
-    if not sent.blocks:
-        steps, wall_times = _steps_and_times(sent)
-        values = np.frombuffer(sent.values64, "<f8")
-        _check_lengths(steps, wall_times, values)
-        return ScalarColumns(steps, wall_times, values)
-    blocks = [packing.unpack(block) for block in sent.blocks]
-    if len(blocks) == 1:
-        return ScalarColumns(*blocks[0])
-    return ScalarColumns(*(np.concatenate(columns) for columns in zip(*blocks, strict=True)))
-
-
-def _steps_and_times(
-    sent: wire_pb2.ScalarPoints | wire_pb2.TensorPoints | read_pb2.StoredSequencePoints,
-) -> tuple[Steps, WallTimes]:
-    return np.frombuffer(sent.steps, "<i8"), np.frombuffer(sent.wall_times, "<f8")
-
-
-def _tensor(sent: wire_pb2.Tensor) -> Tensor:
-    tensors.check_tensor(sent.dtype, sent.shape, sent.data)
-    histogram = None
-    if sent.HasField("histogram"):
-        fields = sent.histogram
-        histogram = LegacyHistogram(
-            fields.min,
-            fields.max,
-            fields.num,
-            fields.sum,
-            fields.sum_squares,
-            list(fields.bucket_limit),
-            list(fields.bucket),
-        )
-    return Tensor(sent.dtype, tuple(sent.shape), sent.data, histogram)
-
-
-def _blob(sent: read_pb2.StoredBlob) -> RemoteBlob:
-    if sent.size > WIRE_LIMIT_MAX:
-        raise ValueError(f"a blob of {sent.size:,} bytes")
-    return RemoteBlob(sent.key, sent.sha256, sent.size, sent.content_type)

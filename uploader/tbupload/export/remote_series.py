@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, Literal, TypeVar
 
-import numpy as np
-
-from tbupload.events.points import ScalarColumns, Steps, TensorColumns, WallTimes
-
-DataClass = Literal["scalars", "tensors", "blob_sequences"]
-
-DATA_CLASSES: Final[tuple[DataClass, ...]] = ("scalars", "tensors", "blob_sequences")
+from tbupload.events.points import Tensor
+from tbwire.points import BlobSequencePoints, ScalarPoints, TensorPoints, concatenate
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +36,6 @@ class RemoteBlob:
     content_type: str
 
 
-@dataclass(slots=True)
-class RemoteSequenceColumns:
-    """Points of a blob sequence series: four columns of equal length.
-
-    `logged_content_types` are those that were logged with audio, or empty.
-    """
-
-    steps: Steps
-    wall_times: WallTimes
-    sequences: list[list[RemoteBlob]]
-    logged_content_types: list[str]
-
-
 @dataclass(frozen=True, slots=True)
 class LostPoint:
     """A point that is left out, because the server lost the object with its bytes.
@@ -69,9 +50,7 @@ class LostPoint:
     is_unreadable: bool = False
 
 
-_C = TypeVar("_C")
-
-Columns = ScalarColumns | TensorColumns | RemoteSequenceColumns
+Columns = ScalarPoints | TensorPoints[Tensor] | BlobSequencePoints[RemoteBlob]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,41 +73,6 @@ def whole_series(parts: Iterable[SeriesPart]) -> Iterator[SeriesPart]:
     for part in parts:
         pending.append(part)
         if part.is_last:
-            columns = join([part.columns for part in pending])
+            columns = concatenate([part.columns for part in pending])
             yield SeriesPart(part.series, columns, True, part.sampling)
             pending = []
-
-
-def join(columns: list[Columns]) -> Columns:
-    """Concatenate columns of the same type; at least one."""
-    first = columns[0]
-    if len(columns) == 1:
-        return first
-
-    steps = np.concatenate([chunk.steps for chunk in columns])
-    wall_times = np.concatenate([chunk.wall_times for chunk in columns])
-
-    if isinstance(first, ScalarColumns):
-        return ScalarColumns(
-            steps,
-            wall_times,
-            np.concatenate([chunk.values for chunk in _columns_of_type(ScalarColumns, columns)]),
-        )
-
-    if isinstance(first, TensorColumns):
-        chunks = _columns_of_type(TensorColumns, columns)
-        return TensorColumns(
-            steps, wall_times, [tensor for chunk in chunks for tensor in chunk.tensors]
-        )
-
-    sequence_chunks = list(_columns_of_type(RemoteSequenceColumns, columns))
-    return RemoteSequenceColumns(
-        steps,
-        wall_times,
-        [sequence for chunk in sequence_chunks for sequence in chunk.sequences],
-        [text for chunk in sequence_chunks for text in chunk.logged_content_types],
-    )
-
-
-def _columns_of_type(kind: type[_C], columns: Iterable[object]) -> Iterator[_C]:
-    return (chunk for chunk in columns if isinstance(chunk, kind))

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from tbupload.errors import Refused, Unreachable
-from tbupload.export.remote_series import DataClass
 from tbupload.http.response_schema import (
     INTEGER_MAX,
     Json,
@@ -27,6 +26,7 @@ from tbupload.http.retry import RetryPolicy
 from tbupload.http.sse import ServerEvent, read_events
 from tbupload.http.transport import Transport
 from tbupload.limits import ERROR_DETAIL_CHARS_MAX
+from tbwire.points import DataClassName
 
 _END_STATUSES: Final = {"unauthenticated": 401, "forbidden": 403, "not_found": 404}
 
@@ -49,7 +49,7 @@ def follow_points(
     transport: Transport,
     retry_policy: RetryPolicy,
     experiment_id: str,
-    kind: DataClass,
+    kind: DataClassName,
     query: Mapping[str, Any] | None = None,
 ) -> Iterator[Json]:
     """Yield the changes that the server sends: `{cursor, more, removed, points}`; never return.

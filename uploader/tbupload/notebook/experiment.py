@@ -16,9 +16,9 @@ from google.protobuf.message import DecodeError
 from tbupload.config import check_token, find_access
 from tbupload.console.terminal import write_line
 from tbupload.errors import Refused, UsageError
-from tbupload.events.points import ScalarColumns, Tensor, TensorColumns
+from tbupload.events.points import Tensor
 from tbupload.export.points import read_points
-from tbupload.export.remote_series import DataClass, RemoteSequenceColumns, SeriesPart
+from tbupload.export.remote_series import SeriesPart
 from tbupload.http.api_schemas import RUNS
 from tbupload.http.pagination import read_pages
 from tbupload.http.response_schema import Schema, array, mapping, record, string, unreadable_answer
@@ -28,6 +28,7 @@ from tbupload.limits import WIRE_LIMIT_MAX
 from tbupload.notebook import data_frames, hyperparameters
 from tbupload.notebook.data_frames import CategoryColumn, Library
 from tbwire import tensors
+from tbwire.points import BlobSequencePoints, DataClassName, ScalarPoints, TensorPoints
 
 RETRY_TIMEOUT_SECONDS: Final = 60.0
 """How long a request is retried while the server does not respond."""
@@ -138,7 +139,7 @@ class Experiment:
         """
         name, _ = data_frames.load(library or self._library)  # fails before anything is read
         parts = list(self._read("scalars", run, tag, {"sampling": sampling, **query}))
-        values = [part.columns.values for part in parts if isinstance(part.columns, ScalarColumns)]
+        values = [part.columns.values for part in parts if isinstance(part.columns, ScalarPoints)]
         value = np.concatenate(values, dtype=np.float64) if values else np.empty(0)
         frame = data_frames.make({**_columns(parts), "value": value}, name)
         return data_frames.pivot(frame) if pivot else frame
@@ -162,7 +163,7 @@ class Experiment:
         values = [
             _array(tensor)
             for part in parts
-            if isinstance(part.columns, TensorColumns)
+            if isinstance(part.columns, TensorPoints)
             for tensor in part.columns.tensors
         ]
         return data_frames.make({**_columns(parts), "value": values}, name)
@@ -184,9 +185,7 @@ class Experiment:
         """
         name, _ = data_frames.load(library or self._library)
         parts = list(self._read("blob_sequences", run, tag, {"sampling": sampling, **query}))
-        columns = [
-            part.columns for part in parts if isinstance(part.columns, RemoteSequenceColumns)
-        ]
+        columns = [part.columns for part in parts if isinstance(part.columns, BlobSequencePoints)]
         sequences = [sequence for column in columns for sequence in column.sequences]
         blobs = [blob for sequence in sequences for blob in sequence]
         logged = [text for column in columns for text in column.logged_content_types]
@@ -244,7 +243,7 @@ class Experiment:
     def _get(self, path: str, schema: Schema) -> dict[str, Any]:
         return self._transport.request("GET", self._path + path).json(schema)
 
-    def _list(self, kind: DataClass, schema: Schema, **query: Any) -> dict[str, dict[str, Any]]:
+    def _list(self, kind: DataClassName, schema: Schema, **query: Any) -> dict[str, dict[str, Any]]:
         """Return all series of one data class as {run: {tag: series}}."""
 
         def read(after: str | None) -> Response:
@@ -260,7 +259,7 @@ class Experiment:
         return listed
 
     def _read(
-        self, kind: DataClass, run: Names, tag: Names, query: dict[str, Any]
+        self, kind: DataClassName, run: Names, tag: Names, query: dict[str, Any]
     ) -> Iterable[SeriesPart]:
         """Read the points of the selected runs and tags."""
         selection = {

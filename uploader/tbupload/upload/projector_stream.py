@@ -13,13 +13,14 @@ import numpy as np
 
 from tbupload.errors import ReadError
 from tbupload.events.filters import SeriesFilter
-from tbupload.events.points import BlobSequenceColumns, Chunk, SeriesPoints
+from tbupload.events.points import Chunk, SeriesPoints
 from tbupload.events.projector_files import CONFIG_NAME, Embedding, ProjectorFiles
 from tbupload.http.wire_limits import WireLimits
 from tbupload.logdir.entries import Folder
 from tbupload.upload.segments import EncodedSegment, encode_segment
 from tbupload.upload.stream_cursors import StreamName
 from tbwire import wire_pb2
+from tbwire.points import BlobSequencePoints
 from tbwire.tensorboard_pb2 import DATA_CLASS_BLOB_SEQUENCE, SummaryMetadata
 
 PLUGIN: Final = "projector"
@@ -118,7 +119,7 @@ def state_checksum(state: bytes) -> int:
 
 
 def _points(tag: str, embedding: Embedding) -> SeriesPoints:
-    columns = BlobSequenceColumns(
+    columns = BlobSequencePoints(
         np.zeros(1, np.int64), np.array([time.time()]), [embedding.blobs], [""]
     )
     return SeriesPoints(tag, PLUGIN, _METADATA, columns)

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from tbupload.events.points import Steps
+from tbwire.points import Steps
 
 SUPERSEDED: Final = "superseded"
 """Points at a step that an earlier point of their series and file has."""

@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
-import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
-from typing import Any, Final
-
-import numpy as np
-import numpy.typing as npt
+from typing import Final
 
 from tbupload.events.points import (
     Blob,
-    BlobSequenceColumns,
     Chunk,
-    Columns,
     FileBlob,
-    LegacyHistogram,
-    ScalarColumns,
     SeriesPoints,
-    Tensor,
-    TensorColumns,
 )
 from tbupload.events.skip_reasons import EMPTY_VALUE
 from tbupload.http.wire_limits import WireLimits
+from tbupload.upload.point_encoding import COUNT_NAMES, encode_points
 from tbupload.upload.repeated_steps import StepSpan, step_span
-from tbwire import packing, wire_pb2
+from tbwire import wire_pb2
+from tbwire.points import TensorPoints
 from tbwire.tag_owners import HPARAMS
-
-PACKED_POINTS_MIN: Final = 1_024
-"""Points of a series in a segment from which they are packed: for fewer it saves too little."""
 
 TENSOR_REFERENCE_BYTES_MIN: Final = 1 << 20
 """Size from which a tensor may be a blob; the server reads a smaller one with its row."""
@@ -124,7 +111,7 @@ def drop_largest_series(chunk: Chunk) -> Chunk:
 def _series_bytes(series: SeriesPoints) -> int:
     columns = series.columns
     size = len(series.metadata) + 16 * len(columns.steps)
-    if isinstance(columns, TensorColumns):
+    if isinstance(columns, TensorPoints):
         size += sum(len(tensor.data) for tensor in columns.tensors)
     return size
 
@@ -157,19 +144,15 @@ def _encode_once(
     spans = {
         points.tag: step_span(points.columns.steps) for points in chunk.series if _has_steps(points)
     }
+    unpacked = replace(limits, packed_points_max=0)
     for points in chunk.series:
         series = segment.series.add(tag=points.tag)
         if acknowledged.get(points.tag) != points.metadata:
             series.summary_metadata = metadata[points.tag] = points.metadata
         span = spans.get(points.tag)
-        kind, count = _add_columns(
-            series,
-            points.columns,
-            limits,
-            blobs,
-            is_increasing=span is not None and span.is_increasing,
-        )
-        counts[kind] += count
+        is_packable = span is not None and span.is_increasing
+        encode_points(series, points.columns, limits if is_packable else unpacked, blobs)
+        counts[COUNT_NAMES[points.columns.data_class]] += points.columns.value_count
 
     body = batch.SerializeToString()
     return EncodedSegment(
@@ -180,116 +163,3 @@ def _encode_once(
 def _has_steps(points: SeriesPoints) -> bool:
     """Return whether the steps have a meaning: the values of hparams are in its metadata."""
     return len(points.columns.steps) > 0 and points.plugin != HPARAMS
-
-
-def _add_columns(
-    series: wire_pb2.Series,
-    columns: Columns,
-    limits: WireLimits,
-    blobs: dict[bytes, Blob],
-    *,
-    is_increasing: bool,
-) -> tuple[str, int]:
-    """Fill in the series' points; return the data class they count as, and their number."""
-    if isinstance(columns, ScalarColumns):
-        _add_scalars(series.scalars, columns, limits.packed_points_max if is_increasing else 0)
-        return "scalars", len(columns.steps)
-    if isinstance(columns, TensorColumns):
-        _add_tensors(series.tensors, columns, limits, blobs)
-        return "tensors", len(columns.steps)
-    _add_blob_sequences(series.blob_sequences, columns, limits.blob_inline_bytes_max, blobs)
-    return "blobs", sum(map(len, columns.sequences))
-
-
-def _add_scalars(
-    wire: wire_pb2.ScalarPoints, columns: ScalarColumns, packed_points_max: int
-) -> None:
-    wire.SetInParent()  # also without points, the series has its data class
-    if packed_points_max and len(columns.steps) >= PACKED_POINTS_MIN:
-        wire.blocks.extend(_packed_blocks(columns, packed_points_max))
-        return
-    wire.steps = _column_bytes(columns.steps, "<i8")
-    wire.wall_times = _column_bytes(columns.wall_times, "<f8")
-    if columns.values.dtype == np.float32:
-        wire.values32 = _column_bytes(columns.values, "<f4")
-    else:
-        wire.values64 = _column_bytes(columns.values, "<f8")
-
-
-def _packed_blocks(columns: ScalarColumns, points_max: int) -> Iterator[bytes]:
-    """Yield the points as packed blocks of about equal length, at most `points_max`."""
-    count = -(-len(columns.steps) // min(points_max, packing.BLOCK_POINTS_MAX))
-    bounds = [len(columns.steps) * index // count for index in range(count + 1)]
-    for start, end in pairwise(bounds):
-        block = slice(start, end)
-        yield packing.pack(columns.steps[block], columns.wall_times[block], columns.values[block])
-
-
-def _add_tensors(
-    wire: wire_pb2.TensorPoints,
-    columns: TensorColumns,
-    limits: WireLimits,
-    blobs: dict[bytes, Blob],
-) -> None:
-    inline_bytes_max = limits.tensor_bytes_max if limits.tensor_object_bytes_max else sys.maxsize
-    wire.SetInParent()
-    wire.steps = _column_bytes(columns.steps, "<i8")
-    wire.wall_times = _column_bytes(columns.wall_times, "<f8")
-    for tensor in columns.tensors:
-        _add_tensor(wire, tensor, inline_bytes_max, blobs)
-
-
-def _add_tensor(
-    wire: wire_pb2.TensorPoints, tensor: Tensor, inline_bytes_max: int, blobs: dict[bytes, Blob]
-) -> None:
-    if tensor.in_file is None and len(tensor.data) <= inline_bytes_max:
-        message = wire.tensors.add(dtype=tensor.dtype, shape=tensor.shape, data=tensor.data)
-    else:
-        blob = tensor.in_file or tensor.data
-        message = wire.tensors.add(
-            dtype=tensor.dtype, shape=tensor.shape, reference=_reference(blob, blobs)
-        )
-    if tensor.histogram is not None:
-        message.histogram.CopyFrom(_histogram(tensor.histogram))
-
-
-def _histogram(histogram: LegacyHistogram) -> wire_pb2.LegacyHistogram:
-    return wire_pb2.LegacyHistogram(
-        min=histogram.min,
-        max=histogram.max,
-        num=histogram.num,
-        sum=histogram.sum,
-        sum_squares=histogram.sum_squares,
-        bucket_limit=histogram.bucket_limit,
-        bucket=histogram.bucket,
-    )
-
-
-def _add_blob_sequences(
-    wire: wire_pb2.BlobSequencePoints,
-    columns: BlobSequenceColumns,
-    inline_bytes_max: int,
-    blobs: dict[bytes, Blob],
-) -> None:
-    wire.SetInParent()
-    wire.steps = _column_bytes(columns.steps, "<i8")
-    wire.wall_times = _column_bytes(columns.wall_times, "<f8")
-    for contents, content_type in zip(columns.sequences, columns.logged_content_types, strict=True):
-        sequence = wire.sequences.add(logged_content_type=content_type)
-        for content in contents:
-            blob = sequence.blobs.add()
-            if not isinstance(content, FileBlob) and len(content) <= inline_bytes_max:
-                blob.content = content
-            else:
-                blob.reference.CopyFrom(_reference(content, blobs))
-
-
-def _reference(blob: Blob, blobs: dict[bytes, Blob]) -> wire_pb2.BlobReference:
-    """Add a blob to those to upload before the batch, and return the reference to it."""
-    digest = blob.sha256 if isinstance(blob, FileBlob) else hashlib.sha256(blob).digest()
-    blobs[digest] = blob
-    return wire_pb2.BlobReference(sha256=digest, size=len(blob))
-
-
-def _column_bytes(column: npt.NDArray[Any], dtype: str) -> bytes:
-    return column.astype(dtype, copy=False).tobytes()

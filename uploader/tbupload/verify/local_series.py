@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -23,13 +23,11 @@ from tbwire.digests import (
     tensor_digest,
     value_records,
 )
+from tbwire.points import DATA_CLASSES, get_columns
 from tbwire.tag_owners import HPARAMS, belongs_to_owner, misfit_reason
 
 IN_MEMORY_BYTES: Final = 24 << 20
 """Bytes of records in memory, approximately; further ones go to a temporary file."""
-
-_DATA_CLASSES: Final = {"scalars": "scalar", "tensors": "tensor", "blob_sequences": "blob_sequence"}
-"""The API's name of the data class, by the field of `Series.points` on the wire."""
 
 _CHUNK_OVERHEAD_BYTES: Final = 200
 """Memory that an array needs besides its records, approximately."""
@@ -100,8 +98,8 @@ class LocalRuns:
     def _add_series(self, run: str, sent: wire_pb2.Series, skipped: Counter[str]) -> None:
         kind = sent.WhichOneof("points")
         assert kind is not None, "a series has points"  # noqa: S101 - for the type checker
-        plugin, data_class = series_kind(sent.summary_metadata).plugin, _DATA_CLASSES[kind]
-        records = _records(sent, kind)
+        plugin, data_class = series_kind(sent.summary_metadata).plugin, DATA_CLASSES[kind].label
+        records = _RECORDS[kind](getattr(sent, kind))
         wall_time = float(records["wall_time"].max(initial=-np.inf))
 
         series = self.series.get((run, sent.tag))
@@ -143,34 +141,22 @@ def _in_memory_source(records: Records) -> RecordSource:
     return RecordSource(len(records), lambda first, count: records[first : first + count])
 
 
-def _records(sent: wire_pb2.Series, kind: str) -> Records:
-    if kind == "scalars":
-        return _scalar_records(sent.scalars)
-    columns = sent.tensors if kind == "tensors" else sent.blob_sequences
-    steps, wall_times = (
-        np.frombuffer(columns.steps, "<i8"),
-        np.frombuffer(columns.wall_times, "<f8"),
-    )
-    if kind == "tensors":
-        return value_records(
-            steps, wall_times, [_tensor_digest(tensor) for tensor in sent.tensors.tensors]
-        )
-    return value_records(
-        steps,
-        wall_times,
-        [_sequence_digest(sequence) for sequence in sent.blob_sequences.sequences],
-    )
-
-
 def _scalar_records(sent: wire_pb2.ScalarPoints) -> Records:
     values = (
         np.frombuffer(sent.values64, "<f8")
         if sent.values64
         else np.frombuffer(sent.values32, "<f4")
     )
-    return scalar_records(
-        np.frombuffer(sent.steps, "<i8"), np.frombuffer(sent.wall_times, "<f8"), values
-    )
+    return scalar_records(*get_columns(sent), values)
+
+
+def _tensor_records(sent: wire_pb2.TensorPoints) -> Records:
+    return value_records(*get_columns(sent), [_tensor_digest(tensor) for tensor in sent.tensors])
+
+
+def _blob_sequence_records(sent: wire_pb2.BlobSequencePoints) -> Records:
+    digests = [_sequence_digest(sequence) for sequence in sent.sequences]
+    return value_records(*get_columns(sent), digests)
 
 
 def _tensor_digest(tensor: wire_pb2.Tensor) -> bytes:
@@ -191,3 +177,11 @@ def _sequence_digest(sequence: wire_pb2.BlobSequence) -> bytes:
 
 def _sha256(content: bytes) -> bytes:
     return hashlib.sha256(content).digest()
+
+
+_RECORDS: Final[Mapping[str, Callable[[Any], Records]]] = {
+    "scalars": _scalar_records,
+    "tensors": _tensor_records,
+    "blob_sequences": _blob_sequence_records,
+}
+"""By the field of `Series` that has the points (`tbwire.points.DATA_CLASSES`)."""

@@ -13,15 +13,8 @@ import numpy.typing as npt
 
 from tbupload.events.decode.record_walk import Indices
 from tbupload.events.decode.summaries import Point
-from tbupload.events.points import (
-    BlobSequenceColumns,
-    Columns,
-    ScalarColumns,
-    Steps,
-    Tensor,
-    TensorColumns,
-    WallTimes,
-)
+from tbupload.events.points import Columns, Tensor
+from tbwire.points import BlobSequencePoints, ScalarPoints, Steps, TensorPoints, WallTimes
 
 _SLOT_BITS: Final = 32
 """A file position is `record << 32 | slot`: a chunk has fewer than 2^31 records, and of slots."""
@@ -187,13 +180,13 @@ def _group_by_series(mixtures: list[_MixedScalars]) -> Iterator[tuple[int, _Scal
         yield index, scalars.take(slice(*bound))
 
 
-def _join_scalars(chunks: list[_Scalars]) -> ScalarColumns:
+def _join_scalars(chunks: list[_Scalars]) -> ScalarPoints:
     """Return the scalars of one series in file order; float64 if any chunk is."""
     chunks.sort(key=lambda chunk: int(chunk.positions[0]))
     scalars = _concatenate(chunks)
     if len(chunks) > 1 and not (scalars.positions[1:] > scalars.positions[:-1]).all():
         scalars = scalars.take(np.argsort(scalars.positions, kind="stable"))
-    return ScalarColumns(scalars.steps, scalars.wall_times, scalars.values)
+    return ScalarPoints(scalars.steps, scalars.wall_times, scalars.values)
 
 
 def _concatenate(chunks: list[_Scalars]) -> _Scalars:
@@ -215,8 +208,8 @@ def _as_float32_or_float64(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def _object_columns(points: _Points) -> Columns:
     steps, wall_times = np.array(points.steps, np.int64), np.array(points.wall_times, np.float64)
     if isinstance(points.values[0], Tensor):
-        return TensorColumns(steps, wall_times, points.values)
+        return TensorPoints(steps, wall_times, points.values)
     sequences = [value.blobs for value in points.values]
-    return BlobSequenceColumns(
+    return BlobSequencePoints(
         steps, wall_times, sequences, [value.logged_content_type for value in points.values]
     )

@@ -20,8 +20,8 @@ from tbupload.events.decode.factorize import label_rows
 from tbupload.events.decode.layout_cache import KnownLayout, find_layout
 from tbupload.events.decode.record_rows import RecordMatrix, Words
 from tbupload.events.decode.record_walk import Indices
-from tbupload.events.points import Steps, WallTimes
 from tbwire import tensorboard_pb2 as pb
+from tbwire.points import Steps, WallTimes
 from tbwire.wire_format import PAYLOAD_BITS, PAYLOAD_MASK
 
 EVENT_BYTES_MAX: Final = 4_096

@@ -1,0 +1,82 @@
+"""The columns that both sides share: joined, cut, counted, and as bytes on the wire."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from tbservice.ingest.decode import decode_batch
+from tbupload.events.points import Tensor
+from tbupload.http.wire_limits import WireLimits
+from tbupload.upload.point_encoding import COUNT_NAMES, encode_points
+from tbwire import read_pb2, tensorboard_pb2, wire_pb2
+from tbwire.points import (
+    DATA_CLASSES,
+    BlobSequencePoints,
+    DataClass,
+    ScalarPoints,
+    TensorPoints,
+    concatenate,
+    get_columns,
+    set_columns,
+)
+
+LIMITS = WireLimits(1 << 20, 1000, 1 << 30, 1 << 20, 100, 1 << 20)
+STEPS, TIMES = np.arange(3), np.arange(3) + 0.5
+TENSOR = Tensor(1, (), bytes(4))
+POINTS = [
+    ScalarPoints(STEPS, TIMES, TIMES * 2),
+    TensorPoints(STEPS, TIMES, [TENSOR] * 3),
+    BlobSequencePoints(STEPS, TIMES, [[b"a", b"b"], [], [b"c"]], ["", "", "audio/wav"]),
+]
+
+
+def rows(points):
+    names = [column.name for column in dataclasses.fields(points)]
+    return list(zip(*(list(getattr(points, name)) for name in names), strict=True))
+
+
+@pytest.mark.parametrize("points", POINTS)
+def test_points_joined_are_in_the_order_of_chunks(points):
+    joined = concatenate([points, points])
+    assert type(joined) is type(points)
+    assert rows(joined) == rows(points) * 2
+    assert concatenate([points]) is points
+
+
+def test_points_count_blobs_of_every_step():
+    assert [points.value_count for points in POINTS] == [3, 3, 3]
+    assert concatenate([POINTS[2], POINTS[2]]).value_count == 6
+
+
+def test_columns_on_the_wire_are_read_back():
+    message = wire_pb2.TensorPoints()
+    set_columns(message, POINTS[1])
+    steps, wall_times = get_columns(message)
+    assert (steps.tolist(), wall_times.tolist()) == (STEPS.tolist(), TIMES.tolist())
+
+
+def test_data_classes_are_those_of_tensorboard():
+    for data_class in DataClass:
+        name = f"DATA_CLASS_{data_class.label.upper()}"
+        assert tensorboard_pb2.DataClass.Value(name) == data_class
+
+
+def test_data_classes_have_an_adapter_in_every_table():
+    for message in (wire_pb2.Series, read_pb2.Part):
+        fields = message.DESCRIPTOR.oneofs_by_name["points"].fields
+        assert {field.name for field in fields} == set(DATA_CLASSES)
+    assert set(DATA_CLASSES.values()) == set(DataClass)
+    assert set(COUNT_NAMES) == set(DataClass)
+
+
+@pytest.mark.parametrize("points", POINTS)
+def test_points_encoded_by_uploader_are_decoded_by_server(points):
+    batch = wire_pb2.WriteBatch()
+    segment = batch.segments.add(end=1)
+    segment.stream.first_record_digest = segment.stream.filters_digest = bytes(32)
+    encode_points(segment.series.add(tag="t"), points, LIMITS, {})
+    [decoded] = decode_batch(batch.SerializeToString())
+    [series] = decoded.series
+    assert series.data_class == points.data_class
+    assert series.points.steps.tolist() == STEPS.tolist()
