@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Final
 
 from tbservice.errors import MalformedRequest
-from tbservice.types import DataClass
+from tbwire.points import DataClass
 
 _INT64_MIN: Final = -(2**63)
 _INT64_MAX: Final = 2**63 - 1

@@ -11,6 +11,8 @@ from typing import Any, Final, NewType
 import numpy as np
 import numpy.typing as npt
 
+from tbwire.points import BlobSequencePoints, DataClass, ScalarPoints, TensorPoints
+
 ExperimentId = NewType("ExperimentId", str)
 """128 random bits in base62, 22 characters."""
 
@@ -28,17 +30,6 @@ Booleans = npt.NDArray[np.bool_]
 
 Ranks = npt.NDArray[np.uint8]
 """A column of ranks, 0 to 15; indexed by slot, it has 65,536 elements."""
-
-
-class DataClass(enum.IntEnum):
-    """The kind of a time series' points; the numbers are those of TensorBoard's `DataClass`.
-
-    Source: `tensorboard/compat/proto/summary.proto`.
-    """
-
-    SCALAR = 1
-    TENSOR = 2
-    BLOB_SEQUENCE = 3
 
 
 class Visibility(enum.StrEnum):
@@ -229,13 +220,14 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class ScalarSample:
+class ScalarSample(ScalarPoints):
     """Points of a scalar series in step order, one per step, of `total` in the step range."""
 
-    steps: Int64s
-    wall_times: Float64s
-    values: Float64s
     total: int
+
+    def cut(self, rows: slice) -> ScalarSample:
+        """Return some of the points; `total` stays that of the series."""
+        return ScalarSample(self.steps[rows], self.wall_times[rows], self.values[rows], self.total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,30 +259,39 @@ class TensorValue:
 
 
 @dataclass(frozen=True, slots=True)
-class TensorSample:
-    """Points of a tensor series in step order; `tensors` is as long as `steps`."""
+class TensorSample(TensorPoints[TensorValue]):
+    """Points of a tensor series in step order, one per step, of `total` in the step range."""
 
-    steps: Int64s
-    wall_times: Float64s
-    tensors: Sequence[TensorValue]
     total: int
+
+    def cut(self, rows: slice) -> TensorSample:
+        """Return some of the points; `total` stays that of the series."""
+        return TensorSample(self.steps[rows], self.wall_times[rows], self.tensors[rows], self.total)
 
 
 @dataclass(frozen=True, slots=True)
-class BlobSequenceSample:
-    """Points of a blob sequence series in step order.
+class BlobSequenceSample(BlobSequencePoints[str]):
+    """Points of a blob sequence series in step order, one per step, of `total` in the step range.
 
-    `sequences` has the blob keys of each step, in order; `digests` has their SHA-256s, and
-    `logged_content_types` the content type that was logged with a step's only blob, or "". The
-    uploader chooses it: never use it as a response header.
+    `sequences` has the blob keys of each step, in order; `digests` has their SHA-256s.
     """
 
-    steps: Int64s
-    wall_times: Float64s
-    sequences: Sequence[Sequence[str]]
     digests: Sequence[Sequence[bytes]]
-    logged_content_types: Sequence[str]
     total: int
+
+    def cut(self, rows: slice) -> BlobSequenceSample:
+        """Return some of the points; `total` stays that of the series."""
+        return BlobSequenceSample(
+            self.steps[rows],
+            self.wall_times[rows],
+            self.sequences[rows],
+            self.logged_content_types[rows],
+            self.digests[rows],
+            self.total,
+        )
+
+
+Sample = ScalarSample | TensorSample | BlobSequenceSample
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,16 +17,15 @@ from tbservice.ingest.commit import write_batch
 from tbservice.reading import catalog
 from tbservice.scalars import compaction
 from tbservice.store import runs_tags, sample_slots
-from tbservice.store.scalar_format import ScalarPoints
 from tbservice.types import (
     AppendGrant,
-    DataClass,
     ReadGrant,
     Sampling,
     Selection,
     Stream,
     WorkspaceGrant,
 )
+from tbwire.points import DataClass, ScalarPoints
 
 METADATA = SentMetadata("scalars", DataClass.SCALAR, b"")
 

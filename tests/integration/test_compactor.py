@@ -22,8 +22,8 @@ from tbservice.scalars import compactor as merger
 from tbservice.scalars.compaction_backlog import find_backlog
 from tbservice.scalars.compaction_thresholds import PendingRuns
 from tbservice.store import compaction_backlog
-from tbservice.store.scalar_format import ScalarPoints
-from tbservice.types import AppendGrant, DataClass, Stream, WorkspaceGrant
+from tbservice.types import AppendGrant, Stream, WorkspaceGrant
+from tbwire.points import DataClass, ScalarPoints
 
 METADATA = SentMetadata("scalars", DataClass.SCALAR, b"")
 SECONDS_MAX = 60

@@ -21,9 +21,10 @@ from support.series_writer import WORKSPACE
 from tbservice import limits
 from tbservice.errors import NotFound
 from tbservice.reading.full_scan import stream_all
-from tbservice.types import DataClass, ReadGrant, Selection
+from tbservice.types import ReadGrant, Selection
 from tbupload.export import points, remote_series
 from tbwire import frames, tensors, wire_pb2
+from tbwire.points import DataClass
 
 FORMATS = ("json", "csv", "parquet", "arrow", "points")
 ODD = [math.nan, math.inf, -math.inf, -0.0, 5e-324, 1 / 3, 1e300]

@@ -19,7 +19,8 @@ from tbservice.reading import catalog, changes, reservoir, tag_groups
 from tbservice.reading.full_scan import stream_all
 from tbservice.sample_order import choose_uniform_sample, compute_slots
 from tbservice.store import sample_slots
-from tbservice.types import DataClass, ReadGrant, Sampling, SamplingRule, Selection, StepRange
+from tbservice.types import ReadGrant, Sampling, SamplingRule, Selection, StepRange
+from tbwire.points import DataClass
 
 INT64_MAX = 2**63 - 1
 RANGES = [

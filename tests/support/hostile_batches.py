@@ -25,9 +25,10 @@ from support.wire_format import (
 from tbservice import limits
 from tbservice.errors import ServiceError
 from tbservice.ingest import decode
-from tbservice.ingest.batch import BlobSequencePoints, InlineBlob, Segment, TensorPoints
+from tbservice.ingest.batch import InlineBlob, Segment
 from tbservice.types import TensorValue
 from tbwire import packing, tensors, wire_pb2
+from tbwire.points import BlobSequencePoints, TensorPoints
 
 RUNS = ["train", "", "a/b", "ä"]
 PLUGINS = ["scalars", "text", "images", "mine"]

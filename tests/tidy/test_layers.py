@@ -62,7 +62,6 @@ MAY_IMPORT = {
         "tbservice.admission",
         "tbservice.auth",
         "tbservice.reading",
-        "tbservice.api.v1.point_queries",
     },
     "tbservice.tensorboard": PLAIN
     | SESSIONS

@@ -15,8 +15,9 @@ from tbservice.scalars import compaction_plan, thinning
 from tbservice.scalars.compaction_plan import SeriesInput
 from tbservice.scalars.dedup import deduplicate_steps
 from tbservice.store.scalar_blocks import OPEN, SEALED, OpenBlock
-from tbservice.store.scalar_format import EMPTY_POINTS, ScalarPoints, concatenate
+from tbservice.store.scalar_format import EMPTY_POINTS, concatenate
 from tbservice.store.sealed_blocks import SealedBlock
+from tbwire.points import ScalarPoints
 
 SERIES_ID = 7
 OPEN_POINTS_MIN = 3

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from tbservice.scalars.dedup import deduplicate_steps
 from tbservice.store.scalar_format import (
-    ScalarPoints,
     concatenate,
     pack,
     pack_raw,
@@ -17,6 +16,7 @@ from tbservice.store.scalar_format import (
     unpack_raw,
 )
 from tbwire import packing
+from tbwire.points import ScalarPoints
 
 POINT = st.tuples(st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), st.floats(width=64))
 

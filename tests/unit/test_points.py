@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from tbservice.ingest.decode import decode_batch
+from tbservice.store.scalar_format import PackedScalarPoints
+from tbservice.types import BlobSequenceSample, ScalarSample, TensorSample, TensorValue
 from tbupload.events.points import Tensor
 from tbupload.http.wire_limits import WireLimits
 from tbupload.upload.point_encoding import COUNT_NAMES, encode_points
@@ -29,10 +31,18 @@ POINTS = [
     TensorPoints(STEPS, TIMES, [TENSOR] * 3),
     BlobSequencePoints(STEPS, TIMES, [[b"a", b"b"], [], [b"c"]], ["", "", "audio/wav"]),
 ]
+SAMPLES = [
+    ScalarSample(STEPS, TIMES, TIMES * 2, 9),
+    TensorSample(STEPS, TIMES, [TensorValue(1, (), bytes([n] * 4)) for n in range(3)], 9),
+    BlobSequenceSample(
+        STEPS, TIMES, [["k1", "k2"], [], ["k3"]], ["", "", "t"], [[b"1", b"2"], [], [b"3"]], 9
+    ),
+]
 
 
 def rows(points):
-    names = [column.name for column in dataclasses.fields(points)]
+    """Every point as a tuple, without the total of a sample."""
+    names = [column.name for column in dataclasses.fields(points) if column.name != "total"]
     return list(zip(*(list(getattr(points, name)) for name in names), strict=True))
 
 
@@ -42,6 +52,18 @@ def test_points_joined_are_in_the_order_of_chunks(points):
     assert type(joined) is type(points)
     assert rows(joined) == rows(points) * 2
     assert concatenate([points]) is points
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_sample_cut_keeps_every_column_and_total(sample):
+    parts = [sample.cut(slice(0, 1)), sample.cut(slice(1, 3))]
+    assert [row for part in parts for row in rows(part)] == rows(sample)
+    assert {(type(part), part.total) for part in parts} == {(type(sample), 9)}
+
+
+def test_points_received_packed_lose_blocks_when_selected():
+    packed = PackedScalarPoints(STEPS, TIMES, TIMES, (b"block",))
+    assert type(packed.select(slice(2))) is ScalarPoints
 
 
 def test_points_count_blobs_of_every_step():
@@ -78,5 +100,6 @@ def test_points_encoded_by_uploader_are_decoded_by_server(points):
     encode_points(segment.series.add(tag="t"), points, LIMITS, {})
     [decoded] = decode_batch(batch.SerializeToString())
     [series] = decoded.series
-    assert series.data_class == points.data_class
+    assert series.data_class is points.data_class
     assert series.points.steps.tolist() == STEPS.tolist()
+    assert series.points.value_count == points.value_count

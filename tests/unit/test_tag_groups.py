@@ -6,7 +6,7 @@ import numpy as np
 
 from tbservice.reading import tag_groups
 from tbservice.store.time_series import TagGroupRow
-from tbservice.types import DataClass
+from tbwire.points import DataClass
 
 
 class CountedId:

@@ -20,6 +20,8 @@ from typing import Any, Final
 from tbservice import errors, limits
 from tbservice.errors import ServiceError, TooLarge, Unavailable
 from tbservice.handlers.fork_server import FORK, KILL, MESSAGE
+from tbservice.types import Sampling, SamplingRule, Selection, StepRange
+from tbwire.points import DataClass
 
 Calls = Mapping[str, Callable[..., Any]]
 """Functions that a job may call in the worker; they run in the thread that waits for the job."""
@@ -179,20 +181,23 @@ def get_fork_server(modules: tuple[str, ...]) -> ForkServer:
     return ForkServer(modules)
 
 
+_ARGUMENT_TYPES: Final = {
+    ("builtins", "frozenset"): frozenset,
+    ("tbservice.types", "Selection"): Selection,
+    ("tbservice.types", "Sampling"): Sampling,
+    ("tbservice.types", "SamplingRule"): SamplingRule,
+    ("tbservice.types", "StepRange"): StepRange,
+    ("tbwire.points", "DataClass"): DataClass,
+}
+"""The types, by module and name, of the arguments of calls from a handler process."""
+
+
 class _RestrictedUnpickler(pickle.Unpickler):
-    """Unpickler of plain values and some `tbservice.types`: handler processes are not trusted."""
+    """Unpickler of plain values and `_ARGUMENT_TYPES`: handler processes are not trusted."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if module == "tbservice.types" and name in {
-            "Selection",
-            "Sampling",
-            "SamplingRule",
-            "StepRange",
-            "DataClass",
-        }:
-            return super().find_class(module, name)
-        if (module, name) == ("builtins", "frozenset"):
-            return frozenset
+        if (module, name) in _ARGUMENT_TYPES:
+            return _ARGUMENT_TYPES[module, name]
         raise pickle.UnpicklingError(f"a handler process must not send {module}.{name}")
 
 

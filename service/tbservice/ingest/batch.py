@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tbservice.store.scalar_format import ScalarPoints
 from tbservice.store.upload_streams import stream_digest
-from tbservice.types import DataClass, Float64s, Int64s, ObjectReference, Stream, TensorValue
+from tbservice.types import ObjectReference, Stream, TensorValue
+from tbwire.points import BlobSequencePoints, DataClass, ScalarPoints, TensorPoints
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,29 +29,7 @@ class ReferencedBlob:
 SentBlob = InlineBlob | ReferencedBlob
 
 
-@dataclass(frozen=True, slots=True)
-class TensorPoints:
-    """Columns of tensor points, all of the same length."""
-
-    steps: Int64s
-    wall_times: Float64s
-    tensors: Sequence[TensorValue]
-
-
-@dataclass(frozen=True, slots=True)
-class BlobSequencePoints:
-    """Columns of blob sequence points, all of the same length.
-
-    A content type is empty where none was logged.
-    """
-
-    steps: Int64s
-    wall_times: Float64s
-    sequences: Sequence[Sequence[SentBlob]]
-    logged_content_types: Sequence[str]
-
-
-SentPoints = ScalarPoints | TensorPoints | BlobSequencePoints
+SentPoints = ScalarPoints | TensorPoints[TensorValue] | BlobSequencePoints[SentBlob]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +52,7 @@ class SentSeries:
     @property
     def data_class(self) -> DataClass:
         """Return the data class of the points; that of the metadata is checked separately."""
-        if isinstance(self.points, ScalarPoints):
-            return DataClass.SCALAR
-        return (
-            DataClass.TENSOR if isinstance(self.points, TensorPoints) else DataClass.BLOB_SEQUENCE
-        )
+        return self.points.data_class
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from tbservice import limits
 from tbservice.errors import Invalid, MalformedRequest, TooLarge
 from tbservice.ingest import guard
 from tbservice.ingest.batch import (
-    BlobSequencePoints,
     InlineBlob,
     ReferencedBlob,
     Segment,
@@ -26,12 +24,12 @@ from tbservice.ingest.batch import (
     SentMetadata,
     SentPoints,
     SentSeries,
-    TensorPoints,
     iter_referenced_tensors,
 )
-from tbservice.store.scalar_format import ScalarPoints, concatenate, unpack
-from tbservice.types import DataClass, Float64s, Int64s, ObjectReference, Stream, TensorValue
+from tbservice.store.scalar_format import PackedScalarPoints, concatenate, unpack
+from tbservice.types import Float64s, Int64s, ObjectReference, Stream, TensorValue
 from tbwire import packing, tensors, wire_pb2
+from tbwire.points import BlobSequencePoints, DataClass, ScalarPoints, TensorPoints
 from tbwire.tensorboard_pb2 import SummaryMetadata
 
 _SHA256_BYTES = 32
@@ -209,10 +207,12 @@ def _decode_packed_scalars(sent: wire_pb2.ScalarPoints) -> ScalarPoints:
 
     # Stored as they came, without packing them again, unless that makes rows of too few points.
     is_stored_packed = min(counts) >= limits.PACKED_POINTS_MIN
-    return replace(points, blocks=tuple(sent.blocks)) if is_stored_packed else points
+    if not is_stored_packed:
+        return points
+    return PackedScalarPoints(points.steps, points.wall_times, points.values, tuple(sent.blocks))
 
 
-def _decode_tensors(sent: wire_pb2.TensorPoints) -> TensorPoints:
+def _decode_tensors(sent: wire_pb2.TensorPoints) -> TensorPoints[TensorValue]:
     steps, wall_times = _decode_steps_and_wall_times(sent.steps, sent.wall_times, len(sent.tensors))
     return TensorPoints(steps, wall_times, [_decode_tensor(tensor) for tensor in sent.tensors])
 
@@ -253,7 +253,7 @@ def _decode_tensor_reference(sent: wire_pb2.Tensor) -> ObjectReference:
     return ObjectReference(reference.sha256, reference.size)
 
 
-def _decode_blob_sequences(sent: wire_pb2.BlobSequencePoints) -> BlobSequencePoints:
+def _decode_blob_sequences(sent: wire_pb2.BlobSequencePoints) -> BlobSequencePoints[SentBlob]:
     steps, wall_times = _decode_steps_and_wall_times(
         sent.steps, sent.wall_times, len(sent.sequences)
     )

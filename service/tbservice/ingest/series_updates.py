@@ -14,13 +14,13 @@ from typing import TypeVar
 import numpy as np
 
 from tbservice import limits
-from tbservice.ingest.batch import BlobSequencePoints, Segment, SentPoints, SentSeries
+from tbservice.ingest.batch import Segment, SentPoints, SentSeries
 from tbservice.scalars.dedup import deduplicate_steps
 from tbservice.store import runs_tags
-from tbservice.store.scalar_format import ScalarPoints, concatenate, count_raw, pack, pack_raw
+from tbservice.store.scalar_format import concatenate, count_raw, pack, pack_raw
 from tbservice.store.scalar_tail import BufferRow
 from tbservice.store.series_rows import RunTagIds, SeriesKey, SeriesState
-from tbservice.types import DataClass
+from tbwire.points import BlobSequencePoints, DataClass, ScalarPoints
 from tbwire.tag_owners import belongs_to_owner, misfit_reason
 
 HPARAMS = "hparams"

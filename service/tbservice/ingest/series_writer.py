@@ -18,7 +18,6 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.errors import CursorConflict
-from tbservice.ingest.batch import BlobSequencePoints, TensorPoints
 from tbservice.ingest.series_updates import (
     IncomingBySeries,
     IncomingPoints,
@@ -39,11 +38,12 @@ from tbservice.store import (
 )
 from tbservice.store.points import PointKeys
 from tbservice.store.scalar_blocks import OPEN, NewBlock
-from tbservice.store.scalar_format import ScalarPoints, concatenate
+from tbservice.store.scalar_format import PackedScalarPoints, concatenate
 from tbservice.store.scalar_tail import BufferRow
 from tbservice.store.series_rows import SeriesKey
-from tbservice.types import AppendGrant, DataClass
+from tbservice.types import AppendGrant
 from tbwire import packing
+from tbwire.points import BlobSequencePoints, DataClass, ScalarPoints, TensorPoints
 
 T = TypeVar("T")
 
@@ -199,13 +199,14 @@ def _append_scalars(db: Connection, grant: AppendGrant, updates: Sequence[Series
 
 def _make_open_blocks(series_id: int, points: ScalarPoints) -> Iterator[NewBlock]:
     """Yield the points as open blocks: as the client packed them, or of about equal length."""
-    if points.blocks:
-        bounds = [0, *accumulate(map(packing.count, points.blocks))]
+    blocks = points.blocks if isinstance(points, PackedScalarPoints) else ()
+    if blocks:
+        bounds = [0, *accumulate(map(packing.count, blocks))]
     else:
         count = -(-len(points) // limits.BLOCK_POINTS_MAX)
         bounds = [len(points) * index // count for index in range(count + 1)]
     for index, (start, end) in enumerate(pairwise(bounds)):
-        data = points.blocks[index] if points.blocks else None
+        data = blocks[index] if blocks else None
         yield NewBlock(series_id, OPEN, points.select(slice(start, end)), data)
 
 

@@ -16,7 +16,8 @@ from typing import Final
 from tbservice.api.formats import Format
 from tbservice.api.http.security_headers import content_hash
 from tbservice.pages import download
-from tbservice.types import DataClass, Experiment, Visibility
+from tbservice.types import Experiment, Visibility
+from tbwire.points import DataClass
 
 _BAR: Final = Template(Path(__file__).with_name("bar.html").read_text(encoding="utf-8"))
 _SCRIPT: Final = (

@@ -12,11 +12,11 @@ from starlette.responses import Response, StreamingResponse
 
 from tbservice.api.formats import MEDIA_TYPES, Format, encode_points, json_encoding
 from tbservice.api.http.streaming import stream_response
-from tbservice.api.v1.point_queries import DATA_CLASSES
 from tbservice.errors import NotFound, TooManyRequests, Unavailable
 from tbservice.pages import message_pages, page_auth, token_form
 from tbservice.reading.source import ExperimentReader
-from tbservice.types import DataClass, Json, SamplingRule
+from tbservice.types import Json, SamplingRule
+from tbwire.points import DATA_CLASSES, DataClass
 
 FILES: Final = {
     f"{class_name}.{file_format.value}": (data_class, file_format)

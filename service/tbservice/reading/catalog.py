@@ -22,11 +22,9 @@ from tbservice.reading.sampling.rules import BUCKET_POINTS_MAX
 from tbservice.scalars.scan import read_scalar_chunks
 from tbservice.store import blob_points, runs_tags, tensor_points, time_series
 from tbservice.store.blob_points import BlobPoint
-from tbservice.store.scalar_format import ScalarPoints
 from tbservice.types import (
     ALL_STEPS,
     BlobSequenceSample,
-    DataClass,
     ReadGrant,
     Run,
     Sampling,
@@ -36,6 +34,7 @@ from tbservice.types import (
     Series,
     TensorSample,
 )
+from tbwire.points import DataClass, ScalarPoints
 
 T = TypeVar("T")
 ByRunAndTag = dict[str, dict[str, T]]

@@ -14,10 +14,10 @@ from sqlalchemy import Connection
 from tbservice import limits
 from tbservice.errors import NotFound, TooLarge
 from tbservice.reading import change_cursor
-from tbservice.reading.pending_points import Sample, choose_series, read_points
+from tbservice.reading.pending_points import choose_series, read_points
 from tbservice.store import experiments, series_progress
 from tbservice.store.series_progress import SeriesLabel, SeriesProgress
-from tbservice.types import ExperimentId, ReadGrant, Selection
+from tbservice.types import ExperimentId, ReadGrant, Sample, Selection
 
 
 @dataclass(frozen=True, slots=True)

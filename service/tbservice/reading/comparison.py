@@ -18,7 +18,6 @@ from tbservice.store.objects import ObjectStore
 from tbservice.types import (
     Blob,
     BlobSequenceSample,
-    DataClass,
     Experiment,
     Run,
     ScalarSample,
@@ -27,6 +26,7 @@ from tbservice.types import (
     TensorSample,
 )
 from tbwire.hparams_pb2 import HParamsPluginData
+from tbwire.points import DataClass
 from tbwire.tensorboard_pb2 import SummaryMetadata
 
 _SESSION_START: Final = ("hparams", "_hparams_/session_start_info")

@@ -29,7 +29,6 @@ from tbservice.store import digest_scan, time_series
 from tbservice.store.digest_scan import BlobDigestRow, TensorDigestRow
 from tbservice.types import (
     ALL_STEPS,
-    DataClass,
     ExperimentId,
     ReadGrant,
     Selection,
@@ -44,6 +43,7 @@ from tbwire.digests import (
     tensor_digest,
     value_records,
 )
+from tbwire.points import DataClass
 
 _VALUE_POINTS_PER_QUERY: Final = 20_000
 """Maximum points in the tensor or blob sequence series of a query, unless it is a single series."""

@@ -34,9 +34,8 @@ from tbservice.store.value_scan import BlobRow, TensorRow
 from tbservice.types import (
     ALL_STEPS,
     Blob,
-    BlobSequenceSample,
-    DataClass,
     ReadGrant,
+    Sample,
     ScalarSample,
     Selection,
     Series,
@@ -44,13 +43,12 @@ from tbservice.types import (
     TensorSample,
 )
 from tbwire.digests import Records
+from tbwire.points import DataClass
 
 _SERIES_PER_READ: Final = 4_000
 """Maximum number of series in a query."""
 
 _Row = TypeVar("_Row", TensorRow, BlobRow)
-
-Sample = ScalarSample | TensorSample | BlobSequenceSample
 
 
 @dataclass(frozen=True, slots=True)

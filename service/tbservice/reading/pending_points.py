@@ -27,17 +27,17 @@ from tbservice.store.series_progress import SeriesProgress
 from tbservice.store.value_scan import BlobRow, TensorRow
 from tbservice.types import (
     BlobSequenceSample,
-    DataClass,
     ExperimentId,
     ReadGrant,
+    Sample,
     ScalarSample,
     StepRange,
     TensorSample,
 )
 from tbwire.digests import Records
+from tbwire.points import DataClass
 
 Row = TypeVar("Row", TensorRow, BlobRow)
-Sample = ScalarSample | TensorSample | BlobSequenceSample
 
 _StreamRows = Callable[[Connection, ExperimentId, Sequence[int], StepRange], Iterator[Row]]
 

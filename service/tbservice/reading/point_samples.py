@@ -61,7 +61,7 @@ def make_blob_sequence_sample(
     digests = [row.digests[indices] for row in rows]
     content_types = [row.logged_content_type for row in rows]
     return BlobSequenceSample(
-        *_steps_and_wall_times(rows), sequences, digests, content_types, total
+        *_steps_and_wall_times(rows), sequences, content_types, digests, total
     )
 
 

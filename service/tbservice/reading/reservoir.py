@@ -23,7 +23,6 @@ from tbservice.sample_order import compute_rank_and_key, splitmix64
 from tbservice.store import blob_points, blobs, points, sample_slots, tensor_points
 from tbservice.types import (
     Blob,
-    DataClass,
     Float64s,
     Int64s,
     ReadGrant,
@@ -32,6 +31,7 @@ from tbservice.types import (
     Series,
     TensorSample,
 )
+from tbwire.points import DataClass
 
 PositionSampler = Callable[[int], Int64s]
 """Maps a number of points to the ascending positions of those to keep."""

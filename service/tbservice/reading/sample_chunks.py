@@ -15,17 +15,17 @@ import numpy as np
 from sqlalchemy import Connection
 
 from tbservice import limits
-from tbservice.reading.full_scan import Sample, SeriesChunk
+from tbservice.reading.full_scan import SeriesChunk
 from tbservice.store import blobs, time_series
 from tbservice.types import (
     BlobSequenceSample,
-    DataClass,
     Int64s,
     ReadGrant,
-    ScalarSample,
+    Sample,
     Selection,
     TensorSample,
 )
+from tbwire.points import DataClass
 
 _POINT_BYTES: Final = 24
 _BLOB_BYTES: Final = 400
@@ -75,7 +75,7 @@ def split_chunks(chunks: Iterable[SeriesChunk]) -> Iterator[SeriesChunk]:
         chunk_indices = (np.cumsum(sizes) - sizes) // limits.SCAN_CHUNK_BYTES
         bounds = [0, *(np.flatnonzero(np.diff(chunk_indices)) + 1).tolist(), len(sizes)]
         for start, end in pairwise(bounds):
-            sample = _slice_sample(chunk.sample, slice(start, end))
+            sample = chunk.sample.cut(slice(start, end))
             yield replace(chunk, sample=sample, is_first=start == 0, is_last=end == len(sizes))
 
 
@@ -93,26 +93,3 @@ def _point_sizes(sample: Sample) -> Int64s:
                 [len(logged.encode()) for logged in sample.logged_content_types], np.int64
             )
     return sizes
-
-
-def _slice_sample(sample: Sample, indices: slice) -> Sample:
-    """Return the points at these indices; `total` stays that of the series."""
-    steps, wall_times = sample.steps[indices], sample.wall_times[indices]
-    match sample:
-        case ScalarSample():
-            return replace(
-                sample, steps=steps, wall_times=wall_times, values=sample.values[indices]
-            )
-        case TensorSample():
-            return replace(
-                sample, steps=steps, wall_times=wall_times, tensors=sample.tensors[indices]
-            )
-        case BlobSequenceSample():
-            return replace(
-                sample,
-                steps=steps,
-                wall_times=wall_times,
-                sequences=sample.sequences[indices],
-                digests=sample.digests[indices],
-                logged_content_types=sample.logged_content_types[indices],
-            )

@@ -21,7 +21,6 @@ from tbservice.store.pg.database import Database
 from tbservice.types import (
     Blob,
     BlobSequenceSample,
-    DataClass,
     Experiment,
     ReadGrant,
     Run,
@@ -31,6 +30,7 @@ from tbservice.types import (
     Series,
     TensorSample,
 )
+from tbwire.points import DataClass
 
 PointTuple = tuple[int, float, float]
 """Step, wall time and value."""

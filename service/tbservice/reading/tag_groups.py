@@ -10,7 +10,8 @@ from sqlalchemy import Connection
 
 from tbservice.store import runs_tags, time_series
 from tbservice.store.time_series import LastPoint, TagGroupRow
-from tbservice.types import DataClass, ReadGrant, Selection
+from tbservice.types import ReadGrant, Selection
+from tbwire.points import DataClass
 
 
 @dataclass(frozen=True, slots=True)

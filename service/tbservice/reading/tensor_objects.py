@@ -18,15 +18,14 @@ from tbservice.store import blobs
 from tbservice.store.objects import ObjectStore
 from tbservice.types import (
     Blob,
-    BlobSequenceSample,
     ObjectReference,
-    ScalarSample,
+    Sample,
     TensorSample,
     TensorValue,
     WorkspaceId,
 )
 
-_S = TypeVar("_S", bound=ScalarSample | TensorSample | BlobSequenceSample)
+_S = TypeVar("_S", bound=Sample)
 
 
 def attach_object_keys(

@@ -29,9 +29,10 @@ from tbservice.store import (
     series_rows,
 )
 from tbservice.store.scalar_blocks import BlockKey, NewBlock
-from tbservice.store.scalar_format import ScalarPoints, concatenate, unpack_raw
+from tbservice.store.scalar_format import concatenate, unpack_raw
 from tbservice.store.series_rows import SeriesState
 from tbservice.types import ExperimentGrant
+from tbwire.points import ScalarPoints
 
 SERIES_PER_COMPACTION: Final = 256
 """Series compacted in one transaction, which locks their rows until it ends."""

@@ -25,9 +25,10 @@ import numpy as np
 from tbservice import limits
 from tbservice.scalars.dedup import deduplicate_steps
 from tbservice.store.scalar_blocks import OPEN, SEALED, NewBlock, OpenBlock
-from tbservice.store.scalar_format import ScalarPoints, concatenate
+from tbservice.store.scalar_format import concatenate
 from tbservice.store.sealed_blocks import SealedBlock
 from tbservice.types import StepRange
+from tbwire.points import ScalarPoints
 
 _REWRITE_FACTOR: Final = 16
 """Sealed points rewritten per packed point, at most: steps in any order would cost O(n²) else."""

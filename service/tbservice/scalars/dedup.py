@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tbservice.store.scalar_format import ScalarPoints
 from tbwire.dedup import deduplicated_order
+from tbwire.points import ScalarPoints
 
 
 def deduplicate_steps(points: ScalarPoints) -> ScalarPoints:

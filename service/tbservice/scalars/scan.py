@@ -16,10 +16,10 @@ from sqlalchemy import Connection
 from tbservice.scalars.merge_iterator import RowRecords, UnsortedRows, merge_rows
 from tbservice.store import scalar_scan
 from tbservice.store.scalar_blocks import OPEN, SEALED
-from tbservice.store.scalar_format import ScalarPoints
 from tbservice.store.scalar_scan import INLINE_BUFFER, WRITE_BUFFER, ScalarRow
 from tbservice.types import ExperimentId, StepRange
 from tbwire.digests import Records, scalar_records
+from tbwire.points import ScalarPoints
 
 _WRITE_BUFFER_ORDER: Final = 2**62
 """Added to the ids of write buffer rows: these arrived after sealed and open blocks."""

@@ -15,8 +15,9 @@ from tbservice.sample_order import LEVEL_MAX, get_level_rank_max, splitmix64
 from tbservice.scalars.compaction_plan import PackedSeries, split_into_blocks
 from tbservice.scalars.dedup import deduplicate_steps
 from tbservice.store.scalar_blocks import NewBlock
-from tbservice.store.scalar_format import ScalarPoints, concatenate
+from tbservice.store.scalar_format import concatenate
 from tbservice.types import Ranks
+from tbwire.points import ScalarPoints
 
 SeriesLevel = tuple[int, int]
 """Series id and level."""

@@ -8,7 +8,8 @@ from typing import Final
 
 from sqlalchemy import Connection, text
 
-from tbservice.types import DataClass, ExperimentId
+from tbservice.types import ExperimentId
+from tbwire.points import DataClass
 
 REFERRING_CLASSES: Final = (DataClass.TENSOR, DataClass.BLOB_SEQUENCE)
 """The data classes whose points may refer to objects."""

@@ -11,7 +11,8 @@ from sqlalchemy import Connection, text
 
 from tbservice.store.pg.arrays import Array, decode_int8s, encode_array
 from tbservice.store.pg.pipeline import fetch_binary
-from tbservice.types import DataClass, ExperimentId, Float64s, Int64s, Ranks, Sampling, Series
+from tbservice.types import ExperimentId, Float64s, Int64s, Ranks, Sampling, Series
+from tbwire.points import DataClass
 
 _TABLES: Final = ("scalar_tail", "scalar_blocks", "tensor_points", "blob_points")
 

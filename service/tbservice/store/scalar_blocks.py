@@ -16,8 +16,9 @@ from sqlalchemy import Connection, text
 
 from tbservice.store.pg.arrays import encode_array, unnest_rows
 from tbservice.store.pg.pipeline import execute_binary, fetch_binary
-from tbservice.store.scalar_format import ScalarPoints, pack, unpack
+from tbservice.store.scalar_format import pack, unpack
 from tbservice.types import ALL_STEPS, ExperimentGrant, ExperimentId, StepRange
+from tbwire.points import ScalarPoints
 
 OPEN: Final = -1
 """Level of open blocks."""

@@ -11,32 +11,17 @@ from typing import Final
 
 import numpy as np
 
-from tbservice.types import Float64s, Int64s
 from tbwire import packing
+from tbwire.points import ScalarPoints
 
 RECORD_DTYPE: Final = np.dtype([("step", "<i8"), ("wall_time", "<f8"), ("value", "<f8")])
 
 
 @dataclass(frozen=True, slots=True)
-class ScalarPoints:
-    """Columns of scalar points, all of one length.
+class PackedScalarPoints(ScalarPoints):
+    """Scalar points that were received packed: `blocks` are the same points."""
 
-    `blocks` are the same points packed, if they were received packed; otherwise empty.
-    """
-
-    steps: Int64s
-    wall_times: Float64s
-    values: Float64s
-    blocks: tuple[bytes, ...] = ()
-
-    def __len__(self) -> int:
-        return len(self.steps)
-
-    def select(
-        self, selected: np.ndarray[tuple[int], np.dtype[np.bool_ | np.int64]] | slice
-    ) -> ScalarPoints:
-        """Return the points that a mask, indices or a slice select, without `blocks`."""
-        return ScalarPoints(self.steps[selected], self.wall_times[selected], self.values[selected])
+    blocks: tuple[bytes, ...]
 
 
 EMPTY_POINTS: Final = ScalarPoints(

@@ -18,11 +18,11 @@ from tbservice.store.scalar_blocks import OPEN, SEALED
 from tbservice.store.scalar_format import (
     EMPTY_POINTS,
     RECORD_DTYPE,
-    ScalarPoints,
     unpack,
     unpack_raw,
 )
 from tbservice.types import ExperimentId, StepRange
+from tbwire.points import ScalarPoints
 
 _log = logging.getLogger(__name__)
 

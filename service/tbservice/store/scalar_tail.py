@@ -15,8 +15,9 @@ from sqlalchemy import Connection
 
 from tbservice.store.pg.arrays import encode_array, unnest_rows
 from tbservice.store.pg.pipeline import execute_binary, fetch_binary
-from tbservice.store.scalar_format import ScalarPoints, concatenate, unpack, unpack_raw
+from tbservice.store.scalar_format import concatenate, unpack, unpack_raw
 from tbservice.types import ExperimentGrant, ExperimentId
+from tbwire.points import ScalarPoints
 
 _INSERT_COLUMNS: Final = {
     "series_id": "bigint",

@@ -14,8 +14,9 @@ from sqlalchemy import Connection
 
 from tbservice.store.pg.pipeline import fetch_binary
 from tbservice.store.scalar_blocks import BlockKey
-from tbservice.store.scalar_format import ScalarPoints, unpack
+from tbservice.store.scalar_format import unpack
 from tbservice.types import ExperimentId, StepRange
+from tbwire.points import ScalarPoints
 
 
 @dataclass(frozen=True, slots=True)

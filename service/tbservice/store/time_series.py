@@ -12,7 +12,8 @@ from tbservice.store import runs_tags
 from tbservice.store.pg.arrays import decode_int8s
 from tbservice.store.pg.pipeline import fetch_binary
 from tbservice.store.series_selection import build_conditions
-from tbservice.types import DataClass, ExperimentId, Int64s, Selection, Series
+from tbservice.types import ExperimentId, Int64s, Selection, Series
+from tbwire.points import DataClass
 
 _DATA_CLASSES: Final = {int(data_class): data_class for data_class in DataClass}
 

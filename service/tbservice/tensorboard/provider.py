@@ -20,13 +20,13 @@ from tensorboard.data import provider
 from tbservice.reading.source import Source
 from tbservice.types import (
     BlobSequenceSample,
-    DataClass,
     ScalarSample,
     Selection,
     Series,
     TensorSample,
 )
 from tbwire import tensors
+from tbwire.points import DataClass
 from tbwire.tensorboard_pb2 import SummaryMetadata
 
 READER_KEY: Final = "tbhub.reader"

@@ -13,9 +13,10 @@ from tbservice.api.formats.frames import encode_frames, table_frames
 from tbservice.api.formats.json_format import encode_json
 from tbservice.api.formats.parquet import encode_parquet
 from tbservice.errors import NotAcceptable
-from tbservice.reading.full_scan import LostPoint, Sample, SeriesChunk
-from tbservice.types import DataClass, Json
+from tbservice.reading.full_scan import LostPoint, SeriesChunk
+from tbservice.types import Json, Sample
 from tbwire.frames import MEDIA_TYPE
+from tbwire.points import DataClass
 
 RESPONSE_CHUNK_BYTES_MIN: Final = 256 * 1024
 """Minimum size of a byte chunk except the last: each one costs a switch to a worker thread."""

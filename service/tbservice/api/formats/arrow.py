@@ -13,7 +13,7 @@ import pyarrow as pa
 from tbservice.api.formats.tables import make_schema, record_batches
 from tbservice.api.formats.write_sink import WriteSink
 from tbservice.reading.full_scan import SeriesChunk
-from tbservice.types import DataClass
+from tbwire.points import DataClass
 
 
 def encode_arrow(

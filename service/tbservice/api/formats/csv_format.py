@@ -19,8 +19,9 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tbservice.reading.full_scan import Sample, SeriesChunk
-from tbservice.types import DataClass, Json, ScalarSample
+from tbservice.reading.full_scan import SeriesChunk
+from tbservice.types import Json, Sample, ScalarSample
+from tbwire.points import DataClass
 
 _HEADER_LINES: Final = {
     DataClass.SCALAR: b"run,tag,step,wall_time,value\n",

@@ -18,7 +18,6 @@ from fastapi import Response
 
 from tbservice.types import (
     BlobSequenceSample,
-    DataClass,
     Json,
     Sampling,
     SamplingRule,
@@ -28,6 +27,7 @@ from tbservice.types import (
     TensorValue,
 )
 from tbwire import tensors
+from tbwire.points import DataClass
 from tbwire.tensorboard_pb2 import SummaryMetadata
 from tbwire.wire_pb2 import LegacyHistogram
 
@@ -104,7 +104,7 @@ def series_metadata(series: Series) -> Json:
     """Return the metadata of a series: all that is known without reading its points."""
     metadata = {
         "plugin": series.plugin,
-        "data_class": series.data_class.name.lower(),
+        "data_class": series.data_class.label,
         "count": series.count,
         "max_step": series.last_step,
         "max_wall_time": series.max_wall_time,

@@ -10,8 +10,8 @@ from typing import IO, Final
 
 import orjson
 
-from tbservice.reading.full_scan import Sample, SeriesChunk
-from tbservice.types import Json, SamplingRule
+from tbservice.reading.full_scan import SeriesChunk
+from tbservice.types import Json, Sample, SamplingRule
 
 COLUMNS: Final = ("steps", "wall_times", "values")
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from tbservice.api.formats.tables import make_schema, record_batches
 from tbservice.api.formats.write_sink import WriteSink
 from tbservice.reading.full_scan import SeriesChunk
-from tbservice.types import DataClass
+from tbwire.points import DataClass
 
 _ENCODINGS: Final = {
     "step": "DELTA_BINARY_PACKED",

@@ -22,7 +22,6 @@ from tbservice.api.http.openapi_errors import NOT_ACCEPTABLE, OBJECT_MISSING, Re
 from tbservice.api.http.streaming import stream_response
 from tbservice.reading.full_scan import (
     LostPoint,
-    Sample,
     SeriesChunk,
     load_intact_chunks,
     load_tensors,
@@ -34,14 +33,15 @@ from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database
 from tbservice.types import (
     BlobSequenceSample,
-    DataClass,
     ReadGrant,
+    Sample,
     Sampling,
     SamplingRule,
     ScalarSample,
     Selection,
     TensorSample,
 )
+from tbwire.points import DataClass
 
 _Sample = TypeVar("_Sample", ScalarSample, TensorSample, BlobSequenceSample)
 

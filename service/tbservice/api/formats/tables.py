@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from tbservice.reading.full_scan import SeriesChunk
-from tbservice.types import BlobSequenceSample, DataClass, ScalarSample, TensorSample, TensorValue
+from tbservice.types import BlobSequenceSample, ScalarSample, TensorSample, TensorValue
 from tbwire import tensors
+from tbwire.points import DataClass
 from tbwire.wire_pb2 import LegacyHistogram
 
 BATCH_ROWS: Final = 262_144

@@ -18,7 +18,8 @@ from tbservice.api.v1.point_queries import (
 )
 from tbservice.errors import Invalid
 from tbservice.reading import catalog, tag_groups
-from tbservice.types import DataClass, Json, ReadGrant, Selection, Series
+from tbservice.types import Json, ReadGrant, Selection, Series
+from tbwire.points import DataClass
 
 router = APIRouter(
     prefix="/api/v1/experiments/{experiment_id}", tags=["reading"], route_class=ConditionalRoute

@@ -15,13 +15,14 @@ from tbservice.api.http.dependencies import MayRead, UsesDatabase, UsesObjects
 from tbservice.api.http.etag import ConditionalRoute
 from tbservice.api.http.get_and_post import get_and_post
 from tbservice.api.http.openapi_errors import OBJECT_MISSING
-from tbservice.api.v1.point_queries import DATA_CLASSES, DataClassName, SeriesQuery
+from tbservice.api.v1.point_queries import SeriesQuery
 from tbservice.reading import changes
 from tbservice.reading.changes import ChangeSet, NewPoints
 from tbservice.reading.tensor_objects import load_sample
 from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database
 from tbservice.types import Json, ReadGrant
+from tbwire.points import DATA_CLASSES, DataClassName
 
 router = APIRouter(
     prefix="/api/v1/experiments/{experiment_id}", tags=["reading"], route_class=ConditionalRoute

@@ -158,5 +158,5 @@ def _digest_answer(digest: digests.Digest) -> DigestAnswer:
 
 
 def _identity(series: Series) -> dict[str, str]:
-    data_class = series.data_class.name.lower()
+    data_class = series.data_class.label
     return {"run": series.run, "tag": series.tag, "plugin": series.plugin, "data_class": data_class}

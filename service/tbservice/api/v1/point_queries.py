@@ -10,8 +10,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat,
 from tbservice import limits
 from tbservice.api.formats import Format
 from tbservice.errors import Invalid
-from tbservice.types import ALL_STEPS, DataClass, Sampling, SamplingRule, Selection, StepRange
+from tbservice.types import ALL_STEPS, Sampling, SamplingRule, Selection, StepRange
 from tbwire.frames import MEDIA_TYPE as FRAMES_MEDIA_TYPE
+from tbwire.points import DataClass
 
 
 def _check_names(names: object) -> object:
@@ -23,15 +24,6 @@ def _check_names(names: object) -> object:
 
 Names = Annotated[list[str] | None, BeforeValidator(_check_names)]
 """Names of runs or tags; None selects all."""
-
-DataClassName = Literal["scalars", "tensors", "blob_sequences"]
-"""The name of a data class in URLs."""
-
-DATA_CLASSES: Final[dict[DataClassName, DataClass]] = {
-    "scalars": DataClass.SCALAR,
-    "tensors": DataClass.TENSOR,
-    "blob_sequences": DataClass.BLOB_SEQUENCE,
-}
 
 _UNKNOWN_FIELDS_SHOWN: Final = 10
 """Unknown fields that are each named in an error."""

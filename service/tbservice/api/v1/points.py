@@ -21,7 +21,8 @@ from tbservice.api.v1.point_queries import (
     TensorSampleQuery,
 )
 from tbservice.reading import catalog
-from tbservice.types import BlobSequenceSample, DataClass, ScalarSample, TensorSample
+from tbservice.types import BlobSequenceSample, ScalarSample, TensorSample
+from tbwire.points import DataClass
 
 router = APIRouter(
     prefix="/api/v1/experiments/{experiment_id}", tags=["reading"], route_class=ConditionalRoute

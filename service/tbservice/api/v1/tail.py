@@ -28,12 +28,12 @@ from tbservice.api.v1.changes import (
     changes_as_json,
     find_changes,
 )
-from tbservice.api.v1.point_queries import DATA_CLASSES, DataClassName
 from tbservice.auth import grants
 from tbservice.errors import ServiceError, TooManyRequests, Unavailable
 from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database
 from tbservice.types import ReadGrant
+from tbwire.points import DATA_CLASSES, DataClassName
 
 router = APIRouter(prefix="/api/v1/experiments/{experiment_id}", tags=["reading"])
 

@@ -12,9 +12,10 @@ from tbservice.reading.sampling import uniform
 from tbservice.reading.sampling.rules import Sampler, draw_slots, make_sampler
 from tbservice.scalars.scan import read_scalar_chunks
 from tbservice.store import sample_slots, scalar_blocks
-from tbservice.store.scalar_format import EMPTY_POINTS, ScalarPoints, concatenate
+from tbservice.store.scalar_format import EMPTY_POINTS, concatenate
 from tbservice.types import ExperimentId, Sampling, SamplingRule, ScalarSample, Series
 from tbwire.digests import Records
+from tbwire.points import ScalarPoints
 
 
 def sample_scalars(

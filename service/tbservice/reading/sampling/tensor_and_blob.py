@@ -15,7 +15,6 @@ from tbservice.store import points, sample_slots
 from tbservice.store.blob_points import BlobPoint
 from tbservice.store.tensor_points import TensorPoint
 from tbservice.types import (
-    DataClass,
     ExperimentId,
     Int64s,
     Ranks,
@@ -23,6 +22,7 @@ from tbservice.types import (
     SamplingRule,
     Series,
 )
+from tbwire.points import DataClass
 
 Row = TypeVar("Row", TensorPoint, BlobPoint)
 

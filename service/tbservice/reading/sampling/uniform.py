@@ -18,8 +18,9 @@ from tbservice.sample_order import (
 )
 from tbservice.scalars.dedup import deduplicate_steps
 from tbservice.store import sample_slots, scalar_blocks, scalar_tail
-from tbservice.store.scalar_format import EMPTY_POINTS, ScalarPoints, concatenate
+from tbservice.store.scalar_format import EMPTY_POINTS, concatenate
 from tbservice.types import ALL_STEPS, ExperimentId, ScalarSample, Series, StepRange
+from tbwire.points import ScalarPoints
 
 _ENDS: Final = 2
 _LEVEL_ABOVE_MAX: Final = LEVEL_MAX + 1

@@ -26,7 +26,7 @@ from tbservice.reading.source import Source
 from tbservice.reading.tag_groups import TagGroup
 from tbservice.tensorboard.native import json_answers
 from tbservice.tensorboard.native.confinement import require_process
-from tbservice.types import DataClass
+from tbwire.points import DataClass
 from tbwire.tensorboard_pb2 import SummaryMetadata
 
 _SCALARS: Final = (scalar_metadata.PLUGIN_NAME, DataClass.SCALAR)

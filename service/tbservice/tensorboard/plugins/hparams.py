@@ -21,7 +21,8 @@ from tbservice.reading.comparison import ComparisonReader
 from tbservice.reading.source import Source
 from tbservice.tensorboard.compare.hparams import merge_schemas
 from tbservice.tensorboard.provider import READER_KEY
-from tbservice.types import DataClass, Selection
+from tbservice.types import Selection
+from tbwire.points import DataClass
 
 _SCALARS = scalar_metadata.PLUGIN_NAME
 

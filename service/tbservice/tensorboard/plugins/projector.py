@@ -29,7 +29,8 @@ from tbservice.errors import MalformedRequest, NotFound
 from tbservice.pages import page_auth
 from tbservice.tensorboard import assets, page
 from tbservice.tensorboard.plugins.projector_dashboard import PROJECTOR as PLUGIN
-from tbservice.types import Blob, DataClass, Selection
+from tbservice.types import Blob, Selection
+from tbwire.points import DataClass
 
 TAG_PREFIX: Final = "_projector_/"
 
