@@ -15,7 +15,9 @@ import atheris
 TESTS = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(TESTS))
 
-with atheris.instrument_imports(include=["tbservice.ingest.decode", "tbwire.tensors"]):
+with atheris.instrument_imports(
+    include=["tbservice.ingest.decode", "tbservice.ingest.decode_points", "tbwire.tensors"]
+):
     from support.hostile_batches import check, write_batch
     from support.wire_format import Choices
 

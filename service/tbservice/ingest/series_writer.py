@@ -7,11 +7,11 @@ order of run and tag ids; then the others are locked, in the order of their keys
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain, pairwise
-from typing import TypeVar
+from itertools import accumulate, pairwise
+from typing import Final
 
 import numpy as np
 from sqlalchemy import Connection
@@ -41,11 +41,11 @@ from tbservice.store.scalar_blocks import OPEN, NewBlock
 from tbservice.store.scalar_format import PackedScalarPoints, concatenate
 from tbservice.store.scalar_tail import BufferRow
 from tbservice.store.series_rows import SeriesKey
-from tbservice.types import AppendGrant
+from tbservice.types import AppendGrant, TensorValue
 from tbwire import packing
 from tbwire.points import BlobSequencePoints, DataClass, ScalarPoints, TensorPoints
 
-T = TypeVar("T")
+_Upsert = Callable[[Connection, AppendGrant, PointKeys, Sequence[SeriesUpdate]], dict[int, int]]
 
 
 @dataclass(slots=True)
@@ -122,52 +122,41 @@ class _MetadataMissing(CursorConflict):
         super().__init__(detail, segment=segment, offset=offset, checksum=0)
 
 
-def count_points(updates: Sequence[SeriesUpdate]) -> Counts:
+def count_points(updates: Iterable[SeriesUpdate]) -> Counts:
     """Return the number of points and blobs of the updates, including superseded ones."""
-    scalars, tensors, sequences = _group_by_data_class(updates)
-    blobs = sum(
-        len(blobs)
-        for points in _iter_accepted(BlobSequencePoints, sequences)
-        for blobs in points.sequences
+    counts: Counter[int] = Counter()
+    for update in updates:
+        for points in update.accepted:
+            counts[update.state.data_class] += points.value_count
+    return Counts(
+        counts[DataClass.SCALAR], counts[DataClass.TENSOR], counts[DataClass.BLOB_SEQUENCE]
     )
-    return Counts(_count_points(scalars), _count_points(tensors), blobs)
 
 
 def insert_tensors_and_blobs(
     db: Connection, grant: AppendGrant, updates: Sequence[SeriesUpdate]
 ) -> None:
     """Insert tensors and blob sequences, and add the new steps to the counts of their series."""
-    _, tensors, sequences = _group_by_data_class(updates)
-    if tensors:
-        _upsert_tensors(db, grant, tensors)
-    if sequences:
-        _upsert_blob_sequences(db, grant, sequences)
+    for data_class, upsert in _UPSERTS.items():
+        group = _of_data_class(updates, data_class)
+        if group:
+            new_counts = upsert(db, grant, _make_point_keys(db, group), group)
+            _add_new_step_counts(new_counts, group)
 
 
 def insert_scalars(db: Connection, grant: AppendGrant, updates: Sequence[SeriesUpdate]) -> None:
     """Insert scalars, then update the rows of all series that existed before; reads no results."""
-    scalars, tensors, sequences = _group_by_data_class(updates)
+    scalars = _of_data_class(updates, DataClass.SCALAR)
     if scalars:
         _append_scalars(db, grant, scalars)
-    _update_series_rows(db, grant, [*scalars, *tensors, *sequences])
+    _update_series_rows(db, grant, [update for update in updates if update.accepted])
 
 
-def _group_by_data_class(
-    updates: Iterable[SeriesUpdate],
-) -> tuple[list[SeriesUpdate], list[SeriesUpdate], list[SeriesUpdate]]:
-    by_class: defaultdict[int, list[SeriesUpdate]] = defaultdict(list)
-    for update in updates:
-        if update.accepted:
-            by_class[update.state.data_class].append(update)
-    return by_class[DataClass.SCALAR], by_class[DataClass.TENSOR], by_class[DataClass.BLOB_SEQUENCE]
-
-
-def _count_points(updates: Iterable[SeriesUpdate]) -> int:
-    return sum(len(points.steps) for update in updates for points in update.accepted)
-
-
-def _iter_accepted(points_type: type[T], updates: Iterable[SeriesUpdate]) -> Iterator[T]:
-    return chain.from_iterable(select_type(points_type, update.accepted) for update in updates)
+def _of_data_class(updates: Iterable[SeriesUpdate], data_class: DataClass) -> list[SeriesUpdate]:
+    """Return the updates of a data class that add points."""
+    return [
+        update for update in updates if update.accepted and update.state.data_class == data_class
+    ]
 
 
 def _update_series_rows(
@@ -210,26 +199,20 @@ def _make_open_blocks(series_id: int, points: ScalarPoints) -> Iterator[NewBlock
         yield NewBlock(series_id, OPEN, points.select(slice(start, end)), data)
 
 
-def _upsert_tensors(db: Connection, grant: AppendGrant, updates: Sequence[SeriesUpdate]) -> None:
-    tensors = [
-        values[index]
-        for update in updates
-        for values in [
-            [
-                value
-                for points in select_type(TensorPoints, update.accepted)
-                for value in points.tensors
-            ]
-        ]
-        for index in _get_value_indices(update)
-    ]
-    new_counts = tensor_points.upsert(db, grant, _make_point_keys(db, updates), tensors)
-    _add_new_step_counts(new_counts, updates)
+def _upsert_tensors(
+    db: Connection, grant: AppendGrant, keys: PointKeys, updates: Sequence[SeriesUpdate]
+) -> dict[int, int]:
+    tensors: list[TensorValue] = []
+    for update in updates:
+        accepted = select_type(TensorPoints, update.accepted)
+        sent = [value for points in accepted for value in points.tensors]
+        tensors += (sent[index] for index in _get_value_indices(update))
+    return tensor_points.upsert(db, grant, keys, tensors)
 
 
 def _upsert_blob_sequences(
-    db: Connection, grant: AppendGrant, updates: Sequence[SeriesUpdate]
-) -> None:
+    db: Connection, grant: AppendGrant, keys: PointKeys, updates: Sequence[SeriesUpdate]
+) -> dict[int, int]:
     sequences: list[list[bytes]] = []
     content_types: list[str] = []
     for update in updates:
@@ -239,10 +222,14 @@ def _upsert_blob_sequences(
         for index in _get_value_indices(update):
             sequences.append([blob.sha256 for blob in sent[index]])
             content_types.append(logged[index])
+    return blob_points.upsert(db, grant, keys, sequences, content_types)
 
-    keys = _make_point_keys(db, updates)
-    new_counts = blob_points.upsert(db, grant, keys, sequences, content_types)
-    _add_new_step_counts(new_counts, updates)
+
+_UPSERTS: Final[Mapping[DataClass, _Upsert]] = {
+    DataClass.TENSOR: _upsert_tensors,
+    DataClass.BLOB_SEQUENCE: _upsert_blob_sequences,
+}
+"""Insert one row per point, and return the number of new steps by series: all but scalars."""
 
 
 def _get_value_indices(update: SeriesUpdate) -> list[int]:
