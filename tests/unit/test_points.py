@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tbservice.ingest.decode import decode_batch
+from tbservice.reading.value_readers import VALUE_READERS
 from tbservice.store.scalar_format import PackedScalarPoints
 from tbservice.types import BlobSequenceSample, ScalarSample, TensorSample, TensorValue
 from tbupload.events.points import Tensor
@@ -90,6 +91,7 @@ def test_data_classes_have_an_adapter_in_every_table():
         assert {field.name for field in fields} == set(DATA_CLASSES)
     assert set(DATA_CLASSES.values()) == set(DataClass)
     assert set(COUNT_NAMES) == set(DataClass)
+    assert set(VALUE_READERS) == set(DataClass) - {DataClass.SCALAR}
 
 
 @pytest.mark.parametrize("points", POINTS)

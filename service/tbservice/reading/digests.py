@@ -24,8 +24,9 @@ from tbservice.pagination import (
     encode_series_token,
     encode_step_token,
 )
+from tbservice.reading.value_readers import VALUE_READERS
 from tbservice.scalars.scan import read_scalar_chunks
-from tbservice.store import digest_scan, time_series
+from tbservice.store import time_series
 from tbservice.store.digest_scan import BlobDigestRow, TensorDigestRow
 from tbservice.types import (
     ALL_STEPS,
@@ -38,9 +39,7 @@ from tbservice.types import (
 from tbwire.digests import (
     Records,
     SeriesDigest,
-    blob_sequence_digest,
     record_dtype,
-    tensor_digest,
     value_records,
 )
 from tbwire.points import DataClass
@@ -156,21 +155,15 @@ def _stream_records(
 
     for group in _group_by_points(series_list):
         ids = [series.series_id for series in group]
-        match group[0].data_class:
-            case DataClass.SCALAR:
-                yield from read_scalar_chunks(
-                    db, experiment_id, ids, _steps_after(after), points_max, skip_damaged=True
-                )
-            case DataClass.TENSOR:
-                for rows in digest_scan.stream_tensors(db, experiment_id, ids, after, limit):
-                    yield from _split_by_series(rows, [_tensor_digest(row) for row in rows])
-            case DataClass.BLOB_SEQUENCE:
-                for blob_rows in digest_scan.stream_blob_sequences(
-                    db, experiment_id, ids, after, limit
-                ):
-                    yield from _split_by_series(
-                        blob_rows, [_blob_sequence_digest(row) for row in blob_rows]
-                    )
+        data_class = group[0].data_class
+        if data_class is DataClass.SCALAR:
+            yield from read_scalar_chunks(
+                db, experiment_id, ids, _steps_after(after), points_max, skip_damaged=True
+            )
+            continue
+        reader = VALUE_READERS[data_class]
+        for rows in reader.stream_digest_rows(db, experiment_id, ids, after, limit):
+            yield from _split_by_series(rows, [reader.digest(row) for row in rows])
 
 
 def _group_by_points(series_list: Sequence[Series]) -> Iterator[list[Series]]:
@@ -196,14 +189,6 @@ def _steps_after(step: int | None) -> StepRange:
     if step is None:
         return ALL_STEPS
     return StepRange(step + 1) if step < _INT64_MAX else StepRange(0, -1)
-
-
-def _tensor_digest(row: TensorDigestRow) -> bytes:
-    return tensor_digest(row.dtype, row.shape, row.data_sha256, row.histogram_sha256)
-
-
-def _blob_sequence_digest(row: BlobDigestRow) -> bytes:
-    return blob_sequence_digest(row.digests, row.logged_content_type)
 
 
 def _split_by_series(

@@ -25,9 +25,10 @@ from tbservice.errors import ObjectMissing, ObjectUnreadable
 from tbservice.experiments.lifecycle import get_experiment
 from tbservice.reading import tensor_objects
 from tbservice.reading.catalog import ALL_BLOBS
-from tbservice.reading.point_samples import make_blob_sequence_sample, make_tensor_sample
+from tbservice.reading.point_samples import find_blobs
+from tbservice.reading.value_readers import VALUE_READERS
 from tbservice.scalars.scan import read_scalar_chunks
-from tbservice.store import blobs, time_series, value_scan
+from tbservice.store import time_series
 from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database
 from tbservice.store.value_scan import BlobRow, TensorRow
@@ -82,7 +83,6 @@ class _SeriesRead:
     series: Series
     sample: Sample
     is_complete: bool
-    blobs: Mapping[bytes, Blob] = field(default_factory=dict)
 
 
 def stream_all(
@@ -187,6 +187,7 @@ def _stream_chunks(
                 # Raises NotFound for a deleted experiment: else its series would only look deleted.
                 get_experiment(db, grant)
                 read = list(_read_group(db, grant, to_read, remaining_steps, indices))
+                known = find_blobs(db, grant, (series_read.sample for series_read in read))
 
             for series_read in read:
                 if is_begun or not _is_deleted(series_read, steps):
@@ -198,7 +199,7 @@ def _stream_chunks(
                         sample,
                         not is_begun,
                         series_read.is_complete,
-                        series_read.blobs,
+                        known,
                     )
             remaining, remaining_steps = _list_remaining(remaining, read, steps)
 
@@ -242,32 +243,17 @@ def _read_group(
 ) -> Iterator[_SeriesRead]:
     """Yield series until `SCAN_CHUNK_POINTS` or `SCAN_CHUNK_BYTES` are reached; at least one."""
     ids = [series.series_id for series in group]
+    data_class = group[0].data_class
+    if data_class is DataClass.SCALAR:
+        chunks = read_scalar_chunks(db, grant.experiment_id, ids, steps, limits.SCAN_CHUNK_POINTS)
+        yield from _read_scalars(chunks, group, steps.last)
+        return
 
-    match group[0].data_class:
-        case DataClass.SCALAR:
-            chunks = read_scalar_chunks(
-                db, grant.experiment_id, ids, steps, limits.SCAN_CHUNK_POINTS
-            )
-            yield from _read_scalars(chunks, group, steps.last)
-        case DataClass.TENSOR:
-            tensors = value_scan.stream_tensors(db, grant.experiment_id, ids, steps)
-            for series, rows, is_complete in _by_series(tensors, group):
-                values = [value_scan.make_tensor_value(row) for row in rows]
-                sample = make_tensor_sample(db, grant, rows, values, series.count)
-                yield _SeriesRead(series, sample, is_complete)
-        case DataClass.BLOB_SEQUENCE:
-            sequences = list(
-                _by_series(
-                    value_scan.stream_blob_sequences(db, grant.experiment_id, ids, steps), group
-                )
-            )
-            digests = {digest for _, rows, _ in sequences for row in rows for digest in row.digests}
-            known = blobs.find_all(db, grant.workspace_id, digests)
-            for series, blob_rows, is_complete in sequences:
-                blob_sample = make_blob_sequence_sample(
-                    grant.experiment_id, blob_rows, indices, series.count
-                )
-                yield _SeriesRead(series, blob_sample, is_complete, known)
+    reader = VALUE_READERS[data_class]
+    rows = reader.stream(db, grant.experiment_id, ids, steps)
+    for series, rows_of_series, is_complete in _by_series(rows, group):
+        sample = reader.make_sample(db, grant, rows_of_series, indices, series.count)
+        yield _SeriesRead(series, sample, is_complete)
 
 
 def _read_scalars(

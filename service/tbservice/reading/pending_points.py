@@ -5,11 +5,10 @@ Every function needs a snapshot (`Database.snapshot`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import groupby
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from sqlalchemy import Connection
@@ -17,29 +16,21 @@ from sqlalchemy import Connection
 from tbservice import limits
 from tbservice.reading.catalog import ALL_BLOBS
 from tbservice.reading.change_cursor import PendingChanges
-from tbservice.reading.point_samples import make_blob_sequence_sample, make_tensor_sample
+from tbservice.reading.value_readers import VALUE_READERS, ValueReader
 from tbservice.scalars.dedup import deduplicate_steps
 from tbservice.scalars.scan import read_scalar_chunks
-from tbservice.store import scalar_blocks, scalar_tail, value_scan
+from tbservice.store import scalar_blocks, scalar_tail
 from tbservice.store.scalar_blocks import SEALED
 from tbservice.store.scalar_format import concatenate
 from tbservice.store.series_progress import SeriesProgress
-from tbservice.store.value_scan import BlobRow, TensorRow
 from tbservice.types import (
-    BlobSequenceSample,
-    ExperimentId,
     ReadGrant,
     Sample,
     ScalarSample,
     StepRange,
-    TensorSample,
 )
 from tbwire.digests import Records
 from tbwire.points import DataClass
-
-Row = TypeVar("Row", TensorRow, BlobRow)
-
-_StreamRows = Callable[[Connection, ExperimentId, Sequence[int], StepRange], Iterator[Row]]
 
 
 class PendingSeries(NamedTuple):
@@ -113,16 +104,8 @@ def read_points(
     if not series_list:
         return ReadResult({}, 0)
 
-    match data_class:
-        case DataClass.TENSOR:
-            convert = partial(_tensor_sample, db)
-            stream = value_scan.stream_tensors
-            return _read_values(db, grant, series_list, points_max, stream, convert)
-        case DataClass.BLOB_SEQUENCE:
-            stream_blobs = value_scan.stream_blob_sequences
-            return _read_values(
-                db, grant, series_list, points_max, stream_blobs, _blob_sequence_sample
-            )
+    if data_class is not None and data_class is not DataClass.SCALAR:
+        return _read_values(db, grant, series_list, points_max, VALUE_READERS[data_class])
 
     first = series_list[0]
     if first.points > points_max or first.held_points_max > limits.SCAN_CHUNK_POINTS:
@@ -178,15 +161,14 @@ def _read_values(
     grant: ReadGrant,
     series_list: Sequence[PendingSeries],
     points_max: int,
-    stream: _StreamRows[Row],
-    convert: Callable[[ReadGrant, Sequence[Row]], Sample],
+    reader: ValueReader[Any, Any],
 ) -> ReadResult:
     """Return rows of the series up to `points_max` points or `CHANGES_BYTES_MAX` bytes."""
-    rows: list[Row] = []
+    rows: list[Any] = []
     size = 0
     complete_count = len(series_list)
     cut_step: int | None = None
-    for row in _stream_rows(db, grant, series_list, stream):
+    for row in _stream_rows(db, grant, series_list, reader):
         size += row.size
         if rows and (len(rows) == points_max or size > limits.CHANGES_BYTES_MAX):
             last = rows[-1]
@@ -195,8 +177,10 @@ def _read_values(
             break
         rows.append(row)
 
-    by_series = groupby(rows, lambda row: row.series_id)
-    samples = {id_: convert(grant, list(group)) for id_, group in by_series}
+    samples = {}
+    for id_, group in groupby(rows, lambda row: row.series_id):
+        rows_of_series = list(group)
+        samples[id_] = reader.make_sample(db, grant, rows_of_series, ALL_BLOBS, len(rows_of_series))
     return ReadResult(samples, complete_count, cut_step)
 
 
@@ -204,21 +188,12 @@ def _stream_rows(
     db: Connection,
     grant: ReadGrant,
     series_list: Sequence[PendingSeries],
-    stream: _StreamRows[Row],
-) -> Iterator[Row]:
+    reader: ValueReader[Any, Any],
+) -> Iterator[Any]:
     """Yield the rows of each series from its first pending step.
 
     One query per group of neighbours with the same first step: tags of a run usually share it.
     """
     for first_step, group in groupby(series_list, lambda series: series.first_step):
         ids = [series.series_id for series in group]
-        yield from stream(db, grant.experiment_id, ids, StepRange(first_step))
-
-
-def _tensor_sample(db: Connection, grant: ReadGrant, rows: Sequence[TensorRow]) -> TensorSample:
-    values = [value_scan.make_tensor_value(row) for row in rows]
-    return make_tensor_sample(db, grant, rows, values, len(rows))
-
-
-def _blob_sequence_sample(grant: ReadGrant, rows: Sequence[BlobRow]) -> BlobSequenceSample:
-    return make_blob_sequence_sample(grant.experiment_id, rows, ALL_BLOBS, len(rows))
+        yield from reader.stream(db, grant.experiment_id, ids, StepRange(first_step))

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from sqlalchemy import Connection
 
 from tbservice.reading import tensor_objects
 from tbservice.reading.blobs import make_blob_key
+from tbservice.store import blobs
 from tbservice.store.blob_points import BlobPoint
 from tbservice.store.tensor_points import TensorPoint
 from tbservice.store.value_scan import BlobRow, TensorRow
 from tbservice.types import (
+    Blob,
     BlobSequenceSample,
     ExperimentId,
     Float64s,
     Int64s,
     ReadGrant,
+    Sample,
     TensorSample,
     TensorValue,
 )
@@ -63,6 +66,18 @@ def make_blob_sequence_sample(
     return BlobSequenceSample(
         *_steps_and_wall_times(rows), sequences, content_types, digests, total
     )
+
+
+def find_blobs(db: Connection, grant: ReadGrant, samples: Iterable[Sample]) -> Mapping[bytes, Blob]:
+    """Return the blobs of all blob sequences among these samples, by SHA-256."""
+    digests = {
+        digest
+        for sample in samples
+        if isinstance(sample, BlobSequenceSample)
+        for sequence in sample.digests
+        for digest in sequence
+    }
+    return blobs.find_all(db, grant.workspace_id, digests) if digests else {}
 
 
 def _steps_and_wall_times(rows: _Rows) -> tuple[Int64s, Float64s]:

@@ -16,7 +16,8 @@ from sqlalchemy import Connection
 
 from tbservice import limits
 from tbservice.reading.full_scan import SeriesChunk
-from tbservice.store import blobs, time_series
+from tbservice.reading.point_samples import find_blobs
+from tbservice.store import time_series
 from tbservice.types import (
     BlobSequenceSample,
     Int64s,
@@ -43,19 +44,12 @@ def make_chunks(
     series_list = time_series.list_series(
         db, grant.experiment_id, replace(selection, data_class=data_class)
     )
-    chunks = [SeriesChunk(series, samples[series.run][series.tag]) for series in series_list]
-    if data_class is not DataClass.BLOB_SEQUENCE:
-        return chunks
-
-    digests = {
-        digest
-        for chunk in chunks
-        if isinstance(chunk.sample, BlobSequenceSample)
-        for sequence in chunk.sample.digests
-        for digest in sequence
-    }
-    known = blobs.find_all(db, grant.workspace_id, digests)
-    return [replace(chunk, blobs=known) for chunk in chunks]
+    selected = [samples[series.run][series.tag] for series in series_list]
+    known = find_blobs(db, grant, selected)
+    return [
+        SeriesChunk(series, sample, blobs=known)
+        for series, sample in zip(series_list, selected, strict=True)
+    ]
 
 
 def estimate_bytes(samples: Mapping[str, Mapping[str, Sample]]) -> int:

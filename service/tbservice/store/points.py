@@ -16,6 +16,12 @@ from tbwire.points import DataClass
 
 _TABLES: Final = ("scalar_tail", "scalar_blocks", "tensor_points", "blob_points")
 
+_VALUE_TABLES: Final = {
+    DataClass.TENSOR: "tensor_points",
+    DataClass.BLOB_SEQUENCE: "blob_points",
+}
+"""The tables with one row per point."""
+
 
 @dataclass(frozen=True, slots=True)
 class PointKeys:
@@ -72,7 +78,7 @@ def list_steps(
     Steps ascend: those in the sampling's range, of these the last `sampling.last`. A series without
     any has an empty array.
     """
-    table = "tensor_points" if data_class is DataClass.TENSOR else "blob_points"
+    table = _VALUE_TABLES[data_class]
     rows = fetch_binary(
         db,
         f"""
@@ -85,7 +91,7 @@ def list_steps(
                 ORDER BY step DESC LIMIT %(limit)s
             ) AS p
             GROUP BY w.series_id
-        """,  # noqa: S608 - one of two constants
+        """,  # noqa: S608 - a constant above
         {
             "experiment_id": experiment_id,
             "series_ids": list(series_ids),
@@ -105,13 +111,13 @@ def list_steps_by_wall_time(
 
     For tensor and blob sequence series.
     """
-    table = "tensor_points" if series.data_class is DataClass.TENSOR else "blob_points"
+    table = _VALUE_TABLES[series.data_class]
     rows = db.execute(
         text(f"""
             SELECT array_agg(step ORDER BY wall_time, step),
                 array_agg(wall_time ORDER BY wall_time, step)
             FROM {table} WHERE experiment_id = :experiment_id AND series_id = :series_id
-        """),  # noqa: S608 - one of two constants
+        """),  # noqa: S608 - a constant above
         {"experiment_id": experiment_id, "series_id": series.series_id},
     )
     steps, wall_times = rows.one()

@@ -1,0 +1,90 @@
+"""How complete series of tensors and blob sequences are read: one reader per data class.
+
+Their tables have one row per point; scalars are read from blocks and buffers (`scalars.scan`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from sqlalchemy import Connection
+
+from tbservice.reading.point_samples import make_blob_sequence_sample, make_tensor_sample
+from tbservice.store import digest_scan, value_scan
+from tbservice.store.digest_scan import BlobDigestRow, TensorDigestRow
+from tbservice.store.value_scan import BlobRow, TensorRow
+from tbservice.types import (
+    BlobSequenceSample,
+    ExperimentId,
+    ReadGrant,
+    Sample,
+    StepRange,
+    TensorSample,
+)
+from tbwire.digests import blob_sequence_digest, tensor_digest
+from tbwire.points import DataClass
+
+_Row = TypeVar("_Row", TensorRow, BlobRow)
+_DigestRow = TypeVar("_DigestRow", TensorDigestRow, BlobDigestRow)
+
+
+@dataclass(frozen=True, slots=True)
+class ValueReader(Generic[_Row, _DigestRow]):
+    """What differs between data classes when all points of a series are read.
+
+    Attributes:
+        stream: Streams the rows in a range of steps, by series in the order of their ids, then by
+            step.
+        make_sample: Returns rows of one series as a sample, with the blobs at the indices of each
+            point, and the total.
+        stream_digest_rows: Streams rows without their bytes in chunks, by series id, then by step:
+            those after a step, up to a number of points.
+        digest: Returns the digest of a row's value (`tbwire.digests`).
+    """
+
+    stream: Callable[[Connection, ExperimentId, Sequence[int], StepRange], Iterator[_Row]]
+    make_sample: Callable[[Connection, ReadGrant, Sequence[_Row], slice, int], Sample]
+    stream_digest_rows: Callable[
+        [Connection, ExperimentId, Sequence[int], int | None, int | None],
+        Iterator[list[_DigestRow]],
+    ]
+    digest: Callable[[_DigestRow], bytes]
+
+
+def _make_tensor_sample(
+    db: Connection, grant: ReadGrant, rows: Sequence[TensorRow], _indices: slice, total: int
+) -> TensorSample:
+    values = [value_scan.make_tensor_value(row) for row in rows]
+    return make_tensor_sample(db, grant, rows, values, total)
+
+
+def _make_blob_sequence_sample(
+    _db: Connection, grant: ReadGrant, rows: Sequence[BlobRow], indices: slice, total: int
+) -> BlobSequenceSample:
+    return make_blob_sequence_sample(grant.experiment_id, rows, indices, total)
+
+
+def _digest_tensor(row: TensorDigestRow) -> bytes:
+    return tensor_digest(row.dtype, row.shape, row.data_sha256, row.histogram_sha256)
+
+
+def _digest_blob_sequence(row: BlobDigestRow) -> bytes:
+    return blob_sequence_digest(row.digests, row.logged_content_type)
+
+
+VALUE_READERS: Final[Mapping[DataClass, ValueReader[Any, Any]]] = {
+    DataClass.TENSOR: ValueReader(
+        value_scan.stream_tensors,
+        _make_tensor_sample,
+        digest_scan.stream_tensors,
+        _digest_tensor,
+    ),
+    DataClass.BLOB_SEQUENCE: ValueReader(
+        value_scan.stream_blob_sequences,
+        _make_blob_sequence_sample,
+        digest_scan.stream_blob_sequences,
+        _digest_blob_sequence,
+    ),
+}
