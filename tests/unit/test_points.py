@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from tbservice.api.formats.values import VALUE_FORMATS
 from tbservice.ingest.decode import decode_batch
 from tbservice.reading.value_readers import VALUE_READERS
 from tbservice.store.scalar_format import PackedScalarPoints
@@ -90,7 +91,7 @@ def test_data_classes_have_an_adapter_in_every_table():
         fields = message.DESCRIPTOR.oneofs_by_name["points"].fields
         assert {field.name for field in fields} == set(DATA_CLASSES)
     assert set(DATA_CLASSES.values()) == set(DataClass)
-    assert set(COUNT_NAMES) == set(DataClass)
+    assert set(VALUE_FORMATS) == set(COUNT_NAMES) == set(DataClass)
     assert set(VALUE_READERS) == set(DataClass) - {DataClass.SCALAR}
 
 

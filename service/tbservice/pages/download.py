@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from tbservice.api.formats import MEDIA_TYPES, Format, encode_points, json_encoding
+from tbservice.api.formats import MEDIA_TYPES, Format, encode_points
 from tbservice.api.http.streaming import stream_response
 from tbservice.errors import NotFound, TooManyRequests, Unavailable
 from tbservice.pages import message_pages, page_auth, token_form
 from tbservice.reading.source import ExperimentReader
-from tbservice.types import Json, SamplingRule
+from tbservice.types import SamplingRule
 from tbwire.points import DATA_CLASSES, DataClass
 
 FILES: Final = {
@@ -71,12 +71,8 @@ def _send(request: Request) -> Response:
 def _encode_chunks(
     experiment: ExperimentReader, data_class: DataClass, file_format: Format
 ) -> Iterator[bytes]:
-    rule = SamplingRule.ALL.value
-
-    def as_json(sample: Any) -> Json:
-        return json_encoding.sample_to_json(sample, json_encoding.sample_values(sample), rule)
-
-    return encode_points(file_format, data_class, experiment.stream_all(data_class), rule, as_json)
+    chunks = experiment.stream_all(data_class)
+    return encode_points(file_format, data_class, chunks, SamplingRule.ALL.value)
 
 
 def _content_disposition(experiment_name: str, file: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from tbservice.api.formats.arrow import encode_arrow
@@ -14,7 +14,6 @@ from tbservice.api.formats.json_format import encode_json
 from tbservice.api.formats.parquet import encode_parquet
 from tbservice.errors import NotAcceptable
 from tbservice.reading.full_scan import LostPoint, SeriesChunk
-from tbservice.types import Json, Sample
 from tbwire.frames import MEDIA_TYPE
 from tbwire.points import DataClass
 
@@ -98,7 +97,6 @@ def encode_points(
     data_class: DataClass,
     chunks: Iterable[SeriesChunk],
     sampling: str,
-    as_json: Callable[[Sample], Json],
 ) -> Iterator[bytes]:
     """Yield the body of a response in byte chunks of about RESPONSE_CHUNK_BYTES_MIN.
 
@@ -110,9 +108,8 @@ def encode_points(
         data_class: Data class of all chunks.
         chunks: Chunks of series; those of one series are adjacent.
         sampling: Name of the sampling rule.
-        as_json: Returns the JSON fields of a sample (`json_encoding.sample_to_json`).
     """
-    return coalesce(_encode(target, data_class, chunks, sampling, as_json))
+    return coalesce(_encode(target, data_class, chunks, sampling))
 
 
 def encode_naming_lost(
@@ -121,7 +118,6 @@ def encode_naming_lost(
     chunks: Iterable[SeriesChunk],
     lost: deque[LostPoint],
     sampling: str,
-    as_json: Callable[[Sample], Json],
 ) -> Iterator[bytes]:
     """Yield the body of a response as frames that also list the omitted points.
 
@@ -134,13 +130,12 @@ def encode_naming_lost(
         chunks: Chunks of series; those of one series are adjacent.
         lost: Queue of omitted points, appended to while the chunks are read, and drained here.
         sampling: Name of the sampling rule.
-        as_json: Returns the JSON fields of a sample (`json_encoding.sample_to_json`).
     """
     if target is Format.POINTS:
         return coalesce(encode_frames(chunks, sampling, lost))
 
     def encode_table(counted: Iterable[SeriesChunk]) -> Iterator[bytes]:
-        return encode_points(target, data_class, counted, sampling, as_json)
+        return encode_points(target, data_class, counted, sampling)
 
     return coalesce(table_frames(chunks, encode_table, sampling, lost))
 
@@ -150,13 +145,12 @@ def _encode(
     data_class: DataClass,
     chunks: Iterable[SeriesChunk],
     sampling: str,
-    as_json: Callable[[Sample], Json],
 ) -> Iterator[bytes]:
     match target:
         case Format.JSON:
-            return encode_json(chunks, as_json)
+            return encode_json(chunks, sampling)
         case Format.CSV:
-            return encode_csv(chunks, data_class, as_json)
+            return encode_csv(chunks, data_class)
         case Format.PARQUET:
             return encode_parquet(chunks, data_class, sampling)
         case Format.ARROW:

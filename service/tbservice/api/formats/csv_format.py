@@ -10,46 +10,27 @@ field that begins with "=" as a formula, even when quoted; import such files as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from collections.abc import Iterable, Iterator
 
 import numpy as np
-import numpy.typing as npt
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tbservice.api.formats.csv_fields import format_numbers, quote, text
+from tbservice.api.formats.values import VALUE_FORMATS
 from tbservice.reading.full_scan import SeriesChunk
-from tbservice.types import Json, Sample, ScalarSample
+from tbservice.types import Sample
 from tbwire.points import DataClass
 
-_HEADER_LINES: Final = {
-    DataClass.SCALAR: b"run,tag,step,wall_time,value\n",
-    DataClass.TENSOR: b"run,tag,step,wall_time,dtype,shape,data,encoding,histogram\n",
-    DataClass.BLOB_SEQUENCE: b"run,tag,step,wall_time,keys\n",
-}
 
-_NOT_FINITE: Final = {np.inf: "Infinity", -np.inf: "-Infinity"}
-
-
-def encode_csv(
-    chunks: Iterable[SeriesChunk], data_class: DataClass, as_json: Callable[[Sample], Json]
-) -> Iterator[bytes]:
-    """Yield a header line, then one line per point; `as_json` encodes tensors and blobs."""
-    yield _HEADER_LINES[data_class]
+def encode_csv(chunks: Iterable[SeriesChunk], data_class: DataClass) -> Iterator[bytes]:
+    """Yield a header line, then one line per point."""
+    value_format = VALUE_FORMATS[data_class]
+    yield f"run,tag,step,wall_time,{','.join(value_format.csv_columns)}\n".encode()
     for chunk in chunks:
-        if not len(chunk.sample.steps):
-            continue
-
-        names = f"{_quote(chunk.series.run)},{_quote(chunk.series.tag)}"
-        if isinstance(chunk.sample, ScalarSample):
-            yield _lines(names, chunk.sample, _format_numbers(chunk.sample.values))
-        else:
-            yield _lines(
-                names,
-                chunk.sample,
-                pa.array(map(_fields, as_json(chunk.sample)["values"]), pa.large_string()),
-            )
+        if len(chunk.sample.steps):
+            names = f"{quote(chunk.series.run)},{quote(chunk.series.tag)}"
+            yield _lines(names, chunk.sample, value_format.to_csv(chunk.sample))
 
 
 def _lines(names: str, sample: Sample, values: pa.Array) -> bytes:
@@ -59,50 +40,10 @@ def _lines(names: str, sample: Sample, values: pa.Array) -> bytes:
     """
     columns = [
         pa.array(sample.steps).cast(pa.large_string()),
-        _format_numbers(sample.wall_times),
+        format_numbers(sample.wall_times),
         values,
     ]
-    line_ends = pc.binary_join_element_wise(*columns, _text(","))
-    lines = pc.binary_join_element_wise(_text(f"{names},"), line_ends, _text("\n"), _text(""))
+    line_ends = pc.binary_join_element_wise(*columns, text(","))
+    lines = pc.binary_join_element_wise(text(f"{names},"), line_ends, text("\n"), text(""))
     offsets = np.frombuffer(lines.buffers()[1], np.int64, len(lines) + 1, 8 * lines.offset)
     return bytes(lines.buffers()[2].slice(int(offsets[0]), int(offsets[-1] - offsets[0])))
-
-
-def _text(text: str) -> pa.Scalar:
-    return pa.scalar(text, pa.large_string())
-
-
-def _format_numbers(values: npt.NDArray[Any]) -> pa.Array:
-    """Return each number as the shortest decimal that parses to the same float64."""
-    texts = pa.array(values).cast(pa.large_string())
-    if bool(np.isfinite(values).all()):
-        return texts
-    for number, word in _NOT_FINITE.items():
-        texts = pc.if_else(pa.array(values == number), _text(word), texts)
-    return pc.if_else(pa.array(np.isnan(values)), _text("NaN"), texts)
-
-
-def _fields(value: Any) -> str:
-    """Return the fields of a tensor or blob sequence value, each quoted."""
-    if isinstance(value, list):
-        return _quote(_json([blob["key"] for blob in value]))
-    histogram = _json(value["histogram"]) if "histogram" in value else ""
-    fields = (
-        value["dtype"],
-        _json(value["shape"]),
-        _json(value["data"]),
-        value.get("encoding", ""),
-        histogram,
-    )
-    return ",".join(map(_quote, fields))
-
-
-def _json(content: object) -> str:
-    return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY).decode()
-
-
-def _quote(text: str) -> str:
-    """Return the text as a CSV field; quoted also around spaces, which some readers strip."""
-    if not any(character in text for character in ',"\r\n') and text == text.strip():
-        return text
-    return '"' + text.replace('"', '""') + '"'

@@ -6,16 +6,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-import numpy as np
-
+from tbservice.api.formats.values import VALUE_FORMATS
 from tbservice.errors import ObjectUnreadable
 from tbservice.reading.full_scan import LostPoint, SeriesChunk
-from tbservice.types import Blob, BlobSequenceSample, ScalarSample, TensorSample, TensorValue
-from tbwire import packing, read_pb2, wire_pb2
+from tbwire import read_pb2
 from tbwire.frames import encode_frame
-
-_PACKED_POINTS_MIN: Final = 32
-"""Below this number of points, packing takes more bytes than plain arrays."""
 
 _TABLE_FRAME_BYTES_MAX: Final = 1024 * 1024
 """Maximum number of bytes of a table in a frame: clients buffer complete frames."""
@@ -114,60 +109,5 @@ def _part_message(chunk: SeriesChunk) -> read_pb2.Part:
         message.series.summary_metadata = chunk.series.summary_metadata
         message.series.total = chunk.sample.total
 
-    match chunk.sample:
-        case ScalarSample() as sample:
-            message.scalars.CopyFrom(_scalars(sample))
-        case TensorSample() as sample:
-            message.tensors.steps, message.tensors.wall_times = _steps_and_times(sample)
-            message.tensors.tensors.extend(_tensor(value) for value in sample.tensors)
-        case BlobSequenceSample() as sample:
-            message.blob_sequences.steps, message.blob_sequences.wall_times = _steps_and_times(
-                sample
-            )
-            for keys, digests, content_type in zip(
-                sample.sequences, sample.digests, sample.logged_content_types, strict=True
-            ):
-                blobs = [
-                    _blob(key, chunk.blobs[digest])
-                    for key, digest in zip(keys, digests, strict=True)
-                ]
-                message.blob_sequences.sequences.add(blobs=blobs, logged_content_type=content_type)
+    VALUE_FORMATS[chunk.sample.data_class].fill_part(message, chunk.sample, chunk.blobs)
     return message
-
-
-def _scalars(sample: ScalarSample) -> wire_pb2.ScalarPoints:
-    count = len(sample.steps)
-    if count < _PACKED_POINTS_MIN:
-        raw_steps, raw_times = _steps_and_times(sample)
-        return wire_pb2.ScalarPoints(
-            steps=raw_steps, wall_times=raw_times, values64=sample.values.astype("<f8").tobytes()
-        )
-
-    steps, wall_times = np.ascontiguousarray(sample.steps), np.ascontiguousarray(sample.wall_times)
-    values = np.ascontiguousarray(sample.values)
-    ranges = [
-        slice(start, start + packing.BLOCK_POINTS_MAX)
-        for start in range(0, count, packing.BLOCK_POINTS_MAX)
-    ]
-    blocks = [packing.pack(steps[rows], wall_times[rows], values[rows]) for rows in ranges]
-    return wire_pb2.ScalarPoints(blocks=blocks)
-
-
-def _steps_and_times(
-    sample: ScalarSample | TensorSample | BlobSequenceSample,
-) -> tuple[bytes, bytes]:
-    return sample.steps.astype("<i8").tobytes(), sample.wall_times.astype("<f8").tobytes()
-
-
-def _tensor(value: TensorValue) -> wire_pb2.Tensor:
-    message = wire_pb2.Tensor(dtype=value.dtype, shape=value.shape, data=value.data)
-    if value.histogram is not None:
-        message.histogram.MergeFromString(value.histogram)
-        message.histogram.SetInParent()  # sets presence when all fields are zero
-    return message
-
-
-def _blob(key: str, blob: Blob) -> read_pb2.StoredBlob:
-    return read_pb2.StoredBlob(
-        key=key, sha256=bytes.fromhex(blob.sha256), size=blob.size, content_type=blob.content_type
-    )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from itertools import chain, groupby
-from typing import IO, Final
+from typing import IO, Any, Final
 
+import numpy as np
 import orjson
 
+from tbservice.api.formats.values import VALUE_FORMATS
 from tbservice.reading.full_scan import SeriesChunk
 from tbservice.types import Json, Sample, SamplingRule
 
@@ -19,10 +21,41 @@ _SPOOLED_BYTES: Final = 1024 * 1024
 _READ_BYTES: Final = 256 * 1024
 
 
-def encode_json(
-    chunks: Iterable[SeriesChunk], as_json: Callable[[Sample], Json]
-) -> Iterator[bytes]:
-    """Yield one JSON object; `as_json` returns the COLUMNS and other fields of a sample.
+def sample_values(sample: Sample) -> Any:
+    """Return the values of a sample of any data class."""
+    return VALUE_FORMATS[sample.data_class].to_json(sample)
+
+
+def sample_to_json(sample: Sample, sampling: str) -> Json:
+    """Return a sample as COLUMNS, with the numbers of points kept and in total, and the rule."""
+    return {
+        "steps": np.ascontiguousarray(sample.steps),
+        "wall_times": np.ascontiguousarray(sample.wall_times),
+        "values": sample_values(sample),
+        "kept": len(sample.steps),
+        "total": sample.total,
+        "sampling": sampling,
+    }
+
+
+def encode_samples(samples: Mapping[str, Mapping[str, Sample]], sampling: str) -> bytes:
+    """Return one JSON object with each sample (`sample_to_json`), by run and tag.
+
+    Each sample is encoded by itself, so that other threads run in between: orjson holds Python's
+    lock, 33 ms for 15 MB.
+    """
+    runs = []
+    for run, tags in samples.items():
+        encoded = [
+            orjson.dumps(tag) + b":" + _dumps(sample_to_json(sample, sampling))
+            for tag, sample in tags.items()
+        ]
+        runs.append(orjson.dumps(run) + b":{" + b",".join(encoded) + b"}")
+    return b"{" + b",".join(runs) + b"}"
+
+
+def encode_json(chunks: Iterable[SeriesChunk], sampling: str) -> Iterator[bytes]:
+    """Yield one JSON object with the samples as `sample_to_json` returns them.
 
     A column is contiguous in JSON, while each chunk of a series has a range of every column: if a
     series has several chunks, its columns are first written to temporary files.
@@ -35,9 +68,9 @@ def encode_json(
             first = next(series_chunks)
             yield separator + orjson.dumps(first.series.tag) + b":"
             if first.is_last:
-                yield _dumps(as_json(first.sample))
+                yield _dumps(sample_to_json(first.sample, sampling))
             else:
-                yield from _spool(chain([first], series_chunks), as_json)  # noqa: B031 - used once
+                yield from _spool(chain([first], series_chunks), sampling)  # noqa: B031 - used once
             separator = b","
         yield b"}"
         opening = b","
@@ -45,7 +78,7 @@ def encode_json(
     yield b"{}" if opening == b"{" else b"}"
 
 
-def _spool(chunks: Iterable[SeriesChunk], as_json: Callable[[Sample], Json]) -> Iterator[bytes]:
+def _spool(chunks: Iterable[SeriesChunk], sampling: str) -> Iterator[bytes]:
     with ExitStack() as open_files:
         files: dict[str, IO[bytes]] = {
             name: open_files.enter_context(tempfile.SpooledTemporaryFile(_SPOOLED_BYTES))
@@ -55,7 +88,7 @@ def _spool(chunks: Iterable[SeriesChunk], as_json: Callable[[Sample], Json]) -> 
         count = 0
         other_fields: Json = {}
         for chunk in chunks:
-            fields = as_json(chunk.sample)
+            fields = sample_to_json(chunk.sample, sampling)
             if count and len(chunk.sample.steps):
                 for file in files.values():
                     file.write(b",")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from fastapi import Response
 from sqlalchemy import Connection
@@ -18,6 +18,7 @@ from tbservice.api.formats import (
     encode_points,
     json_encoding,
 )
+from tbservice.api.formats.json_format import encode_samples
 from tbservice.api.http.openapi_errors import NOT_ACCEPTABLE, OBJECT_MISSING, Responses
 from tbservice.api.http.streaming import stream_response
 from tbservice.reading.full_scan import (
@@ -32,18 +33,13 @@ from tbservice.reading.tensor_objects import load_samples
 from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database
 from tbservice.types import (
-    BlobSequenceSample,
     ReadGrant,
     Sample,
     Sampling,
     SamplingRule,
-    ScalarSample,
     Selection,
-    TensorSample,
 )
 from tbwire.points import DataClass
-
-_Sample = TypeVar("_Sample", ScalarSample, TensorSample, BlobSequenceSample)
 
 SAMPLING_HEADER: Final = "Tbhub-Sampling"
 """Header of every response with points, in any format."""
@@ -98,8 +94,7 @@ def make_points_response(
     objects: ObjectStore,
     grant: ReadGrant,
     points_request: PointsRequest,
-    read: Callable[[Connection], Mapping[str, Mapping[str, _Sample]]],
-    values_of: Callable[[_Sample], Any],
+    read: Callable[[Connection], Mapping[str, Mapping[str, Sample]]],
 ) -> Response:
     """Return a response with the requested points.
 
@@ -112,11 +107,10 @@ def make_points_response(
         grant: Experiment to read.
         points_request: Points and format.
         read: Reads the samples in a snapshot; not called for full scans.
-        values_of: Returns the values of a sample as JSON.
     """
     rule = json_encoding.sampling_name(points_request.sampling)
     media_type = MEDIA_TYPES[Format.POINTS if points_request.names_lost else points_request.format]
-    encode = _make_encoder(objects, points_request, rule, values_of)
+    encode = _make_encoder(objects, points_request, rule)
     if points_request.is_full_scan:
         headers = {**_HEADERS, SAMPLING_HEADER: rule}
         return stream_response(
@@ -125,19 +119,18 @@ def make_points_response(
 
     with database.snapshot(grant.workspace_id) as db:
         samples = read(db)
-        untyped: Mapping[str, Mapping[str, Sample]] = samples
-        size = estimate_bytes(untyped)
+        size = estimate_bytes(samples)
         must_stream = size > limits.SCAN_CHUNK_BYTES
         is_small_json = points_request.format is Format.JSON and not must_stream
         selection, data_class = points_request.selection, points_request.data_class
-        chunks = [] if is_small_json else make_chunks(db, grant, selection, data_class, untyped)
+        chunks = [] if is_small_json else make_chunks(db, grant, selection, data_class, samples)
 
-    headers = {**_HEADERS, SAMPLING_HEADER: _sampling_header(rule, untyped)}
+    headers = {**_HEADERS, SAMPLING_HEADER: _sampling_header(rule, samples)}
     if is_small_json:
         loaded = load_samples(objects, samples)
-        response = json_encoding.samples_response(loaded, points_request.sampling, values_of)
-        response.headers.update(headers)
-        return response
+        return Response(
+            encode_samples(loaded, rule), headers=headers, media_type="application/json"
+        )
     if must_stream:
         return stream_response(lambda: encode(split_chunks(chunks)), headers, media_type, size)
     return Response(b"".join(encode(chunks)), headers=headers, media_type=media_type)
@@ -147,26 +140,21 @@ def _make_encoder(
     objects: ObjectStore,
     points_request: PointsRequest,
     rule: str,
-    values_of: Callable[[_Sample], Any],
 ) -> Callable[[Iterable[SeriesChunk]], Iterator[bytes]]:
     """Return a function that loads and encodes chunks in the requested format."""
-
-    def as_json(sample: Any) -> dict[str, Any]:
-        return json_encoding.sample_to_json(sample, values_of(sample), rule)
 
     def encode(chunks: Iterable[SeriesChunk]) -> Iterator[bytes]:
         if points_request.names_lost:
             lost: deque[LostPoint] = deque()
             intact = load_intact_chunks(objects, chunks, lost.append)
             return encode_naming_lost(
-                points_request.format, points_request.data_class, intact, lost, rule, as_json
+                points_request.format, points_request.data_class, intact, lost, rule
             )
         return encode_points(
             points_request.format,
             points_request.data_class,
             load_tensors(objects, chunks),
             rule,
-            as_json,
         )
 
     return encode

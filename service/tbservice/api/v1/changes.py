@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field
 
 from tbservice import limits
 from tbservice.api.formats import json_encoding
+from tbservice.api.formats.json_format import sample_values
 from tbservice.api.http.dependencies import MayRead, UsesDatabase, UsesObjects
 from tbservice.api.http.etag import ConditionalRoute
 from tbservice.api.http.get_and_post import get_and_post
@@ -168,5 +169,5 @@ def _series_as_json(new_points: NewPoints) -> Json:
         "replaces_from": new_points.replaces_from,
         "steps": np.ascontiguousarray(new_points.points.steps),
         "wall_times": np.ascontiguousarray(new_points.points.wall_times),
-        "values": json_encoding.sample_values(new_points.points),
+        "values": sample_values(new_points.points),
     }

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Depends, Request, Response
 from sqlalchemy import Connection
 
-from tbservice.api.formats import json_encoding, negotiate_format
+from tbservice.api.formats import negotiate_format
 from tbservice.api.formats.points_response import RESPONSES, PointsRequest, make_points_response
 from tbservice.api.http.dependencies import MayRead, UsesDatabase, UsesObjects
 from tbservice.api.http.etag import ConditionalRoute
@@ -63,9 +63,7 @@ def read_scalars(
     def read(db: Connection) -> catalog.ByRunAndTag[ScalarSample]:
         return catalog.read_scalars(db, grant, selection, sampling)
 
-    return make_points_response(
-        database, objects, grant, points_request, read, json_encoding.scalar_values
-    )
+    return make_points_response(database, objects, grant, points_request, read)
 
 
 @get_and_post(
@@ -102,9 +100,7 @@ def read_tensors(
     def read(db: Connection) -> catalog.ByRunAndTag[TensorSample]:
         return catalog.read_tensors(db, grant, selection, sampling)
 
-    return make_points_response(
-        database, objects, grant, points_request, read, json_encoding.tensor_values
-    )
+    return make_points_response(database, objects, grant, points_request, read)
 
 
 @get_and_post(
@@ -136,6 +132,4 @@ def read_blob_sequences(
     def read(db: Connection) -> catalog.ByRunAndTag[BlobSequenceSample]:
         return catalog.read_blob_sequences(db, grant, selection, sampling, indices)
 
-    return make_points_response(
-        database, objects, grant, points_request, read, json_encoding.blob_sequence_values
-    )
+    return make_points_response(database, objects, grant, points_request, read)
