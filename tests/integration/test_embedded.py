@@ -18,9 +18,8 @@ from support.servers import s3_client
 from tbservice.errors import StartupError
 from tbservice.local.embedded import subprocesses
 from tbservice.local.embedded.accounts import find_unprivileged_account
-from tbservice.local.embedded.connection import make_settings
 from tbservice.local.embedded.data_directory import FREE_BYTES_MIN, DataDirectory
-from tbservice.local.embedded.instance import Instance
+from tbservice.local.embedded.instance import Instance, make_settings
 from tbservice.local.embedded.ports import LOOPBACK, choose_ports
 from tbservice.local.embedded.postgres import Postgres, copy_programs, find_programs
 from tbservice.local.embedded.seaweedfs import SeaweedFS, is_port_usable

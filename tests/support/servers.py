@@ -23,8 +23,7 @@ from psycopg import sql
 
 from tbservice.auth.tokens import create_owner_token
 from tbservice.auth.workspaces import create_workspace
-from tbservice.local.embedded.connection import make_settings
-from tbservice.local.embedded.instance import Instance
+from tbservice.local.embedded.instance import Instance, make_settings
 from tbservice.local.embedded.ports import LOOPBACK
 from tbservice.settings import Settings
 from tbservice.store.objects import get_session

@@ -1,4 +1,7 @@
-"""Checksum of the bytes before an upload cursor: detects that a file was replaced."""
+"""Checksum of the bytes before an upload cursor: detects that a file was replaced.
+
+A module of `tbwire`, although servers only compare the numbers: every client must compute the same.
+"""
 
 from __future__ import annotations
 

@@ -1,19 +1,24 @@
-"""Accept uploaded batches: the whole use case; transports only adapt it."""
+"""Accept uploaded batches, and list how far uploads came; transports only adapt it."""
 
 from __future__ import annotations
 
+import binascii
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 
+from sqlalchemy import Connection
+
 from tbservice import limits, metrics
+from tbservice.errors import MalformedRequest
 from tbservice.ingest import blobs, commit, decode, string_lengths
 from tbservice.ingest.batch import Segment
 from tbservice.ingest.commit import CommitResult
 from tbservice.scalars.compactor import Compactor
+from tbservice.store import upload_streams
 from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database
-from tbservice.types import AppendGrant
+from tbservice.types import AppendGrant, Cursor
 
 HoldDecoding = Callable[[int], AbstractContextManager[None]]
 """Reserves memory for decoding a batch of this many bytes. Raises TooManyRequests."""
@@ -71,3 +76,20 @@ def _decode(content: bytes, hold_decoding: HoldDecoding) -> list[Segment]:
                 reservation.enter_context(hold_decoding(len(content)))
         with metrics.time_batch_phase("decode"):
             return decode.decode_batch(content)
+
+
+def list_cursors(
+    db: Connection, grant: AppendGrant, after: str, limit: int
+) -> tuple[list[Cursor], str | None]:
+    """Return a page of cursors and the page token of the next one, if any.
+
+    Raises MalformedRequest if `after` is not a page token.
+    """
+    try:
+        digest_before = binascii.unhexlify(after)
+    except (binascii.Error, ValueError) as error:
+        raise MalformedRequest("'after' is not the 'next' of an earlier page") from error
+
+    rows = upload_streams.list_cursors(db, grant.experiment_id, digest_before, limit + 1)
+    page = rows[:limit]
+    return [cursor for _, cursor in page], page[-1][0].hex() if len(rows) > limit else None

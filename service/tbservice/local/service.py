@@ -11,8 +11,7 @@ from tbservice.auth.tokens import create_owner_token
 from tbservice.auth.workspaces import create_workspace, list_workspaces
 from tbservice.errors import StartupError
 from tbservice.local.client_config import client_config_file, write_client_config
-from tbservice.local.embedded.connection import make_settings
-from tbservice.local.embedded.instance import Instance
+from tbservice.local.embedded.instance import Instance, make_settings
 from tbservice.server import bind, workers
 from tbservice.server.app import create_app
 from tbservice.store.pg import migrate

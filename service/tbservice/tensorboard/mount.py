@@ -16,7 +16,6 @@ from starlette.types import Message, Receive, Scope, Send
 
 from tbservice.pages import download
 from tbservice.tensorboard import assets, data_routes, page, page_routes
-from tbservice.tensorboard.compare import page as comparison_page
 from tbservice.tensorboard.plugins import projector
 
 # The web app puts this below its own address before each data route: it always shows one logdir.
@@ -34,7 +33,7 @@ def mount(app: FastAPI) -> None:
     )
     file = Route("/{experiment_id}/download/{file}", download.send_file)
     app.mount("/experiment", PageApplication("experiment_id", page.show_page, file))
-    app.mount("/compare", PageApplication("comparison", comparison_page.show_page))
+    app.mount("/compare", PageApplication("comparison", page.show_comparison))
 
 
 class PageApplication:

@@ -17,8 +17,9 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from tbservice import limits
 from tbservice.api.http.dependencies import get_settings
-from tbservice.errors import Unavailable
+from tbservice.errors import MalformedRequest, Unavailable
 from tbservice.pages import bar, message_pages, page_auth, token_form
+from tbservice.reading import comparison_spec
 from tbservice.reading.comparison import ComparisonReader
 from tbservice.reading.source import Source
 from tbservice.tensorboard import assets
@@ -53,6 +54,25 @@ def show_page(request: Request) -> Response:
         return token_form.ask_for_token(request, _page_url(request))
     except Unavailable:
         return message_pages.show_unavailable()
+
+
+def show_comparison(request: Request) -> Response:
+    """Answer GET with the page, with a 400 page for an invalid address, or with a redirect."""
+    try:
+        comparison_spec.parse(request.path_params["comparison"])
+    except MalformedRequest as error:
+        return message_pages.show_invalid_comparison(error.detail)
+
+    # RFC 6265, section 5.1.4: browsers compare a cookie's Path literally, so it would not match an
+    # address with `%3A` for the colon. Redirect to the one spelling that the cookie has.
+    path = page_auth.page_path(request)
+    if not request.scope["raw_path"].decode("latin-1").endswith(path):
+        query = request.url.query
+        address = request.scope["root_path"].removesuffix("/compare") + path
+        return RedirectResponse(
+            f"{address}?{query}" if query else address, headers={"Cache-Control": "no-store"}
+        )
+    return show_page(request)
 
 
 def _show(request: Request) -> Response:

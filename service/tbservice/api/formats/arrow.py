@@ -2,6 +2,7 @@
 
 The end-of-stream marker is optional in this format, so that a stream that ends between two messages
 is valid: only HTTP's missing last chunk shows that a response was truncated.
+The module is small, as each format has one of its own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The methods of a path, for the `Allow` header: several routes may share a path."""
+"""The methods of the service, and those of one path: several routes may share a path."""
 
 from __future__ import annotations
 

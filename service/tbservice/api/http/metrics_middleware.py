@@ -15,9 +15,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tbservice import metrics
 from tbservice.admission.refusals import ERROR_CODE_KEY
+from tbservice.api.http.methods import METHODS
 
 _UNMATCHED: Final = "unmatched"
-_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
 class MetricsMiddleware:
@@ -50,7 +50,7 @@ class MetricsMiddleware:
             raise
         finally:
             template = self._template(scope)
-            method = scope["method"] if scope["method"] in _METHODS else "other"
+            method = scope["method"] if scope["method"] in METHODS else "other"
             metrics.observe_request(template, method, status, time.perf_counter() - begin)
             if code:
                 metrics.observe_error(template, code)

@@ -15,8 +15,8 @@ from tbservice.api.http.body import decompress, read_body
 from tbservice.api.http.dependencies import MayAppend, UsesDatabase, UsesIngest, UsesSettings
 from tbservice.api.v1.experiments import experiment_url
 from tbservice.errors import MalformedRequest
-from tbservice.ingest import upload_cursors
 from tbservice.ingest.commit import CommitResult
+from tbservice.ingest.service import list_cursors
 from tbservice.types import Cursor, Stream
 from tbwire import wire_pb2
 
@@ -116,7 +116,7 @@ def list_streams(
 ) -> StreamPage:
     """List the experiment's upload cursors, from which an upload resumes on any machine."""
     with database.snapshot(grant.workspace_id) as db:
-        page, following = upload_cursors.list_cursors(db, grant, after, limit)
+        page, following = list_cursors(db, grant, after, limit)
     return StreamPage(
         experiment_id=grant.experiment_id,
         url=experiment_url(settings, grant.experiment_id),

@@ -6,12 +6,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from pydantic import SecretStr
+
 from tbservice.local.embedded import seaweedfs
 from tbservice.local.embedded.accounts import Account
 from tbservice.local.embedded.data_directory import DataDirectory
 from tbservice.local.embedded.postgres import Postgres
 from tbservice.local.embedded.seaweedfs import SeaweedFS
 from tbservice.local.embedded.subprocesses import ChildProcess
+from tbservice.settings import Settings
 
 
 class Instance:
@@ -91,3 +94,23 @@ class Instance:
     def _add(self, child: ChildProcess) -> ChildProcess:
         self.children.append(child)
         return child
+
+
+def make_settings(instance: Instance, *, host: str, port: int, public_url: str) -> Settings:
+    """Return settings for the instance's servers; all others come from the environment."""
+    secrets = instance.directory.secrets
+    return Settings(
+        database_url=SecretStr(instance.postgres.url()),
+        s3_bucket=seaweedfs.BUCKET,
+        s3_endpoint=instance.seaweedfs.endpoint,
+        s3_region=seaweedfs.REGION,
+        s3_access_key=SecretStr(secrets.s3_access_key),
+        s3_secret_key=SecretStr(secrets.s3_secret_key),
+        s3_path_style=True,
+        s3_ca_file=None,
+        s3_server_side_encryption=None,
+        s3_kms_key_id=None,
+        host=host,
+        port=port,
+        public_url=public_url,
+    )
