@@ -11,7 +11,7 @@ read in its own snapshot, which is closed before the first of them is yielded. C
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import itemgetter
@@ -21,15 +21,12 @@ import numpy as np
 from sqlalchemy import Connection
 
 from tbservice import limits
-from tbservice.errors import ObjectMissing, ObjectUnreadable
 from tbservice.experiments.lifecycle import get_experiment
-from tbservice.reading import tensor_objects
 from tbservice.reading.catalog import ALL_BLOBS
 from tbservice.reading.point_samples import find_blobs
 from tbservice.reading.value_readers import VALUE_READERS
 from tbservice.scalars.scan import read_scalar_chunks
 from tbservice.store import time_series
-from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database
 from tbservice.store.value_scan import BlobRow, TensorRow
 from tbservice.types import (
@@ -41,7 +38,6 @@ from tbservice.types import (
     Selection,
     Series,
     StepRange,
-    TensorSample,
 )
 from tbwire.digests import Records
 from tbwire.points import DataClass
@@ -68,15 +64,6 @@ class SeriesChunk:
 
 
 @dataclass(frozen=True, slots=True)
-class LostPoint:
-    """A point that was omitted because its tensor cannot be loaded: `error` is the reason."""
-
-    series: Series
-    step: int
-    error: ObjectMissing | ObjectUnreadable
-
-
-@dataclass(frozen=True, slots=True)
 class _SeriesRead:
     """Points of a series from one read; `is_complete` unless the read stopped before its end."""
 
@@ -97,7 +84,7 @@ def stream_all(
 
     Series are ordered by creation of their run, then by their own creation, and listed in the call
     itself. A series without points in the range yields one empty chunk. Tensors that are objects
-    remain to be loaded (`load_tensors`).
+    remain to be loaded (`loaded_chunks`).
 
     Args:
         database: Database that opens the snapshots.
@@ -113,61 +100,6 @@ def stream_all(
         )
     series_list.sort(key=lambda series: (series.run_id, series.series_id))
     return _stream_chunks(database, grant, series_list, steps, indices)
-
-
-def load_tensors(objects: ObjectStore, chunks: Iterable[SeriesChunk]) -> Iterator[SeriesChunk]:
-    """Yield the same chunks with the bytes of every tensor, fetched chunk by chunk.
-
-    Raises as `tensor_objects.load`; an ObjectMissing or ObjectUnreadable names run and tag.
-    """
-    for chunk in chunks:
-        try:
-            sample = tensor_objects.load_sample(objects, chunk.sample)
-        except (ObjectMissing, ObjectUnreadable) as error:
-            detail = (
-                f"run {chunk.series.run[:100]!r}, tag {chunk.series.tag[:100]!r}: {error.detail}"
-            )
-            raise type(error)(detail) from error
-        yield replace(chunk, sample=sample)
-
-
-def load_intact_chunks(
-    objects: ObjectStore, chunks: Iterable[SeriesChunk], on_lost: Callable[[LostPoint], None]
-) -> Iterator[SeriesChunk]:
-    """Yield the same chunks, loaded, without points of missing or unreadable tensors.
-
-    Calls `on_lost` with each of these points before it yields their chunk, which may be empty.
-    Requests each object only once, without retries: there may be many such points before the first
-    byte can be sent. Raises Unavailable when S3 is unavailable.
-    """
-    for chunk in chunks:
-        if isinstance(chunk.sample, TensorSample):
-            yield replace(chunk, sample=_load_intact(objects, chunk.series, chunk.sample, on_lost))
-        else:
-            yield chunk
-
-
-def _load_intact(
-    objects: ObjectStore,
-    series: Series,
-    sample: TensorSample,
-    on_lost: Callable[[LostPoint], None],
-) -> TensorSample:
-    intact: list[int] = []
-    tensors = []
-    for index, value in enumerate(sample.tensors):
-        try:
-            tensors.append(tensor_objects.load(objects, value, is_brief=True))
-        except (ObjectMissing, ObjectUnreadable) as error:
-            on_lost(LostPoint(series, int(sample.steps[index]), error))
-        else:
-            intact.append(index)
-
-    if len(intact) == len(sample.tensors):
-        return replace(sample, tensors=tensors)
-    return replace(
-        sample, steps=sample.steps[intact], wall_times=sample.wall_times[intact], tensors=tensors
-    )
 
 
 def _stream_chunks(

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from tbservice import limits
 from tbservice.errors import TooLarge
 from tbservice.experiments import lifecycle
-from tbservice.reading import blobs, catalog, full_scan, tag_groups, tensor_objects
+from tbservice.reading import blobs, catalog, full_scan, loaded_chunks, tag_groups, tensor_objects
 from tbservice.reading.cancellation import Cancellation
 from tbservice.reading.catalog import ByRunAndTag
 from tbservice.reading.full_scan import SeriesChunk
@@ -151,7 +151,7 @@ class ExperimentReader:
     def stream_all(self, data_class: DataClass) -> Iterator[SeriesChunk]:
         """Yield all points of a data class in chunks, which are read as they are consumed."""
         chunks = full_scan.stream_all(self.database, self.grant, Selection(), data_class)
-        return full_scan.load_tensors(self.objects, chunks)
+        return loaded_chunks.load_tensors(self.objects, chunks)
 
     def find_blob(self, key: str) -> Blob:
         """Return the blob with this key. Raises NotFound for any but this experiment's."""

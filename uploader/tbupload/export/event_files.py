@@ -3,42 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
-from typing import IO, Final, NamedTuple
-
-import google_crc32c
+from typing import IO, Final
 
 from tbupload.errors import BlobLost
 from tbupload.events.filters import SeriesFilter
-from tbupload.events.points import Tensor
-from tbupload.events.tf_record import footer, header
 from tbupload.export.client import ExportClient
 from tbupload.export.destination import as_output_errors, commit_file, temporary_path
 from tbupload.export.directory_names import event_file_name, run_directory
 from tbupload.export.event_records import (
-    audio_record_head,
-    blob_record_head,
-    is_as_written,
-    is_legacy_audio,
     is_simple_value,
     scalar_records,
-    tensor_record,
     version_record,
 )
 from tbupload.export.plan import RunGroup
+from tbupload.export.point_events import blob_head, blob_points, write_blob_record, write_tensors
 from tbupload.export.remote_series import LostPoint, RemoteBlob, RemoteSeries, SeriesPart
 from tbwire.points import BlobSequencePoints, ScalarPoints, TensorPoints
-
-HISTOGRAM_LOST: Final = (
-    "legacy histograms are written as tensors, without the fields only they have"
-)
-CONTENT_TYPE_LOST: Final = (
-    "blobs are written as tensors, without the content types that were logged with them"
-)
 
 _APPEND_BYTES: Final = 1 << 20
 
@@ -193,7 +178,7 @@ class EventFileExporter:
                     scalar_records(part.series.tag, columns, metadata, is_simple=is_simple)
                 )
             case TensorPoints() as columns:
-                _write_tensors(file, part.series.tag, columns, metadata, notes)
+                write_tensors(file, part.series.tag, columns, metadata, notes)
             case BlobSequencePoints() as columns:
                 self._write_blobs(file, part.series, columns, metadata, notes)
 
@@ -206,15 +191,15 @@ class EventFileExporter:
         notes: Counter[str],
     ) -> None:
         """Write one record per point, except for points with a blob that the server has lost."""
-        points = _blob_points(series, columns, metadata)
+        points = blob_points(series, columns, metadata)
         contents = self._client.read_blobs(blob for point in points for blob in point.blobs)
 
         for point in points:
             begin = file.tell()
             point_contents = islice(contents, len(point.blobs))
-            head = _blob_head(series, point, metadata, notes)
+            head = blob_head(series, point, metadata, notes)
             try:
-                _write_blob_record(file, head, point_contents)
+                write_blob_record(file, head, point_contents)
             except BlobLost as lost:
                 file.seek(begin)
                 file.truncate()
@@ -222,85 +207,3 @@ class EventFileExporter:
                 self._lost.append(LostPoint(series.run, series.tag, point.step, str(lost)))
             else:
                 metadata = None
-
-
-class _BlobPoint(NamedTuple):
-    """The blobs of one step, and the content type that was logged with them."""
-
-    step: int
-    wall_time: float
-    blobs: Sequence[RemoteBlob]
-    content_type: str
-
-
-def _blob_points(
-    series: RemoteSeries, columns: BlobSequencePoints[RemoteBlob], metadata: bytes | None
-) -> list[_BlobPoint]:
-    """Return the points of a part; the first one has a form that preserves the series' metadata.
-
-    Points in legacy audio form are moved back unless the metadata is that of legacy audio.
-    """
-    steps, wall_times = columns.steps.tolist(), columns.wall_times.tolist()
-    rows = zip(steps, wall_times, columns.sequences, columns.logged_content_types, strict=True)
-    points = [_BlobPoint(*row) for row in rows]
-    if metadata is not None and not is_legacy_audio(series.tag, metadata):
-        points.sort(key=lambda point: point.content_type != "")
-    return points
-
-
-def _may_be_audio(series: RemoteSeries, point: _BlobPoint, metadata: bytes | None) -> bool:
-    """Return whether a point in legacy audio form is read as a point of this series."""
-    is_clip = series.plugin == "audio" and len(point.blobs) == 1
-    return is_clip and (metadata is None or is_legacy_audio(series.tag, metadata))
-
-
-def _blob_head(
-    series: RemoteSeries, point: _BlobPoint, metadata: bytes | None, notes: Counter[str]
-) -> tuple[bytes, list[bytes], int]:
-    sizes = [blob.size for blob in point.blobs]
-    if point.content_type and _may_be_audio(series, point, metadata):
-        return audio_record_head(
-            series.tag, point.step, point.wall_time, sizes[0], point.content_type, metadata
-        )
-    notes[CONTENT_TYPE_LOST] += point.content_type != ""
-    return blob_record_head(series.tag, point.step, point.wall_time, sizes, metadata)
-
-
-def _write_blob_record(
-    file: IO[bytes], head: tuple[bytes, list[bytes], int], contents: Iterator[Iterator[bytes]]
-) -> None:
-    """Write a record; `head` is a result of `blob_record_head` or `audio_record_head`."""
-    payload, prefixes, size = head
-    file.write(header(size) + payload)
-    checksum = google_crc32c.value(payload)
-    for prefix in prefixes:
-        for chunk in chain([prefix], next(contents)):
-            checksum = google_crc32c.extend(checksum, chunk)
-            file.write(chunk)
-    file.write(footer(checksum))
-
-
-def _write_tensors(
-    file: IO[bytes],
-    tag: str,
-    columns: TensorPoints[Tensor],
-    metadata: bytes | None,
-    notes: Counter[str],
-) -> None:
-    """Write the tensors of a part; the first one has a form that preserves the series' metadata."""
-    points = list(
-        zip(columns.steps.tolist(), columns.wall_times.tolist(), columns.tensors, strict=True)
-    )
-    if metadata is not None:
-        points.sort(
-            key=lambda point: (
-                point[2].histogram is not None and not is_as_written(tag, point[2], metadata)
-            )
-        )
-    for step, wall_time, tensor in points:
-        written = tensor
-        if tensor.histogram is not None and not is_as_written(tag, tensor, metadata):
-            notes[HISTOGRAM_LOST] += 1
-            written = replace(tensor, histogram=None)
-        file.write(tensor_record(tag, step, wall_time, written, metadata))
-        metadata = None

@@ -13,7 +13,8 @@ from tbservice.api.formats.frames import encode_frames, table_frames
 from tbservice.api.formats.json_format import encode_json
 from tbservice.api.formats.parquet import encode_parquet
 from tbservice.errors import NotAcceptable
-from tbservice.reading.full_scan import LostPoint, SeriesChunk
+from tbservice.reading.full_scan import SeriesChunk
+from tbservice.reading.loaded_chunks import LostPoint
 from tbwire.frames import MEDIA_TYPE
 from tbwire.points import DataClass
 

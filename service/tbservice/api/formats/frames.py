@@ -8,7 +8,8 @@ from typing import Final
 
 from tbservice.api.formats.values import VALUE_FORMATS
 from tbservice.errors import ObjectUnreadable
-from tbservice.reading.full_scan import LostPoint, SeriesChunk
+from tbservice.reading.full_scan import SeriesChunk
+from tbservice.reading.loaded_chunks import LostPoint
 from tbwire import read_pb2
 from tbwire.frames import encode_frame
 

@@ -21,13 +21,8 @@ from tbservice.api.formats import (
 from tbservice.api.formats.json_format import encode_samples
 from tbservice.api.http.openapi_errors import NOT_ACCEPTABLE, OBJECT_MISSING, Responses
 from tbservice.api.http.streaming import stream_response
-from tbservice.reading.full_scan import (
-    LostPoint,
-    SeriesChunk,
-    load_intact_chunks,
-    load_tensors,
-    stream_all,
-)
+from tbservice.reading.full_scan import SeriesChunk, stream_all
+from tbservice.reading.loaded_chunks import LostPoint, load_intact_chunks, load_tensors
 from tbservice.reading.sample_chunks import estimate_bytes, make_chunks, split_chunks
 from tbservice.reading.tensor_objects import load_samples
 from tbservice.store.objects import ObjectStore
