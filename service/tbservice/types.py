@@ -1,9 +1,8 @@
-"""Plain values passed between layers: ids, grants, series, points, samples."""
+"""Plain values passed between layers: ids, grants, series, cursors."""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, NewType
@@ -11,7 +10,7 @@ from typing import Any, Final, NewType
 import numpy as np
 import numpy.typing as npt
 
-from tbwire.points import BlobSequencePoints, DataClass, ScalarPoints, TensorPoints
+from tbwire.points import DataClass
 
 ExperimentId = NewType("ExperimentId", str)
 """128 random bits in base62, 22 characters."""
@@ -217,81 +216,6 @@ class Series:
     last_wall_time: float
     last_value: float | None
     max_wall_time: float
-
-
-@dataclass(frozen=True, slots=True)
-class ScalarSample(ScalarPoints):
-    """Points of a scalar series in step order, one per step, of `total` in the step range."""
-
-    total: int
-
-    def cut(self, rows: slice) -> ScalarSample:
-        """Return some of the points; `total` stays that of the series."""
-        return ScalarSample(self.steps[rows], self.wall_times[rows], self.values[rows], self.total)
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectReference:
-    """The bytes of a tensor as an object: SHA-256, size in bytes, and the object's key if known."""
-
-    sha256: bytes
-    size: int
-    object_key: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class TensorValue:
-    """A tensor as `tbwire.tensors` packs it; a legacy histogram also as serialized protobuf.
-
-    With a `reference`, `data` is empty: `reading.tensor_objects.load` returns a copy with the data.
-    """
-
-    dtype: int
-    shape: tuple[int, ...]
-    data: bytes
-    histogram: bytes | None = None
-    reference: ObjectReference | None = None
-
-    @property
-    def size(self) -> int:
-        """Return the size of the data in bytes, wherever it is stored."""
-        return len(self.data) if self.reference is None else self.reference.size
-
-
-@dataclass(frozen=True, slots=True)
-class TensorSample(TensorPoints[TensorValue]):
-    """Points of a tensor series in step order, one per step, of `total` in the step range."""
-
-    total: int
-
-    def cut(self, rows: slice) -> TensorSample:
-        """Return some of the points; `total` stays that of the series."""
-        return TensorSample(self.steps[rows], self.wall_times[rows], self.tensors[rows], self.total)
-
-
-@dataclass(frozen=True, slots=True)
-class BlobSequenceSample(BlobSequencePoints[str]):
-    """Points of a blob sequence series in step order, one per step, of `total` in the step range.
-
-    `sequences` has the blob keys of each step, in order; `digests` has their SHA-256s.
-    """
-
-    digests: Sequence[Sequence[bytes]]
-    total: int
-
-    def cut(self, rows: slice) -> BlobSequenceSample:
-        """Return some of the points; `total` stays that of the series."""
-        return BlobSequenceSample(
-            self.steps[rows],
-            self.wall_times[rows],
-            self.sequences[rows],
-            self.logged_content_types[rows],
-            self.digests[rows],
-            self.total,
-        )
-
-
-Sample = ScalarSample | TensorSample | BlobSequenceSample
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from tbservice import limits
 from tbservice.errors import ServiceError
 from tbservice.ingest import decode
 from tbservice.ingest.batch import InlineBlob, Segment
-from tbservice.types import TensorValue
+from tbservice.samples import TensorValue
 from tbwire import packing, tensors, wire_pb2
 from tbwire.points import BlobSequencePoints, TensorPoints
 

@@ -59,7 +59,7 @@ class ScalarPoints:
     `values` are float64; float32 in the uploader, if the file has float32 only.
     """
 
-    data_class: ClassVar = DataClass.SCALAR
+    data_class: ClassVar[DataClass] = DataClass.SCALAR
 
     steps: Steps
     wall_times: WallTimes
@@ -82,7 +82,7 @@ class ScalarPoints:
 class TensorPoints(Generic[_Tensor]):
     """Points of a tensor series; `tensors` is as long as the two arrays."""
 
-    data_class: ClassVar = DataClass.TENSOR
+    data_class: ClassVar[DataClass] = DataClass.TENSOR
 
     steps: Steps
     wall_times: WallTimes
@@ -105,7 +105,7 @@ class BlobSequencePoints(Generic[_Blob]):
     uploader chooses it: never use it as a response header.
     """
 
-    data_class: ClassVar = DataClass.BLOB_SEQUENCE
+    data_class: ClassVar[DataClass] = DataClass.BLOB_SEQUENCE
 
     steps: Steps
     wall_times: WallTimes

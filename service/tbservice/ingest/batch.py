@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from tbservice.samples import ObjectReference, TensorValue
 from tbservice.store.upload_streams import stream_digest
-from tbservice.types import ObjectReference, Stream, TensorValue
+from tbservice.types import Stream
 from tbwire.points import BlobSequencePoints, DataClass, ScalarPoints, TensorPoints
 
 

@@ -11,8 +11,9 @@ import numpy as np
 from tbservice import limits
 from tbservice.errors import Invalid, TooLarge
 from tbservice.ingest.batch import InlineBlob, ReferencedBlob, SentBlob, SentPoints
+from tbservice.samples import ObjectReference, TensorValue
 from tbservice.store.scalar_format import PackedScalarPoints, concatenate, unpack
-from tbservice.types import Float64s, Int64s, ObjectReference, TensorValue
+from tbservice.types import Float64s, Int64s
 from tbwire import packing, tensors, wire_pb2
 from tbwire.points import BlobSequencePoints, ScalarPoints, TensorPoints
 

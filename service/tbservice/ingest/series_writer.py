@@ -27,6 +27,7 @@ from tbservice.ingest.series_updates import (
     select_type,
 )
 from tbservice.sample_order import compute_rank_and_key
+from tbservice.samples import TensorValue
 from tbservice.store import (
     blob_points,
     runs_tags,
@@ -41,7 +42,7 @@ from tbservice.store.scalar_blocks import OPEN, NewBlock
 from tbservice.store.scalar_format import PackedScalarPoints, concatenate
 from tbservice.store.scalar_tail import BufferRow
 from tbservice.store.series_rows import SeriesKey
-from tbservice.types import AppendGrant, TensorValue
+from tbservice.types import AppendGrant
 from tbwire import packing
 from tbwire.points import BlobSequencePoints, DataClass, ScalarPoints, TensorPoints
 

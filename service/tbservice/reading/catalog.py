@@ -19,21 +19,11 @@ from tbservice.pagination import decode_series_token, encode_series_token
 from tbservice.reading.point_samples import make_blob_sequence_sample, make_tensor_sample
 from tbservice.reading.sampling import bernoulli_and_full, tensor_and_blob, uniform
 from tbservice.reading.sampling.rules import BUCKET_POINTS_MAX
+from tbservice.samples import BlobSequenceSample, ScalarSample, TensorSample
 from tbservice.scalars.scan import read_scalar_chunks
 from tbservice.store import blob_points, runs_tags, tensor_points, time_series
 from tbservice.store.blob_points import BlobPoint
-from tbservice.types import (
-    ALL_STEPS,
-    BlobSequenceSample,
-    ReadGrant,
-    Run,
-    Sampling,
-    SamplingRule,
-    ScalarSample,
-    Selection,
-    Series,
-    TensorSample,
-)
+from tbservice.types import ALL_STEPS, ReadGrant, Run, Sampling, SamplingRule, Selection, Series
 from tbwire.points import DataClass, ScalarPoints
 
 T = TypeVar("T")

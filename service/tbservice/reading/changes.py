@@ -15,9 +15,10 @@ from tbservice import limits
 from tbservice.errors import NotFound, TooLarge
 from tbservice.reading import change_cursor
 from tbservice.reading.pending_points import choose_series, read_points
+from tbservice.samples import Sample
 from tbservice.store import experiments, series_progress
 from tbservice.store.series_progress import SeriesLabel, SeriesProgress
-from tbservice.types import ExperimentId, ReadGrant, Sample, Selection
+from tbservice.types import ExperimentId, ReadGrant, Selection
 
 
 @dataclass(frozen=True, slots=True)

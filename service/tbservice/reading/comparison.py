@@ -14,17 +14,9 @@ from tbservice.reading import blobs, catalog
 from tbservice.reading.catalog import ByRunAndTag
 from tbservice.reading.source import ExperimentReader, PointTuple
 from tbservice.reading.tag_groups import TagGroup
+from tbservice.samples import BlobSequenceSample, ScalarSample, TensorSample
 from tbservice.store.objects import ObjectStore
-from tbservice.types import (
-    Blob,
-    BlobSequenceSample,
-    Experiment,
-    Run,
-    ScalarSample,
-    Selection,
-    Series,
-    TensorSample,
-)
+from tbservice.types import Blob, Experiment, Run, Selection, Series
 from tbwire.hparams_pb2 import HParamsPluginData
 from tbwire.points import DataClass
 from tbwire.tensorboard_pb2 import SummaryMetadata

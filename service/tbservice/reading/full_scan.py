@@ -25,20 +25,12 @@ from tbservice.experiments.lifecycle import get_experiment
 from tbservice.reading.catalog import ALL_BLOBS
 from tbservice.reading.point_samples import find_blobs
 from tbservice.reading.value_readers import VALUE_READERS
+from tbservice.samples import Sample, ScalarSample
 from tbservice.scalars.scan import read_scalar_chunks
 from tbservice.store import time_series
 from tbservice.store.pg.database import Database
 from tbservice.store.value_scan import BlobRow, TensorRow
-from tbservice.types import (
-    ALL_STEPS,
-    Blob,
-    ReadGrant,
-    Sample,
-    ScalarSample,
-    Selection,
-    Series,
-    StepRange,
-)
+from tbservice.types import ALL_STEPS, Blob, ReadGrant, Selection, Series, StepRange
 from tbwire.digests import Records
 from tbwire.points import DataClass
 

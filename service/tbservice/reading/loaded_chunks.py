@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from tbservice.errors import ObjectMissing, ObjectUnreadable
 from tbservice.reading import tensor_objects
 from tbservice.reading.full_scan import SeriesChunk
+from tbservice.samples import TensorSample
 from tbservice.store.objects import ObjectStore
-from tbservice.types import Series, TensorSample
+from tbservice.types import Series
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,18 +17,14 @@ from tbservice import limits
 from tbservice.reading.catalog import ALL_BLOBS
 from tbservice.reading.change_cursor import PendingChanges
 from tbservice.reading.value_readers import VALUE_READERS, ValueReader
+from tbservice.samples import Sample, ScalarSample
 from tbservice.scalars.dedup import deduplicate_steps
 from tbservice.scalars.scan import read_scalar_chunks
 from tbservice.store import scalar_blocks, scalar_tail
 from tbservice.store.scalar_blocks import SEALED
 from tbservice.store.scalar_format import concatenate
 from tbservice.store.series_progress import SeriesProgress
-from tbservice.types import (
-    ReadGrant,
-    Sample,
-    ScalarSample,
-    StepRange,
-)
+from tbservice.types import ReadGrant, StepRange
 from tbwire.digests import Records
 from tbwire.points import DataClass
 

@@ -9,21 +9,12 @@ from sqlalchemy import Connection
 
 from tbservice.reading import tensor_objects
 from tbservice.reading.blobs import make_blob_key
+from tbservice.samples import BlobSequenceSample, Sample, TensorSample, TensorValue
 from tbservice.store import blobs
 from tbservice.store.blob_points import BlobPoint
 from tbservice.store.tensor_points import TensorPoint
 from tbservice.store.value_scan import BlobRow, TensorRow
-from tbservice.types import (
-    Blob,
-    BlobSequenceSample,
-    ExperimentId,
-    Float64s,
-    Int64s,
-    ReadGrant,
-    Sample,
-    TensorSample,
-    TensorValue,
-)
+from tbservice.types import Blob, ExperimentId, Float64s, Int64s, ReadGrant
 
 _Rows = Sequence[TensorPoint] | Sequence[TensorRow] | Sequence[BlobPoint] | Sequence[BlobRow]
 

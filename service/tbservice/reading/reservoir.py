@@ -20,17 +20,9 @@ from tbservice.errors import NotFound
 from tbservice.reading import catalog, tensor_objects
 from tbservice.reading.sampling.bernoulli_and_full import check_scan_points, group_by_points
 from tbservice.sample_order import compute_rank_and_key, splitmix64
+from tbservice.samples import ScalarSample, TensorSample
 from tbservice.store import blob_points, blobs, points, sample_slots, tensor_points
-from tbservice.types import (
-    Blob,
-    Float64s,
-    Int64s,
-    ReadGrant,
-    ScalarSample,
-    Selection,
-    Series,
-    TensorSample,
-)
+from tbservice.types import Blob, Float64s, Int64s, ReadGrant, Selection, Series
 from tbwire.points import DataClass
 
 PositionSampler = Callable[[int], Int64s]

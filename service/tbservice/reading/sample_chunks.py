@@ -17,15 +17,9 @@ from sqlalchemy import Connection
 from tbservice import limits
 from tbservice.reading.full_scan import SeriesChunk
 from tbservice.reading.point_samples import find_blobs
+from tbservice.samples import BlobSequenceSample, Sample, TensorSample
 from tbservice.store import time_series
-from tbservice.types import (
-    BlobSequenceSample,
-    Int64s,
-    ReadGrant,
-    Sample,
-    Selection,
-    TensorSample,
-)
+from tbservice.types import Int64s, ReadGrant, Selection
 from tbwire.points import DataClass
 
 _POINT_BYTES: Final = 24

@@ -16,20 +16,10 @@ from tbservice.reading.cancellation import Cancellation
 from tbservice.reading.catalog import ByRunAndTag
 from tbservice.reading.full_scan import SeriesChunk
 from tbservice.reading.tag_groups import TagGroup
+from tbservice.samples import BlobSequenceSample, ScalarSample, TensorSample
 from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database
-from tbservice.types import (
-    Blob,
-    BlobSequenceSample,
-    Experiment,
-    ReadGrant,
-    Run,
-    Sampling,
-    ScalarSample,
-    Selection,
-    Series,
-    TensorSample,
-)
+from tbservice.types import Blob, Experiment, ReadGrant, Run, Sampling, Selection, Series
 from tbwire.points import DataClass
 
 PointTuple = tuple[int, float, float]

@@ -14,16 +14,10 @@ from typing import TypeVar
 from sqlalchemy import Connection
 
 from tbservice.errors import ObjectMissing
+from tbservice.samples import ObjectReference, Sample, TensorSample, TensorValue
 from tbservice.store import blobs
 from tbservice.store.objects import ObjectStore
-from tbservice.types import (
-    Blob,
-    ObjectReference,
-    Sample,
-    TensorSample,
-    TensorValue,
-    WorkspaceId,
-)
+from tbservice.types import Blob, WorkspaceId
 
 _S = TypeVar("_S", bound=Sample)
 

@@ -12,17 +12,11 @@ from typing import Any, Final, Generic, TypeVar
 from sqlalchemy import Connection
 
 from tbservice.reading.point_samples import make_blob_sequence_sample, make_tensor_sample
+from tbservice.samples import BlobSequenceSample, Sample, TensorSample
 from tbservice.store import digest_scan, value_scan
 from tbservice.store.digest_scan import BlobDigestRow, TensorDigestRow
 from tbservice.store.value_scan import BlobRow, TensorRow
-from tbservice.types import (
-    BlobSequenceSample,
-    ExperimentId,
-    ReadGrant,
-    Sample,
-    StepRange,
-    TensorSample,
-)
+from tbservice.types import ExperimentId, ReadGrant, StepRange
 from tbwire.digests import blob_sequence_digest, tensor_digest
 from tbwire.points import DataClass
 

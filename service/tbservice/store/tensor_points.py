@@ -9,10 +9,11 @@ from typing import Final
 
 from sqlalchemy import Connection, text
 
+from tbservice.samples import TensorValue
 from tbservice.store.pg.arrays import encode_array
 from tbservice.store.points import PointKeys
 from tbservice.store.value_scan import TensorSampleRow, make_tensor_value, stream_by_bytes
-from tbservice.types import ExperimentGrant, ExperimentId, TensorValue
+from tbservice.types import ExperimentGrant, ExperimentId
 
 STREAM_OPTIONS: Final = {"stream_results": True, "max_row_buffer": 100}
 """Options for a statement whose rows are streamed with a server-side cursor."""

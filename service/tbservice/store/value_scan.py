@@ -10,8 +10,9 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from sqlalchemy import Connection
 
+from tbservice.samples import ObjectReference, TensorValue
 from tbservice.store.pg.pipeline import get_driver_connection
-from tbservice.types import ExperimentId, ObjectReference, StepRange, TensorValue
+from tbservice.types import ExperimentId, StepRange
 
 _FIRST_FETCH_ROWS: Final = 4
 """Rows of the first fetch: few, as each may have `TENSOR_BYTES_MAX` bytes."""

@@ -18,13 +18,8 @@ from tensorboard.context import RequestContext
 from tensorboard.data import provider
 
 from tbservice.reading.source import Source
-from tbservice.types import (
-    BlobSequenceSample,
-    ScalarSample,
-    Selection,
-    Series,
-    TensorSample,
-)
+from tbservice.samples import BlobSequenceSample, ScalarSample, TensorSample
+from tbservice.types import Selection, Series
 from tbwire import tensors
 from tbwire.points import DataClass
 from tbwire.tensorboard_pb2 import SummaryMetadata

@@ -14,7 +14,8 @@ from tbservice.reading import blobs, catalog, tag_groups
 from tbservice.reading.catalog import ByRunAndTag
 from tbservice.reading.comparison import ComparisonReader
 from tbservice.reading.source import ExperimentReader, Source
-from tbservice.types import ReadGrant, Selection, TensorSample
+from tbservice.samples import TensorSample
+from tbservice.types import ReadGrant, Selection
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")

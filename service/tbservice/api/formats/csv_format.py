@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from tbservice.api.formats.csv_fields import format_numbers, quote, text
 from tbservice.api.formats.values import VALUE_FORMATS
 from tbservice.reading.full_scan import SeriesChunk
-from tbservice.types import Sample
+from tbservice.samples import Sample
 from tbwire.points import DataClass
 
 

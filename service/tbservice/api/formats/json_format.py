@@ -13,7 +13,8 @@ import orjson
 
 from tbservice.api.formats.values import VALUE_FORMATS
 from tbservice.reading.full_scan import SeriesChunk
-from tbservice.types import Json, Sample, SamplingRule
+from tbservice.samples import Sample
+from tbservice.types import Json, SamplingRule
 
 COLUMNS: Final = ("steps", "wall_times", "values")
 

@@ -25,15 +25,10 @@ from tbservice.reading.full_scan import SeriesChunk, stream_all
 from tbservice.reading.loaded_chunks import LostPoint, load_intact_chunks, load_tensors
 from tbservice.reading.sample_chunks import estimate_bytes, make_chunks, split_chunks
 from tbservice.reading.tensor_objects import load_samples
+from tbservice.samples import Sample
 from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database
-from tbservice.types import (
-    ReadGrant,
-    Sample,
-    Sampling,
-    SamplingRule,
-    Selection,
-)
+from tbservice.types import ReadGrant, Sampling, SamplingRule, Selection
 from tbwire.points import DataClass
 
 SAMPLING_HEADER: Final = "Tbhub-Sampling"

@@ -15,7 +15,7 @@ import pyarrow as pa
 from tbservice.api.formats.values import VALUE_FORMATS
 from tbservice.api.formats.values.dictionaries import DICTIONARY, dictionary_column
 from tbservice.reading.full_scan import SeriesChunk
-from tbservice.types import TensorSample
+from tbservice.samples import TensorSample
 from tbwire.points import DataClass
 
 BATCH_ROWS: Final = 262_144

@@ -14,7 +14,8 @@ from typing import Final
 
 import numpy as np
 
-from tbservice.types import Float64s, TensorValue
+from tbservice.samples import TensorValue
+from tbservice.types import Float64s
 from tbwire import tensors
 from tbwire.wire_pb2 import LegacyHistogram
 

@@ -15,7 +15,8 @@ from tbservice.api.v0_classic import histograms
 from tbservice.api.v0_classic.parameters import PREFIX, WANTS_RUN_AND_TAG, RunAndTag, parse_integer
 from tbservice.errors import MalformedRequest
 from tbservice.reading import catalog, reservoir, tensor_objects
-from tbservice.types import Json, ReadGrant, ScalarSample, Selection, Series
+from tbservice.samples import ScalarSample
+from tbservice.types import Json, ReadGrant, Selection, Series
 from tbwire.points import DataClass
 
 router = APIRouter(prefix=PREFIX, tags=["classic"], route_class=ConditionalRoute)

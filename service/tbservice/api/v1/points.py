@@ -21,7 +21,7 @@ from tbservice.api.v1.point_queries import (
     TensorSampleQuery,
 )
 from tbservice.reading import catalog
-from tbservice.types import BlobSequenceSample, ScalarSample, TensorSample
+from tbservice.samples import BlobSequenceSample, ScalarSample, TensorSample
 from tbwire.points import DataClass
 
 router = APIRouter(

@@ -10,10 +10,11 @@ from tbservice import limits
 from tbservice.errors import TooLarge
 from tbservice.reading.sampling import uniform
 from tbservice.reading.sampling.rules import Sampler, draw_slots, make_sampler
+from tbservice.samples import ScalarSample
 from tbservice.scalars.scan import read_scalar_chunks
 from tbservice.store import sample_slots, scalar_blocks
 from tbservice.store.scalar_format import EMPTY_POINTS, concatenate
-from tbservice.types import ExperimentId, Sampling, SamplingRule, ScalarSample, Series
+from tbservice.types import ExperimentId, Sampling, SamplingRule, Series
 from tbwire.digests import Records
 from tbwire.points import ScalarPoints
 

@@ -16,10 +16,11 @@ from tbservice.sample_order import (
     find_coarsest_level,
     get_level_rank_max,
 )
+from tbservice.samples import ScalarSample
 from tbservice.scalars.dedup import deduplicate_steps
 from tbservice.store import sample_slots, scalar_blocks, scalar_tail
 from tbservice.store.scalar_format import EMPTY_POINTS, concatenate
-from tbservice.types import ALL_STEPS, ExperimentId, ScalarSample, Series, StepRange
+from tbservice.types import ALL_STEPS, ExperimentId, Series, StepRange
 from tbwire.points import ScalarPoints
 
 _ENDS: Final = 2

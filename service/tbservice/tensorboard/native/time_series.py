@@ -20,10 +20,11 @@ from werkzeug.wrappers import Request
 from tbservice import limits
 from tbservice.errors import MalformedRequest, TooLarge
 from tbservice.reading.source import Source
+from tbservice.samples import BlobSequenceSample, ScalarSample, TensorSample
 from tbservice.tensorboard.native import json_answers, number_columns, scalars
 from tbservice.tensorboard.native.confinement import require_process
 from tbservice.tensorboard.provider import as_array
-from tbservice.types import BlobSequenceSample, Json, ScalarSample, Selection, TensorSample
+from tbservice.types import Json, Selection
 
 _SCALARS: Final = scalar_metadata.PLUGIN_NAME
 _HISTOGRAMS: Final = histogram_metadata.PLUGIN_NAME

@@ -8,7 +8,8 @@ from typing import Final
 import pyarrow as pa
 
 from tbservice.api.formats import csv_fields
-from tbservice.types import Blob, BlobSequenceSample, Json
+from tbservice.samples import BlobSequenceSample
+from tbservice.types import Blob, Json
 from tbwire import read_pb2
 from tbwire.points import set_columns
 

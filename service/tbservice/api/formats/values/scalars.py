@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from tbservice.api.formats import csv_fields
 from tbservice.api.formats.json_encoding import encode_numbers
-from tbservice.types import Blob, ScalarSample
+from tbservice.samples import ScalarSample
+from tbservice.types import Blob
 from tbwire import packing, read_pb2
 from tbwire.points import column_bytes, set_columns
 
