@@ -17,7 +17,7 @@ from support.series_writer import WORKSPACE
 from support.servers import s3_client
 from tbservice import limits
 from tbservice.errors import ObjectUnreadable, Unavailable
-from tbservice.reading import object_checks
+from tbservice.reading import object_checks, object_probes
 from tbservice.store.objects import ObjectStore
 from tbwire import wire_pb2
 from tbwire.digests import (
@@ -267,7 +267,7 @@ def checked(api, experiment, **query):
 def test_objects_that_are_lost_or_damaged_are_named(
     api, experiment, settings, monkeypatch, listed_min
 ):
-    monkeypatch.setattr(object_checks, "_LISTED_MIN", listed_min)
+    monkeypatch.setattr(object_probes, "_LISTED_MIN", listed_min)
     contents = put_images(api, experiment, 120)
     whole = 120, sum(map(len, contents.values())), {}
     for query in ({}, {"limit": 50}, {"deep": True}):

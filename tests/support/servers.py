@@ -26,9 +26,9 @@ from tbservice.auth.workspaces import create_workspace
 from tbservice.local.embedded.instance import Instance, make_settings
 from tbservice.local.embedded.ports import LOOPBACK
 from tbservice.settings import Settings
-from tbservice.store.objects import get_session
 from tbservice.store.pg import migrate
 from tbservice.store.pg.database import Database
+from tbservice.store.s3_client import get_session
 
 START_SECONDS_MAX = 120
 

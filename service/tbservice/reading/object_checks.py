@@ -8,20 +8,23 @@ SHA-256.
 
 from __future__ import annotations
 
-import hashlib
 import time
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Final
 
 from sqlalchemy import Connection
 
 from tbservice import limits
-from tbservice.errors import ObjectMissing, ObjectUnreadable
 from tbservice.pagination import decode_digest_token, encode_digest_token
+from tbservice.reading.object_probes import (
+    Problem,
+    find_sizes,
+    read_all,
+    read_end,
+    read_part_ends,
+)
 from tbservice.store import blobs, object_references, time_series
 from tbservice.store.objects import ObjectStore
 from tbservice.store.pg.database import Database
@@ -30,28 +33,14 @@ from tbservice.types import Blob, ReadGrant, Selection, Series
 _CHUNK_OBJECTS: Final = 1_000
 """Objects checked between two checks of the deadline: the page size of S3's ListObjectsV2."""
 
-_CONCURRENT_CALLS_MAX: Final = 8
-
 _CONCURRENT_READS_MAX: Final = 4
 """Objects read at the same time; one chunk of each is in memory."""
 
 _SAMPLE_OBJECTS: Final = 2
 """Objects of a chunk whose last byte is read. If all fail, the chunk counts as unreadable."""
 
-_LISTED_MIN: Final = 50
-"""Requested objects on a list page of 1,000 below which single requests (HEAD) are faster."""
-
 _DEEP_CHUNK_BYTES: Final = 64 * limits.MIB
 """Bytes that a deep check reads between two checks of the deadline; at least one object."""
-
-
-class Problem(StrEnum):
-    """What is wrong with an object."""
-
-    MISSING = "missing"
-    WRONG_SIZE = "wrong_size"
-    UNREADABLE = "unreadable"
-    DAMAGED = "damaged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,18 +188,18 @@ def _check_chunk(
             results = pool.map(lambda digest: read(objects, expected[digest]), digests)
             return dict(zip(digests, results, strict=True))
 
-        results = read_each(present[:_SAMPLE_OBJECTS], _read_end)
+        results = read_each(present[:_SAMPLE_OBJECTS], read_end)
         if results and all(problem is Problem.UNREADABLE for problem in results.values()):
             return problems | dict.fromkeys(present, Problem.UNREADABLE), len(chunk)
 
         if deep_until is None:
             multipart = [d for d in present if expected[d].size > limits.BLOB_PART_BYTES]
-            results |= read_each(multipart, _read_part_ends)
+            results |= read_each(multipart, read_part_ends)
         else:
             results = {}
             while len(results) < len(present) and (not results or time.monotonic() < deep_until):
                 group = present[len(results) : len(results) + _CONCURRENT_READS_MAX]
-                results |= read_each(group, _read_all)
+                results |= read_each(group, read_all)
 
     problems |= {digest: problem for digest, problem in results.items() if problem is not None}
     if deep_until is None or len(results) == len(present):
@@ -223,7 +212,7 @@ def _check_sizes(
     objects: ObjectStore, expected: Mapping[bytes, Blob]
 ) -> tuple[dict[bytes, Problem], list[bytes]]:
     """Return the problems of missing objects and wrong sizes, and the SHA-256s of all others."""
-    sizes = _find_sizes(objects, [blob.object_key for blob in expected.values()])
+    sizes = find_sizes(objects, [blob.object_key for blob in expected.values()])
     problems: dict[bytes, Problem] = {}
     present: list[bytes] = []
     for digest, blob in expected.items():
@@ -233,63 +222,6 @@ def _check_sizes(
         else:
             problems[digest] = Problem.MISSING if size is None else Problem.WRONG_SIZE
     return problems, present
-
-
-def _find_sizes(objects: ObjectStore, keys: Sequence[str]) -> dict[str, int]:
-    """Return the sizes in bytes of the existing objects; `keys` are sorted and of one workspace.
-
-    Lists the bucket from key to key while enough of the listed objects are requested ones: ten
-    times as fast as a request for each. Objects that were not listed are requested one by one,
-    which also covers lists that lag behind writes.
-    """
-    sizes: dict[str, int] = {}
-    start = 0
-    while start < len(keys):
-        listed = objects.list_sizes(keys[start])
-        sizes |= listed
-        end = bisect_right(keys, max(listed, default=""), start)
-        if end - start < _LISTED_MIN:
-            break
-        start = end
-
-    unlisted = [key for key in keys if key not in sizes]
-    with ThreadPoolExecutor(_CONCURRENT_CALLS_MAX) as pool:
-        results = zip(unlisted, pool.map(objects.find_size, unlisted), strict=True)
-        return sizes | {key: size for key, size in results if size is not None}
-
-
-def _read_part_ends(objects: ObjectStore, blob: Blob) -> Problem | None:
-    """Read the last byte of each part of a multipart object: any part may have been lost."""
-    ends = [*range(limits.BLOB_PART_BYTES, blob.size, limits.BLOB_PART_BYTES), blob.size]
-    return next(
-        (problem for end in ends if (problem := _read_end(objects, blob, end)) is not None), None
-    )
-
-
-def _read_end(objects: ObjectStore, blob: Blob, end: int | None = None) -> Problem | None:
-    """Read the byte before offset `end`, by default the last byte of the object."""
-    end = blob.size if end is None else end
-    try:
-        for _ in objects.read(blob.object_key, max(0, end - 1), end):
-            pass
-    except ObjectMissing:  # deleted since the listing
-        return Problem.MISSING
-    except ObjectUnreadable:
-        return Problem.UNREADABLE
-    return None
-
-
-def _read_all(objects: ObjectStore, blob: Blob) -> Problem | None:
-    """Read all bytes of an object, chunk by chunk, and compare the SHA-256."""
-    digest = hashlib.sha256()
-    try:
-        for chunk in objects.read(blob.object_key, 0, blob.size):
-            digest.update(chunk)
-    except ObjectMissing:
-        return Problem.MISSING
-    except ObjectUnreadable:
-        return Problem.UNREADABLE
-    return None if digest.hexdigest() == blob.sha256 else Problem.DAMAGED
 
 
 def _list_faults(

@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from typing import IO, Any
 
-import boto3
-from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError, ReadTimeoutError
+from botocore.exceptions import BotoCoreError, ClientError
 
-from tbservice import metrics
-from tbservice.errors import ObjectMissing, ObjectUnreadable, Unavailable
+from tbservice.errors import ObjectMissing, ObjectUnreadable
 from tbservice.settings import Settings
+from tbservice.store.s3_client import (
+    OBJECT_MISSING,
+    OBJECT_UNREADABLE,
+    Absent,
+    encryption_options,
+    make_client,
+    translate_absence,
+    translate_client_errors,
+    translate_object_errors,
+)
 
 _CHUNK_BYTES = 256 * 1024
-_CONNECTIONS_MAX = 32
-_OBJECT_MISSING = (
-    "the object store has lost these bytes: "
-    "`tbupload verify --repair` sends them again from the files"
-)
-_OBJECT_UNREADABLE = (
-    "the object store fails to read this object; "
-    "try again, or check it with `tbupload verify --deep`"
-)
 _PROBE_SECONDS_MAX = 3
 """Read timeout of health checks and brief reads, which their callers repeat soon."""
-
-_CODE_CHARS_MAX = 64
-_STATUS_MEANINGS = {"403": " (AccessDenied)", "404": " (NoSuchBucket or NoSuchKey)"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +46,13 @@ class ObjectStore:
     def __init__(self, settings: Settings) -> None:
         self._bucket = settings.s3_bucket
         self._region = settings.s3_region
-        self._put_options = _encryption_options(settings)
-        self._client = _make_client(settings, read_timeout=60, attempts=3)
-        self._probe = _make_client(settings, read_timeout=_PROBE_SECONDS_MAX, attempts=1)
+        self._put_options = encryption_options(settings)
+        self._client = make_client(settings, read_timeout=60, attempts=3)
+        self._probe = make_client(settings, read_timeout=_PROBE_SECONDS_MAX, attempts=1)
 
     def ensure_bucket(self) -> None:
         """Create the bucket if it does not exist."""
-        with _translate_client_errors():
+        with translate_client_errors():
             try:
                 self._client.head_bucket(Bucket=self._bucket)
             except ClientError as error:
@@ -85,7 +78,7 @@ class ObjectStore:
 
         A file is read from its current position to its end.
         """
-        with _translate_client_errors():
+        with translate_client_errors():
             self._client.put_object(Bucket=self._bucket, Key=key, Body=content, **self._put_options)
 
     def read(self, key: str, start: int, end: int, *, is_brief: bool = False) -> Iterator[bytes]:
@@ -109,18 +102,18 @@ class ObjectStore:
         if start >= end:
             return iter(())
         client = self._probe if is_brief else self._client
-        with _translate_client_errors(), _translate_object_errors():
+        with translate_client_errors(), translate_object_errors():
             answer = client.get_object(
                 Bucket=self._bucket, Key=key, Range=f"bytes={start}-{end - 1}"
             )
         if answer["ContentLength"] != end - start:
             answer["Body"].close()
-            raise ObjectMissing(_OBJECT_MISSING)
+            raise ObjectMissing(OBJECT_MISSING)
         return _stream_chunks(answer["Body"])
 
     def find_size(self, key: str) -> int | None:
         """Return an object's size in bytes; None if it does not exist."""
-        with _translate_client_errors(), suppress(_Absent), _translate_absence():
+        with translate_client_errors(), suppress(Absent), translate_absence():
             size: int = self._client.head_object(Bucket=self._bucket, Key=key)["ContentLength"]
             return size
         return None
@@ -132,7 +125,7 @@ class ObjectStore:
         """
         prefix = first_key.partition("/")[0] + "/"
         start_after = first_key[:-1]  # S3 excludes the key that it starts after
-        with _translate_client_errors():
+        with translate_client_errors():
             answer = self._client.list_objects_v2(
                 Bucket=self._bucket, Prefix=prefix, StartAfter=start_after
             )
@@ -140,12 +133,12 @@ class ObjectStore:
 
     def delete(self, key: str) -> None:
         """Delete an object. Idempotent."""
-        with _translate_client_errors():
+        with translate_client_errors():
             self._client.delete_object(Bucket=self._bucket, Key=key)
 
     def create_multipart(self, key: str) -> str:
         """Create a multipart upload and return its id."""
-        with _translate_client_errors():
+        with translate_client_errors():
             answer = self._client.create_multipart_upload(
                 Bucket=self._bucket, Key=key, **self._put_options
             )
@@ -154,7 +147,7 @@ class ObjectStore:
 
     def put_part(self, key: str, upload_id: str, number: int, content: bytes | IO[bytes]) -> bool:
         """Upload a part, numbered from 1. Idempotent. Return False if the upload has ended."""
-        with _translate_client_errors(), suppress(_Absent), _translate_absence():
+        with translate_client_errors(), suppress(Absent), translate_absence():
             self._client.upload_part(
                 Bucket=self._bucket, Key=key, UploadId=upload_id, PartNumber=number, Body=content
             )
@@ -163,7 +156,7 @@ class ObjectStore:
 
     def list_parts(self, key: str, upload_id: str) -> list[ObjectPart] | None:
         """Return the uploaded parts by number; None if the upload has ended."""
-        with _translate_client_errors(), suppress(_Absent), _translate_absence():
+        with translate_client_errors(), suppress(Absent), translate_absence():
             pages = self._client.get_paginator("list_parts").paginate(
                 Bucket=self._bucket, Key=key, UploadId=upload_id
             )
@@ -177,19 +170,19 @@ class ObjectStore:
     def complete_multipart(self, key: str, upload_id: str, parts: Sequence[ObjectPart]) -> None:
         """Create the object from its parts, which ends the upload. No error if it has ended."""
         listed = [{"PartNumber": part.number, "ETag": part.etag} for part in parts]
-        with _translate_client_errors(), suppress(_Absent), _translate_absence():
+        with translate_client_errors(), suppress(Absent), translate_absence():
             self._client.complete_multipart_upload(
                 Bucket=self._bucket, Key=key, UploadId=upload_id, MultipartUpload={"Parts": listed}
             )
 
     def abort_multipart(self, key: str, upload_id: str) -> None:
         """End an upload and delete its parts. No error if it has ended."""
-        with _translate_client_errors(), suppress(_Absent), _translate_absence():
+        with translate_client_errors(), suppress(Absent), translate_absence():
             self._client.abort_multipart_upload(Bucket=self._bucket, Key=key, UploadId=upload_id)
 
     def check(self) -> None:
         """Check that the bucket responds within seconds. Raises Unavailable if not."""
-        with _translate_client_errors():
+        with translate_client_errors():
             self._probe.head_bucket(Bucket=self._bucket)
 
     def close(self) -> None:
@@ -198,124 +191,8 @@ class ObjectStore:
         self._probe.close()
 
 
-@cache
-def get_session() -> boto3.session.Session:
-    """Return the session of all clients, once per process: parsing S3's API description is slow."""
-    return boto3.session.Session()
-
-
-def _make_client(settings: Settings, *, read_timeout: int, attempts: int) -> Any:
-    """Create a client, without sending anything. `read_timeout` is in seconds per attempt."""
-    client = get_session().client(
-        "s3",
-        endpoint_url=settings.s3_endpoint,
-        region_name=settings.s3_region,
-        aws_access_key_id=settings.s3_access_key.get_secret_value()
-        if settings.s3_access_key
-        else None,
-        aws_secret_access_key=settings.s3_secret_key.get_secret_value()
-        if settings.s3_secret_key
-        else None,
-        verify=str(settings.s3_ca_file) if settings.s3_ca_file else None,
-        config=Config(
-            max_pool_connections=_CONNECTIONS_MAX,
-            connect_timeout=min(5, read_timeout),
-            read_timeout=read_timeout,
-            retries={"mode": "standard", "total_max_attempts": attempts},
-            s3={"addressing_style": _addressing_style(settings)},
-            # Not all S3-compatible servers know the newer checksum headers. Our keys are SHA-256s.
-            request_checksum_calculation="when_required",
-            response_checksum_validation="when_required",
-        ),
-    )
-    client.meta.events.register("after-call.s3", _count_response)
-    client.meta.events.register("after-call-error.s3", _count_failure)
-    return client
-
-
-def _count_response(model: Any, http_response: Any, **_: object) -> None:
-    metrics.observe_object_call(model.name, http_response.status_code)
-
-
-def _count_failure(event_name: str, **_: object) -> None:
-    metrics.observe_object_call(event_name.rpartition(".")[2], None)
-
-
-def _addressing_style(settings: Settings) -> str:
-    if settings.s3_path_style:
-        return "path"
-    # With an endpoint of our own, botocore treats "auto" as path style.
-    return "virtual" if settings.s3_endpoint else "auto"
-
-
-def _encryption_options(settings: Settings) -> dict[str, str]:
-    options: dict[str, str] = {}
-    if settings.s3_server_side_encryption:
-        options["ServerSideEncryption"] = settings.s3_server_side_encryption
-    if settings.s3_kms_key_id:
-        options["SSEKMSKeyId"] = settings.s3_kms_key_id
-    return options
-
-
 def _stream_chunks(body: Any) -> Iterator[bytes]:
     try:
         yield from body.iter_chunks(_CHUNK_BYTES)
     except (BotoCoreError, ClientError) as error:
-        raise ObjectUnreadable(_OBJECT_UNREADABLE) from error
-
-
-@contextmanager
-def _translate_object_errors() -> Iterator[None]:
-    """Raise ObjectMissing or ObjectUnreadable for errors of an object, not of the server."""
-    try:
-        yield
-    except ClientError as error:
-        if error.response["Error"]["Code"] in {"NoSuchKey", "InvalidRange"}:
-            raise ObjectMissing(_OBJECT_MISSING) from error
-        if error.response["ResponseMetadata"]["HTTPStatusCode"] == 500:  # noqa: PLR2004 - HTTP's own number
-            raise ObjectUnreadable(_OBJECT_UNREADABLE) from error
-        raise
-    except ReadTimeoutError as error:
-        raise ObjectUnreadable(_OBJECT_UNREADABLE) from error
-
-
-class _Absent(Exception):
-    """The object or upload does not exist. Not raised outside this module."""
-
-
-@contextmanager
-def _translate_absence() -> Iterator[None]:
-    """Raise _Absent if the object or upload does not exist; pass on other errors."""
-    try:
-        yield
-    except ClientError as error:
-        if error.response["Error"]["Code"] in {"NoSuchUpload", "NoSuchKey", "404", "NotFound"}:
-            raise _Absent from error
-        raise
-
-
-@contextmanager
-def _translate_client_errors() -> Iterator[None]:
-    try:
-        yield
-    except ClientError as error:
-        raise Unavailable(
-            f"the object store refuses {_describe_error(error)}; nothing was lost, try again"
-        ) from error
-    except BotoCoreError as error:  # its text names our servers: not for clients
-        kind = type(error).__name__
-        raise Unavailable(
-            f"the object store cannot be used ({kind}); nothing was lost, try again"
-        ) from error
-
-
-def _describe_error(error: ClientError) -> str:
-    """Return the operation and S3's error code, as `HeadBucket: NoSuchBucket`.
-
-    Responses to HEAD have no body: the code is then the HTTP status.
-    """
-    code = re.sub(r"[^A-Za-z0-9.]", "", str(error.response.get("Error", {}).get("Code", "")))[
-        :_CODE_CHARS_MAX
-    ]
-    meaning = _STATUS_MEANINGS.get(code, "")
-    return f"{error.operation_name}: {code or 'no error code'}{meaning}"
+        raise ObjectUnreadable(OBJECT_UNREADABLE) from error

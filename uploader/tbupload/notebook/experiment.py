@@ -16,7 +16,6 @@ from google.protobuf.message import DecodeError
 from tbupload.config import check_token, find_access
 from tbupload.console.terminal import write_line
 from tbupload.errors import Refused, UsageError
-from tbupload.events.points import Tensor
 from tbupload.export.points import read_points
 from tbupload.export.remote_series import SeriesPart
 from tbupload.http.api_schemas import RUNS
@@ -26,8 +25,8 @@ from tbupload.http.retry import RetryPolicy
 from tbupload.http.transport import Response, Transport
 from tbupload.limits import WIRE_LIMIT_MAX
 from tbupload.notebook import data_frames, hyperparameters
-from tbupload.notebook.data_frames import CategoryColumn, Library
-from tbwire import tensors
+from tbupload.notebook.data_frames import Library
+from tbupload.notebook.point_columns import point_columns, take_rows, to_array
 from tbwire.points import BlobSequencePoints, DataClassName, ScalarPoints, TensorPoints
 
 RETRY_TIMEOUT_SECONDS: Final = 60.0
@@ -141,7 +140,7 @@ class Experiment:
         parts = list(self._read("scalars", run, tag, {"sampling": sampling, **query}))
         values = [part.columns.values for part in parts if isinstance(part.columns, ScalarPoints)]
         value = np.concatenate(values, dtype=np.float64) if values else np.empty(0)
-        frame = data_frames.make({**_columns(parts), "value": value}, name)
+        frame = data_frames.make({**point_columns(parts), "value": value}, name)
         return data_frames.pivot(frame) if pivot else frame
 
     def tensors(
@@ -161,12 +160,12 @@ class Experiment:
         name, _ = data_frames.load(library or self._library)
         parts = list(self._read("tensors", run, tag, {"sampling": sampling, **query}))
         values = [
-            _array(tensor)
+            to_array(tensor)
             for part in parts
             if isinstance(part.columns, TensorPoints)
             for tensor in part.columns.tensors
         ]
-        return data_frames.make({**_columns(parts), "value": values}, name)
+        return data_frames.make({**point_columns(parts), "value": values}, name)
 
     def blobs(
         self,
@@ -192,7 +191,7 @@ class Experiment:
 
         # A row per blob: the index of its sequence selects run, tag, step and wall time.
         rows = np.repeat(np.arange(len(sequences)), [len(sequence) for sequence in sequences])
-        points = {label: _take_rows(column, rows) for label, column in _columns(parts).items()}
+        points = {label: take_rows(column, rows) for label, column in point_columns(parts).items()}
         return data_frames.make(
             {
                 **points,
@@ -283,50 +282,6 @@ def _parse(url_or_id: str) -> tuple[str | None, str, str | None]:
 
 def _as_list(names: str | Sequence[str]) -> list[str]:
     return [names] if isinstance(names, str) else list(names)
-
-
-def _columns(parts: Sequence[SeriesPart]) -> dict[str, Any]:
-    """Return the columns that all data classes have: run, tag, step, wall_time."""
-    lengths = [len(part.columns.steps) for part in parts]
-    return {
-        "run": _labels([part.series.run for part in parts], lengths),
-        "tag": _labels([part.series.tag for part in parts], lengths),
-        "step": _join_columns([part.columns.steps for part in parts], np.int64),
-        "wall_time": _join_columns([part.columns.wall_times for part in parts], np.float64),
-    }
-
-
-def _join_columns(columns: Sequence[Any], dtype: Any) -> Any:
-    return np.concatenate(columns) if columns else np.empty(0, dtype)
-
-
-def _labels(names: Sequence[str], lengths: Sequence[int]) -> CategoryColumn:
-    codes = {name: code for code, name in enumerate(dict.fromkeys(names))}
-    return CategoryColumn(
-        list(codes), np.repeat(np.array([codes[name] for name in names], np.int32), lengths)
-    )
-
-
-def _take_rows(column: Any, rows: Any) -> Any:
-    return (
-        CategoryColumn(column.names, column.codes[rows])
-        if isinstance(column, CategoryColumn)
-        else column[rows]
-    )
-
-
-def _array(tensor: Tensor) -> Any:
-    """Return a numpy array; UTF-8 strings become str, and bfloat16 becomes float32."""
-    array = tensors.to_numpy(tensor.dtype, tensor.shape, tensor.data)
-    if tensor.dtype == tensors.BFLOAT16:
-        # bfloat16 is the upper half of a float32.
-        return (array.astype(np.uint32) << 16).view(np.float32)
-    if tensor.dtype != tensors.STRING:
-        return array
-    try:
-        return np.array([text.decode() for text in array.reshape(-1)], object).reshape(array.shape)
-    except UnicodeDecodeError:
-        return array
 
 
 def _warn(text: str) -> None:

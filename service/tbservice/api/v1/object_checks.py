@@ -10,7 +10,8 @@ from tbservice.api.http.dependencies import MayRead, UsesDatabase, UsesObjects
 from tbservice.api.http.get_and_post import get_and_post
 from tbservice.api.v1.point_queries import FewFields, Names
 from tbservice.reading import object_checks
-from tbservice.reading.object_checks import Fault, Problem
+from tbservice.reading.object_checks import Fault
+from tbservice.reading.object_probes import Problem
 from tbservice.types import Selection
 
 # No ConditionalRoute: objects may be lost while the experiment stays the same.
