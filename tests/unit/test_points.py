@@ -103,7 +103,7 @@ def test_points_encoded_by_uploader_are_decoded_by_server(points):
     batch = wire_pb2.WriteBatch()
     segment = batch.segments.add(end=1)
     segment.stream.first_record_digest = segment.stream.filters_digest = bytes(32)
-    encode_points(segment.series.add(tag="t"), points, LIMITS, {})
+    encode_points(segment.series.add(tag="t"), points, LIMITS, {}, is_increasing=True)
     [decoded] = decode_batch(batch.SerializeToString())
     [series] = decoded.series
     assert series.data_class is points.data_class

@@ -138,8 +138,8 @@ def set_columns(
     message: Any, points: ScalarPoints | TensorPoints[Any] | BlobSequencePoints[Any]
 ) -> None:
     """Set `steps` and `wall_times` of a message of points: little-endian, 8 bytes each."""
-    message.steps = column_bytes(points.steps, "<i8")
-    message.wall_times = column_bytes(points.wall_times, "<f8")
+    message.steps = points.steps.astype("<i8", copy=False).tobytes()
+    message.wall_times = points.wall_times.astype("<f8", copy=False).tobytes()
 
 
 def get_columns(message: Any) -> tuple[Steps, WallTimes]:

@@ -38,17 +38,20 @@ def encode_points(
     columns: Columns,
     limits: WireLimits,
     blobs: dict[bytes, Blob],
+    *,
+    is_increasing: bool,
 ) -> None:
     """Set the points of a series; also without points, it has its data class.
 
     Args:
         series: The message.
         columns: The points.
-        limits: The server's limits; `packed_points_max` is 0 unless the steps increase strictly.
+        limits: The server's limits.
         blobs: Those to upload before the batch, by SHA-256; references are added.
+        is_increasing: Whether the steps increase strictly, so that scalars may be packed.
     """
     field, encode = _ENCODERS[columns.data_class]
-    encode(getattr(series, field), columns, limits, blobs)
+    encode(getattr(series, field), columns, limits, blobs, is_increasing)
 
 
 def _add_scalars(
@@ -56,9 +59,11 @@ def _add_scalars(
     columns: ScalarPoints,
     limits: WireLimits,
     _blobs: dict[bytes, Blob],
+    is_increasing: bool,
 ) -> None:
     wire.SetInParent()  # also without points, the series has its data class
-    if limits.packed_points_max and len(columns.steps) >= PACKED_POINTS_MIN:
+    may_pack = is_increasing and limits.packed_points_max > 0
+    if may_pack and len(columns.steps) >= PACKED_POINTS_MIN:
         wire.blocks.extend(_packed_blocks(columns, limits.packed_points_max))
         return
     set_columns(wire, columns)
@@ -82,6 +87,7 @@ def _add_tensors(
     columns: TensorPoints[Tensor],
     limits: WireLimits,
     blobs: dict[bytes, Blob],
+    _is_increasing: bool,
 ) -> None:
     inline_bytes_max = limits.tensor_bytes_max if limits.tensor_object_bytes_max else sys.maxsize
     wire.SetInParent()
@@ -121,6 +127,7 @@ def _add_blob_sequences(
     columns: BlobSequencePoints[Blob],
     limits: WireLimits,
     blobs: dict[bytes, Blob],
+    _is_increasing: bool,
 ) -> None:
     wire.SetInParent()
     set_columns(wire, columns)

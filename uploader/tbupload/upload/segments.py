@@ -144,15 +144,15 @@ def _encode_once(
     spans = {
         points.tag: step_span(points.columns.steps) for points in chunk.series if _has_steps(points)
     }
-    unpacked = replace(limits, packed_points_max=0)
     for points in chunk.series:
         series = segment.series.add(tag=points.tag)
         if acknowledged.get(points.tag) != points.metadata:
             series.summary_metadata = metadata[points.tag] = points.metadata
         span = spans.get(points.tag)
-        is_packable = span is not None and span.is_increasing
-        encode_points(series, points.columns, limits if is_packable else unpacked, blobs)
-        counts[COUNT_NAMES[points.columns.data_class]] += points.columns.value_count
+        columns = points.columns
+        is_increasing = span is not None and span.is_increasing
+        encode_points(series, columns, limits, blobs, is_increasing=is_increasing)
+        counts[COUNT_NAMES[columns.data_class]] += columns.value_count
 
     body = batch.SerializeToString()
     return EncodedSegment(
