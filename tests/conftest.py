@@ -1,11 +1,15 @@
-"""Fixtures: one PostgreSQL and one SeaweedFS a session, a database and a bucket of its own for each
-test.
+"""Fixtures: one PostgreSQL and one SeaweedFS per process, one database, bucket and application per
+module, and one workspace per test.
+
+A test that looks at more than its own workspace, or that changes what others need, is marked
+`own_database`: it has all of these to itself.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 
 import hypothesis
@@ -21,6 +25,12 @@ QUICK = ("tidy", "unit")
 # A busy machine is no fault of the code: no example has a time limit.
 hypothesis.settings.register_profile("tbhub", deadline=None)
 hypothesis.settings.load_profile("tbhub")
+
+
+def pytest_configure(config):
+    config.addinivalue_line(
+        "markers", "own_database: a database, a bucket and an application for this test alone"
+    )
 
 
 def pytest_collection_modifyitems(items):
@@ -51,11 +61,35 @@ def servers():
         yield support.Servers(instance)
 
 
+@pytest.fixture(scope="module")
+def shared_settings(servers):
+    """Settings with the database and the bucket that the tests of a module share."""
+    with servers.database() as url, servers.settings(url) as settings:
+        yield settings
+
+
+@pytest.fixture(scope="module")
+def shared_application(shared_settings):
+    """A client of the application that the tests of a module share; it keeps its cookies."""
+    with application(shared_settings) as client:
+        yield client
+
+
+@contextmanager
+def application(settings):
+    """An HTTP client of the complete application, in this process, after its start-up."""
+    from starlette.testclient import TestClient  # noqa: PLC0415 - unit tests do without the server's packages
+
+    from tbservice.server.app import create_app  # noqa: PLC0415 - the same
+
+    with TestClient(create_app(settings)) as client:
+        yield client
+
+
 @pytest.fixture
-def database_url(servers):
-    """The URL of this test's own migrated database; commits are real."""
-    with servers.database() as url:
-        yield url
+def is_isolated(request):
+    """Whether the test is marked `own_database`."""
+    return request.node.get_closest_marker("own_database") is not None
 
 
 @pytest.fixture
@@ -66,15 +100,28 @@ def empty_database_url(servers):
 
 
 @pytest.fixture
-def settings(servers, database_url):
-    """Settings with this test's own database and bucket."""
-    with servers.settings(database_url) as settings:
-        yield settings
+def database_url(request, servers, is_isolated):
+    """The URL of the module's migrated database, or of the test's own; commits are real."""
+    if is_isolated:
+        with servers.database() as url:
+            yield url
+    else:
+        yield request.getfixturevalue("shared_settings").database_url.get_secret_value()
+
+
+@pytest.fixture
+def settings(request, servers, is_isolated, database_url):
+    """Settings with that database, and a bucket of the module or of the test."""
+    if is_isolated:
+        with servers.settings(database_url) as settings:
+            yield settings
+    else:
+        yield request.getfixturevalue("shared_settings")
 
 
 @pytest.fixture
 def database(settings):
-    """The store's database over this test's settings."""
+    """The store's database over the test's settings, with connections of its own."""
     from tbservice.store.pg.database import Database  # noqa: PLC0415 - unit tests do without the server's packages
 
     database = Database(settings.database_url.get_secret_value(), settings.database_pool_size)
@@ -83,39 +130,32 @@ def database(settings):
 
 
 @pytest.fixture
-def owner_token(database_url):
-    """The secret of an owner token of a new workspace in this test's database."""
-    return support.new_owner(database_url)
+def workspace(database_url):
+    """A new workspace of this test's own."""
+    return support.new_workspace(database_url)
 
 
 @pytest.fixture
-def client(settings):
-    """An HTTP client of the whole application, in this process, with its start-up done."""
-    from starlette.testclient import TestClient  # noqa: PLC0415 - unit tests do without the server's packages
-
-    from tbservice.server.app import create_app  # noqa: PLC0415 - the same
-
-    with TestClient(create_app(settings)) as client:
-        yield client
+def workspace_id(workspace):
+    """The id of the test's workspace."""
+    return workspace.workspace_id
 
 
-@pytest.fixture(scope="module")
-def shared_settings(servers):
-    """Settings with a database and a bucket that are shared by the tests of a module."""
-    with servers.database() as url, servers.settings(url) as settings:
-        yield settings
+@pytest.fixture
+def owner_token(workspace):
+    """The secret of an owner token of the test's workspace."""
+    return workspace.owner_token
 
 
-@pytest.fixture(scope="module")
-def shared_application(shared_settings):
-    """A client of an application that is shared by the tests of a module: it starts once, and keeps
-    its cookies.
-    """
-    from starlette.testclient import TestClient  # noqa: PLC0415 - unit tests do without the server's packages
-
-    from tbservice.server.app import create_app  # noqa: PLC0415 - the same
-
-    with TestClient(create_app(shared_settings)) as client:
+@pytest.fixture
+def client(request, settings, is_isolated):
+    """An HTTP client of the complete application, without cookies."""
+    if is_isolated:
+        with application(settings) as client:
+            yield client
+    else:
+        client = request.getfixturevalue("shared_application")
+        client.cookies.clear()
         yield client
 
 

@@ -24,6 +24,8 @@ from tbservice import limits
 from tbservice.local.embedded.ports import LOOPBACK, choose_ports
 from tbservice.server.workers import WORKER_HEALTHCHECK_SECONDS_MAX
 
+pytestmark = pytest.mark.own_database
+
 MIGRATIONS = sorted(path.stem for path in (ROOT / "migrations" / "versions").glob("0*.py"))
 
 

@@ -15,6 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.servers import live_service
 from tbservice.local.embedded.ports import choose_ports
 
+pytestmark = pytest.mark.own_database
+
 PATIENCE_SECONDS = 120  # for a machine with much else to do
 HEALTH = {"route": "/healthz", "method": "GET", "status": "204"}
 

@@ -23,6 +23,6 @@ def experiment(api):
 
 
 @pytest.fixture
-def writer(api, experiment, database):
+def writer(api, experiment, database, workspace_id):
     """Writes one scalar series of the experiment, and merges it."""
-    return SeriesWriter(api, experiment, database)
+    return SeriesWriter(api, experiment, database, workspace_id)

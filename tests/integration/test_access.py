@@ -9,12 +9,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from pydantic import SecretStr
-from sqlalchemy import text
+from sqlalchemy import exc, text
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from support.batches import PROTOBUF, ApiClient, batch, images, scalars, segment, stream, texts
-from support.servers import new_owner
+from support.servers import new_owner, new_workspace
 from tbservice.server.app import create_app
 
 # Route, what it needs, what it answers to one who has it, and what is sent along.
@@ -118,12 +118,12 @@ def experiment(api):
 
 
 @pytest.fixture
-def tokens(api, experiment, client, settings, database):
+def tokens(api, experiment, client, settings, database, workspace_id):
     soon = datetime.now(UTC) + timedelta(hours=1)
     stranger = ApiClient(client, new_owner(settings.database_url.get_secret_value()))
     made = {scope: api.new_token(experiment, scope) for scope in ("append", "read")}
     made["expired"] = api.new_token(experiment, "read", "append", expires_at=soon.isoformat())
-    with database.transaction(1) as db:
+    with database.transaction(workspace_id) as db:
         db.execute(text("UPDATE tokens SET expires_at = now() WHERE expires_at IS NOT NULL"))
     made["revoked"] = api.new_token(experiment, "read", "append")
     (revoked,) = [
@@ -264,9 +264,7 @@ def test_link_visibility_grants_read_to_all_and_write_to_none(client, api, exper
     assert anyone.request("GET", f"/experiments/{experiment}").status_code == 401
 
 
-def test_token_is_told_once_and_kept_as_hash(api, experiment, database):
-    from sqlalchemy import text  # noqa: PLC0415 - only here
-
+def test_token_is_told_once_and_kept_as_hash(api, experiment, database, workspace_id):
     made = api.request(
         "POST", f"/experiments/{experiment}/tokens", json={"scopes": ["read"], "label": "mail"}
     ).json()
@@ -282,7 +280,9 @@ def test_token_is_told_once_and_kept_as_hash(api, experiment, database):
         assert (
             db.execute(text("SELECT count(*) FROM tokens")).scalar() == 0
         )  # row-level security: no tenant, no rows
-        db.execute(text("SELECT set_config('tbhub.workspace_id', '1', true)"))
+        db.execute(
+            text("SELECT set_config('tbhub.workspace_id', :id, true)"), {"id": str(workspace_id)}
+        )
         stored = str(db.execute(text("SELECT * FROM tokens")).all())
     assert "mail" in stored
     assert secret not in stored
@@ -302,9 +302,10 @@ def test_tokens_that_make_no_sense_are_refused(api, experiment):
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
 
 
-def test_row_level_security_hides_rows_of_other_tenants(api, experiment, database):
-    from sqlalchemy import text  # noqa: PLC0415 - only here
-
+def test_row_level_security_hides_rows_of_other_tenants(
+    api, experiment, database, database_url, workspace_id
+):
+    other_id = new_workspace(database_url).workspace_id
     path = f"/experiments/{experiment}/blobs/{hashlib.sha256(b'blob').hexdigest()}"
     api.request("PUT", path, content=b"blob").raise_for_status()
     tables = (
@@ -317,16 +318,14 @@ def test_row_level_security_hides_rows_of_other_tenants(api, experiment, databas
         "blob_points",
         "blobs",
     )
-    for workspace_id, is_seen in ((None, False), (1, True), (2, False)):
-        with database.transaction(workspace_id) as db:
+    for reader_id, is_seen in ((None, False), (workspace_id, True), (other_id, False)):
+        with database.transaction(reader_id) as db:
             for table in (*tables, "upload_streams", "experiment_blobs"):
                 count = db.execute(text(f"SELECT count(*) FROM {table}")).scalar()  # noqa: S608 - a constant above
                 assert (count > 0) == is_seen, table
 
 
 def test_error_of_database_does_not_tell_what_was_sent(database):
-    from sqlalchemy import exc, text  # noqa: PLC0415 - only here
-
     with (
         pytest.raises(exc.DataError, match="division by zero") as caught,
         database.transaction() as db,

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import text
 
 from support.batches import ApiClient, images, segment, stream
-from support.servers import new_owner, s3_client
+from support.servers import new_owner, new_workspace, s3_client
 from tbservice import limits
 from tbservice.errors import Unavailable
 from tbservice.ingest import blob_uploads
@@ -100,8 +100,9 @@ def putting(api):
 
 
 @pytest.fixture
-def bucket(settings):
-    """The names of the objects in this test's bucket, and of the uploads under way, as functions."""
+def bucket(settings, workspace_id):
+    """The objects of this test's workspace, and its uploads under way."""
+    prefix = f"{workspace_id}/"
     with closing(s3_client(settings)) as plain:
 
         class Bucket:
@@ -109,9 +110,9 @@ def bucket(settings):
             def objects():
                 return [
                     found["Key"]
-                    for found in plain.list_objects_v2(Bucket=settings.s3_bucket).get(
-                        "Contents", []
-                    )
+                    for found in plain.list_objects_v2(
+                        Bucket=settings.s3_bucket, Prefix=prefix
+                    ).get("Contents", [])
                 ]
 
             @staticmethod
@@ -125,7 +126,8 @@ def bucket(settings):
             @staticmethod
             def uploads():
                 found = plain.list_multipart_uploads(Bucket=settings.s3_bucket)
-                return [upload["Key"] for upload in found.get("Uploads", [])]
+                keys = [upload["Key"] for upload in found.get("Uploads", [])]
+                return [key for key in keys if key.startswith(prefix)]
 
         yield Bucket
 
@@ -292,7 +294,7 @@ def test_blob_last_part_race_reports_stored_blob(putting, monkeypatch, bucket):
 
 
 def test_object_swept_during_verification_is_never_recorded(
-    putting, client, settings, database, monkeypatch
+    putting, client, settings, database, workspace_id, monkeypatch
 ):
     putting.put(0)
     putting.put(PIECE)
@@ -301,7 +303,7 @@ def test_object_swept_during_verification_is_never_recorded(
 
     def swept(*arguments):
         content = b"".join(read(*arguments))
-        with database.transaction(1) as db:
+        with database.transaction(workspace_id) as db:
             db.execute(text("UPDATE blob_uploads SET touched_at = now() - interval '1 year'"))
         Putting(stranger, stranger.new_experiment()).put(0)
         return iter([content])
@@ -336,14 +338,14 @@ def _fail(*_arguments):
     raise Unavailable("the object store went away")
 
 
-def test_upload_that_object_store_has_lost_begins_again(putting, settings, database):
+def test_upload_that_object_store_has_lost_begins_again(putting, settings, database, workspace_id):
     putting.put(0)
-    with database.transaction(1) as db:
+    with database.transaction(workspace_id) as db:
         upload_id, suffix = db.execute(
             text("SELECT upload_id, object_suffix FROM blob_uploads")
         ).one()
     with closing(s3_client(settings)) as plain:
-        key = f"1/{putting.digest.hex()}{suffix}"
+        key = f"{workspace_id}/{putting.digest.hex()}{suffix}"
         plain.abort_multipart_upload(Bucket=settings.s3_bucket, Key=key, UploadId=upload_id)
     assert putting.state() == (False, 0)
     assert putting.put(PIECE) == (False, 0)
@@ -351,22 +353,23 @@ def test_upload_that_object_store_has_lost_begins_again(putting, settings, datab
 
 
 def test_blob_upload_abandoned_is_deleted_at_next_upload(
-    putting, client, settings, database, bucket
+    putting, client, database_url, database, workspace_id, bucket
 ):
     putting.put(0)
-    assert len(bucket.uploads()) == 1
-    stranger = ApiClient(client, new_owner(settings.database_url.get_secret_value()))
-    with database.transaction(1) as db:
-        assert db.execute(text("SELECT count(*) FROM blob_uploads")).scalar() == 1
-    with database.transaction(2) as db:
-        assert db.execute(text("SELECT count(*) FROM blob_uploads")).scalar() == 0
+    other = new_workspace(database_url)
+    for reader_id, count in ((workspace_id, 1), (other.workspace_id, 0)):
+        with database.transaction(reader_id) as db:
+            assert db.execute(text("SELECT count(*) FROM blob_uploads")).scalar() == count
+    api = ApiClient(client, other.owner_token)
     recent, old = (limits.BLOB_UNFINISHED_SECONDS_MAX + moved for moved in (-3_600, 3_600))
-    for age, left in ((recent, 2), (old, 2)):
-        with database.transaction(1) as db:
+    for age, left in ((recent, 1), (old, 0)):
+        assert len(bucket.uploads()) == 1
+        with database.transaction(workspace_id) as db:
             moved = text("UPDATE blob_uploads SET touched_at = now() - make_interval(secs => :age)")
             db.execute(moved, {"age": age})
-        other = Putting(stranger, stranger.new_experiment(), CONTENT + bytes([age % 256]))
-        other.put(0)
+        next_upload = Putting(api, api.new_experiment(), CONTENT + bytes([age % 256]))
+        next_upload.put(0)
+        assert next_upload.state() == (False, PIECE)
         assert len(bucket.uploads()) == left
     assert putting.state() == (False, 0)
 

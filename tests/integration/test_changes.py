@@ -9,7 +9,6 @@ import random
 
 import numpy as np
 import pytest
-from sqlalchemy import text
 from starlette.testclient import TestClient
 
 from support.batches import ApiClient, images, packed_scalars, scalars, segment, stream, texts
@@ -27,8 +26,9 @@ KINDS = ("scalars", "tensors", "blob_sequences")
 class Writer:
     """Writes at random: in order, anew, in between, much at once; deletes; merges."""
 
-    def __init__(self, api, experiment, database, seed):
+    def __init__(self, api, experiment, database, workspace_id, seed):
         self.api, self.experiment, self.database = api, experiment, database
+        self.workspace_id = workspace_id
         self.random = random.Random(seed)  # noqa: S311 - a test that can be repeated
         self.files = itertools.count()
         self.times = itertools.count(1_700_000_000)
@@ -72,10 +72,8 @@ class Writer:
         )
 
     def merge(self):
-        with self.database.transaction() as db:
-            workspace_id = db.execute(text("SELECT workspace_id FROM workspaces")).scalar_one()
-        grant = AppendGrant(workspace_id, self.experiment)
-        with self.database.transaction(workspace_id) as db:
+        grant = AppendGrant(self.workspace_id, self.experiment)
+        with self.database.transaction(self.workspace_id) as db:
             for run_id in runs_tags.list_run_names(db, self.experiment):
                 compaction.compact_run(db, grant, run_id, compact_idle=True)
 
@@ -91,11 +89,11 @@ def read_on(api, experiment, kind, held, limit):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_reader_holds_what_full_read_gives(settings, owner_token, database, api, experiment, seed):
-    writer = Writer(api, experiment, database, seed)
+def test_reader_holds_what_full_read_gives(settings, workspace, database, api, experiment, seed):
+    writer = Writer(api, experiment, database, workspace.workspace_id, seed)
     held = {kind: ChangeReader() for kind in KINDS}
     with TestClient(create_app(settings)) as other:
-        workers = (api, ApiClient(other, owner_token))
+        workers = (api, ApiClient(other, workspace.owner_token))
         for _ in range(30):
             writer.random.choice(
                 (*[writer.write] * 10, writer.delete, writer.merge, writer.merge)

@@ -27,6 +27,8 @@ from tbservice.types import (
 )
 from tbwire.points import DataClass, ScalarPoints
 
+pytestmark = pytest.mark.own_database
+
 METADATA = SentMetadata("scalars", DataClass.SCALAR, b"")
 RUNS = ("a", "b")
 TAGS = 15

@@ -25,6 +25,8 @@ from tbservice.store import compaction_backlog
 from tbservice.types import AppendGrant, Stream, WorkspaceGrant
 from tbwire.points import DataClass, ScalarPoints
 
+pytestmark = pytest.mark.own_database
+
 METADATA = SentMetadata("scalars", DataClass.SCALAR, b"")
 SECONDS_MAX = 60
 

@@ -51,13 +51,6 @@ OPEN = {
 }  # to the copy that serves all pages
 
 
-@pytest.fixture
-def client(shared_application):
-    """The application without the cookies of the test before."""
-    shared_application.cookies.clear()
-    return shared_application
-
-
 @pytest.fixture(scope="module")
 def api(shared_application, shared_settings):
     return ApiClient(shared_application, new_owner(shared_settings.database_url.get_secret_value()))

@@ -16,6 +16,8 @@ from tbservice.store.pg import database as module
 from tbservice.store.pg.database import Database
 from tbservice.store.pg.pipeline import execute_binary, fetch_binary, pipeline, query_with_rls
 
+pytestmark = pytest.mark.own_database
+
 SEEN = "SELECT coalesce(current_setting('tbhub.workspace_id', true), '')"
 
 

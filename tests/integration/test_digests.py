@@ -13,7 +13,6 @@ import pytest
 from sqlalchemy import text
 
 from support.batches import images, metadata, scalars, segment, stream, texts
-from support.series_writer import WORKSPACE
 from support.servers import s3_client
 from tbservice import limits
 from tbservice.errors import ObjectUnreadable, Unavailable
@@ -128,11 +127,13 @@ def test_open_blocks_that_stay_open_are_merged_in(api, experiment, writer, monke
     assert found.tobytes() == writer.expected().tobytes()
 
 
-def test_row_whose_bytes_are_damaged_is_missing_and_no_failure(api, experiment, writer, database):
+def test_row_whose_bytes_are_damaged_is_missing_and_no_failure(
+    api, experiment, writer, database, workspace_id
+):
     writer.write(range(40_000))
     writer.write([50_000])
     whole = digest_of(api, experiment)["count"]
-    with database.transaction(WORKSPACE) as db:
+    with database.transaction(workspace_id) as db:
         damaged = """
             UPDATE scalar_blocks SET data = 'x'
             WHERE block_id = (SELECT min(block_id) FROM scalar_blocks WHERE level <= 0) RETURNING count AS points
@@ -265,7 +266,7 @@ def checked(api, experiment, **query):
 
 @pytest.mark.parametrize("listed_min", [1, 50, 1_000_000], ids=["listed", "mixed", "asked"])
 def test_objects_that_are_lost_or_damaged_are_named(
-    api, experiment, settings, monkeypatch, listed_min
+    api, experiment, settings, workspace_id, monkeypatch, listed_min
 ):
     monkeypatch.setattr(object_probes, "_LISTED_MIN", listed_min)
     contents = put_images(api, experiment, 120)
@@ -274,16 +275,19 @@ def test_objects_that_are_lost_or_damaged_are_named(
         assert checked(api, experiment, **query) == whole
     digests = {step: hashlib.sha256(content).hexdigest() for step, content in contents.items()}
     with closing(s3_client(settings)) as plain:
-        plain.delete_object(Bucket=settings.s3_bucket, Key=f"1/{digests[7]}")
+        plain.delete_object(Bucket=settings.s3_bucket, Key=f"{workspace_id}/{digests[7]}")
         for step, content in ((100, b"short"), (101, bytes(102))):
-            plain.put_object(Bucket=settings.s3_bucket, Key=f"1/{digests[step]}", Body=content)
+            key = f"{workspace_id}/{digests[step]}"
+            plain.put_object(Bucket=settings.s3_bucket, Key=key, Body=content)
     expected = {(7, digests[7]): "missing", (100, digests[100]): "wrong_size"}
     assert checked(api, experiment, limit=50)[2] == expected
     assert checked(api, experiment, deep=True)[2] == expected | {(101, digests[101]): "damaged"}
     assert checked(api, experiment, run="another") == (0, 0, {})
 
 
-def test_objects_check_pages_end_in_time_and_at_faults(api, experiment, settings, monkeypatch):
+def test_objects_check_pages_end_in_time_and_at_faults(
+    api, experiment, settings, workspace_id, monkeypatch
+):
     monkeypatch.setattr(object_checks, "_CHUNK_OBJECTS", 10)
     put_images(api, experiment, 40)
     monkeypatch.setattr(limits, "DIGEST_PAGE_SECONDS", 0)
@@ -292,7 +296,7 @@ def test_objects_check_pages_end_in_time_and_at_faults(api, experiment, settings
     monkeypatch.undo()
     monkeypatch.setattr(object_checks, "_CHUNK_OBJECTS", 10)
     monkeypatch.setattr(limits, "OBJECT_FAULTS_PAGE_ITEMS_MAX", 15)
-    delete_all_objects(settings)
+    delete_all_objects(settings, workspace_id)
     page = api.get(experiment, "digests/objects")
     assert (page["objects"], len(page["faults"])) == (20, 20)
     assert len(checked(api, experiment)[2]) == 40
@@ -322,9 +326,9 @@ def test_objects_check_with_object_store_away_is_503(api, experiment, monkeypatc
     assert (answer.status_code, answer.json()["code"]) == (400, "malformed")
 
 
-def test_blob_whose_object_is_lost_is_410(api, experiment, settings):
+def test_blob_whose_object_is_lost_is_410(api, experiment, settings, workspace_id):
     put_images(api, experiment, 2)
-    delete_all_objects(settings)
+    delete_all_objects(settings, workspace_id)
     for key in (
         blob["key"]
         for (blob,) in api.get(experiment, "blob_sequences/data")["train"]["cat"]["values"]
@@ -334,7 +338,8 @@ def test_blob_whose_object_is_lost_is_410(api, experiment, settings):
         assert answer.headers["Cache-Control"] == "no-store"
 
 
-def delete_all_objects(settings):
+def delete_all_objects(settings, workspace_id):
     with closing(s3_client(settings)) as plain:
-        for found in plain.list_objects_v2(Bucket=settings.s3_bucket)["Contents"]:
+        listed = plain.list_objects_v2(Bucket=settings.s3_bucket, Prefix=f"{workspace_id}/")
+        for found in listed["Contents"]:
             plain.delete_object(Bucket=settings.s3_bucket, Key=found["Key"])

@@ -20,6 +20,8 @@ from support.other_account import IS_OTHER, ask_http, try_as_other
 from support.servers import s3_client
 from tbservice.local.embedded.ports import GRPC_PORT_OFFSET, LOOPBACK
 
+pytestmark = pytest.mark.own_database
+
 needs_other_account = pytest.mark.skipif(
     os.geteuid() != 0, reason="only root can become another account"
 )

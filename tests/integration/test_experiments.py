@@ -15,7 +15,7 @@ from tbwire import tensors, wire_pb2
 POINT_TABLES = ("scalar_tail", "scalar_blocks", "tensor_points", "blob_points")
 
 
-def test_experiment_lives_from_creation_to_deletion(api, database):
+def test_experiment_lives_from_creation_to_deletion(api, database, workspace_id):
     made = api.request(
         "POST", "/experiments", json={"name": "first", "description": "a try"}
     ).json()
@@ -34,7 +34,7 @@ def test_experiment_lives_from_creation_to_deletion(api, database):
     assert api.request("DELETE", path).status_code == 204
     assert api.request("DELETE", path).status_code == 404
     assert api.request("GET", path).status_code == 404
-    with database.transaction(1) as db:
+    with database.transaction(workspace_id) as db:
         for table in (
             *POINT_TABLES,
             "runs",

@@ -17,7 +17,6 @@ import pytest
 
 from support.admission import used_up
 from support.batches import images, scalars, segment, stream, texts
-from support.series_writer import WORKSPACE
 from tbservice import limits
 from tbservice.errors import NotFound
 from tbservice.reading.full_scan import stream_all
@@ -336,10 +335,10 @@ def test_streams_are_bounded_and_free_room_at_end(api, client, experiment_id):
 
 
 def test_stream_omits_deleted_series_but_fails_without_parent(
-    api, experiment_id, database, monkeypatch
+    api, experiment_id, database, workspace_id, monkeypatch
 ):
     monkeypatch.setattr(limits, "SCAN_CHUNK_POINTS", 40)
-    chosen = ReadGrant(WORKSPACE, experiment_id), Selection(), DataClass.SCALAR
+    chosen = ReadGrant(workspace_id, experiment_id), Selection(), DataClass.SCALAR
     parts = stream_all(database, *chosen)
     assert next(parts).series.run == "a"
     api.request(

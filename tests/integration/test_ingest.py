@@ -17,7 +17,7 @@ from sqlalchemy import text as sql
 from support import batches
 from support.batches import ApiClient, images, packed_scalars, scalars, segment, stream, texts
 from support.postgres_faults import postgres_faults
-from support.servers import database_name
+from support.servers import database_name, new_owner
 from tbservice import limits
 from tbservice.auth import grants
 from tbservice.ingest import commit
@@ -306,7 +306,7 @@ def test_batches_that_lie_are_refused_with_reason(api, experiment):
     assert read(api, experiment) == {}
 
 
-def test_packed_blocks_are_stored_as_sent_and_readable(api, experiment, database):
+def test_packed_blocks_are_stored_as_sent_and_readable(api, experiment, database, workspace_id):
     values = np.random.default_rng(0).normal(size=20_000).astype(np.float32)
     sent = packed_scalars("loss", np.arange(20_000), values, block_points=4000)
     assert api.write(experiment, segment(stream(), 0, 100, sent)).scalars == 20_000
@@ -317,7 +317,7 @@ def test_packed_blocks_are_stored_as_sent_and_readable(api, experiment, database
     series = read(api, experiment)["train"]["loss"]
     assert series["steps"] == list(range(20_001))
     assert series["values"] == [*values.astype(np.float64).tolist(), 7.0]
-    with database.snapshot(1) as db:
+    with database.snapshot(workspace_id) as db:
         kept = [
             bytes(row.data)
             for row in db.execute(sql("SELECT data FROM scalar_blocks ORDER BY block_id"))
@@ -325,10 +325,10 @@ def test_packed_blocks_are_stored_as_sent_and_readable(api, experiment, database
     assert kept == list(sent.scalars.blocks)
 
 
-def test_packed_blocks_of_few_points_are_packed_anew(api, experiment, database):
+def test_packed_blocks_of_few_points_are_repacked(api, experiment, database, workspace_id):
     sent = packed_scalars("loss", np.arange(3_000), block_points=10)
     assert api.write(experiment, segment(stream(), 0, 100, sent)).scalars == 3_000
-    with database.snapshot(1) as db:
+    with database.snapshot(workspace_id) as db:
         assert db.execute(sql("SELECT count FROM scalar_blocks")).scalars().all() == [3_000]
     assert read(api, experiment)["train"]["loss"]["steps"] == list(range(3_000))
 
@@ -369,8 +369,6 @@ def test_large_blob_precedes_batch_in_its_workspace_only(api, experiment, client
     for _ in range(2):
         assert api.request("PUT", path, content=content).status_code == 204
     assert api.write(experiment, sent).blobs == 2
-
-    from support.servers import new_owner  # noqa: PLC0415 - only here
 
     stranger = ApiClient(client, new_owner(settings.database_url.get_secret_value()))
     answer = stranger.send(stranger.new_experiment(), sent)
@@ -446,6 +444,7 @@ def test_body_of_leaving_client_commits_nothing(live_service):
         )
 
 
+@pytest.mark.own_database
 def test_batch_takes_constant_number_of_statements(api, experiment, monkeypatch):
     statements, execute = [], psycopg.Cursor.execute
 
@@ -487,6 +486,7 @@ def prepared_statements(database):
             yield statement, custom_plans, "\n".join(plan)
 
 
+@pytest.mark.own_database
 @pytest.mark.parametrize("count", [1, 50])
 def test_flush_into_known_series_takes_six_trips_and_no_planning(
     api, experiment, database_url, monkeypatch, count
@@ -536,6 +536,7 @@ def test_ingest_tag_of_rolled_back_batch_is_made_again(api, experiment):
     assert read(api, experiment)["train"]["loss"]["steps"] == [0, 1]
 
 
+@pytest.mark.own_database
 def test_ingest_after_rollback_behind_open_connections(api, experiment, servers, database_url):
     """A pooler's clients keep their connections when the database behind it goes back to an older
     state.

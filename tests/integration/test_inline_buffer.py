@@ -21,11 +21,11 @@ KEPT = """
 """
 
 
-def kept_of(database):
+def kept_of(database, workspace_id):
     """Of the one series whether its count is exact, its count and tail points, and the points in
     each place.
     """
-    with database.snapshot(1) as db:
+    with database.snapshot(workspace_id) as db:
         return [int(number) for number in db.execute(text(KEPT)).one()]
 
 
@@ -39,7 +39,7 @@ def read_of(api, experiment, **how):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_points_are_read_same_wherever_they_wait(
-    api, experiment, writer, database, monkeypatch, seed
+    api, experiment, writer, database, workspace_id, monkeypatch, seed
 ):
     monkeypatch.setattr(limits, "SCAN_CHUNK_POINTS", 300)
     random = np.random.default_rng(seed)
@@ -58,7 +58,9 @@ def test_points_are_read_same_wherever_they_wait(
             == read_of(api, experiment, sampling="all")
             == expected
         )
-        is_exact, count, tail_points, in_end, in_tail, still_open, sealed = kept_of(database)
+        is_exact, count, tail_points, in_end, in_tail, still_open, sealed = kept_of(
+            database, workspace_id
+        )
         assert in_end < limits.WRITE_BUFFER_ROW_POINTS_MIN
         assert tail_points <= in_end + in_tail + still_open
         assert not is_exact or count == in_end + in_tail + still_open + sealed
@@ -66,12 +68,12 @@ def test_points_are_read_same_wherever_they_wait(
     assert len(ends) > 3
 
 
-def test_flushes_of_point_are_row_for_many_and_merge_leaves_none(writer, database):
+def test_flushes_of_point_are_row_for_many_and_merge_leaves_none(writer, database, workspace_id):
     points = 2 * limits.WRITE_BUFFER_ROW_POINTS_MIN + 3
     for step in range(points):
         writer.write([step])
     assert writer.levels() == {"tail": 2, "end": 1}
-    assert kept_of(database)[2:5] == [points, 3, points - 3]
+    assert kept_of(database, workspace_id)[2:5] == [points, 3, points - 3]
     writer.write(
         range(points, points + limits.PACKED_POINTS_MIN)
     )  # behind what waits, which comes before it
@@ -79,7 +81,7 @@ def test_flushes_of_point_are_row_for_many_and_merge_leaves_none(writer, databas
     writer.write([2_000])
     writer.merge()
     assert {**writer.levels(), -1: 1} == {-1: 1, "tail": 0, "end": 0}
-    assert kept_of(database)[:3] == [True, points + limits.PACKED_POINTS_MIN + 1, 0]
+    assert kept_of(database, workspace_id)[:3] == [True, points + limits.PACKED_POINTS_MIN + 1, 0]
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,8 @@ from tbservice.server.app import create_app
 from tbservice.settings import Settings
 from tbservice.store.objects import ObjectStore
 
+pytestmark = pytest.mark.own_database
+
 BATCHES = "/api/v1/experiments/{experiment_id}/batches"
 LABELS = {
     "result",

@@ -15,6 +15,8 @@ from tbservice.errors import StartupError
 from tbservice.store.pg import migrate
 from tbservice.store.pg.engine import make_engine
 
+pytestmark = pytest.mark.own_database
+
 LATER_MIGRATION = """
 from alembic import op
 

@@ -21,13 +21,6 @@ from tbservice.pages.message_pages import STATE_HEADER
 HOSTILE = "</header></h1><script>alert(1)</script><img src=x onerror=alert(1)>\"'$name"
 
 
-@pytest.fixture
-def client(shared_application):
-    """The application without the cookies of the test before."""
-    shared_application.cookies.clear()
-    return shared_application
-
-
 @pytest.fixture(scope="module")
 def api(shared_application, shared_settings):
     return ApiClient(shared_application, new_owner(shared_settings.database_url.get_secret_value()))

@@ -13,6 +13,8 @@ from sqlalchemy import text
 
 from support.batches import ApiClient, scalars, segment, stream
 
+pytestmark = pytest.mark.own_database
+
 WAITING = """
     SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
 """

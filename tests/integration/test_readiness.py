@@ -20,6 +20,8 @@ from tbservice.local.embedded.data_directory import FREE_BYTES_MIN
 from tbservice.local.embedded.ports import LOOPBACK, choose_ports
 from tbservice.server.app import create_app
 
+pytestmark = pytest.mark.own_database
+
 SMALL_BYTES = FREE_BYTES_MIN + (64 << 20)
 
 

@@ -13,7 +13,6 @@ import pytest
 from sqlalchemy import event, text
 
 from support.batches import images, packed_scalars, scalars, segment, stream, texts
-from support.series_writer import WORKSPACE
 from tbservice import limits
 from tbservice.reading import catalog, changes, reservoir, tag_groups
 from tbservice.reading.full_scan import stream_all
@@ -41,13 +40,13 @@ LASTS = [{"last": 0}, {"last": 1}, {"last": 150}, {"last": 10_000}]
 
 @pytest.fixture
 def ranks(database):
-    with database.snapshot(WORKSPACE) as db:
+    with database.snapshot() as db:
         return sample_slots.get_ranks(db)
 
 
 @pytest.fixture
 def drawn(database):
-    with database.snapshot(WORKSPACE) as db:
+    with database.snapshot() as db:
         return sample_slots.draw_slots(db, 20.0, 7)
 
 
@@ -395,7 +394,7 @@ class ExplainingServer(psycopg.ServerCursor):
         return super().execute(query, params, **options)
 
 
-def plans_of(database, read):
+def plans_of(database, workspace_id, read):
     """The plans of all queries of a read."""
 
     def prepare(connection, *_others):
@@ -404,7 +403,7 @@ def plans_of(database, read):
     PLANS.clear()
     event.listen(database.engine, "checkout", prepare)
     try:
-        with database.snapshot(WORKSPACE) as db:
+        with database.snapshot(workspace_id) as db:
             read(db)
     finally:
         event.remove(database.engine, "checkout", prepare)
@@ -414,11 +413,11 @@ def plans_of(database, read):
 
 MANY_ROWS = """
     INSERT INTO {table} (experiment_id, workspace_id, series_id, {columns})
-    SELECT 'another', 1, number % 100, {values} FROM generate_series(1, 40000) AS number
+    SELECT 'another', {workspace_id}, number % 100, {values} FROM generate_series(1, 40000) AS number
 """
 
 
-def fill_tables(database):
+def fill_tables(database, workspace_id):
     """Makes the tables so large that a look at all of one would show."""
     kinds = {
         "scalar_blocks": ("level, count, first_step, last_step, data", "0, 1, number, number, ''"),
@@ -429,10 +428,11 @@ def fill_tables(database):
         ),
         "blob_points": ("rank, sample_key, step, wall_time, digests", "1, number, number, 1, '{}'"),
     }
-    with database.transaction(WORKSPACE) as db:
+    with database.transaction(workspace_id) as db:
         for table, (columns, values) in kinds.items():
             statement = (
                 MANY_ROWS.replace("{table}", table)
+                .replace("{workspace_id}", str(workspace_id))
                 .replace("{columns}", columns)
                 .replace("{values}", values)
             )
@@ -515,13 +515,17 @@ def reads_of(database, grant):
     }
 
 
-def test_reads_use_indexes_with_constant_query_count(api, database, ranks):
+@pytest.mark.own_database
+def test_reads_use_indexes_with_constant_query_count(api, database, workspace_id, ranks):
     assert len(ranks)  # they are read once for a process
-    fill_tables(database)
+    fill_tables(database, workspace_id)
     counts = []
     for count in (1, 30):
-        grant = ReadGrant(WORKSPACE, write_tags(api, count))
-        plans = {name: plans_of(database, read) for name, read in reads_of(database, grant).items()}
+        grant = ReadGrant(workspace_id, write_tags(api, count))
+        plans = {
+            name: plans_of(database, workspace_id, read)
+            for name, read in reads_of(database, grant).items()
+        }
         for name, plan in ((name, plan) for name, of_read in plans.items() for plan in of_read):
             for table in ("scalar_blocks", "scalar_tail", "tensor_points", "blob_points"):
                 assert f"Seq Scan on {table}" not in plan, (name, plan)

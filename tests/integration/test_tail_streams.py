@@ -100,14 +100,14 @@ def test_tail_sends_what_is_there_then_comments_then_what_comes(api, database, e
 
 
 @pytest.mark.parametrize("column", ["revoked_at", "expires_at"])
-def test_tail_ends_when_its_token_does(api, database, experiment, column):
+def test_tail_ends_when_its_token_does(api, database, workspace_id, experiment, column):
     secret = api.new_token(experiment, "read")
 
     async def follow():
         async with following(database) as followers:
             events = events_of(reader_of(database, followers, experiment, secret))
             await anext(events)
-            with database.transaction(1) as db:
+            with database.transaction(workspace_id) as db:
                 statement = f"UPDATE tokens SET {column} = now() WHERE experiment_id IS NOT NULL"  # noqa: S608 - a column
                 db.execute(text(statement))
             name, content = await until(events, lambda event: event[0] == "end")

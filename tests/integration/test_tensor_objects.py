@@ -83,24 +83,6 @@ def series(tag, plugin, *sent, wall_time=1.7e9):
     )
 
 
-# One application for all of these: each test has a workspace of its own, and so objects of its own.
-
-
-@pytest.fixture
-def client(shared_application):
-    return shared_application
-
-
-@pytest.fixture
-def api(client, shared_settings):
-    return ApiClient(client, new_owner(shared_settings.database_url.get_secret_value()))
-
-
-@pytest.fixture
-def settings(shared_settings):
-    return shared_settings
-
-
 @pytest.fixture
 def in_row(api):
     """An experiment whose tensors are in their rows: two points of each series."""
@@ -203,26 +185,18 @@ def test_point_moves_between_row_and_object(api, experiment):
         assert value["data"] == ([1.0] if tensor is other else list(range(6)))
 
 
-def test_objects_of_tensors_are_checked(api, in_objects, database, settings):
+def test_objects_of_tensors_are_checked(api, in_objects, workspace_id, settings):
     path = f"/experiments/{in_objects}/digests/objects"
     sizes = {digest(tensor.data): len(tensor.data) for _, tensor in SERIES.values()}.values()
     answer = api.request("GET", path).json()
     assert (answer["objects"], answer["bytes"], answer["faults"]) == (len(sizes), sum(sizes), [])
-    key = stored_blobs.object_key(owner_workspace(database, in_objects), digest(MESH.data))
+    key = stored_blobs.object_key(workspace_id, digest(MESH.data))
     with closing(s3_client(settings)) as plain:
         plain.delete_object(Bucket=settings.s3_bucket, Key=key)
     (fault,) = api.request("GET", path).json()["faults"]
     assert (fault["tag"], fault["first_step"], fault["problem"]) == ("cloud_VERTEX", 1, "missing")
     put(api, in_objects, MESH.data)
     assert api.request("GET", path).json()["faults"] == []
-
-
-def owner_workspace(database, experiment):
-    with database.transaction() as db:
-        db.exec_driver_sql(
-            "SELECT set_config('tbhub.experiment_id', %(id)s, true)", {"id": experiment}
-        )
-        return db.exec_driver_sql("SELECT workspace_id FROM experiments").scalar_one()
 
 
 def changed(tensor, **fields):
@@ -296,8 +270,8 @@ def test_answer_over_limit_fetches_no_object(api, in_objects, monkeypatch):
     assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
 
 
-def test_object_that_was_lost_is_error(api, in_objects, database, settings):
-    key = stored_blobs.object_key(owner_workspace(database, in_objects), digest(MESH.data))
+def test_object_that_was_lost_is_error(api, in_objects, workspace_id, settings):
+    key = stored_blobs.object_key(workspace_id, digest(MESH.data))
     path, tag = f"/experiments/{in_objects}/tensors/data", {"tag": "cloud_VERTEX"}
     with closing(s3_client(settings)) as plain:
         for damage in ("other bytes", "fewer bytes", "gone"):
@@ -335,13 +309,16 @@ def read_frames(api, experiment, **query):
 
 
 @pytest.mark.parametrize("format_", FORMATS)
-def test_points_with_lost_objects_are_left_out_and_named(api, in_objects, settings, format_):
+def test_points_with_lost_objects_are_left_out_and_named(
+    api, in_objects, settings, workspace_id, format_
+):
     first_points = api.new_experiment()
     every = [series(tag, plugin, tensor) for tag, (plugin, tensor) in SERIES.items()]
     api.write(first_points, segment(stream(), 0, 9, *every))
     with closing(s3_client(settings)) as plain:
-        for found in plain.list_objects_v2(Bucket=settings.s3_bucket)["Contents"]:
-            plain.delete_object(Bucket=settings.s3_bucket, Key=found["Key"])
+        listed = plain.list_objects_v2(Bucket=settings.s3_bucket, Prefix=f"{workspace_id}/")
+        for item in listed["Contents"]:
+            plain.delete_object(Bucket=settings.s3_bucket, Key=item["Key"])
     body = {"sampling": "all", "format": format_}
     refused = api.request("POST", f"/experiments/{in_objects}/tensors/data", json=body)
     assert (refused.status_code, refused.json()["code"]) == (410, "object_missing")

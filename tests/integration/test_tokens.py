@@ -20,15 +20,15 @@ def open_page(client, experiment, token):
     return answer
 
 
-def count_tokens(database, condition="true"):
-    with database.transaction(1) as db:
+def count_tokens(database, workspace_id, condition="true"):
+    with database.transaction(workspace_id) as db:
         where = f"experiment_id IS NOT NULL AND {condition}"
         return db.execute(text(f"SELECT count(*) FROM tokens WHERE {where}")).scalar()  # noqa: S608 - a test's own
 
 
-def age(database, condition, interval):
+def age(database, workspace_id, condition, interval):
     """Moves the end of some tokens into the past."""
-    with database.transaction(1) as db:
+    with database.transaction(workspace_id) as db:
         ends = ", ".join(
             f"{column} = {column} - interval '{interval}'"
             for column in ("expires_at", "revoked_at")
@@ -37,17 +37,17 @@ def age(database, condition, interval):
 
 
 def test_session_tokens_are_deleted_after_they_expired(
-    client, api, experiment, database, owner_token
+    client, api, experiment, database, workspace_id, owner_token
 ):
     for _ in range(SESSIONS):
         open_page(client, experiment, owner_token)
-    age(database, "is_session", "1 day")
-    assert count_tokens(database) == SESSIONS
+    age(database, workspace_id, "is_session", "1 day")
+    assert count_tokens(database, workspace_id) == SESSIONS
     open_page(client, experiment, owner_token)
-    assert count_tokens(database) == SESSIONS - limits.TOKEN_SWEEP_ITEMS_MAX + 1
+    assert count_tokens(database, workspace_id) == SESSIONS - limits.TOKEN_SWEEP_ITEMS_MAX + 1
     open_page(client, api.new_experiment(), owner_token)
-    assert count_tokens(database, "expires_at < now()") == 0
-    assert count_tokens(database) == 2
+    assert count_tokens(database, workspace_id, "expires_at < now()") == 0
+    assert count_tokens(database, workspace_id) == 2
 
 
 def test_session_tokens_are_listed_apart_and_can_be_revoked(client, api, experiment, owner_token):
@@ -84,7 +84,7 @@ def test_token_listing_has_pages_of_all_tokens(api, experiment):
 
 
 @pytest.mark.parametrize(("interval", "kept"), [("89 days", 2), ("91 days", 0)])
-def test_ended_tokens_are_kept_for_90_days(api, experiment, database, interval, kept):
+def test_ended_tokens_are_kept_for_90_days(api, experiment, database, workspace_id, interval, kept):
     for label in ("revoked", "expired"):
         api.new_token(
             experiment,
@@ -93,10 +93,10 @@ def test_ended_tokens_are_kept_for_90_days(api, experiment, database, interval, 
             expires_at="2100-01-01T00:00:00Z" if label == "expired" else None,
         )
     api.new_token(experiment, "read", label="counts")
-    with database.transaction(1) as db:
+    with database.transaction(workspace_id) as db:
         db.execute(text("UPDATE tokens SET revoked_at = now() WHERE label = 'revoked'"))
         db.execute(text("UPDATE tokens SET expires_at = now() WHERE label = 'expired'"))
-    age(database, "true", interval)
+    age(database, workspace_id, "true", interval)
     api.new_token(experiment, "read", label="another")
-    assert count_tokens(database, "label IN ('revoked', 'expired')") == kept
-    assert count_tokens(database, "label IN ('counts', 'another')") == 2
+    assert count_tokens(database, workspace_id, "label IN ('revoked', 'expired')") == kept
+    assert count_tokens(database, workspace_id, "label IN ('counts', 'another')") == 2

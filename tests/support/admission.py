@@ -9,7 +9,9 @@ from tbservice.admission.shares import Caller
 from tbservice.admission.worker_shares import WorkerShares
 
 CALLER = Caller("workspace 1", False, "workspace 1", "workspace 1")
-OTHER = Caller("workspace 2", False, "workspace 2", "workspace 2")
+OTHER = Caller("workspace 0", False, "workspace 0", "workspace 0")
+"""A workspace that no test has: ids begin at 1."""
+
 STRANGER = Caller("address 192.0.2.1", True, "an experiment", "address 192.0.2.1")
 
 

@@ -11,16 +11,15 @@ from tbservice.store import runs_tags
 from tbservice.types import AppendGrant
 from tbwire.digests import deduplicate_steps, scalar_records
 
-WORKSPACE = 1
-
 
 class SeriesWriter:
     """The series "loss" of the run "train"."""
 
-    def __init__(self, api, experiment, database):
+    def __init__(self, api, experiment, database, workspace_id):
         self._api = api
         self._experiment = experiment
         self._database = database
+        self._workspace_id = workspace_id
         self._arrived = []
 
     def write(self, steps, values=None, wall_times=None):
@@ -41,15 +40,15 @@ class SeriesWriter:
 
     def merge(self):
         """Merges until nothing is left to merge."""
-        grant = AppendGrant(WORKSPACE, self._experiment)
-        with self._database.transaction(WORKSPACE) as db:
+        grant = AppendGrant(self._workspace_id, self._experiment)
+        with self._database.transaction(self._workspace_id) as db:
             run_id = runs_tags.resolve_runs(db, grant, ["train"])["train"]
             while compaction.compact_run(db, grant, run_id, compact_idle=True).series:
                 pass
 
     def levels(self):
         """Rows by level, under "tail", and under "end" the tails that end in their series' row."""
-        with self._database.snapshot(WORKSPACE) as db:
+        with self._database.snapshot(self._workspace_id) as db:
             rows = db.execute(text("SELECT level, count(*) FROM scalar_blocks GROUP BY 1")).all()
             found = {level: count for level, count in rows}  # noqa: C416 - rows are no pairs to a type checker
             ends = db.execute(

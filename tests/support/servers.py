@@ -108,16 +108,30 @@ def database_name(url: str) -> str:
     return urlsplit(url).path.removeprefix("/")
 
 
-def new_owner(database_url: str) -> str:
-    """Makes a workspace in that database and returns an owner token's secret."""
+@dataclass(frozen=True)
+class Workspace:
+    """A workspace, and the secret of an owner token of it."""
+
+    workspace_id: int
+    owner_token: str
+
+
+def new_workspace(database_url: str) -> Workspace:
+    """Create a workspace in that database, with an owner token."""
     database = Database(database_url, 1)
     try:
         with database.transaction() as db:
             workspace_id = create_workspace(db, "a test's workspace")
         with database.transaction(workspace_id) as db:
-            return create_owner_token(db, workspace_id, "a test")[1]
+            secret = create_owner_token(db, workspace_id, "a test")[1]
     finally:
         database.close()
+    return Workspace(workspace_id, secret)
+
+
+def new_owner(database_url: str) -> str:
+    """Create a workspace in that database; return the secret of its owner token."""
+    return new_workspace(database_url).owner_token
 
 
 @dataclass(frozen=True)
