@@ -1,5 +1,5 @@
-"""How a blob is put: asked for before it is sent, in pieces from where the server is, the bytes
-that were read.
+"""Uploading a blob: the server is asked first, parts are sent from its offset, with the bytes that
+were hashed.
 """
 
 import hashlib
@@ -32,13 +32,13 @@ def _small(monkeypatch):
 
 
 @pytest.fixture
-def patience():
+def retry():
     return RetryPolicy(5.0)
 
 
 @pytest.fixture
-def put(server, patience):
-    client = Client(Transport(server.url, "token", None, patience, lambda _: None))
+def put(server, retry):
+    client = Client(Transport(server.url, "token", None, retry, lambda _: None))
     return lambda blob=CONTENT: client.upload_blob("abc", hashlib.sha256(CONTENT).digest(), blob)
 
 
@@ -83,7 +83,7 @@ def test_blob_no_longer_than_piece_is_sent_whole(server, put, file_blob):
 
 
 @pytest.mark.parametrize("received", [0, 1000, 2000, 2560])
-def test_large_blob_goes_on_in_pieces_from_where_server_is(server, put, file_blob, received):
+def test_large_blob_resumes_at_part_that_server_needs(server, put, file_blob, received):
     offsets = [offset for offset in (0, 1000, 2000) if offset >= min(received, 2000)]
     server.replies = [
         state(received),
@@ -134,9 +134,9 @@ def test_blob_in_memory_that_is_refused_is_refused(server, put):
     assert not isinstance(caught.value, Conflict)
 
 
-def test_upload_that_was_abandoned_sends_no_further_pieces(server, put, file_blob, patience):
+def test_upload_that_was_abandoned_sends_no_further_pieces(server, put, file_blob, retry):
     server.replies = [state(0), state(1000)]
-    patience.stop_token.cancel()
+    retry.stop_token.cancel()
     with pytest.raises(Unreachable, match="ended"):
         put(file_blob)
     assert [method for method, _, _ in sent(server)] == ["GET"]

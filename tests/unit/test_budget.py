@@ -1,5 +1,5 @@
-"""A few bytes of a record can stand for megabytes: a chunk then ends early, and a record gives no
-more than can go.
+"""A few bytes of a record can expand to megabytes: then a chunk ends early, and a record gives a
+bounded number of points.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TENSOR_BYTES = 4000
 
 
 def filled(step, bytes_each=TENSOR_BYTES):
-    """A tensor that is one number and a shape."""
+    """Return a tensor given by one number and a shape."""
     shape = pb.TensorShapeProto(dim=[{"size": bytes_each // 4}])
     return plugin_event(
         "mine", "filled", step, pb.TensorProto(dtype=1, tensor_shape=shape, float_val=[step])

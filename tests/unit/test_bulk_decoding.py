@@ -1,4 +1,4 @@
-"""Scalars in bulk, by template, against protobuf one by one: the same points, the same reasons, in
+"""Scalars decoded in bulk, by template, equal those that protobuf decodes: points and reasons, in
 every mixture.
 """
 
@@ -32,7 +32,7 @@ NAN = float("nan")
 
 
 def field(number, kind, content):
-    """A protobuf field as it stands in a file."""
+    """Return the bytes of a protobuf field."""
     key = bytes([number << 3 | kind])
     return key + (varint(len(content)) + content if kind == 2 else content)
 
@@ -77,7 +77,7 @@ metadatas = st.sampled_from(
 
 @st.composite
 def tensors(draw):
-    """Tensors of one element or nearly so, in the ways writers have, fields in any order."""
+    """Generate tensors of about one element, as writers encode them, with fields in any order."""
     dtype, pack, number = draw(
         st.sampled_from(
             [
@@ -140,8 +140,8 @@ def values(draw):
 
 @st.composite
 def events(draw):
-    """A plain event, its fields in any order, some absent; its step's varint may be longer than it
-    needs to be.
+    """Generate an event with fields in any order, some absent; the varint of its step may be longer
+    than necessary.
     """
     summary = b"".join(draw(st.lists(values(), min_size=1, max_size=3)))
     parts = [field(5, 2, summary)]
@@ -171,7 +171,7 @@ oddities = st.sampled_from(
 
 @st.composite
 def files(draw):
-    """Events repeated often enough to be decoded in bulk, and shuffled."""
+    """Generate events repeated often enough for bulk decoding, and shuffled."""
     kinds = draw(
         st.lists(st.tuples(events() | oddities, st.integers(1, 12)), min_size=1, max_size=8)
     )
@@ -287,9 +287,9 @@ def test_tag_that_begins_without_plugin_stays_without_one():
 
 
 def test_values_without_plugin_are_dropped_by_plugin_filter():
-    chosen = SeriesFilter(plugins=frozenset({"scalars"}))
+    series_filter = SeriesFilter(plugins=frozenset({"scalars"}))
     payloads = [scalar_event("t", step, step, style="tensor", metadata=False) for step in range(20)]
-    assert assert_same_both_ways(payloads, series_filter=chosen) == ({}, {})
+    assert assert_same_both_ways(payloads, series_filter=series_filter) == ({}, {})
 
 
 def test_first_value_of_tag_sets_plugin_at_any_position():

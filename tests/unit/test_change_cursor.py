@@ -1,6 +1,4 @@
-"""The rule of a reader's cursor against a model: whatever is written, deleted and read, nothing is
-missed.
-"""
+"""The change cursor against a model: whatever is written, deleted and read, nothing is missed."""
 
 from __future__ import annotations
 
@@ -27,8 +25,8 @@ READ = st.tuples(st.just("read"), st.integers(1, 6))
 
 
 class Model:
-    """Series as the store keeps them, by name and in the order of their ids, and a reader that
-    holds a cursor.
+    """Series as the store keeps them, by name and in the order of their ids, and a reader with a
+    cursor.
     """
 
     def __init__(self):
@@ -57,29 +55,29 @@ class Model:
         self.series.pop(name, None)
 
     def read(self, limit):
-        """One portion of at most so many points, as `newer` makes it."""
+        """Read one response of at most `limit` points, as `changes` makes it."""
         before = None if self.cursor is None else change_cursor.decode(self.cursor, FOLLOWED)
         if before is not None and before.version == self.version:
             return False
-        found = sorted(self.series.values())
-        columns = [[row[0], len(row[1]), 0, *row[2:]] for row in found]
+        series = sorted(self.series.values())
+        columns = [[row[0], len(row[1]), 0, *row[2:]] for row in series]
         progress = SeriesProgress(*np.array(columns, np.int64).reshape(-1, 6).T)
         unread = change_cursor.find_pending(progress, before)
         for series_id in unread.removed.tolist():
             del self.held[series_id]
-        whole, cut_at = self.send(found, unread, limit)
+        whole, cut_at = self.send(series, unread, limit)
         now = change_cursor.head(progress, self.version, FOLLOWED)
         after = change_cursor.advance(progress, before, unread, whole, cut_at, now)
         self.cursor = change_cursor.encode(after)
         return after.version == change_cursor.INCOMPLETE
 
-    def send(self, found, unread, limit):
+    def send(self, series, unread, limit):
         for index, (place, first) in enumerate(
             zip(unread.indices, unread.first_steps, strict=True)
         ):
             if not limit:
                 return index, None
-            series_id, points = found[place][:2]
+            series_id, points = series[place][:2]
             new = sorted(step for step in points if step >= first)
             held = self.held.setdefault(series_id, {})
             if unread.is_replacing[index]:
@@ -108,7 +106,7 @@ def test_points_gathered_equal_written_ones(events, limit):
     assert not model.read(limit)
 
 
-def test_reader_goes_back_no_further_than_what_was_written_anew():
+def test_reader_goes_back_no_further_than_rewritten_points():
     progress = SeriesProgress(
         *np.array([[7, 100, 0, 99, 2, 40], [9, 100, 0, 99, 0, NEVER_REWRITTEN]]).T
     )

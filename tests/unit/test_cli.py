@@ -1,6 +1,4 @@
-"""The command line: which verb, which exit code, what goes to stdout, and that nothing is asked
-without a terminal.
-"""
+"""The command line: verbs, exit codes, output, and no questions without a terminal."""
 
 import io
 import json
@@ -50,7 +48,7 @@ def server():
 
 @pytest.fixture(autouse=True)
 def config(tmp_path, monkeypatch):
-    """No configuration of the person who runs the tests, and no terminal."""
+    """No configuration of the user who runs the tests, and no terminal."""
     for name in ("TBHUB_SERVER", "TBHUB_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     path = tmp_path / "tbhub.toml"

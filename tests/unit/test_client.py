@@ -1,5 +1,5 @@
-"""The client against a server on loopback that misbehaves: what is repeated, for how long, and what
-is said.
+"""The client against a misbehaving server on loopback: what it retries, for how long, and what it
+reports.
 """
 
 import gzip
@@ -43,9 +43,9 @@ def said():
 
 @pytest.fixture
 def connect(server, said):
-    def connect(give_up_seconds=5.0, url=None, patience=None, *, token="tbh_secret"):
-        patience = patience or RetryPolicy(give_up_seconds)
-        return Client(Transport(url or server.url, token, None, patience, said.append))
+    def connect(give_up_seconds=5.0, url=None, retry=None, *, token="tbh_secret"):
+        retry = retry or RetryPolicy(give_up_seconds)
+        return Client(Transport(url or server.url, token, None, retry, said.append))
 
     return connect
 
@@ -169,7 +169,7 @@ def test_request_slots_halve_and_come_back():
         third.start()
         third.join(0.1)
         assert third.is_alive()
-    third.join(20)
+    third.join(60)
     assert not third.is_alive()
     for _ in range(2 * SUCCESSES_PER_SLOT):
         slots.succeed()
@@ -244,7 +244,7 @@ def test_listing_without_end_is_refused(server, connect, monkeypatch):
         list(connect().list_experiments())
 
 
-def test_wait_longer_than_patience_is_not_begun(server, connect):
+def test_retry_wait_beyond_timeout_is_not_begun(server, connect):
     server.replies = [refusal(503, headers={"Retry-After": "3600"})]
     start = time.monotonic()
     with pytest.raises(Unreachable, match="the detail of"):
@@ -252,7 +252,7 @@ def test_wait_longer_than_patience_is_not_begun(server, connect):
     assert time.monotonic() - start < 3.0
 
 
-def test_server_that_is_down_is_tried_until_patience_ends(connect, server, said):
+def test_server_that_is_down_is_tried_until_retry_timeout(connect, server, said):
     server.server.server_close()
     with pytest.raises(Unreachable, match="cannot connect"):
         connect(give_up_seconds=1.0).get_experiment("abc")
@@ -262,19 +262,19 @@ def test_server_that_is_down_is_tried_until_patience_ends(connect, server, said)
 def test_absent_server_is_not_retried_after_stop(connect, server, monkeypatch):
     monkeypatch.setattr("tbupload.http.retry.UNREACHABLE_GRACE_SECONDS", 0.5)
     server.replies = [LATER]
-    patience = RetryPolicy(float("inf"))
-    threading.Timer(0.3, patience.stop_token.stop).start()
+    retry = RetryPolicy(float("inf"))
+    threading.Timer(0.3, retry.stop_token.stop).start()
     with pytest.raises(Unreachable):
-        connect(patience=patience).get_experiment("abc")
+        connect(retry=retry).get_experiment("abc")
 
 
 def test_abandoned_upload_waits_no_more(connect, server):
     server.replies = [refusal(503, headers={"Retry-After": "60"})]
-    patience = RetryPolicy(float("inf"))
-    threading.Timer(0.2, patience.stop_token.cancel).start()
+    retry = RetryPolicy(float("inf"))
+    threading.Timer(0.2, retry.stop_token.cancel).start()
     start = time.monotonic()
     with pytest.raises(Unreachable):
-        connect(patience=patience).get_experiment("abc")
+        connect(retry=retry).get_experiment("abc")
     assert time.monotonic() - start < 5.0
 
 

@@ -1,4 +1,4 @@
-"""Where server and token come from, and that a token goes to no other server than its own."""
+"""Where server and token come from, and that a token is sent to no other server."""
 
 import stat
 

@@ -1,4 +1,4 @@
-"""The rule by which one point of a step remains, against a plain loop."""
+"""Deduplication of a step's points, compared with a plain loop."""
 
 from __future__ import annotations
 

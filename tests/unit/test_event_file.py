@@ -1,4 +1,4 @@
-"""Reading an event file that grows, is cut, damaged, replaced or none at all."""
+"""Reading event files that grow, are truncated, damaged, replaced or no event files."""
 
 from __future__ import annotations
 
@@ -143,8 +143,8 @@ def test_part_not_read_decides_whose_tag_of_two_plugins_is(path, chunk_bytes, lo
         owned = [
             series for chunk in chunks for series in chunk.series if series.plugin == "scalars"
         ]
-        found = [point for series in owned for point in points(series.columns)]
-        assert found == whole["x"].points[1 + number // 2 :]
+        kept = [point for series in owned for point in points(series.columns)]
+        assert kept == whole["x"].points[1 + number // 2 :]
 
 
 def test_metadata_of_unread_part_is_read_only_when_needed(path, monkeypatch):
@@ -393,7 +393,7 @@ def test_file_replaced_is_known_by_first_record(
         file.read()
 
 
-def test_copy_that_grew_under_new_inode_goes_on_as_same_file(path):
+def test_file_copied_and_grown_is_read_as_same_file(path):
     file = open_file(path)
     read_chunks(file)
     copy = path.with_name("copy")

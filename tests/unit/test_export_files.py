@@ -1,5 +1,5 @@
-"""What an export writes: records that protobuf and TensorBoard's framing read back, and places
-within the directory.
+"""What an export writes: records that protobuf and TensorBoard's framing read back, inside its
+directory.
 """
 
 from __future__ import annotations
@@ -64,22 +64,22 @@ def test_scalars_that_came_as_simple_values_go_as_such(points, tag):
 
 
 def written_scalars(points, tag, metadata, *, is_simple=False):
-    """The events that scalars are written as, which have the right frames, steps and wall times."""
+    """Return the scalars of written events, after checking their framing, steps and wall times."""
     steps = np.array(sorted(points), np.int64)
     values = np.array([points[step] for step in steps.tolist()])
     columns = ScalarPoints(steps, values[::-1].copy(), values)
     written = b"".join(scalar_records(tag, columns, metadata, is_simple=is_simple))
-    at, found = 0, []
+    at, runs = 0, []
     while at < len(written):
         (length,) = struct.unpack_from("<Q", written, at)
         payload = written[at + 12 : at + 12 + length]
         assert written[at : at + length + 16] == encode_record(payload)
-        found.append(pb.Event.FromString(payload))
+        runs.append(pb.Event.FromString(payload))
         at += length + 16
-    assert [event.step for event in found] == steps.tolist()
-    assert np.array([event.wall_time for event in found]).tobytes() == values[::-1].tobytes()
-    assert {event.summary.value[0].tag for event in found} == {tag}
-    return found, steps, values
+    assert [event.step for event in runs] == steps.tolist()
+    assert np.array([event.wall_time for event in runs]).tobytes() == values[::-1].tobytes()
+    assert {event.summary.value[0].tag for event in runs} == {tag}
+    return runs, steps, values
 
 
 @given(st.lists(st.binary(max_size=300), max_size=4), STEPS, st.booleans())
@@ -180,5 +180,5 @@ def test_file_has_its_name_when_it_is_whole_and_not_before(tmp_path):
         file.write(b"half")
         file.flush()
         assert not path.exists()
-        assert not [one.name for one in path.parent.iterdir() if "tfevents" in one.name]
+        assert not [entry.name for entry in path.parent.iterdir() if "tfevents" in entry.name]
     assert (path.read_bytes(), len(list(path.parent.iterdir()))) == (b"half", 1)

@@ -13,17 +13,17 @@ from tbwire import wire_pb2
 NOW = 1000.0
 
 
-def shelf_and_entries(directory, count, *, is_final=False):
-    """A shelf, and files that were read to their ends and committed, the first one a moment ago."""
+def cache_and_entries(directory, count, *, is_final=False):
+    """Return a cache, and files that were read to their ends and committed; the first has just changed."""
     reading = ReadOptions(
         SeriesFilter(), DEFAULT_LIMITS, is_final=is_final, warn=print, clock=lambda: NOW
     )
-    shelf = FileCache(reading, StreamCursors(SeriesFilter().digest(), []))
+    cache = FileCache(reading, StreamCursors(SeriesFilter().digest(), []))
     folder = Folder(None, str(directory))
     entries = [FileEntry(folder, f"tfevents.{number}") for number in range(count)]
     for entry in entries:
         event_files.write_records(directory / entry.name, [event_files.version_event()])
-        source = shelf.acquire(entry)
+        source = cache.acquire(entry)
         segment = source.next_segment()
         sent = wire_pb2.WriteBatch.FromString(segment.body).segments[0]
         source.acknowledge(
@@ -32,14 +32,14 @@ def shelf_and_entries(directory, count, *, is_final=False):
         )
         entry.committed = entry.size = segment.end
         entry.changed_at = NOW if entry is entries[0] else NOW - ACTIVE_SECONDS
-        shelf.release(entry)
-    return shelf, entries
+        cache.release(entry)
+    return cache, entries
 
 
 def test_idle_file_readers_are_evicted_before_growing_ones(tmp_path, monkeypatch):
     monkeypatch.setattr("tbupload.upload.file_cache.CACHED_TAGS_MAX", 3 * TAGS_PER_FILE)
-    shelf, entries = shelf_and_entries(tmp_path, 6)
-    assert [shelf.has_state(entry) for entry in entries] == [
+    cache, entries = cache_and_entries(tmp_path, 6)
+    assert [cache.has_state(entry) for entry in entries] == [
         True,
         False,
         False,
@@ -50,20 +50,20 @@ def test_idle_file_readers_are_evicted_before_growing_ones(tmp_path, monkeypatch
 
 
 def test_no_reader_is_kept_of_files_that_nobody_writes_any_more(tmp_path):
-    shelf, entries = shelf_and_entries(tmp_path, 3, is_final=True)
-    assert [shelf.find(entry) for entry in entries[1:]] == [None, None]
+    cache, entries = cache_and_entries(tmp_path, 3, is_final=True)
+    assert [cache.find(entry) for entry in entries[1:]] == [None, None]
 
 
 def test_file_ending_in_record_is_kept_without_reader(tmp_path, monkeypatch):
     monkeypatch.setattr("tbupload.upload.file_cache.CACHED_TAGS_MAX", 0)
-    shelf, entries = shelf_and_entries(tmp_path, 2)
+    cache, entries = cache_and_entries(tmp_path, 2)
     with (tmp_path / entries[1].name).open("ab") as file:
         file.write(b"half")
     entries[1].size += 4
-    source = shelf.acquire(entries[1])
+    source = cache.acquire(entries[1])
     assert source.next_segment() is None
-    shelf.release(entries[1])
-    assert shelf.find(entries[1]) is source
+    cache.release(entries[1])
+    assert cache.find(entries[1]) is source
     assert source.may_change(entries[1].size)
     assert source.unread_bytes() == 4
 

@@ -1,5 +1,5 @@
-"""One file on its way: what is sent again, from where, when the server or the file is not as it
-was.
+"""The upload of one file: what is sent again, and from where, when the server or the file has
+changed.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ DIGEST = SeriesFilter().digest()
 
 
 class Clock:
-    """Seconds that go by when a test says so."""
+    """A clock that a test moves."""
 
     def __init__(self):
         self.now = 1000.0
@@ -125,7 +125,7 @@ def test_metadata_is_sent_again_when_server_took_something_out(path):
     assert source.next_segment().metadata == first.metadata
 
 
-def test_known_file_goes_on_at_its_cursor(path):
+def test_file_known_to_server_resumes_at_its_cursor(path):
     first = source_of(path).next_segment()
     write(path, [10], append=True)
     resumed = source_of(path, [cursor_after(first)]).next_segment()
@@ -173,7 +173,7 @@ def test_file_truncated_for_good_starts_new_generation(path, clock):
     ]
 
 
-def test_after_conflict_it_goes_on_where_server_is(path):
+def test_file_after_conflict_resumes_at_server_cursor(path):
     source = source_of(path)
     first = source.next_segment()
     source.acknowledge(first, cursor_after(first))
@@ -224,7 +224,7 @@ def test_another_uploader_that_is_further_is_followed(path):
     assert source.committed == ahead.end
 
 
-def test_what_was_skipped_is_remembered_over_sessions(path):
+def test_skipped_counts_are_kept_across_sessions(path):
     cursor = cursor_after(source_of(path).next_segment(), [wire_pb2.Skipped(reason="bad", count=3)])
     cursors = StreamCursors(DIGEST, [cursor])
     assert cursors.skipped() == {}  # another machine's files are not this upload's
@@ -290,7 +290,7 @@ def test_file_that_begins_with_half_record_is_waited_for(path):
 
 
 def run_of(directory, names):
-    """A run with small files of these names that wait to be sent."""
+    """Return a run with small files of these names that are pending."""
     folder = Folder(Folder(None, str(directory)), "run")
     for name in names:
         write(directory / "run" / name, range(2))
@@ -298,13 +298,13 @@ def run_of(directory, names):
     return folder
 
 
-def shelf_of():
+def cache_of():
     return FileCache(reading_of(), StreamCursors(DIGEST, []))
 
 
-def next_batch(folder, shelf, has_time=lambda: True):
+def next_batch(folder, cache, has_time=lambda: True):
     batch, finished = Batch(1 << 20), []
-    fill_batch(batch, folder, shelf, finished.append, has_time)
+    fill_batch(batch, folder, cache, finished.append, has_time)
     return [segment.stream.file_name for segment in batch.segments], [
         entry.name for entry in finished
     ]
@@ -314,24 +314,24 @@ def test_files_of_one_run_go_into_one_batch_in_order_they_wait(tmp_path):
     folder = run_of(tmp_path, ["tfevents.1", "tfevents.2", "tfevents.3"])
     write(tmp_path / "run" / "tfevents.2", [])
     (tmp_path / "run" / "tfevents.2").write_bytes(b"")
-    assert next_batch(folder, shelf_of()) == (["tfevents.1", "tfevents.3"], ["tfevents.2"])
+    assert next_batch(folder, cache_of()) == (["tfevents.1", "tfevents.3"], ["tfevents.2"])
     assert folder.pending == []
 
 
 def test_run_of_many_files_takes_no_longer_than_it_may(tmp_path):
     folder = run_of(tmp_path, ["tfevents.1", "tfevents.2", "tfevents.3"])
     turns = iter([True, False])
-    assert next_batch(folder, shelf_of(), lambda: next(turns)) == (["tfevents.1"], [])
+    assert next_batch(folder, cache_of(), lambda: next(turns)) == (["tfevents.1"], [])
     assert [entry.name for entry in folder.pending] == ["tfevents.2", "tfevents.3"]
 
 
 def test_segment_that_travels_alone_has_no_other_beside_it(tmp_path):
-    folder, shelf = run_of(tmp_path, ["tfevents.1", "tfevents.2", "tfevents.3"]), shelf_of()
-    suspect = shelf.acquire(folder.pending[1])
+    folder, cache = run_of(tmp_path, ["tfevents.1", "tfevents.2", "tfevents.3"]), cache_of()
+    suspect = cache.acquire(folder.pending[1])
     suspect.requeue(suspect.next_segment(), alone=True)
     names = []
     while folder.pending:
-        names.append(next_batch(folder, shelf)[0])
+        names.append(next_batch(folder, cache)[0])
     assert names == [["tfevents.1"], ["tfevents.2"], ["tfevents.3"]]
 
 
@@ -444,7 +444,7 @@ def test_skips_of_replaced_file_do_not_count(path, clock):
     assert cursors.skipped() == {}
 
 
-def test_file_whose_reader_was_let_go_goes_on_at_its_cursor(path):
+def test_file_evicted_from_cache_resumes_at_its_cursor(path):
     source = source_of(path)
     first = take_all(source)[0]
     source.evict()

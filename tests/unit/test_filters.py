@@ -1,4 +1,4 @@
-"""Which runs and series a filter lets through, and that its digest tells one choice from another."""
+"""Which runs and series a filter accepts, and that different filters have different digests."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def test_plugins_are_chosen_by_name():
 
 
 def test_equal_filters_have_equal_digests():
-    one = SeriesFilter(plugins=frozenset({"b", "a"}), include_tags=RE("x"))
+    first = SeriesFilter(plugins=frozenset({"b", "a"}), include_tags=RE("x"))
     other = SeriesFilter(plugins=frozenset({"a", "b"}), include_tags=RE("x"))
-    assert one.digest() == other.digest()
-    assert len(one.digest()) == 32
+    assert first.digest() == other.digest()
+    assert len(first.digest()) == 32
 
 
 def test_every_choice_has_digest_of_its_own():

@@ -36,15 +36,15 @@ PLACES += [(SEGMENT, SERIES, SEQUENCES, ELEMENTS, BLOBS)]
 
 
 def nested(place, count, padding=0):
-    """A WriteBatch with so many empty messages at a place; padding makes each key longer than it
-    needs to be.
+    """Return a WriteBatch with `count` empty messages at a place; padding makes each key longer
+    than necessary.
     """
     *outer, number = place
     return within(outer, (key(number, LENGTH, padding) + b"\0") * count)
 
 
 def within(place, content):
-    """A WriteBatch in which the message at a place has this content."""
+    """Return a WriteBatch in which the message at a place has this content."""
     for field in reversed(place):
         content = key(field, LENGTH) + varint(len(content)) + content
     return content
@@ -63,7 +63,7 @@ def elements_of(body):
 
 
 def elements_built_of(body):
-    """How many blocks and dimensions protobuf makes room for."""
+    """Return the number of blocks and dimensions for which protobuf allocates memory."""
     series = [
         series
         for segment in wire_pb2.WriteBatch.FromString(body).segments
@@ -76,12 +76,12 @@ def elements_built_of(body):
 
 
 def peak_memory():
-    """The most bytes this process has had resident."""
+    """Return the peak resident memory of this process, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * limits.KIB
 
 
 def messages_of(body):
-    """How many messages protobuf builds of a body, of those that may repeat."""
+    """Return the number of repeated messages that protobuf builds from a body."""
     segments = wire_pb2.WriteBatch.FromString(body).segments
     series = [series for segment in segments for series in segment.series]
     sequences = [sequence for each in series for sequence in each.blob_sequences.sequences]

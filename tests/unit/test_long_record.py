@@ -1,6 +1,4 @@
-"""Records that are too long to be loaded give the same points as when they are, and their blobs
-stay in the file.
-"""
+"""Records too long to be loaded give the same points as loaded ones; their blobs stay in the file."""
 
 from __future__ import annotations
 
@@ -48,7 +46,7 @@ STREAMED = replace(LIMITS, chunk_bytes=1, streamed_record_bytes_min=0, skeleton_
 
 
 def in_memory(blob):
-    """A blob's bytes, which must be those of its digest."""
+    """Return a blob's bytes, after checking its digest."""
     if isinstance(blob, bytes):
         return blob
     with blob_upload._open_reader(blob) as read_bytes:
@@ -58,19 +56,19 @@ def in_memory(blob):
 
 
 def read(path, limits, **options):
-    """Every series of a file with its blobs in memory, what was skipped, and how many blobs stayed
-    in the file.
+    """Return every series of a file with its blobs in memory, the skipped counts, and the number of
+    blobs that stayed in the file.
     """
     series, skipped = read_all(path, limits=limits, **options)
     count = 0
-    for found in series.values():
-        for index, (step, wall_time, value) in enumerate(found.points):
+    for columns in series.values():
+        for index, (step, wall_time, value) in enumerate(columns.points):
             if isinstance(value, list):
                 count += sum(isinstance(blob, FileBlob) for blob in value)
-                found.points[index] = (step, wall_time, [in_memory(blob) for blob in value])
+                columns.points[index] = (step, wall_time, [in_memory(blob) for blob in value])
             elif isinstance(value, Tensor) and value.in_file is not None:
                 count += 1
-                found.points[index] = (
+                columns.points[index] = (
                     step,
                     wall_time,
                     replace(value, data=in_memory(value.in_file), in_file=None),
@@ -81,11 +79,11 @@ def read(path, limits, **options):
 def assert_same_both_ways(path, limits=LIMITS, **options):
     limits = replace(limits, chunk_bytes=1)
     streamed = replace(limits, streamed_record_bytes_min=0, skeleton_field_bytes_max=3)
-    loaded, found = read(path, limits, **options), read(path, streamed, **options)
-    assert found[:2] == loaded[:2]
-    assert list(found[0]) == list(loaded[0])
+    loaded, streamed_ = read(path, limits, **options), read(path, streamed, **options)
+    assert streamed_[:2] == loaded[:2]
+    assert list(streamed_[0]) == list(loaded[0])
     assert loaded[2] == 0
-    return found
+    return streamed_
 
 
 EVENTS = [
@@ -144,7 +142,7 @@ def test_blobs_of_long_record_stay_in_file(tmp_path):
 
 
 def mutated(payload, position, byte):
-    """The payload with one byte changed."""
+    """Return the payload with one byte changed."""
     spoilt = bytearray(payload)
     spoilt[position % len(payload)] = byte
     return bytes(spoilt)
@@ -241,8 +239,8 @@ def test_tensors_of_long_record_stay_in_file_when_many(tmp_path):
     ]
     write_records(path, [version_event(), summary_event(1, 1.0, *values)])
     limits = replace(LIMITS, tensor_object_bytes_max=64 << 20)
-    (found, skipped), peak_bytes = traced(lambda: read_all(path, limits=limits))
-    tensors = [one.points[0][2] for one in found.values()]
+    (decoded, skipped), peak_bytes = traced(lambda: read_all(path, limits=limits))
+    tensors = [series.points[0][2] for series in decoded.values()]
     assert (len(tensors), skipped) == (8, {})
     assert [tensor.in_file is None for tensor in tensors] == [True] * 3 + [False] * 5
     assert peak_bytes < 24 << 20
@@ -343,7 +341,7 @@ def test_long_record_skips_oversized_values_unread(tmp_path, event, reason):
 
 
 def traced(work):
-    """What the work gives, and how much memory (Python's own, in bytes) it took at most."""
+    """Return the result of `work`, and the peak of Python's memory in bytes."""
     tracemalloc.start()
     try:
         return work(), tracemalloc.get_traced_memory()[1]

@@ -1,5 +1,5 @@
-"""Small files read together: each gives what it gives alone, whatever is wrong with it or with its
-neighbours.
+"""Small files decoded together: each gives what it gives alone, even if it or its neighbours are
+damaged.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FILES = 6
 
 
 def events(number):
-    """Those of one run of several alike, whose tags have metadata that differs from file to file."""
+    """Return the events of one of several similar runs, whose metadata differs from file to file."""
     metadata = pb.SummaryMetadata(
         plugin_data={"plugin_name": "scalars"}, display_name=f"run {number % 2}"
     )
@@ -73,10 +73,10 @@ def paths(tmp_path):
 
 
 def read_each(files, *, final):
-    """All that can be told of each file: chunks, what they join to, the error it ends with, how far
-    it was read.
+    """Return of each file: its chunks, what they join to, the error that ended it, and the offset
+    reached.
     """
-    found = []
+    results = []
     for file in files:
         digest = file.first_record_digest() if file.path.exists() else None
         try:
@@ -91,8 +91,8 @@ def read_each(files, *, final):
             for chunk in chunks
         ]
         series, skipped = join(chunks)  # in text, as NaN equals nothing
-        found.append((edges, metadata, repr(series), skipped, repr(error), file.offset, digest))
-    return found
+        results.append((edges, metadata, repr(series), skipped, repr(error), file.offset, digest))
+    return results
 
 
 def assert_same_as_alone(paths, *, final=True, limits=LIMITS):
@@ -108,7 +108,7 @@ def assert_same_as_alone(paths, *, final=True, limits=LIMITS):
 
 
 def count_decodings(monkeypatch):
-    """How many files each decoder is given."""
+    """Return a list with the number of files that each decoder is given."""
     counts, init = [], decoder.ChunkDecoder.__init__
 
     def counting(self, buffer, frames, parts, limits):
@@ -170,8 +170,8 @@ DAMAGE = {
 def test_damage_in_one_file_costs_others_nothing(paths, damage, place, final):
     clean = assert_same_as_alone(paths, final=final)
     damage(paths[place])
-    found = assert_same_as_alone(paths, final=final)
-    assert found[:place] + found[place + 1 :] == clean[:place] + clean[place + 1 :]
+    results = assert_same_as_alone(paths, final=final)
+    assert results[:place] + results[place + 1 :] == clean[:place] + clean[place + 1 :]
 
 
 def test_files_that_are_all_damaged_are_told_apart(paths):
@@ -245,7 +245,7 @@ def hparams_scalar(content):
     )
 
 
-def test_file_that_grows_goes_on_where_it_was_read_to(paths):
+def test_file_that_grows_is_read_from_its_last_offset(paths):
     files = list(
         read_together(map(open_file, paths), lambda file: file, lambda *_: True, final=False)
     )
@@ -266,13 +266,13 @@ def test_file_is_left_alone_where_it_is_not_wanted(paths, monkeypatch):
     counts = count_decodings(monkeypatch)
     unwanted = open_file(paths[2]).first_record_digest()
     files = [open_file(path) for path in paths]
-    chosen = read_together(
+    decoded = read_together(
         files,
         lambda file: file if file is not files[4] else None,
         lambda _, it: it != unwanted,
         final=True,
     )
-    assert list(chosen) == files
+    assert list(decoded) == files
     assert counts == [FILES - 2]
     assert [file.read(final=True).end for file in files] == [path.stat().st_size for path in paths]
 

@@ -1,4 +1,4 @@
-"""Packed scalar points come back bit by bit, and are small."""
+"""Packed scalar points are restored bit by bit, and are small."""
 
 from __future__ import annotations
 

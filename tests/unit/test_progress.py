@@ -1,6 +1,4 @@
-"""What a person sees on stderr: plain lines now and then, live lines on a terminal, each problem
-once.
-"""
+"""Progress on stderr: plain lines now and then, live lines on a terminal, each problem once."""
 
 import io
 import os

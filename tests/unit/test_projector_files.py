@@ -1,4 +1,4 @@
-"""What is read of a projector config, and that nothing is read outside the logdir whatever it says."""
+"""Which files of a projector config are read, and that none outside the log directory is."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def files(logdir, config=None):
 
 
 def read_tensor(logdir, path):
-    found, troubles = files(
+    tensors, troubles = files(
         logdir, f"embeddings {{ tensor_name: 'a' tensor_path: {json.dumps(str(path))} }}"
     ).embeddings()
-    return found[0].blobs[1] if found else str(troubles[0])
+    return tensors[0].blobs[1] if tensors else str(troubles[0])
 
 
 def test_projector_text_and_binary_tensors_become_float32(logdir):
@@ -57,7 +57,7 @@ def test_projector_text_and_binary_tensors_become_float32(logdir):
     assert ["only TensorFlow can read" in str(trouble) for trouble in troubles] == [True]
 
 
-def test_what_lies_in_logdir_is_read_wherever_config_stands(logdir):
+def test_projector_files_within_logdir_are_read(logdir):
     expected = np.array([1, 2, 3, 4], "<f4").tobytes()
     (logdir / "run" / "link.tsv").symlink_to(logdir / "inside.tsv")
     for path in ("../inside.tsv", logdir / "inside.tsv", "link.tsv"):

@@ -1,5 +1,5 @@
-"""What is sent of a projector config: the embeddings that were chosen, as one segment, and a word
-on each other.
+"""What is sent of a projector config: the selected embeddings, as one segment, and a reason for
+each other.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def test_filter_chooses_embeddings_by_plugin_and_tag(logdir, series_filter, tags
     assert ["only TensorFlow can read" in problem for problem in problems] == [True]
 
 
-def test_segment_is_one_byte_that_stands_for_state_of_files(logdir):
+def test_projector_segment_is_one_byte_per_state_of_files(logdir):
     series_filter = SeriesFilter()
     before = stream(logdir, series_filter)
     checksum = state_checksum(before.state())

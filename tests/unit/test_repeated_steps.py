@@ -1,6 +1,4 @@
-"""Superseded points are counted as they are sent: exactly where the steps of a file never fall
-back.
-"""
+"""Superseded points are counted while they are sent: exactly if the steps of a file never decrease."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ from tbupload.upload.summary import Summary
 
 
 def count(segments, *, is_partial=False):
-    """What the segments of one series come to."""
+    """Return the superseded counts of the segments of one series."""
     repeated, total = RepeatedSteps(is_partial=is_partial), Counter()
     for steps in segments:
         total.update(repeated.count({"tag": step_span(np.array(steps, np.int64))}))
@@ -36,9 +34,9 @@ STEPS = st.lists(st.integers(-3, 5), min_size=1, max_size=12)
 def test_superseded_count_is_true_however_file_is_cut(steps, cuts):
     bounds = sorted({0, len(steps), *(cut for cut in cuts if cut < len(steps))})
     segments = [steps[start:end] for start, end in pairwise(bounds)]
-    found, inexact, one_step = count(segments)
+    superseded, inexact, one_step = count(segments)
     truth = len(steps) - len(set(steps))
-    assert found == truth if not inexact else found <= truth
+    assert superseded == truth if not inexact else superseded <= truth
     assert inexact == 0 or steps != sorted(steps)
     assert one_step == int(len(steps) > 1 and len(set(steps)) == 1)
 

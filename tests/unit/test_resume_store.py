@@ -1,5 +1,5 @@
-"""The file of remembered uploads: what is found again, what is forgotten, and that no fault of it
-stops an upload.
+"""The resume store: which uploads are found again, which are dropped, and that no error in its
+file stops an upload.
 """
 
 import json
@@ -35,7 +35,7 @@ def uploads(path, warnings):
 
 
 def made(uploads, key=KEY, experiment_id="abc"):
-    """Begins an upload and remembers its experiment."""
+    """Begin an upload and record its experiment."""
     upload = replace(
         uploads.find_or_create(key),
         experiment_id=experiment_id,
@@ -135,7 +135,7 @@ def test_only_its_owner_may_read_it_and_it_holds_no_secret(path, uploads):
         json.dumps({"format": 1, "uploads": None}).encode(),
     ],
 )
-def test_damaged_file_is_told_in_line_and_begun_anew(path, uploads, warnings, content):
+def test_resume_store_damaged_is_reported_and_replaced(path, uploads, warnings, content):
     path.parent.mkdir()
     path.write_bytes(content)
     made(uploads)
@@ -197,7 +197,7 @@ def test_process_that_dies_with_lock_does_not_keep_it(path, uploads, warnings):
     assert time.monotonic() - began < resume_store.LOCK_SECONDS
 
 
-def test_logdir_with_name_that_is_no_text_is_remembered(uploads):
+def test_resume_store_keeps_logdir_whose_name_is_not_text(uploads):
     key = replace(KEY, logdir=os.fsencode("/ä\udcff").decode("utf-8", "backslashreplace"))
     made(uploads, key)
     assert uploads.find_or_create(key).experiment_id == "abc"

@@ -1,4 +1,4 @@
-"""The order to sample by: exactly k, the last point kept, nested, by the steps alone."""
+"""Uniform samples: exactly k points, including the last, nested, determined by the steps alone."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def test_splitmix64_is_published_one():
 
 @given(STEPS, st.integers(0, 400))
 def test_sample_is_exactly_min_n_k_and_keeps_ends(steps, k):
-    chosen = choose_uniform_sample(steps, k, RANKS)
-    assert len(chosen) == min(len(steps), k)
-    assert np.all(np.diff(chosen) > 0)
+    sample = choose_uniform_sample(steps, k, RANKS)
+    assert len(sample) == min(len(steps), k)
+    assert np.all(np.diff(sample) > 0)
     if len(steps) and k >= 1:
-        assert chosen[-1] == len(steps) - 1
+        assert sample[-1] == len(steps) - 1
     if len(steps) and k >= 2:
-        assert chosen[0] == 0
+        assert sample[0] == 0
 
 
 @given(STEPS, st.integers(1, 300))
@@ -110,11 +110,11 @@ def test_every_position_is_as_likely_as_any_other():
     over offsets.
     """
     n, k, offsets = 1_000, 52, 400
-    chosen = [
+    sample = [
         choose_uniform_sample(np.arange(n) * 3 + offset * 987_654_321, k, RANKS)[1:-1]
         for offset in range(offsets)
     ]
-    counts = np.bincount(np.concatenate(chosen) * 10 // n, minlength=10)
+    counts = np.bincount(np.concatenate(sample) * 10 // n, minlength=10)
     expected = (k - 2) * offsets / 10
     assert (
         (counts - expected) ** 2 / expected

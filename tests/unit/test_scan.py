@@ -1,4 +1,4 @@
-"""Which files of a logdir are event files of which run, and what is said of the rest."""
+"""Which files of a log directory are event files, of which run, and what is reported of the others."""
 
 import os
 import re
@@ -19,7 +19,7 @@ def touch(path, content=b""):
     return path
 
 
-def found(logdir, series_filter=EVERYTHING, name_chars_max=NAME_CHARS_MAX):
+def scan_files(logdir, series_filter=EVERYTHING, name_chars_max=NAME_CHARS_MAX):
     scan = scan_logdir(logdir, series_filter, name_chars_max)
     return [(file.run, file.path.name) for file in scan.files], list(scan.problems.values())
 
@@ -27,12 +27,12 @@ def found(logdir, series_filter=EVERYTHING, name_chars_max=NAME_CHARS_MAX):
 def test_run_is_directory_with_event_file_directly_in_it(tmp_path):
     touch(tmp_path / "a" / "b" / "events.out.tfevents.1.host")
     touch(tmp_path / "a" / "checkpoint.pt")
-    assert found(tmp_path) == ([("a/b", "events.out.tfevents.1.host")], [])
+    assert scan_files(tmp_path) == ([("a/b", "events.out.tfevents.1.host")], [])
 
 
 def test_logdir_itself_is_run_named_dot(tmp_path):
     touch(tmp_path / "events.out.tfevents.1.host")
-    assert found(tmp_path) == ([(".", "events.out.tfevents.1.host")], [])
+    assert scan_files(tmp_path) == ([(".", "events.out.tfevents.1.host")], [])
 
 
 def test_files_come_by_run_and_name_and_their_sizes_add_up(tmp_path):
@@ -46,12 +46,12 @@ def test_files_come_by_run_and_name_and_their_sizes_add_up(tmp_path):
 def test_profile_markers_and_hidden_files_hold_no_events(tmp_path):
     touch(tmp_path / "events.out.tfevents.1.host.profile-empty")
     touch(tmp_path / ".events.out.tfevents.1.host.Xy12ab")
-    assert found(tmp_path) == ([], [])
+    assert scan_files(tmp_path) == ([], [])
 
 
 def test_directory_whose_name_looks_like_event_file_is_walked(tmp_path):
     touch(tmp_path / "tfevents" / "tfevents.1")
-    assert found(tmp_path) == ([("tfevents", "tfevents.1")], [])
+    assert scan_files(tmp_path) == ([("tfevents", "tfevents.1")], [])
 
 
 def test_links_are_followed_and_loops_of_links_end(tmp_path):
@@ -61,19 +61,19 @@ def test_links_are_followed_and_loops_of_links_end(tmp_path):
     (logdir / "link").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "elsewhere" / "run" / "up").symlink_to(logdir)
     (logdir / "self").symlink_to(".")
-    assert found(logdir) == ([("link/run", "tfevents.1")], [])
+    assert scan_files(logdir) == ([("link/run", "tfevents.1")], [])
 
 
 def test_two_links_to_one_directory_are_two_runs(tmp_path):
     touch(tmp_path / "run" / "tfevents.1")
     (tmp_path / "latest").symlink_to("run")
-    assert found(tmp_path)[0] == [("latest", "tfevents.1"), ("run", "tfevents.1")]
+    assert scan_files(tmp_path)[0] == [("latest", "tfevents.1"), ("run", "tfevents.1")]
 
 
 def test_link_that_leads_nowhere_is_problem_and_no_end(tmp_path):
     (tmp_path / "tfevents.gone").symlink_to("nothing")
     touch(tmp_path / "tfevents.1")
-    files, problems = found(tmp_path)
+    files, problems = scan_files(tmp_path)
     assert files == [(".", "tfevents.1")]
     assert len(problems) == 1
     assert "tfevents.gone" in problems[0]
@@ -83,7 +83,7 @@ def test_link_that_goes_in_circles_is_problem_and_no_end(tmp_path):
     (tmp_path / "round").symlink_to("about")
     (tmp_path / "about").symlink_to("round")
     touch(tmp_path / "run" / "tfevents.1")
-    files, problems = found(tmp_path)
+    files, problems = scan_files(tmp_path)
     assert files == [("run", "tfevents.1")]
     assert [problem.split(": ")[0] for problem in sorted(problems)] == [
         str(tmp_path / "about"),
@@ -93,7 +93,7 @@ def test_link_that_goes_in_circles_is_problem_and_no_end(tmp_path):
 
 def test_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "tfevents.pipe")
-    files, problems = found(tmp_path)
+    files, problems = scan_files(tmp_path)
     assert files == []
     assert "not a regular file" in problems[0]
 
@@ -110,14 +110,14 @@ def test_directory_that_cannot_be_listed_is_problem_and_no_end(tmp_path, monkeyp
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", refusing)
-    files, problems = found(tmp_path)
+    files, problems = scan_files(tmp_path)
     assert files == [("good", "tfevents.1")]
     assert problems == [f"{tmp_path / 'locked'}: Permission denied"]
 
 
 def test_names_that_are_no_text_are_problems(tmp_path):
     touch(tmp_path / os.fsdecode(b"run\xff") / "tfevents.1")
-    files, problems = found(tmp_path)
+    files, problems = scan_files(tmp_path)
     assert files == []
     assert "not valid UTF-8" in problems[0]
     problems[0].encode()  # it can be printed
@@ -125,7 +125,7 @@ def test_names_that_are_no_text_are_problems(tmp_path):
 
 def test_run_name_over_servers_limit_is_problem(tmp_path):
     touch(tmp_path / "abcdef" / "tfevents.1")
-    files, problems = found(tmp_path, name_chars_max=5)
+    files, problems = scan_files(tmp_path, name_chars_max=5)
     assert files == []
     assert "6 characters" in problems[0]
 
@@ -133,14 +133,14 @@ def test_run_name_over_servers_limit_is_problem(tmp_path):
 def test_names_with_spaces_quotes_and_emoji_are_kept(tmp_path):
     name = "lr=0.1 'quoted' \"too\" 🚀 ünï"
     touch(tmp_path / name / "tfevents.1")
-    assert found(tmp_path)[0] == [(name, "tfevents.1")]
+    assert scan_files(tmp_path)[0] == [(name, "tfevents.1")]
 
 
 def test_runs_that_are_filtered_out_are_not_listed(tmp_path):
     touch(tmp_path / "train" / "tfevents.1")
     touch(tmp_path / "eval" / "tfevents.1")
     only_train = SeriesFilter(include_runs=re.compile("tr.*"))
-    assert found(tmp_path, only_train)[0] == [("train", "tfevents.1")]
+    assert scan_files(tmp_path, only_train)[0] == [("train", "tfevents.1")]
 
 
 def test_projector_config_belongs_to_enclosing_run(tmp_path):
@@ -148,8 +148,8 @@ def test_projector_config_belongs_to_enclosing_run(tmp_path):
     for folder in ("train", "eval", f"train/{assets}", assets, "train/plugins"):
         touch(tmp_path / folder / "projector_config.pbtxt")
     scan = scan_logdir(tmp_path, EVERYTHING, NAME_CHARS_MAX)
-    found = {folder.path: folder.projector_run.run for folder in scan.projector_folders}
-    assert found == {
+    runs = {folder.path: folder.projector_run.run for folder in scan.projector_folders}
+    assert runs == {
         f"{tmp_path}/{folder}": run
         for folder, run in {
             "train": "train",

@@ -270,7 +270,7 @@ def test_caller_token_is_first_shown(scope, token):
 
 
 def body_of(*messages, path=JSON_PATH, check=None, caller=CALLER, shares=None, **headers):
-    """The body that these messages bring, after which the client has left; and the admitted
+    """Return the body of these messages, after which the client disconnects; and the admitted
     request.
     """
     waiting = list(messages)

@@ -1,5 +1,5 @@
-"""Steps that repeat, read as rows: the same points as by protobuf one by one, and nothing left that
-repeats.
+"""Repeating steps decoded as rows: the same points as by protobuf, and no repeating record left
+out.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ def _few_steps_are_enough():
 
 @pytest.fixture
 def left(monkeypatch):
-    """How many records were left to be read by themselves, by call."""
-    found = []
+    """Return by call the number of records that were left to be decoded one by one."""
+    rows = []
     group_by_length = decoder.group_by_length
     monkeypatch.setattr(
         decoder,
         "group_by_length",
-        lambda frames, rest: found.append(len(rest)) or group_by_length(frames, rest),
+        lambda frames, rest: rows.append(len(rest)) or group_by_length(frames, rest),
     )
-    return found
+    return rows
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def step_events(step, tags, value=0.5, wall_time=1.0):
 
 
 def job(tags, steps):
-    """The events of a job that writes these tags at each of these steps."""
+    """Return the events of a job that writes these tags at each of these steps."""
     return [
         event
         for step in steps
@@ -94,8 +94,8 @@ def job(tags, steps):
 
 @st.composite
 def jobs(draw):
-    """Files of one to three stretches, with something else between them; steps may pass 128 and
-    16,384.
+    """Generate files of one to three periodic stretches, with other events between them; steps may
+    pass 128 and 16,384.
     """
     events = draw(interruptions)
     for _ in range(draw(st.integers(1, 3))):
@@ -251,8 +251,8 @@ def test_steps_partition_records_by_kind(patterns, data):
         [*sorted(data.draw(st.sets(st.integers(1, len(sizes)), max_size=3))), len(sizes)]
     )
     seen: list[int] = []
-    for found in find_periodic_records(sizes, stops):
-        records = found.first_records()[:, None] + np.arange(found.period)
+    for period in find_periodic_records(sizes, stops):
+        records = period.first_records()[:, None] + np.arange(period.period)
         assert (sizes[records] == sizes[records[0]]).all()
         files = np.searchsorted(stops, records, "right")
         assert (files == files[:, :1]).all()
@@ -262,9 +262,9 @@ def test_steps_partition_records_by_kind(patterns, data):
 
 def test_no_step_lies_in_two_files():
     sizes = np.array([5, 6, 7] * 300, np.uint32)
-    (found,) = find_periodic_records(sizes, np.array([100, 200, 900]))
-    assert (found.begins.tolist(), found.counts.tolist()) == ([0, 102, 201], [33, 32, 233])
-    firsts = found.first_records().tolist()
+    (period,) = find_periodic_records(sizes, np.array([100, 200, 900]))
+    assert (period.begins.tolist(), period.counts.tolist()) == ([0, 102, 201], [33, 32, 233])
+    firsts = period.first_records().tolist()
     assert not any(
         {first < stop, first + 2 < stop} == {True, False} for first in firsts for stop in (100, 200)
     )

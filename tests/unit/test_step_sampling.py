@@ -1,4 +1,6 @@
-"""Samples on the axis of steps: at equal distances, and such that no extreme is ever lost."""
+"""Linear samples, at equal distances of steps, and `extremes` samples, which keep minimum and
+maximum.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from tbservice.types import Sampling, SamplingRule
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 STEPS = st.sets(st.one_of(INT64, st.integers(-50, 200)), min_size=0, max_size=120).map(
-    lambda chosen: np.array(sorted(chosen), np.int64)
+    lambda sample: np.array(sorted(sample), np.int64)
 )
 K = st.one_of(st.integers(0, 40), st.integers(0, 2**31 - 1).filter(lambda k: k < 5_000))
 
@@ -36,9 +38,7 @@ def extremes(steps, values, k):
 
 
 def boundaries(steps, k):
-    """The least step at or after each of the ends of k - 1 equal intervals, in whole numbers of any
-    size.
-    """
+    """Return the least step at or after each end of k - 1 equal intervals, in exact integers."""
     first, last = int(steps[0]), int(steps[-1])
     for index in range(k):
         numerator = (last - first) * index
@@ -77,12 +77,12 @@ SERIES = STEPS.flatmap(lambda steps: st.tuples(st.just(steps), values_of(steps))
 @given(SERIES, st.integers(5, 200))
 def test_extremes_keep_ends_minimum_maximum_and_nan(series, k):
     steps, values = series
-    chosen = extremes(steps, values, k)
-    assert len(chosen) <= k
-    assert chosen.tolist() == sorted(set(chosen.tolist()))
+    sample = extremes(steps, values, k)
+    assert len(sample) <= k
+    assert sample.tolist() == sorted(set(sample.tolist()))
     if len(steps):
-        kept = values[chosen]
-        assert (chosen[0], chosen[-1]) == (0, len(steps) - 1)
+        kept = values[sample]
+        assert (sample[0], sample[-1]) == (0, len(steps) - 1)
         assert np.isnan(kept).any() == np.isnan(values).any()
         numbers = values[~np.isnan(values)]
         if len(numbers):
@@ -99,8 +99,8 @@ def test_spike_of_one_point_is_never_lost(at, spike):
 
 @given(st.integers(0, 2_000), st.integers(5, 100))
 def test_what_bucket_keeps_depends_on_nothing_outside_it(seed, k):
-    """Two series that are alike in one half only keep the same points there, as their buckets are
-    the same.
+    """Two series that are equal in one half keep the same points there, because their buckets are
+    equal.
     """
     random = np.random.default_rng(seed)
     steps, values = np.arange(4_096), random.random(4_096)
@@ -131,8 +131,8 @@ def test_sample_of_pieces_is_that_of_whole(series, cuts, rule, k):
     kept_steps, kept_values = steps[:0], values[:0]
     for piece in np.split(np.arange(len(steps)), sorted(min(cut, len(steps)) for cut in cuts)):
         candidates = np.append(kept_steps, steps[piece]), np.append(kept_values, values[piece])
-        chosen = choose_pieces(*candidates)
-        kept_steps, kept_values = (column[chosen] for column in candidates)
+        sample = choose_pieces(*candidates)
+        kept_steps, kept_values = (column[sample] for column in candidates)
     assert kept_steps.tolist() == expected
 
 

@@ -1,4 +1,4 @@
-"""Grouping the tags of many runs: work in proportion to the series, not to runs times tags."""
+"""Grouping the tags of many runs: work proportional to the series, not to runs times tags."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tbwire.points import DataClass
 
 
 class CountedId:
-    """An id that counts how often it is converted into a number of numpy's."""
+    """An id that counts how often it is converted to a numpy number."""
 
     conversions = 0
 

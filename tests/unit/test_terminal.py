@@ -1,6 +1,4 @@
-"""What `tbupload` writes to a terminal: nothing that a file or a server says can steer it, and JSON
-stays JSON.
-"""
+"""What `tbupload` writes to a terminal: no control characters of files or servers, and valid JSON."""
 
 import io
 import json
@@ -20,7 +18,7 @@ ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=30)  # surroga
 
 
 def is_one_safe_line(text):
-    """Whether it is lines of harmless characters, each ended by a line feed."""
+    """Return whether the text is lines of printable characters, each ended by a line feed."""
     bad = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
     return text.endswith("\n") and not [
         char
@@ -57,9 +55,9 @@ def test_terminal_without_character_shows_its_escape(encoding):
     stream = io.TextIOWrapper(written, encoding=encoding)
     write_line(stream, content["name"])
     write_json(stream, content)
-    line, found = written.getvalue().decode(encoding).splitlines()
+    line, escaped = written.getvalue().decode(encoding).splitlines()
     assert line.endswith("\\ud800")
-    assert json.loads(found) == content
+    assert json.loads(escaped) == content
 
 
 EXPERIMENT = {

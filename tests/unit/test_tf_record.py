@@ -48,9 +48,7 @@ fillings = st.sampled_from(
 @settings(deadline=None)
 @given(repeating, st.integers(0, 30), fillings, st.sets(st.integers(0, 2400), max_size=3))
 def test_walk_finds_what_plain_loop_finds(lengths, start, filling, unsound):
-    """Also when payloads are full of records themselves, lengths fail their checksums, and some
-    records are long.
-    """
+    """Also when payloads contain records, lengths fail their checksums, and some records are long."""
     blocks, count, tail = lengths
     pieces = [bytes(start)]
     for block in blocks:
@@ -149,6 +147,6 @@ def test_spoilt_payload_or_footer_is_noticed_and_no_other(payloads, data):
 def test_records_are_grouped_by_length_in_file_order():
     payloads = [b"a", b"bb", b"c", b"", b"dd", bytes(70_000), bytes(65_535), b"e"]
     frames = framing.find_records(encode_records(payloads), 0)
-    found = framing.group_by_length(frames, np.arange(len(frames.starts)))
-    groups = [(group.length, group.records.tolist()) for group in found]
+    by_length = framing.group_by_length(frames, np.arange(len(frames.starts)))
+    groups = [(group.length, group.records.tolist()) for group in by_length]
     assert groups == [(0, [3]), (1, [0, 2, 7]), (2, [1, 4]), (65_535, [5, 6])]

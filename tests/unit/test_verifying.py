@@ -1,4 +1,4 @@
-"""What a clean upload would have stored, and how the stored points differ: against plain
+"""What a complete upload would have stored, and how the stored points differ, compared with plain
 dictionaries.
 """
 
@@ -38,7 +38,7 @@ def records(points):
 
 
 def newest(points):
-    """The rule, point by point."""
+    """Apply the deduplication rule point by point."""
     kept = {}
     for step, wall_time, value in points:
         if step not in kept or wall_time >= kept[step][0]:
@@ -75,13 +75,13 @@ def test_chunks_overlapping_merge_newest_per_step(pieces, size):
 @given(POINTS, POINTS, st.integers(1, 3), st.integers(1, 3))
 def test_differences_are_counted_by_kind_and_first_are_named(ours, theirs, our_size, their_size):
     ours, theirs = newest(ours), newest(theirs)
-    found = compare(in_parts(records(ours), our_size), in_parts(records(theirs), their_size))
+    differences = compare(in_parts(records(ours), our_size), in_parts(records(theirs), their_size))
     local, stored = ({step: rest for step, *rest in points} for points in (ours, theirs))
     for steps, expected in (
-        (found.missing, sorted(local.keys() - stored.keys())),
-        (found.extra, sorted(stored.keys() - local.keys())),
+        (differences.missing, sorted(local.keys() - stored.keys())),
+        (differences.extra, sorted(stored.keys() - local.keys())),
         (
-            found.different,
+            differences.different,
             sorted(step for step in local.keys() & stored.keys() if local[step] != stored[step]),
         ),
     ):
@@ -89,11 +89,11 @@ def test_differences_are_counted_by_kind_and_first_are_named(ours, theirs, our_s
 
 
 def test_values_differ_by_bits():
-    def one(value):
+    def point_of(value):
         return [digests.scalar_records(np.zeros(1, np.int64), np.zeros(1), np.array([value]))]
 
-    assert compare(one(np.nan), one(np.nan)).different.count == 0
-    assert compare(one(0.0), one(-0.0)).different.count == 1
+    assert compare(point_of(np.nan), point_of(np.nan)).different.count == 0
+    assert compare(point_of(0.0), point_of(-0.0)).different.count == 1
 
 
 @pytest.mark.parametrize("held_bytes_max", [1, 3_000, 10**9])
@@ -185,8 +185,8 @@ def test_finding_is_one_line_with_first_steps():
     differences = Differences(StepSample(7, [1, 2, 3, 4, 5]), StepSample(1, [9]), StepSample())
     line = finding(differences=differences).line()
     assert line.endswith("7 points missing (steps 1, 2, 3, 4, 5, …); 1 point extra (step 9)")
-    found = finding(differences=differences).as_json()
-    assert (found["missing"], found["first_extra_steps"], found["different"]) == (7, [9], 0)
+    fields = finding(differences=differences).as_json()
+    assert (fields["missing"], fields["first_extra_steps"], fields["different"]) == (7, [9], 0)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
-"""What is looked at in a logdir that changes: new files, grown ones, directories that go and come
-back.
+"""What is polled in a log directory that changes: new files, growing files, directories that vanish
+and return.
 """
 
 import errno
@@ -21,7 +21,7 @@ POLL_SECONDS = 5.0
 
 
 class Clock:
-    """Seconds that go by when a test says so."""
+    """A clock that a test moves."""
 
     def __init__(self):
         self.now = 0.0
@@ -31,15 +31,15 @@ class Clock:
 
 
 def nothing_read():
-    """The cache of an upload that has read no file yet."""
+    """The file cache of an upload that has read no file yet."""
     everything = SeriesFilter()
     options = ReadOptions(everything, DEFAULT_LIMITS, is_final=False, warn=print)
     return FileCache(options, StreamCursors(everything.digest(), []))
 
 
 class Watched:
-    """A logdir and its watch: `turns` answers the runs and names of the files that changed, and of
-    those gone.
+    """A log directory and its watcher: `turns` returns the runs and names of changed files, and of
+    vanished ones.
     """
 
     def __init__(self, logdir):
@@ -49,16 +49,16 @@ class Watched:
         self.watch = LogdirWatcher(self.tree, POLL_SECONDS, nothing_read(), self.clock)
 
     def turns(self, seconds):
-        found, lost = [], []
+        names, lost = [], []
         for _ in range(round(seconds / FILE_POLL_SECONDS)):
             self.clock.now += FILE_POLL_SECONDS
             changed, gone = self.watch.poll()
             for entry in changed:
                 entry.committed = entry.size  # as if it had been sent
                 self.watch.park(entry)
-            found += [f"{entry.folder.run}/{entry.name}" for entry in changed]
+            names += [f"{entry.folder.run}/{entry.name}" for entry in changed]
             lost += [f"{entry.folder.run}/{entry.name}" for entry in gone]
-        return found, lost
+        return names, lost
 
 
 def write(path, content=b"content", age_seconds=1e6):
@@ -70,7 +70,7 @@ def write(path, content=b"content", age_seconds=1e6):
 
 
 def settle(directory, age_seconds=1e6):
-    """Makes a directory one that changed long ago, as most have."""
+    """Make a directory look as if it had changed long ago, as most have."""
     os.utime(directory, (directory.stat().st_mtime - age_seconds,) * 2)
 
 
@@ -205,10 +205,10 @@ def test_last_look_finds_everything_whatever_is_due(watched, tmp_path):
     watched.turns(60.0)
     grow(grown)
     write(tmp_path / "new" / "tfevents.1")
-    found = [
+    names = [
         f"{entry.folder.run}/{entry.name}"
         for changed, _ in watched.watch.rescan()
         for entry in changed
     ]
-    assert found == ["new/tfevents.1", "run/tfevents.2"]
+    assert names == ["new/tfevents.1", "run/tfevents.2"]
     assert quiet.exists()

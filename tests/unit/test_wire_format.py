@@ -1,4 +1,4 @@
-"""Varints by hand, against protobuf's own."""
+"""Our varints compared with protobuf's."""
 
 from __future__ import annotations
 
