@@ -149,10 +149,10 @@ def _measure_length(bench: Bench, service: Service, kind: str) -> None:
     wait_for_merge(service)
 
     def read(points: int) -> None:
-        found = service.reader.get(ids[points], f"{kind}/data", downsample=SAMPLE)["train"][
+        columns = service.reader.get(ids[points], f"{kind}/data", downsample=SAMPLE)["train"][
             "series"
         ]
-        assert (found["kept"], found["total"]) == (SAMPLE, points)
+        assert (columns["kept"], columns["total"]) == (SAMPLE, points)
 
     spent = _in_turns({str(points): lambda points=points: read(points) for points in ids})
     ratio = spent[str(long_points)] / spent[str(SHORT_POINTS)]

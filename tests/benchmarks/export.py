@@ -42,14 +42,14 @@ def measure(bench: Bench) -> None:
         say("waiting until everything is merged")
         wait_for_merge(service)
         points = runs * TAGS * POINTS
-        for chosen in ("parquet", "arrow", "csv", "json"):
-            if bench.is_chosen(chosen):
-                _measure_http(bench, service, experiment_id, points, chosen)
+        for format_ in ("parquet", "arrow", "csv", "json"):
+            if bench.is_chosen(format_):
+                _measure_http(bench, service, experiment_id, points, format_)
         if bench.is_chosen("points"):
             _measure_frames(bench, service, experiment_id, points)
-        for chosen in ("parquet", "events"):
-            if bench.is_chosen(f"export {chosen}"):
-                _measure_export(bench, service, experiment_id, points, chosen)
+        for format_ in ("parquet", "events"):
+            if bench.is_chosen(f"export {format_}"):
+                _measure_export(bench, service, experiment_id, points, format_)
 
 
 def _fill(service: Service, experiment_id: str, runs: int) -> None:
@@ -74,7 +74,7 @@ def _fill(service: Service, experiment_id: str, runs: int) -> None:
 
 
 def _measure_http(
-    bench: Bench, service: Service, experiment_id: str, points: int, chosen: str
+    bench: Bench, service: Service, experiment_id: str, points: int, format_: str
 ) -> None:
     reader = service.reader
     path = f"/api/v1/experiments/{experiment_id}/scalars/data"
@@ -83,20 +83,20 @@ def _measure_http(
     for _ in range(bench.rounds):
         before, began, size = service.cpu_seconds(), time.perf_counter(), 0
         with reader.http.stream(
-            "GET", path, params={"sampling": "all", "format": chosen}
+            "GET", path, params={"sampling": "all", "format": format_}
         ) as answer:
             for piece in answer.iter_raw():
                 size += len(piece)
         rounds.append((time.perf_counter() - began, spent(before, service.cpu_seconds())))
     _report(
-        f"{chosen}: points/s",
+        f"{format_}: points/s",
         points,
         rounds,
         f"{size / points:.1f} B a point",
-        TARGET if chosen == "parquet" else "",
+        TARGET if format_ == "parquet" else "",
     )
     report(
-        f"{chosen}: the server's memory",
+        f"{format_}: the server's memory",
         f"{resident_memory(service.live.process.pid) / 2**20:.0f} MiB",
     )
 
@@ -115,7 +115,7 @@ def _measure_frames(bench: Bench, service: Service, experiment_id: str, points: 
 
 
 def _measure_export(
-    bench: Bench, service: Service, experiment_id: str, points: int, chosen: str
+    bench: Bench, service: Service, experiment_id: str, points: int, format_: str
 ) -> None:
     uploader = Uploader(service.live.url, service.token, service.directory)
     directory = Path(service.directory, "exported")
@@ -128,7 +128,7 @@ def _measure_export(
             "--experiment",
             experiment_id,
             "--format",
-            chosen,
+            format_,
             "--output",
             str(directory),
             "--quiet",
@@ -143,7 +143,7 @@ def _measure_export(
                 time.sleep(0.05)
             assert process.returncode == 0
         rounds.append((time.perf_counter() - began, spent(before, service.cpu_seconds())))
-    _report(f"tbupload export, {chosen}: points/s", points, rounds)
+    _report(f"tbupload export, {format_}: points/s", points, rounds)
     report("  its memory", f"{memory / 2**20:.0f} MiB")
 
 

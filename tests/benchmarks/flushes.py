@@ -119,12 +119,12 @@ def _compare(
         ("in full", shape.steps, "at most 1.3 x"),
         ("1,000 points", SAMPLE, "at most 2 x"),
     ):
-        found = _read_in_turns(service, shape, (bulk, flushed), points)
+        seconds = _read_in_turns(service, shape, (bulk, flushed), points)
         report(
             f"  a series of {shape.steps:,} points {name}: bulk, flushes",
-            f"{found[bulk] * 1000:.2f}, {found[flushed] * 1000:.2f} ms",
+            f"{seconds[bulk] * 1000:.2f}, {seconds[flushed] * 1000:.2f} ms",
         )
-        report("    flushes : bulk", f"{found[flushed] / found[bulk]:.2f} x", target)
+        report("    flushes : bulk", f"{seconds[flushed] / seconds[bulk]:.2f} x", target)
 
 
 def _read_in_turns(

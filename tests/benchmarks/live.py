@@ -207,10 +207,10 @@ def _watch(
         tag = f"metrics/tag_{choice.integers(TAGS):02d}"
         while True:
             asked = time.time()
-            found = reader.get(host.experiment_id, "scalars", run=host.run, tag=tag)
+            listed = reader.get(host.experiment_id, "scalars", run=host.run, tag=tag)
             seen = time.time()
             watch.requests.append(seen - asked)
-            series = found.get(host.run, {}).get(tag)
+            series = listed.get(host.run, {}).get(tag)
             if series is not None and series["max_step"] >= step:
                 watch.latencies.append(seen - flushed)
                 break

@@ -98,7 +98,7 @@ def local_tensorboard(logdir: Path, log: Path) -> Iterator[Site]:
 
 
 def wait_until_loaded(site: Site, tag: str, runs: int, last_step: int) -> float:
-    """Seconds until all runs show the last step of the tag, which stands last in every file."""
+    """Return the seconds until all runs show the last step of the tag, the last in every file."""
     began = time.monotonic()
     while True:
         series = json.loads(site.card(tag))[0]["runToSeries"]

@@ -319,9 +319,9 @@ def _varint_columns(steps: npt.NDArray[np.int64]) -> list[npt.NDArray[np.uint8]]
 
 
 def _find_all(content: bytes, mark: bytes) -> list[int]:
-    found = []
+    patches = []
     position = content.find(mark)
     while position >= 0:
-        found.append(position)
+        patches.append(position)
         position = content.find(mark, position + 1)
-    return found
+    return patches

@@ -75,7 +75,7 @@ def _write_large(logdir: Path, scale: float) -> int:
 
 
 def _write_many(logdir: Path, scale: float) -> int:
-    """Files of ten events each, ten a run, of which each goes on where the one before ends."""
+    """Write files of ten events, ten per run, each starting at the step where the last one ended."""
     base = logdir.with_name("base")
     base.mkdir()
     files = [

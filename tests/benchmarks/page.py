@@ -141,17 +141,17 @@ def _told(spent: tuple[list[float], list[float]]) -> str:
 
 def _report_ratio(
     name: str,
-    one: tuple[list[float], list[float]],
+    ours: tuple[list[float], list[float]],
     other: tuple[list[float], list[float]],
     target: str = "",
 ) -> None:
     """Of the median times; and of the CPU time in all, which says more when others load the
     machine.
     """
-    cpu = sum(one[1]) / max(sum(other[1]), 1e-9)
+    cpu = sum(ours[1]) / max(sum(other[1]), 1e-9)
     report(
         name,
-        f"{statistics.median(one[0]) / statistics.median(other[0]):.2f} x",
+        f"{statistics.median(ours[0]) / statistics.median(other[0]):.2f} x",
         f"{target} (CPU: {cpu:.2f} x)".strip(),
     )
 
@@ -182,7 +182,8 @@ def _measure_paint(bench: Bench, ours: Site, theirs: Site) -> None:
         browser.close()
     for index, what in enumerate(("first contentful paint", "first card with its points")):
         mine, other = (
-            statistics.median(one[index] for one in painted[name]) for name in ("ours", "theirs")
+            statistics.median(times[index] for times in painted[name])
+            for name in ("ours", "theirs")
         )
         report(f"{what} of a warm page", f"{mine:.0f} ms", f"TensorBoard {other:.0f} ms")
         report("  ours : TensorBoard's", f"{mine / other:.2f} x", "at most 1.2 x")
@@ -222,7 +223,9 @@ def _wait_until_idle(page: Page) -> None:
     """
     below = psutil.Process().children(recursive=True)
     browser = next(
-        one for one in below if "chrom" in one.name() and "chrom" not in one.parent().name()
+        process
+        for process in below
+        if "chrom" in process.name() and "chrom" not in process.parent().name()
     )
     for _ in range(IDLE_LOOKS_MAX):
         before = cpu_seconds(browser.pid)

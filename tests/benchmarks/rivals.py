@@ -88,10 +88,10 @@ def _first_cycle(process: subprocess.Popen, log: Path) -> float:
     deadline = time.monotonic() + SECONDS_MAX
     while time.monotonic() < deadline:
         content = log.read_text()
-        if found := _CYCLE.search(content):
+        if match := _CYCLE.search(content):
             assert " WARN " not in content, content
             assert " ERROR " not in content, content
-            return float(found[1]) * _UNITS[found[2]]
+            return float(match[1]) * _UNITS[match[2]]
         assert process.poll() is None, content
         time.sleep(0.02)
     raise TimeoutError(log.read_text())

@@ -41,8 +41,8 @@ def _measure(service: Service) -> None:
     wait_for_merge(service)
 
     def sample(points: int) -> None:
-        found = reader.get(experiment_id, "scalars/data", run="train", downsample=points)
-        assert [len(columns["steps"]) for columns in found["train"].values()] == [points] * SERIES
+        tags = reader.get(experiment_id, "scalars/data", run="train", downsample=points)
+        assert [len(columns["steps"]) for columns in tags["train"].values()] == [points] * SERIES
 
     whole = _median(lambda: sample(SAMPLE))
     last = _median(lambda: sample(1))

@@ -124,7 +124,7 @@ def _of_ended_children() -> float:
 
 
 def environment(service: Service, server: str = "") -> dict[str, str]:
-    """What `tbupload` needs to find the service, and nothing of the person who runs the benchmark."""
+    """Return the environment of `tbupload`, without the configuration of the user who measures."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TBHUB_")}
     return kept | {
         "TBHUB_SERVER": server or service.live.url,
@@ -135,8 +135,8 @@ def environment(service: Service, server: str = "") -> dict[str, str]:
 
 def check_readable(service: Service, experiment_id: str, size: Size) -> None:
     """Fails when the read API does not have every point at once."""
-    found = service.reader.get(experiment_id, "scalars")
-    counts = [series["count"] for tags in found.values() for series in tags.values()]
+    listed = service.reader.get(experiment_id, "scalars")
+    counts = [series["count"] for tags in listed.values() for series in tags.values()]
     assert counts == [size.steps] * (size.runs * size.tags), counts
 
 

@@ -44,7 +44,7 @@ def write_media(logdir: str) -> None:
 
 
 def affine(x: tf.Tensor) -> tf.Tensor:
-    """A function small enough for its graph to be read; each trace makes a graph of it anew."""
+    """A function small enough for its graph to be read; each trace makes a new graph of it."""
     return tf.nn.relu(tf.matmul(x, tf.ones((2, 2))) + 1.0)
 
 
