@@ -7,16 +7,13 @@ A test that looks at more than its own workspace, or that changes what others ne
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from contextlib import contextmanager
-from pathlib import Path
 
 import hypothesis
 import pytest
 
 from support import servers as support
-from tbservice.local.embedded.instance import Instance
 from tbservice.local.embedded.ports import choose_ports
 
 QUICK = ("tidy", "unit")
@@ -53,12 +50,9 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def servers():
-    """Both servers; a wheel that is missing is a failure that says what to install."""
-    with (
-        tempfile.TemporaryDirectory(prefix="tbhub-tests-") as directory,
-        Instance(Path(directory, "data")) as instance,
-    ):
-        yield support.Servers(instance)
+    """PostgreSQL and SeaweedFS."""
+    with support.embedded_servers() as servers:
+        yield servers
 
 
 @pytest.fixture(scope="module")

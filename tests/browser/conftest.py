@@ -23,7 +23,7 @@ def browser():
 
 @pytest.fixture
 def page(browser, live_service):
-    """A page of a fresh profile; the test fails when anything in it has."""
+    """A page of a new profile; problems in it fail the test."""
     page = new_page(browser, live_service.url)
     yield page
     problems = list(page.watch.problems)

@@ -1,5 +1,5 @@
-"""Two experiments on one page, opened with the link of each: their curves in one chart, their
-sessions in one table.
+"""Two experiments on one page, opened with a link to each: curves in one chart, sessions in one
+table.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def links(uploader, tmp_path_factory):
     ended = [
         uploader.run("--logdir", logdir, *options, "--name", name) for name in ("First", "Second")
     ]
-    assert [one.code for one in ended] == [0, 0], ended
-    return [share_link(uploader, one.experiment_id) for one in ended]
+    assert [upload.code for upload in ended] == [0, 0], ended
+    return [share_link(uploader, upload.experiment_id) for upload in ended]
 
 
 def test_comparison_shows_runs_and_sessions_of_both(page, uploader, links):

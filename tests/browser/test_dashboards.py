@@ -1,9 +1,8 @@
-"""Every dashboard draws what was uploaded: the demo's sessions, and what each real writer's files
-in tests/data hold.
+"""Every dashboard draws what was uploaded: the demo's sessions, and the files of each real writer
+in tests/data.
 
-One page is walked through, tab by tab, and nothing may go wrong in it. Each test leaves a picture
-of what it saw in `tests/browser/screenshots/`, which git ignores: look at them after a change of
-the front end.
+One page visits all tabs, and must have no problem. Each test saves a screenshot in
+`tests/browser/screenshots/`, which git ignores: look at them after a change of the front end.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def logdir(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def opened(browser, live_service, uploader, logdir):
-    """The page of all that, opened once: what a test leaves chosen stays so."""
+    """The page of all that data, opened once: selections of a test remain."""
     ended = uploader.run("--logdir", logdir, "--one-shot", "--name", "Every dashboard")
     assert ended.code == 0, ended.err
     page = new_page(browser, live_service.url)

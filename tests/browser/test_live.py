@@ -1,5 +1,5 @@
-"""A page that is left open while training goes on: new points, runs, tags and hyperparameters
-appear on a reload.
+"""A page that stays open during training: reloading its data shows new points, runs, tags and
+hyperparameters.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ AUTO_RELOAD = json.dumps({"autoReload": True, "autoReloadPeriodInMs": PERIOD_MS}
 
 
 class Training:
-    """Writes a session's event file, and goes on with it."""
+    """Writes a session's event file, and appends to it."""
 
     def __init__(self, directory, hparams):
         self._path = directory / "events.out.tfevents.1.host"
@@ -98,5 +98,5 @@ def test_training_is_seen_to_go_on_by_reload_and_by_auto_reload(page, uploader, 
 
 
 def wait_for(reader, experiment, run, *tags):
-    """Waits until the uploader has brought these."""
+    """Wait until the uploader has stored these."""
     wait_until(lambda: set(tags) <= set(reader.get(experiment, "scalars").get(run, {})))

@@ -1,5 +1,5 @@
-"""What stands around and in the place of TensorBoard's page: the bar, and notices that say what to
-do and go on.
+"""What the service adds to TensorBoard's page: the bar above it, and notices that replace it,
+say what to do, and then open it.
 """
 
 from __future__ import annotations

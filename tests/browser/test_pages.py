@@ -1,4 +1,4 @@
-"""The stock page and our own form in headless Chromium: an upload through `tbupload`, seen as its
+"""The stock page and our own form in headless Chromium: an upload through `tbupload`, as its
 readers see it.
 """
 
@@ -43,7 +43,7 @@ def png(colour):
 
 @pytest.fixture(scope="module")
 def experiment(uploader, logdir):
-    ended = uploader.run("--logdir", logdir, "--one-shot", "--name", "Browsed")
+    ended = uploader.run_process("--logdir", logdir, "--one-shot", "--name", "Browsed")
     assert ended.code == 0, ended.err
     return ended.experiment_id
 
@@ -85,7 +85,7 @@ def test_without_token_there_is_form_that_works_by_keyboard(
 
 def test_share_link_opens_no_other_experiment(page, uploader, experiment, live_service, logdir):
     page.watch.is_expected = lambda problem: "401" in problem
-    other = uploader.run("--logdir", logdir, "--one-shot").experiment_id
+    other = uploader.run_process("--logdir", logdir, "--one-shot").experiment_id
     page.goto(share_link(uploader, experiment))
     expect(page.locator("card-view").first).to_be_visible()
     page.wait_for_load_state("networkidle")

@@ -1,5 +1,5 @@
-"""Fixtures: `tbupload` for a workspace of the test's own on the live service, and that workspace's
-read API.
+"""Fixtures: `tbupload` for a workspace of the test on the live service, and that workspace's read
+API.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def uploader(live_service, tmp_path):
 
 @pytest.fixture
 def reader(uploader):
-    """What that workspace's owner reads."""
+    """The read API for the owner of that workspace."""
     reader = Reader(uploader.server, uploader.token)
     yield reader
     reader.http.close()
@@ -30,7 +30,7 @@ def reader(uploader):
 
 @pytest.fixture
 def logdir(tmp_path):
-    """An empty logdir."""
+    """An empty log directory."""
     path = tmp_path / "logdir"
     path.mkdir()
     return path
@@ -46,7 +46,7 @@ def superuser(servers, live_service):
 
 @pytest.fixture
 def bucket(servers, live_service, uploader, superuser):
-    """The objects of the uploader's workspace, the last that was made."""
+    """The objects of the uploader's workspace, which is the latest."""
     assert uploader.token
     (workspace_id,) = superuser.execute("SELECT max(workspace_id) FROM workspaces").fetchone()
     with closing(s3_client(live_service.settings)) as plain:

@@ -1,5 +1,5 @@
-"""Content types of legacy audio, from the event file through upload, reading, verification and
-export and back.
+"""Content types of legacy audio, from the event file through upload, read, verify and export, and
+back.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def write(logdir, *events, run="run"):
 
 
 def listed(reader, experiment_id, tag, run="run"):
-    """{step: content type} as the classic API says."""
+    """Return {step: content type} of the classic API."""
     query = {"run": run, "tag": tag}
     answer = reader.http.get(f"/api/v0/experiments/{experiment_id}/audio", params=query)
     return {clip["step"]: clip["content_type"] for clip in answer.json()}
@@ -61,10 +61,10 @@ def verify(uploader, logdir, experiment_id):
 
 
 def digests(reader, experiment_id):
-    found = reader.get(experiment_id, "digests")["series"]
+    listed = reader.get(experiment_id, "digests")["series"]
     return {
         (series["run"], series["tag"]): (series["sha256"], series["metadata_sha256"])
-        for series in found
+        for series in listed
     }
 
 
@@ -192,9 +192,10 @@ def test_upload_of_older_version_gets_its_content_types(
     superuser.execute(
         "UPDATE blob_points SET logged_content_type = '' WHERE experiment_id = %s", (experiment_id,)
     )
-    monkeypatch.setattr(filters, "DECODER_VERSION", 2)
     (known,) = reader.get(experiment_id, "streams")["streams"]
-    digest = SeriesFilter().digest()
+    with monkeypatch.context() as patch:
+        patch.setattr(filters, "DECODER_VERSION", 2)
+        digest = SeriesFilter().digest()
     of = Stream(
         "run", NAME, bytes.fromhex(known["first_record_digest"]), known["generation"], digest
     )

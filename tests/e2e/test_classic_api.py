@@ -1,4 +1,4 @@
-"""The classic HTTP API over real files, sentence by sentence as its first documentation has it."""
+"""The classic HTTP API over real files, checked against each sentence of its first documentation."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def logdir(tmp_path_factory):
 
 
 def _write_many(directory):
-    """A long run: two scalars of one rhythm, a restart from an earlier step, images and clips,
-    histograms.
+    """Write a long run: two scalars of one rhythm, a restart from an earlier step, images, clips
+    and histograms.
     """
     wall_times = event_files.WALL_TIME + np.arange(LONG)
     steps = np.concatenate([np.arange(LONG // 2), np.arange(LONG // 2) + LONG // 4])
@@ -108,7 +108,7 @@ def classic(live_service, logdir, tmp_path_factory):
 
 
 def accumulated(path):
-    """What TensorBoard's own accumulator makes of a run's files, all of it."""
+    """Return what TensorBoard's own accumulator reads of a run's files, without limits."""
     accumulator = EventAccumulator(str(path), size_guidance=STORE_EVERYTHING_SIZE_GUIDANCE)
     return accumulator.Reload()
 
@@ -504,7 +504,7 @@ def test_different_tags_sample_same_indices():
     """ "the server guarantees that different tags will all sample at the same sequence of indices" """
     choose = reservoir(100)
     assert np.array_equal(choose(1_000), choose(1_000))
-    # A tag that is a few points behind another keeps what both have sampled, but for its own last.
+    # A tag that is a few points shorter keeps the same indices, except for its own last point.
     assert len(np.setdiff1d(choose(1_000)[:-1], choose(1_003))) <= 3
 
 

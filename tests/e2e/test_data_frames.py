@@ -1,5 +1,5 @@
-"""The Python client against a real server, with pandas and with polars; and the example that people
-are shown.
+"""The Python client against a real server, with pandas and with polars; and the documented
+examples.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def api(uploader):
 
 @pytest.fixture
 def experiment_id(api):
-    """Runs b and a, in this order, with the same two scalars; a has a text and images, too."""
+    """Runs b and a, in this order, with the same two scalars; a has a text and images too."""
     experiment_id = api.new_experiment()
     for run in ("b", "a"):
         series = [
@@ -65,7 +65,7 @@ def experiment_id(api):
 
 
 def hparams_series(tag, **data):
-    """A series of the hparams plugin, as TensorBoard's own messages say it."""
+    """Return a series of the hparams plugin, from TensorBoard's own messages."""
     content = plugin_data_pb2.HParamsPluginData(version=0, **data).SerializeToString()
     series = texts(tag, [0], [b""])
     series.summary_metadata = metadata("hparams", 2, content=content)
@@ -83,8 +83,8 @@ def test_scalars_are_row_point(experiment_id, library):
         for tag, factor in (("loss", 2), ("acc", -1))
         for step in steps
     )
-    chosen = experiment.scalars(run="a", tag=["loss"], sampling="uniform", downsample=2)
-    assert chosen["step"].to_list() == [0, 2]
+    sample = experiment.scalars(run="a", tag=["loss"], sampling="uniform", downsample=2)
+    assert sample["step"].to_list() == [0, 2]
     assert len(experiment.scalars(run="nobody")) == 0
     kind = pd.DataFrame if library == "pandas" else pl.DataFrame
     assert isinstance(frame, kind)
@@ -106,7 +106,7 @@ def test_pivot_is_row_run_and_step_and_leaves_gaps(api, experiment_id, library):
     assert list(frame.columns)[:2] == ["run", "step"]
     assert list(rows) == [0, 1, 2, 9]
     assert rows[2] == ["a", 4.0, -2.0, 7.0]
-    assert (rows[9][3], [pd.isna(one) for one in rows[9][1:3]]) == (8.0, [True, True])
+    assert (rows[9][3], [pd.isna(value) for value in rows[9][1:3]]) == (8.0, [True, True])
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
@@ -188,7 +188,7 @@ def test_hparams_are_one_row_per_session_with_last_metrics(api, experiment_id, l
 
 
 def as_tensorboard_had_it(*, wall_time=False):
-    """The long frame that TensorBoard's class made of the same points."""
+    """Return the long frame that TensorBoard's class made of the same points."""
     rows = [
         (run, tag, step, float(step * factor), 1.7e9 + step)
         for run in ("a", "b")  # whose events begin at the same time: by name
@@ -216,8 +216,8 @@ def test_old_notebooks_get_frames_they_got(experiment_id, uploader):
     ]
     timed = experiment.get_scalars(runs_filter="a", pivot=True, include_wall_time=True)
     assert timed["wall_time", "loss"].tolist() == [1.7e9 + step for step in STEPS["a"]]
-    chosen = experiment.get_scalars(runs_filter="[a]", tags_filter=".*oss")
-    assert set(zip(chosen["run"], chosen["tag"], strict=True)) == {("a", "loss")}
+    sample = experiment.get_scalars(runs_filter="[a]", tags_filter=".*oss")
+    assert set(zip(sample["run"], sample["tag"], strict=True)) == {("a", "loss")}
     assert len(experiment.get_scalars(tags_filter="los")) == 0
 
 
@@ -262,7 +262,7 @@ for ask in (Experiment("x").scalars, ExperimentFromDev("x").get_scalars):
 
 
 def examples():
-    """The example of the package, and those of the README that use the client."""
+    """Return the example of the package, and those of the README that use the client."""
     described = (
         tbupload.notebook.__doc__.split("\n\n", 1)[1].replace("\n    ", "\n").removeprefix("    ")
     )

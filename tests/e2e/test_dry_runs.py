@@ -1,5 +1,5 @@
-"""What a dry run foretells is what an upload then does, and what `tbupload verify` says of it:
-everything at once.
+"""A dry run counts what the upload then uploads, and `tbupload verify` reports the same: with
+every kind of data and of problem in one log directory.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def belongs(tag, plugin):
 
 @pytest.fixture
 def everything(logdir):
-    """Every kind of data and of trouble, and in two files of one run the same tags of different
-    plugins.
+    """A log directory with every kind of data and of problem; two files of one run have the same
+    tags of different plugins.
 
-    The first file is longer than what is read at a time; the tag `late` stands at its end, so the
-    second comes first.
+    The first file is longer than one read; the tag `late` is at its end, so that the second file's
+    comes first.
     """
     pictures = [
         event_files.image_event("cat", step, [bytes([step]) * (2 * MIB), b"small"])
@@ -80,10 +80,8 @@ def everything(logdir):
     return logdir
 
 
-def foretold(told, *keys):
-    """What of the last JSON object has to be the same; problems come in the order in which they are
-    met.
-    """
+def counts(told, *keys):
+    """Return the counts of the last JSON object that must be equal; problems are sorted."""
     keys = keys or (
         "scalars",
         "tensors",
@@ -100,23 +98,23 @@ def foretold(told, *keys):
 
 
 def verified(uploader, logdir, experiment_id, *arguments):
-    """Exit code, how each series stands, and the verdict."""
+    """Return the exit code, the status of each series, and the verdict."""
     ended = uploader.run(
         "verify", "--logdir", logdir, "--experiment", experiment_id, "--json", *arguments
     )
-    *found, verdict = map(json.loads, ended.out.splitlines())
+    *findings, verdict = map(json.loads, ended.out.splitlines())
     return (
         ended.code,
-        {(series["run"], series["tag"]): series["status"] for series in found},
+        {(series["run"], series["tag"]): series["status"] for series in findings},
         verdict,
     )
 
 
-def test_dry_run_foretells_upload_and_proof_finds_same(uploader, reader, everything):
+def test_dry_run_counts_what_upload_and_verify_count(uploader, reader, everything):
     dry = uploader.run("--logdir", everything, "--dry-run", "--json")
     assert reader.http.get("/api/v1/experiments").json()["experiments"] == []
     real = uploader.run("--logdir", everything, "--one-shot", "--json")
-    assert foretold(dry.done) == foretold(real.done)
+    assert counts(dry.done) == counts(real.done)
     assert (dry.code, real.code) == (1, 1)
     for line in (
         "would be sent",
@@ -144,9 +142,9 @@ def test_dry_run_foretells_upload_and_proof_finds_same(uploader, reader, everyth
     assert real.done["series"] == SERIES
     assert 6 * MIB < dry.done["wire_bytes"] < 7 * MIB
 
-    code, found, verdict = verified(uploader, everything, real.experiment_id, "--strict")
-    assert set(found.values()) == {"proven"}
-    assert (code, len(found), verdict["embeddings"], verdict["runs"]) == (
+    code, findings, verdict = verified(uploader, everything, real.experiment_id, "--strict")
+    assert set(findings.values()) == {"proven"}
+    assert (code, len(findings), verdict["embeddings"], verdict["runs"]) == (
         1,
         SERIES,
         EMBEDDINGS,
@@ -156,7 +154,7 @@ def test_dry_run_foretells_upload_and_proof_finds_same(uploader, reader, everyth
         "--logdir", everything, "--one-shot", "--experiment", real.experiment_id, "--json"
     )
     assert (again.done["blobs"], again.done["skipped"]) == (0, real.done["skipped"])
-    assert foretold(verdict, "skipped", "problems") == foretold(real.done, "skipped", "problems")
+    assert counts(verdict, "skipped", "problems") == counts(real.done, "skipped", "problems")
 
 
 def test_empty_values_and_repeated_steps_are_told_and_no_fault(uploader, logdir):
@@ -182,7 +180,7 @@ def test_empty_values_and_repeated_steps_are_told_and_no_fault(uploader, logdir)
     dry = uploader.run("--logdir", logdir, "--dry-run", "--json")
     real = uploader.run("--logdir", logdir, "--one-shot", "--json")
     assert (dry.code, real.code) == (0, 0), real.err
-    assert foretold(dry.done) == foretold(real.done)
+    assert counts(dry.done) == counts(real.done)
     assert (real.done["empty_values"], real.done["superseded"], real.done["skipped"]) == (24, 9, {})
     for line in (
         "9 superseded",
@@ -191,8 +189,8 @@ def test_empty_values_and_repeated_steps_are_told_and_no_fault(uploader, logdir)
     ):
         assert line in real.err
         assert line in dry.err
-    code, found, verdict = verified(uploader, logdir, real.experiment_id, "--strict")
-    assert (code, set(found.values()), verdict["proven"]) == (0, {"proven"}, True)
+    code, findings, verdict = verified(uploader, logdir, real.experiment_id, "--strict")
+    assert (code, set(findings.values()), verdict["proven"]) == (0, {"proven"}, True)
     assert (verdict["empty_values"], verdict["superseded"]) == (24, 9)
     ended = uploader.run("verify", "--logdir", logdir, "--experiment", real.experiment_id)
     assert (ended.code, "9 more points are superseded" in ended.out) == (0, True)
@@ -202,7 +200,7 @@ def test_logdir_of_projector_config_alone_is_uploaded_and_proven(uploader, reade
     write_projector_run(logdir)
     dry = uploader.run("--logdir", logdir, "--dry-run", "--json")
     real = uploader.run("--logdir", logdir, "--one-shot", "--json")
-    assert foretold(dry.done) == foretold(real.done)
+    assert counts(dry.done) == counts(real.done)
     assert (dry.code, real.code, real.done["blobs"], real.done["series"], real.done["runs"]) == (
         0,
         0,
@@ -214,7 +212,7 @@ def test_logdir_of_projector_config_alone_is_uploaded_and_proven(uploader, reade
     page = reader.http.get(
         f"/experiment/{experiment}/data/plugin/projector/info", params={"run": "."}
     ).json()
-    assert [one["tensorShape"] for one in page["embeddings"]] == [[ROWS, 8], [ROWS, 3]]
+    assert [embedding["tensorShape"] for embedding in page["embeddings"]] == [[ROWS, 8], [ROWS, 3]]
     words, points = (".", "_projector_/words"), (".", "_projector_/points")
     assert verified(uploader, logdir, experiment, "--strict")[:2] == (
         0,
@@ -228,5 +226,5 @@ def test_logdir_of_projector_config_alone_is_uploaded_and_proven(uploader, reade
     (logdir / "projector_config.pbtxt").write_text(
         'embeddings { tensor_name: "words" tensor_path: "points.bytes" }'
     )
-    code, found, verdict = verified(uploader, logdir, experiment)
-    assert (code, found, len(verdict["problems"])) == (1, {points: "extra"}, 1)
+    code, findings, verdict = verified(uploader, logdir, experiment)
+    assert (code, findings, len(verdict["problems"])) == (1, {points: "extra"}, 1)

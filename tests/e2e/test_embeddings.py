@@ -1,4 +1,4 @@
-"""Projector files through the uploader to our back end of the projector: whole, live, once, and for
+"""Projector files through the uploader to our projector routes: complete, live, sent once, for
 readers only.
 """
 
@@ -34,7 +34,7 @@ def run(tmp_path):
 
 
 class Projector:
-    """The addresses that the projector's page asks."""
+    """The addresses that the projector's page requests."""
 
     def __init__(self, uploader, experiment):
         headers = {"Authorization": f"Bearer {uploader.token}"}
@@ -55,7 +55,7 @@ class Projector:
         return np.frombuffer(content, "<f4")
 
 
-def test_what_was_uploaded_is_served_and_sent_once(uploader, run):
+def test_embeddings_are_served_and_sent_once(uploader, run):
     words, points = write_projector_run(run, more=IN_CHECKPOINT)
     ended = uploader.run("--logdir", run.parent, "--one-shot")
     assert ended.code == 1
@@ -63,8 +63,8 @@ def test_what_was_uploaded_is_served_and_sent_once(uploader, run):
     with Projector(uploader, ended.experiment_id) as projector:
         assert projector.get("runs").json() == ["train"]
         info = {
-            one["tensorName"]: one
-            for one in projector.get("info", run="train").json()["embeddings"]
+            embedding["tensorName"]: embedding
+            for embedding in projector.get("info", run="train").json()["embeddings"]
         }
         assert info["words"]["sprite"]["singleImageDim"] == [8, 8]
         assert info["points"]["tensorShape"] == [ROWS, 3]
@@ -215,8 +215,8 @@ def test_config_that_cannot_be_sent_stops_nothing_else(uploader, run, reader):
         assert said in ended.err
     assert "Traceback" not in ended.err
     with Projector(uploader, experiment) as projector:
-        found = projector.get("info", run="train").json()["embeddings"]
-    assert [one["tensorName"] for one in found] == ["words", "points"]
+        embeddings = projector.get("info", run="train").json()["embeddings"]
+    assert [embedding["tensorName"] for embedding in embeddings] == ["words", "points"]
 
 
 def test_description_that_is_none_hides_nothing_else(uploader, run):
@@ -233,12 +233,12 @@ def test_description_that_is_none_hides_nothing_else(uploader, run):
         images(f"_projector_/{number}", [0], [[text, b"1234"]])
         for number, text in enumerate(hostile)
     ]
-    for one in series:
-        one.summary_metadata = metadata("projector", 3)
+    for embedding in series:
+        embedding.summary_metadata = metadata("projector", 3)
     with httpx2.Client(base_url=uploader.server, trust_env=False) as client:
         ApiClient(client, uploader.token).write(
             experiment, segment(stream("train", "other"), 0, 9, *series)
         )
     with Projector(uploader, experiment) as projector:
-        found = projector.get("info", run="train").json()["embeddings"]
-    assert [one["tensorName"] for one in found] == ["words", "points"]
+        embeddings = projector.get("info", run="train").json()["embeddings"]
+    assert [embedding["tensorName"] for embedding in embeddings] == ["words", "points"]

@@ -1,5 +1,5 @@
-"""`tbupload export`: all of an experiment comes back, whatever was logged, and whatever breaks off
-on the way.
+"""`tbupload export`: all of an experiment comes back, whatever was logged, even after
+interruptions.
 """
 
 from __future__ import annotations
@@ -27,39 +27,39 @@ NAME = "events.out.tfevents.1.host"
 
 
 def digests(reader, experiment_id):
-    """{(run, tag): what proves the series} of an experiment."""
-    found, after = {}, ""
+    """Return {(run, tag): digests} of an experiment."""
+    by_series, after = {}, ""
     while after is not None:
         page = reader.get(experiment_id, "digests", after=after)
         for series in page["series"]:
-            found[series.pop("run"), series.pop("tag")] = series
+            by_series[series.pop("run"), series.pop("tag")] = series
         after = page["next"]
-    return found
+    return by_series
 
 
-def as_text(found):
-    """The scalars in one order and every NaN like the other, to be compared."""
+def as_text(series):
+    """Return the scalars in one order, with all NaN equal, for comparison."""
     return {
         run: {tag: repr(sorted(points.items())) for tag, points in tags.items()}
-        for run, tags in found.items()
+        for run, tags in series.items()
     }
 
 
 @pytest.fixture
 def export(uploader, tmp_path):
-    """Exports an experiment, and answers how that ended and where to."""
+    """Export an experiment; return the result and the directory."""
 
-    def export(experiment_id, chosen="events", *more, name="exported"):
+    def export(experiment_id, format_="events", *more, name="exported"):
         directory = tmp_path / name
-        what = ("--experiment", experiment_id, "--format", chosen, "--output", directory)
+        what = ("--experiment", experiment_id, "--format", format_, "--output", directory)
         return uploader.run("export", *what, "--json", *more), directory
 
     return export
 
 
 def everything(logdir):
-    """All that real writers wrote, and what none of them did: names, an embedding, large blobs,
-    mixed histograms.
+    """Write all files of real writers, and what none of them wrote: names, an embedding, large
+    blobs, mixed histograms.
     """
     for path in DATA.rglob("*.tfevents.*"):
         copied = logdir / path.relative_to(DATA)
@@ -93,7 +93,7 @@ def everything(logdir):
     event_files.write_records(logdir / "embeddings" / NAME, [event_files.version_event()])
 
 
-def test_what_is_exported_and_uploaded_again_is_same_bit_by_bit(uploader, reader, logdir, export):
+def test_export_uploaded_again_is_same_bit_by_bit(uploader, reader, logdir, export):
     everything(logdir)
     first = uploader.run("--logdir", logdir, "--one-shot").experiment_id
     ended, directory = export(first)
@@ -104,7 +104,7 @@ def test_what_is_exported_and_uploaded_again_is_same_bit_by_bit(uploader, reader
     known = digests(reader, first)
     assert len(known) > 100
     assert digests(reader, again.experiment_id) == known
-    runs = [reader.get(one, "runs")["runs"] for one in (first, again.experiment_id)]
+    runs = [reader.get(each, "runs")["runs"] for each in (first, again.experiment_id)]
     assert {run["run"]: run["start_time"] for run in runs[0]} == {
         run["run"]: run["start_time"] for run in runs[1]
     }
@@ -121,8 +121,8 @@ def test_what_is_exported_and_uploaded_again_is_same_bit_by_bit(uploader, reader
 
 
 def simple_scalars(path):
-    """What TensorBoard's accumulator calls scalars: {tag: {step: value}}, those that came as simple
-    values.
+    """Return the scalars of TensorBoard's accumulator, which were logged as simple values: {tag:
+    {step: value}}.
     """
     accumulator = EventAccumulator(str(path), size_guidance=STORE_EVERYTHING_SIZE_GUIDANCE).Reload()
     tags = accumulator.Tags()["scalars"]
@@ -161,12 +161,12 @@ def test_no_name_of_run_leads_out_of_directory(uploader, reader, tmp_path, expor
     made = set(tmp_path.rglob("*")) - before
     assert all(str(path).isprintable() for path in made)
     assert all(path == directory or path.is_relative_to(directory) for path in made)
-    found = tensorboard_scalars(directory)
-    assert {run for run in found if not run.startswith("%")} == {".", "fine/one", "-rf", "ü n"}
-    assert {points["loss"][1][1] for points in found.values()} == set(range(len(odd) + 4))
+    exported = tensorboard_scalars(directory)
+    assert {run for run in exported if not run.startswith("%")} == {".", "fine/one", "-rf", "ü n"}
+    assert {points["loss"][1][1] for points in exported.values()} == set(range(len(odd) + 4))
     assert set(ended.done["renamed_runs"].values()) == set(odd)
     assert all(
-        found[name]["loss"][1][1] == odd.index(run)
+        exported[name]["loss"][1][1] == odd.index(run)
         for name, run in ended.done["renamed_runs"].items()
     )
     assert (
@@ -186,9 +186,9 @@ def test_export_tables_open_in_pandas_and_filter_as_upload(uploader, logdir, exp
         events += [event_files.text_event("loss", 1, "x")] if run == "d" else []
         event_files.write_records(logdir / run / NAME, [event_files.version_event(), *events])
     experiment_id = uploader.run("--logdir", logdir, "--one-shot").experiment_id
-    chosen = ("--exclude-runs", "a", "--include-tags", "lo.*", "--plugins", "scalars")
+    filters = ("--exclude-runs", "a", "--include-tags", "lo.*", "--plugins", "scalars")
     for name, reads in (("parquet", pd.read_parquet), ("csv", pd.read_csv)):
-        ended, directory = export(experiment_id, name, *chosen, name=name)
+        ended, directory = export(experiment_id, name, *filters, name=name)
         assert ended.code == 0, ended.err
         files = [
             path
@@ -205,7 +205,7 @@ def test_export_tables_open_in_pandas_and_filter_as_upload(uploader, logdir, exp
             ("d", "loss"),
         ]
         assert table["value"].tolist() == 2 * [float(np.float32(step / 3)) for step in range(50)]
-    ended, directory = export(experiment_id, "events", *chosen)
+    ended, directory = export(experiment_id, "events", *filters)
     assert {run: list(tags) for run, tags in tensorboard_scalars(directory).items()} == {
         "b/c": ["loss"],
         "d": ["loss"],
@@ -244,8 +244,8 @@ def test_workspace_is_exported_whole(uploader, logdir, tmp_path):
     assert tensorboard_scalars(tmp_path / "all").keys() == ids
 
 
-@pytest.mark.parametrize("chosen", ["csv", "events"])
-def test_where_there_is_no_room_nothing_half_is_left(uploader, reader, export, tmp_path, chosen):
+@pytest.mark.parametrize("format_", ["csv", "events"])
+def test_export_on_full_disk_leaves_no_partial_file(uploader, reader, export, tmp_path, format_):
     api = ApiClient(reader.http, uploader.token)
     experiment_id = api.new_experiment()
     api.write(
@@ -261,7 +261,7 @@ def test_where_there_is_no_room_nothing_half_is_left(uploader, reader, export, t
         "--experiment",
         experiment_id,
         "--format",
-        chosen,
+        format_,
     ]
     ended = subprocess.run(
         ["/bin/sh", "-c", 'ulimit -f 64; exec "$@"', "-", *command, "--output", str(directory)],
@@ -277,12 +277,12 @@ def test_where_there_is_no_room_nothing_half_is_left(uploader, reader, export, t
         MANIFEST,
         ".tbhub-export.lock",
     }
-    ended, _ = export(experiment_id, chosen, name="small")
+    ended, _ = export(experiment_id, format_, name="small")
     assert (ended.code, ended.done["points"]) == (0, 18_000)
 
 
-@pytest.mark.parametrize("chosen", ["parquet", "events"])
-def test_export_that_was_killed_goes_on_with_what_is_missing(uploader, reader, export, chosen):
+@pytest.mark.parametrize("format_", ["parquet", "events"])
+def test_export_killed_midway_resumes_with_missing_series(uploader, reader, export, format_):
     api = ApiClient(reader.http, uploader.token)
     experiment_id = api.new_experiment()
     runs = [f"run{number}" for number in range(60)]
@@ -295,11 +295,11 @@ def test_export_that_was_killed_goes_on_with_what_is_missing(uploader, reader, e
             for run in runs
         ],
     )
-    _, clean = export(experiment_id, chosen, name="clean")
+    _, clean = export(experiment_id, format_, name="clean")
     begun = clean.with_name("begun")
     # Jobs of one run each, so that there is something to be killed between.
     script = "from tbupload.export import plan; plan.RUNS_PER_JOB = 1; from tbupload.cli import main; main()"
-    command = ["export", "--experiment", experiment_id, "--format", chosen, "--output", str(begun)]
+    command = ["export", "--experiment", experiment_id, "--format", format_, "--output", str(begun)]
     with subprocess.Popen(
         [sys.executable, "-c", script, *command], env=uploader.environment()
     ) as process:
@@ -308,14 +308,14 @@ def test_export_that_was_killed_goes_on_with_what_is_missing(uploader, reader, e
     killed = whole_files(begun)
     assert 3 <= len(killed) < 60
     begin_earlier(api, experiment_id, runs)
-    ended, _ = export(experiment_id, chosen, name="begun")
+    ended, _ = export(experiment_id, format_, name="begun")
     assert (ended.code, ended.done["points"]) == (0, 60 * 51), ended.err
     assert {path: time for path, time in whole_files(begun).items() if path in killed} == killed
-    if chosen == "events":
+    if format_ == "events":
         assert as_text(tensorboard_scalars(begun)) == as_text(tensorboard_scalars(clean))
         assert not list(begun.rglob("*.tmp"))
         assert len(list(begun.rglob("events.out.*"))) == 60
-    for kind in ("scalars", "tensors") if chosen == "parquet" else ():
+    for kind in ("scalars", "tensors") if format_ == "parquet" else ():
         tables = [
             pd.read_parquet(directory / kind).astype({"run": str}) for directory in (clean, begun)
         ]
@@ -325,17 +325,17 @@ def test_export_that_was_killed_goes_on_with_what_is_missing(uploader, reader, e
 
 
 def begin_earlier(api, experiment_id, runs):
-    """Writes to each run a file that began before those it has: the name of its exported file tells
-    when it began.
+    """Write to each run a file that began before its others: the name of an exported file has the
+    begin.
     """
     segments = [segment(stream(run, "earlier"), 0, 1) for run in runs]
-    for one in segments:
-        one.run_start_time = 5.0
+    for item in segments:
+        item.run_start_time = 5.0
     api.write(experiment_id, *segments)
 
 
 def whole_files(directory):
-    """The files of an export that have their names, and when they were written."""
+    """Return the completed files of an export, and when they were written."""
     files = [
         path
         for path in directory.rglob("*[-.]*")

@@ -1,5 +1,5 @@
-"""`tbupload export` where the object store has lost objects: all the rest comes, and each loss is
-named.
+"""`tbupload export` after the object store lost objects: all other points are exported, and each
+loss is named.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ SHORT = ("--retry-timeout", "0.01")
 
 @pytest.fixture
 def export(uploader, tmp_path):
-    """Exports an experiment, and gives how that ended and where to."""
+    """Export an experiment; return the result and the directory."""
 
-    def export(experiment_id, chosen, *more, name="exported"):
+    def export(experiment_id, format_, *more, name="exported"):
         directory = tmp_path / name
-        what = ("--experiment", experiment_id, "--format", chosen, "--output", directory)
+        what = ("--experiment", experiment_id, "--format", format_, "--output", directory)
         return uploader.run("export", *what, "--json", *more), directory
 
     return export
@@ -42,14 +42,14 @@ def api(reader, uploader):
 
 
 def lost_of(ended):
-    """The points that an export names as left out."""
+    """Return the points that an export names as left out."""
     return sorted(
         (point["run"], point["tag"], point["step"]) for point in ended.done["lost_points"]
     )
 
 
 def tensor_series(api, experiment, tag, contents, in_row=()):
-    """A series of byte tensors, one a step; each is an object, but for the steps `in_row`."""
+    """A series of byte tensors, one per step; each is an object, except at the steps `in_row`."""
     sent = []
     for step, content in enumerate(contents):
         tensor = wire_pb2.Tensor(dtype=4, shape=[len(content)])
@@ -68,13 +68,13 @@ def tensor_series(api, experiment, tag, contents, in_row=()):
     return wire_pb2.Series(tag=tag, summary_metadata=metadata("other", 2), tensors=points)
 
 
-def tables(directory, chosen):
-    """{(run, tag, step): bytes} of the tensors in a directory of tables."""
-    read = pd.read_parquet if chosen == "parquet" else pd.read_csv
+def tables(directory, format_):
+    """Return {(run, tag, step): bytes} of the tensors in a directory of tables."""
+    read = pd.read_parquet if format_ == "parquet" else pd.read_csv
     (path,) = (directory / "tensors").iterdir()
     rows = read(path).to_dict("records")
     values = [
-        bytes(row["data"] if chosen == "parquet" else json.loads(row["data"])) for row in rows
+        bytes(row["data"] if format_ == "parquet" else json.loads(row["data"])) for row in rows
     ]
     return {
         (row["run"], row["tag"], row["step"]): value
@@ -82,9 +82,9 @@ def tables(directory, chosen):
     }
 
 
-@pytest.mark.parametrize("chosen", FORMATS)
+@pytest.mark.parametrize("format_", FORMATS)
 def test_export_leaves_out_lost_tensors_and_names_them(
-    uploader, reader, api, export, bucket, chosen
+    uploader, reader, api, export, bucket, format_
 ):
     contents = [os.urandom(size) for size in (1_000, 2_000, 3_000, 4_000, 1_500_000, 5_000)]
     gone = [os.urandom(600)]
@@ -100,23 +100,23 @@ def test_export_leaves_out_lost_tensors_and_names_them(
         [("a", "gone", 0), *((run, "mesh", step) for run in "ab" for step in (0, 1, 2, 5))]
     )
     for _ in range(2):  # the second finds all of it there
-        ended, directory = export(experiment, chosen)
+        ended, directory = export(experiment, format_)
         assert (ended.code, lost_of(ended)) == (1, lost), ended.err
         assert "left out: a  mesh  step 0: the object of a tensor (SHA-256 " in ended.err
     assert ended.done["was_complete"]
-    if chosen == "events":
+    if format_ == "events":
         again = uploader.run("--logdir", directory, "--one-shot", "--json")
         assert (again.code, again.done["scalars"], again.done["tensors"]) == (0, 10, 4)
     else:
         intact = {(run, "mesh", step): contents[step] for run in "ab" for step in (3, 4)}
-        assert tables(directory, chosen) == intact
+        assert tables(directory, format_) == intact
     body = {"sampling": "all", "tag": ["gone"]}
     plain = reader.http.post(f"/api/v1/experiments/{experiment}/tensors/data", json=body)
     assert (plain.status_code, plain.json()["code"]) == (410, "object_missing")
 
 
-@pytest.mark.parametrize("chosen", FORMATS)
-def test_export_ends_without_tensors_that_cannot_be_read(api, export, bucket, chosen):
+@pytest.mark.parametrize("format_", FORMATS)
+def test_export_ends_without_tensors_that_cannot_be_read(api, export, bucket, format_):
     contents = [os.urandom(size) for size in (700_000, 1_000, 700_000, 2_000)]
     experiment = api.new_experiment()
     api.write(
@@ -124,11 +124,13 @@ def test_export_ends_without_tensors_that_cannot_be_read(api, export, bucket, ch
     )
     bucket.spoil(contents[1])
     bucket.spoil(contents[2])
-    ended, directory = export(experiment, chosen, *SHORT)
+    ended, directory = export(experiment, format_, *SHORT)
     assert (ended.code, lost_of(ended)) == (1, [("a", "mesh", 1), ("a", "mesh", 2)]), ended.err
     assert "the object store fails to read this object" in ended.err
-    if chosen != "events":
-        assert tables(directory, chosen) == {("a", "mesh", step): contents[step] for step in (0, 3)}
+    if format_ != "events":
+        assert tables(directory, format_) == {
+            ("a", "mesh", step): contents[step] for step in (0, 3)
+        }
 
 
 def test_export_ends_without_blobs_that_cannot_be_read(uploader, logdir, export, bucket):
@@ -143,8 +145,8 @@ def test_export_ends_without_blobs_that_cannot_be_read(uploader, logdir, export,
     assert (again.code, again.done["blobs"]) == (0, 3 * 3)
 
 
-@pytest.mark.parametrize("chosen", ["csv", "events"])
-def test_export_waits_for_objects_that_come_back(uploader, api, tmp_path, bucket, chosen):
+@pytest.mark.parametrize("format_", ["csv", "events"])
+def test_export_waits_for_objects_that_come_back(uploader, api, tmp_path, bucket, format_):
     content = os.urandom(3_000)
     experiment = api.new_experiment()
     api.write(
@@ -159,7 +161,7 @@ def test_export_waits_for_objects_that_come_back(uploader, api, tmp_path, bucket
         "--experiment",
         experiment,
         "--format",
-        chosen,
+        format_,
     ]
     errors = tmp_path / "errors"
     with errors.open("w") as stderr:

@@ -1,5 +1,5 @@
-"""`with tbupload.follow(...)` in a training script: everything arrives, and nothing it meets
-reaches the training.
+"""`with tbupload.follow(...)` in a training script: everything arrives, and no error reaches the
+training.
 """
 
 import inspect
@@ -36,7 +36,7 @@ def train(logdir, steps=range(10)):
 
 
 def examples():
-    """Every example of `tbupload.follow`, in its own description, the package's and the README's,
+    """Return every example of `tbupload.follow`, in its docstring, the package's and the README,
     each once.
     """
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
@@ -59,9 +59,7 @@ def count(reader, experiment_id):
 
 @pytest.fixture
 def environment(uploader, monkeypatch):
-    """This process, too, has the server, the token and the config file that `uploader` gives to its
-    own.
-    """
+    """Give this process the server, the token and the config file of `uploader`."""
     environment = uploader.environment()
     for name in ("TBHUB_SERVER", "TBHUB_TOKEN", "TBHUB_CONFIG"):
         monkeypatch.setenv(name, environment[name])
@@ -70,7 +68,7 @@ def environment(uploader, monkeypatch):
 
 @pytest.fixture
 def follow(environment):  # noqa: ARG001 - it sets the variables
-    """`tbupload.follow`; what it started is killed when the test has not ended it."""
+    """`tbupload.follow`; what it started is killed if the test has not ended it."""
     followed = []
 
     def follow(*arguments, **options):
@@ -86,7 +84,7 @@ def follow(environment):  # noqa: ARG001 - it sets the variables
 
 @pytest.fixture
 def run_script(environment, tmp_path):
-    """Runs Python source as a script in `tmp_path`; it can be interrupted without interrupting us."""
+    """Run Python source as a script in `tmp_path`, in a process group of its own."""
 
     def run_script(source):
         path = tmp_path / "training.py"
@@ -151,7 +149,7 @@ def assert_shows_no_token_and_gives_way(upload, token):
     assert os.getsid(process.pid) != os.getsid(0)
 
 
-def test_methods_do_what_block_does_and_second_start_goes_on(follow, reader, logdir):
+def test_follow_methods_equal_block_and_second_start_resumes(follow, reader, logdir):
     upload = follow(logdir)
     assert (upload.url, upload.result, upload.stop(), upload.is_running) == (
         None,
@@ -171,14 +169,14 @@ def test_methods_do_what_block_does_and_second_start_goes_on(follow, reader, log
 
 
 def test_two_at_once_are_two_uploads(follow, reader, tmp_path):
-    with follow(tmp_path / "a") as one, follow(tmp_path / "b") as two:
+    with follow(tmp_path / "a") as first, follow(tmp_path / "b") as second:
         for name, number in (("a", 3), ("b", 4)):
             write(tmp_path / name, range(number))
-    assert one.experiment_id != two.experiment_id
-    assert (count(reader, one.experiment_id), count(reader, two.experiment_id)) == (3, 4)
+    assert first.experiment_id != second.experiment_id
+    assert (count(reader, first.experiment_id), count(reader, second.experiment_id)) == (3, 4)
 
 
-def test_what_is_missing_is_told_and_counted(follow, logdir, caplog):
+def test_follow_result_counts_what_is_missing(follow, logdir, caplog):
     write(logdir, range(10))
     event_files.spoil_payload(logdir / "run" / "tfevents.1", 3)
     with follow(logdir) as upload:
@@ -239,7 +237,7 @@ def test_arguments_of_call_itself_are_checked_at_once(logdir):
         tbupload.follow(logdir, poll_seconds="often")
 
 
-def test_uploader_that_dies_is_told_at_once_and_stops_nothing(follow, logdir, caplog):
+def test_follow_reports_dead_uploader_and_stops_nothing(follow, logdir, caplog):
     with follow(logdir) as upload:
         assert upload.url
         process_of(upload).kill()
@@ -320,7 +318,7 @@ def test_follow_ends_when_training_with_forks_is_killed(run_script, reader, tmp_
 
 
 def is_alive(process_id):
-    """Whether it runs; one that has ended and that nobody has asked after does not."""
+    """Return whether the process runs; a zombie does not."""
     try:
         return psutil.Process(process_id).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -1,4 +1,4 @@
-"""`tbupload` while the job still writes, and while network, server and uploader break: nothing lost
+"""`tbupload` while the job still writes, and while network, server and uploader fail: no point lost
 or doubled.
 """
 
@@ -100,7 +100,7 @@ def test_follow_reports_bad_file_once_and_continues(uploader, reader, logdir):
     assert count(reader, experiment_id, "bad") == 4
 
 
-def test_damaged_record_is_skipped_and_reported_and_file_goes_on(uploader, reader, logdir):
+def test_damaged_record_is_skipped_reported_and_rest_is_read(uploader, reader, logdir):
     path = logdir / "run" / "tfevents.1"
     append(path, scalar_records("loss", range(10)))
     event_files.spoil_payload(path, 5)
@@ -147,7 +147,7 @@ def test_preallocated_file_is_read_as_it_is_filled(uploader, reader, logdir):
     assert "corrupt" not in ended.err
 
 
-def test_run_whose_directory_vanishes_and_returns_goes_on(uploader, reader, logdir):
+def test_run_directory_that_vanishes_and_returns_is_resumed(uploader, reader, logdir):
     path = logdir / "group" / "run" / "tfevents.1"
     append(path, scalar_records("loss", range(10)))
     with uploader.follow(logdir) as following:
@@ -204,7 +204,7 @@ def many_runs(logdir):
     return logdir
 
 
-def test_killed_uploader_goes_on_where_it_was(uploader, reader, many_runs):
+def test_uploader_killed_resumes_at_its_cursor(uploader, reader, many_runs):
     with uploader.follow(many_runs) as following:
         experiment_id = following.wait_for_experiment()
         wait_until(lambda: reader.get(experiment_id, "streams")["streams"])
@@ -213,7 +213,7 @@ def test_killed_uploader_goes_on_where_it_was(uploader, reader, many_runs):
     committed = sum(stream["offset"] for stream in reader.get(experiment_id, "streams")["streams"])
     total = sum(path.stat().st_size for path in many_runs.rglob("tfevents.1"))
     assert 0 < committed < total
-    ended = uploader.run(
+    ended = uploader.run_process(
         "--logdir", many_runs, "--one-shot", "--experiment", experiment_id, "--json"
     )
     assert ended.code == 0, ended.err
@@ -254,7 +254,7 @@ def test_bad_network_neither_loses_nor_doubles(uploader, reader, live_service, l
         images = [event_files.image_event("image", step, [rng.bytes(300_000)]) for step in range(3)]
         append(logdir / f"run{run}" / "tfevents.1", [*scalar_records("loss", range(1000)), *images])
     with flaky_proxy(live_service.url, faults) as proxy:
-        ended = uploader.run("--logdir", logdir, "--one-shot", "--json", "--server", proxy)
+        ended = uploader.run_process("--logdir", logdir, "--one-shot", "--json", "--server", proxy)
     assert ended.code == 0, ended.err
     assert (ended.done["scalars"], ended.done["blobs"]) == (3000, 27)
     assert reader.scalars(ended.experiment_id) == tensorboard_scalars(logdir)
@@ -268,7 +268,7 @@ def test_proxy_that_takes_small_requests_only_is_fed_small_ones(
     for run in range(3):
         append(logdir / f"run{run}" / "tfevents.1", scalar_records("loss", range(5000)))
     with flaky_proxy(live_service.url, [""], bytes_max=30_000) as proxy:
-        ended = uploader.run("--logdir", logdir, "--one-shot", "--json", "--server", proxy)
+        ended = uploader.run_process("--logdir", logdir, "--one-shot", "--json", "--server", proxy)
     assert ended.code == 0, ended.err
     assert reader.scalars(ended.experiment_id) == tensorboard_scalars(logdir)
 
@@ -276,7 +276,7 @@ def test_proxy_that_takes_small_requests_only_is_fed_small_ones(
 def test_server_that_stays_away_ends_with_75(uploader, logdir):
     append(logdir / "run" / "tfevents.1", scalar_records("loss", range(10)))
     port = choose_ports(["nobody"], {})["nobody"]
-    ended = uploader.run(
+    ended = uploader.run_process(
         "--logdir",
         logdir,
         "--one-shot",

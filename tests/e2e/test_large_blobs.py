@@ -1,6 +1,4 @@
-"""Large blobs end to end: little memory, an uploader that was killed goes on, a file that changes
-is read again.
-"""
+"""Large blobs end to end: bounded memory, resuming after a kill, and files that change meanwhile."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ RECEIVED = 24 << 20
 
 
 class Network:
-    """What a proxy does to requests that write: it lets so many pass, and then none until it
-    `heals`.
-    """
+    """A proxy's faults: it lets a number of writing requests pass, and then none until `heal`."""
 
     def __init__(self, passing: int) -> None:
         self.passing = passing
@@ -42,7 +38,7 @@ class Network:
                 yield "lost"
 
     def heal(self) -> None:
-        """From now on everything passes."""
+        """Let everything pass from now on."""
         self.passing = 1 << 30
 
 
@@ -52,7 +48,7 @@ def path(logdir):
 
 
 def write(path, image):
-    """One large image between two points."""
+    """Write one large image between two points."""
     before, after = scalar_event("loss", 1, 1.0), scalar_event("loss", 2, 0.5)
     write_records(path, [version_event(), before, image_event("photo", 1, [image]), after])
 
@@ -67,7 +63,7 @@ def wait_for_three_pieces(reader, following):
 
 
 def watch_memory(process):
-    """The most memory (KiB) a process has had, looked at again and again until it ends."""
+    """Return the peak memory of a process in KiB, polled until it ends."""
     peaks = []
     status = Path("/proc", str(process.pid), "status")
     while process.poll() is None:
@@ -118,9 +114,7 @@ def test_follow_rereads_file_rewritten_during_large_blob(uploader, reader, logdi
 
 
 def test_follow_bounds_read_ahead_of_many_large_runs(uploader, logdir, reader):
-    """Fifty runs with more in each than is read at a time: chunks of all of them would be over 200
-    MiB.
-    """
+    """Fifty runs, each longer than one read: chunks of all of them would be over 200 MiB."""
     path = logdir / "run_00" / "events.out.tfevents.1"
     images = [os.urandom(200_000) for _ in range(45)]
     write_records(

@@ -1,5 +1,5 @@
-"""Large tensors end to end: in the row of a point and beyond it as objects, read, exported,
-verified and resumed.
+"""Large tensors end to end: in the row of a point or as objects, read, exported, verified and
+resumed.
 """
 
 from __future__ import annotations
@@ -71,21 +71,21 @@ def path(logdir):
 
 
 def upload(uploader, logdir, *more):
-    """Uploads everything, of which nothing is skipped."""
-    ended = uploader.run("--logdir", logdir, "--one-shot", "--json", *more)
+    """Upload everything; nothing must be skipped."""
+    ended = uploader.run_process("--logdir", logdir, "--one-shot", "--json", *more)
     assert (ended.code, ended.done["skipped"]) == (0, {}), ended.err
     return ended.experiment_id
 
 
 def digests(reader, experiment):
-    """{tag: digest} of an experiment of few series."""
+    """Return {tag: digest} of an experiment of few series."""
     return {
         series["tag"]: series["sha256"] for series in reader.get(experiment, "digests")["series"]
     }
 
 
 def data(reader, experiment, tag):
-    """The elements of the one tensor of a series."""
+    """Return the elements of the one tensor of a series."""
     (value,) = reader.get(experiment, "tensors/data", tag=tag)["run"][tag]["values"]
     return value["data"]
 
@@ -101,11 +101,11 @@ def test_large_tensors_read_back_verify_and_export(uploader, reader, logdir, pat
     page = f"/experiment/{experiment}/data/plugin/text/text?run=run&tag=long%20text&markdown=false"
     assert len(reader.http.get(page).content) > len(LONG_TEXT)
 
-    verified = uploader.run("verify", "--logdir", logdir, "--experiment", experiment)
+    verified = uploader.run_process("verify", "--logdir", logdir, "--experiment", experiment)
     assert verified.code == 0, verified.err
 
     exported = tmp_path / "exported"
-    ended = uploader.run(
+    ended = uploader.run_process(
         "export", "--experiment", experiment, "--format", "events", "--output", exported
     )
     assert ended.code == 0, ended.err
@@ -115,7 +115,7 @@ def test_large_tensors_read_back_verify_and_export(uploader, reader, logdir, pat
 
 
 def assert_parquet(reader, experiment):
-    """All points as Parquet are those that were written."""
+    """Check that all points as Parquet equal those that were written."""
     answer = reader.http.get(
         f"/api/v1/experiments/{experiment}/tensors/data",
         params={"sampling": "all", "format": "parquet"},
@@ -127,7 +127,7 @@ def assert_parquet(reader, experiment):
     assert rows["strings"]["strings"] == STRINGS
 
 
-def test_upload_killed_within_large_tensor_goes_on_there(uploader, reader, logdir, path):
+def test_upload_killed_within_large_tensor_resumes_there(uploader, reader, logdir, path):
     write_records(
         path,
         [version_event(), scalar_event("loss", 1, 1.0), numeric("mesh", LARGER_MESH, "values")],

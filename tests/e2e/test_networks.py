@@ -25,7 +25,7 @@ def logdir_with_points(logdir):
 
 @contextmanager
 def encrypted(live_service, directory):
-    """The live service behind TLS, under a name that only the proxy knows as well."""
+    """Run TLS before the live service, under a name that only the proxy resolves."""
     with tls_proxy(urlsplit(live_service.url).port, directory, HOST) as proxy:
         yield proxy
 
@@ -41,11 +41,11 @@ def upload(uploader, logdir, server, *arguments):
         "--server",
         server,
     )
-    return uploader.run(*options, *arguments)
+    return uploader.run_process(*options, *arguments)
 
 
 def set_proxy(monkeypatch, **variables):
-    """These variables and no other proxy ones, in any spelling."""
+    """Set these proxy variables and no others, in any spelling."""
     for name in os.environ:
         if name.lower() in PROXY_VARIABLES:
             monkeypatch.delenv(name)

@@ -1,5 +1,5 @@
-"""`tbupload --one-shot` as a process, a live service, and the read API: what was in the files is
-there, bit by bit.
+"""`tbupload --one-shot`, a live service, and the read API: what is in the files is stored, bit by
+bit.
 """
 
 import json
@@ -35,7 +35,7 @@ def test_upload_of_real_writers_equals_tensorboard(uploader, reader):
 
 
 def test_real_runs_end_with_0(uploader, reader):
-    ended = uploader.run("--logdir", DATA / "tensorboard_reducer", "--one-shot")
+    ended = uploader.run_process("--logdir", DATA / "tensorboard_reducer", "--one-shot")
     assert ended.code == 0, ended.err
     np.testing.assert_equal(
         reader.scalars(ended.experiment_id), tensorboard_scalars(DATA / "tensorboard_reducer")
@@ -44,18 +44,18 @@ def test_real_runs_end_with_0(uploader, reader):
 
 def test_url_comes_on_stdout_and_summary_on_stderr(uploader, logdir):
     write_run(logdir, "run", [(0, 1.0)])
-    ended = uploader.run("--logdir", logdir, "--one-shot", "--name", "a name")
+    ended = uploader.run_process("--logdir", logdir, "--one-shot", "--name", "a name")
     assert ended.code == 0
     assert ended.out == f"{uploader.server}/experiment/{ended.experiment_id}/\n"
     assert f"tbupload share {ended.experiment_id}" in ended.err
     assert "sent 1 scalars" in ended.err
-    assert f"{ended.experiment_id}  " in uploader.run("list").out
-    assert "name: a name" in uploader.run("show", ended.experiment_id).out
+    assert f"{ended.experiment_id}  " in uploader.run_process("list").out
+    assert "name: a name" in uploader.run_process("show", ended.experiment_id).out
 
 
 def test_json_begins_with_created_and_ends_with_done(uploader, logdir):
     write_run(logdir, "run", [(0, 1.0)])
-    ended = uploader.run("--logdir", logdir, "--one-shot", "--json", "--quiet")
+    ended = uploader.run_process("--logdir", logdir, "--one-shot", "--json", "--quiet")
     first, last = map(json.loads, ended.out.splitlines())
     assert first == {"event": "created", "experiment_id": ended.experiment_id, "url": first["url"]}
     assert (last["event"], last["scalars"], last["skipped"]) == ("done", 1, {})
@@ -101,12 +101,12 @@ def test_upload_twice_at_once_stores_nothing_twice(uploader, reader, logdir):
     write_run(empty, "first", [(0, 0.0)])
     experiment_id = uploader.run("--logdir", empty, "--one-shot").experiment_id
     with uploader.follow(logdir, "--one-shot", "--experiment", experiment_id, "--json") as other:
-        two = uploader.run(
+        second = uploader.run(
             "--logdir", logdir, "--one-shot", "--experiment", experiment_id, "--json"
         )
-        one = other.wait()
-    assert (one.code, two.code) == (0, 0), one.err + two.err
-    assert one.done["scalars"] + two.done["scalars"] == 16_000
+        first = other.wait()
+    assert (first.code, second.code) == (0, 0), first.err + second.err
+    assert first.done["scalars"] + second.done["scalars"] == 16_000
     del (stored := reader.scalars(experiment_id))["first"]
     assert stored == tensorboard_scalars(logdir)
 
@@ -164,7 +164,7 @@ def test_corrupt_file_is_named_and_others_go_on(uploader, reader, logdir):
     assert values(stored, "bad") == {0: 0.0, 1: 1.0, 2: 2.0, 3: 3.0}
 
 
-def test_damaged_record_is_counted_now_and_by_whoever_resumes(uploader, reader, logdir):
+def test_damaged_record_is_counted_at_upload_and_at_resume(uploader, reader, logdir):
     path = write_run(logdir, "run", [(step, float(step)) for step in range(10)])
     event_files.spoil_payload(path, 5)
     first = uploader.run("--logdir", logdir, "--one-shot", "--json")
@@ -212,7 +212,7 @@ def test_upload_of_replaced_file_starts_at_its_beginning(uploader, reader, logdi
 
 
 def constant(tag, step):
-    """A tensor of 4 MiB that takes a few bytes in the file: one value stands for all."""
+    """A tensor of 4 MiB that takes a few bytes in the file: one value is repeated."""
     shape = event_files.pb.TensorShapeProto(dim=[event_files.pb.TensorShapeProto.Dim(size=1 << 20)])
     tensor = event_files.pb.TensorProto(dtype=1, tensor_shape=shape, float_val=[1.5])
     return event_files.plugin_event("a_plugin", tag, step, tensor, data_class=2)
@@ -287,18 +287,20 @@ def test_experiment_is_changed_and_deleted(uploader, logdir):
 def test_login_makes_flags_unnecessary(uploader, logdir):
     write_run(logdir, "run", [(1, 1.0)])
     unconfigured = type(uploader)("", "", uploader.directory)
-    assert unconfigured.run("--logdir", logdir, "--one-shot").code == 2
+    assert unconfigured.run_process("--logdir", logdir, "--one-shot").code == 2
     assert (
-        unconfigured.run("login", "--server", uploader.server, stdin=f"{uploader.token}\n").code
+        unconfigured.run_process(
+            "login", "--server", uploader.server, stdin=f"{uploader.token}\n"
+        ).code
         == 0
     )
-    assert unconfigured.run("--logdir", logdir, "--one-shot").code == 0
+    assert unconfigured.run_process("--logdir", logdir, "--one-shot").code == 0
 
 
 def test_wrong_token_ends_with_1_and_says_what_to_do(uploader, logdir):
     write_run(logdir, "run", [(1, 1.0)])
     stranger = type(uploader)(uploader.server, "tbh_" + "x" * 40, uploader.directory)
-    ended = stranger.run("--logdir", logdir, "--one-shot")
+    ended = stranger.run_process("--logdir", logdir, "--one-shot")
     assert (ended.code, ended.out) == (1, "")
     assert "tbupload login" in ended.err
 

@@ -1,5 +1,5 @@
-"""Whatever is sent that the API's description allows, or forbids: no failure, and no answer that is
-not described.
+"""Requests that the API's description allows or forbids: no failure, and only the responses
+described.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ EXAMPLES = 5
 
 @schemathesis.serializer("application/x-protobuf")
 def as_bytes(_context, content):
-    """A body of bytes, such as they are."""
+    """Encode a body as bytes, unchanged."""
     return content if isinstance(content, bytes) else str(content).encode()
 
 
@@ -54,15 +54,17 @@ def experiment(api):
 
 @pytest.fixture
 def operations(live_service):
-    """Every operation of the document; of an answer that does not end, the first event is read."""
+    """Return every operation of the document; of a response that does not end, the first event is
+    read.
+    """
     schema = schemathesis.openapi.from_url(f"{live_service.url}/api/v1/openapi.json")
     schema.config.max_stream_events = 1
     return [operation.ok() for operation in schema.get_all_operations()]
 
 
 def ask(operation, api, **path):
-    """Sends what the description allows and what it forbids, some of it about what there is; checks
-    every answer.
+    """Send allowed and forbidden requests, some of them about existing things; check every
+    response.
     """
 
     @settings(

@@ -1,5 +1,5 @@
-"""Tensors and blobs of every real writer's files, uploaded and read back, beside what TensorBoard's
-reader finds.
+"""Tensors and blobs of every real writer's files, uploaded and read back, compared with
+TensorBoard's reader.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NOT_FINITE = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
 
 @pytest.fixture(scope="module")
 def uploaded(live_service, tmp_path_factory):
-    """The read API, and the experiment with everything in tests/data."""
+    """The read API, and the experiment with all files of tests/data."""
     uploader = Uploader(
         live_service.url, live_service.new_owner(), tmp_path_factory.mktemp("uploader")
     )
@@ -34,7 +34,7 @@ def uploaded(live_service, tmp_path_factory):
 @pytest.fixture(scope="module")
 def expected():
     """{(run, tag): (plugin, data class, {step: (wall time, tensor)})}, the newest point of a step."""
-    found = {}
+    by_key = {}
     for path in sorted(DATA.rglob("*.tfevents.*")):
         run = path.parent.relative_to(DATA).as_posix()
         for event in EventFileLoader(str(path)).Load():
@@ -43,12 +43,12 @@ def expected():
                     value.metadata.plugin_data.plugin_name,
                     value.metadata.data_class,
                 )
-                points = found.setdefault(
+                points = by_key.setdefault(
                     (run, value.tag or value.node_name), (plugin, data_class or TENSOR, {})
                 )[2]
                 if event.step not in points or points[event.step][0] <= event.wall_time:
                     points[event.step] = (event.wall_time, value.tensor)
-    return found
+    return by_key
 
 
 def of_class(expected, data_class):
@@ -57,12 +57,12 @@ def of_class(expected, data_class):
 
 def read(uploaded, path):
     reader, experiment_id = uploaded
-    found = reader.get(experiment_id, f"{path}/data", downsample=10_000)
-    return {(run, tag): columns for run, tags in found.items() for tag, columns in tags.items()}
+    by_key = reader.get(experiment_id, f"{path}/data", downsample=10_000)
+    return {(run, tag): columns for run, tags in by_key.items() for tag, columns in tags.items()}
 
 
 def to_array(tensor):
-    """The array of a tensor as the API gives it."""
+    """Return the array of a tensor in the API's JSON."""
     if tensor["dtype"] == "string":
         return np.array([text.encode() for text in tensor["data"]], object).reshape(tensor["shape"])
     data = [
@@ -90,10 +90,10 @@ def test_upload_lists_series_with_plugin_and_data_class(uploaded, expected):
 
 
 def test_tensors_arrive_bit_by_bit(uploaded, expected):
-    found = read(uploaded, "tensors")
-    assert found.keys() == of_class(expected, TENSOR).keys()
+    by_key = read(uploaded, "tensors")
+    assert by_key.keys() == of_class(expected, TENSOR).keys()
     for key, points in of_class(expected, TENSOR).items():
-        columns = found[key]
+        columns = by_key[key]
         assert columns["steps"] == sorted(points), key
         for step, wall_time, value in zip(
             columns["steps"], columns["wall_times"], columns["values"], strict=True
@@ -110,12 +110,12 @@ def test_tensors_arrive_bit_by_bit(uploaded, expected):
 
 def test_blobs_arrive_byte_by_byte(uploaded, expected):
     reader, _ = uploaded
-    found = read(uploaded, "blob_sequences")
-    assert found.keys() == of_class(expected, BLOB_SEQUENCE).keys()
+    by_key = read(uploaded, "blob_sequences")
+    assert by_key.keys() == of_class(expected, BLOB_SEQUENCE).keys()
     for key, points in of_class(expected, BLOB_SEQUENCE).items():
-        assert found[key]["steps"] == sorted(points), key
+        assert by_key[key]["steps"] == sorted(points), key
         for step, wall_time, blobs in zip(
-            *(found[key][column] for column in ("steps", "wall_times", "values")), strict=True
+            *(by_key[key][column] for column in ("steps", "wall_times", "values")), strict=True
         ):
             known_wall_time, tensor = points[step]
             assert wall_time == known_wall_time
@@ -124,14 +124,14 @@ def test_blobs_arrive_byte_by_byte(uploaded, expected):
 
 
 def test_legacy_histograms_keep_fields_they_were_written_with(uploaded):
-    found = read(uploaded, "tensors")
+    by_key = read(uploaded, "tensors")
     for run in ("pytorch/media", "tensorboardx/media", "tensorflow1/run"):
-        for value in found[run, "weights"]["values"]:
+        for value in by_key[run, "weights"]["values"]:
             histogram = value["histogram"]
             assert len(histogram["limits"]) == len(histogram["counts"])
             assert histogram["min"] < histogram["max"]
             assert sum(histogram["counts"]) == histogram["num"]
-    raw = found["pytorch/media", "raw"]["values"][0]["histogram"]
+    raw = by_key["pytorch/media", "raw"]["values"][0]["histogram"]
     assert raw == {
         "min": 0,
         "max": 2,

@@ -1,6 +1,4 @@
-"""The same command again goes on with what it made; what a person sees of an upload, on a real
-terminal too.
-"""
+"""Running the same command again resumes its upload; and what a user sees, on a terminal too."""
 
 import json
 import os
@@ -48,7 +46,7 @@ def killed(uploader, reader, logdir):
     return experiment_id
 
 
-def test_killed_follow_goes_on_with_its_experiment_and_says_so(uploader, reader, logdir, killed):
+def test_follow_killed_resumes_its_experiment_and_says_so(uploader, reader, logdir, killed):
     write(logdir, range(10, 20))
     with uploader.follow(logdir, "--json") as following:
         wait_until(lambda: reader.get(killed, "scalars")["run"]["loss"]["count"] == 20)
@@ -102,7 +100,7 @@ def test_one_shot_that_skipped_something_is_complete_too(uploader, logdir):
     assert first.experiment_id != second.experiment_id
 
 
-def test_one_shot_that_lost_its_server_is_gone_on_with(uploader, reader, live_service, logdir):
+def test_one_shot_that_lost_its_server_is_resumed(uploader, reader, live_service, logdir):
     write(logdir, range(10))
     with flaky_proxy(
         live_service.url, ["", *["503"] * 1000]
@@ -156,13 +154,13 @@ def test_create_killed_before_answer_leaves_one_experiment(uploader, reader, liv
 
 def test_two_that_begin_at_once_share_one_experiment(uploader, reader, logdir):
     write(logdir, range(100))
-    with uploader.follow(logdir) as one, uploader.follow(logdir) as two:
-        assert one.wait_for_experiment() == two.wait_for_experiment()
-        assert (one.stop().code, two.stop().code) == (0, 0)
-    assert reader.scalars(experiment_id_of(one.wait().out)) == tensorboard_scalars(logdir)
+    with uploader.follow(logdir) as first, uploader.follow(logdir) as second:
+        assert first.wait_for_experiment() == second.wait_for_experiment()
+        assert (first.stop().code, second.stop().code) == (0, 0)
+    assert reader.scalars(experiment_id_of(first.wait().out)) == tensorboard_scalars(logdir)
 
 
-def test_unwritable_memory_is_told_and_upload_goes_on(uploader, reader, logdir):
+def test_resume_store_unwritable_is_reported_and_upload_runs(uploader, reader, logdir):
     write(logdir, range(10))
     (uploader.directory / "uploads.json").mkdir()
     ended = uploader.run("--logdir", logdir, "--one-shot", "--quiet")
@@ -174,7 +172,7 @@ def test_unwritable_memory_is_told_and_upload_goes_on(uploader, reader, logdir):
 
 @pytest.fixture
 def troubled(logdir):
-    """A logdir with three paths in trouble and a damaged record."""
+    """A log directory with three unreadable paths and a damaged record."""
     for run in ("run", "bad"):
         write(logdir, range(10), run)
     event_files.spoil_payload(logdir / "run" / "tfevents.1", 3)
@@ -235,7 +233,7 @@ def test_terminal_shows_live_lines_and_each_sentence_once(uploader, live_service
 
 
 def on_a_terminal(uploader, *arguments):
-    """Runs `tbupload` on a pseudo-terminal of its own; its exit code and all it wrote there."""
+    """Run `tbupload` on a pseudo-terminal; return its exit code and all it wrote there."""
     terminal, ours = pty.openpty()
     termios.tcsetwinsize(ours, (24, 100))
     command = [sys.executable, "-m", "tbupload", *map(str, arguments)]

@@ -1,5 +1,5 @@
-"""`tbservice serve` and the commands around it, on a PostgreSQL and an S3 server that only the
-settings name.
+"""`tbservice serve` and related commands, on a PostgreSQL and an S3 server that only the settings
+name.
 """
 
 import json
@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack
+from urllib.parse import urlsplit
 
 import httpx2
 import psutil
@@ -17,9 +18,10 @@ import psycopg
 import pytest
 
 from support.batches import ApiClient, segment, stream, texts
-from support.process_kills import workers_of
-from support.servers import database_name, environment_of, live_service, wait_ready
+from support.process_kills import started_workers, workers_of
+from support.servers import database_name, environment_of, live_service
 from support.source_code import ROOT
+from support.uploading import wait_until
 from tbservice import limits
 from tbservice.local.embedded.ports import LOOPBACK, choose_ports
 from tbservice.server.workers import WORKER_HEALTHCHECK_SECONDS_MAX
@@ -30,9 +32,7 @@ MIGRATIONS = sorted(path.stem for path in (ROOT / "migrations" / "versions").glo
 
 
 def tbservice(settings, *arguments, **more):
-    """Runs a command to its end with these settings; returns the exit code, what it printed and
-    what it said.
-    """
+    """Run a command to its end with these settings; return the exit code and both outputs."""
     done = subprocess.run(
         [sys.executable, "-m", "tbservice", *arguments],
         env=environment_of(settings) | more,
@@ -111,16 +111,12 @@ def test_serve_workers_share_database_and_stop_at_sigterm(settings, owner_token,
 
 def test_workers_end_when_their_parent_is_killed(settings, tmp_path):
     with live_service(settings, free_port(), tmp_path / "log", TBHUB_WORKERS="2") as live:
-        workers = workers_of(live)
-        wait_ready(live.process, live.url, tmp_path / "log")
-        time.sleep(
-            1
-            # the second worker may still be importing: the promise holds from when its application is
-            # made
-        )
+        # A worker that still imports its modules does not notice the end of its parent.
+        port = urlsplit(live.database_url).port
+        workers = wait_until(lambda: len(started := started_workers(live, port)) == 2 and started)
         live.process.kill()
         live.process.wait()
-        assert not psutil.wait_procs(workers, 10)[1]
+        assert not psutil.wait_procs(workers, 60)[1]
 
 
 def test_serve_fails_when_no_worker_can_be_replaced(servers, settings, tmp_path):
@@ -168,18 +164,18 @@ def test_failed_request_has_id_of_its_log_record(settings, owner_token, tmp_path
 
 
 def test_error_ids_of_suppressed_failures_are_logged(settings, owner_token, tmp_path):
-    log, headers = tmp_path / "log", {"Authorization": f"Bearer {owner_token}"}
+    log = tmp_path / "log"
+    # The server closes a connection after a failure.
+    headers = {"Authorization": f"Bearer {owner_token}", "Connection": "close"}
     times = limits.LOG_REPEATS_MAX + 5
     with live_service(settings, free_port(), log) as live:
         with psycopg.connect(live.database_url) as db:
             db.execute("ALTER TABLE experiments RENAME TO away")
-        listed, read = (
-            [
-                httpx2.get(f"{live.url}{path}", headers=headers, trust_env=False).json()["id"]
-                for _ in range(times)
-            ]
-            for path in ("/api/v1/experiments", f"/api/v1/experiments/{'A' * 22}")
-        )
+        with httpx2.Client(base_url=live.url, headers=headers, trust_env=False) as http:
+            listed, read = (
+                [http.get(path).json()["id"] for _ in range(times)]
+                for path in ("/api/v1/experiments", f"/api/v1/experiments/{'A' * 22}")
+            )
     text = log.read_text()
     assert text.count("Traceback") == len(set(listed + read)) == 2 * limits.LOG_REPEATS_MAX
     for ids in (listed, read):  # the same type of error, but another traceback
@@ -250,14 +246,14 @@ def test_stop_waits_for_no_statement_and_no_text(servers, settings, owner_token,
 
 
 def ask(stack, host, port, path, token=None):
-    """Sends a request and leaves its answer unread, until the stack is closed."""
+    """Send a request and leave its answer unread until the stack is closed."""
     connection = stack.enter_context(socket.create_connection((host, int(port))))
     authorization = f"Authorization: Bearer {token}\r\n" if token else ""
     connection.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n{authorization}\r\n".encode())
 
 
 def wait_for_waiting(superuser, count):
-    """Waits until so many statements wait for a lock."""
+    """Wait until so many statements wait for a lock."""
     waiting = (
         "SELECT count(*) FROM pg_locks WHERE NOT granted"
         " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"

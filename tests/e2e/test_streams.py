@@ -1,6 +1,4 @@
-"""Full resolution from a live service: clients that are slow or go away, and answers that break off
-in the middle.
-"""
+"""Full reads from a live service: slow clients, clients that leave, and answers that break midway."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ SERIES, POINTS = 60, 10_000
 
 @pytest.fixture
 def experiment_id(reader, uploader):
-    """More points than are read at once, and more bytes than any socket takes."""
+    """More points than one chunk, and more bytes than socket buffers hold."""
     api = ApiClient(reader.http, uploader.token)
     experiment_id = api.new_experiment()
     rng = np.random.default_rng(5)
@@ -84,16 +82,16 @@ def test_stream_of_slow_clients_holds_no_connection(reader, experiment_id, super
 
 @pytest.fixture
 def older_id(reader, uploader):
-    """An experiment that was made before any other of its workspace."""
+    """An experiment created before all others of its workspace."""
     api = ApiClient(reader.http, uploader.token)
     experiment_id = api.new_experiment()
     api.write(experiment_id, segment(stream(), 0, 1, scalars("loss", [1])))
     return experiment_id
 
 
-@pytest.mark.parametrize("chosen", ["csv", "parquet", "arrow", "json", "points"])
-def test_what_breaks_in_middle_never_looks_whole(
-    reader, older_id, experiment_id, superuser, chosen, uploader, tmp_path
+@pytest.mark.parametrize("format_", ["csv", "parquet", "arrow", "json", "points"])
+def test_stream_broken_midway_never_looks_complete(
+    reader, older_id, experiment_id, superuser, format_, uploader, tmp_path
 ):
     damaged = (
         superuser.execute(
@@ -112,20 +110,20 @@ def test_what_breaks_in_middle_never_looks_whole(
         ).rowcount
     )
     assert damaged
-    with everything(reader, experiment_id, format=chosen) as answer:
+    with everything(reader, experiment_id, format=format_) as answer:
         assert answer.status_code == 200
         with pytest.raises(httpx2.RemoteProtocolError):
             answer.read()
-    if chosen in {"csv", "parquet"}:
+    if format_ in {"csv", "parquet"}:
         directory = tmp_path / "exported"
         ended = uploader.run(
-            "export", "--experiment", experiment_id, "--format", chosen, "--output", directory
+            "export", "--experiment", experiment_id, "--format", format_, "--output", directory
         )
         assert ended.code == 75, ended.err
         assert "in the middle of an answer; trying again" in ended.err
         assert [path.name for path in directory.rglob("*part*")] == []
-    if chosen == "csv":
-        ended = uploader.run("export", "--all", "--format", chosen, "--output", tmp_path / "all")
+    if format_ == "csv":
+        ended = uploader.run("export", "--all", "--format", format_, "--output", tmp_path / "all")
         assert (ended.code, "continuing with the others" in ended.err) == (75, True)
         assert [path.parent.parent.name for path in tmp_path.joinpath("all").rglob("*part*")] == [
             older_id

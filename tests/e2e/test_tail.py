@@ -1,6 +1,4 @@
-"""Live tails over a real server: nothing is missed and nothing doubled, also when the server is
-killed.
-"""
+"""Live tails over a real server: no point missed or repeated, even when the server is killed."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ from tbservice.local.embedded.ports import LOOPBACK, choose_ports
 
 @contextmanager
 def tailing(uploader, *arguments):
-    """Runs `tbupload tail --json` while the block lasts; gives the process and the lines it has
+    """Run `tbupload tail --json` until the block ends; yield the process and the lines it has
     printed.
     """
     command = [sys.executable, "-m", "tbupload", "tail", *arguments, "--json"]
@@ -46,7 +44,7 @@ def tailing(uploader, *arguments):
 
 
 def write(api, experiment, steps, tag="loss"):
-    """Writes scalars behind those of the same steps' file."""
+    """Write scalars as a new file, named by its tag and first step."""
     api.write(experiment, segment(stream(file_name=f"{tag}{steps[0]}"), 0, 9, scalars(tag, steps)))
 
 

@@ -1,6 +1,4 @@
-"""`tbservice up` as a person meets it: a process, a directory, signals, and one line for each
-trouble.
-"""
+"""`tbservice up` as a user meets it: a process, a directory, signals, and one line per problem."""
 
 import contextlib
 import os
@@ -9,13 +7,16 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 import tomllib
+from pathlib import Path
 
 import httpx2
 import psycopg
 import pytest
 
+from support.servers import choose_directory
 from tbservice.local.embedded import subprocesses
 from tbservice.local.embedded.instance import Instance
 from tbservice.store.pg import migrate
@@ -26,9 +27,10 @@ STOP_SECONDS_MAX = 20
 
 
 @pytest.fixture
-def home(tmp_path):
-    """A home directory, which holds the data and the client's configuration."""
-    return tmp_path
+def home():
+    """A home directory for the data and the client's configuration."""
+    with tempfile.TemporaryDirectory(prefix="tbhub-home-", dir=choose_directory()) as directory:
+        yield Path(directory)
 
 
 class Up:
@@ -47,21 +49,21 @@ class Up:
                 text=True,
             )
         line = self.process.stdout.readline().strip()
-        found = READY.match(line)
-        if found is None:
+        match = READY.match(line)
+        if match is None:
             self.kill()
             raise AssertionError((line, self.errors.read_text()))
-        self.url = found[1]
+        self.url = match[1]
 
     def kill(self):
-        """Leaves nothing of it, whatever was done to it."""
+        """Kill it and its servers."""
         self.process.stdout.close()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
     def end(self, number):
-        """Sends a signal, and returns the exit code and the seconds it took."""
+        """Send a signal; return the exit code and the seconds until the end."""
         begin = time.monotonic()
         self.process.send_signal(number)
         code = self.process.wait(STOP_SECONDS_MAX)
@@ -104,7 +106,7 @@ def environment(home):
 
 @contextlib.contextmanager
 def running(home, *options, **more):
-    """A ready `tbservice up`, which is gone afterwards."""
+    """Run `tbservice up` until the block ends."""
     up = Up(home, *options, **more)
     try:
         yield up
@@ -113,7 +115,7 @@ def running(home, *options, **more):
 
 
 def refused(home, *options, command=(sys.executable, "-m", "tbservice")):
-    """Runs `tbservice up` where it must not start, and returns the one line it says."""
+    """Run `tbservice up` where it must not start; return its one line of output."""
     done = subprocess.run(
         [*command, "up", *options],
         env=environment(home),

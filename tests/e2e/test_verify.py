@@ -1,4 +1,4 @@
-"""`tbupload verify`: what was uploaded is proven, and whatever happens to it afterwards is named."""
+"""`tbupload verify` proves what was uploaded, and names all that happened to it afterwards."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def line(count, start=0):
 
 @pytest.fixture
 def upload(uploader, logdir):
-    """Uploads the logdir, to an experiment if one is named, and answers its id."""
+    """Upload the log directory, to an experiment if one is named; return the experiment's id."""
 
     def upload(*arguments):
         ended = uploader.run("--logdir", logdir, "--one-shot", *arguments)
@@ -45,8 +45,8 @@ def upload(uploader, logdir):
 
 @pytest.fixture
 def verify(uploader, logdir, monkeypatch, capsys):
-    """Verifies the logdir against an experiment; answers exit code, findings by run and tag, and
-    the verdict.
+    """Verify the log directory against an experiment; return exit code, findings by run and tag,
+    and the verdict.
 
     In this process, which takes a tenth of the time.
     """
@@ -73,8 +73,8 @@ def verify(uploader, logdir, monkeypatch, capsys):
         out, err = capsys.readouterr()
         *told, verdict = map(json.loads, out.splitlines())
         assert verdict.pop("event") == "verified", err
-        found = [each for each in told if each["event"] == "series"]
-        return code, {(series["run"], series["tag"]): series for series in found}, verdict
+        findings = [each for each in told if each["event"] == "series"]
+        return code, {(series["run"], series["tag"]): series for series in findings}, verdict
 
     return verify
 
@@ -88,30 +88,30 @@ OF_SERIES = """
 
 
 def change(connection, statement, experiment_id, run, tag):
-    """Runs a statement on the rows of a series; at least one must be touched."""
+    """Run a statement on the rows of a series; at least one must match."""
     assert connection.execute(statement + OF_SERIES, (experiment_id, run, tag)).rowcount > 0
 
 
-def differing(found):
-    return {name: series for name, series in found.items() if series["status"] != "proven"}
+def differing(findings):
+    return {name: series for name, series in findings.items() if series["status"] != "proven"}
 
 
-def test_everything_that_real_writers_wrote_is_proven(uploader, verify):
+def test_verify_proves_files_of_all_real_writers(uploader, verify):
     uploaded = uploader.run("--logdir", DATA, "--one-shot", "--json")
-    code, found, verdict = verify(uploaded.experiment_id, "--strict", directory=DATA)
-    assert not differing(found)
-    assert {series["data_class"] for series in found.values()} == {
+    code, findings, verdict = verify(uploaded.experiment_id, "--strict", directory=DATA)
+    assert not differing(findings)
+    assert {series["data_class"] for series in findings.values()} == {
         "scalar",
         "tensor",
         "blob_sequence",
     }
-    assert len(found) == verdict["series"]["proven"] > 100
+    assert len(findings) == verdict["series"]["proven"] > 100
     assert verdict["skipped"] == uploaded.done["skipped"]
     assert (code, verdict["proven"]) == (uploaded.code, not verdict["skipped"])
 
 
 def make_logdir(logdir):
-    """A run that stays whole, and one series or run for each kind of damage."""
+    """Write a run that stays undamaged, and one series or run for each kind of damage."""
     for run in ("whole", "gone"):
         write(logdir, run, *scalars("loss", line(20)))
     write(
@@ -135,7 +135,7 @@ def make_logdir(logdir):
 
 
 def damage(experiment_id, uploader, reader, superuser, logdir, growing):
-    """One damage of every kind, each to a series of its own."""
+    """Damage stored data in every way, each in a series of its own."""
     http = f"/api/v1/experiments/{experiment_id}"
     reader.http.delete(
         f"{http}/series", params={"run": "train", "tag": "deleted"}
@@ -182,18 +182,16 @@ def damage(experiment_id, uploader, reader, superuser, logdir, growing):
     event_files.write_records(growing, scalars("loss", line(4, start=10)), append=True)
 
 
-def test_each_kind_of_damage_is_named_and_what_is_whole_is_not(
-    uploader, reader, superuser, logdir, upload, verify
-):
+def test_verify_names_each_kind_of_damage_only(uploader, reader, superuser, logdir, upload, verify):
     growing = make_logdir(logdir)
     experiment_id = upload()
     assert verify(experiment_id, "--strict")[0] == 0
     damage(experiment_id, uploader, reader, superuser, logdir, growing)
-    code, found, verdict = verify(experiment_id)
+    code, findings, verdict = verify(experiment_id)
     steps = ("missing", "different", "extra")
     told = {
         name: (series["status"], *(series.get(kind) for kind in steps))
-        for name, series in found.items()
+        for name, series in findings.items()
     }
     assert told == {
         ("whole", "loss"): ("proven", None, None, None),
@@ -210,19 +208,22 @@ def test_each_kind_of_damage_is_named_and_what_is_whole_is_not(
         ("train", "_hparams_/session_start_info"): ("different", None, None, None),
         ("train", "new"): ("extra", None, None, None),
     }
-    assert (found["grows", "loss"]["first_missing_steps"], found["grows", "loss"]["points"]) == (
+    assert (
+        findings["grows", "loss"]["first_missing_steps"],
+        findings["grows", "loss"]["points"],
+    ) == (
         [10, 11, 12, 13],
         14,
     )
-    assert found["train", "altered"]["first_different_steps"] == [29]
+    assert findings["train", "altered"]["first_different_steps"] == [29]
     assert (
-        found["train", "later"]["first_different_steps"],
-        found["train", "later"]["first_extra_steps"],
+        findings["train", "later"]["first_different_steps"],
+        findings["train", "later"]["first_extra_steps"],
     ) == (
         [7],
         [100],
     )
-    assert found["train", "_hparams_/session_start_info"]["reasons"] == [
+    assert findings["train", "_hparams_/session_start_info"]["reasons"] == [
         "its summary metadata differs"
     ]
     assert (code, verdict["proven"], verdict["extra_runs"]) == (1, False, ["elsewhere"])
@@ -269,30 +270,30 @@ def test_verify_accepts_overlapping_files_and_names_extra(logdir, upload, verify
     write(logdir, "run", *scalars("loss", [(5, 7.0), (3, 8.0), (5, 9.0)], late), name="tfevents.3")
     doomed = write(logdir, "run", *scalars("loss", line(10, start=200)), name="tfevents.4")
     experiment_id = upload()
-    code, found, _ = verify(experiment_id, "--strict")
-    assert (code, found["run", "loss"]["points"]) == (0, 90)
+    code, findings, _ = verify(experiment_id, "--strict")
+    assert (code, findings["run", "loss"]["points"]) == (0, 90)
     doomed.unlink()
-    code, found, verdict = verify(experiment_id)
+    code, findings, verdict = verify(experiment_id)
     assert (code, verdict["proven"], verdict["series"]["extra"]) == (0, True, 1)
-    assert (found["run", "loss"]["extra"], found["run", "loss"]["first_extra_steps"]) == (
+    assert (findings["run", "loss"]["extra"], findings["run", "loss"]["first_extra_steps"]) == (
         10,
         [200, 201, 202, 203, 204],
     )
     assert verify(experiment_id, "--strict")[0] == 1
 
 
-def test_cut_record_is_told_and_damaged_one_is_no_proof(logdir, upload, verify, uploader):
+def test_verify_reports_cut_record_and_fails_for_damaged(logdir, upload, verify, uploader):
     path = write(logdir, "run", *scalars("loss", line(20)))
     event_files.cut(path, -5)
     experiment_id = upload()
-    code, found, verdict = verify(experiment_id)
-    assert (code, found["run", "loss"]["points"]) == (0, 19)
+    code, findings, verdict = verify(experiment_id)
+    assert (code, findings["run", "loss"]["points"]) == (0, 19)
     assert verdict["notes"][0].startswith(f"{path}: its last")
     event_files.spoil_payload(path, 5)
     event_files.spoil_length_checksum(write(logdir, "bad", *scalars("loss", line(9))), 4)
     uploaded = uploader.run("--logdir", logdir, "--one-shot", "--json")
-    code, found, verdict = verify(uploaded.experiment_id, "--strict")
-    assert not differing(found)
+    code, findings, verdict = verify(uploaded.experiment_id, "--strict")
+    assert not differing(findings)
     assert (code, uploaded.code) == (1, 1)
     assert verdict["skipped"] == uploaded.done["skipped"]
     assert len(verdict["problems"]) == 1
@@ -312,13 +313,13 @@ def test_filters_are_those_of_upload_and_read_token_is_enough(
     filters = ("--plugins", "scalars", "--include-tags", "lo.*|n", "--exclude-runs", "ev.*")
     experiment_id = upload(*filters)
     assert verify(experiment_id, "--strict", *filters)[0] == 0
-    code, found, _ = verify(experiment_id)
+    code, findings, _ = verify(experiment_id)
     missing = {
         ("train", "accuracy"),
         ("train", "n"),
         *(("eval", tag) for tag in ("loss", "accuracy", "n")),
     }
-    assert (code, differing(found).keys()) == (1, missing)
+    assert (code, differing(findings).keys()) == (1, missing)
     everything = upload()
     assert verify(everything, "--strict", *filters)[0] == 0  # what they leave out is not looked at
     made = reader.http.post(
@@ -352,7 +353,7 @@ PHOTOS = [[SIDE, SIDE, image] for image in (INLINE, WHOLE, PIECES)]
 
 
 def write_photos(logdir):
-    """Three images of one run, each of its own size; and a run without any."""
+    """Write three images of one run, of different sizes; and a run without any."""
     photos = [
         event_files.image_event("photo", step, [image])
         for step, image in enumerate((INLINE, WHOLE, PIECES))
@@ -361,9 +362,9 @@ def write_photos(logdir):
     write(logdir, "scalars", *scalars("loss", line(3)))
 
 
-def lost_steps(found):
-    """By problem the steps of the lost objects of the images."""
-    lost = found["run", "photo"].get("lost_objects", {})
+def lost_steps(findings):
+    """Return the steps of the lost objects of the images by problem."""
+    lost = findings["run", "photo"].get("lost_objects", {})
     return {problem: fault["first_steps"] for problem, fault in lost.items()}
 
 
@@ -371,19 +372,19 @@ def test_verify_names_lost_objects_and_repairs_them(reader, logdir, upload, veri
     write_photos(logdir)
     experiment_id = upload()
     for arguments in ((), ("--deep",)):
-        code, found, verdict = verify(experiment_id, *arguments)
+        code, findings, verdict = verify(experiment_id, *arguments)
         size = len(INLINE + WHOLE + PIECES + SIDE)
         assert (code, verdict["objects"]) == (0, {"checked": 4, "bytes": size, "lost": 0})
     bucket.delete(INLINE, WHOLE, PIECES)
-    code, found, verdict = verify(experiment_id)
+    code, findings, verdict = verify(experiment_id)
     assert (code, verdict["proven"], verdict["objects"]["lost"]) == (1, False, 3)
-    assert differing(found).keys() == {("run", "photo")}
-    assert (found["run", "photo"]["status"], lost_steps(found)) == (
+    assert differing(findings).keys() == {("run", "photo")}
+    assert (findings["run", "photo"]["status"], lost_steps(findings)) == (
         "damaged",
         {"missing": [0, 1, 2]},
     )
-    code, found, verdict = verify(experiment_id, "--repair")
-    assert (code, verdict["proven"], lost_steps(found)) == (0, True, {})
+    code, findings, verdict = verify(experiment_id, "--repair")
+    assert (code, verdict["proven"], lost_steps(findings)) == (0, True, {})
     assert reader.blobs(experiment_id, "run", "photo") == PHOTOS
     assert verify(experiment_id, "--deep", "--strict")[0] == 0
 

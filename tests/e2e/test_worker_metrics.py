@@ -1,5 +1,5 @@
-"""A scrape of a service with several workers tells of them all, whichever worker answers and
-whichever has gone.
+"""A scrape of a service with several workers covers all of them, whichever answers and whichever
+has ended.
 """
 
 import signal
@@ -17,31 +17,31 @@ from tbservice.local.embedded.ports import choose_ports
 
 pytestmark = pytest.mark.own_database
 
-PATIENCE_SECONDS = 120  # for a machine with much else to do
+WAIT_SECONDS_MAX = 120
 HEALTH = {"route": "/healthz", "method": "GET", "status": "204"}
 
 
 @pytest.fixture
 def operator():
-    """A client with the operator's token; each request goes on a connection of its own, which any
-    worker may take.
+    """A client with the operator's token that opens a connection per request, so that any worker
+    may accept it.
     """
     with httpx2.Client(
         headers={"Authorization": "Bearer operator"},
         limits=httpx2.Limits(max_keepalive_connections=0),
-        timeout=PATIENCE_SECONDS,
+        timeout=WAIT_SECONDS_MAX,
         trust_env=False,
     ) as client:
         yield client
 
 
 def samples(operator):
-    """{name: [(labels, value)]} as the operator reads them."""
-    found = {}
+    """Return {name: [(labels, value)]} as the operator reads them."""
+    values = {}
     for family in text_string_to_metric_families(operator.get("/metrics").raise_for_status().text):
         for sample in family.samples:
-            found.setdefault(sample.name, []).append((sample.labels, sample.value))
-    return found
+            values.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return values
 
 
 def health_requests(operator):
@@ -58,7 +58,7 @@ def worker_ids(operator):
 
 @contextmanager
 def standing_still(process):
-    """While the block runs, the process accepts nothing: what comes goes to the others."""
+    """Stop the process until the block ends: the others accept all connections."""
     process.suspend()
     try:
         yield
@@ -67,7 +67,7 @@ def standing_still(process):
 
 
 def wait_until(condition):
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.1)

@@ -1,7 +1,7 @@
-"""A service with a proxy in every joint, and what an upload without faults stores there.
+"""A service with a proxy at every connection, and what an upload without faults stores there.
 
-`pytest tests/faults` tries a choice of all calls, statements and kills; with `--all-faults`, every
-single one.
+`pytest tests/faults` tries a selection of all calls, statements and kills; with `--all-faults`,
+every single one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.fixture(scope="session")
 def is_everything_tried(request):
-    """Whether every call is to fail in its turn, however long that takes."""
+    """Whether every call is made to fail in turn, however long that takes."""
     return request.config.getoption("--all-faults", default=False)
 
 
@@ -57,19 +57,19 @@ def both(world, clean, tmp_path_factory):
     """Another host's logdir with the same runs and other values, uploaded after the complete one,
     without faults.
     """
-    person = world.person()
+    tenant = world.tenant()
     world.disarm()
     logdir = write_complete_logdir(
         tmp_path_factory.mktemp("other") / "logdir", 1, "other", seconds_later=0.25
     )
-    experiment_id = person.upload(clean.logdir).experiment_id
-    ended = person.upload(logdir, "--experiment", experiment_id)
-    return CleanUpload(logdir, ended.done, person.stored(experiment_id))
+    experiment_id = tenant.upload(clean.logdir).experiment_id
+    ended = tenant.upload(logdir, "--experiment", experiment_id)
+    return CleanUpload(logdir, ended.done, tenant.stored(experiment_id))
 
 
 @pytest.fixture
-def person(world):
-    """Somebody with an empty workspace."""
+def tenant(world):
+    """A tenant with an empty workspace."""
     world.disarm()
-    yield world.person()
+    yield world.tenant()
     world.disarm()

@@ -1,5 +1,5 @@
-"""What an upload's exit code says is so: 0 all is there, 1 something was skipped, 75 later, and
-later it is there.
+"""The exit code of an upload is true: 0 all stored, 1 something skipped, 75 try again later, which
+then completes.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ SOON = ("--retry-timeout", 0.3)
 
 
 def away_from(call, fault):
-    """The server is there until this call."""
+    """Return faults for this call and all later ones."""
     return dict.fromkeys(range(call, AWAY_FOR_GOOD), fault)
 
 
-def give_up_at(world, person, call, fault, logdir):
-    """An upload that soon gives up a server that answers no more."""
+def give_up_at(world, tenant, call, fault, logdir):
+    """Upload with a short retry timeout to a server that stops answering."""
     world.disarm()
     world.http.arm(away_from(call, fault))
-    ended = person.upload(logdir, *SOON)
+    ended = tenant.upload(logdir, *SOON)
     is_hit = bool(world.http.hits)
     world.disarm()
     return ended, is_hit
@@ -38,17 +38,17 @@ def test_server_that_goes_away_is_75_and_rest_can_be_sent_later(
     world, clean, fault, is_everything_tried
 ):
     for call in itertools.count(1) if is_everything_tried else SOME_CALLS[fault]:
-        person = world.person()
-        ended, is_hit = give_up_at(world, person, call, fault, clean.logdir)
+        tenant = world.tenant()
+        ended, is_hit = give_up_at(world, tenant, call, fault, clean.logdir)
         if not is_hit:
             break
         assert ended.code == 75, ended.err
         go_on = ("--experiment", ended.experiment_id) if "/experiment/" in ended.out else ()
         if go_on and fault != "unanswered":
-            assert person.stored(ended.experiment_id)["streams"] != clean.stored["streams"]
-        again = person.upload(clean.logdir, *go_on)
+            assert tenant.stored(ended.experiment_id)["streams"] != clean.stored["streams"]
+        again = tenant.upload(clean.logdir, *go_on)
         assert again.code == 0, again.err
-        clean.check_stored(person, again.experiment_id)
+        clean.check_stored(tenant, again.experiment_id)
     assert call >= max(SOME_CALLS[fault])
 
 
@@ -62,23 +62,23 @@ def spoiled(world, clean, tmp_path_factory):
 
 @pytest.mark.parametrize("fault", ["lost", "half answered"])
 def test_verify_counts_skipped_once_and_exits_1(world, spoiled, fault):
-    person = world.person()
+    tenant = world.tenant()
     world.disarm()
     world.http.arm(dict.fromkeys(range(2, 100, 2), fault))
-    ended = person.upload(spoiled.logdir)
+    ended = tenant.upload(spoiled.logdir)
     assert ended.code == 1, ended.err
     assert sum(ended.done["skipped"].values()) == 1
     assert ended.done["skipped"] == spoiled.done["skipped"]
-    spoiled.check_stored(person, ended.experiment_id)
-    again = person.upload(spoiled.logdir, "--experiment", ended.experiment_id)
+    spoiled.check_stored(tenant, ended.experiment_id)
+    again = tenant.upload(spoiled.logdir, "--experiment", ended.experiment_id)
     assert (again.code, again.done["skipped"]) == (1, spoiled.done["skipped"])
-    spoiled.check_stored(person, ended.experiment_id)
+    spoiled.check_stored(tenant, ended.experiment_id)
 
 
-def test_upload_that_was_complete_sends_nothing_and_is_0(world, clean, person):
-    first = person.upload(clean.logdir)
+def test_upload_that_was_complete_sends_nothing_and_is_0(world, clean, tenant):
+    first = tenant.upload(clean.logdir)
     world.disarm()
-    again = person.upload(clean.logdir, "--experiment", first.experiment_id)
+    again = tenant.upload(clean.logdir, "--experiment", first.experiment_id)
     assert [
         again.code,
         *(counts(again.done)[name] for name in ("scalars", "tensors", "blobs", "bytes")),
@@ -88,4 +88,4 @@ def test_upload_that_was_complete_sends_nothing_and_is_0(world, clean, person):
         for call in world.http.calls
         if call[0] in {"PUT", "PATCH"} or call[1].endswith("/batches")
     ]
-    clean.check_stored(person, first.experiment_id)
+    clean.check_stored(tenant, first.experiment_id)

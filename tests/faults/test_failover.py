@@ -1,8 +1,8 @@
-"""PostgreSQL goes back in time under a running service: a standby that lagged is promoted, an older
-copy is restored.
+"""PostgreSQL loses recent commits under a running service: a lagging standby is promoted, or an
+older copy is restored.
 
-The service is not restarted. What it acknowledged meanwhile is lost in the database, and the
-uploader sends it again.
+The service is not restarted. What it had acknowledged is lost in the database, and the uploader
+sends it again.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ import pytest
 
 from support import event_files, process_kills
 from support.fault_env import fault_env
-from support.servers import Servers, database_name
+from support.servers import database_name, embedded_servers
 from support.standby import restore, run_program, standby_of
 from support.uploading import wait_until
-from tbservice.local.embedded.instance import Instance
 
 FLUSHES = 4
 TAGS = 5
@@ -24,17 +23,15 @@ TAGS = 5
 def world(tmp_path_factory):
     """A service on a PostgreSQL of its own."""
     directory = tmp_path_factory.mktemp("failover")
-    with Instance(directory / "data") as instance, fault_env(Servers(instance), directory) as made:
+    with embedded_servers() as servers, fault_env(servers, directory) as made:
         yield made
 
 
 class Job:
-    """A training job and its upload: each phase of the job logs tags that no phase before has
-    logged.
-    """
+    """A training job and its upload: each phase of the job logs new tags."""
 
-    def __init__(self, person, logdir) -> None:
-        self.person = person
+    def __init__(self, tenant, logdir) -> None:
+        self.tenant = tenant
         self.logdir = logdir
         self.file = logdir / "train" / "events.out.tfevents.1.host"
         event_files.write_records(self.file, [event_files.version_event()])
@@ -54,27 +51,27 @@ class Job:
             wait_until(lambda size=size: self._cursor(experiment_id) == size)
 
     def _cursor(self, experiment_id: str) -> int:
-        answer = self.person._reader().http.get(f"/api/v1/experiments/{experiment_id}/streams")
+        answer = self.tenant._reader().http.get(f"/api/v1/experiments/{experiment_id}/streams")
         return max((stream["offset"] for stream in answer.json().get("streams", ())), default=0)
 
     def check(self, ended) -> None:
         """Everything that was logged is stored, as `tbupload verify` proves."""
         assert ended.code == 0, ended.err
-        verified = self.person.uploader.run(
+        verified = self.tenant.uploader.run_process(
             "verify", "--logdir", self.logdir, "--experiment", ended.experiment_id, "--json"
         )
         assert verified.code == 0, verified.out
 
 
 @pytest.fixture
-def job(person, tmp_path):
+def job(tenant, tmp_path):
     (tmp_path / "logdir" / "train").mkdir(parents=True)
-    return Job(person, tmp_path / "logdir")
+    return Job(tenant, tmp_path / "logdir")
 
 
 @pytest.fixture
 def uploading(job):
-    with job.person.uploader.follow(job.logdir, "--retry-timeout", 60) as uploading:
+    with job.tenant.uploader.follow(job.logdir, "--retry-timeout", 60) as uploading:
         yield uploading
 
 

@@ -1,4 +1,4 @@
-"""Every call from `tbupload` to the service fails, in every way: the end is that of an upload
+"""Every call from `tbupload` to the service fails in every way: the result equals that of an upload
 without faults.
 """
 
@@ -11,7 +11,7 @@ import pytest
 from support.http_faults import FAULTS
 
 QUICK_FAULTS = sorted(FAULTS.keys() - {"429"})
-"""All but the one that asks for a second's patience."""
+"""All except the one that makes the uploader wait for a second."""
 
 CALLS_MIN = 12
 """An upload of fewer calls tries too little."""
@@ -23,18 +23,18 @@ is there.
 
 
 def upload_with(faults, world, clean):
-    """One upload that meets these faults, checked; tells how many it met."""
-    person = world.person()
+    """Upload with these faults, and check the result; return how many were met."""
+    tenant = world.tenant()
     world.disarm()
     world.http.arm(faults)
-    ended = person.upload(clean.logdir)
+    ended = tenant.upload(clean.logdir)
     hits = world.http.hits
-    clean.check(person, ended, says_all=not DOUBLING & set(faults.values()))
+    clean.check(tenant, ended, says_all=not DOUBLING & set(faults.values()))
     return hits
 
 
 def every_call_fails_once(fault, world, clean):
-    """Uploads with a fault at call 1, 2, … until one meets none; how many calls there were."""
+    """Upload with a fault at call 1, 2, … until none is met; return the number of calls."""
     return next(at for at in itertools.count() if not upload_with({at + 1: fault}, world, clean))
 
 

@@ -1,5 +1,5 @@
-"""Every process on the path of an upload is killed with SIGKILL: the upload goes on, or is gone on
-with, to its end.
+"""Every process on the path of an upload is killed with SIGKILL: the upload completes, or can be
+resumed and then completes.
 """
 
 from __future__ import annotations
@@ -17,24 +17,23 @@ import pytest
 from support import process_kills
 from support.complete_logdir import write_complete_logdir
 from support.fault_env import clean_upload, fault_env
-from support.servers import Servers, database_name
+from support.servers import database_name, embedded_servers
 from support.uploading import wait_until
-from tbservice.local.embedded.instance import Instance
 
-PATIENCE = ("--one-shot", "--json", "--retry-timeout", 60)
+RETRYING = ("--one-shot", "--json", "--retry-timeout", 60)
 FIRST_CALL_WITH_AN_EXPERIMENT = 3
 SOME_CALLS = {"lost": (4,), "unanswered": (9,)}
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    """A service with two workers, on a PostgreSQL and a SeaweedFS of its own: others would not like
-    what follows.
+    """A service with two workers, on a PostgreSQL and a SeaweedFS of its own, which these tests
+    kill.
     """
-    directory = tmp_path_factory.mktemp("mortal")
+    directory = tmp_path_factory.mktemp("kills")
     with (
-        Instance(directory / "data") as instance,
-        fault_env(Servers(instance), directory, TBHUB_WORKERS="2") as made,
+        embedded_servers() as servers,
+        fault_env(servers, directory, TBHUB_WORKERS="2") as made,
     ):
         yield made
 
@@ -53,21 +52,19 @@ def instance(world):
     return world.servers.instance
 
 
-def upload_through(moment, action, person, clean):
-    """An upload during which something is done at a moment."""
-    with person.uploader.follow(clean.logdir, *PATIENCE) as uploading:
+def upload_through(moment, action, tenant, clean):
+    """Upload, and run an action at a sync point."""
+    with tenant.uploader.follow(clean.logdir, *RETRYING) as uploading:
         moment.run_at(action)
         return uploading.wait()
 
 
 def hold_statement(world, text, time_):
-    """The moment when a statement with this text comes for so many times, and its connection
-    breaks.
-    """
+    """Return a sync point: the `time_`-th statement with this text, whose connection then breaks."""
     moment = process_kills.SyncPoint()
-    found = itertools.count(1)
+    hits = itertools.count(1)
     world.sql.arm(
-        lambda *args: "before" if text in args[1] and next(found) == time_ else "",
+        lambda *args: "before" if text in args[1] and next(hits) == time_ else "",
         then=moment.wait_at,
     )
     return moment
@@ -88,16 +85,16 @@ STATEMENTS = [
 
 
 @pytest.mark.parametrize(("text", "time_"), STATEMENTS)
-def test_worker_killed_at_work_is_replaced_unnoticed(world, clean, person, text, time_):
+def test_worker_killed_at_work_is_replaced_unnoticed(world, clean, tenant, text, time_):
     moment = hold_statement(world, text, time_)
     before = process_kills.workers_of(world.live)
     ended = upload_through(
-        moment, lambda: process_kills.kill_worker(world.live, world.sql.hit_port), person, clean
+        moment, lambda: process_kills.kill_worker(world.live, world.sql.hit_port), tenant, clean
     )
-    clean.check(person, ended)
+    clean.check(tenant, ended)
     port = urlsplit(world.sql.url).port
     now = wait_until(
-        lambda: len(found := process_kills.started_workers(world.live, port)) == 2 and found
+        lambda: len(workers := process_kills.started_workers(world.live, port)) == 2 and workers
     )
     assert {worker.pid for worker in now} != {worker.pid for worker in before}
 
@@ -108,15 +105,15 @@ def restart_after(kill, restart, instance):
     restart(instance)
 
 
-def test_postgresql_killed_in_transaction_loses_nothing(world, clean, person, instance):
+def test_postgresql_killed_in_transaction_loses_nothing(world, clean, tenant, instance):
     moment = hold_statement(world, "UPDATE experiments SET version", 3)
     action = partial(
         restart_after, process_kills.kill_postgres, process_kills.restart_postgres, instance
     )
-    clean.check(person, upload_through(moment, action, person, clean))
+    clean.check(tenant, upload_through(moment, action, tenant, clean))
 
 
-def test_replaced_worker_waits_for_absent_postgresql(world, clean, person, instance):
+def test_replaced_worker_waits_for_absent_postgresql(world, clean, tenant, instance):
     (killed, *others), port = process_kills.workers_of(world.live), urlsplit(world.sql.url).port
     process_kills.kill_postgres(instance)
     killed.kill()
@@ -130,14 +127,14 @@ def test_replaced_worker_waits_for_absent_postgresql(world, clean, person, insta
         lambda: set(process_kills.started_workers(world.live, port)) - set(others)
     )  # they may have nothing to ask for
     assert set(others) < set(process_kills.workers_of(world.live))
-    clean.check(person, person.upload(clean.logdir, *PATIENCE))
+    clean.check(tenant, tenant.upload(clean.logdir, *RETRYING))
 
 
 @pytest.mark.parametrize("end", [process_kills.kill_backends, process_kills.end_backends])
-def test_connections_that_postgresql_ends_are_made_anew(world, clean, person, instance, end):
+def test_connections_that_postgresql_ends_are_replaced(world, clean, tenant, instance, end):
     moment = hold_statement(world, "INSERT INTO time_series", 2)
     name = database_name(world.database_url)
-    clean.check(person, upload_through(moment, partial(end, instance, name), person, clean))
+    clean.check(tenant, upload_through(moment, partial(end, instance, name), tenant, clean))
     wait_until(lambda: is_up(instance))
 
 
@@ -152,18 +149,18 @@ def is_up(instance):
 @pytest.mark.parametrize(
     "fault", [pytest.param("lost", marks=pytest.mark.every_fault), "unanswered"]
 )
-def test_seaweedfs_killed_keeps_acknowledged_objects(world, clean, person, instance, fault):
+def test_seaweedfs_killed_keeps_acknowledged_objects(world, clean, tenant, instance, fault):
     moment = process_kills.SyncPoint()
     world.objects.arm({3: fault}, then=moment.wait_at)
     action = partial(
         restart_after, process_kills.kill_seaweedfs, process_kills.restart_seaweedfs, instance
     )
-    clean.check(person, upload_through(moment, action, person, clean))
+    clean.check(tenant, upload_through(moment, action, tenant, clean))
 
 
-def killed_upload(person, logdir, wait, *arguments):
-    """Starts `tbupload`, kills it when `wait` returns; the experiment, as far as it was printed."""
-    with person.uploader.follow(logdir, *PATIENCE, *arguments) as uploading:
+def killed_upload(tenant, logdir, wait, *arguments):
+    """Start `tbupload`, and kill it when `wait` returns; return the experiment's id."""
+    with tenant.uploader.follow(logdir, *RETRYING, *arguments) as uploading:
         experiment_id = uploading.wait_for_experiment()
         wait(uploading)
         uploading.process.kill()
@@ -171,38 +168,38 @@ def killed_upload(person, logdir, wait, *arguments):
     return experiment_id
 
 
-def go_on(person, clean, experiment_id):
-    """The rest of an upload that was killed."""
-    person.world.disarm()
-    ended = person.upload(clean.logdir, "--experiment", experiment_id)
-    clean.check(person, ended, says_all=False)
+def resume(tenant, clean, experiment_id):
+    """Complete an upload that was killed."""
+    tenant.world.disarm()
+    ended = tenant.upload(clean.logdir, "--experiment", experiment_id)
+    clean.check(tenant, ended, says_all=False)
 
 
 @pytest.mark.parametrize("fault", ["lost", "unanswered"])
-def test_uploader_killed_at_call_is_gone_on_with(world, clean, fault, is_everything_tried):
+def test_uploader_killed_at_call_is_resumed(world, clean, fault, is_everything_tried):
     calls = (
         itertools.count(FIRST_CALL_WITH_AN_EXPERIMENT) if is_everything_tried else SOME_CALLS[fault]
     )
     for at in calls:
-        person = world.person()
+        tenant = world.tenant()
         moment = process_kills.SyncPoint()
         world.disarm()
         world.http.arm({at: fault}, then=moment.wait_at)
-        with person.uploader.follow(clean.logdir, *PATIENCE) as uploading:
+        with tenant.uploader.follow(clean.logdir, *RETRYING) as uploading:
             wait_until(lambda: world.http.hits or uploading.process.poll() is not None)
             if not world.http.hits:
                 break
             moment.run_at(uploading.process.kill)
             experiment_id = uploading.wait_for_experiment()
             assert uploading.wait().code == -signal.SIGKILL
-        go_on(person, clean, experiment_id)
+        resume(tenant, clean, experiment_id)
     assert at >= FIRST_CALL_WITH_AN_EXPERIMENT
 
 
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.every_fault) for seed in range(1, 10))]
 )
-def test_uploader_killed_again_and_again_comes_to_its_end(world, clean, person, seed):
+def test_uploader_killed_again_and_again_comes_to_its_end(world, clean, tenant, seed):
     rng = np.random.default_rng(seed)
     calls = range(4, 400, 4)
     world.http.arm(
@@ -211,7 +208,7 @@ def test_uploader_killed_again_and_again_comes_to_its_end(world, clean, person, 
     arguments = ()
     for seconds in rng.uniform(0, 0.3, 3):
         experiment_id = killed_upload(
-            person, clean.logdir, lambda _, pause=seconds: time.sleep(pause), *arguments
+            tenant, clean.logdir, lambda _, pause=seconds: time.sleep(pause), *arguments
         )
         arguments = ("--experiment", experiment_id)
-    go_on(person, clean, experiment_id)
+    resume(tenant, clean, experiment_id)

@@ -14,15 +14,15 @@ BLOBS_MIN = 4
 
 
 def upload_with(faults, world, clean):
-    """One upload that meets these faults, checked, its blobs' bytes included; tells how many it
-    met.
+    """Upload with these faults, and check the result with the bytes of its blobs; return how many
+    were met.
     """
-    person = world.person()
+    tenant = world.tenant()
     world.disarm()
     world.objects.arm(faults)
-    ended = person.upload(clean.logdir)
+    ended = tenant.upload(clean.logdir)
     hits = world.objects.hits
-    clean.check(person, ended)
+    clean.check(tenant, ended)
     return hits
 
 

@@ -1,5 +1,5 @@
 """Every statement of the service fails: its connection breaks before it arrives, or before its
-answer does.
+result does.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ COMMITS = (
 
 
 def upload_with(choose, world, clean):
-    """One upload that meets the chosen faults, checked; tells how many it met."""
-    person = world.person()
+    """Upload with the selected faults, and check the result; return how many were met."""
+    tenant = world.tenant()
     world.disarm()
     world.sql.arm(choose)
-    ended = person.upload(clean.logdir)
+    ended = tenant.upload(clean.logdir)
     hits = world.sql.hits
-    clean.check(person, ended)
+    clean.check(tenant, ended)
     return hits
 
 
 @pytest.fixture(scope="module")
 def different_statements(world, clean):
-    """How often each statement occurs in an upload and the merges that it brings about."""
-    person = world.person()
+    """Return how often each statement occurs in an upload and its compactions."""
+    tenant = world.tenant()
     world.disarm()
-    person.upload(clean.logdir)
+    tenant.upload(clean.logdir)
     assert len(world.sql.statements) >= STATEMENTS_MIN
     return Counter(world.sql.statements)
 
@@ -83,27 +83,25 @@ def test_commit_with_lost_answer_is_done_exactly_once(world, clean, times):
 
 
 def merge_hits(world, clean, both, fault, at):
-    """Two uploads of which the merges' statement `at` meets the fault, checked; tells whether there
-    were so many.
+    """Upload twice with a fault at the compaction statement `at`, and check the result; return
+    whether it was met.
     """
-    found = itertools.count(1)
-    person = world.person()
+    count = itertools.count(1)
+    tenant = world.tenant()
     world.disarm()
     world.sql.arm(
-        lambda _, text, _time: fault if MERGING.search(text) and next(found) == at else ""
+        lambda _, text, _time: fault if MERGING.search(text) and next(count) == at else ""
     )
-    experiment_id = person.upload(clean.logdir).experiment_id
-    ended = person.upload(both.logdir, "--experiment", experiment_id)
+    experiment_id = tenant.upload(clean.logdir).experiment_id
+    ended = tenant.upload(both.logdir, "--experiment", experiment_id)
     hits = world.sql.hits
     assert ended.code == 0, ended.err
-    both.check_stored(person, experiment_id, in_order=False)
+    both.check_stored(tenant, experiment_id, in_order=False)
     return hits
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_merge_that_breaks_anywhere_is_as_if_it_had_not_begun(
-    world, clean, both, fault, is_everything_tried
-):
+def test_compaction_broken_anywhere_leaves_no_trace(world, clean, both, fault, is_everything_tried):
     for at in itertools.count(1) if is_everything_tried else SOME_OF_MERGES[fault]:
         if not merge_hits(world, clean, both, fault, at):
             break

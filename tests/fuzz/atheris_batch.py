@@ -23,7 +23,7 @@ with atheris.instrument_imports(
 
 
 def try_one(data: bytes) -> None:
-    """Decodes an input: the rest of it as choices when its first byte is even, else as it stands."""
+    """Decode an input without its first byte: as choices if that is even, otherwise as a batch."""
     if data:
         check(data[1:] if data[0] % 2 else write_batch(Choices(data[1:])))
 

@@ -33,7 +33,7 @@ BULK_RECORDS = 9
 
 
 def content_of(data: bytes) -> bytes:
-    """The event file that an input of the fuzzer stands for."""
+    """Return the event file that an input of the fuzzer encodes."""
     kind, rest = data[0] % 3, data[1:]
     if kind == AS_CHOICES:
         return event_file(Choices(rest))

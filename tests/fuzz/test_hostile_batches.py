@@ -1,4 +1,4 @@
-"""Batches that no uploader would send: refused in one sentence, or they mean what protobuf says."""
+"""Batches that no uploader sends: refused with one sentence, or decoded as protobuf decodes them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Event files that no writer would write: what is read of them is what protobuf reads, and the
-server takes it.
-"""
+"""Event files that no writer writes: read as protobuf reads them, and accepted by the server."""
 
 from __future__ import annotations
 
@@ -52,8 +50,8 @@ def test_any_payloads_leave_records_beside_them_alone(bench, payloads):
 @given(st.binary(max_size=200), st.integers(0, 200))
 def test_bytes_after_sound_records_are_damage_or_incomplete(bench, noise, cut):
     sound = encode_records([scalar_event("t", step, 1.0) for step in range(3)])
-    found = bench.check(sound[: len(sound) - cut] + noise)
-    assert set(found.payloads) <= set(read_plainly(sound).payloads)
+    result = bench.check(sound[: len(sound) - cut] + noise)
+    assert set(result.payloads) <= set(read_plainly(sound).payloads)
 
 
 def test_server_takes_what_reader_lets_through(tmp_path):

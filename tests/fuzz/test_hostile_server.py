@@ -1,6 +1,4 @@
-"""Every command against a server that plays an attacker: it ends with an exit code and one line,
-and no traceback.
-"""
+"""Every command against a hostile server: an exit code and one line, never a traceback."""
 
 from __future__ import annotations
 
@@ -102,7 +100,7 @@ def server(monkeypatch, tmp_path):
 
 
 def spoilt_answers(server, calls, samples=SAMPLES):
-    """(method, path) and spoilt body of answers to what `calls` asks for."""
+    """Yield (method, path) and a spoilt body for answers to what `calls` requests."""
     server.requests.clear()
     calls()
     seed = random.Random(7)  # noqa: S311 - for variety
@@ -113,12 +111,12 @@ def spoilt_answers(server, calls, samples=SAMPLES):
             each for each in server.requests if (each.method, each.path.partition("?")[0]) == target
         )
         body = server._route(request).body
-        found = list(spoilt_bytes(body))
+        bodies = list(spoilt_bytes(body))
         try:
-            found += spoilt_json(json.loads(body))
+            bodies += spoilt_json(json.loads(body))
         except ValueError:
-            found += [event for line in body.split(b"\n") for event in spoilt_lines(body, line)]
-        for spoilt in seed.sample(found, min(samples, len(found))):
+            bodies += [event for line in body.split(b"\n") for event in spoilt_lines(body, line)]
+        for spoilt in seed.sample(bodies, min(samples, len(bodies))):
             yield target, spoilt
 
 

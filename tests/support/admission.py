@@ -1,4 +1,4 @@
-"""Shares of a worker that tests use up, and requests that come without the middleware."""
+"""Use up a worker's shares, and admit calls that do not pass through the middleware."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STRANGER = Caller("address 192.0.2.1", True, "an experiment", "address 192.0.2.1
 
 @contextmanager
 def used_up(shares, amount):
-    """Another workspace uses that much of the shares while the block lasts."""
+    """Let another workspace use that much of the shares until the block ends."""
     shares.acquire_unchecked(OTHER, amount)
     try:
         yield
@@ -26,7 +26,7 @@ def used_up(shares, amount):
 
 
 def come_in(pool_size=10, caller=CALLER):
-    """Lets the running task or test work as a request of the caller's; returns the worker's shares."""
+    """Admit the running task or test as a request of the caller; return the worker's shares."""
     shares = WorkerShares(pool_size)
     admit(caller, shares)
     return shares

@@ -1,4 +1,4 @@
-"""Batches as an uploader would send them, made by hand, and a small client that sends them."""
+"""Build batches as an uploader sends them, and send them with a small client."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def metadata(plugin="scalars", data_class=1, *, description="", content=b""):
 
 
 def stream(run="train", file_name="events.out.tfevents.1", generation=0):
-    """A stream whose digests follow from its file's name."""
+    """Return a stream whose digests follow from its file's name."""
     return wire_pb2.Stream(
         run=run,
         file_name=file_name,
@@ -33,9 +33,7 @@ def stream(run="train", file_name="events.out.tfevents.1", generation=0):
 
 
 def segment(of, start, end, *series, start_checksum=None, end_checksum=None, skipped=None):
-    """A segment; its checksums follow from its offsets unless given, so that segments fit one
-    another.
-    """
+    """Return a segment; its checksums follow from its offsets unless given, so that segments join."""
     return wire_pb2.Segment(
         stream=of,
         start=start,
@@ -51,7 +49,7 @@ def segment(of, start, end, *series, start_checksum=None, end_checksum=None, ski
 
 
 def scalars(tag, steps, values=None, wall_times=None, *, summary_metadata=None):
-    """A scalar series; values follow from the steps unless given."""
+    """Return a scalar series; values follow from the steps unless given."""
     steps = np.asarray(steps, "<i8")
     values = steps.astype("<f8") / 3 if values is None else np.asarray(values, "<f8")
     wall_times = (
@@ -67,7 +65,7 @@ def scalars(tag, steps, values=None, wall_times=None, *, summary_metadata=None):
 
 
 def packed_scalars(tag, steps, values=None, wall_times=None, *, block_points=4096):
-    """The same, in packed blocks of so many points."""
+    """Return a scalar series in packed blocks of `block_points` points."""
     steps = np.asarray(steps, "<i8")
     values = steps.astype("<f8") / 3 if values is None else np.asarray(values)
     wall_times = (
@@ -81,7 +79,7 @@ def packed_scalars(tag, steps, values=None, wall_times=None, *, block_points=409
 
 
 def texts(tag, steps, strings, wall_times=None):
-    """A text series: one string tensor of shape [1] a step."""
+    """Return a text series: one string tensor of shape [1] per step."""
     steps = np.asarray(steps, "<i8")
     wall_times = (
         1.7e9 + steps.astype("<f8") if wall_times is None else np.asarray(wall_times, "<f8")
@@ -100,7 +98,7 @@ def texts(tag, steps, strings, wall_times=None):
 
 
 def images(tag, steps, sequences, wall_times=None):
-    """A blob sequence series of inline blobs; a blob that is a BlobReference is sent as one."""
+    """Return a blob sequence series of inline blobs; BlobReferences are sent as they are."""
     steps = np.asarray(steps, "<i8")
     wall_times = (
         1.7e9 + steps.astype("<f8") if wall_times is None else np.asarray(wall_times, "<f8")
@@ -125,7 +123,7 @@ def _blob(blob):
 
 
 def batch(*segments):
-    """A serialized WriteBatch."""
+    """Return a serialized WriteBatch."""
     return wire_pb2.WriteBatch(segments=segments).SerializeToString()
 
 
@@ -137,18 +135,18 @@ class ApiClient:
         self.headers = {"Authorization": f"Bearer {token}"} if token else {}
 
     def request(self, method, path, **options):
-        """One request below /api/v1."""
+        """Send a request below /api/v1."""
         headers = self.headers | options.pop("headers", {})
         return self.client.request(method, f"/api/v1{path}", headers=headers, **options)
 
     def new_experiment(self, **fields):
-        """Makes an experiment and gives its id."""
+        """Create an experiment; return its id."""
         answer = self.request("POST", "/experiments", json=fields)
         assert answer.status_code == 201, answer.text
         return answer.json()["experiment_id"]
 
     def send(self, experiment_id, *segments):
-        """Posts a batch and gives the response."""
+        """Post a batch; return the response."""
         return self.request(
             "POST",
             f"/experiments/{experiment_id}/batches",
@@ -157,19 +155,19 @@ class ApiClient:
         )
 
     def write(self, experiment_id, *segments):
-        """Posts a batch that must be taken, and gives the WriteResult."""
+        """Post a batch that must be committed; return the WriteResult."""
         answer = self.send(experiment_id, *segments)
         assert answer.status_code == 200, answer.text
         return wire_pb2.WriteResult.FromString(answer.content)
 
     def get(self, experiment_id, path, **parameters):
-        """Reads below an experiment and gives the JSON."""
+        """Read below an experiment; return the JSON."""
         answer = self.request("GET", f"/experiments/{experiment_id}/{path}", params=parameters)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
     def new_token(self, experiment_id, *scopes, **fields):
-        """Makes a token for an experiment and gives its secret."""
+        """Create a token for an experiment; return its secret."""
         answer = self.request(
             "POST", f"/experiments/{experiment_id}/tokens", json={"scopes": scopes, **fields}
         )

@@ -1,6 +1,4 @@
-"""What the browser tests share: Chromium, a watch over all that goes wrong in a page, and ways to
-look at one.
-"""
+"""Shared by the browser tests: Chromium, a record of all errors in a page, and ways to look at one."""
 
 from __future__ import annotations
 
@@ -31,15 +29,15 @@ DRAWN_PIXELS_MIN = 100
 
 
 def launch(playwright):
-    """A Chromium of the system's; a missing one is a failure that says what to install."""
+    """Start the system's Chromium; a missing one is a failure that says what to install."""
     program = next(filter(None, map(shutil.which, CHROMIUM)), None)
     assert program, "these tests need Chromium: apt-get install chromium"
     return playwright.chromium.launch(executable_path=program, args=list(ARGUMENTS))
 
 
 class Watch:
-    """Notes what goes wrong in a page: failed requests, errors, policy violations, requests to
-    anywhere else.
+    """Records a page's problems: failed requests, errors, policy violations, requests to other
+    hosts.
     """
 
     def __init__(self, page, server):
@@ -66,36 +64,34 @@ def _is_own(url, server):
 
 
 def new_page(browser, server):
-    """A page of a fresh profile; `page.watch` notes what goes wrong in it."""
+    """Return a page of a new profile; `page.watch` records its problems."""
     page = browser.new_context(viewport={"width": 1400, "height": 900}).new_page()
     page.watch = Watch(page, server)
     return page
 
 
 def share_link(uploader, experiment):
-    """A link with a new read token, as `tbupload share` prints it."""
+    """Return a link with a new read token, as `tbupload share` prints it."""
     ended = uploader.run("share", experiment)
     assert ended.code == 0, ended.err
     return re.search(r"http\S+\?token=tbh_\w+", ended.out)[0]
 
 
 def open_tab(page, name):
-    """Chooses a dashboard."""
+    """Open a dashboard."""
     page.locator(".mat-mdc-tab").filter(
         has_text=re.compile(rf"^\s*{name}\s*$", re.IGNORECASE)
     ).click()
 
 
 def shoot(page, name):
-    """Leaves a picture of what is to be seen now."""
+    """Save a screenshot."""
     SCREENSHOTS.mkdir(exist_ok=True)
     page.screenshot(path=SCREENSHOTS / f"{name}.png")
 
 
 def has_drawing(locator):
-    """Waits until over 100 pixels of an element, as it is seen, are far from grey: lines, areas,
-    pictures.
-    """
+    """Wait until over 100 visible pixels of an element are far from grey: lines, areas, pictures."""
 
     def is_drawn():
         locator.evaluate("element => element.scrollIntoView({block: 'nearest'})")

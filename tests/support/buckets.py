@@ -1,6 +1,4 @@
-"""What is in the object store of a live service, and how it is lost or damaged behind the service's
-back.
-"""
+"""The objects of a live service's workspace, and ways to lose or damage them behind its back."""
 
 from __future__ import annotations
 
@@ -19,39 +17,38 @@ class Bucket:
         self._files = files
 
     def keys(self, content=None):
-        """The keys of the objects with the SHA-256 of this content; of all objects without."""
+        """Return the keys of the objects with the SHA-256 of this content; without content, of all."""
         digest = "" if content is None else hashlib.sha256(content).hexdigest()
         listed = self._plain.list_objects_v2(Bucket=self._name, Prefix=self._prefix)["Contents"]
-        return [found["Key"] for found in listed if digest in found["Key"]]
+        return [item["Key"] for item in listed if digest in item["Key"]]
 
     def delete(self, *contents):
-        """Deletes the objects with these contents, each of which is there once."""
+        """Delete the objects with these contents, each of which must exist once."""
         for content in contents:
             (key,) = self.keys(content)
             self._plain.delete_object(Bucket=self._name, Key=key)
 
     def delete_all(self):
-        """Deletes all objects of the workspace."""
+        """Delete all objects of the workspace."""
         for key in self.keys():
             self._plain.delete_object(Bucket=self._name, Key=key)
 
     def replace(self, content, other):
-        """Puts other bytes into the object of this content."""
+        """Replace the bytes of the object with this content."""
         (key,) = self.keys(content)
         self._plain.put_object(Bucket=self._name, Key=key, Body=other)
 
     def spoil(self, content):
-        """Changes bytes in the file where SeaweedFS keeps this content, which it then fails to
-        read.
+        """Change bytes in the file where SeaweedFS stores this content, so that reading it fails.
 
-        Gives a function that changes them back.
+        Return a function that restores them.
         """
-        found = [
+        keys = [
             (path, place)
             for path in self._files.rglob("*.dat")
             if (place := _find(path, content)) >= 0
         ]
-        ((path, place),) = found
+        ((path, place),) = keys
         _write(path, place, bytes(byte ^ 0xFF for byte in content[:8]))
         return lambda: _write(path, place, content[:8])
 

@@ -1,12 +1,10 @@
-"""A reader of what is new, which does with each answer what the interface says, and notices what
-comes twice.
-"""
+"""A reader of changes that applies each answer as documented, and fails if points come twice."""
 
 from __future__ import annotations
 
 
 class ChangeReader:
-    """What a reader holds: {series id: (run, tag, {step: (wall time, value)})}."""
+    """The points that a reader holds: {series id: (run, tag, {step: (wall time, value)})}."""
 
     def __init__(self):
         self.cursor = None
@@ -14,8 +12,9 @@ class ChangeReader:
         self.sent = 0
 
     def apply(self, answer):
-        """Takes an answer in; a point that the reader holds already, and that was not to be
-        replaced, is a fault.
+        """Apply an answer.
+
+        Fails if a point comes that is held already and was not to be replaced.
         """
         self.cursor = answer["cursor"]
         for series_id in answer["removed"]:
@@ -52,9 +51,13 @@ def by_name(columns):
     return {
         run: {
             tag: dict(
-                zip(one["steps"], zip(one["wall_times"], one["values"], strict=True), strict=True)
+                zip(
+                    series["steps"],
+                    zip(series["wall_times"], series["values"], strict=True),
+                    strict=True,
+                )
             )
-            for tag, one in tags.items()
+            for tag, series in tags.items()
         }
         for run, tags in columns.items()
     }

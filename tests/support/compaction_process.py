@@ -1,5 +1,5 @@
-"""A process that merges an experiment as a worker does, one series a transaction, until it is told
-to end.
+"""A process that compacts an experiment as a worker does, one series per transaction, until it is
+told to end.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SECONDS_MAX = 60
 
 @contextmanager
 def merging_processes(count, url, grant, run_ids):
-    """So many processes that merge these runs at once; gives how many series each has merged so
+    """Run processes that compact these runs at once; yield how many series each has compacted so
     far.
     """
     context = multiprocessing.get_context("spawn")

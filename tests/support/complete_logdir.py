@@ -1,5 +1,5 @@
-"""A small logdir with all that an upload can meet: both formats, restarts, every kind of data,
-blobs of two sizes.
+"""A small log directory with everything an upload can meet: both formats, restarts, every kind of
+data, small and large blobs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ REAL_RUNS = (
 def write_complete_logdir(
     logdir: Path, seed: int = 0, host: str = "host", seconds_later: float = 0.0
 ) -> Path:
-    """Fills the directory; other seeds give other values and blobs, other hosts other files of the
+    """Fill the directory; other seeds give other values and blobs, other hosts other files of the
     same runs.
     """
     rng = np.random.default_rng(seed)
@@ -49,7 +49,7 @@ def write_complete_logdir(
 
 
 def write_scalars(path: Path, steps: range, start: float, rng, style="simple") -> None:
-    """One event file with two tags of scalars, from the wall time `start` on."""
+    """Write an event file with two tags of scalars, from the wall time `start` on."""
     events = [event_files.version_event(start)]
     events += [
         event_files.scalar_event(tag, step, float(rng.random()), start + step, style)

@@ -1,9 +1,9 @@
-"""Event files cut and damaged anywhere: read by the reader, and held to what a plain reading of the
-same bytes finds.
+"""Event files cut and damaged anywhere: read by the uploader's reader, and compared with a simple
+one.
 
-The plain reading is a loop over lengths and checksums. The records it finds are written anew,
-without the damage, and read one by one by protobuf: the damaged file must give the same, and count
-what was damaged.
+The simple reader is a loop over lengths and checksums. The records it finds are written to another
+file, without the damage, and parsed by protobuf: the damaged file must give the same points, and
+count what was damaged.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ assert_equal = TestCase().assertEqual  # says what differs outside of pytest, to
 
 @dataclass(frozen=True)
 class PlainFile:
-    """What a plain loop finds: the sound payloads, how many unsound ones, where records start,
+    """The result of a plain loop: valid payloads, the number of invalid ones, where records start,
     where the last ends.
     """
 
@@ -48,8 +48,8 @@ class PlainFile:
 
 
 def read_plainly(content: bytes, *, final: bool = True) -> PlainFile:
-    """The whole records of these bytes; unless `final`, the last is not whole before its checksum
-    is right.
+    """Return the complete records of these bytes; unless `final`, the last one needs a correct
+    checksum to be complete.
     """
     payloads, damaged, offsets, position, is_corrupt = [], 0, [], 0, False
     while position + HEADER_BYTES <= len(content):
@@ -73,11 +73,10 @@ def read_plainly(content: bytes, *, final: bool = True) -> PlainFile:
 
 
 def windows(content: bytes, bytes_max: int) -> Iterator[bytes]:
-    """The file in pieces of whole records, at most `bytes_max` long unless one record is; each is
-    an event file, too.
+    """Split the file at record boundaries into pieces of at most `bytes_max`, or one record; each
+    is an event file.
 
-    So the work on a file of any size is in proportion to its size. What comes after the last whole
-    record is left out.
+    So the work is proportional to a file's size. What follows the last complete record is left out.
     """
     plain = read_plainly(content)
     start = 0
@@ -89,18 +88,18 @@ def windows(content: bytes, bytes_max: int) -> Iterator[bytes]:
 
 
 class Bench:
-    """A directory with a file that is damaged and read over and over; any method fails when the
-    reader is wrong.
+    """A directory with a file that is damaged and read repeatedly; every method fails if the reader
+    is wrong.
     """
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / "events.out.tfevents.damaged"
         self._clean = directory / "events.out.tfevents.clean"
-        self._read_records = lru_cache(maxsize=256)(self._read_anew)
+        self._read_records = lru_cache(maxsize=256)(self._read_uncached)
 
     def check(self, content: bytes, *, final: bool = True) -> PlainFile:
-        """Reads these bytes: the records a plain loop finds, nothing else, and no error but the one
-        that is due.
+        """Read these bytes: exactly the records that a plain loop finds, and no other error than it
+        meets.
         """
         self._path.write_bytes(content)
         plain = read_plainly(content, final=final)
@@ -126,8 +125,7 @@ class Bench:
         """The same records, each read as one too long to be loaded: its fields over a size stay in
         the file, if blobs.
 
-        Blobs in the file are compared by what stands there. What is told apart from damage is told
-        in the same way.
+        Blobs in the file are compared by their bytes. Skipped values are counted in the same way.
         """
         self._path.write_bytes(content)
         plain = read_plainly(content)
@@ -166,25 +164,25 @@ class Bench:
             assert_equal(_points(*join([*before, *after])), _points(*whole))
 
     def check_flip(self, content: bytes, offset: int, mask: int) -> None:
-        """A byte that was changed is noticed: its record is left out, or the file ends there when
-        it was its length.
+        """Check that a changed byte is noticed: its record is left out, or the file ends there if
+        it was in its length.
         """
         sound = read_plainly(content)
         record = max(index for index, start in enumerate(sound.offsets) if start <= offset)
         others = sound.payloads[:record] + sound.payloads[record + 1 :]
         changed = _flip(content, offset, mask)
-        found = self.check(changed)
+        result = self.check(changed)
         if offset < sound.offsets[record] + HEADER_BYTES:
             assert_equal(
-                (found.payloads, found.end), (sound.payloads[:record], sound.offsets[record])
+                (result.payloads, result.end), (sound.payloads[:record], sound.offsets[record])
             )
         else:
-            assert_equal((found.payloads, found.damaged, found.end), (others, 1, len(content)))
+            assert_equal((result.payloads, result.damaged, result.end), (others, 1, len(content)))
         if record == len(sound.offsets) - 1:  # nobody can tell yet: it may still be being written
             assert_equal(self.check(changed, final=False).end, sound.offsets[record])
 
     def check_resealed(self, content: bytes, offset: int, mask: int) -> None:
-        """A byte of a length or payload that was changed, with the checksum that fits: read as
+        """Check a changed byte of a length or payload with a matching checksum: it is read as
         protobuf reads it.
         """
         sound = read_plainly(content)
@@ -200,15 +198,15 @@ class Bench:
         )
         self.check(bytes(changed))
 
-    def _read_anew(self, payloads: tuple[bytes, ...]) -> tuple[dict[str, Read], Counter[str]]:
-        """What the records of a file without damage say, read one by one."""
+    def _read_uncached(self, payloads: tuple[bytes, ...]) -> tuple[dict[str, Read], Counter[str]]:
+        """Decode the records of an undamaged file one by one."""
         self._clean.write_bytes(encode_records(payloads))
         with one_by_one():
             return read_all(self._clean)
 
 
 def read_to_end(file: EventFileReader, *, final: bool) -> tuple[list[Chunk], ReadError | None]:
-    """The chunks that are there, and the reader's own error that ended them, if one did."""
+    """Return the chunks, and the reader's own error that ended them, if any."""
     chunks = []
     try:
         while (chunk := file.read(final=final)) is not None:
@@ -219,14 +217,14 @@ def read_to_end(file: EventFileReader, *, final: bool) -> tuple[list[Chunk], Rea
 
 
 def _bounds(chunks: list[Chunk]) -> list[int]:
-    """Where chunks begin and end, without gap."""
+    """Return where chunks begin and end, after checking that there is no gap."""
     for before, after in pairwise(chunks):
         assert_equal(before.end, after.start)
     return [chunks[0].start, chunks[-1].end] if chunks else []
 
 
 def _by_bits(series: dict[str, Read]) -> dict[str, tuple]:
-    """The series as values that compare: NaN, which a histogram may hold, equals nothing."""
+    """Return the series as comparable values: NaN, which a histogram may hold, equals nothing."""
     return {
         tag: (
             read.plugin,
@@ -248,8 +246,8 @@ def _comparable(value: object) -> object:
 def _points(
     series: dict[str, Read], skipped: Counter[str]
 ) -> tuple[dict[str, tuple], Counter[str]]:
-    """What does not depend on where a file was cut into chunks: scalars as float64, and no
-    metadata, which may grow.
+    """Return what does not depend on where a file was cut into chunks: scalars as float64, and no
+    metadata.
     """
     return {
         tag: (read.plugin, [_widened(*point) for point in read.points])

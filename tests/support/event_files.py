@@ -25,7 +25,7 @@ FOOTER_BYTES: Final = 4
 """Bytes after a record's payload: its masked CRC-32C."""
 
 WALL_TIME: Final = 1_700_000_000.0
-"""Where the builders' clock stands unless told."""
+"""The default wall time of the builders."""
 
 PNG: Final = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010806000000"

@@ -1,12 +1,9 @@
-"""The whole path of an upload with a proxy in every joint: tbupload, HTTP, the service, PostgreSQL
-and SeaweedFS.
+"""The complete path of an upload with a proxy at every connection: tbupload, HTTP, the service,
+PostgreSQL and SeaweedFS.
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
-import os
 import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,7 +18,6 @@ from support.servers import LiveService, Servers, database_name, live_service, n
 from support.stored_state import runs_with_duplicates, stored_state
 from support.uploading import Ended, Reader, Uploader
 from tbservice.local.embedded.ports import choose_ports
-from tbupload.cli import main
 
 SMALL_SERVICE = Path(__file__).with_name("small_service.py")
 
@@ -41,13 +37,13 @@ class FaultEnv:
     reader: Reader
     directory: Path
 
-    def person(self) -> Tenant:
-        """Somebody with a workspace of their own, so that nobody's blobs are there already."""
-        directory = Path(tempfile.mkdtemp(prefix="person-", dir=self.directory))
+    def tenant(self) -> Tenant:
+        """Return a tenant with a new workspace, in which no blob is stored."""
+        directory = Path(tempfile.mkdtemp(prefix="tenant-", dir=self.directory))
         return Tenant(self, new_owner(self.database_url), directory)
 
     def disarm(self) -> None:
-        """Lets everything pass in every joint, when the calls under way have ended."""
+        """Let every call pass, once the calls in progress have ended."""
         for proxy in (self.http, self.sql, self.objects):
             proxy.disarm()
         self.http.wait_idle()
@@ -56,7 +52,7 @@ class FaultEnv:
 
 @dataclass(frozen=True)
 class Tenant:
-    """Uploads through the proxies into a workspace of their own, and reads past the first of them."""
+    """Uploads through the proxies into a workspace, and reads it directly from the service."""
 
     world: FaultEnv
     token: str
@@ -68,34 +64,25 @@ class Tenant:
         return Uploader(self.world.http.url, self.token, self.directory)
 
     def upload(self, logdir: Path, *arguments: object) -> Ended:
-        """The command `tbupload --one-shot --json` within this process, which saves the start of
+        """Run `tbupload --one-shot --json` within this process, which is faster than starting
         another one.
         """
-        out, err = io.StringIO(), io.StringIO()
-        words = ["--logdir", logdir, "--one-shot", "--json", "--retry-timeout", 30, *arguments]
-        with (
-            _environment(self.uploader.environment()),
-            contextlib.redirect_stdout(out),
-            contextlib.redirect_stderr(err),
-        ):
-            code = main([str(word) for word in words])
-        return Ended(code, out.getvalue(), err.getvalue())
+        options = ("--one-shot", "--json", "--retry-timeout", 30)
+        return self.uploader.run("--logdir", logdir, *options, *arguments)
 
     def stored(self, experiment_id: str) -> dict:
-        """Everything that the read API gives, once nothing is under way any more and no fault is
-        armed.
-        """
+        """Disarm all faults, and return everything that the read API returns of the experiment."""
         self.world.disarm()
         return stored_state(self._reader(), experiment_id)
 
     def experiments(self) -> list[str]:
-        """The ids of all experiments there are, when no fault is armed any more."""
+        """Disarm all faults, and return the ids of all experiments."""
         self.world.disarm()
         listed = self._reader().http.get("/api/v1/experiments").json()["experiments"]
-        return [one["experiment_id"] for one in listed]
+        return [item["experiment_id"] for item in listed]
 
     def runs_with_duplicates(self, experiment_id: str) -> set[str]:
-        """The runs of which the server holds something twice or out of order."""
+        """Return the runs in which the server stores points twice or out of order."""
         name = database_name(self.world.database_url)
         with self.world.servers.instance.postgres.connect_as_superuser(name) as superuser:
             return runs_with_duplicates(superuser, experiment_id)
@@ -108,40 +95,39 @@ class Tenant:
 
 @dataclass(frozen=True)
 class CleanUpload:
-    """What an upload of a logdir without any fault says and stores."""
+    """The result of an upload without faults, and what it stored."""
 
     logdir: Path
     done: dict
     stored: dict
 
-    def check(self, person: Tenant, ended: Ended, *, says_all: bool = True) -> None:
-        """An upload that says it is done has stored what the clean one stored, once, in the one
-        experiment it made.
+    def check(self, tenant: Tenant, ended: Ended, *, says_all: bool = True) -> None:
+        """Check that an upload with exit code 0 stored what the clean one stored, once, in one
+        experiment.
         """
         assert ended.code == 0, ended.err
-        assert person.experiments() == [ended.experiment_id], "another experiment was made as well"
-        self.check_stored(person, ended.experiment_id)
+        assert tenant.experiments() == [ended.experiment_id], "another experiment was made as well"
+        self.check_stored(tenant, ended.experiment_id)
         if says_all:
             assert counts(ended.done) == counts(self.done), f"{ended.done} instead of {self.done}"
 
     def check_stored(
-        self, person: Tenant, experiment_id: str, *, in_order: bool = True, same_files: bool = True
+        self, tenant: Tenant, experiment_id: str, *, in_order: bool = True, same_files: bool = True
     ) -> None:
-        """The experiment holds what the clean one holds, and, where one host sent all in order,
+        """Check that the experiment equals the clean one, and, if one host sent all in order, holds
         nothing twice.
 
-        Not with `same_files`: the streams may differ, as a host's file is not the one that another
-        host has sent.
+        Without `same_files` the streams may differ: another host's files are other streams.
         """
-        stored = person.stored(experiment_id)
+        stored = tenant.stored(experiment_id)
         for kind, content in self.stored.items():
             assert stored[kind] == content or (kind == "streams" and not same_files), kind
-        doubtful = person.runs_with_duplicates(experiment_id) - {RESTARTED}
-        assert not in_order or not doubtful, f"points kept twice in the runs {doubtful}"
+        duplicated = tenant.runs_with_duplicates(experiment_id) - {RESTARTED}
+        assert not in_order or not duplicated, f"points kept twice in the runs {duplicated}"
 
 
 def counts(done: dict) -> dict:
-    """The figures of a `done` line that do not depend on how often something was sent."""
+    """Return the figures of a `done` line that do not depend on retries."""
     return {
         name: done[name]
         for name in ("scalars", "tensors", "blobs", "bytes", "runs", "series", "skipped")
@@ -149,16 +135,16 @@ def counts(done: dict) -> dict:
 
 
 def clean_upload(world: FaultEnv, logdir: Path) -> CleanUpload:
-    """Uploads the logdir with no fault in the way."""
-    person = world.person()
+    """Upload the log directory without faults."""
+    tenant = world.tenant()
     world.disarm()
-    ended = person.upload(logdir)
-    return CleanUpload(logdir, ended.done, person.stored(ended.experiment_id))
+    ended = tenant.upload(logdir)
+    return CleanUpload(logdir, ended.done, tenant.stored(ended.experiment_id))
 
 
 @contextmanager
 def fault_env(servers: Servers, directory: Path, **environment: str):
-    """A running World on a database and a bucket of its own; `environment` is the service's."""
+    """Run a FaultEnv on a database and a bucket of its own; `environment` is the service's."""
     port = choose_ports(["service"], {})["service"]
     log = directory / "service.log"
     with (
@@ -181,15 +167,3 @@ def _behind(settings, sql: PostgresFaults, objects: HttpFaults):
     return settings.model_copy(
         update={"database_url": SecretStr(sql.url), "s3_endpoint": objects.url}
     )
-
-
-@contextmanager
-def _environment(wanted: dict[str, str]):
-    before = dict(os.environ)
-    os.environ.clear()
-    os.environ.update(wanted)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)

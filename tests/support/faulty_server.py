@@ -1,5 +1,5 @@
-"""A small HTTP server on loopback that answers by a script, faults included: dropped connections,
-half answers.
+"""A small HTTP server on loopback that answers by a script, with faults: dropped connections, half
+answers.
 """
 
 from __future__ import annotations
@@ -24,9 +24,7 @@ EXPERIMENT = {
 
 @dataclass(frozen=True)
 class Reply:
-    """What is sent back. `fault`: "drop" closes the connection unanswered, "half" in the middle of
-    the answer.
-    """
+    """A response. `fault`: "drop" closes the connection without one, "half" in the middle of it."""
 
     status: int = 200
     body: bytes = json.dumps(EXPERIMENT).encode()
@@ -47,13 +45,13 @@ class Request:
 def refusal(
     status: int, code: str = "some_code", *, headers: dict[str, str] | None = None, **fields
 ) -> Reply:
-    """An error as the service writes it."""
+    """Return an error as the service encodes it."""
     content = {"code": code, "detail": f"the detail of {code}", **fields}
     return Reply(status, json.dumps(content).encode(), headers or {})
 
 
 class FaultyServer:
-    """Answers with `replies`, one after the other, the last one for ever; keeps what it was asked."""
+    """Answers with `replies` in order, the last one forever; records the requests."""
 
     def __init__(self) -> None:
         self.replies: list[Reply] = [Reply()]
@@ -64,7 +62,7 @@ class FaultyServer:
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
 
     def take(self, request: Request) -> Reply:
-        """Notes the request and decides the answer."""
+        """Record the request and choose the response."""
         with self._lock:
             self.requests.append(request)
             return self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
@@ -101,7 +99,7 @@ class FaultyServer:
                 self.close_connection = self.close_connection or reply.fault == "half"
 
             def log_message(self, *_arguments) -> None:
-                """Says nothing: the requests are kept."""
+                """Log nothing: requests are recorded."""
 
         for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
             setattr(Handler, f"do_{method}", Handler._answer)
@@ -117,7 +115,7 @@ def faulty_server():
 
 @contextmanager
 def running(faulty):
-    """Runs the server while the block lasts."""
+    """Run the server until the block ends."""
     thread = threading.Thread(target=faulty.server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:

@@ -1,6 +1,4 @@
-"""An HTTP proxy before the live service that loses requests and answers: what a bad network does to
-an upload.
-"""
+"""An HTTP proxy before the live service that loses requests and answers, as a bad network does."""
 
 from __future__ import annotations
 
@@ -59,7 +57,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_arguments) -> None:
-        """Says nothing."""
+        """Log nothing."""
 
 
 class _Proxy(ThreadingHTTPServer):
@@ -86,11 +84,11 @@ def _end_to_end(headers) -> dict[str, str]:
 
 @contextmanager
 def flaky_proxy(target: str, faults: Iterable[str], bytes_max: int = 1 << 30):
-    """The URL of a proxy to `target`; each write takes the next of `faults`, over and over.
+    """Run a proxy to `target`; yield its URL.
 
-    "" lets it pass, "lost" drops the request, "unanswered" carries it out and drops the answer,
-    "503" refuses it. A body over `bytes_max` is refused with 413, and a page for people, as nginx
-    does.
+    Each write takes the next of `faults`, cyclically: "" forwards it, "lost" drops the request,
+    "unanswered" forwards it and drops the answer, "503" refuses it. A body over `bytes_max` is
+    refused with 413 and an HTML page, as nginx does.
     """
     with httpx2.Client(trust_env=False, timeout=60) as client:
         proxy = _Proxy(target, faults, bytes_max, client)

@@ -1,5 +1,5 @@
-"""A forward proxy that opens tunnels (CONNECT), as companies have them, with a small directory of
-names of its own.
+"""A forward proxy that opens tunnels (CONNECT), as companies have, with its own table of host
+names.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass
 class ForwardProxy:
-    """Where it listens, what it was asked to connect to ("host:port"), and the credentials that
-    came with that.
-    """
+    """Its URL, the hosts it was asked to connect to ("host:port"), and the credentials sent."""
 
     url: str
     asked: list[str] = field(default_factory=list)
@@ -41,7 +39,7 @@ class _Handler(BaseHTTPRequestHandler):
             _carry(self.connection, there)
 
     def log_message(self, *_arguments) -> None:
-        """Says nothing."""
+        """Log nothing."""
 
 
 class _Server(ThreadingHTTPServer):
@@ -49,9 +47,9 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
 
 
-def _carry(one: socket.socket, other: socket.socket) -> None:
-    """Passes bytes both ways until one side ends."""
-    partners = {one: other, other: one}
+def _carry(client: socket.socket, server: socket.socket) -> None:
+    """Forward bytes both ways until one side ends."""
+    partners = {client: server, server: client}
     while True:
         for source in select.select(list(partners), [], [])[0]:
             piece = source.recv(65_536)
@@ -62,7 +60,7 @@ def _carry(one: socket.socket, other: socket.socket) -> None:
 
 @contextmanager
 def forward_proxy(ports: dict[str, int]):
-    """Runs until the block ends; it knows the hosts of `ports` only, and finds each on that
+    """Run until the block ends; it knows the hosts of `ports` only, and connects each to that
     loopback port.
     """
     with _Server((LOOPBACK, 0), _Handler) as server:

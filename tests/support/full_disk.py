@@ -1,6 +1,4 @@
-"""A real PostgreSQL on a real small disk, filled and emptied: run inside a mount namespace, it
-prints what is told.
-"""
+"""A real PostgreSQL on a small disk, filled and emptied; run it inside a mount namespace."""
 
 from __future__ import annotations
 

@@ -20,12 +20,12 @@ def ask(link, name):
 
 
 def allocate(_link, bytes_count):
-    """Take so much memory."""
+    """Allocate `size` bytes; return the size."""
     return len(bytearray(bytes_count))
 
 
 def loop(_link):
-    """Never end, and listen to no signal that can be ignored."""
+    """Never end, and ignore every signal that can be ignored."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
         signal.signal(number, signal.SIG_IGN)
     while True:
@@ -38,9 +38,7 @@ def die(_link):
 
 
 def describe(_link):
-    """Return what a handler process has of the service: the names in its environment, and its
-    descriptors.
-    """
+    """Return what a handler process inherits: the names in its environment, and its descriptors."""
     files = [Path(f"/proc/self/fd/{number}") for number in range(3, 100)]
     return sorted(os.environ), [
         str(file.readlink()) for file in files if file.exists() or file.is_symlink()

@@ -1,5 +1,5 @@
-"""WriteBatches that no uploader would send, made from a sequence of choices; and what an accepted
-one must mean.
+"""WriteBatches that no uploader sends, made from a sequence of choices; and what an accepted one
+must mean.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DIGESTS = [bytes(32), b"\xab" * 32, b"", bytes(31), bytes(33)]
 
 
 def write_batch(choices: Choices) -> bytes:
-    """A serialized WriteBatch, or what is left of one; without choices, one that is accepted."""
+    """Return a serialized WriteBatch, possibly damaged; without choices, one that is accepted."""
     segments: list[Field] = [(1, LENGTH, _segment(choices)) for _ in range(1 + choices.below(3))]
     content = message(choices, segments)
     return content[: -1 - choices.below(40)] if choices.seldom() else content
@@ -128,7 +128,7 @@ def _scalars(choices: Choices) -> bytes:
 
 
 def _block(choices: Choices, first: int) -> bytes:
-    """Packed points whose steps rise, or nearly so, or a block that is damaged."""
+    """Return packed points with nearly ascending steps, or a damaged block."""
     steps = np.arange(first, first + choices.pick([1, 2, 20, 1_500, 8_192, 8_193]))
     if choices.seldom():
         steps = steps[::-1] * choices.pick([1, 2**58])
@@ -197,8 +197,9 @@ def _blob(choices: Choices) -> bytes:
 
 
 def check(body: bytes) -> list[Segment] | None:
-    """Decodes a body: what is accepted says what protobuf says, within the limits; else None, and
-    one of our errors.
+    """Decode a body: an accepted one must equal what protobuf decodes, within the limits.
+
+    Return None if it is refused with one of our errors.
     """
     try:
         segments = decode.decode_batch(body)
@@ -260,7 +261,7 @@ def _plain_blob(blob: object) -> bytes | tuple:
 
 
 def _said(segment: wire_pb2.Segment) -> tuple:
-    """The same of the message, without numpy."""
+    """Return the content of the message, without numpy."""
     stream = segment.stream
     names = (
         stream.run,

@@ -1,4 +1,4 @@
-"""Event files that no writer would write, and that nearly one would: made from a sequence of
+"""Event files that no writer writes, and some that are nearly right: made from a sequence of
 choices.
 """
 
@@ -94,8 +94,8 @@ REPEATS = [1, 1, 2, 8, 9, 12]
 
 
 def event_file(choices: Choices) -> bytes:
-    """A file of such events, some often enough to be decoded in bulk; its framing is sound but once
-    in a while.
+    """Return a file of such events, some repeated often enough for bulk decoding; its framing is
+    mostly valid.
     """
     payloads = []
     for _ in range(1 + choices.below(6)):
@@ -105,7 +105,7 @@ def event_file(choices: Choices) -> bytes:
 
 
 def event(choices: Choices) -> bytes:
-    """One serialized event, or what is left of one."""
+    """Return one serialized event, possibly damaged."""
     fields: list[Field] = []
     if not choices.seldom():
         fields.append((1, FIXED64, double(choices.pick(WALL_TIMES))))
@@ -142,7 +142,7 @@ def _what(choices: Choices) -> Field:
 
 
 def summary(choices: Choices) -> bytes:
-    """A summary of a few values, or of very many that say nothing."""
+    """Return a summary of a few values, or of very many empty ones."""
     if choices.seldom(40):
         return b"\x0a\x00" * 1000
     return message(choices, [(1, LENGTH, value(choices)) for _ in range(1 + choices.below(3))])
@@ -197,7 +197,7 @@ def summary_metadata(choices: Choices) -> bytes:
 
 
 def histogram(choices: Choices) -> bytes:
-    """A legacy histogram, its limits and counts of any number."""
+    """Return a legacy histogram with any number of limits and counts."""
     limits = b"".join(double(choices.pick(NUMBERS)) for _ in range(choices.below(5)))
     counts = b"".join(double(choices.pick([1.0, 0.0, NAN, -1.0])) for _ in range(choices.below(5)))
     return message(
@@ -212,7 +212,7 @@ def histogram(choices: Choices) -> bytes:
 
 
 def tensor(choices: Choices) -> bytes:
-    """A tensor whose type, shape and elements fit one another, or do not."""
+    """Return a tensor whose type, shape and elements may disagree."""
     data_type, shape = choices.pick(DATA_TYPES), choices.pick(SHAPES)
     dims: list[Field] = [
         (2, LENGTH, message(choices, [(1, VARINT, varint(size))])) for size in shape

@@ -1,5 +1,5 @@
-"""A server that plays an attacker: it knows every route the client asks, and spoils the answers of
-one of them.
+"""A hostile server: it answers every route that the client requests, and spoils the answers of one
+of them.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _STEPS, _TIMES = np.array([1], "<i8").tobytes(), np.array([1.5], "<f8").tobytes(
 
 
 def _frames(kind: str) -> bytes:
-    """The points of one series of this kind."""
+    """Return the points of one series of this kind, as frames."""
     part = read_pb2.Part(is_last=True)
     data_class = {"scalars": 1, "tensors": 2, "blob_sequences": 3}[kind]
     metadata = pb.SummaryMetadata(plugin_data={"plugin_name": "scalars"}, data_class=data_class)
@@ -81,9 +81,9 @@ def _frames(kind: str) -> bytes:
         columns.sequences.add().blobs.add(
             key="k", sha256=digest, size=len(BLOB), content_type="image/png"
         )
-    found = [read_pb2.Frame(begin={"sampling": "all"}), read_pb2.Frame(part=part)]
+    sent = [read_pb2.Frame(begin={"sampling": "all"}), read_pb2.Frame(part=part)]
     return b"".join(
-        map(frames.encode_frame, [*found, read_pb2.Frame(end={"series": 1, "points": 1})])
+        map(frames.encode_frame, [*sent, read_pb2.Frame(end={"series": 1, "points": 1})])
     )
 
 
@@ -97,14 +97,14 @@ def _data(request: Request, kind: str) -> Reply:
 
 
 def _table_frames(table: bytes) -> bytes:
-    found = [read_pb2.Frame(begin={"sampling": "all"}), read_pb2.Frame(table=table)]
+    sent = [read_pb2.Frame(begin={"sampling": "all"}), read_pb2.Frame(table=table)]
     return b"".join(
-        map(frames.encode_frame, [*found, read_pb2.Frame(end={"series": 1, "points": 1})])
+        map(frames.encode_frame, [*sent, read_pb2.Frame(end={"series": 1, "points": 1})])
     )
 
 
 def _with_lost(content: bytes) -> bytes:
-    """The same frames with a point that was left out behind the first."""
+    """Return the frames with a lost point after the first."""
     first, *rest = frames.decode_frames([content])
     lost = read_pb2.LostPoint(
         run="a", tag="loss", step=2, detail="the object is missing\x1b]0;x\x07"
@@ -164,10 +164,9 @@ ROUTES = [
 
 
 class HostileServer(FaultyServer):
-    """Answers as the service would; `spoil` may change what is answered to the requests of `target`
-    (method, path).
+    """Answers as the service does; `aim` replaces the answers to one (method, path).
 
-    After TARGETED_MAX of these it is 404: a tail goes on for as long as there are points.
+    After TARGETED_MAX of these it answers 404: a tail does not end while there are points.
     """
 
     def __init__(self) -> None:
@@ -199,15 +198,15 @@ class HostileServer(FaultyServer):
         if path.startswith("blobs/"):
             return Reply(body=BLOB)
         for method, pattern, answer in ROUTES:
-            found = re.fullmatch(rf"experiments/abc/?{pattern}", path)
-            if found and request.method == method:
-                return answer(request, *found.groups())
+            match = re.fullmatch(rf"experiments/abc/?{pattern}", path)
+            if match and request.method == method:
+                return answer(request, *match.groups())
         raise AssertionError(f"a route that is not known here: {request.method} {path}")
 
 
 @contextmanager
 def hostile_server():
-    """A running HostileServer."""
+    """Run a HostileServer until the block ends."""
     with running(HostileServer()) as server:
         yield server
 
@@ -229,8 +228,8 @@ WRONG = [
 
 
 def spoilt_json(content: object) -> Iterator[bytes]:
-    """The same JSON with one thing in it wrong, for each thing and each way, and what is no JSON
-    object at all.
+    """Yield the JSON with one value spoilt, for each value and each way, and texts that are no JSON
+    object.
     """
     for path in list(_paths(content)):
         for wrong in WRONG:
@@ -243,7 +242,7 @@ def spoilt_json(content: object) -> Iterator[bytes]:
 
 
 def spoilt_bytes(body: bytes) -> Iterator[bytes]:
-    """What is no JSON, and no frames or message either."""
+    """Yield bytes that are neither JSON nor frames nor a message."""
     yield from (
         b"",
         b"null",

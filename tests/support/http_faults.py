@@ -1,4 +1,4 @@
-"""An HTTP proxy before a real server, the service or SeaweedFS, that spoils chosen calls: lost,
+"""An HTTP proxy before a real server, the service or SeaweedFS, that spoils selected calls: lost,
 cut, doubled, late.
 """
 
@@ -24,7 +24,7 @@ _OF_ONE_CONNECTION = frozenset({"connection", "expect", "transfer-encoding", "co
 
 @dataclass(frozen=True)
 class Reply:
-    """What a server answered; of a cut one, half arrives."""
+    """A server's answer; of a cut one, half arrives."""
 
     status: int
     reason: str
@@ -45,7 +45,7 @@ class Call:
     body: bytes
 
     def forward(self, target: str, *, body_bytes: int | None = None) -> Reply:
-        """Carries it out; with `body_bytes`, only so much of the body is sent before the connection
+        """Forward the request; with `body_bytes`, only that much of the body before the connection
         breaks.
         """
         parts = urlsplit(target)
@@ -119,13 +119,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._hang_up()
 
     def log_message(self, *_arguments) -> None:
-        """Says nothing."""
+        """Log nothing."""
 
 
 class HttpFaults:
-    """Counts calls and spoils those it is armed for; everything else passes. `url` is where clients
-    go.
-    """
+    """Counts calls and spoils those it is armed for; others pass. Clients connect to `url`."""
 
     def __init__(self, target: str) -> None:
         self.target = target
@@ -139,21 +137,20 @@ class HttpFaults:
         self.disarm()
 
     def arm(self, faults: Mapping[int, str], *, then: Callable[[], None] | None = None) -> None:
-        """Spoils calls in the ways of FAULTS, each named by its number, counted from 1 and from
-        now.
+        """Spoil calls in the ways of FAULTS, by number, counted from 1 and from now.
 
-        `then` is called when such a call has arrived, before anything else is done with it.
+        `then` is called when such a call has arrived, before it is treated.
         """
         self._faults, self._then = faults, then
         self.calls: list[tuple[str, str]] = []
         self.hits = 0
 
     def disarm(self) -> None:
-        """Lets everything pass, and counts anew."""
+        """Let every call pass, and count from zero."""
         self.arm({})
 
     def treat(self, call: Call, hang_up: Callable[[], None]) -> Reply | None:
-        """The answer to a call; None when the client gets none."""
+        """Return the answer to a call; None if the client gets none."""
         with self._changes:
             self.calls.append((call.method, call.path))
             fault, then = self._faults.get(len(self.calls)), self._then
@@ -170,14 +167,14 @@ class HttpFaults:
                 self._changes.notify_all()
 
     def wait_overtaken(self) -> None:
-        """Returns when another call has been answered meanwhile, or HELD_SECONDS_MAX have passed."""
+        """Wait until another call has been answered, at most HELD_SECONDS_MAX."""
         with self._changes:
             before = self._answered
             self._changes.wait_for(lambda: self._answered > before, HELD_SECONDS_MAX)
 
     @contextmanager
     def busy(self):
-        """Marks that a call is under way."""
+        """Count a call in progress."""
         with self._changes:
             self._busy += 1
         try:
@@ -188,7 +185,7 @@ class HttpFaults:
                 self._changes.notify_all()
 
     def wait_idle(self) -> None:
-        """Returns when no call is under way any more, also none whose client has gone."""
+        """Wait until no call is in progress, not even one whose client has disconnected."""
         with self._changes:
             assert self._changes.wait_for(lambda: not self._busy, SECONDS_MAX), (
                 "calls that do not end"
@@ -261,7 +258,7 @@ FAULTS = {
 
 @contextmanager
 def http_faults(target: str):
-    """A running HttpFaults before the server at `target`, disarmed."""
+    """Run an HttpFaults before the server at `target`, disarmed."""
     proxy = HttpFaults(target)
     thread = threading.Thread(target=proxy.server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()

@@ -1,6 +1,4 @@
-"""Opens a data directory and tells how it was refused; run in a process that is another user or
-sees another disk.
-"""
+"""Open a data directory and print how it was refused; run it as another user, or with another disk."""
 
 from pathlib import Path
 
@@ -9,7 +7,7 @@ from tbservice.local.embedded.data_directory import DataDirectory
 
 
 def refusal(path: str) -> str:
-    """The message with which the directory is refused; fails when it is not."""
+    """Return the message with which the directory is refused; fails if it is not."""
     try:
         DataDirectory.open(Path(path)).close()
     except StartupError as error:

@@ -31,8 +31,8 @@ CLOSED_PORT = 1
 
 
 def try_as_other(attempts):
-    """Return what each attempt (a function's name here, and its arguments) gave: a status, or an
-    error's name.
+    """Return the result of each attempt (the name of a function here, and its arguments): a status,
+    or an error's name.
     """
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
     done = subprocess.run(
@@ -126,7 +126,7 @@ def _context(key):
 
 
 def main():
-    """Read the attempts, become somebody else, try them, print what they gave."""
+    """Read the attempts, become another user, make them, print their results."""
     attempts = json.load(sys.stdin)
     ask_http(
         CLOSED_PORT, "GET", "/", {}, "own"

@@ -1,5 +1,5 @@
-"""A proxy before a real PostgreSQL that counts statements, and at chosen ones breaks the
-connection.
+"""A proxy before a real PostgreSQL that counts statements, and breaks the connection at selected
+ones.
 """
 
 from __future__ import annotations
@@ -31,12 +31,11 @@ fault, or "".
 
 
 class PostgresFaults:
-    """Counts the statements of all connections, COMMIT among them, and breaks the connections of
-    chosen ones.
+    """Counts the statements of all connections, COMMIT included, and breaks the connections of
+    selected ones.
 
-    "before": the statement never arrives. "after": it is carried out, and its answer lost; of a
-    COMMIT, nobody but the database knows then that it was done. "held": it only waits for what else
-    is to happen then.
+    "before": the statement never arrives. "after": it is executed, and its result is lost; after a
+    COMMIT, only the database knows that it was executed. "held": it waits until `then` returns.
     """
 
     def __init__(self, target_url: str) -> None:
@@ -51,7 +50,7 @@ class PostgresFaults:
         self.disarm()
 
     def arm(self, choose: Choice, *, then: Callable[[], None] | None = None) -> None:
-        """Asks `choose` about every statement from now on; `then` is called when a chosen one has
+        """Ask `choose` about every statement from now on; `then` is called when a selected one has
         arrived.
         """
         with self._lock:
@@ -61,11 +60,11 @@ class PostgresFaults:
             self.hits = self.hit_port = self.trips = 0
 
     def disarm(self) -> None:
-        """Lets everything pass, and counts anew."""
+        """Let every statement pass, and count from zero."""
         self.arm(lambda *_: "")
 
     def fault_at(self, statement: str, client_port: int) -> str:
-        """Notes a statement; the fault that it meets, or nothing. `client_port` tells whose it is."""
+        """Record a statement; return its fault, or "". `client_port` tells whose it is."""
         with self._lock:
             self.statements.append(statement)
             self._occurrences[statement] += 1
@@ -85,19 +84,19 @@ class PostgresFaults:
         self._target = (parts.hostname, parts.port)
 
     def note_trip(self) -> None:
-        """Counts a time that a client waits for an answer, to one statement or several."""
+        """Count a round trip: a client waits for the results of one statement or several."""
         with self._lock:
             self.trips += 1
 
     def serve(self) -> None:
-        """Accepts connections until the listener is closed."""
+        """Accept connections until the listener is closed."""
         with suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
                 threading.Thread(target=self._carry, args=(client,), daemon=True).start()
 
     def close(self) -> None:
-        """Accepts no further connection."""
+        """Accept no further connections."""
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -113,7 +112,7 @@ class PostgresFaults:
 
 
 class _Connection:
-    """One client's connection, and the one behind it."""
+    """A client's connection, and the one to the server."""
 
     def __init__(
         self, faults: PostgresFaults, client: socket.socket, server: socket.socket
@@ -128,7 +127,7 @@ class _Connection:
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def run(self) -> None:
-        """Passes messages on until one side closes, or a fault breaks both."""
+        """Forward messages until one side closes, or a fault breaks both."""
         back = threading.Thread(target=self._carry_back, daemon=True)
         back.start()
         with suppress(OSError, EOFError):
@@ -181,8 +180,9 @@ class _Connection:
             yield head[:1], head + _receive(self._client, length - 4)
 
     def _text(self, kind: bytes, payload: bytes) -> str:
-        """The SQL of a message, if it has any; a prepared statement's is known from when it was
-        parsed.
+        """Return the SQL of a message, or "".
+
+        The text of a prepared statement is known from its Parse message.
         """
         if kind == b"Q":
             return payload[:-1].decode()
@@ -218,8 +218,8 @@ def _receive(source: socket.socket, count: int) -> bytes:
 
 @contextmanager
 def postgres_faults(target_url: str):
-    """A running PostgresFaults before the database at `target_url`, disarmed; its `url` opens the
-    same database.
+    """Run a PostgresFaults before the database at `target_url`, disarmed; its `url` opens the same
+    database.
     """
     proxy = PostgresFaults(target_url)
     thread = threading.Thread(target=proxy.serve)

@@ -1,6 +1,4 @@
-"""Real servers that are killed with SIGKILL and started again, and a place to stop the world while
-that is done.
-"""
+"""Kill real servers with SIGKILL and start them again, while a call is held."""
 
 from __future__ import annotations
 
@@ -18,10 +16,9 @@ from tbservice.local.embedded.instance import Instance
 
 
 class SyncPoint:
-    """A call or statement that is held in its proxy while the test's own thread does something
-    about the servers.
+    """Holds a call or statement in its proxy while the test's own thread kills or restarts servers.
 
-    Servers have to be started in that thread: they end with the thread that started them.
+    Start servers in that thread: they end with the thread that started them.
     """
 
     def __init__(self) -> None:
@@ -29,12 +26,12 @@ class SyncPoint:
         self._is_over = threading.Event()
 
     def wait_at(self) -> None:
-        """Called in the proxy's thread; only the first time does it wait."""
+        """Wait, in the proxy's thread; only at the first call."""
         self._has_come.set()
         assert self._is_over.wait(SECONDS_MAX)
 
     def run_at(self, action: Callable[[], None]) -> None:
-        """Waits for the moment, acts, and lets everything go on."""
+        """Wait until a call is held, run the action, and release the call."""
         try:
             assert self._has_come.wait(SECONDS_MAX), "the moment never came"
             action()
@@ -43,35 +40,41 @@ class SyncPoint:
 
 
 def kill_worker(service, port: int) -> None:
-    """Kills the worker process of a running `tbservice serve` that has a connection from this port."""
-    found = [
+    """Kill the worker process of a running `tbservice serve` that has a connection from this port."""
+    workers = [
         worker
         for worker in workers_of(service)
-        if port in {one.laddr.port for one in _connections(worker)}
+        if port in {connection.laddr.port for connection in _connections(worker)}
     ]
-    assert len(found) == 1, "the statement is not a worker's"
-    found[0].kill()
+    assert len(workers) == 1, "the statement is not a worker's"
+    workers[0].kill()
 
 
 def started_workers(service, database_port: int) -> list[psutil.Process]:
-    """The worker processes that have found their database: a worker that does not, when it starts,
-    ends them all.
+    """Return the worker processes that are connected to their database: their application has
+    started.
     """
     workers = workers_of(service)
     return [
-        one for one in workers if database_port in {each.raddr.port for each in _connections(one)}
+        worker
+        for worker in workers
+        if database_port in {connection.raddr.port for connection in _connections(worker)}
     ]
 
 
 def _connections(process: psutil.Process) -> list:
     with suppress(psutil.NoSuchProcess):  # it has just died
-        return [one for one in process.net_connections("tcp") if one.laddr and one.raddr]
+        return [
+            connection
+            for connection in process.net_connections("tcp")
+            if connection.laddr and connection.raddr
+        ]
     return []
 
 
 def workers_of(service) -> list[psutil.Process]:
-    """The living worker processes of a running `tbservice serve`; Python's own resource tracker is
-    none.
+    """Return the running worker processes of a `tbservice serve`, without Python's resource
+    tracker.
     """
     return [child for child in psutil.Process(service.process.pid).children() if _is_worker(child)]
 
@@ -84,23 +87,21 @@ def _is_worker(child: psutil.Process) -> bool:
 
 
 def kill_backends(instance: Instance, database: str) -> None:
-    """Kills the processes that serve a database's connections; PostgreSQL then restarts all of
-    itself.
-    """
+    """Kill the processes that serve a database's connections; PostgreSQL then restarts all of them."""
     with (
         suppress(psycopg.OperationalError),
         instance.postgres.connect_as_superuser("postgres") as superuser,
     ):
-        found = superuser.execute(
+        ended = superuser.execute(
             "SELECT pid FROM pg_stat_activity WHERE datname = %s", [database]
         ).fetchall()
-        for (process_id,) in found:
+        for (process_id,) in ended:
             with suppress(ProcessLookupError):  # the first one that is killed ends the others
                 os.kill(process_id, signal.SIGKILL)
 
 
 def end_backends(instance: Instance, database: str) -> None:
-    """Has PostgreSQL end a database's connections, as an administrator would."""
+    """Let PostgreSQL end a database's connections, as an administrator does."""
     with instance.postgres.connect_as_superuser("postgres") as superuser:
         superuser.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [database]
@@ -108,24 +109,24 @@ def end_backends(instance: Instance, database: str) -> None:
 
 
 def kill_postgres(instance: Instance) -> None:
-    """Kills PostgreSQL's first process; the others notice and end."""
+    """Kill PostgreSQL's first process; the others notice and end."""
     _kill(instance._database)
 
 
 def restart_postgres(instance: Instance) -> None:
-    """Starts it again on its port and its files, and waits until it answers."""
+    """Start PostgreSQL again on its port and its files, and wait until it is ready."""
     instance.children.remove(instance._database)
     instance._database = instance._add(instance.postgres.start())
     instance.postgres.wait_ready(instance._database)
 
 
 def kill_seaweedfs(instance: Instance) -> None:
-    """Kills SeaweedFS."""
+    """Kill SeaweedFS."""
     _kill(instance._objects)
 
 
 def restart_seaweedfs(instance: Instance) -> None:
-    """Starts it again on its ports and its files, and waits until it answers."""
+    """Start SeaweedFS again on its ports and its files, and wait until it is ready."""
     instance.children.remove(instance._objects)
     instance._objects = instance._add(instance.seaweedfs.start())
     instance.seaweedfs.wait_ready(instance._objects)

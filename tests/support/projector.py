@@ -1,5 +1,5 @@
-"""A run with something for the Embedding Projector, as PyTorch's writer lays it out, or as people
-write it by hand.
+"""A run with embeddings for the projector, as PyTorch's writer lays it out, or as users write it by
+hand.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ IN_CHECKPOINT = (
 
 
 def write_projector_run(directory, seed=0, rows=ROWS, more=""):
-    """A tensor as text with labels and a sprite, one binary with bookmarks; `more` config. Answers
-    the two matrices.
+    """Write a tensor as text with labels and a sprite, a binary one with bookmarks, and `more`
+    config; return the two matrices.
     """
     rng = np.random.default_rng(seed)
     words, points = (

@@ -1,4 +1,4 @@
-"""What a .proto file declares, read from its text: enough of the language for ours."""
+"""Parse the declarations of a .proto file: enough of the language for ours."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ def declared(path: Path) -> dict[str, dict[str, tuple]]:
     without package.
     """
     tokens = [token for token in _TOKEN.findall(path.read_text()) if not token.startswith("//")]
-    found: dict[str, dict[str, tuple]] = {}
+    declarations: dict[str, dict[str, tuple]] = {}
     while tokens:
         if tokens[0] in {"message", "enum"}:
-            _read_block(tokens, "", found)
+            _read_block(tokens, "", declarations)
         else:
             _skip_statement(tokens)
-    return found
+    return declarations
 
 
-def _read_block(tokens: list[str], outer: str, found: dict) -> None:
+def _read_block(tokens: list[str], outer: str, declarations: dict) -> None:
     kind, name = tokens.pop(0), outer + tokens.pop(0)
     assert tokens.pop(0) == "{"
-    entries = found[name] = {}
+    entries = declarations[name] = {}
     oneof = None
     while tokens[0] != "}" or oneof is not None:
         if tokens[0] == "}":
             oneof = tokens.pop(0) and None
         elif tokens[0] in {"message", "enum"}:
-            _read_block(tokens, f"{name}.", found)
+            _read_block(tokens, f"{name}.", declarations)
         elif tokens[0] == "oneof":
             _, oneof, _ = (tokens.pop(0) for _ in range(3))
         elif kind == "enum":

@@ -1,6 +1,4 @@
-"""Reads whole event files in the tests: every chunk there is, joined by tag into plain values that
-compare.
-"""
+"""Read event files: every chunk, joined by tag into comparable values."""
 
 from __future__ import annotations
 
@@ -39,7 +37,7 @@ LIMITS = ReadLimits(
 class Read:
     """One series: points are (step, wall time, value), floats by their bits so that NaN compares.
 
-    Of blob sequences, `content_types` has what was logged with each point.
+    `content_types` has what was logged with each point of a blob sequence.
     """
 
     plugin: str
@@ -54,14 +52,14 @@ def open_file(
     series_filter: SeriesFilter | None = None,
     limits: ReadLimits = LIMITS,
 ):
-    """An EventFileReader with the tests' limits and no filter, unless told."""
+    """Return an EventFileReader with the tests' limits and no filter by default."""
     return EventFileReader(
         path, start=start, series_filter=series_filter or SeriesFilter(), limits=limits
     )
 
 
 def read_chunks(file: EventFileReader, *, final: bool = True) -> list[Chunk]:
-    """All chunks that are there now."""
+    """Return all chunks that can be read now."""
     chunks = []
     while (chunk := file.read(final=final)) is not None:
         chunks.append(chunk)
@@ -69,7 +67,7 @@ def read_chunks(file: EventFileReader, *, final: bool = True) -> list[Chunk]:
 
 
 def join(chunks: Iterable[Chunk]) -> tuple[dict[str, Read], Counter[str]]:
-    """The series of several chunks by tag, and all that was skipped."""
+    """Return the series of several chunks by tag, and all skipped counts."""
     series: dict[str, Read] = {}
     skipped: Counter[str] = Counter()
     for chunk in chunks:
@@ -87,7 +85,7 @@ def join(chunks: Iterable[Chunk]) -> tuple[dict[str, Read], Counter[str]]:
 
 
 def points(columns: ScalarPoints | TensorPoints | BlobSequencePoints) -> list[tuple]:
-    """The points of columns, which must be well-formed."""
+    """Return the points of columns, after checking these."""
     assert (columns.steps.dtype, columns.wall_times.dtype) == (np.int64, np.float64)
     match columns:
         case ScalarPoints():
@@ -102,13 +100,13 @@ def points(columns: ScalarPoints | TensorPoints | BlobSequencePoints) -> list[tu
 
 
 def read_all(path: Path, **options) -> tuple[dict[str, Read], Counter[str]]:
-    """Every series of the file, and what was skipped."""
+    """Return every series of the file, and the skipped counts."""
     return join(read_chunks(open_file(path, **options)))
 
 
 @contextmanager
 def one_by_one():
-    """Meanwhile each record is read by protobuf."""
+    """Decode each record by protobuf until the block ends."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decoder, "find_periodic_records", lambda *_: ())
         patch.setattr(decoder, "_GROUP_RECORDS_MIN", 1 << 60)
@@ -116,9 +114,9 @@ def one_by_one():
 
 
 def decode(payloads, *, bulk=True, series_filter=None, spoilt=()):
-    """The points of records, and what was skipped, by tag; `spoilt` are records to damage.
+    """Return the points of records by tag, and the skipped counts; `spoilt` are records to damage.
 
-    Unless in `bulk`, each record is read by protobuf.
+    Unless in `bulk`, each record is decoded by protobuf.
     """
     buffer = bytearray(encode_records(payloads))
     frames = framing.find_records(bytes(buffer), 0)
@@ -132,7 +130,7 @@ def decode(payloads, *, bulk=True, series_filter=None, spoilt=()):
 
 
 def assert_same_both_ways(payloads, **options):
-    """What `decode` gives, which is the same in bulk and one by one."""
+    """Return what `decode` returns, after checking that it is the same in bulk and one by one."""
     in_bulk, one_by_one = decode(payloads, **options), decode(payloads, bulk=False, **options)
     assert in_bulk == one_by_one
     assert list(in_bulk[0]) == list(one_by_one[0])

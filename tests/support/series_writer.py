@@ -1,4 +1,4 @@
-"""Writes scalars to one series, remembers what arrived in which order, and merges when told."""
+"""Write scalars to one series, record what arrived in which order, and compact on request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class SeriesWriter:
         self._arrived = []
 
     def write(self, steps, values=None, wall_times=None):
-        """One batch; each is later than the one before unless told when."""
+        """Write one batch; its wall times are later than those of the one before by default."""
         count = len(self._arrived)
         steps = np.asarray(steps, np.int64)
         values = (
@@ -39,7 +39,7 @@ class SeriesWriter:
         self._arrived.append(scalar_records(steps, wall_times, values))
 
     def merge(self):
-        """Merges until nothing is left to merge."""
+        """Compact until nothing is left to compact."""
         grant = AppendGrant(self._workspace_id, self._experiment)
         with self._database.transaction(self._workspace_id) as db:
             run_id = runs_tags.resolve_runs(db, grant, ["train"])["train"]
@@ -47,18 +47,20 @@ class SeriesWriter:
                 pass
 
     def levels(self):
-        """Rows by level, under "tail", and under "end" the tails that end in their series' row."""
+        """Return the number of blocks by level, of write buffer rows ("tail"), and of inline
+        buffers in use ("end").
+        """
         with self._database.snapshot(self._workspace_id) as db:
             rows = db.execute(text("SELECT level, count(*) FROM scalar_blocks GROUP BY 1")).all()
-            found = {level: count for level, count in rows}  # noqa: C416 - rows are no pairs to a type checker
+            counts = {level: count for level, count in rows}  # noqa: C416 - rows are no pairs to a type checker
             ends = db.execute(
                 text("SELECT count(*) FROM time_series WHERE tail_end <> ''")
             ).scalar()
-            return found | {
+            return counts | {
                 "tail": db.execute(text("SELECT count(*) FROM scalar_tail")).scalar(),
                 "end": ends,
             }
 
     def expected(self):
-        """What a read in full gives, as records."""
+        """Return the records of a full read."""
         return deduplicate_steps(np.concatenate(self._arrived))

@@ -1,5 +1,5 @@
-"""The real PostgreSQL and SeaweedFS that tests run on, a database and a bucket for each test, and a
-live service.
+"""The real PostgreSQL and SeaweedFS that tests run on, databases and buckets for them, and a live
+service.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import contextmanager
@@ -31,11 +32,30 @@ from tbservice.store.pg.database import Database
 from tbservice.store.s3_client import get_session
 
 START_SECONDS_MAX = 120
+MEMORY_DIRECTORY = Path("/dev/shm")  # noqa: S108 - directories with names of their own are made in it
+MEMORY_BYTES_MIN = 4 << 30
+
+
+def choose_directory() -> Path:
+    """Return where the servers' files go: into memory if there is enough, because each commit waits
+    for a disk.
+
+    The tests kill processes, never the machine, so that memory keeps what a disk would.
+    """
+    if MEMORY_DIRECTORY.is_dir():
+        status = os.statvfs(MEMORY_DIRECTORY)
+        has_room = status.f_bavail * status.f_frsize >= MEMORY_BYTES_MIN
+        if (
+            has_room and not status.f_flag & os.ST_NOEXEC
+        ):  # PostgreSQL's programs may be copied there
+            return MEMORY_DIRECTORY
+    return Path(tempfile.gettempdir())
 
 
 class Servers:
-    """Both servers of a test session. The instance's own database, migrated, is the template of
-    every test's.
+    """Both servers of a pytest process.
+
+    The instance's own database, migrated, is the template of all others.
     """
 
     def __init__(self, instance: Instance) -> None:
@@ -45,7 +65,7 @@ class Servers:
 
     @contextmanager
     def database(self, *, migrated: bool = True):
-        """The URL of a new database, which is gone afterwards."""
+        """Create a database; yield its URL, and drop it at the end."""
         name = f"test_{next(self._numbers)}"
         template = "tbhub" if migrated else "template0"
         create = sql.SQL("CREATE DATABASE {} OWNER tbhub TEMPLATE {}").format(
@@ -58,15 +78,14 @@ class Servers:
             self._execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
     def _execute(self, statement: sql.Composed) -> None:
-        with self.instance.postgres.connect_as_superuser(
-            "postgres"
-        ) as db:  # anew: a test may restart PostgreSQL
+        # A new connection each time: a test may restart PostgreSQL.
+        with self.instance.postgres.connect_as_superuser("postgres") as db:
             db.execute(statement)
 
     @contextmanager
     def settings(self, database_url: str):
-        """Settings with that database and a bucket of their own, made when the service first needs
-        it.
+        """Yield settings with that database and a new bucket, which the service creates when it
+        first needs it.
         """
         base = make_settings(self.instance, host=LOOPBACK, port=0, public_url="http://testserver")
         bucket = f"test-{next(self._numbers)}"
@@ -79,8 +98,23 @@ class Servers:
         delete_bucket(base, bucket)
 
 
+@contextmanager
+def embedded_servers():
+    """Run a new PostgreSQL and SeaweedFS until the block ends; yield the Servers.
+
+    A missing wheel is a failure that says what to install.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="tbhub-tests-", dir=choose_directory()) as directory,
+        Instance(Path(directory, "data")) as instance,
+    ):
+        yield Servers(instance)
+
+
 def delete_bucket(settings, bucket):
-    """Deletes a bucket and all in it, as SeaweedFS allows; one that was never made is fine."""
+    """Delete a bucket and its objects, as SeaweedFS allows; a bucket that does not exist is no
+    error.
+    """
     client = s3_client(settings)
     try:
         client.delete_bucket(Bucket=bucket)
@@ -92,7 +126,7 @@ def delete_bucket(settings, bucket):
 
 
 def s3_client(settings):
-    """A plain client of the settings' S3 server."""
+    """Return a plain client of the settings' S3 server."""
     return get_session().client(
         "s3",
         endpoint_url=settings.s3_endpoint,
@@ -104,7 +138,7 @@ def s3_client(settings):
 
 
 def database_name(url: str) -> str:
-    """The database that a libpq URL names, without the parameters behind it."""
+    """Return the database that a libpq URL names, without parameters."""
     return urlsplit(url).path.removeprefix("/")
 
 
@@ -136,7 +170,7 @@ def new_owner(database_url: str) -> str:
 
 @dataclass(frozen=True)
 class LiveService:
-    """`tbservice serve` as a process of its own."""
+    """A running `tbservice serve`."""
 
     url: str
     database_url: str
@@ -151,7 +185,7 @@ class LiveService:
 
 
 def environment_of(settings) -> dict[str, str]:
-    """The settings as the environment variables that `tbservice serve` reads."""
+    """Return the settings as the environment of `tbservice serve`."""
     secret = {"database_url", "s3_access_key", "s3_secret_key"}
     values = {name: getattr(settings, name).get_secret_value() for name in secret}
     for name in ("s3_bucket", "s3_endpoint", "s3_region", "s3_path_style", "public_url"):
@@ -167,10 +201,10 @@ SERVE = ("-m", "tbservice", "serve")
 def live_service(
     settings, port: int, log: Path, *, program: Sequence[str | Path] = SERVE, **more: str
 ):
-    """Runs `tbservice serve` on the port until the block ends; its output goes to `log`, `more` to
+    """Run `tbservice serve` on the port until the block ends; its output goes to `log`, `more` to
     its environment.
 
-    `program` are other arguments of Python, which serve the same way.
+    `program` replaces Python's arguments.
     """
     url = f"http://{LOOPBACK}:{port}"
     environment = (
@@ -194,14 +228,18 @@ def live_service(
 
 
 def wait_ready(process, url: str, log: Path) -> None:
-    """Waits until /readyz answers 200; fails with the log when the process ends or takes too long."""
+    """Wait until /readyz answers 200.
+
+    Fails with the log if the process ends, or after START_SECONDS_MAX.
+    """
     deadline = time.monotonic() + START_SECONDS_MAX
-    while time.monotonic() < deadline:
-        assert process.poll() is None, log.read_text()
-        try:
-            if httpx2.get(f"{url}/readyz", trust_env=False).status_code == httpx2.codes.OK:
-                return
-        except httpx2.TransportError:
-            pass
-        time.sleep(0.05)
+    with httpx2.Client(trust_env=False) as http:
+        while time.monotonic() < deadline:
+            assert process.poll() is None, log.read_text()
+            try:
+                if http.get(f"{url}/readyz").status_code == httpx2.codes.OK:
+                    return
+            except httpx2.TransportError:
+                pass
+            time.sleep(0.05)
     raise AssertionError(f"not ready after {START_SECONDS_MAX} s: {log.read_text()}")

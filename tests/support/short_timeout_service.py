@@ -1,4 +1,4 @@
-"""`tbservice` with so short limits that a few hostile clients use them up."""
+"""`tbservice` with limits so short that a few hostile clients reach them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from tbservice import limits
 
 # Before anything else is imported: some modules derive their own figures.
-limits.REQUEST_HEADER_SECONDS_MAX = 2
+limits.REQUEST_HEADER_SECONDS_MAX = 5
 limits.CONNECTIONS_ITEMS_MAX = 40
 limits.RESPONSE_STALL_SECONDS_MAX = 1
 limits.CALLER_UNSENT_RESPONSE_BYTES_MAX = 4 * limits.MIB

@@ -1,5 +1,5 @@
-"""`tbservice` with limits so small that a small logdir takes a dozen batches, and its series many
-merges.
+"""`tbservice` with limits so small that a small log directory takes a dozen batches, and its series
+many compactions.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ limits.PACKED_POINTS_MIN = limits.SEALED_POINTS_MIN = 16
 limits.WRITE_BUFFER_ROWS_MAX = 3
 limits.WRITE_BUFFER_ROW_POINTS_MIN = 2
 limits.WRITE_BUFFER_POINTS_MAX = 48
-Unavailable.retry_after_seconds = (
-    0  # whoever tries hundreds of faults does not wait two seconds after each
-)
+Unavailable.retry_after_seconds = 0  # hundreds of faults are tried, without two seconds after each
 
 if __name__ == "__main__":
     from tbservice.cli import main

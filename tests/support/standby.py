@@ -52,7 +52,7 @@ class Standby:
 
 @contextmanager
 def standby_of(instance: Instance, path: Path):
-    """A running Standby of the instance's PostgreSQL, with its files in `path`."""
+    """Run a Standby of the instance's PostgreSQL, with its files in `path`."""
     directory = DataDirectory.open(path)
     directory.secrets = instance.directory.secrets
     port = choose_ports(["standby"], {})["standby"]
@@ -75,8 +75,8 @@ def standby_of(instance: Instance, path: Path):
 
 
 def restore(instance: Instance, database: str, dump: Path) -> None:
-    """Put a dump in a database's place: it is restored beside it, then every connection is ended
-    and names change.
+    """Replace a database by a dump: restore it beside the database, end every connection, and
+    rename both.
     """
     draft, old = f"{database}_draft", f"{database}_old"
     with instance.postgres.connect_as_superuser("postgres") as db:

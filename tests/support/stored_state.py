@@ -1,5 +1,5 @@
-"""Everything the server has of an experiment, in a form that two uploads of the same files share to
-the last bit.
+"""Everything the server stores of an experiment, in a form that is equal for two uploads of the
+same files.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ POINTS = 100_000
 
 
 def stored_state(reader: Reader, experiment_id: str) -> dict:
-    """Runs, plugins, every series' description, every point and every blob's digest, and every
-    stream's cursor.
+    """Return runs, plugins, descriptions of series, all points, digests of blobs, and cursors of
+    streams.
     """
-    found = {
+    state = {
         "runs": sorted(reader.get(experiment_id, "runs")["runs"], key=lambda run: run["run"]),
         "plugins": reader.get(experiment_id, "plugins")["plugins"],
         "streams": sorted(reader.get(experiment_id, "streams")["streams"], key=_stream_name),
     }
     for kind in ("scalars", "tensors", "blob_sequences"):
-        found[kind] = reader.get(experiment_id, kind)
-        found[f"{kind}/data"] = reader.get(experiment_id, f"{kind}/data", downsample=POINTS)
-    for tags in found["blob_sequences/data"].values():
+        state[kind] = reader.get(experiment_id, kind)
+        state[f"{kind}/data"] = reader.get(experiment_id, f"{kind}/data", downsample=POINTS)
+    for tags in state["blob_sequences/data"].values():
         for columns in tags.values():
             columns["values"] = [
                 [_digest(reader, blob["key"]) for blob in step] for step in columns["values"]
             ]
-    return found
+    return state
 
 
 def _stream_name(stream: dict) -> tuple:
@@ -44,10 +44,10 @@ def _digest(reader: Reader, key: str) -> str:
 
 
 def runs_with_duplicates(superuser: psycopg.Connection, experiment_id: str) -> set[str]:
-    """The runs with a scalar series that may hold a point twice, which no read would show.
+    """Return the runs with a scalar series that may store a point twice, which no read shows.
 
-    Its points came again or out of order, as its row knows; or more of them are kept than its row
-    counts.
+    Either its row says that points came again or out of order; or more points are stored than its
+    row counts.
     """
     rows = superuser.execute(
         """

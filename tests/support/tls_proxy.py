@@ -1,5 +1,5 @@
-"""TLS before a server that speaks none, with a certificate that an authority made for the test has
-signed.
+"""TLS before a plain server, with a certificate signed by an authority that is created for the
+test.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True)
 class TlsProxy:
-    """Where it listens, and the PEM file of the only authority that vouches for it."""
+    """Its URL, and the PEM file of the only authority that signed its certificate."""
 
     url: str
     ca_file: Path
@@ -45,8 +45,8 @@ class _Server(socketserver.ThreadingTCPServer):
 
 @contextmanager
 def tls_proxy(port: int, directory: Path, host: str = "localhost"):
-    """Passes bytes between TLS connections and the loopback port until the block ends; keys are
-    made in `directory`.
+    """Forward TLS connections to the loopback port until the block ends; keys are created in
+    `directory`.
 
     The certificate is for the loopback address, and for `host`.
     """
@@ -75,7 +75,7 @@ def _carry(source: socket.socket, target: socket.socket) -> None:
 
 
 def _make_certificate(directory: Path, host: str) -> Path:
-    """A key and its certificate in one file; `authority.pem` beside it."""
+    """Create a key and its certificate in one file, and `authority.pem` beside it."""
     program = shutil.which("openssl")
     assert program, "the tests need openssl: install it (Debian: apt-get install openssl)"
     authority, key, made = (

@@ -1,21 +1,24 @@
-"""`tbupload` as a process, what the server then has, and what TensorBoard's own reader finds in the
+"""Run `tbupload`, read what the server then stores, and what TensorBoard's own reader finds in the
 same files.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx2
 import numpy as np
+
+from tbupload.cli import main
 
 SECONDS_MAX = 60
 """No process and no wait of these tests takes longer."""
@@ -41,7 +44,7 @@ class Ended:
 
 
 class Following:
-    """A `tbupload` that runs; its output goes to files."""
+    """A running `tbupload`; its output goes to files."""
 
     def __init__(self, process: subprocess.Popen, out: Path, err: Path) -> None:
         self.process = process
@@ -49,7 +52,7 @@ class Following:
         self._err = err
 
     def wait_for_experiment(self) -> str:
-        """The id of the experiment it prints; fails with what it said when it ends without."""
+        """Return the id of the experiment it prints; fails with its stderr if it ends without."""
         return experiment_id_of(wait_until(self._printed))
 
     def _printed(self) -> str:
@@ -59,11 +62,11 @@ class Following:
         return printed
 
     def err(self) -> str:
-        """What it has said until now."""
+        """Return its stderr until now."""
         return self._err.read_text()
 
     def stop(self, number: int = signal.SIGINT) -> Ended:
-        """Sends a signal and waits for the end."""
+        """Send a signal and wait for the end."""
         self.process.send_signal(number)
         return self.wait()
 
@@ -74,7 +77,7 @@ class Following:
 
 @dataclass(frozen=True)
 class Uploader:
-    """Starts `tbupload` for one server and one token; its configuration and output are in
+    """Runs `tbupload` for one server and one token; its configuration and output are in
     `directory`.
     """
 
@@ -83,7 +86,24 @@ class Uploader:
     directory: Path
 
     def run(self, *arguments: object, stdin: str = "") -> Ended:
-        """Runs it to its end."""
+        """Run it to its end within this process: ten times as fast as starting one.
+
+        For the main thread only, because signals, environment and output are the process's.
+        """
+        with (
+            _environment(self.environment()),
+            _replaced_stdin(stdin),
+            redirect_stdout(io.StringIO()) as out,
+            redirect_stderr(io.StringIO()) as err,
+        ):
+            try:
+                code = main([str(argument) for argument in arguments])
+            except SystemExit as end:  # wrong usage
+                code = end.code
+        return Ended(code, out.getvalue(), err.getvalue())
+
+    def run_process(self, *arguments: object, stdin: str = "") -> Ended:
+        """Run it to its end as a process."""
         ended = subprocess.run(
             self._command(arguments),
             env=self.environment(),
@@ -97,7 +117,7 @@ class Uploader:
 
     @contextmanager
     def follow(self, logdir: Path, *arguments: object):
-        """Runs it while the block lasts; it is killed if the block has not ended it."""
+        """Run it as a process until the block ends; kill it then if it has not ended."""
         name = f"following-{time.monotonic_ns()}"
         out, err = self.directory / f"{name}.out", self.directory / f"{name}.err"
         command = self._command(("--logdir", logdir, "--poll-seconds", "0.05", *arguments))
@@ -123,6 +143,27 @@ class Uploader:
         }
 
 
+@contextmanager
+def _environment(wanted: dict[str, str]):
+    before = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@contextmanager
+def _replaced_stdin(text: str):
+    before, sys.stdin = sys.stdin, io.StringIO(text)
+    try:
+        yield
+    finally:
+        sys.stdin = before
+
+
 class Reader:
     """The server's read API with one token."""
 
@@ -133,21 +174,21 @@ class Reader:
         )
 
     def get(self, experiment_id: str, path: str, **query):
-        """The JSON of something of an experiment."""
+        """Return the JSON of a route below an experiment."""
         answer = self.http.get(f"/api/v1/experiments/{experiment_id}/{path}", params=query)
         answer.raise_for_status()
         return answer.json()
 
     def scalars(self, experiment_id: str) -> dict:
-        """{run: {tag: {step: (wall time, value)}}}, every point."""
-        found = self.get(experiment_id, "scalars/data", downsample=10_000)
+        """Return every point: {run: {tag: {step: (wall time, value)}}}."""
+        runs = self.get(experiment_id, "scalars/data", downsample=10_000)
         return {
             run: {tag: _points(columns) for tag, columns in tags.items()}
-            for run, tags in found.items()
+            for run, tags in runs.items()
         }
 
     def blobs(self, experiment_id: str, run: str, tag: str) -> list[list[bytes]]:
-        """The bytes of each step's blobs."""
+        """Return the bytes of each step's blobs."""
         columns = self.get(experiment_id, "blob_sequences/data", run=run, tag=tag)[run][tag]
         return [
             [self.http.get(f"/api/v1/blobs/{blob['key']}").content for blob in step]
@@ -161,12 +202,12 @@ def _points(columns: dict) -> dict:
 
 
 def experiment_id_of(text: str) -> str:
-    """The id in a printed URL."""
+    """Return the id in a printed URL."""
     return text.split("/experiment/")[1].partition("/")[0]
 
 
 def wait_until(condition):
-    """Asks again and again until the answer is true; that answer."""
+    """Evaluate the condition until it is true; return its value. Fails after SECONDS_MAX."""
     deadline = time.monotonic() + SECONDS_MAX
     while not (answer := condition()):
         assert time.monotonic() < deadline, "waited in vain"
@@ -175,17 +216,17 @@ def wait_until(condition):
 
 
 def tensorboard_scalars(logdir: Path) -> dict:
-    """What TensorBoard's own reader finds: {run: {tag: {step: (wall time, value)}}}, the newest
-    point of a step.
+    """Return what TensorBoard's own reader finds: {run: {tag: {step: (wall time, value)}}}, the
+    newest point of a step.
     """
-    found: dict = {}
+    runs: dict = {}
     for path in sorted(logdir.rglob("*tfevents*")):
         run = path.parent.relative_to(logdir).as_posix()
         for tag, step, wall_time, value in _tensorboard_points(path):
-            points = found.setdefault(run, {}).setdefault(tag, {})
+            points = runs.setdefault(run, {}).setdefault(tag, {})
             if step not in points or points[step][0] <= wall_time:
                 points[step] = (wall_time, value)
-    return found
+    return runs
 
 
 def _tensorboard_points(path: Path):

@@ -1,9 +1,9 @@
-"""Protobuf's wire format by hand, sound and unsound, driven by a sequence of choices read from
+"""Protobuf's wire format by hand, valid and invalid, driven by a sequence of choices read from
 bytes.
 
-Fuzzers give the bytes: hypothesis makes them shorter to find the simplest failure, atheris changes
-them to reach new code. The first of the options is always the ordinary one, and is what remains
-when the bytes are used up.
+Fuzzers provide the bytes: hypothesis shortens them to find the simplest failure, atheris changes
+them to reach new code. The first option of each choice is the ordinary one, which is taken when the
+bytes are used up.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ Field = tuple[int, int, bytes]
 
 
 class Choices:
-    """Choices read from bytes one after the other; the first option when they are used up."""
+    """Choices read from bytes in order; the first option when they are used up."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._position = 0
 
     def below(self, count: int) -> int:
-        """A number from 0 to count - 1; counts over 256 are never asked for."""
+        """Return a number from 0 to count - 1; count is at most 256."""
         if self._position >= len(self._data):
             return 0
         self._position += 1
@@ -39,11 +39,11 @@ class Choices:
         return options[self.below(len(options))]
 
     def seldom(self, one_in: int = 12) -> bool:
-        """True once in a while."""
+        """Return True in a few cases."""
         return self.below(one_in) == one_in - 1
 
     def shuffled(self, items: list[T]) -> list[T]:
-        """The items in another order, now and then."""
+        """Return the items, in another order in a few cases."""
         if not self.seldom(4):
             return items
         rest = list(items)
@@ -51,15 +51,17 @@ class Choices:
 
 
 def drawn(count: int, size: int = 300) -> Iterator[bytes]:
-    """Inputs for `Choices`, the same each time: what is met once in a thousand is met."""
+    """Return inputs for `Choices`, the same each time: enough to meet what happens once in a
+    thousand.
+    """
     generator = random.Random(count)  # noqa: S311 - no secret
     for _ in range(count):
         yield generator.randbytes(generator.randrange(size))
 
 
 def varint(number: int, padding: int = 0) -> bytes:
-    """A number as a varint of 64 bits; padding makes it longer than it needs to be, up to and over
-    ten bytes.
+    """Return a number as a varint of 64 bits; padding makes it longer than necessary, up to more
+    than ten bytes.
     """
     number &= (1 << 64) - 1
     encoded = []
@@ -71,13 +73,13 @@ def varint(number: int, padding: int = 0) -> bytes:
 
 
 def key(number: int, kind: int, padding: int = 0) -> bytes:
-    """What stands before a field's value."""
+    """Return a field's tag: its number and wire type."""
     return varint(number << 3 | kind, padding)
 
 
 def message(choices: Choices, fields: list[Field]) -> bytes:
-    """The fields as they stand in a file: in another order, twice, missing, wrapped or broken, once
-    in a while.
+    """Return the encoded fields; in a few cases in another order, twice, missing, wrapped or
+    broken.
     """
     parts = []
     for field in choices.shuffled(fields):
@@ -92,9 +94,7 @@ def message(choices: Choices, fields: list[Field]) -> bytes:
 
 
 def encode_field(choices: Choices, field: Field) -> bytes:
-    """A field; its varints longer than they need to be, its length or wire type wrong, once in a
-    while.
-    """
+    """Return an encoded field; in a few cases with long varints, or a wrong length or wire type."""
     number, kind, content = field
     if choices.seldom(40):
         kind = choices.pick([VARINT, FIXED64, LENGTH, START_GROUP, END_GROUP, FIXED32, 6, 7])
@@ -114,7 +114,7 @@ def encode_field(choices: Choices, field: Field) -> bytes:
 
 
 def unknown_field(choices: Choices) -> bytes:
-    """A field no message has: of any wire type, a group, or one that is not allowed at all."""
+    """Return a field that no message has: of any wire type, a group, or an invalid one."""
     number = choices.pick([15, 16, 100, 2**29 - 1, 0, 2**29])
     options = [
         key(number, VARINT) + b"\x01",
@@ -133,7 +133,7 @@ def unknown_field(choices: Choices) -> bytes:
 
 
 def text(choices: Choices, ordinary: Sequence[str]) -> bytes:
-    """A string's bytes: one of the ordinary ones, or one that is empty, long, holds a NUL, or is no
+    """Return a string's bytes: an ordinary one, an empty or long one, one with NUL, or invalid
     UTF-8.
     """
     if not choices.seldom(10):
@@ -152,10 +152,10 @@ def text(choices: Choices, ordinary: Sequence[str]) -> bytes:
 
 
 def double(number: float) -> bytes:
-    """A float64 as it stands in a file."""
+    """Return the eight bytes of a float64."""
     return struct.pack("<d", number)
 
 
 def single(number: float) -> bytes:
-    """A float32 as it stands in a file."""
+    """Return the four bytes of a float32."""
     return struct.pack("<f", number)

@@ -1,4 +1,4 @@
-"""`tbservice serve` that ends at once when anything tries to import TensorFlow, installed or not."""
+"""`tbservice serve` that ends at once when anything imports TensorFlow, installed or not."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ EXIT_CODE = 70
 
 
 class Trap:
-    """Sees every import before it is known whether the module is there."""
+    """Sees every import before the module is looked up."""
 
     def find_spec(self, name, _path=None, _target=None):
-        """Ends the process for TensorFlow, past any `except ImportError`; leaves all others to
+        """End the process for TensorFlow, past any `except ImportError`; leave all others to
         Python.
         """
         if name.partition(".")[0] == "tensorflow":
