@@ -1,6 +1,4 @@
-"""What most of these tests begin with: the API for an owner, an experiment without anything, a
-series to write.
-"""
+"""Fixtures of integration tests: the API for an owner, an empty experiment, a series to write."""
 
 from __future__ import annotations
 
@@ -18,11 +16,11 @@ def api(client, owner_token):
 
 @pytest.fixture
 def experiment(api):
-    """The id of an experiment that holds nothing yet."""
+    """The id of an empty experiment."""
     return api.new_experiment()
 
 
 @pytest.fixture
 def writer(api, experiment, database, workspace_id):
-    """Writes one scalar series of the experiment, and merges it."""
+    """Writes one scalar series of the experiment, and compacts it."""
     return SeriesWriter(api, experiment, database, workspace_id)

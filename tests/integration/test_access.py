@@ -1,5 +1,5 @@
-"""Who gets what at every route: without a token, with another's, an expired, a revoked, and one of
-each scope.
+"""Access to every route: without a token, with another tenant's, an expired one, a revoked one, and
+one of each scope.
 """
 
 from __future__ import annotations
@@ -173,9 +173,7 @@ def test_every_classic_route_takes_grant_to_read(client, api, experiment, tokens
 
 
 def check_grants(client, api, tokens, method, address, need, status, options):
-    """Asks with every kind of token: who has what it needs gets `status`, all others what they are
-    to be told.
-    """
+    """Ask with every kind of token: those with the right get `status`, all others their error."""
 
     def ask(token):
         headers = ApiClient(client, token).headers | options.get("headers", {})
@@ -198,7 +196,7 @@ def check_grants(client, api, tokens, method, address, need, status, options):
     assert ask(api.headers["Authorization"].removeprefix("Bearer ")).status_code == status
 
 
-def test_every_route_of_application_stands_in_table(client):
+def test_every_route_of_application_is_in_table(client):
     paths = client.get("/api/v1/openapi.json").json()["paths"]
     routes = {(method.upper(), path) for path, methods in paths.items() for method in methods}
     tabled = {(method, f"/api/v1{path}") for method, path, *_ in TABLE}
@@ -209,7 +207,7 @@ def test_every_route_of_application_stands_in_table(client):
 
 
 @pytest.mark.parametrize("path", OPERATORS)
-def test_what_is_operators_opens_to_no_token_of_tenant(client, api, tokens, settings, path):
+def test_metrics_open_to_no_token_of_tenant(client, api, tokens, settings, path):
     owner = api.headers["Authorization"].removeprefix("Bearer ")
     guarded = create_app(
         settings.model_copy(update={"metrics_token": SecretStr("the operator's own")})

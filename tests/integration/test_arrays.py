@@ -1,4 +1,4 @@
-"""Columns come to PostgreSQL as they are, whatever is in them."""
+"""PostgreSQL receives arrays bit by bit, whatever they contain."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Large blobs that arrive in pieces, on a real PostgreSQL and SeaweedFS: resumed, repeated, wrong,
-left behind.
+"""Large blobs uploaded in parts, on a real PostgreSQL and SeaweedFS: resumed, repeated, wrong,
+abandoned.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _short_pieces(monkeypatch):
 
 
 class Putting:
-    """One blob on its way into an experiment."""
+    """The upload of one blob to an experiment."""
 
     def __init__(
         self, api: ApiClient, experiment: str, content: bytes = CONTENT, digest: bytes | None = None
@@ -46,7 +46,7 @@ class Putting:
         self.path = f"/experiments/{experiment}/blobs/{self.digest.hex()}"
 
     def state(self, **parameters):
-        """Whether it is stored, and how many bytes are there."""
+        """Return whether the blob is stored, and how many bytes were received."""
         answer = self.api.request(
             "GET", self.path, params={"size": len(self.content), **parameters}
         )
@@ -54,30 +54,30 @@ class Putting:
         return _state(answer)
 
     def send(self, offset, content=None, **parameters):
-        """Sends the piece at this offset and gives the response."""
+        """Send the part at this offset; return the response."""
         content = self.content[offset : offset + PIECE] if content is None else content
         parameters |= {"offset": offset, "size": len(self.content)}
         return self.api.request("PUT", self.path, params=parameters, content=content)
 
     def put(self, offset, **parameters):
-        """Sends the piece at this offset, which must be taken, and gives the state after it."""
+        """Send the part at this offset, which must be accepted; return the state after it."""
         answer = self.send(offset, **parameters)
         assert answer.status_code == 200, answer.text
         return _state(answer)
 
     def put_all(self, **parameters):
-        """Sends every piece in order."""
+        """Send all parts in order."""
         return [self.put(offset, **parameters) for offset in range(0, len(self.content), PIECE)]
 
     def name(self):
-        """Names the blob in a batch and gives the response."""
+        """Send a batch that references the blob; return the response."""
         reference = wire_pb2.BlobReference(sha256=self.digest, size=len(self.content))
         return self.api.send(
             self.experiment, segment(stream(), 0, 9, images("cat", [0], [[reference]]))
         )
 
     def read_back(self):
-        """Names the blob in a batch, and reads it as a browser would."""
+        """Send a batch that references the blob, and read the blob as a browser does."""
         assert self.name().status_code == 200
         (blob,) = self.api.get(self.experiment, "blob_sequences/data")["train"]["cat"]["values"][0]
         return self.api.request("GET", f"/blobs/{blob['key']}")
@@ -109,10 +109,10 @@ def bucket(settings, workspace_id):
             @staticmethod
             def objects():
                 return [
-                    found["Key"]
-                    for found in plain.list_objects_v2(
-                        Bucket=settings.s3_bucket, Prefix=prefix
-                    ).get("Contents", [])
+                    item["Key"]
+                    for item in plain.list_objects_v2(Bucket=settings.s3_bucket, Prefix=prefix).get(
+                        "Contents", []
+                    )
                 ]
 
             @staticmethod
@@ -125,8 +125,8 @@ def bucket(settings, workspace_id):
 
             @staticmethod
             def uploads():
-                found = plain.list_multipart_uploads(Bucket=settings.s3_bucket)
-                keys = [upload["Key"] for upload in found.get("Uploads", [])]
+                listed = plain.list_multipart_uploads(Bucket=settings.s3_bucket)
+                keys = [upload["Key"] for upload in listed.get("Uploads", [])]
                 return [key for key in keys if key.startswith(prefix)]
 
         yield Bucket
@@ -141,7 +141,7 @@ def test_blob_is_put_piece_by_piece_and_read_back_whole(putting, bucket):
     assert (len(bucket.objects()), bucket.uploads()) == (1, [])
 
 
-def test_upload_that_broke_off_goes_on_where_it_was(putting):
+def test_blob_upload_interrupted_resumes_at_received_part(putting):
     putting.put(0)
     again = Putting(
         with_token(putting.api, putting.experiment), putting.experiment
@@ -240,7 +240,7 @@ def test_piece_is_bounded_and_so_is_whole(putting):
         )
 
 
-def test_what_another_workspace_has_or_is_sending_is_not_told(putting, client, settings):
+def test_blob_state_hides_other_workspaces(putting, client, settings):
     stranger = ApiClient(client, new_owner(settings.database_url.get_secret_value()))
     theirs = Putting(stranger, stranger.new_experiment())
     putting.put(0)
@@ -320,7 +320,7 @@ def test_object_swept_during_verification_is_never_recorded(
 @pytest.mark.parametrize(
     ("call", "received_bytes"), [("find_size", len(CONTENT)), ("read", 2 * PIECE)]
 )
-def test_server_that_died_before_it_verified_is_gone_on_with(
+def test_blob_upload_resumes_after_server_died_unverified(
     putting, monkeypatch, bucket, call, received_bytes
 ):
     putting.put(0)

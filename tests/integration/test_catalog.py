@@ -1,4 +1,4 @@
-"""Listing what an experiment holds: names alone, and metadata a page at a time."""
+"""Listing an experiment's contents: names alone, and metadata in pages."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def test_names_are_listed_in_order_in_which_they_came(api, experiment):
         segment(stream("a"), 0, 9, texts("notes", [0], [b"t"]), scalars("accuracy", [0])),
         segment(stream("z"), 9, 10, scalars("accuracy", [0])),
     )
-    found = api.get(experiment, "names")
-    assert list(found) == ["z", "a"]
-    assert set(found["z"]) == {"loss", "pictures", "accuracy"}
-    assert found["z"].index("loss") < found["z"].index("accuracy")
-    assert set(found["a"]) == {"notes", "accuracy"}
+    names = api.get(experiment, "names")
+    assert list(names) == ["z", "a"]
+    assert set(names["z"]) == {"loss", "pictures", "accuracy"}
+    assert names["z"].index("loss") < names["z"].index("accuracy")
+    assert set(names["a"]) == {"notes", "accuracy"}
 
 
 def test_metadata_come_in_pages_that_together_are_list(api, experiment):
@@ -43,15 +43,15 @@ def test_metadata_come_in_pages_that_together_are_list(api, experiment):
     whole = api.get(experiment, "scalars")
     assert whole["r0"]["t0"]["count"] == 3
     for limit in (1, 4, 21, 22):
-        found = {}
+        joined = {}
         for page in pages(api, experiment, "scalars", limit=limit):
             assert 1 <= sum(map(len, page.values())) <= limit
             for run, tags in page.items():
-                assert not found.get(run, {}).keys() & tags.keys()
-                found.setdefault(run, {}).update(tags)
-        assert found == whole
-    (chosen,) = pages(api, experiment, "scalars", limit=10, run="r1", tag=["t3", "t4"])
-    assert chosen == {"r1": {tag: whole["r1"][tag] for tag in ("t3", "t4")}}
+                assert not joined.get(run, {}).keys() & tags.keys()
+                joined.setdefault(run, {}).update(tags)
+        assert joined == whole
+    (selected,) = pages(api, experiment, "scalars", limit=10, run="r1", tag=["t3", "t4"])
+    assert selected == {"r1": {tag: whole["r1"][tag] for tag in ("t3", "t4")}}
     assert list(pages(api, experiment, "blob_sequences", limit=5)) == [{}]
     many = {"run": [f"nowhere{number}" for number in range(5_000)] + ["r1"]}
     for kind in ("scalars", "tensors", "blob_sequences"):
@@ -59,7 +59,7 @@ def test_metadata_come_in_pages_that_together_are_list(api, experiment):
         assert posted.json() == api.get(experiment, kind, run="r1"), kind
 
 
-def test_place_that_is_none_is_refused(api, experiment):
+def test_page_token_that_is_malformed_is_refused(api, experiment):
     for asked, status in (
         ({"limit": 1, "after": "here"}, 400),
         ({"limit": 1, "after": f"1.{2**63}"}, 400),

@@ -1,5 +1,5 @@
-"""Reading what is new: a reader that does what the answers say holds what a full read gives,
-whatever happened.
+"""Reading changes: a reader that applies them holds what a full read returns, after any writes and
+deletions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KINDS = ("scalars", "tensors", "blob_sequences")
 
 
 class Writer:
-    """Writes at random: in order, anew, in between, much at once; deletes; merges."""
+    """Writes at random: in step order, repeated, between others, many at once; deletes; compacts."""
 
     def __init__(self, api, experiment, database, workspace_id, seed):
         self.api, self.experiment, self.database = api, experiment, database
@@ -79,7 +79,7 @@ class Writer:
 
 
 def read_on(api, experiment, kind, held, limit):
-    """Reads portions until there is no more, and gives how many there were."""
+    """Read until there is no more; return the number of responses."""
     portions, has_more = 0, True
     while has_more:
         answer = api.get(experiment, f"{kind}/new", since=held.cursor or "", limit=limit)
@@ -125,12 +125,12 @@ def test_only_new_points_travel_and_nothing_when_nothing_is_new(api, experiment)
         segment(stream(), 0, 9, scalars("loss", range(100)), scalars("accuracy", range(100))),
     )
     first = api.get(experiment, "scalars/new")
-    assert [len(one["steps"]) for one in first["points"]["train"].values()] == [100, 100]
+    assert [len(columns["steps"]) for columns in first["points"]["train"].values()] == [100, 100]
     again = api.get(experiment, "scalars/new", since=first["cursor"])
     assert (again["points"], again["more"], again["cursor"]) == ({}, False, first["cursor"])
     api.write(experiment, segment(stream(), 9, 19, scalars("loss", [100, 101])))
     new = api.get(experiment, "scalars/new", since=first["cursor"])["points"]["train"]
-    assert {tag: (one["steps"], one["replaces_from"]) for tag, one in new.items()} == {
+    assert {tag: (columns["steps"], columns["replaces_from"]) for tag, columns in new.items()} == {
         "loss": ([100, 101], None)
     }
 
@@ -151,13 +151,13 @@ def test_changes_of_rewritten_points_resend_from_first(api, experiment):
     assert (new["replaces_from"], new["values"][-1]) == (90, 8)
 
 
-def test_one_who_begins_now_gets_what_comes_from_now_on(api, experiment):
+def test_changes_from_now_contain_later_points_only(api, experiment):
     api.write(experiment, segment(stream(), 0, 9, scalars("loss", range(100))))
     now = api.get(experiment, "scalars/new", start="now")
     assert (now["points"], now["more"]) == ({}, False)
     api.write(experiment, segment(stream(), 9, 19, scalars("loss", [100]), scalars("late", [0])))
     new = api.get(experiment, "scalars/new", start="now", since=now["cursor"])["points"]["train"]
-    assert {tag: one["steps"] for tag, one in new.items()} == {"loss": [100], "late": [0]}
+    assert {tag: columns["steps"] for tag, columns in new.items()} == {"loss": [100], "late": [0]}
 
 
 def test_series_that_came_again_is_another_one(api, experiment):
@@ -204,7 +204,7 @@ def test_change_cursor_fits_its_query_and_grants_nothing(api, client, settings, 
     assert answers == {name: status for name, (*_, status) in asked.items()}
 
 
-def test_cursor_follows_so_many_series_and_no_more(api, experiment, monkeypatch):
+def test_change_cursor_limits_its_number_of_series(api, experiment, monkeypatch):
     api.write(experiment, segment(stream(), 0, 9, *[scalars(f"s{i}", [0]) for i in range(4)]))
     monkeypatch.setattr(limits, "CURSOR_SERIES_ITEMS_MAX", 3)
     refused = api.request("GET", f"/experiments/{experiment}/scalars/new")

@@ -1,4 +1,4 @@
-"""Merges change where points are kept, and nothing that anybody reads."""
+"""Compaction moves points and changes no read."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ METADATA = SentMetadata("scalars", DataClass.SCALAR, b"")
 
 
 class Series:
-    """One scalar series in a database, written and read through the domain."""
+    """One scalar series in a database, written and read without HTTP."""
 
     def __init__(self, database):
         self.database = database
@@ -203,7 +203,7 @@ def test_steps_in_any_order_rewrite_little_and_lose_nothing(series):
 
 
 class AtOnce:
-    """Threads whose errors are told to the test's own."""
+    """Threads whose errors are collected for the test."""
 
     def __init__(self):
         self.errors = []
@@ -231,8 +231,8 @@ def test_steps_rewritten_often_leave_neighbours_uncopied(series):
         series.merge(compact_idle=True)
     ((now,),) = series.rows("scalar_blocks", "sum(count) FILTER (WHERE level > 0)")
     assert thinned < now < 2 * thinned
-    found = series.sample(count)
-    assert found.values[:21].tolist() == [*range(20), 20 / 3]
+    sample = series.sample(count)
+    assert sample.values[:21].tolist() == [*range(20), 20 / 3]
     assert series.sample(500).steps.tolist() == expected_sample(series, np.arange(count), 500)
 
 
@@ -283,7 +283,7 @@ def test_concurrent_writers_and_compactors_equal_one_writer(series):
 
 
 def test_compaction_statements_do_not_grow_with_series(database, monkeypatch):
-    """A compaction of series whose steps are in no order makes every kind of statement."""
+    """Steps in no order make compaction run every kind of statement."""
     statements, execute = [], psycopg.Cursor.execute
 
     def record_execute(cursor, statement, *arguments, **options):

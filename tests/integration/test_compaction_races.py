@@ -1,6 +1,4 @@
-"""Two processes that merge one experiment at the same time leave what one of them alone would
-leave.
-"""
+"""Two processes that compact one experiment at once leave what one process leaves."""
 
 from __future__ import annotations
 
@@ -45,7 +43,7 @@ KEPT = """
 
 
 class Experiment:
-    """An experiment written through the domain: every batch has all runs and tags."""
+    """An experiment written without HTTP: every batch has all runs and tags."""
 
     def __init__(self, database, workspace_id):
         self.database = database
@@ -84,15 +82,15 @@ class Experiment:
                 )
 
     def stored(self):
-        """Every series' digest, and samples, which come from its thinned levels."""
+        """Return the digest of every series, and samples, which are read from levels."""
         with self.database.snapshot(self.read.workspace_id) as db:
             listed, after = digests.list_digests(db, self.read, Selection(), "", 1_000)
             assert after is None
             samples = catalog.read_scalars(db, self.read, Selection(), Sampling(k=300))
             assert db.execute(text(KEPT)).all() == []
         proofs = {
-            (one.series.run, one.series.tag): (one.count, one.first_step, one.sha256)
-            for one in listed
+            (series.series.run, series.series.tag): (series.count, series.first_step, series.sha256)
+            for series in listed
         }
         taken = {
             (run, tag): (each.steps.tolist(), each.values.tolist(), each.total)
@@ -120,7 +118,7 @@ def experiments(database):
     return Experiment(database, workspace_id), Experiment(database, workspace_id)
 
 
-def test_two_mergers_at_once_leave_what_one_leaves(experiments, database_url):
+def test_compactors_at_once_leave_what_one_leaves(experiments, database_url):
     alone, together = experiments
     for number in range(BATCHES):
         alone.write(number)

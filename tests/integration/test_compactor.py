@@ -1,6 +1,4 @@
-"""When the merging thread takes a run up: at a pause of its batches, or at once when too much has
-come in.
-"""
+"""When the compactor compacts a run: when its batches pause, or at once when too many points wait."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from tbservice.experiments.lifecycle import create_experiment
 from tbservice.ingest.batch import Segment, SentMetadata, SentSeries
 from tbservice.ingest.commit import write_batch
 from tbservice.metrics import REGISTRY
-from tbservice.scalars import compactor as merger
+from tbservice.scalars import compactor
 from tbservice.scalars.compaction_backlog import find_backlog
 from tbservice.scalars.compaction_thresholds import PendingRuns
 from tbservice.store import compaction_backlog
@@ -32,21 +30,21 @@ SECONDS_MAX = 60
 
 
 class Experiment:
-    """An experiment whose batches a merger is told of."""
+    """An experiment whose batches are reported to a compactor."""
 
     def __init__(self, database):
         self.database = database
-        self.merger = merger.Compactor(database)
+        self.compactor = compactor.Compactor(database)
         with database.transaction() as db:
-            workspace_id = create_workspace(db, "merger")
+            workspace_id = create_workspace(db, "compaction")
         with database.transaction(workspace_id) as db:
             experiment = create_experiment(db, WorkspaceGrant(workspace_id))
         self.grant = AppendGrant(workspace_id, experiment.experiment_id)
         self.offsets = {}
 
     def write(self, run, count, *, is_noticed=True):
-        """Adds so many points to the one series of the run, and tells the merger unless it is not
-        to know.
+        """Append `count` points to the one series of the run; report it to the compactor if
+        `is_noticed`.
         """
         start = self.offsets.get(run, 0)
         end = self.offsets[run] = start + count
@@ -58,13 +56,13 @@ class Experiment:
         with self.database.transaction(self.grant.workspace_id) as db:
             outcome = write_batch(db, self.grant, [segment])
         if is_noticed:
-            self.merger.enqueue(self.grant, outcome.pending)
+            self.compactor.enqueue(self.grant, outcome.pending)
 
     def wake(self):
-        self.merger.enqueue(self.grant, PendingRuns())
+        self.compactor.enqueue(self.grant, PendingRuns())
 
-    def merged(self):
-        """The runs that have nothing left to merge."""
+    def compacted(self):
+        """Return the names of the runs without points in the write buffer."""
         with self.database.snapshot(self.grant.workspace_id) as db:
             return set(
                 db.execute(
@@ -74,49 +72,49 @@ class Experiment:
                 ).scalars()
             )
 
-    def wait_until_merged(self, *runs):
+    def wait_until_compacted(self, *runs):
         deadline = time.monotonic() + SECONDS_MAX
-        while self.merged() != set(runs):
-            assert time.monotonic() < deadline, (self.merged(), runs)
+        while self.compacted() != set(runs):
+            assert time.monotonic() < deadline, (self.compacted(), runs)
             time.sleep(0.02)
 
 
 @pytest.fixture
 def experiment(database):
     experiment = Experiment(database)
-    experiment.merger.start()
+    experiment.compactor.start()
     yield experiment
-    experiment.merger.stop()
+    experiment.compactor.stop()
 
 
 def test_compaction_waits_for_pause_unless_urgent(experiment, monkeypatch):
-    monkeypatch.setattr(merger, "PAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr(compactor, "PAUSE_SECONDS", 3600.0)
     experiment.write("busy", limits.WRITE_BUFFER_POINTS_MAX)
     experiment.write("full", 4 * limits.WRITE_BUFFER_POINTS_MAX)
-    experiment.wait_until_merged("full")
+    experiment.wait_until_compacted("full")
     experiment.write("full", limits.WRITE_BUFFER_POINTS_MAX)
     experiment.wake()
-    assert experiment.merged() == set()
-    monkeypatch.setattr(merger, "PAUSE_SECONDS", 0.0)
+    assert experiment.compacted() == set()
+    monkeypatch.setattr(compactor, "PAUSE_SECONDS", 0.0)
     experiment.wake()
-    experiment.wait_until_merged("busy", "full")
+    experiment.wait_until_compacted("busy", "full")
 
 
-def test_run_that_is_not_due_is_settled_when_it_has_come_to_rest(experiment, monkeypatch):
-    monkeypatch.setattr(merger, "PAUSE_SECONDS", 0.0)
-    monkeypatch.setattr(merger, "IDLE_SECONDS", 3600.0)
+def test_compactor_compacts_small_run_once_it_is_idle(experiment, monkeypatch):
+    monkeypatch.setattr(compactor, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(compactor, "IDLE_SECONDS", 3600.0)
     experiment.write("small", limits.PACKED_POINTS_MIN)
     experiment.write("due", limits.WRITE_BUFFER_POINTS_MAX)
-    experiment.wait_until_merged("due")
-    monkeypatch.setattr(merger, "IDLE_SECONDS", 0.0)
+    experiment.wait_until_compacted("due")
+    monkeypatch.setattr(compactor, "IDLE_SECONDS", 0.0)
     experiment.wake()
-    experiment.wait_until_merged("due", "small")
+    experiment.wait_until_compacted("due", "small")
 
 
 @pytest.fixture
-def left_unmerged(database):
-    """Experiments of two workspaces, each with a due and a small run that no living process knows
-    of.
+def left_uncompacted(database):
+    """Experiments of two workspaces, each with a run above the threshold and a small one, that no
+    running process knows.
     """
     left = [Experiment(database), Experiment(database)]
     for experiment in left:
@@ -126,49 +124,49 @@ def left_unmerged(database):
 
 
 @contextmanager
-def starting(merger):
-    """A merger that has just started, while the block lasts."""
-    merger.start()
+def starting(compactor):
+    """Run the compactor until the block ends."""
+    compactor.start()
     try:
         yield
     finally:
-        merger.stop()
+        compactor.stop()
 
 
 def waiting_runs():
-    """What the metrics tell: runs that are due, and runs at rest."""
+    """Return two metrics: the number of runs above the threshold, and of idle runs."""
     return tuple(
         REGISTRY.get_sample_value(f"tbhub_merge_{kind}_runs") for kind in ("due", "resting")
     )
 
 
-def test_merger_at_start_counts_runs_left_in_database(left_unmerged, monkeypatch):
-    monkeypatch.setattr(merger, "PAUSE_SECONDS", 3600.0)
-    monkeypatch.setattr(merger, "IDLE_SECONDS", 3600.0)
-    with starting(left_unmerged[0].merger):
+def test_compactor_at_start_counts_runs_left_in_database(left_uncompacted, monkeypatch):
+    monkeypatch.setattr(compactor, "PAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr(compactor, "IDLE_SECONDS", 3600.0)
+    with starting(left_uncompacted[0].compactor):
         wait_until(lambda: waiting_runs() == (2, 2))
 
 
-def test_merger_at_start_merges_runs_of_all_workspaces(left_unmerged, monkeypatch):
-    monkeypatch.setattr(merger, "PAUSE_SECONDS", 0.0)
-    monkeypatch.setattr(merger, "IDLE_SECONDS", 0.0)
-    with starting(left_unmerged[0].merger):
-        for experiment in left_unmerged:
-            experiment.wait_until_merged("due", "small")
+def test_compactor_at_start_compacts_runs_of_all_workspaces(left_uncompacted, monkeypatch):
+    monkeypatch.setattr(compactor, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(compactor, "IDLE_SECONDS", 0.0)
+    with starting(left_uncompacted[0].compactor):
+        for experiment in left_uncompacted:
+            experiment.wait_until_compacted("due", "small")
 
 
-@pytest.mark.usefixtures("left_unmerged")
-def test_merger_search_is_left_to_process_that_does_it(database):
+@pytest.mark.usefixtures("left_uncompacted")
+def test_compactor_search_is_done_by_one_process(database):
     with database.transaction() as other:
         assert compaction_backlog.try_lock_search(other)
         assert list(find_backlog(database)) == []
     assert len(list(find_backlog(database))) == 4
 
 
-def test_merger_stop_merges_what_is_queued(database):
+def test_compactor_stop_compacts_queued_runs(database):
     experiment = Experiment(database)
-    experiment.merger.start()
+    experiment.compactor.start()
     experiment.write("due", limits.WRITE_BUFFER_POINTS_MAX)
     experiment.write("small", limits.PACKED_POINTS_MIN)
-    experiment.merger.stop()
-    assert experiment.merged() == {"due", "small"}
+    experiment.compactor.stop()
+    assert experiment.compacted() == {"due", "small"}

@@ -1,6 +1,4 @@
-"""One page over several experiments: who may see it, what its address may be, and what is read
-where.
-"""
+"""The comparison page: who may open it, which addresses are valid, and what each route reads."""
 
 from __future__ import annotations
 
@@ -97,7 +95,7 @@ def cookie(*tokens):
 
 
 def statuses(client, address, blob, headers):
-    """The status of every kind of address."""
+    """Return the status of a request to every kind of address."""
     card = {"data": {"requests": json.dumps([{"plugin": "scalars", "tag": "loss"}])}}
     return {
         (method, path): client.request(
@@ -117,7 +115,7 @@ def closed(status):
 
 def test_comparison_opens_only_with_right_to_every_part(client, api, stranger, pair):
     address, blob = compared(*pair), blob_key(api, pair[1])
-    owner, other = (one.headers["Authorization"].split()[1] for one in (api, stranger))
+    owner, other = (each.headers["Authorization"].split()[1] for each in (api, stranger))
     of_a, of_b = (api.new_token(experiment, "read") for experiment in pair)
     table = {
         "no token": ({}, closed(401)),
@@ -278,7 +276,10 @@ def test_comparison_prefixes_runs_with_experiment_names(client, api, pair):
     page = ask("").text
     assert "<title>a: First &lt;b&gt;, b · TensorBoard</title>" in page
     bar = page.partition('<header id="tbhub-bar">')[2].partition("</header>")[0]
-    assert re.findall('href="(.*?)"', bar) == ["./", *(f"../../experiment/{one}/" for one in pair)]
+    assert re.findall('href="(.*?)"', bar) == [
+        "./",
+        *(f"../../experiment/{experiment}/" for experiment in pair),
+    ]
     assert "First &lt;b&gt;" in bar
     assert (
         client.get(compared(*pair) + "download/scalars.csv", headers=api.headers).status_code == 404
@@ -351,7 +352,7 @@ def hparams_series(tag, message):
 
 
 def write_session(api, experiment, run, loss, group=None, **values):
-    """A session; its group is told by its hyperparameters unless it is named."""
+    """Write a session; its group's name follows from its hyperparameters unless it is given."""
     session = hparams_series("_hparams_/session_start_info", hparams_pb(values, group, 1.7e9))
     api.write(
         experiment,
@@ -386,13 +387,13 @@ def test_comparison_keeps_equal_hparams_apart(client, api, pair):
         "only_b": False,
     }
     assert {info["name"]["tag"] for info in experiment["metricInfos"]} == {"declared", "loss"}
-    found = ask("session_groups", allowedStatuses=["STATUS_UNKNOWN"], sliceSize=9)
+    content = ask("session_groups", allowedStatuses=["STATUS_UNKNOWN"], sliceSize=9)
     groups = {
         frozenset(session["name"] for session in group["sessions"]): (
             group["hparams"],
             group["metricValues"],
         )
-        for group in found["sessionGroups"]
+        for group in content["sessionGroups"]
     }
     assert {
         sessions: (hparams, points[0]["value"]) for sessions, (hparams, points) in groups.items()
@@ -401,7 +402,7 @@ def test_comparison_keeps_equal_hparams_apart(client, api, pair):
         frozenset({"b/one", "b/two"}): ({"rate": 0.1}, 2.0),
         frozenset({"b"}): ({"rate": 0.5, "only_b": "x"}, 7.0),
     }
-    names = sorted(group["name"] for group in found["sessionGroups"])
+    names = sorted(group["name"] for group in content["sessionGroups"])
     assert (names[0][:2], names[1], names[2][:2]) == ("a/", "b", "b/")
     assert names[0][2:] == names[2][2:]
     points = ask("metric_evals", sessionName="b/two", metricName={"tag": "loss"})
@@ -409,7 +410,7 @@ def test_comparison_keeps_equal_hparams_apart(client, api, pair):
 
 
 def declare(api, experiment, run, hparams, metrics, created=1.7e9):
-    """Writes the experiment's own columns."""
+    """Write the experiment's declaration of hyperparameters and metrics."""
     declared = hparams_series("_hparams_/experiment", hparams_config_pb(hparams, metrics, created))
     api.write(experiment, segment(stream(run, f"columns of {run}"), 0, 9, declared))
 
@@ -426,7 +427,7 @@ LOSS = Metric("loss", "", "The loss", "In nats.", Metric.TRAINING)
 
 
 def test_comparison_of_shared_schema_equals_one_logdir(client, api, pair):
-    """The logdir with both is an experiment of its own here, which the stock handlers answer for."""
+    """The expected answer is the stock handlers', for one experiment that holds both."""
     together = api.new_experiment()
     for name, experiment in zip("ab", pair, strict=True):
         for target, below in ((experiment, ""), (together, f"{name}/")):
@@ -443,7 +444,7 @@ def test_comparison_of_shared_schema_equals_one_logdir(client, api, pair):
     assert {info["displayName"] for info in expected["hparamInfos"]} == {"Optimizer"}
     wanted = {"allowedStatuses": ["STATUS_UNKNOWN"], "sliceSize": 9}
     expected, shown = (
-        ask_hparams(client, api, one, "session_groups", **wanted) for one in (stock, ours)
+        ask_hparams(client, api, address, "session_groups", **wanted) for address in (stock, ours)
     )
     assert expected["totalSize"] == 4
     for group in expected["sessionGroups"]:
@@ -487,7 +488,7 @@ def test_comparison_of_different_schemas_keeps_all_columns(client, api, pair):
 
 
 def test_comparison_survives_invalid_session(client, api, pair):
-    """Content that is none stays as it is: the answer is the stock handlers', which refuse it."""
+    """Invalid content is passed to the stock handlers, which refuse it."""
     broken = wire_pb2.Series()
     broken.CopyFrom(hparams_series("_hparams_/session_start_info", hparams_pb({"rate": 1.0})))
     broken.summary_metadata = metadata("hparams", 2, content=b"\xff")

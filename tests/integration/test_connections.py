@@ -1,5 +1,5 @@
-"""The pool of connections to a real PostgreSQL: what is sent, what is seen, and what happens to
-those that are gone.
+"""The connection pool on a real PostgreSQL: statements sent, rights of each transaction, lost
+connections.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ SEEN = "SELECT coalesce(current_setting('tbhub.workspace_id', true), '')"
 
 
 @pytest.fixture
-def one(database_url):
-    """A pool of one connection, so that whoever comes next gets the one that was used before."""
+def single(database_url):
+    """A pool of one connection, so that each use gets the connection of the use before."""
     database = Database(database_url, 1)
     yield database
     database.close()
@@ -55,26 +55,26 @@ def test_connections_are_probed_only_after_long_idle(database_url, monkeypatch):
         database.close()
 
 
-def test_connection_rights_before_tenant_end_with_lookup(one):
-    with one.without_transaction() as db:
+def test_connection_rights_before_tenant_end_with_lookup(single):
+    with single.without_transaction() as db:
         assert query_with_rls(db, {"workspace_id": "7"}, SEEN, {}) == [("7",)]
         assert fetch_binary(db, SEEN, {}) == [("",)]
-    with one.transaction(7) as db:
+    with single.transaction(7) as db:
         assert fetch_binary(db, SEEN, {}) == [("7",)]
-    with one.snapshot() as db:
+    with single.snapshot() as db:
         assert fetch_binary(db, SEEN, {}) == [("",)]
         with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
             fetch_binary(db, "SELECT nextval('runs_run_id_seq')", {})
 
 
-def test_pipeline_with_failing_statement_leaves_nothing(one):
+def test_pipeline_with_failing_statement_leaves_nothing(single):
     make = "INSERT INTO workspaces (name) VALUES (%(name)s) RETURNING name"
     for attempt in range(8):  # beyond the sixth time statements are prepared
-        with pytest.raises(psycopg.errors.DivisionByZero), one.transaction() as db, pipeline(db):  # noqa: PT012 - its end raises
+        with pytest.raises(psycopg.errors.DivisionByZero), single.transaction() as db, pipeline(db):  # noqa: PT012 - its end raises
             execute_binary(db, make, {"name": "before"})
             execute_binary(db, "SELECT 1 / %(zero)s", {"zero": 0})
             execute_binary(db, make, {"name": "after"})
-        with one.transaction() as db:
+        with single.transaction() as db:
             with pipeline(db):
                 made = [
                     execute_binary(db, make, {"name": f"{attempt} {name}"})
@@ -84,7 +84,7 @@ def test_pipeline_with_failing_statement_leaves_nothing(one):
                 [(f"{attempt} first",)],
                 [(f"{attempt} second",)],
             ]
-    with one.transaction() as db:
+    with single.transaction() as db:
         assert fetch_binary(db, "SELECT count(*), count(DISTINCT name) FROM workspaces", {}) == [
             (16, 16)
         ]

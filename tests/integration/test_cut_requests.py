@@ -1,6 +1,4 @@
-"""Requests that are cancelled, on a real uvicorn server with our connections: what its log says of
-them.
-"""
+"""Cancelled requests on a real uvicorn server with our connections: what its log says of them."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ REQUESTS = 3
 
 
 class Application:
-    """Answers nothing: below `/broken` because of an error, elsewhere because it takes too long."""
+    """Never answers: below `/broken` because of an error, elsewhere because it takes too long."""
 
     def __init__(self):
         self.waiting = 0
@@ -38,7 +36,7 @@ class Application:
 
 @contextmanager
 def serving(application):
-    """A server of the application, and its port; it stops at once when the block ends."""
+    """Run a server of the application; yield its port. It stops at once when the block ends."""
     with socket.create_server((LOOPBACK, 0)) as listener:
         config = uvicorn.Config(
             application,
@@ -58,14 +56,14 @@ def serving(application):
 
 
 def ask(port, path):
-    """A connection on which something was asked for."""
+    """Return a connection on which a request was sent."""
     connection = socket.create_connection((LOOPBACK, port), 20)
     connection.sendall(f"GET {path} HTTP/1.1\r\nHost: {LOOPBACK}\r\n\r\n".encode())
     return connection
 
 
 def received(connection):
-    """All that comes until the server closes the connection."""
+    """Return all bytes until the server closes the connection."""
     with connection:
         pieces = []
         while piece := connection.recv(1_000):

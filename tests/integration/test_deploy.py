@@ -1,5 +1,5 @@
-"""The container files, without containers: what they say is checked, and each command in them is
-run by hand.
+"""The container files, without containers: their contents are checked, and each command in them is
+run.
 
 The image names, the networks and the volumes are not tried here; `docs/operations.md` says so.
 """
@@ -94,7 +94,7 @@ def test_every_setting_and_every_variable_is_known():
     assert variables == set(re.findall(r"^(\w+)=", EXAMPLE, re.MULTILINE))
 
 
-def test_no_secret_stands_in_file_and_none_has_default():
+def test_compose_file_contains_no_secret_and_no_default():
     for name, service in SERVICES.items():
         for key, value in service.get("environment", {}).items():
             if re.search("PASSWORD|KEY|URL|SECRET", key) and key != "TBHUB_PUBLIC_URL":
@@ -120,7 +120,7 @@ def test_dockerfile_sources_exist_and_are_not_ignored():
 
 def test_dockerfile_health_check_and_command_fit_compose():
     check, command = (
-        json.loads(found) for found in re.findall(r"CMD (\[.+\])$", DOCKERFILE, re.MULTILINE)
+        json.loads(text) for text in re.findall(r"CMD (\[.+\])$", DOCKERFILE, re.MULTILINE)
     )
     assert check == SERVICES["tbhub"]["healthcheck"]["test"][1:]
     assert command == SERVICES["tbhub"]["command"]
@@ -159,7 +159,7 @@ def test_proxy_hides_metrics_and_logs_no_token():
 
 @pytest.fixture
 def variables():
-    """What somebody wrote into .env."""
+    """The values of the variables in `.env`."""
     return {
         "TBHUB_DOMAIN": "tbhub.example.org",
         "POSTGRES_PASSWORD": "unused",
@@ -175,10 +175,10 @@ def test_deployment_commands_run_and_service_works(tmp_path, variables):
     ports = choose_ports(["postgres", "objects", "tbhub"], {})
 
     def here(text):
-        """A text of the compose file with the variables filled in, and with our addresses for the
-        containers'.
+        """Fill the variables into a text of the compose file, and replace container names by local
+        addresses.
         """
-        text = re.sub(r"\$\{(\w+)[^}]*\}", lambda found: variables[found[1]], str(text))
+        text = re.sub(r"\$\{(\w+)[^}]*\}", lambda match: variables[match[1]], str(text))
         for name, port in {"postgres": 5432, "objects": 8333, "tbhub": 6060}.items():
             text = re.sub(
                 rf"(@|//)({name}|127\.0\.0\.1):{port}\b", rf"\g<1>{LOOPBACK}:{ports[name]}", text
@@ -249,7 +249,7 @@ def test_deployment_commands_run_and_service_works(tmp_path, variables):
 
 @contextmanager
 def postgres_container(directory, port, environment):
-    """PostgreSQL with the options of the compose file, after the script that its image runs once."""
+    """Run PostgreSQL with the options of the compose file, after the init script of its image."""
     data = DataDirectory.open(directory / "postgres")
     server = Postgres(data, port)
     child = server.start()
@@ -281,8 +281,8 @@ def postgres_container(directory, port, environment):
 
 @contextmanager
 def objects_container(directory, port, environment):
-    """SeaweedFS with the arguments of the compose file; the ports that only matter inside a
-    container are free ones.
+    """Run SeaweedFS with the arguments of the compose file; container-internal ports are replaced
+    by free ones.
     """
     inner = choose_ports(
         ["master", "volume", "filer", "master.grpc", "volume.grpc", "filer.grpc", "s3.grpc"], {}

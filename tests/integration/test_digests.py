@@ -1,5 +1,5 @@
-"""Digests are those of what reads give, wherever the points are kept, and however little may be
-held at once.
+"""Digests equal those of the points that reads return, wherever these are stored and however few
+are held in memory.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from tbwire.digests import (
 
 
 def digest_of(api, experiment):
-    (found,) = api.get(experiment, "digests")["series"]
-    return found
+    (series,) = api.get(experiment, "digests")["series"]
+    return series
 
 
 def check(api, experiment, expected):
-    found = digest_of(api, experiment)
-    assert found["count"] == len(expected)
-    assert (found["first_step"], found["last_step"]) == (
+    digest = digest_of(api, experiment)
+    assert digest["count"] == len(expected)
+    assert (digest["first_step"], digest["last_step"]) == (
         int(expected["step"][0]),
         int(expected["step"][-1]),
     )
-    assert found["sha256"] == hashlib.sha256(expected.tobytes()).hexdigest()
+    assert digest["sha256"] == hashlib.sha256(expected.tobytes()).hexdigest()
 
 
 def read_records(api, experiment, run, tag, dtype, limit):
@@ -68,7 +68,7 @@ def test_digest_stays_same_while_points_move_from_tail_to_blocks(api, experiment
     assert digest_of(api, experiment)["sha256"] != before["sha256"]
 
 
-def test_of_scalar_every_bit_counts(api, experiment, writer):
+def test_digest_of_scalar_covers_every_bit(api, experiment, writer):
     odd = np.array([0x7FF8000000000001, 0xFFF8000000000000, 0x8000000000000000, 0], np.uint64).view(
         np.float64
     )
@@ -108,11 +108,11 @@ def test_digest_finds_newest_of_step_with_few_points_held(
     check(api, experiment, writer.expected())
     expected = writer.expected()
     for limit in (1, 17, len(expected), 5_000):
-        found = read_records(api, experiment, "train", "loss", SCALAR_RECORD, limit)
-        assert found.tobytes() == expected.tobytes()
+        records = read_records(api, experiment, "train", "loss", SCALAR_RECORD, limit)
+        assert records.tobytes() == expected.tobytes()
 
 
-def test_open_blocks_that_stay_open_are_merged_in(api, experiment, writer, monkeypatch):
+def test_digest_includes_blocks_that_stay_open(api, experiment, writer, monkeypatch):
     monkeypatch.setattr(limits, "BLOCK_POINTS_MAX", 16)
     monkeypatch.setattr(limits, "SCAN_CHUNK_POINTS", 5)
     writer.write(range(16 * 40))
@@ -123,8 +123,8 @@ def test_open_blocks_that_stay_open_are_merged_in(api, experiment, writer, monke
     assert writer.levels()[-1] > 0
     writer.write([2, 600])
     check(api, experiment, writer.expected())
-    found = read_records(api, experiment, "train", "loss", SCALAR_RECORD, 100)
-    assert found.tobytes() == writer.expected().tobytes()
+    records = read_records(api, experiment, "train", "loss", SCALAR_RECORD, 100)
+    assert records.tobytes() == writer.expected().tobytes()
 
 
 def test_row_whose_bytes_are_damaged_is_missing_and_no_failure(
@@ -181,15 +181,15 @@ def test_tensors_and_blob_sequences_have_digests_of_their_values(api, experiment
             [tensor_digest(1, [1, 3], sha256(bytes(12)), sha256(histogram.SerializeToString()))],
         ),
     }
-    found = {series["tag"]: series for series in api.get(experiment, "digests")["series"]}
-    assert found.keys() == expected.keys()
+    digests = {series["tag"]: series for series in api.get(experiment, "digests")["series"]}
+    assert digests.keys() == expected.keys()
     for tag, records in expected.items():
-        assert found[tag]["sha256"] == sha256(records.tobytes()).hex(), tag
-        assert found[tag]["count"] == len(records)
+        assert digests[tag]["sha256"] == sha256(records.tobytes()).hex(), tag
+        assert digests[tag]["count"] == len(records)
         stored = read_records(api, experiment, "train", tag, VALUE_RECORD, 1)
         assert stored.tobytes() == records.tobytes()
-    assert found["cat"]["metadata_sha256"] == sha256(metadata("images", 3)).hex()
-    assert (found["note"]["plugin"], found["note"]["data_class"]) == ("text", "tensor")
+    assert digests["cat"]["metadata_sha256"] == sha256(metadata("images", 3)).hex()
+    assert (digests["note"]["plugin"], digests["note"]["data_class"]) == ("text", "tensor")
 
 
 def test_digest_pages_list_each_series_once_within_time(api, experiment, monkeypatch):
@@ -212,16 +212,16 @@ def test_digest_pages_list_each_series_once_within_time(api, experiment, monkeyp
     for limit in (1, 5, 18):
         assert [series for page in pages(limit=limit) for series in page] == whole["series"]
     monkeypatch.setattr(limits, "DIGEST_PAGE_SECONDS", 0)
-    found = list(pages())
-    assert [len(page) for page in found] == [1] * 18
-    assert [series for page in found for series in page] == whole["series"]
+    short_pages = list(pages())
+    assert [len(page) for page in short_pages] == [1] * 18
+    assert [series for page in short_pages for series in page] == whole["series"]
     assert {series["run"] for page in pages(run=["a", "c"]) for series in page} == {"a", "c"}
     assert {series["tag"] for page in pages(plugin="text") for series in page} == {"note"}
     by_post = api.request("POST", f"/experiments/{experiment}/digests", json={"run": []}).json()
     assert (by_post["series"], by_post["next"]) == ([], None)
 
 
-def test_what_cannot_be_answered_is_refused(api, experiment):
+def test_digest_queries_malformed_are_refused(api, experiment):
     def ask(path, **query):
         answer = api.request("GET", f"/experiments/{experiment}/{path}", params=query)
         return answer.status_code, answer.json()["code"]
@@ -238,7 +238,7 @@ def test_what_cannot_be_answered_is_refused(api, experiment):
 
 
 def put_images(api, experiment, count):
-    """Writes images of 1 byte to 1 kB, one a step, and gives their contents by step."""
+    """Write images of 1 byte to 1 kB, one per step; return their contents by step."""
     contents = {step: bytes([step % 256]) * (step + 1) for step in range(count)}
     sent = images("cat", list(contents), [[content] for content in contents.values()])
     api.write(experiment, segment(stream(), 0, 9, sent))
@@ -246,7 +246,9 @@ def put_images(api, experiment, count):
 
 
 def checked(api, experiment, **query):
-    """All pages of a check: how many objects and bytes, and what is wrong by step and SHA-256."""
+    """Read all pages of an object check; return the numbers of objects and bytes, and the faults by
+    step and SHA-256.
+    """
     objects = size = 0
     faults, after = {}, ""
     while after is not None:
@@ -341,5 +343,5 @@ def test_blob_whose_object_is_lost_is_410(api, experiment, settings, workspace_i
 def delete_all_objects(settings, workspace_id):
     with closing(s3_client(settings)) as plain:
         listed = plain.list_objects_v2(Bucket=settings.s3_bucket, Prefix=f"{workspace_id}/")
-        for found in listed["Contents"]:
-            plain.delete_object(Bucket=settings.s3_bucket, Key=found["Key"])
+        for item in listed["Contents"]:
+            plain.delete_object(Bucket=settings.s3_bucket, Key=item["Key"])

@@ -1,4 +1,4 @@
-"""The embedded PostgreSQL and SeaweedFS: durable, shut to others, and tidy whatever is killed."""
+"""The embedded PostgreSQL and SeaweedFS: durable, closed to others, and cleaned up after any kill."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from support.servers import s3_client
+from support.servers import choose_directory, s3_client
 from tbservice.errors import StartupError
 from tbservice.local.embedded import subprocesses
 from tbservice.local.embedded.accounts import find_unprivileged_account
@@ -37,8 +37,9 @@ with Instance(Path(sys.argv[1])) as instance:
 
 @pytest.fixture
 def path():
-    """A directory's name, short and reachable by every account, as the fallback for root needs it."""
-    directory = Path(f"/tmp/tbhub-{os.getpid()}-{time.monotonic_ns()}")  # noqa: S108 - tmp_path is shut to others
+    """A short directory name that every account can reach, which the fallback for root needs."""
+    # Not tmp_path, which is closed to other accounts.
+    directory = choose_directory() / f"tbhub-{os.getpid()}-{time.monotonic_ns()}"
     directory.mkdir(mode=0o755)
     yield directory / "data"
     shutil.rmtree(directory)
@@ -48,8 +49,8 @@ def settings_of(instance):
     return make_settings(instance, host=LOOPBACK, port=0, public_url="http://127.0.0.1")
 
 
-def remember(instance, number):
-    """Commits a row and an object."""
+def commit_number(instance, number):
+    """Commit a row and an object."""
     with psycopg.connect(instance.postgres.url()) as db:
         db.execute("CREATE TABLE IF NOT EXISTS kept (number integer)")
         db.execute("INSERT INTO kept VALUES (%s)", [number])
@@ -57,8 +58,8 @@ def remember(instance, number):
         client.put_object(Bucket="tbhub", Key=f"kept/{number}", Body=b"%d" % number)
 
 
-def remembered(instance):
-    """The numbers in both servers."""
+def read_numbers(instance):
+    """Return the numbers that both servers hold."""
     with psycopg.connect(instance.postgres.url()) as db:
         rows = [row[0] for row in db.execute("SELECT number FROM kept ORDER BY number")]
     with contextlib.closing(s3_client(settings_of(instance))) as client:
@@ -105,18 +106,18 @@ def test_secrets_and_files_are_shut_to_other_accounts(servers):
 
 def test_embedded_data_survives_new_ports_and_kill(path):
     with Instance(path) as instance:
-        remember(instance, 1)
+        commit_number(instance, 1)
     (path / "ports.json").unlink()
     with Instance(path) as instance:
-        assert remembered(instance) == [1]
-        remember(instance, 2)
+        assert read_numbers(instance) == [1]
+        commit_number(instance, 2)
         for child in instance.children:
             child._process.kill()
             child._process.wait()
         with pytest.raises(StartupError, match="stopped with exit code -9"):
             instance.check()
     with Instance(path) as instance:
-        assert remembered(instance) == [1, 2]
+        assert read_numbers(instance) == [1, 2]
 
 
 def test_objects_from_before_mutual_tls_are_read(path, monkeypatch):
@@ -131,12 +132,12 @@ def test_objects_from_before_mutual_tls_are_read(path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(SeaweedFS, "_environment", older)
         with Instance(path) as instance:
-            remember(instance, 1)
+            commit_number(instance, 1)
     (path / "seaweedfs.pem").unlink()
     with Instance(path) as instance:
-        assert remembered(instance) == [1]
-        remember(instance, 2)
-        assert remembered(instance) == [1, 2]
+        assert read_numbers(instance) == [1]
+        commit_number(instance, 2)
+        assert read_numbers(instance) == [1, 2]
 
 
 @pytest.mark.skipif(
@@ -161,10 +162,10 @@ def test_embedded_postgres_of_root_runs_as_other_account(
 ):
     with Instance(path, find_unprivileged_account()) as instance:
         assert (path / "postgres").stat().st_uid == find_unprivileged_account().uid
-        remember(instance, 1)
+        commit_number(instance, 1)
     with Instance(path) as instance:
         assert (path / "postgres").stat().st_uid in (0, find_unprivileged_account().uid)
-        assert remembered(instance) == [1]
+        assert read_numbers(instance) == [1]
 
 
 def test_copy_of_programs_works_apart_from_wheel(tmp_path):
@@ -186,9 +187,7 @@ def test_copy_of_programs_works_apart_from_wheel(tmp_path):
 
 
 def test_ordinary_user_runs_both(path):
-    """In a user namespace that maps nobody to the test's user, the process is an ordinary user for
-    all.
-    """
+    """In a user namespace that maps nobody to the test's user, the process is an ordinary user."""
     script = "import os; assert os.geteuid() != 0\n" + HOLD_INSTANCE.replace(
         "time.sleep(60)", "sys.exit(0)"
     )
@@ -212,7 +211,7 @@ def test_process_that_killed_parent_left_behind_is_stopped(tmp_path):
     while subprocesses.find_lock_holder(lock) is None:
         time.sleep(0.01)
     subprocesses.stop_stale(lock, subprocesses.StopPolicy(signal.SIGTERM, 5))
-    assert left.wait(1) == -signal.SIGTERM
+    assert left.wait(60) == -signal.SIGTERM
 
 
 def test_process_that_ignores_request_to_stop_is_killed(tmp_path):
@@ -222,7 +221,7 @@ def test_process_that_ignores_request_to_stop_is_killed(tmp_path):
     with subprocess.Popen(command, stdout=subprocess.PIPE) as left:
         left.stdout.readline()
         subprocesses.stop_stale(lock, subprocesses.StopPolicy(signal.SIGTERM, 0.2))
-        assert left.wait(1) == -signal.SIGKILL
+        assert left.wait(60) == -signal.SIGKILL
 
 
 def test_process_that_only_has_same_id_is_left_alone(tmp_path):
@@ -328,7 +327,7 @@ def run_refusal(command):
     return done.stdout.strip()
 
 
-def test_ports_are_remembered_unless_something_else_has_them():
+def test_ports_are_kept_unless_another_process_has_them():
     import socket  # noqa: PLC0415 - this test alone needs it
 
     first = choose_ports(["a", "b"], {})

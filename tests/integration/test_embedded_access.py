@@ -1,5 +1,5 @@
-"""The embedded servers let nobody in who lacks their keys: other accounts of the machine, and pages
-in a browser.
+"""The embedded servers refuse clients without their keys: other accounts of the machine, and web
+pages.
 """
 
 import contextlib
@@ -49,27 +49,29 @@ def processes(servers):
 
 
 def listening(process):
-    """The addresses and ports where a process and its children wait for TCP or UDP."""
+    """Return the addresses and ports where a process and its children accept TCP or UDP."""
     connections = [
-        found for one in (process, *process.children()) for found in one.net_connections("inet")
+        connection
+        for each in (process, *process.children())
+        for connection in each.net_connections("inet")
     ]
     return {
-        found.laddr
-        for found in connections
-        if found.status == psutil.CONN_LISTEN or not found.raddr
+        connection.laddr
+        for connection in connections
+        if connection.status == psutil.CONN_LISTEN or not connection.raddr
     }
 
 
 def inner_ports(servers):
-    """SeaweedFS's ports other than S3's."""
+    """Return SeaweedFS's ports other than S3's."""
     ports = {port for _, port in listening(processes(servers)["SeaweedFS"])}
     return sorted(ports - {servers.instance.directory.saved_ports()["s3"]})
 
 
 def unix_sockets(servers):
-    """The Unix sockets at which SeaweedFS waits."""
+    """Return the Unix sockets on which SeaweedFS listens."""
     connections = processes(servers)["SeaweedFS"].net_connections("unix")
-    return sorted({found.laddr for found in connections if found.laddr})
+    return sorted({connection.laddr for connection in connections if connection.laddr})
 
 
 def key_file(servers):
@@ -77,14 +79,14 @@ def key_file(servers):
 
 
 def authority(servers):
-    """The certificate alone, which the server shows to everybody."""
+    """Return the certificate alone, which the server sends to every client."""
     text = (servers.instance.directory.path / "seaweedfs.pem").read_text()
     return text[: text.index("-----BEGIN PRIVATE")]
 
 
 @pytest.fixture
 def stored(settings):
-    """The name of a bucket that holds the object `key`, which is there unchanged afterwards."""
+    """The name of a bucket with the object `key`, which must be unchanged at the end."""
     with contextlib.closing(s3_client(settings)) as client:
         client.create_bucket(Bucket=settings.s3_bucket)
         client.put_object(Bucket=settings.s3_bucket, Key="key", Body=b"bytes")
@@ -93,7 +95,7 @@ def stored(settings):
 
 
 def message(*texts):
-    """A protobuf message, in hexadecimal, whose fields 1, 2, … are these texts."""
+    """Return a protobuf message, in hexadecimal, whose fields 1, 2, … are these texts."""
     fields = [
         bytes([number << 3 | 2, len(text)]) + text.encode() for number, text in enumerate(texts, 1)
     ]
@@ -103,9 +105,9 @@ def message(*texts):
 def test_embedded_servers_listen_where_they_should(servers):
     ports = servers.instance.directory.saved_ports()
     ports["admin.grpc"] = ports["admin"] + GRPC_PORT_OFFSET
-    found = {name: listening(process) for name, process in processes(servers).items()}
-    assert found["PostgreSQL"] == {(LOOPBACK, ports.pop("postgres"))}
-    assert found["SeaweedFS"] == {(LOOPBACK, port) for port in ports.values()}
+    addresses = {name: listening(process) for name, process in processes(servers).items()}
+    assert addresses["PostgreSQL"] == {(LOOPBACK, ports.pop("postgres"))}
+    assert addresses["SeaweedFS"] == {(LOOPBACK, port) for port in ports.values()}
 
 
 def test_inner_ports_answer_only_with_their_key(servers):
@@ -281,7 +283,7 @@ def test_postgres_trusts_no_connection(servers):
 
 @pytest.mark.parametrize("connect", ["service", "superuser"])
 def test_postgres_passwords_go_to_no_other_program(servers, monkeypatch, connect):
-    """A program that took the port asks for the password in the clear."""
+    """A program that took over the port asks for the password in clear text."""
     password_wanted = b"R" + struct.pack("!ii", 8, 3)  # AuthenticationCleartextPassword
     received = []
 

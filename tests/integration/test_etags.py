@@ -1,6 +1,4 @@
-"""ETags: a client that has an answer is told so, until the experiment changes; nothing is told
-without a grant.
-"""
+"""ETags: a client that has the current answer gets a 304, and only with a grant."""
 
 from __future__ import annotations
 
@@ -54,14 +52,14 @@ def test_etag_spares_answer_until_data_changes(api, experiment):
         assert answer.headers["ETag"] != tag
 
 
-def test_new_name_is_another_answer(api, experiment):
+def test_etag_changes_with_experiment_name(api, experiment):
     path = "/api/v1/experiments/{id}"
     tag = ask(api, experiment, path).headers["ETag"]
     api.request("PATCH", f"/experiments/{experiment}", json={"name": "other"}).raise_for_status()
     assert ask(api, experiment, path, **{"If-None-Match": tag}).json()["name"] == "other"
 
 
-def test_tag_is_of_one_form_of_answer(api, experiment):
+def test_etag_differs_by_response_format(api, experiment):
     path = "/api/v1/experiments/{id}/scalars/data"
     tag = ask(api, experiment, path, Accept="application/json").headers["ETag"]
     assert (
@@ -69,7 +67,7 @@ def test_tag_is_of_one_form_of_answer(api, experiment):
     )
 
 
-def test_tag_opens_nothing(api, client, settings, experiment):
+def test_etag_grants_no_access(api, client, settings, experiment):
     path = "/api/v1/experiments/{id}/scalars"
     tag = ask(api, experiment, path).headers["ETag"]
     stranger = ApiClient(client, new_owner(settings.database_url.get_secret_value()))
@@ -79,7 +77,7 @@ def test_tag_opens_nothing(api, client, settings, experiment):
             assert (answer.status_code, "ETag" in answer.headers) == (status, False)
 
 
-def test_error_has_no_tag(api, experiment):
+def test_error_response_has_no_etag(api, experiment):
     answer = ask(api, experiment, "/api/v1/experiments/{id}/scalars/data?downsample=-1")
     assert (answer.status_code, "ETag" in answer.headers) == (422, False)
     posted = api.request("POST", f"/experiments/{experiment}/scalars/data", json={})

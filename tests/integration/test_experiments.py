@@ -1,4 +1,4 @@
-"""Experiments over HTTP: created, listed, renamed, described, deleted; and everything in them read."""
+"""Experiments over HTTP: create, list, rename, describe, delete, and read all that they contain."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def test_experiments_are_listed_newest_first_and_searched(api):
         if after is None:
             break
     assert seen == made[::-1]
-    found = api.request("GET", "/experiments", params={"q": "odd"}).json()["experiments"]
-    assert [experiment["name"] for experiment in found] == ["run 3", "run 1"]
+    matching = api.request("GET", "/experiments", params={"q": "odd"}).json()["experiments"]
+    assert [experiment["name"] for experiment in matching] == ["run 3", "run 1"]
     assert api.request("GET", "/experiments", params={"q": "%"}).json()["experiments"] == []
     assert api.request("GET", "/experiments", params={"after": "nonsense"}).status_code == 400
 
@@ -87,7 +87,7 @@ def test_experiments_are_listed_newest_first_and_searched(api):
         ([], 422),
     ],
 )
-def test_what_cannot_be_is_refused_and_told(api, body, status):
+def test_experiment_fields_invalid_are_422(api, body, status):
     answer = api.request("POST", "/experiments", json=body)
     assert answer.status_code == status
     assert set(answer.json()) == {"code", "detail"}
@@ -160,11 +160,11 @@ def test_samples_are_exact_aligned_and_nested(api):
         ]
         assert samples[0]["steps"] == samples[1]["steps"] == samples[2]["steps"]
         assert {sample["total"] for sample in samples} == {100}
-        chosen = set(samples[0]["steps"])
-        assert len(chosen) == min(k, 100)
-        assert before <= chosen
-        assert not chosen or 495 in chosen
-        before = chosen
+        steps_kept = set(samples[0]["steps"])
+        assert len(steps_kept) == min(k, 100)
+        assert before <= steps_kept
+        assert not steps_kept or 495 in steps_kept
+        before = steps_kept
 
 
 def test_answer_over_limit_is_refused_with_number(api):
@@ -352,7 +352,7 @@ def test_blob_replaced_at_step_gets_another_key(api):
     assert api.request("GET", f"/blobs/{new}").content == b"new"
 
 
-def test_service_says_that_it_runs_and_is_ready(client):
+def test_health_routes_report_running_and_ready(client):
     assert client.get("/healthz").status_code == 204
     assert client.get("/readyz").status_code == 200
     assert client.get("/nothing").json() == {"code": "not_found", "detail": "Not Found"}

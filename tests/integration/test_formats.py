@@ -1,5 +1,5 @@
-"""Points at full resolution and sampled, in every format: all say the same, in parts of any size,
-cut or refused.
+"""Full and sampled reads in every format: equal points, in chunks of any size, truncated or
+refused.
 """
 
 from __future__ import annotations
@@ -52,9 +52,7 @@ def tensor_series(tag):
 
 @pytest.fixture
 def experiment_id(api):
-    """Three runs, one with a hostile name, with series of each class; steps of `long` arrive in two
-    orders.
-    """
+    """Three runs, one with a hostile name, with series of each class; steps of `long` arrive twice."""
     experiment_id = api.new_experiment()
     steps = np.arange(300) * 7 - 50
     odd = scalars("odd", range(len(ODD)), ODD, np.arange(len(ODD)) / 3)
@@ -90,20 +88,23 @@ def _parts_of(request, monkeypatch):
 
 
 def read(api, experiment_id, kind, **query):
-    """{(run, tag): [(step, wall time, value)]} in each format, brought to one form; and what JSON
-    says besides.
-    """
+    """Read in each format; return {format: {(run, tag): [(step, wall time, value)]}} and the JSON."""
     path = f"/experiments/{experiment_id}/{kind}/data"
     answers = {name: api.request("POST", path, json={"format": name, **query}) for name in FORMATS}
     assert {answer.status_code for answer in answers.values()} == {200}
     columnar = answers["json"].json()
-    found = {
+    by_format = {
         "json": {
             (run, tag): list(
-                zip(one["steps"], one["wall_times"], map(plain, one["values"]), strict=True)
+                zip(
+                    columns["steps"],
+                    columns["wall_times"],
+                    map(plain, columns["values"]),
+                    strict=True,
+                )
             )
             for run, tags in columnar.items()
-            for tag, one in tags.items()
+            for tag, columns in tags.items()
         },
         "csv": by_series(csv_rows(answers["csv"].text)),
         "parquet": by_series(table_rows(pq.read_table(io.BytesIO(answers["parquet"].content)))),
@@ -115,7 +116,7 @@ def read(api, experiment_id, kind, **query):
             )
         },
     }
-    return found, columnar
+    return by_format, columnar
 
 
 def cut(content):
@@ -123,14 +124,14 @@ def cut(content):
 
 
 def by_series(rows):
-    found = {}
+    series = {}
     for run, tag, *point in rows:
-        found.setdefault((run, tag), []).append(tuple(point))
-    return found
+        series.setdefault((run, tag), []).append(tuple(point))
+    return series
 
 
 def plain(value):
-    """A value as JSON has it: a number by its bits, a tensor's fields, or blob keys."""
+    """Convert a JSON value to comparable form: a number's bits, a tensor's fields, or blob keys."""
     if isinstance(value, list):
         return [blob["key"] for blob in value]
     if isinstance(value, dict):
@@ -186,12 +187,12 @@ def points_of(columns):
     elif hasattr(columns, "tensors"):
         values = [
             tensor_fields(
-                tensors.NAMES[one.dtype],
-                one.shape,
-                one.data,
-                one.histogram and legacy(one.histogram),
+                tensors.NAMES[tensor.dtype],
+                tensor.shape,
+                tensor.data,
+                tensor.histogram and legacy(tensor.histogram),
             )
-            for one in columns.tensors
+            for tensor in columns.tensors
         ]
     else:
         values = [[blob.key for blob in blobs] for blobs in columns.sequences]
@@ -208,32 +209,32 @@ def legacy(histogram):
 @pytest.mark.parametrize("kind", ["scalars", "tensors", "blob_sequences"])
 def test_every_format_says_same_at_full_resolution_and_sampled(api, experiment_id, kind):
     tags = {"scalars": ["long", "odd"], "tensors": ["t", "text"], "blob_sequences": ["image"]}[kind]
-    found, columnar = read(api, experiment_id, kind, sampling="all")
-    assert found["json"].keys() == {(run, tag) for run in ("a", "b", NAME) for tag in tags}
+    full, columnar = read(api, experiment_id, kind, sampling="all")
+    assert full["json"].keys() == {(run, tag) for run in ("a", "b", NAME) for tag in tags}
     for name in FORMATS:
-        assert found[name] == found["json"], name
+        assert full[name] == full["json"], name
     for of_run in columnar.values():
-        for tag, one in of_run.items():
-            assert (one["kept"], one["total"], one["sampling"]) == (
-                len(one["steps"]),
-                len(one["steps"]),
+        for tag, columns in of_run.items():
+            assert (columns["kept"], columns["total"], columns["sampling"]) == (
+                len(columns["steps"]),
+                len(columns["steps"]),
                 "all",
             ), tag
-            assert one["steps"] == sorted(set(one["steps"]))
+            assert columns["steps"] == sorted(set(columns["steps"]))
     sampled, _ = read(api, experiment_id, kind, downsample=1, run=["a", NAME])
     assert sampled["json"] == {
-        key: points[-1:] for key, points in found["json"].items() if key[0] != "b"
+        key: points[-1:] for key, points in full["json"].items() if key[0] != "b"
     }
     for name in FORMATS:
         assert sampled[name] == sampled["json"], name
     some, said = read(api, experiment_id, kind, downsample=2)
     for name in FORMATS:
         assert some[name] == {
-            key: [*points[:1], points[-1]] for key, points in found["json"].items()
+            key: [*points[:1], points[-1]] for key, points in full["json"].items()
         }, name
     for run, of_run in said.items():
-        for tag, one in of_run.items():
-            assert (one["kept"], one["total"], one["sampling"]) == (
+        for tag, columns in of_run.items():
+            assert (columns["kept"], columns["total"], columns["sampling"]) == (
                 2,
                 columnar[run][tag]["total"],
                 "uniform",
@@ -308,9 +309,9 @@ def test_format_that_there_is_not_is_refused(api, experiment_id):
 
 
 def test_experiment_without_series_is_empty_in_every_format(api):
-    found, columnar = read(api, api.new_experiment(), "scalars", sampling="all")
+    by_format, columnar = read(api, api.new_experiment(), "scalars", sampling="all")
     assert columnar == {}
-    assert list(found.values()) == [{}] * len(FORMATS)
+    assert list(by_format.values()) == [{}] * len(FORMATS)
 
 
 def test_blobs_come_with_what_is_needed_to_ask_for_them(api, experiment_id):
@@ -338,14 +339,14 @@ def test_stream_omits_deleted_series_but_fails_without_parent(
     api, experiment_id, database, workspace_id, monkeypatch
 ):
     monkeypatch.setattr(limits, "SCAN_CHUNK_POINTS", 40)
-    chosen = ReadGrant(workspace_id, experiment_id), Selection(), DataClass.SCALAR
-    parts = stream_all(database, *chosen)
+    query = ReadGrant(workspace_id, experiment_id), Selection(), DataClass.SCALAR
+    parts = stream_all(database, *query)
     assert next(parts).series.run == "a"
     api.request(
         "DELETE", f"/experiments/{experiment_id}/runs", params={"run": "b"}
     ).raise_for_status()
     assert {part.series.run for part in parts} == {"a", NAME}
-    parts = stream_all(database, *chosen)
+    parts = stream_all(database, *query)
     next(parts)
     api.request("DELETE", f"/experiments/{experiment_id}").raise_for_status()
     with pytest.raises(NotFound):

@@ -1,4 +1,4 @@
-"""Handler processes: what ends them, what they have of the service, and what hostile data does to a
+"""Handler processes: what ends them, what they inherit from the service, and hostile data on a
 page.
 """
 
@@ -60,7 +60,7 @@ def test_handler_server_ends_quietly_with_its_worker():
         server = subprocess.Popen(command, stderr=subprocess.PIPE, pass_fds=[theirs.fileno()])
         socket.send_fds(ours, [MESSAGE.pack(FORK, 0)], [other.fileno()])
         ours.close()  # before it can answer: it has not imported anything yet
-    assert server.communicate(timeout=20) == (None, b"")
+    assert server.communicate(timeout=60) == (None, b"")
     assert server.returncode == 0
 
 
@@ -195,12 +195,12 @@ def test_stock_refusals_carry_our_headers_and_no_warning(api, client, experiment
 
 
 def computed(service):
-    """The handler processes, with the CPU seconds of each; the programs they are forked from are
-    none.
-    """
+    """Return the CPU seconds of each handler process; the fork servers are left out."""
     processes = psutil.Process(service.process.pid).children(recursive=True)
-    ours = [one for one in processes if "fork_server" in " ".join(one.parent().cmdline())]
-    return {one: one.cpu_times().user for one in ours}
+    ours = [
+        process for process in processes if "fork_server" in " ".join(process.parent().cmdline())
+    ]
+    return {process: process.cpu_times().user for process in ours}
 
 
 def test_handler_ends_when_its_client_leaves(live_service):
@@ -223,8 +223,11 @@ def test_handler_ends_when_its_client_leaves(live_service):
 
 
 def busy(now, before):
-    """The process that has begun to compute, or None."""
-    return next((one for one, seconds in now.items() if seconds > before.get(one, 0) + 0.2), None)
+    """Return the process that has begun to compute, or None."""
+    return next(
+        (process for process, seconds in now.items() if seconds > before.get(process, 0) + 0.2),
+        None,
+    )
 
 
 def wait_for(condition):

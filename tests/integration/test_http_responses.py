@@ -1,5 +1,5 @@
-"""What every answer has in common: its headers, its methods, and that no redirect names the Host it
-was asked by.
+"""What all responses have in common: headers, methods, and redirects that never name the Host of
+the request.
 """
 
 from __future__ import annotations

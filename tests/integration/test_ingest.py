@@ -1,4 +1,6 @@
-"""Batches over HTTP into a real database: whole, once, the newest point of a step wins."""
+"""Batches over HTTP into a real database: committed completely, once; the newest point of a step
+wins.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ def read(api, experiment, path="scalars/data", **parameters):
     return api.get(experiment, path, downsample=1_000_000, **parameters)
 
 
-def test_what_is_written_is_read_back_bit_by_bit(api, experiment):
+def test_scalars_are_read_back_bit_by_bit(api, experiment):
     values = np.array([1 / 3, -0.0, 5e-324, 1e308])
     result = api.write(experiment, segment(stream(), 0, 100, scalars("loss", [0, 1, 2, 3], values)))
     assert (result.scalars, result.cursors[0].offset) == (4, 100)
@@ -171,10 +173,10 @@ def test_runs_and_tags_may_have_any_name(api, experiment, name):
         segment(stream(name), 0, 9, scalars(name, [0]), texts(name[1:] + "!", [0], [b"t"])),
     )
     assert read(api, experiment)[name][name]["total"] == 1
-    chosen = api.request(
+    answer = api.request(
         "POST", f"/experiments/{experiment}/scalars/data", json={"run": [name], "tag": [name]}
     )
-    assert list(chosen.json()) == [name]
+    assert list(answer.json()) == [name]
     api.request(
         "DELETE", f"/experiments/{experiment}/series", params={"run": name, "tag": name}
     ).raise_for_status()
@@ -228,7 +230,7 @@ def test_values_of_no_plugin_go_to_series_of_their_tag(api, experiment):
     assert api.get(experiment, "plugins") == {"plugins": ["text"]}
 
 
-def test_what_client_skipped_is_added_up_and_told_with_cursor(api, experiment):
+def test_skipped_counts_of_client_are_summed_per_stream(api, experiment):
     api.write(experiment, segment(stream(), 0, 9, skipped={"bad record": 2}))
     result = api.write(experiment, segment(stream(), 9, 19, skipped={"bad record": 3}))
     assert [(skipped.reason, skipped.count) for skipped in result.cursors[0].skipped] == [
@@ -272,18 +274,18 @@ def test_batch_may_be_gzip(api, experiment):
     assert answer.status_code == 413
 
 
-def test_batches_that_lie_are_refused_with_reason(api, experiment):
-    def one(**columns):
+def test_batches_that_contradict_themselves_are_refused(api, experiment):
+    def sent_with(**columns):
         series = wire_pb2.Series(tag="x", summary_metadata=batches.metadata())
         series.scalars.CopyFrom(wire_pb2.ScalarPoints(**columns))
         return segment(stream(), 0, 9, series)
 
     eight, four = bytes(8), bytes(4)
     for sent, status in (
-        (one(steps=eight, wall_times=eight, values32=eight), 422),
-        (one(steps=eight, wall_times=eight), 422),
-        (one(steps=b"123", wall_times=eight, values32=four), 422),
-        (one(steps=eight, wall_times=np.array([np.nan]).tobytes(), values32=four), 422),
+        (sent_with(steps=eight, wall_times=eight, values32=eight), 422),
+        (sent_with(steps=eight, wall_times=eight), 422),
+        (sent_with(steps=b"123", wall_times=eight, values32=four), 422),
+        (sent_with(steps=eight, wall_times=np.array([np.nan]).tobytes(), values32=four), 422),
         (segment(stream(), 10, 9), 422),
         (segment(stream("a\0b"), 0, 9), 422),
         (segment(stream("x" * 10_001), 0, 9), 413),
@@ -352,7 +354,7 @@ def _packed(**fields):
         (packed_scalars("loss", [0, 1], wall_times=[0.0, np.nan]), 422, "NaN"),
     ],
 )
-def test_packed_blocks_that_lie_are_refused_with_reason(api, experiment, series, status, reason):
+def test_packed_blocks_malformed_are_refused_with_reason(api, experiment, series, status, reason):
     answer = api.send(experiment, segment(stream(), 0, 100, series))
     assert (answer.status_code, reason in answer.json()["detail"]) == (status, True), answer.text
 
@@ -428,7 +430,7 @@ def test_body_of_leaving_client_commits_nothing(live_service):
         api = ApiClient(client, live_service.new_owner())
         experiment = api.new_experiment()
     address = urlsplit(live_service.url)
-    with socket.create_connection((address.hostname, address.port), timeout=10) as connection:
+    with socket.create_connection((address.hostname, address.port), timeout=60) as connection:
         connection.sendall(
             f"POST /api/v1/experiments/{experiment}/batches HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n"
             f"Content-Type: application/x-protobuf\r\nAuthorization: {api.headers['Authorization']}\r\n\r\nabc".encode()
@@ -470,17 +472,17 @@ def test_batch_takes_constant_number_of_statements(api, experiment, monkeypatch)
 
 
 def prepared_statements(database):
-    """Of each statement of the pool's one connection its text, how often it was planned anew, and
-    its lasting plan.
+    """Yield (text, number of custom plans, generic plan) of each prepared statement of the pool's
+    one connection.
     """
     with database.transaction() as db:
         fetch_binary(db, "SELECT set_config('plan_cache_mode', 'force_generic_plan', true)", {})
-        found = fetch_binary(
+        rows = fetch_binary(
             db,
             "SELECT name, statement, custom_plans, parameter_types FROM pg_prepared_statements",
             {},
         )
-        for name, statement, custom_plans, types in found:
+        for name, statement, custom_plans, types in rows:
             values = f"({', '.join(['NULL'] * len(types))})" if types else ""
             plan = db.execute(sql(f"EXPLAIN EXECUTE {name}{values}")).scalars()
             yield statement, custom_plans, "\n".join(plan)
@@ -491,18 +493,16 @@ def prepared_statements(database):
 def test_flush_into_known_series_takes_six_trips_and_no_planning(
     api, experiment, database_url, monkeypatch, count
 ):
-    monkeypatch.setattr(
-        limits, "WRITE_BUFFER_ROW_POINTS_MIN", 1
-    )  # a row of the tail for each point, which is more work
+    # A write buffer row per point: the most work.
+    monkeypatch.setattr(limits, "WRITE_BUFFER_ROW_POINTS_MIN", 1)
     secret, tags = (
         api.headers["Authorization"].split()[1],
         [f"tag {number}" for number in range(count)],
     )
     with postgres_faults(database_url) as proxy:
         database = Database(proxy.url, 1)
-        for step in range(
-            16
-        ):  # five times until a statement is prepared, and as often planned anew
+        # A statement is prepared at its sixth execution, and then planned five times more.
+        for step in range(16):
             proxy.disarm()
             more = {"summary_metadata": b""} if step else {}
             sent = batches.batch(
@@ -525,7 +525,7 @@ def test_flush_into_known_series_takes_six_trips_and_no_planning(
     assert not {"Join", "Nested"} & set(writing.split()), (
         "where values are joined, some day all are compared with all"
     )
-    assert {one["total"] for one in read(api, experiment)["train"].values()} == {16}
+    assert {columns["total"] for columns in read(api, experiment)["train"].values()} == {16}
 
 
 def test_ingest_tag_of_rolled_back_batch_is_made_again(api, experiment):
@@ -538,8 +538,8 @@ def test_ingest_tag_of_rolled_back_batch_is_made_again(api, experiment):
 
 @pytest.mark.own_database
 def test_ingest_after_rollback_behind_open_connections(api, experiment, servers, database_url):
-    """A pooler's clients keep their connections when the database behind it goes back to an older
-    state.
+    """Clients of a connection pooler keep their connections when the database behind it is restored
+    to an older state.
     """
     for step in range(2):
         api.write(experiment, segment(stream(), step, step + 1, scalars("loss", [step])))
@@ -549,7 +549,7 @@ def test_ingest_after_rollback_behind_open_connections(api, experiment, servers,
         superuser.execute("SELECT setval('tags_tag_id_seq', 1, false)")
     api.write(experiment, segment(stream(), 0, 1, scalars("accuracy", [0])))
     api.write(experiment, segment(stream(), 1, 2, scalars("loss", [0, 1])))
-    assert {tag: found["steps"] for tag, found in read(api, experiment)["train"].items()} == {
+    assert {tag: columns["steps"] for tag, columns in read(api, experiment)["train"].items()} == {
         "accuracy": [0],
         "loss": [0, 1],
     }

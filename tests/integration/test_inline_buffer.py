@@ -1,5 +1,5 @@
-"""A few points at a time: they wait in their series' row until they are a row of its tail, and are
-read meanwhile.
+"""Small writes wait in the inline buffer until they fill a row of the write buffer, and are read
+meanwhile.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ KEPT = """
 
 
 def kept_of(database, workspace_id):
-    """Of the one series whether its count is exact, its count and tail points, and the points in
-    each place.
+    """Return of the workspace's only series: whether its count is exact, its count, its buffered
+    points, and the points in each place.
     """
     with database.snapshot(workspace_id) as db:
         return [int(number) for number in db.execute(text(KEPT)).one()]
 
 
 def read_of(api, experiment, **how):
-    """The whole series as the rule reads it: at once, or in pieces."""
-    found = api.get(experiment, "scalars/data", **how)["train"]["loss"]
+    """Return the complete series as bytes: read at once, or in chunks."""
+    columns = api.get(experiment, "scalars/data", **how)["train"]["loss"]
     return np.rec.fromarrays(
-        [found["steps"], found["wall_times"], found["values"]], "<i8, <f8, <f8"
+        [columns["steps"], columns["wall_times"], columns["values"]], "<i8, <f8, <f8"
     ).tobytes()
 
 
@@ -47,7 +47,7 @@ def test_points_are_read_same_wherever_they_wait(
     for number in range(40):
         size = int(random.choice(SIZES))
         start = end if random.random() < 0.8 else max(0, end - int(random.integers(1, 12)))
-        # Wall times are often the same: the later arrival wins then, in whichever place it stands.
+        # Wall times are often equal: then the later arrival wins, wherever it is stored.
         writer.write(range(start, start + size), wall_times=np.full(size, 1.7e9 + number // 8))
         end = max(end, start + size)
         if random.random() < 0.1:

@@ -1,5 +1,5 @@
-"""Content types that were logged with audio: kept with their points, given back as data, never an
-answer's header.
+"""Content types logged with audio are stored with the points, returned as data, and never sent as a
+header.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ODD = {
 
 
 def clips(logged, tag="clip", contents=None, wall_times=None):
-    """An audio series with a clip for each step of `logged`, and what is logged with it."""
+    """Return an audio series with a clip and a logged content type per step of `logged`."""
     contents = contents or [[WAV]] * len(logged)
     series = images(tag, list(logged), contents, wall_times)
     series.summary_metadata = metadata("audio", 3)
@@ -44,8 +44,8 @@ def clips(logged, tag="clip", contents=None, wall_times=None):
 
 
 def read_logged(api, experiment, **query):
-    """{step: what was logged with the one blob} by the data API's JSON; an answer without it is an
-    empty one.
+    """Return {step: content type logged with the one blob} from the data API's JSON; a missing one
+    is empty.
     """
     columns = api.get(experiment, "blob_sequences/data", run="train", tag="clip", **query)["train"][
         "clip"
@@ -60,8 +60,8 @@ def test_logged_content_types_come_back_for_same_clip(api, experiment):
     api.write(experiment, segment(stream(), 0, 9, clips(ODD)))
     assert read_logged(api, experiment) == read_logged(api, experiment, sampling="all") == ODD
     answer = api.get(experiment, "blob_sequences/new")
-    found = answer["points"]["train"]["clip"]
-    assert [blob.get("logged_content_type", "") for (blob,) in found["values"]] == list(
+    columns = answer["points"]["train"]["clip"]
+    assert [blob.get("logged_content_type", "") for (blob,) in columns["values"]] == list(
         ODD.values()
     )
     for query in ({"sampling": "all"}, {}):
@@ -169,17 +169,21 @@ def test_point_that_replaces_another_brings_its_content_type(api, experiment):
         segment(stream(file_name=f"piece {place}"), 0, 9, each) for place, each in enumerate(series)
     ]
     api.write(experiment, *together)
-    found = read_logged(api, experiment)
-    assert (found[1], found[4], found[5]) == ("audio/a", "audio/d", "audio/e")
+    content_types = read_logged(api, experiment)
+    assert (content_types[1], content_types[4], content_types[5]) == (
+        "audio/a",
+        "audio/d",
+        "audio/e",
+    )
 
 
 def test_digest_differs_by_logged_content_type(api, experiment):
     api.write(experiment, segment(stream(), 0, 9, clips({1: "audio/x-my", 2: ""})))
     page = api.get(experiment, "digests/records", run="train", tag="clip")
-    found = np.frombuffer(base64.b64decode(page["records"]), VALUE_RECORD)["value"].tolist()
+    digests = np.frombuffer(base64.b64decode(page["records"]), VALUE_RECORD)["value"].tolist()
     sha256 = hashlib.sha256(WAV).digest()
-    assert found == [blob_sequence_digest([sha256], "audio/x-my"), blob_sequence_digest([sha256])]
-    assert found[0] != found[1]
+    assert digests == [blob_sequence_digest([sha256], "audio/x-my"), blob_sequence_digest([sha256])]
+    assert digests[0] != digests[1]
     (series,) = api.get(experiment, "digests")["series"]
     assert series["count"] == 2
 

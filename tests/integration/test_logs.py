@@ -1,4 +1,4 @@
-"""What a stranger can make the service write to its log: no line of their own, and not much."""
+"""What clients can make the service write to its log: no forged records, and a bounded number."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ sys.exit(main(["serve"]))
 
 
 def written_by(program):
-    """What a process with the service's log configuration writes to standard error."""
+    """Return what a process with the service's log configuration writes to standard error."""
     ended = subprocess.run(
         [sys.executable, "-c", CONFIGURED + textwrap.dedent(program)],
         capture_output=True,
@@ -54,9 +54,7 @@ def written_by(program):
 
 
 def assert_is_a_log(text):
-    """Every line is a record or belongs to the one before it, and nothing in it moves a terminal's
-    cursor.
-    """
+    """Check that every line is a record or continues one, and has printable characters only."""
     for line in text.removesuffix("\n").split("\n"):
         assert RECORD.match(line) or line.startswith(CONTINUED), line
         assert line.isprintable(), line
@@ -124,12 +122,12 @@ def test_log_repeats_of_one_origin_are_counted_instead():
 def test_log_repeats_are_written_again_after_window():
     program = """
         from tbservice import limits
-        limits.LOG_WINDOW_SECONDS = 0.05
+        limits.LOG_WINDOW_SECONDS = 0.5
         import time
         for round in "ab":
             for number in range(limits.LOG_REPEATS_MAX + 5):
                 log.warning("round " + round)
-            time.sleep(0.1)
+            time.sleep(0.6)
         log.error("last")
         """
     lines = written_by(program).splitlines()

@@ -1,5 +1,5 @@
-"""`/metrics` counts what was done, in the words of the routes and never in a tenant's, and is the
-operator's alone.
+"""`/metrics` counts what was done, with labels free of tenant data, and is open to the operator
+alone.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ LABELS = {
     "share",
     "le",
 }
-PATIENCE_SECONDS = 30
+WAIT_SECONDS_MAX = 30
 
 
 @pytest.fixture
 def here(settings):
-    """A client on the service's own machine."""
+    """A client with a loopback address."""
     with TestClient(
         create_app(settings), base_url=f"http://{LOOPBACK}", client=(LOOPBACK, 50_000)
     ) as client:
@@ -58,8 +58,8 @@ def api(here, owner_token):
 
 
 def figures(content=None):
-    """Every sample of a scrape, {(name, values of its labels by their names' order): value}, of
-    every test so far.
+    """Return every sample, {(name, label values in the order of label names): value}; the process
+    counts all tests so far.
     """
     content = expose("")[0] if content is None else content
     return {
@@ -73,7 +73,7 @@ def figures(content=None):
 
 
 def moved(before, *, within=""):
-    """What has changed since, of the metrics whose name begins with `within`."""
+    """Return what has changed since `before`, of the metrics whose name begins with `within`."""
     now = figures()
     return {
         key: value - before.get(key, 0)
@@ -83,8 +83,8 @@ def moved(before, *, within=""):
 
 
 def wait_until(condition):
-    """Waits for the merger; a merge that never comes fails here."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    """Wait until the condition is true. Fails after WAIT_SECONDS_MAX."""
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -170,7 +170,7 @@ def test_metrics_count_refused_batches_by_code(api):
     assert requests["http_requests_total", "POST", BATCHES, "409"] == 2
 
 
-def test_merge_work_is_counted_with_its_backlog(api):
+def test_metrics_count_compaction_and_its_backlog(api):
     experiment = api.new_experiment()
     before = figures()
     writes, points = limits.WRITE_BUFFER_ROWS_MAX, limits.WRITE_BUFFER_ROW_POINTS_MIN
@@ -192,7 +192,7 @@ def test_merge_work_is_counted_with_its_backlog(api):
     assert (now["merge_due_runs",], now["merge_resting_runs",]) == (0, 1)
 
 
-def test_merge_that_fails_is_counted_and_uploads_go_on(api, database):
+def test_metrics_count_failed_compaction_and_uploads_work(api, database):
     experiment = api.new_experiment()
     before = figures()
     with database.transaction() as db:
@@ -278,7 +278,7 @@ def test_connections_in_use_are_those_taken_at_moment(database, here, settings):
         }
     assert moved(before, within="database_conn") == {
         ("database_connection_wait_seconds_count",): 2,
-        ("database_connection_wait_seconds_sum",): pytest.approx(1, abs=PATIENCE_SECONDS),
+        ("database_connection_wait_seconds_sum",): pytest.approx(1, abs=WAIT_SECONDS_MAX),
     }
 
 

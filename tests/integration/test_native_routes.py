@@ -1,6 +1,4 @@
-"""The routes that are answered natively against TensorBoard's own handlers: the same requests over
-the same store.
-"""
+"""Native routes compared with TensorBoard's own handlers: the same requests over the same store."""
 
 from __future__ import annotations
 
@@ -74,10 +72,11 @@ ALL_SESSIONS = json.dumps(
 
 @functools.cache
 def unmodified():
-    """TensorBoard's application with its own plugins throughout, over our data provider."""
+    """Return TensorBoard's application with all of its own plugins, over our data provider."""
     stock_application.get_stock_application()  # what it prepares once for the process
     plugins = [
-        HParamsPlugin if one is LeanHParamsPlugin else one for one in stock_application._PLUGINS
+        HParamsPlugin if plugin is LeanHParamsPlugin else plugin
+        for plugin in stock_application._PLUGINS
     ]
     auth = {READER_KEY: ReaderAuth()}
     return application.TensorBoardWSGIApp(
@@ -87,7 +86,7 @@ def unmodified():
 
 @dataclass
 class Both:
-    """One experiment, asked through our service and through TensorBoard's application in this
+    """One experiment, read through our service and through TensorBoard's application in this
     process.
     """
 
@@ -96,7 +95,7 @@ class Both:
     owner: str
 
     def ours(self, builder):
-        """Status and body of the running service's answer."""
+        """Return status and body of the running service's answer."""
         environ = builder.get_environ()
         path = f"/experiment/{self.reader.grant.experiment_id}{builder.path}"
         headers = {
@@ -110,7 +109,7 @@ class Both:
         return answer.status_code, answer.content
 
     def stock(self, builder):
-        """The same of the stock handler's."""
+        """Return status and body of the stock handler's answer."""
         environ = builder.get_environ()
         environ["wsgi.input_terminated"] = True
         environ["SCRIPT_NAME"] = f"/experiment/{self.reader.experiment_id}"
@@ -124,7 +123,9 @@ class Both:
         return answer.status_code, answer.body
 
     def check(self, path, method="GET", **options):
-        """Asks both; what both decoded, None when both refused with the same status."""
+        """Ask both and compare; return the decoded answer, or None if both refused with the same
+        status.
+        """
         ours = self.ours(EnvironBuilder(path, method=method, **options))
         theirs = self.stock(EnvironBuilder(path, method=method, **options))
         assert ours[0] == theirs[0], (path, options, ours, theirs[1][:300])
@@ -150,8 +151,8 @@ def _refuse(constant):
 
 
 def _exact(value):
-    """Numbers by their type and text: 1 is not 1.0, and 0.0 is not -0.0; the order of members does
-    not count.
+    """Compare numbers by type and text (1 is not 1.0, 0.0 is not -0.0), and objects without the
+    order of members.
     """
     if isinstance(value, dict):
         return {name: _exact(member) for name, member in value.items()}
@@ -168,9 +169,7 @@ def settings(servers):
 
 @pytest.fixture(scope="module")
 def service(settings, tmp_path_factory):
-    """A service over settings this process has, too, and which does not survive an import of
-    TensorFlow.
-    """
+    """A service over settings that this process has too, in which TensorFlow cannot be imported."""
     log = tmp_path_factory.mktemp("service") / "service.log"
     port = choose_ports(["service"], {})["service"]
     with start_service(settings, port, log, program=[without_tensorflow.__file__]) as live:
@@ -179,7 +178,7 @@ def service(settings, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def both(settings, service, tmp_path_factory):
-    """An experiment with the demo, every real file of tests/data, and series no writer would make."""
+    """An experiment with the demo, every real file of tests/data, and series that no writer makes."""
     logdir = tmp_path_factory.mktemp("logdir")
     write_demo_logdir(logdir / "demo")
     shutil.copytree(TEST_DATA, logdir / "real", ignore=shutil.ignore_patterns("*.py", "*.md"))
@@ -199,8 +198,8 @@ def both(settings, service, tmp_path_factory):
 
 
 def hostile_segments():
-    """Segments of hostile runs and tags, numbers at the edges, metadata that differs between runs,
-    odd tensors.
+    """Return segments with hostile runs and tags, extreme numbers, metadata that differs between
+    runs, and odd tensors.
     """
     for number, name in enumerate(HOSTILE):
         series = [
@@ -245,7 +244,7 @@ def described(description, display_name=""):
 
 
 def session(hparams):
-    """The series that makes a run a session with these hyperparameters."""
+    """Return the series that makes a run a session with these hyperparameters."""
     content = summary_v2.hparams_pb(hparams).value[0].metadata.plugin_data.content
     points = histogram("", 1, [], np.empty(1, "<f4")).tensors
     tag = "_hparams_/session_start_info"
@@ -334,13 +333,13 @@ def test_hparams_are_stock_ones(both):
         ]
         == []
     )
-    found = both.check("/data/plugin/hparams/session_groups", "POST", data=ALL_SESSIONS)
-    sessions = [session for group in found["sessionGroups"] for session in group["sessions"]]
+    groups = both.check("/data/plugin/hparams/session_groups", "POST", data=ALL_SESSIONS)
+    sessions = [session for group in groups["sessionGroups"] for session in group["sessions"]]
     assert len(sessions) > 4
     assert sum(len(session["metricValues"]) for session in sessions) > 10
     assert (
         both.check("/data/plugin/hparams/session_groups", query_string={"request": ALL_SESSIONS})
-        == found
+        == groups
     )
     session = next(session for session in sessions if session["metricValues"])
     asked = json.dumps(
@@ -453,7 +452,7 @@ def test_no_dashboard_imports_tensorflow(both, service):
 
 
 def ask(reader, path, method="GET", **options):
-    """A request to what answers data routes, in this process."""
+    """Send a request to an application in this process."""
     environ = EnvironBuilder(path, method=method, **options).get_environ()
     stock_application.bind_source(environ, reader)
     answer = routes.dispatch(environ, is_process=True)
@@ -462,9 +461,7 @@ def ask(reader, path, method="GET", **options):
 
 
 def test_number_of_queries_does_not_grow_with_runs_and_tags(both, service):
-    """Counted on the wire to PostgreSQL: once for two runs of two tags, and once for twelve runs of
-    nine.
-    """
+    """Counted on the wire to PostgreSQL, for two runs of two tags and for twelve runs of nine."""
     api = ApiClient(both.client, both.owner)
     experiment = api.new_experiment()
     card = {"requests": json.dumps([{"plugin": "scalars", "tag": "t0"}])}

@@ -20,7 +20,7 @@ CONTENT = bytes(range(256)) * 4_000  # about 1 MB: more than one piece
 
 
 def open_store(settings, **changes):
-    """A store over the settings with some of them changed."""
+    """Return a store over the settings with some of them changed."""
     return closing(ObjectStore(settings.model_copy(update=changes)))
 
 
@@ -30,7 +30,7 @@ def whole(store, key, content=CONTENT):
 
 @pytest.fixture
 def settings(servers):
-    """Settings with a bucket of this test's own; the database is never asked."""
+    """Settings with a bucket of this test's own; the database is never used."""
     with servers.settings("postgresql://nowhere/none") as settings:
         yield settings
 
@@ -78,7 +78,7 @@ def test_object_may_be_empty_and_rewritten(store):
             assert whole(store, "w1/again", content) == content
 
 
-def test_file_is_read_from_where_it_stands_to_its_end(store):
+def test_object_of_file_has_bytes_from_its_position_on(store):
     file = io.BytesIO(CONTENT)
     file.seek(1_000)
     store.put("w1/file", file)

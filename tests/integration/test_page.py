@@ -1,5 +1,5 @@
-"""What the service adds to TensorBoard's page, and the pages it shows in its place, before the web
-app loads.
+"""What the service adds to TensorBoard's page, and the pages it shows instead, before the web app
+loads.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def new_experiment(api, **fields):
 
 
 def is_allowed(answer, element):
-    """Whether the answer's policy allows the content of its inline elements of that name."""
+    """Return whether the response's policy allows the content of its inline elements of that name."""
     policy = answer.headers["content-security-policy"]
     contents = re.findall(f"<{element}>(.*?)</{element}>", answer.text, re.DOTALL)
     digests = [
@@ -70,7 +70,7 @@ def menu_of(client, api, experiment):
     return re.findall(r'href="(download/.*?)"', answer.text)
 
 
-def test_what_there_is_can_be_downloaded_as_api_gives_it(client, api):
+def test_downloads_equal_what_api_returns(client, api):
     experiment = new_experiment(api, name="Réseau 1/2")
     assert menu_of(client, api, experiment) == ["download/scalars.csv", "download/scalars.parquet"]
     series = [texts("note", [1, 2], [b"a", b"b"]), images("photo", [1], [[b"1", b"1", b"png"]])]
@@ -196,7 +196,7 @@ def test_page_of_ended_link_hides_deleted_experiment(client, api):
 
 @pytest.fixture
 def close_database(servers, shared_settings):
-    """Takes the module's database away; it is back after the test."""
+    """Make the module's database unavailable until the end of the test."""
     name = database_name(shared_settings.database_url.get_secret_value())
     allow = "ALTER DATABASE {} ALLOW_CONNECTIONS {}"
     with servers.instance.postgres.connect_as_superuser("postgres") as db:

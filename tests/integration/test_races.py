@@ -1,6 +1,4 @@
-"""Deletions that meet an upload half-way: whatever was deleted can be uploaded again, and nothing
-hangs between.
-"""
+"""Deletions during an upload: what was deleted can be uploaded again, and nothing hangs."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ def api(client, owner_token):
 
 @contextmanager
 def held_series(database, experiment_id):
-    """Holds every series' row; gives a function that waits until so many others wait."""
+    """Lock every series' row; yield a function that waits until `count` statements wait for a lock."""
     with database.engine.connect() as db, database.engine.connect() as watcher, db.begin():
         db.execute(
             text(
@@ -42,7 +40,7 @@ def held_series(database, experiment_id):
         assert held.rowcount
 
         def wait_for(count):
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 60
             while watcher.execute(text(WAITING)).scalar_one() < count:
                 watcher.rollback()
                 assert time.monotonic() < deadline, f"fewer than {count} are waiting"
@@ -52,9 +50,7 @@ def held_series(database, experiment_id):
 
 
 def delete_under_upload(api, database, experiment_id, path, segments):
-    """Lets a deletion and then a batch come to the same locked series, and gives the batch's
-    answer.
-    """
+    """Let a deletion and then a batch wait for the same locked series; return the batch's response."""
     answers = {}
 
     def run(name, work):
@@ -72,8 +68,8 @@ def delete_under_upload(api, database, experiment_id, path, segments):
         )
         upload.start()
         wait_for(2)
-    deletion.join(20)
-    upload.join(20)
+    deletion.join(60)
+    upload.join(60)
     assert answers["deleted"].status_code == 204
     return answers["sent"]
 
@@ -101,7 +97,7 @@ def test_run_deleted_meanwhile_returns_with_new_file(api, database):
     assert api.get(experiment_id, "runs")["runs"] == [{"run": "train", "start_time": None}]
     assert api.get(experiment_id, "scalars/data")["train"]["loss"]["steps"] == list(range(10, 20))
     streams = api.get(experiment_id, "streams")["streams"]
-    assert [(one["file_name"], one["offset"]) for one in streams] == [("another", 100)]
+    assert [(item["file_name"], item["offset"]) for item in streams] == [("another", 100)]
 
 
 @pytest.mark.parametrize("runs", [["train"], ["train", "test"]])
@@ -122,7 +118,7 @@ def test_uploaders_at_one_cursor_get_each_others_place(api, database, runs):
             thread.start()
         wait_for(2)
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     *_, refused = sorted(answers, key=lambda answer: answer.status_code)
     assert [answer.status_code for answer in answers if answer is not refused] == [200, 200]
     assert (refused.json()["code"], refused.json()["offset"]) == ("cursor_conflict", 200)

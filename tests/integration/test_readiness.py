@@ -1,4 +1,4 @@
-"""`/readyz`: whether PostgreSQL takes writes decides, and a lost object store is only told."""
+"""`/readyz`: PostgreSQL must accept writes; a lost object store is only reported."""
 
 from __future__ import annotations
 
@@ -68,9 +68,7 @@ def test_readiness_without_object_store_is_200_and_told(settings, owner_token):
 
 @pytest.fixture
 def set_read_only(servers, database_url):
-    """Makes the test's database refuse writes, as a standby does, or take them, on every new
-    connection.
-    """
+    """Make new connections to the test's database read-only, as on a standby, or writable again."""
     alter = SQL("ALTER DATABASE {} SET default_transaction_read_only = {}")
 
     def set_read_only(value):

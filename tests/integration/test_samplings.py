@@ -1,5 +1,5 @@
-"""Every sampling gives what its rule says of all points, wherever they are kept; and every limit
-and error of it.
+"""Every sampling equals its rule applied to all points, wherever they are stored; and all its
+limits and errors.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def drawn(database):
 
 
 def sampled_from(steps, where):
-    """Indices of the steps that a range or `last` leaves."""
+    """Return the indices of the steps in a range or of the `last` ones."""
     indices = np.arange(len(steps))
     if "last" in where:
         return indices[max(0, len(steps) - where["last"]) :]
@@ -70,7 +70,7 @@ def linear(steps, k):
 
 
 def expected_steps(steps, how, ranks, drawn):
-    """What each rule keeps of these steps, said once more and slowly."""
+    """Return what each rule keeps of these steps, by a plain implementation."""
     if not len(steps):
         return []
     rule, k = how.get("sampling", "uniform"), how.get("downsample")
@@ -95,7 +95,9 @@ HOW = [
 
 
 def grow(writer):
-    """A series with sealed blocks, levels, a tail and its end; steps stand apart."""
+    """Write a series with sealed blocks, levels, a write buffer and an inline buffer; with gaps
+    between steps.
+    """
     for start in range(0, 1_280, 160):
         writer.write(range(start, start + 160, 2))
         writer.merge()
@@ -106,7 +108,7 @@ def grow(writer):
 
 
 def disturb(writer):
-    """Steps in between, and newer points for older steps: the count is not exact any more, and a
+    """Write steps in between, and newer points of older steps: the count is no longer exact, and a
     block stays open.
     """
     for number in range(4):
@@ -131,21 +133,21 @@ def test_samples_of_scalars_are_what_rule_says_of_all_points(
     assert {0, 1, "tail", "end"} <= {level for level, rows in writer.levels().items() if rows}
     whole = writer.expected()
     for how, where in itertools.product(HOW, [*RANGES, *LASTS]):
-        found = api.get(experiment, "scalars/data", **how, **where)["train"]["loss"]
-        chosen = whole[sampled_from(whole["step"], where)]
-        expected = expected_steps(chosen["step"], how, ranks, drawn)
-        assert found["steps"] == expected, (how, where)
-        assert found["kept"] == len(expected)
-        assert found["total"] == (len(whole) if "last" in where else len(chosen)), (how, where)
-        assert found["sampling"] == how.get("sampling", "uniform")
+        sample = api.get(experiment, "scalars/data", **how, **where)["train"]["loss"]
+        in_range = whole[sampled_from(whole["step"], where)]
+        expected = expected_steps(in_range["step"], how, ranks, drawn)
+        assert sample["steps"] == expected, (how, where)
+        assert sample["kept"] == len(expected)
+        assert sample["total"] == (len(whole) if "last" in where else len(in_range)), (how, where)
+        assert sample["sampling"] == how.get("sampling", "uniform")
         points = whole[np.isin(whole["step"], expected)]
-        assert found["values"] == points["value"].tolist()
-        assert found["wall_times"] == points["wall_time"].tolist()
+        assert sample["values"] == points["value"].tolist()
+        assert sample["wall_times"] == points["wall_time"].tolist()
 
 
-def test_what_came_in_large_and_small_is_read_in_order_of_steps(api, experiment, writer):
-    """A merge packs the small ends of what came in large: none may lie across blocks that were
-    sealed as they came.
+def test_reads_of_large_and_small_batches_are_in_step_order(api, experiment, writer):
+    """Compaction packs the small ends of large batches: no block may overlap those that were sealed
+    in place.
     """
     steps = np.arange(60_000)
     for start in range(0, 60_000, 10_000):
@@ -162,12 +164,12 @@ def test_what_came_in_large_and_small_is_read_in_order_of_steps(api, experiment,
             *({"sampling": "linear", "downsample": 100_000, **where} for where in [{}, *ACROSS]),
             *({"downsample": 100_000, **where} for where in ACROSS),
         ):
-            found = api.get(experiment, "scalars/data", **asked)["train"]["loss"]
+            sample = api.get(experiment, "scalars/data", **asked)["train"]["loss"]
             expected = steps[sampled_from(steps, asked)]
-            assert np.array_equal(found["steps"], expected), asked
-            assert found["total"] == (len(steps) if "last" in asked else len(expected)), asked
+            assert np.array_equal(sample["steps"], expected), asked
+            assert sample["total"] == (len(steps) if "last" in asked else len(expected)), asked
             is_again = is_late & np.isin(expected, again)
-            assert np.array_equal(found["values"], np.where(is_again, 0.0, expected / 3)), asked
+            assert np.array_equal(sample["values"], np.where(is_again, 0.0, expected / 3)), asked
 
 
 def test_extremes_keep_spikes_and_nan_within_count(api, experiment, writer, monkeypatch):
@@ -180,20 +182,23 @@ def test_extremes_keep_spikes_and_nan_within_count(api, experiment, writer, monk
         writer.write(steps[part : part + 80], values[part : part + 80])
         writer.merge()
     for k, where in itertools.product((5, 37, 100, 1_000), [*RANGES, *LASTS]):
-        found = api.get(experiment, "scalars/data", sampling="extremes", downsample=k, **where)[
+        sample = api.get(experiment, "scalars/data", sampling="extremes", downsample=k, **where)[
             "train"
         ]["loss"]
-        chosen = sampled_from(steps, where)
-        assert len(found["steps"]) == min(found["kept"], k)
-        assert set(found["steps"]) <= set(steps[chosen].tolist())
-        if len(chosen):
-            assert (found["steps"][0], found["steps"][-1]) == (steps[chosen[0]], steps[chosen[-1]])
-            inner = values[chosen]
-            assert ("NaN" in found["values"]) == np.isnan(inner).any()
-            numbers = [float(value) for value in found["values"] if value != "NaN"]
+        in_range = sampled_from(steps, where)
+        assert len(sample["steps"]) == min(sample["kept"], k)
+        assert set(sample["steps"]) <= set(steps[in_range].tolist())
+        if len(in_range):
+            assert (sample["steps"][0], sample["steps"][-1]) == (
+                steps[in_range[0]],
+                steps[in_range[-1]],
+            )
+            inner = values[in_range]
+            assert ("NaN" in sample["values"]) == np.isnan(inner).any()
+            numbers = [float(value) for value in sample["values"] if value != "NaN"]
             assert (min(numbers), max(numbers)) == (np.nanmin(inner), np.nanmax(inner))
-        if len(chosen) <= k:
-            assert found["steps"] == steps[chosen].tolist()
+        if len(in_range) <= k:
+            assert sample["steps"] == steps[in_range].tolist()
 
 
 def test_samples_of_tensors_and_blobs_follow_rule(api, experiment, ranks, drawn):
@@ -206,15 +211,15 @@ def test_samples_of_tensors_and_blobs_follow_rule(api, experiment, ranks, drawn)
     )
     ordered = np.sort(steps)
     for how, where in itertools.product(HOW, [*RANGES[:1], *RANGES[3:], *LASTS[2:]]):
-        chosen = ordered[sampled_from(ordered, where)]
-        expected = expected_steps(chosen, how, ranks, drawn)
+        in_range = ordered[sampled_from(ordered, where)]
+        expected = expected_steps(in_range, how, ranks, drawn)
         for kind, tag in (("tensors", "words"), ("blob_sequences", "pictures")):
-            found = api.get(experiment, f"{kind}/data", **how, **where)["train"][tag]
-            assert found["steps"] == expected, (kind, how, where)
-            assert found["wall_times"] == [1.7e9 + step for step in expected]
-            assert (found["kept"], found["total"]) == (
+            sample = api.get(experiment, f"{kind}/data", **how, **where)["train"][tag]
+            assert sample["steps"] == expected, (kind, how, where)
+            assert sample["wall_times"] == [1.7e9 + step for step in expected]
+            assert (sample["kept"], sample["total"]) == (
                 len(expected),
-                700 if "last" in where else len(chosen),
+                700 if "last" in where else len(in_range),
             )
         words_found = api.get(experiment, "tensors/data", **how, **where)["train"]["words"][
             "values"
@@ -241,13 +246,13 @@ def test_blobs_of_point_are_chosen_by_index(api, experiment):
     )
     for asked, expected in INDICES:
         (keys,) = api.get(experiment, "blob_sequences/data", **asked)["train"]["pictures"]["values"]
-        read = [api.request("GET", f"/blobs/{one['key']}").content for one in keys]
+        read = [api.request("GET", f"/blobs/{blob['key']}").content for blob in keys]
         assert read == [b"%d" % index for index in expected], asked
-        for one in keys:
+        for blob in keys:
             assert (
-                api.client.get(f"/data/blob/{one['key']}", headers=api.headers).status_code == 200
+                api.client.get(f"/data/blob/{blob['key']}", headers=api.headers).status_code == 200
             )
-            for address in (f"/data/blob/{one['key']}", f"/api/v1/blobs/{one['key']}"):
+            for address in (f"/data/blob/{blob['key']}", f"/api/v1/blobs/{blob['key']}"):
                 head = api.client.head(address, headers=api.headers)
                 assert (head.status_code, head.headers["Content-Length"], head.content) == (
                     200,
@@ -321,7 +326,7 @@ REFUSED = [
 ]
 
 
-def test_numbers_that_make_no_sample_are_refused_by_name(api, experiment):
+def test_sampling_parameters_invalid_are_refused_by_name(api, experiment):
     for path, asked, says in REFUSED:
         for answer in (
             api.request("GET", f"/experiments/{experiment}/{path}/data", params=asked),
@@ -353,7 +358,7 @@ def test_answer_over_limit_is_refused_with_limit(api, experiment, writer, monkey
         assert f"({name})" in detail
 
 
-def test_what_there_is_not_is_absent(api, experiment, writer):
+def test_runs_and_tags_that_do_not_exist_are_absent(api, experiment, writer):
     writer.write(range(3))
     for sampling in ("uniform", "linear", "extremes"):
         asked = {"sampling": sampling, "downsample": 9}
@@ -370,7 +375,7 @@ PLANS = []
 
 
 def explain(connection, query, params):
-    """Notes a query's plan."""
+    """Record a query's plan."""
     statement = query if isinstance(query, bytes) else str(query).encode()
     if statement.split(None, 1)[0] in {b"SELECT", b"WITH"}:
         with psycopg.Cursor(connection) as plain:
@@ -379,7 +384,7 @@ def explain(connection, query, params):
 
 
 class Explaining(psycopg.Cursor):
-    """A cursor that notes each query's plan before it runs it."""
+    """A cursor that records each query's plan before running it."""
 
     def execute(self, query, params=None, **options):
         explain(self.connection, query, params)
@@ -387,7 +392,7 @@ class Explaining(psycopg.Cursor):
 
 
 class ExplainingServer(psycopg.ServerCursor):
-    """The same for what is fetched a little at a time."""
+    """The same for a server-side cursor."""
 
     def execute(self, query, params=None, **options):
         explain(self.connection, query, params)
@@ -395,7 +400,7 @@ class ExplainingServer(psycopg.ServerCursor):
 
 
 def plans_of(database, workspace_id, read):
-    """The plans of all queries of a read."""
+    """Return the plans of all queries of a read."""
 
     def prepare(connection, *_others):
         connection.cursor_factory, connection.server_cursor_factory = Explaining, ExplainingServer
@@ -418,7 +423,7 @@ MANY_ROWS = """
 
 
 def fill_tables(database, workspace_id):
-    """Makes the tables so large that a look at all of one would show."""
+    """Fill the tables so that the planner avoids sequential scans."""
     kinds = {
         "scalar_blocks": ("level, count, first_step, last_step, data", "0, 1, number, number, ''"),
         "scalar_tail": ("count, is_packed, data", "1, false, ''"),
@@ -440,10 +445,10 @@ def fill_tables(database, workspace_id):
 
 
 def write_tags(api, count):
-    """An experiment with so many runs, and so many tags of each data class in the first of them;
+    """Create an experiment with `count` runs, and `count` tags of each data class in the first run;
     one in the others.
 
-    Each run has an early series besides, so that its series do not stand next to each other.
+    Each run has an early series besides, so that its series are not adjacent.
     """
     experiment = api.new_experiment()
     for file_name, tags in (
@@ -453,9 +458,9 @@ def write_tags(api, count):
         segments = []
         for run in range(count):
             series = [
-                one
+                each
                 for tag in tags(run)
-                for one in (
+                for each in (
                     scalars(f"loss {tag}", range(5)),
                     texts(f"words {tag}", range(5), [b"a"] * 5),
                     images(f"pictures {tag}", range(5), [[b"x"]] * 5),
@@ -477,13 +482,13 @@ SAMPLINGS = [
 
 
 def reads_of(database, grant):
-    """Every way to read many series, by name."""
+    """Return every function that reads many series, by name."""
     samples = {
         "scalars": catalog.read_scalars,
         "tensors": catalog.read_tensors,
         "blobs": catalog.read_blob_sequences,
     }
-    found = {
+    reads = {
         f"{kind} {sampling}": lambda db, read=read, sampling=sampling: read(
             db, grant, Selection(), sampling
         )
@@ -491,16 +496,16 @@ def reads_of(database, grant):
         for sampling in SAMPLINGS
     }
     for data_class in DataClass:
-        chosen = Selection(data_class=data_class)
-        found |= {
-            f"all {data_class}": lambda _db, one=data_class: list(
-                stream_all(database, grant, Selection(), one)
+        selection = Selection(data_class=data_class)
+        reads |= {
+            f"all {data_class}": lambda _db, data_class_=data_class: list(
+                stream_all(database, grant, Selection(), data_class_)
             ),
-            f"new {data_class}": lambda db, chosen=chosen: changes.read_changes(
-                db, grant, chosen, None, 10_000
+            f"new {data_class}": lambda db, selection=selection: changes.read_changes(
+                db, grant, selection, None, 10_000
             ),
         }
-    return found | {
+    return reads | {
         "names": lambda db: tag_groups.list_tags_by_run(db, grant),
         "metadata": lambda db: catalog.list_series_with_counts(db, grant, Selection()),
         "page": lambda db: catalog.list_series_page(db, grant, Selection(), "", 1_000),

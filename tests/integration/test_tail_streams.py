@@ -1,4 +1,6 @@
-"""Live tails from the inside: what a reader is sent, when it ends, and what a worker bounds."""
+"""Live tails below HTTP: which events a reader gets, when the tail ends, and the limits of a
+worker.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ def _in_a_hurry(monkeypatch):
 
 @asynccontextmanager
 async def following(database):
-    """A worker's followers, whose last look has ended with the block."""
+    """Run a worker's change notifier; its last query has ended with the block."""
     come_in()
     followers = ChangeNotifier(database)
     yield followers
@@ -47,7 +49,7 @@ async def following(database):
 
 
 def reader_of(database, followers, experiment, secret, query=None):
-    """A reader with this token."""
+    """Return a tail reader with this token."""
     with database.transaction() as db:
         grant = grants.grant_read(db, experiment, secret)
     objects = None  # scalars have none
@@ -57,7 +59,7 @@ def reader_of(database, followers, experiment, secret, query=None):
 
 
 async def events_of(reader, since=None):
-    """The events of a reader's tail: (name, data), and None for a comment."""
+    """Yield the events of a reader's tail: (name, data), and None for a comment."""
     answer = await tail._open_stream(reader, since)
     async with aclosing(answer.body_iterator) as pieces:
         async for piece in pieces:
@@ -68,8 +70,8 @@ async def events_of(reader, since=None):
 
 
 async def until(events, wanted):
-    """The first event that is wanted."""
-    async with asyncio.timeout(20):
+    """Return the first event that satisfies the condition."""
+    async with asyncio.timeout(60):
         async for event in events:
             if event is not None and wanted(event):
                 return event
@@ -116,7 +118,7 @@ def test_tail_ends_when_its_token_does(api, database, workspace_id, experiment, 
     asyncio.run(follow())
 
 
-def test_readers_at_one_place_share_look(api, database, experiment, monkeypatch):
+def test_readers_at_same_cursor_share_one_query(api, database, experiment, monkeypatch):
     seen = []
     find_news = tail.find_changes
     monkeypatch.setattr(
@@ -137,7 +139,7 @@ def test_readers_at_one_place_share_look(api, database, experiment, monkeypatch)
     asyncio.run(follow())
 
 
-def test_worker_serves_so_many_tails_and_no_more(api, client, database, experiment, monkeypatch):
+def test_worker_limits_its_number_of_tails(api, client, database, experiment, monkeypatch):
     with used_up(client.app.state.shares.tails, limits.LIVE_STREAMS_MAX):
         refused = api.request("GET", f"/experiments/{experiment}/scalars/tail")
     assert (refused.status_code, refused.headers["Retry-After"].isdigit()) == (429, True)
@@ -183,7 +185,7 @@ def test_tail_reader_who_takes_nothing_is_cut_off(api, database, experiment, mon
 
             scope = {"type": "http", "asgi": {"spec_version": "2.3"}, ABORT_KEY: is_closed.set}
             answer = ResponseSender(scope, send, admitted.current())
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await stream(scope, receive, answer.send)
             assert taken.is_set()
             assert not reader.notifier._followed
@@ -232,7 +234,7 @@ def test_tail_keeps_no_event_that_was_sent(api, database, experiment):
 def test_tails_of_one_stranger_begin_with_one_turn(api, database, monkeypatch):
     experiment = api.new_experiment(visibility="link")
     api.write(experiment, segment(stream(), 0, 9, scalars("loss", [0, 1])))
-    monkeypatch.setattr(limits, "QUEUE_WAIT_SECONDS_MAX", 2)
+    monkeypatch.setattr(limits, "QUEUE_WAIT_SECONDS_MAX", 60)
 
     async def begin(followers, shares, start):
         request = admitted.admit(STRANGER, shares)

@@ -1,5 +1,5 @@
-"""Many tenants read and compare experiments at once on a real server with many threads: none gets
-another's data.
+"""Many tenants read and compare experiments at once on a real server with many threads: no answer
+has another tenant's data.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class Target:
 
 @pytest.fixture(scope="module")
 def targets(live_service):
-    """Experiments alike in everything but their marks; the tokens are owners' and readers' in
-    turns.
+    """Return experiments that differ in their marks only; their readers have owner tokens and read
+    tokens in turns.
     """
-    found = []
+    paths = []
     with httpx2.Client(base_url=live_service.url, trust_env=False, timeout=60) as client:
         for tenant in range(TENANTS):
             api = ApiClient(client, live_service.new_owner())
@@ -62,12 +62,12 @@ def targets(live_service):
                     if number
                     else api.headers["Authorization"].split()[1]
                 )
-                found.append(Target(experiment, mark, blob, tenant, token))
-    return found
+                paths.append(Target(experiment, mark, blob, tenant, token))
+    return paths
 
 
 def page_of(shown):
-    """The address of an experiment's page, or of the comparison of several."""
+    """Return the address of an experiment's page, or of a comparison."""
     if len(shown) == 1:
         return f"/experiment/{shown[0].experiment}"
     return "/compare/" + ",".join(
@@ -76,8 +76,8 @@ def page_of(shown):
 
 
 def requests_for(shown, pictured):
-    """(method, path, form) of every kind of address that shows these experiments' data; none
-    repeats a mark.
+    """Yield (method, path, form) of every kind of address that shows these experiments; none
+    contains a mark.
 
     Where an address names a blob, it is that of `pictured`.
     """
@@ -112,7 +112,9 @@ def requests_for(shown, pictured):
 
 
 def choose_shown(chance, reader, targets):
-    """Mostly one experiment, the reader's own or any; else two of the reader's tenant, or any two."""
+    """Choose mostly one experiment, the reader's own or any; otherwise two of the reader's tenant,
+    or any two.
+    """
     of_tenant = [target for target in targets if target.tenant == reader.tenant]
     return chance.choices(
         [
@@ -130,7 +132,7 @@ OF_A_BLOB = ("/blob", "imageData")
 
 
 def expected_marks(path, shown, pictured):
-    """The marks in the answer to one who may read all that is shown."""
+    """Return the marks in the answer to a reader who may read all that is shown."""
     if any(name in path for name in MARKLESS):
         return set()
     return {
@@ -140,8 +142,8 @@ def expected_marks(path, shown, pictured):
 
 
 def test_another_tenants_data_is_never_served(live_service, targets):
-    """Every answer is searched for the marks of all experiments: what it shows, where that may be
-    read, and no more.
+    """Every answer is searched for the marks of all experiments, and must contain those of the
+    experiments shown, if the reader may read them, and no others.
     """
     pool = urllib3.PoolManager(maxsize=THREADS, retries=False)
     marks = {target.mark.encode() for target in targets}
@@ -166,15 +168,17 @@ def test_another_tenants_data_is_never_served(live_service, targets):
         )
         answer = pool.request(method, live_service.url + path, headers=header | spoof, **options)
         is_owner = (reader.tenant, reader.token) in owners
-        may_read = all(reader is one or (is_owner and reader.tenant == one.tenant) for one in shown)
-        found = {mark for mark in marks if mark in answer.data}
-        seen = (answer.status, found, path, answer.data[:300])
+        may_read = all(
+            reader is each or (is_owner and reader.tenant == each.tenant) for each in shown
+        )
+        marks_seen = {mark for mark in marks if mark in answer.data}
+        seen = (answer.status, marks_seen, path, answer.data[:300])
         if not may_read:
             assert answer.status in {401, 404}, seen
-            assert not found, seen
+            assert not marks_seen, seen
             return 0
         assert answer.status == httpx2.codes.OK, seen
-        assert found == expected_marks(path, shown, pictured), seen
+        assert marks_seen == expected_marks(path, shown, pictured), seen
         return len(shown)
 
     with ThreadPoolExecutor(THREADS) as threads:

@@ -1,5 +1,5 @@
-"""Tensors whose bytes are objects in S3: every answer is that of the same tensor in its row, and
-lies are refused.
+"""Tensors whose bytes are objects in S3: every answer equals that for the same tensor in its row;
+wrong references are refused.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def digest(content):
 
 
 def put(api, experiment, content):
-    """Stores the bytes as an object."""
+    """Store the bytes as an object."""
     answer = api.request(
         "PUT", f"/experiments/{experiment}/blobs/{digest(content).hex()}", content=content
     )
@@ -59,8 +59,8 @@ def put(api, experiment, content):
 
 
 def referenced(tensor, **changed):
-    """The same tensor with a reference in the place of its data; some of the reference's fields may
-    be changed.
+    """Return the tensor with a reference instead of its data; fields of the reference may be
+    changed.
     """
     reference = {"sha256": digest(tensor.data), "size": len(tensor.data)} | changed
     moved = wire_pb2.Tensor(dtype=tensor.dtype, shape=tensor.shape, reference=reference)
@@ -70,7 +70,7 @@ def referenced(tensor, **changed):
 
 
 def series(tag, plugin, *sent, wall_time=1.7e9):
-    """A tensor series of these tensors, one a step."""
+    """Return a series of these tensors, one per step."""
     steps = np.arange(len(sent), dtype="<i8")
     return wire_pb2.Series(
         tag=tag,
@@ -111,33 +111,33 @@ QUERIES = ({}, {"sampling": "all"}, {"last": 1}, {"sampling": "linear"})
 
 def test_tensor_object_reads_as_one_in_its_row(api, in_row, in_objects):
     for params in ({"format": format_, **query} for format_ in FORMATS for query in QUERIES):
-        found = [
+        answers = [
             api.request("GET", f"/experiments/{each}/tensors/data", params=params)
             for each in (in_row, in_objects)
         ]
-        assert found[0].status_code == 200, found[0].text
-        assert found[0].content == found[1].content, params
+        assert answers[0].status_code == 200, answers[0].text
+        assert answers[0].content == answers[1].content, params
 
 
 def test_tensor_object_is_in_sample_sent_in_pieces(api, in_row, in_objects, monkeypatch):
     monkeypatch.setattr(limits, "SCAN_CHUNK_BYTES", 1)
-    found = [api.get(experiment, "tensors/data") for experiment in (in_row, in_objects)]
-    assert found[0] == found[1]
-    assert found[0]["train"]["note"]["values"][1]["data"] == ["a text", "zwölf"]
+    answers = [api.get(experiment, "tensors/data") for experiment in (in_row, in_objects)]
+    assert answers[0] == answers[1]
+    assert answers[0]["train"]["note"]["values"][1]["data"] == ["a text", "zwölf"]
 
 
 def test_tensor_object_is_in_what_is_new(api, in_row, in_objects):
-    found = [api.get(experiment, "tensors/new")["points"] for experiment in (in_row, in_objects)]
-    for tags in (points["train"] for points in found):
-        for one in tags.values():
-            del one["series_id"]
-    assert found[0] == found[1]
+    answers = [api.get(experiment, "tensors/new")["points"] for experiment in (in_row, in_objects)]
+    for tags in (points["train"] for points in answers):
+        for columns in tags.values():
+            del columns["series_id"]
+    assert answers[0] == answers[1]
 
 
 def test_tensor_object_has_digest_of_one_in_its_row(api, in_row, in_objects):
-    found = [api.get(experiment, "digests")["series"] for experiment in (in_row, in_objects)]
-    assert len(found[0]) == len(SERIES)
-    assert found[0] == found[1]
+    answers = [api.get(experiment, "digests")["series"] for experiment in (in_row, in_objects)]
+    assert len(answers[0]) == len(SERIES)
+    assert answers[0] == answers[1]
 
 
 PAGES = [
@@ -150,24 +150,24 @@ PAGES = [
 
 def test_tensor_object_shows_on_page(client, api, in_row, in_objects):
     for path in PAGES:
-        found = [
+        answers = [
             client.get(f"/experiment/{each}/{path}", headers=api.headers)
             for each in (in_row, in_objects)
         ]
-        assert found[0].status_code == 200, found[0].text
-        assert found[0].content == found[1].content, path
-        assert found[0].content not in (b"", b"[]"), path
+        assert answers[0].status_code == 200, answers[0].text
+        assert answers[0].content == answers[1].content, path
+        assert answers[0].content not in (b"", b"[]"), path
 
 
 def test_tensor_object_is_in_classic_api(client, api, in_row, in_objects):
     for name in ("histograms", "compressedHistograms"):
         query = {"run": "train", "tag": "histogram"}
-        found = [
+        answers = [
             client.get(f"/api/v0/experiments/{each}/data/{name}", params=query, headers=api.headers)
             for each in (in_row, in_objects)
         ]
-        assert found[0].status_code == 200, found[0].text
-        assert found[0].json() == found[1].json()
+        assert answers[0].status_code == 200, answers[0].text
+        assert answers[0].json() == answers[1].json()
 
 
 def test_point_moves_between_row_and_object(api, experiment):
@@ -200,7 +200,7 @@ def test_objects_of_tensors_are_checked(api, in_objects, workspace_id, settings)
 
 
 def changed(tensor, **fields):
-    """The same tensor with other fields."""
+    """Return a copy of the tensor with other fields."""
     other = wire_pb2.Tensor()
     other.CopyFrom(tensor)
     for name in fields:
@@ -228,7 +228,7 @@ LIES = {
 }
 
 
-def test_reference_that_lies_is_refused(api, experiment):
+def test_tensor_reference_that_is_wrong_is_refused(api, experiment):
     put(api, experiment, MESH.data)
     put(api, experiment, TEXT.data)
     for name, (sent, *refusal) in LIES.items():
@@ -237,7 +237,7 @@ def test_reference_that_lies_is_refused(api, experiment):
     assert api.get(experiment, "tensors/data") == {}
 
 
-def test_reference_that_lies_beside_true_one_is_refused(api, experiment):
+def test_tensor_reference_wrong_beside_right_one_is_refused(api, experiment):
     put(api, experiment, MESH.data)
     lie = changed(referenced(MESH, size=20), shape=[5])
     answer = api.send(
@@ -289,8 +289,8 @@ def test_object_that_was_lost_is_error(api, in_objects, workspace_id, settings):
 
 
 def read_frames(api, experiment, **query):
-    """The frames of an answer that names what is lost: the bytes of its table, its lost points, its
-    parts and end.
+    """Read points and the names of lost ones; return the bytes of the table, the lost points, the
+    parts and the end frame.
     """
     body = {"sampling": "all", "lost": "name", **query}
     answer = api.request("POST", f"/experiments/{experiment}/tensors/data", json=body)

@@ -1,6 +1,4 @@
-"""The rows of tokens: listed in pages, those of browser sessions apart, and deleted some time after
-their end.
-"""
+"""Rows of tokens: listed in pages, browser sessions apart, and deleted some time after they ended."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ SESSIONS = 15
 
 
 def open_page(client, experiment, token):
-    """Opens the experiment's page in a new browser with this token."""
+    """Open the experiment's page in a new browser with this token."""
     client.cookies.clear()
     answer = client.get(f"/experiment/{experiment}/?token={token}", follow_redirects=False)
     assert answer.status_code == 303
@@ -27,7 +25,7 @@ def count_tokens(database, workspace_id, condition="true"):
 
 
 def age(database, workspace_id, condition, interval):
-    """Moves the end of some tokens into the past."""
+    """Move the end of some tokens into the past."""
     with database.transaction(workspace_id) as db:
         ends = ", ".join(
             f"{column} = {column} - interval '{interval}'"
