@@ -23,17 +23,17 @@ SOURCES = ROOT / "uploader/tbwire"
 
 def generated(module):
     """The same as `declared`, from the descriptors the generated code builds."""
-    found = {}
+    declarations = {}
     for message in module.DESCRIPTOR.message_types_by_name.values():
-        add_message(message, found)
+        add_message(message, declarations)
     for enum in module.DESCRIPTOR.enum_types_by_name.values():
-        found[enum.name] = {value.name: (value.number,) for value in enum.values}
-    return found
+        declarations[enum.name] = {value.name: (value.number,) for value in enum.values}
+    return declarations
 
 
-def add_message(message, found):
+def add_message(message, declarations):
     name = message.full_name.removeprefix(f"{message.file.package}.")
-    found[name] = {
+    declarations[name] = {
         field.name: (
             field.number,
             type_name(field),
@@ -43,7 +43,7 @@ def add_message(message, found):
         for field in message.fields
     }
     for nested in message.nested_types:
-        add_message(nested, found)
+        add_message(nested, declarations)
 
 
 def type_name(field):

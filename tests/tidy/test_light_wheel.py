@@ -1,4 +1,4 @@
-"""A plain install is the uploader, and it is light."""
+"""A plain install is the uploader, with few dependencies."""
 
 from __future__ import annotations
 

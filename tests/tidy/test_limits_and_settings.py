@@ -1,4 +1,4 @@
-"""Every limit has a unit, and every setting is told to whoever runs the service."""
+"""Every limit has a unit, and every setting is documented for operators."""
 
 from __future__ import annotations
 

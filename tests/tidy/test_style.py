@@ -1,4 +1,4 @@
-"""What the style guide asks of every file, where no linter looks."""
+"""Rules of the style guide that no linter checks, for every file."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_no_module_is_drawer_for_everything():
 
 
 def unexplained(lines):
-    """The numbers of lines that silence a linter without a reason beside it, or in a comment just
+    """Yield the numbers of lines that silence a linter without a reason beside them or in a comment
     above.
     """
     has_reason = False
@@ -82,12 +82,12 @@ def unexplained(lines):
 
 
 def test_every_exception_to_linter_has_reason_beside_it():
-    found = [
+    silenced = [
         (module.name, n)
         for module in [*PRODUCT, *TESTS]
         for n in unexplained(module.text.splitlines())
     ]
-    assert not found
+    assert not silenced
 
 
 def test_no_test_pretends():
@@ -99,12 +99,12 @@ def test_no_test_pretends():
     ]
 
 
-def test_no_test_is_skipped_but_for_another_kind_of_machine():
+def test_no_test_is_skipped_except_on_other_machines():
     attributes = [(module.name, text) for module in TESTS for text in attributes_of(module)]
     assert not [
-        found
-        for found in attributes
-        if re.search(r"pytest\.(mark\.)?(skip|xfail|importorskip)$", found[1])
+        use
+        for use in attributes
+        if re.search(r"pytest\.(mark\.)?(skip|xfail|importorskip)$", use[1])
     ]
     conditions = [
         (module.name, ast.unparse(node.args[0]))
@@ -112,7 +112,7 @@ def test_no_test_is_skipped_but_for_another_kind_of_machine():
         for node in ast.walk(module.tree)
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.skipif"
     ]
-    assert not [found for found in conditions if not found[1].startswith(OTHER_MACHINES)]
+    assert not [use for use in conditions if not use[1].startswith(OTHER_MACHINES)]
 
 
 def test_names_of_tests_are_sentences():
@@ -132,7 +132,7 @@ def test_every_module_begins_with_sentence(package):
 
 
 def written_past_the_console(module):
-    """Calls that print without `tbupload.console.terminal`, which escapes what steers a terminal."""
+    """Yield calls that print without `tbupload.console.terminal`, which escapes control characters."""
     for node in ast.walk(module.tree):
         if not isinstance(node, ast.Call):
             continue
@@ -165,4 +165,4 @@ def test_uploader_prints_through_its_console_alone():
         for module in modules("uploader/tbupload")
         if module.name != "tbupload.console.terminal"
     ]
-    assert not [found for module in uploader for found in written_past_the_console(module)]
+    assert not [call for module in uploader for call in written_past_the_console(module)]

@@ -1,5 +1,5 @@
-"""TensorBoard is one version everywhere; when it is raised, this says which of our files lean on
-what has changed.
+"""TensorBoard has one version everywhere; when it is raised, this names our files that depend on
+what changed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def test_one_version_is_pinned_installed_and_spoken_of():
     pinned = {
         name: re.findall(r"\btensorboard==([\w.]+)", (ROOT / name).read_text()) for name in PINS
     }
-    assert {name: set(found) for name, found in pinned.items()} == {
+    assert {name: set(versions) for name, versions in pinned.items()} == {
         name: {installed} for name in PINS
     }
     release = installed.rpartition(".")[0]
@@ -55,15 +55,15 @@ def test_one_version_is_pinned_installed_and_spoken_of():
 def test_tensorboard_dependencies_match_installed_version():
     leaning = leanings()
     noted = json.loads(NOTED.read_text())
-    found = digests({theirs for of in leaning.values() for theirs in of})
-    assert noted.keys() == found.keys(), (
+    current = digests({theirs for of in leaning.values() for theirs in of})
+    assert noted.keys() == current.keys(), (
         f"there are other files to lean on; compare ours with them, and then: {RENEW}"
     )
     changed = [
-        f"  {ours}: {theirs} {'is gone' if found[theirs] == 'gone' else 'is another'} ({why})"
+        f"  {ours}: {theirs} {'is gone' if current[theirs] == 'gone' else 'is another'} ({why})"
         for ours, of in sorted(leaning.items())
         for theirs, why in of.items()
-        if found[theirs] != noted.get(theirs) or found[theirs] == "gone"
+        if current[theirs] != noted.get(theirs) or current[theirs] == "gone"
     ]
     assert not changed, RAISED.format(
         version=version("tensorboard"), places="\n".join(changed), renew=RENEW

@@ -7,11 +7,15 @@ import io
 import re
 import tokenize
 from collections import defaultdict
+from pathlib import Path
+
+import pytest
 
 from support.source_code import ROOT, modules, product
 
 BANNED = re.compile(
-    r"\b(foretell\w*|foretold|reckon\w*|anew|but for|whoever|goes on|went on|it stands|it stood|lanes|patience)\b",
+    r"\b(foretell\w*|foretold|reckon\w*|anew|but for|whoever|goes on|went on|gone on|stands|stood|lanes?"
+    r"|patience|shelf|remembered|mergers?|doubts?|doubtful)\b",
     re.IGNORECASE,
 )
 """Archaic or literary wording, for which a technical word exists."""
@@ -30,6 +34,7 @@ MODULE_NAMES = {
 }
 PER = re.compile(r"(?<!NOT)_A_[A-Z]")
 FILLERS = {"one"}
+FILLERS_OF_TESTS = {"one", "found", "chosen", "person"}
 TEST_NAME_CHARS_MAX = 60
 
 PRODUCT = product()
@@ -43,21 +48,47 @@ def prose(module):
             yield token.start[0], token.string
 
 
+def defined_names(module):
+    """(line, name) of each function, class, argument and variable that a module defines."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.lineno, node.name
+        elif isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+        elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.id if isinstance(node, ast.Name) else node.attr
+
+
+def words(name):
+    """An identifier as words: `SyncPoint` and `sync_point` give "Sync Point", "sync point"."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).replace("_", " ")
+
+
 def test_prose_has_no_banned_words():
     assert not [
-        (module.name, line, found.group())
-        for module in PRODUCT
+        (module.name, line, match.group())
+        for module in [*PRODUCT, *TESTS]
+        if module.path != Path(__file__)
         for line, text in prose(module)
-        if (found := BANNED.search(text))
+        if (match := BANNED.search(text))
+    ]
+
+
+def test_names_have_no_banned_words():
+    assert not [
+        (module.name, line, name)
+        for module in [*PRODUCT, *TESTS]
+        for line, name in defined_names(module)
+        if BANNED.search(words(name))
     ]
 
 
 def test_pages_have_no_banned_words():
-    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "tests" / "README.md"]
     assert not [
-        (page.name, found.group())
+        (page.name, match.group())
         for page in pages
-        if page.name != "CONTRIBUTING.md" and (found := BANNED.search(page.read_text()))
+        if page.name != "CONTRIBUTING.md" and (match := BANNED.search(page.read_text()))
     ]
 
 
@@ -74,12 +105,13 @@ def test_constants_say_per():
     ]
 
 
-def test_variables_are_nouns():
+@pytest.mark.parametrize(("sources", "fillers"), [(PRODUCT, FILLERS), (TESTS, FILLERS_OF_TESTS)])
+def test_variables_are_nouns(sources, fillers):
     assert not [
-        (module.name, node.lineno, node.id)
-        for module in PRODUCT
-        for node in ast.walk(module.tree)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in FILLERS
+        (module.name, line, name)
+        for module in sources
+        for line, name in defined_names(module)
+        if name in fillers
     ]
 
 
@@ -90,7 +122,7 @@ def test_class_names_have_one_meaning():
         for node in ast.walk(module.tree):
             if isinstance(node, ast.ClassDef):
                 places[side, node.name].add(module.name)
-    assert not {name: found for name, found in places.items() if len(found) > 1}
+    assert not {name: names for name, names in places.items() if len(names) > 1}
 
 
 def test_names_of_tests_are_short():
