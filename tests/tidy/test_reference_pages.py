@@ -46,9 +46,9 @@ def row_of(table):
 
 @pytest.mark.parametrize(("table", "columns"), schema(), ids=[table for table, _ in schema()])
 def test_storage_page_names_every_column(table, columns):
-    found = set(COLUMN.findall(columns))
-    assert len(found) > 1
-    assert found - SHARED <= names(row_of(table))
+    named = set(COLUMN.findall(columns))
+    assert len(named) > 1
+    assert named - SHARED <= names(row_of(table))
 
 
 @pytest.mark.parametrize("proto", ["wire", "read"])
@@ -66,16 +66,16 @@ def test_wire_page_names_every_field(proto):
 def test_api_page_has_every_error():
     text = page("api.md")
     classes = [each for each in vars(errors).values() if isinstance(each, type)]
-    found = {
+    named = {
         (each.status, each.code)
         for each in classes
         if issubclass(each, ServiceError) and each is not ServiceError
     }
-    assert len(found) > 10
+    assert len(named) > 10
     shown = set(re.findall(r"^\| (\d+) \| (.*?) \|", text, re.MULTILINE))
     assert not {
         (status, code)
-        for status, code in found
+        for status, code in named
         if not any(int(number) == status and f"`{code}`" in codes for number, codes in shown)
     }
 
@@ -89,9 +89,9 @@ def test_recipes_name_what_exists(name):
         if path.suffix in {".py", ".proto"}:
             known.update(re.findall(r"\w+", path.read_text()))
     spans = re.findall(r"`([\w./]+)`", (ROOT / name).read_text())
-    found = {word for span in spans for word in re.findall(r"\w+", span) if NAME.search(word)}
-    assert len(found) > 20
-    assert not found - known - EXAMPLES
+    named = {word for span in spans for word in re.findall(r"\w+", span) if NAME.search(word)}
+    assert len(named) > 20
+    assert not named - known - EXAMPLES
 
 
 def test_architecture_page_has_every_package():
