@@ -9,7 +9,14 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from support.proto_source import declared
 from support.source_code import ROOT
-from tbwire import hparams_pb2, projector_pb2, read_pb2, tensorboard_pb2, wire_pb2
+from tbwire import (
+    hparams_pb2,
+    hparams_union_pb2,
+    projector_pb2,
+    read_pb2,
+    tensorboard_pb2,
+    wire_pb2,
+)
 
 FILES = {
     "wire": wire_pb2,
@@ -17,6 +24,7 @@ FILES = {
     "tensorboard": tensorboard_pb2,
     "projector": projector_pb2,
     "hparams": hparams_pb2,
+    "hparams_union": hparams_union_pb2,
 }
 SOURCES = ROOT / "uploader/tbwire"
 
@@ -83,5 +91,5 @@ def gather_fields(body, outer, stubs):
 
 
 def test_our_messages_never_take_names_of_tensorboards():
-    packages = {"tbhub.wire", "tbhub.read", "tbhub.tensorboard", "tbhub.projector", "tbhub.hparams"}
+    packages = {f"tbhub.{name}" for name in FILES}
     assert {module.DESCRIPTOR.package for module in FILES.values()} == packages

@@ -8,11 +8,11 @@ TAG_CHARS_SHOWN: Final = 200
 """Characters of a tag in a reason for people."""
 
 HPARAMS: Final = "hparams"
-"""The plugin with replaceable summary metadata: of all others, a series' first one remains.
+"""The plugin whose summary metadata changes: of all others, a series' first one remains.
 
-All of its content is in the metadata, so writing a tag again changes only that. The metadata that
-came with the greatest wall time remains; of equal ones, the one that came later. Source:
-`tensorboard/plugins/hparams/metadata.py`, where the tensor (NULL_TENSOR) is only a placeholder.
+All of its content is in the metadata, so writing a tag again changes only that. `hparams_union` is
+the rule for what a series has then. Source: `tensorboard/plugins/hparams/metadata.py`, where the
+tensor (NULL_TENSOR) is only a placeholder.
 """
 
 SeriesKind = tuple[str | None, Any]
