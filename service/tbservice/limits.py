@@ -63,6 +63,9 @@ TENSOR_RANK_MAX: Final = 64
 METADATA_BYTES_MAX: Final = 4 * MIB
 """Bytes of one serialized SummaryMetadata."""
 
+BATCH_STORED_METADATA_BYTES_MAX: Final = 16 * MIB
+"""Bytes of stored metadata of plugin `hparams` read for one WriteBatch, to be united with it."""
+
 NAME_CHARS_MAX: Final = 10_000
 """Characters of a run's or a tag's name."""
 

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from itertools import permutations
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support import batches
+from support import batches, hparams
 from support.faulty_server import FaultyServer, Reply, faulty_server
 from tbupload.cli import main
 from tbupload.errors import UploadError
@@ -30,6 +31,8 @@ from tbwire import digests
 
 POINTS = st.lists(st.tuples(st.integers(-9, 9), st.integers(0, 2), st.integers(0, 3)), max_size=12)
 """(step, wall time, value), few enough of each that they meet."""
+
+METADATA_BYTES_MAX = 4 << 20
 
 
 def records(points):
@@ -98,7 +101,7 @@ def test_values_differ_by_bits():
 
 @pytest.mark.parametrize("held_bytes_max", [1, 3_000, 10**9])
 def test_run_too_large_for_memory_gives_same_digests(spool, held_bytes_max):
-    local = LocalRuns(spool, held_bytes_max)
+    local = LocalRuns(spool, METADATA_BYTES_MAX, held_bytes_max)
     random = np.random.default_rng(0)
     arrived = {tag: [] for tag in ("a", "b")}
     for _ in range(20):
@@ -129,7 +132,7 @@ def add(local, *series):
 
 
 def test_tag_belongs_to_plugin_that_came_first_in_its_run(spool):
-    local = LocalRuns(spool)
+    local = LocalRuns(spool, METADATA_BYTES_MAX)
     plain = batches.metadata("", 1)
     assert not add(local, batches.scalars("x", [1]))
     reason = "tag 'x' belongs to plugin 'scalars' in this run already"
@@ -147,8 +150,8 @@ def test_tag_belongs_to_plugin_that_came_first_in_its_run(spool):
     assert [int(step) for part in local.records(series) for step in part["step"]] == [1, 5]
 
 
-def test_of_hparams_newest_metadata_counts_and_of_others_first(spool):
-    local = LocalRuns(spool)
+def test_first_metadata_counts_except_of_hparams(spool):
+    local = LocalRuns(spool, METADATA_BYTES_MAX)
     for plugin in ("hparams", "scalars"):
         for content, wall_time in ((b"first", 5.0), (b"older", 4.0), (b"newest", 5.0)):
             metadata = batches.metadata(plugin, 1, content=content)
@@ -161,6 +164,27 @@ def test_of_hparams_newest_metadata_counts_and_of_others_first(spool):
         for tag, content in (("hparams", b"newest"), ("scalars", b"first"))
     }
     assert {series.tag: series.metadata_sha256 for series in local.series.values()} == sha256
+
+
+def test_hparams_are_united_as_server_unites_them(spool):
+    sent = [({"a": 1, "b": 1}, 1.0), ({"a": 3}, 3.0), ({"a": 2, "c": 2}, 2.0)]
+    digests = set()
+    for order in permutations(sent):
+        local = LocalRuns(spool, METADATA_BYTES_MAX)
+        for values, wall_time in order:
+            add(local, hparams.series(hparams.record(values), wall_time))
+        (series,) = local.series.values()
+        assert hparams.hparams_of(series.metadata.serialize()) == {"a": 3, "b": 1, "c": 2}
+        digests.add(series.metadata_sha256)
+    assert len(digests) == 1
+
+
+def test_hparams_over_limit_are_counted_as_skipped(spool):
+    local = LocalRuns(spool, 600)
+    assert not add(local, hparams.series(hparams.record({"a": "x" * 300}), 1.0))
+    reason = "hyperparameters of one run over the limit of 600 bytes"
+    assert add(local, hparams.series(hparams.record({"b": "x" * 300}), 2.0)) == {reason: 1}
+    assert local.points == 1
 
 
 def test_without_room_for_large_run_it_is_said_what_to_do(spool, monkeypatch, tmp_path):

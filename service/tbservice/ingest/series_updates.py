@@ -20,11 +20,9 @@ from tbservice.store import runs_tags
 from tbservice.store.scalar_format import concatenate, count_raw, pack, pack_raw
 from tbservice.store.scalar_tail import BufferRow
 from tbservice.store.series_rows import RunTagIds, SeriesKey, SeriesState
+from tbwire.hparams_union import MetadataUnion, UnionOverLimit
 from tbwire.points import BlobSequencePoints, DataClass, ScalarPoints
-from tbwire.tag_owners import belongs_to_owner, misfit_reason
-
-HPARAMS = "hparams"
-"""The plugin with its content in metadata: there the newest wins, elsewhere the first."""
+from tbwire.tag_owners import HPARAMS, belongs_to_owner, misfit_reason
 
 NEVER_REWRITTEN = 2**63 - 1
 """`rewritten_from` of a series with all batches after its last step."""
@@ -117,7 +115,7 @@ def plan_new_series(ids: RunTagIds, incoming: Sequence[IncomingPoints]) -> Serie
         tail_end=b"",
     )
 
-    update = plan_update(incoming, state)
+    update = plan_update(incoming, state, metadata.serialized)
     update.is_new = True
     update.metadata = update.metadata or metadata.serialized
     if state.data_class != DataClass.SCALAR and update.deduplicated is not None:
@@ -125,12 +123,21 @@ def plan_new_series(ids: RunTagIds, incoming: Sequence[IncomingPoints]) -> Serie
     return update
 
 
-def plan_update(incoming: Sequence[IncomingPoints], state: SeriesState) -> SeriesUpdate:
+def plan_update(
+    incoming: Sequence[IncomingPoints], state: SeriesState, stored_metadata: bytes = b""
+) -> SeriesUpdate:
     """Plan the addition of points that fit the series, and update its state.
 
-    Points of another plugin or data class are skipped and counted by reason.
+    Points of another plugin or data class, and hyperparameters that are over a limit together with
+    the stored ones, are skipped and counted by reason.
+
+    Args:
+        incoming: The points, in the order of the batch.
+        state: The series' row.
+        stored_metadata: Its serialized metadata; only used if `unites_metadata`.
     """
     update = SeriesUpdate(state)
+    union: MetadataUnion | None = None
     for item in incoming:
         series, points = item.series, item.series.points
         plugin = None if series.metadata is None else series.metadata.plugin
@@ -138,15 +145,27 @@ def plan_update(incoming: Sequence[IncomingPoints], state: SeriesState) -> Serie
             reason = misfit_reason(series.tag, state.plugin)
             update.skipped.append((item.segment.index, reason, len(points.steps)))
             continue
-        update.accepted.append(points)
-        if state.plugin == HPARAMS and series.metadata is not None:
+        if plugin == HPARAMS and series.metadata is not None:
             wall_time = float(points.wall_times.max())
-            if wall_time >= state.metadata_wall_time:
-                update.metadata = series.metadata.serialized
-                state.metadata_wall_time = wall_time
+            union = union or MetadataUnion(stored_metadata, state.metadata_wall_time)
+            try:
+                union.add(series.metadata.serialized, wall_time, limits.METADATA_BYTES_MAX)
+            except UnionOverLimit as error:
+                update.skipped.append((item.segment.index, str(error), len(points.steps)))
+                continue
+        update.accepted.append(points)
     if update.accepted:
         _deduplicate(update)
+    if union is not None:
+        state.metadata_wall_time = union.wall_time
+        united = union.serialize()
+        update.metadata = united if united != stored_metadata else None
     return update
+
+
+def unites_metadata(incoming: Sequence[IncomingPoints], state: SeriesState) -> bool:
+    """Return whether the plan of an update needs the metadata that is stored."""
+    return state.plugin == HPARAMS and any(item.series.metadata is not None for item in incoming)
 
 
 def _deduplicate(update: SeriesUpdate) -> None:

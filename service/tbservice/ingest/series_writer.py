@@ -7,7 +7,7 @@ order of run and tag ids; then the others are locked, in the order of their keys
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -17,7 +17,7 @@ import numpy as np
 from sqlalchemy import Connection
 
 from tbservice import limits
-from tbservice.errors import CursorConflict
+from tbservice.errors import CursorConflict, TooLarge
 from tbservice.ingest.series_updates import (
     IncomingBySeries,
     IncomingPoints,
@@ -25,6 +25,7 @@ from tbservice.ingest.series_updates import (
     plan_new_series,
     plan_update,
     select_type,
+    unites_metadata,
 )
 from tbservice.sample_order import compute_rank_and_key
 from tbservice.samples import TensorValue
@@ -41,7 +42,7 @@ from tbservice.store.points import PointKeys
 from tbservice.store.scalar_blocks import OPEN, NewBlock
 from tbservice.store.scalar_format import PackedScalarPoints, concatenate
 from tbservice.store.scalar_tail import BufferRow
-from tbservice.store.series_rows import SeriesKey
+from tbservice.store.series_rows import SeriesKey, SeriesState
 from tbservice.types import AppendGrant
 from tbwire import packing
 from tbwire.points import BlobSequencePoints, DataClass, ScalarPoints, TensorPoints
@@ -63,14 +64,44 @@ def lock_or_create(
 ) -> list[SeriesUpdate]:
     """Create the series that are new, lock the others, and plan their updates.
 
-    Inserts no points. Raises CursorConflict `metadata_missing` if a series is new and came without
-    metadata.
+    Inserts no points.
+
+    Raises:
+        CursorConflict: `metadata_missing` if a series is new and came without metadata.
+        TooLarge: The batch adds hyperparameters to too many bytes of them.
     """
     new = _create_missing(db, grant, incoming)
     known = [key for key in incoming if key not in new]
     states = series_rows.lock(db, grant.experiment_id, known) if known else {}
     _check_all_exist(incoming, known, states)
-    return [*new.values(), *(plan_update(incoming[key], states[key]) for key in known)]
+    stored = _read_metadata_to_unite(db, grant, incoming, states)
+    updates = (
+        plan_update(incoming[key], states[key], stored.get(states[key].series_id, b""))
+        for key in known
+    )
+    return [*new.values(), *updates]
+
+
+def _read_metadata_to_unite(
+    db: Connection,
+    grant: AppendGrant,
+    incoming: IncomingBySeries,
+    states: Mapping[SeriesKey, SeriesState],
+) -> dict[int, bytes]:
+    """Return the serialized metadata of the locked series that need it, by series id."""
+    series_ids = [
+        state.series_id for key, state in states.items() if unites_metadata(incoming[key], state)
+    ]
+    if not series_ids:
+        return {}
+    bytes_max = limits.BATCH_STORED_METADATA_BYTES_MAX
+    stored = series_rows.read_metadata(db, grant.experiment_id, series_ids, bytes_max)
+    if len(stored) < len(series_ids):
+        raise TooLarge(
+            f"a batch adds hyperparameters to series with at most {bytes_max} bytes of them: "
+            "send fewer series at a time"
+        )
+    return stored
 
 
 def _create_missing(

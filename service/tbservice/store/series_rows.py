@@ -288,6 +288,33 @@ def _write(
     )
 
 
+def read_metadata(
+    db: Connection, experiment_id: ExperimentId, series_ids: Sequence[int], bytes_max: int
+) -> dict[int, bytes]:
+    """Return the serialized metadata of existing series by id, of as many as fit `bytes_max`.
+
+    Without `bytes_max` a small request could make a worker read a lot into memory.
+    """
+    rows = fetch_binary(
+        db,
+        """
+            SELECT series_id, summary_metadata FROM (
+                SELECT series_id, summary_metadata,
+                    sum(octet_length(summary_metadata)) OVER (ORDER BY series_id) AS bytes
+                FROM time_series
+                WHERE experiment_id = %(experiment_id)s
+                    AND series_id = ANY (%(series_ids)s::bigint[])) AS s
+            WHERE bytes <= %(bytes_max)s
+        """,
+        {
+            "experiment_id": experiment_id,
+            "series_ids": encode_array("bigint", series_ids),
+            "bytes_max": bytes_max,
+        },
+    )
+    return {series_id: bytes(metadata) for series_id, metadata in rows}
+
+
 def update_metadata(
     db: Connection, experiment_id: ExperimentId, metadata: dict[int, bytes]
 ) -> None:

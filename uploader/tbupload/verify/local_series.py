@@ -23,6 +23,7 @@ from tbwire.digests import (
     tensor_digest,
     value_records,
 )
+from tbwire.hparams_union import MetadataUnion, UnionOverLimit
 from tbwire.points import DATA_CLASSES, get_columns
 from tbwire.tag_owners import HPARAMS, belongs_to_owner, misfit_reason
 
@@ -38,37 +39,48 @@ class LocalSeries:
     """A series of the files.
 
     Its records are in `extents` of the spool, followed by `chunks` in memory, in read order.
+    `metadata` is the SHA-256 of the summary metadata, or what plugin `hparams` unites.
     """
 
     run: str
     tag: str
     plugin: str
     data_class: str
-    metadata_sha256: str
-    metadata_wall_time: float
+    metadata: bytes | MetadataUnion
     chunks: list[Records] = field(default_factory=list)
     extents: list[Extent] = field(default_factory=list)
+
+    @property
+    def metadata_sha256(self) -> str:
+        """The SHA-256 of its summary metadata, in hexadecimal."""
+        if isinstance(self.metadata, bytes):
+            return self.metadata.hex()
+        return _sha256(self.metadata.serialize()).hex()
 
 
 class LocalRuns:
     """The series of some runs, by (run, tag), filled by segments in the order of an upload.
 
     `bytes` is their memory and spool size; `points` includes superseded points.
+    `metadata_bytes_max` is the server's limit.
     """
 
-    def __init__(self, spool: Spool, in_memory_bytes_max: int = IN_MEMORY_BYTES) -> None:
+    def __init__(
+        self, spool: Spool, metadata_bytes_max: int, in_memory_bytes_max: int = IN_MEMORY_BYTES
+    ) -> None:
         self.series: dict[tuple[str, str], LocalSeries] = {}
         self.bytes = 0
         self.points = 0
         self._in_memory_bytes = 0
         self._in_memory_bytes_max = in_memory_bytes_max
+        self._metadata_bytes_max = metadata_bytes_max
         self._spool = spool
 
     def add(self, run: str, body: bytes) -> Counter[str]:
         """Add the points of a serialized WriteBatch in which every series has its metadata.
 
-        Return the number of points that the server would skip, since their series belongs to
-        another plugin or data class, by reason.
+        Return the number of points that the server would skip, by reason: their series belongs to
+        another plugin or data class, or their hyperparameters do not fit.
         """
         skipped: Counter[str] = Counter()
         for segment in wire_pb2.WriteBatch.FromString(body).segments:
@@ -104,18 +116,27 @@ class LocalRuns:
 
         series = self.series.get((run, sent.tag))
         if series is None:
-            metadata = hashlib.sha256(sent.summary_metadata).hexdigest()
-            series = LocalSeries(run, sent.tag, plugin, data_class, metadata, wall_time)
+            metadata = self._first_metadata(sent.summary_metadata, plugin, wall_time)
+            series = LocalSeries(run, sent.tag, plugin, data_class, metadata)
             self.series[run, sent.tag] = series
         elif not belongs_to_owner((plugin, data_class), (series.plugin, series.data_class)):
             skipped[misfit_reason(sent.tag, series.plugin)] += len(records)
             return
-        elif series.plugin == HPARAMS and wall_time >= series.metadata_wall_time:
-            series.metadata_sha256 = hashlib.sha256(sent.summary_metadata).hexdigest()
-            series.metadata_wall_time = wall_time
+        elif isinstance(series.metadata, MetadataUnion) and plugin == HPARAMS:
+            try:
+                series.metadata.add(sent.summary_metadata, wall_time, self._metadata_bytes_max)
+            except UnionOverLimit as error:
+                skipped[str(error)] += len(records)
+                return
 
         self.points += len(records)
         self._add_records(series, records)
+
+    def _first_metadata(self, sent: bytes, plugin: str, wall_time: float) -> bytes | MetadataUnion:
+        if plugin != HPARAMS:
+            return _sha256(sent)
+        self.bytes += len(sent)
+        return MetadataUnion(sent, wall_time)
 
     def _add_records(self, series: LocalSeries, records: Records) -> None:
         series.chunks.append(records)

@@ -100,7 +100,8 @@ class Verification:
 
         spool = Spool()
         try:
-            yield from self._verify(scan, read_options, LocalRuns(spool))
+            local = LocalRuns(spool, limits.metadata_bytes_max)
+            yield from self._verify(scan, read_options, local)
         finally:
             spool.close()
 
