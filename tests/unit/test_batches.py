@@ -190,6 +190,12 @@ def test_server_without_tensor_objects_is_sent_no_reference():
     assert len(segment.body) > LIMITS.batch_bytes_max  # the caller drops it and counts it
 
 
+def test_metadata_of_hparams_is_sent_again_for_its_wall_time():
+    repeated = SeriesPoints("h", "hparams", b"metadata", tensors(0).columns)
+    segment, sent = encoded(chunk_of(repeated), acknowledged={"h": b"metadata"})
+    assert (sent.series[0].summary_metadata, segment.metadata) == (b"metadata", {"h": b"metadata"})
+
+
 def test_metadata_is_sent_until_acknowledged_or_changed():
     segment, sent = encoded(chunk_of(scalars()))
     assert sent.series[0].summary_metadata == b"metadata"

@@ -33,6 +33,7 @@ from support.event_files import (
     text_event,
     version_event,
 )
+from support.hparams import content_of, hparams_of, record
 from support.read_events import LIMITS, join, read_all
 from tbupload.events import framing, skip_reasons
 from tbupload.events.decode import legacy
@@ -107,7 +108,10 @@ def test_real_files_are_read_as_tensorboard_reads_them(path):
     for tag, (metadata, points) in expected.items():
         ours = series[tag]
         assert ours.plugin == metadata.plugin_data.plugin_name
-        if metadata.data_class:
+        is_united = ours.plugin == "hparams" and len(points) > 1  # TensorBoard keeps one of them
+        if is_united:
+            assert ours.metadata.data_class == metadata.data_class
+        elif metadata.data_class:
             assert ours.metadata.SerializeToString() == metadata.SerializeToString()
         else:
             assert ours.metadata.data_class == pb.DATA_CLASS_TENSOR
@@ -232,6 +236,55 @@ def test_hparams_without_tensor_get_empty_one():
     assert [value for *_, value in series["t"].points] == [Tensor(1, (0,), b"")] * 2
     assert series["t"].metadata.plugin_data.content == b"second"
     assert series["t"].metadata.data_class == pb.DATA_CLASS_TENSOR
+
+
+def start_event(values, wall_time, tag="t"):
+    return hparams_event(tag, content_of(record(values)), wall_time)
+
+
+@pytest.mark.parametrize("times", [(1.0, 2.0, 3.0), (3.0, 1.0, 2.0), (2.0, 3.0, 1.0)])
+def test_hparams_of_chunk_are_united_by_wall_time(times):
+    logged = [{"a": 1, "b": 1}, {"a": 2, "c": 2}, {"c": 3}]
+    expected = {}
+    for _, values in sorted(zip(times, logged, strict=True)):
+        expected |= values
+    series, skipped = decode(*map(start_event, logged, times))
+    assert hparams_of(series["t"].metadata.SerializeToString()) == expected
+    assert (len(series["t"].points), skipped) == (3, {})
+
+
+def test_hparams_of_next_chunk_are_united_for_themselves():
+    registry = TagRegistry(SeriesFilter(), LIMITS)
+    united = []
+    for events in ([{"a": 1}, {"b": 1}], [{"c": 1}]):
+        buffer = encode_records([start_event(values, 1.0) for values in events])
+        frames = framing.find_records(buffer, 0)
+        part = FilePart(registry, len(frames.starts))
+        ChunkDecoder(buffer + bytes(PADDING_BYTES), frames, [part], LIMITS).decode()
+        united.append(hparams_of(part.series[0].metadata))
+    assert united == [{"a": 1, "b": 1}, {"c": 1}]
+
+
+def test_hparams_of_value_that_is_not_sent_are_left_out():
+    malformed = start_event({"b": 1}, 2.0)
+    malformed.summary.value[0].tensor.CopyFrom(pb.TensorProto(dtype=1, tensor_content=b"1"))
+    never = start_event({"c": 1}, np.nan)
+    series, skipped = decode(start_event({"a": 1}, 1.0), malformed, never)
+    assert hparams_of(series["t"].metadata.SerializeToString()) == {"a": 1}
+    assert (len(series["t"].points), skipped.total()) == (1, 2)
+
+
+def test_hparams_over_limit_are_skipped_alone():
+    limits = replace(LIMITS, metadata_bytes_max=600)
+    logged = [{"a": "x" * 300}, {"b": "y" * 300}, {"c": 1}, {"d": "z" * 600}]
+    series, skipped = decode(
+        *(start_event(values, float(at)) for at, values in enumerate(logged)), limits=limits
+    )
+    assert set(hparams_of(series["t"].metadata.SerializeToString())) == {"a", "c"}
+    assert skipped == {
+        "hyperparameters of one run over the limit of 600 bytes": 1,
+        "summary metadata over the limit of 600 bytes": 1,
+    }
 
 
 def test_any_other_plugin_keeps_its_first_metadata():

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-DECODER_VERSION: Final = 3
+DECODER_VERSION: Final = 4
 """Increased when the reader makes other points of the same bytes: streams are then read again."""
 
 

@@ -87,7 +87,8 @@ class SeriesPoints:
     """The points that were read of one tag.
 
     `metadata` is a serialized `tbwire.tensorboard_pb2.SummaryMetadata`; plugin name and data class
-    are always set. It is the tag's first one in this file, or the latest for plugin `hparams`.
+    are always set. It is the tag's first one in this file; for plugin `hparams`, the union of those
+    of the chunk.
     """
 
     tag: str

@@ -17,6 +17,7 @@ from tbupload.events.points import Columns, SeriesPoints
 from tbupload.events.skip_reasons import ValueRefused, over_limit_error
 from tbupload.limits import ReadLimits
 from tbwire import tensorboard_pb2 as pb
+from tbwire.hparams_union import MetadataUnion, UnionOverLimit
 from tbwire.tag_owners import HPARAMS
 
 _DATA_CLASSES: Final = {
@@ -54,7 +55,8 @@ class KnownSeries:
         tag: The tag.
         plugin: Its plugin; empty when its first value names none.
         data_class: Its data class.
-        metadata: Its serialized metadata, with the data class set.
+        metadata: Its serialized metadata, with the data class set. For plugin `hparams`, that of
+            its last value while a chunk is decoded, then that of all its values in the chunk.
         is_wanted: Whether the filter accepts it.
         refusal: Why none of its values can be sent, if so.
     """
@@ -100,8 +102,10 @@ class TagRegistry:
     ) -> None:
         self._filter = series_filter
         self._rules = _series_rules(series_filter, limits)
+        self._metadata_bytes_max = limits.metadata_bytes_max
         self._replay_prefix = replay_prefix
         self._by_tag: dict[str, KnownSeries] = {}
+        self._unions: dict[str, MetadataUnion] = {}
         self._series: list[KnownSeries] = []
 
     def __getitem__(self, index: int) -> KnownSeries:
@@ -140,6 +144,29 @@ class TagRegistry:
             raise series.refusal
         return series
 
+    def unite_metadata(self, series: KnownSeries, wall_time: float) -> None:
+        """Unite the metadata of the value that `resolve` returned this series for with the others.
+
+        Only for plugin `hparams`, when the value has metadata and will be sent. The union is that
+        of one chunk, not of the file: the server unites what it was sent before.
+
+        Raises ValueRefused when the union would be over a limit.
+        """
+        union = self._unions.get(series.tag)
+        if union is None:
+            self._unions[series.tag] = MetadataUnion(series.metadata, wall_time)
+            return
+        try:
+            union.add(series.metadata, wall_time, self._metadata_bytes_max)
+        except UnionOverLimit as error:
+            raise ValueRefused(str(error)) from error
+
+    def finish_unions(self) -> None:
+        """Set the metadata of the chunk's series of plugin `hparams`, and begin new unions."""
+        for tag, union in self._unions.items():
+            self._by_tag[tag].metadata = union.serialize()
+        self._unions.clear()
+
     def add_like(self, example: KnownSeries) -> KnownSeries:
         """Add a new tag as `resolve` added it to the registry of another file; return its series.
 
@@ -154,7 +181,7 @@ class TagRegistry:
         return self._rules.make_series(tag, offered)
 
     def _check_metadata(self, series: KnownSeries, offered: pb.SummaryMetadata) -> None:
-        """Check later metadata of a known tag; of `hparams` it replaces what is stored.
+        """Check later metadata of a known tag; of `hparams` it becomes that of the series.
 
         The plugin rule is that of `tag_owners.belongs_to_owner`, inlined as this runs per value.
         """
@@ -194,8 +221,9 @@ class TagRegistry:
 def series_points(registry: TagRegistry, columns: Mapping[int, Columns]) -> list[SeriesPoints]:
     """Return the columns with their series' names and metadata, in the order of the indices.
 
-    `columns` are by the index of their series in the registry.
+    `columns` are by the index of their series in the registry. To be called once per chunk.
     """
+    registry.finish_unions()
     known = [(registry[index], columns[index]) for index in sorted(columns)]
     return [
         SeriesPoints(series.tag, series.plugin, series.metadata, each) for series, each in known

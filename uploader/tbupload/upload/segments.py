@@ -85,7 +85,8 @@ def encode_segment(
         stream: The stream of the file.
         chunk: The points.
         start_time: Wall time of the file's first event.
-        acknowledged: Summary metadata the server has, by tag, which is left out.
+        acknowledged: Summary metadata the server has, by tag, which is left out; not of plugin
+            `hparams`, where the wall time of a repetition counts.
         limits: The server's limits.
     """
     encoded = _encode_once(stream, chunk, start_time, acknowledged, limits)
@@ -146,7 +147,7 @@ def _encode_once(
     }
     for points in chunk.series:
         series = segment.series.add(tag=points.tag)
-        if acknowledged.get(points.tag) != points.metadata:
+        if acknowledged.get(points.tag) != points.metadata or points.plugin == HPARAMS:
             series.summary_metadata = metadata[points.tag] = points.metadata
         span = spans.get(points.tag)
         columns = points.columns

@@ -116,12 +116,17 @@ def _read_value(
     limits: ReadLimits,
     placeholders: FieldPlaceholders,
 ) -> tuple[KnownSeries, Point] | None:
-    series = registry.resolve(*tag_and_metadata(value))
+    tag, metadata = tag_and_metadata(value)
+    series = registry.resolve(tag, metadata)
     if series is None:
         return None
     if not math.isfinite(wall_time):
         raise ValueRefused(skip_reasons.WALL_TIME_NOT_FINITE)
-    return series, _point(value, series, limits, placeholders)
+    point = _point(value, series, limits, placeholders)
+    if series.plugin == HPARAMS and metadata is not None and metadata.plugin_data.plugin_name:
+        # Not before: what is refused is not sent, so that the result does not depend on chunks.
+        registry.unite_metadata(series, wall_time)
+    return series, point
 
 
 def _point(
