@@ -51,9 +51,9 @@ def test_older_record_that_comes_later_adds_absent_keys_only():
 
 def test_of_equal_wall_times_later_value_wins():
     """The limit of order independence: from one file they come in its order, else by chance."""
-    one, other = (record({"a": 1, "b": 1}), 5.0), (record({"a": 2}), 5.0)
-    assert hparams_of(unite(one, other)) == {"a": 2, "b": 1}
-    assert hparams_of(unite(other, one)) == {"a": 1, "b": 1}
+    first, second = (record({"a": 1, "b": 1}), 5.0), (record({"a": 2}), 5.0)
+    assert hparams_of(unite(first, second)) == {"a": 2, "b": 1}
+    assert hparams_of(unite(second, first)) == {"a": 1, "b": 1}
 
 
 def test_fields_are_newest_that_are_not_empty():
